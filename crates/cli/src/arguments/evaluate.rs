@@ -1,0 +1,142 @@
+//! `regard evaluate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use regard_train::evaluate::{Smoothing, Tokenizer};
+
+use super::{Compute, Named, Search, search::at_least_one};
+
+const EXAMPLES: &str = "\
+Examples:
+  regard evaluate --hypotheses output.de --references test.de
+  regard evaluate -i output.de -r test.de -m bleu chrf --lowercase --confidence
+  regard evaluate -i old=old.de -r test.de --bootstrap new=new.de
+  regard evaluate --model runs/small --source test.en --references test.de --output output.de
+  regard evaluate --model runs/reverse --split test
+  regard evaluate --model att=runs/rnnsearch --model none=runs/seq2seq --source test.en -r test.de \\
+      --by-length --svg length.svg
+  regard evaluate --alignments found.pharaoh --gold gold.pharaoh
+
+Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are
+UTF-8, plain or gzip, one sentence a line; `-` is standard input.
+
+A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is
+taken from its own translations: each target word is linked to the source word it looked at most.";
+
+/// Score translations, models and alignments
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Evaluate {
+    /// Translations to score; with several files, side by side
+    #[arg(short = 'i', long, value_name = "[NAME=]FILE", num_args = 1..)]
+    pub hypotheses: Vec<Named>,
+    /// Model files or run folders, which translate first; side by side if there are several
+    #[arg(long, value_name = "[NAME=]PATH", num_args = 1..)]
+    pub model: Vec<Named>,
+    /// What the translations should be; several files are several references of each sentence
+    #[arg(short, long, value_name = "FILE", num_args = 1..)]
+    pub references: Vec<PathBuf>,
+    /// The text to translate: for --model and --by-length
+    #[arg(short, long, value_name = "FILE")]
+    pub source: Option<PathBuf>,
+    /// Take source, references and, for a synthetic task, the gold alignment from the recipe of the
+    /// first model's run folder
+    #[arg(long, value_name = "PART", requires = "model", conflicts_with_all = ["source", "references", "gold"])]
+    pub split: Option<Part>,
+    /// Write the models' translations, one file for each --model
+    #[arg(short, long, value_name = "FILE", requires = "model", num_args = 1..)]
+    pub output: Vec<PathBuf>,
+
+    /// What to compute
+    #[arg(short, long, value_name = "METRIC", num_args = 1.., default_value = "bleu", help_heading = "Scores")]
+    pub metric: Vec<MetricName>,
+    /// What BLEU calls a word: 13a, intl, char or none
+    #[arg(long, visible_alias = "tokenize", value_name = "NAME", default_value = "13a", help_heading = "Scores")]
+    pub tokenizer: Tokenizer,
+    /// Ignore case
+    #[arg(long, visible_alias = "lc", help_heading = "Scores")]
+    pub lowercase: bool,
+    /// BLEU's smoothing: exp, none, floor[=VALUE] or add-k[=VALUE]
+    #[arg(long, value_name = "METHOD", default_value = "exp", help_heading = "Scores")]
+    pub smoothing: Smoothing,
+    /// Print the 95 % interval of each score
+    #[arg(long, help_heading = "Scores")]
+    pub confidence: bool,
+    /// Compare the first system with these files, or without a file with the other systems, by a
+    /// paired bootstrap
+    #[arg(long, value_name = "[NAME=]FILE", num_args = 0.., help_heading = "Scores")]
+    pub bootstrap: Option<Vec<Named>>,
+    /// Resamples of the bootstrap
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one, help_heading = "Scores")]
+    pub resamples: usize,
+    /// Seed of the bootstrap
+    #[arg(long, value_name = "N", default_value = "12345", help_heading = "Scores")]
+    pub seed: u64,
+
+    /// Score sentences of each length apart; needs the source
+    #[arg(long, help_heading = "Scores by length")]
+    pub by_length: bool,
+    /// The longest source of each bucket, in words, rising
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', requires = "by_length", help_heading = "Scores by length")]
+    pub buckets: Option<Vec<usize>>,
+    /// Merge buckets of fewer sentences into a neighbour
+    #[arg(long, value_name = "N", default_value = "20", help_heading = "Scores by length")]
+    pub least_sentences: usize,
+    /// Draw score against length as SVG
+    #[arg(long, value_name = "FILE", requires = "by_length", help_heading = "Scores by length")]
+    pub svg: Option<PathBuf>,
+    /// Draw score against length as PNG
+    #[arg(long, value_name = "FILE", requires = "by_length", help_heading = "Scores by length")]
+    pub png: Option<PathBuf>,
+
+    /// Alignments to score against --gold, in Pharaoh format (`0-0 1-2`)
+    #[arg(long, value_name = "FILE", requires = "gold", conflicts_with_all = ["hypotheses", "model"], help_heading = "Alignment")]
+    pub alignments: Option<PathBuf>,
+    /// The true alignments, in Pharaoh format; `1?2` is possible but not sure
+    #[arg(long, value_name = "FILE", help_heading = "Alignment")]
+    pub gold: Option<PathBuf>,
+    /// The alignment files count words from 1
+    #[arg(long, requires = "gold", help_heading = "Alignment")]
+    pub one_based: bool,
+
+    /// How a model searches.
+    #[command(flatten)]
+    pub search: Search,
+    /// Print JSON: sacrebleu's for one system of files, else an object with everything
+    #[arg(long, conflicts_with = "score_only", help_heading = "Output")]
+    pub json: bool,
+    /// Print the scores alone
+    #[arg(short = 'b', long, help_heading = "Output")]
+    pub score_only: bool,
+    /// Decimals of scores
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
+    pub width: u8,
+    /// Print no warnings and no progress
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+/// A metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MetricName {
+    /// BLEU
+    Bleu,
+    /// chrF2
+    Chrf,
+    /// chrF2++
+    #[value(name = "chrf++")]
+    ChrfPlusPlus,
+}
+
+/// A part of a recipe's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The validation data
+    Valid,
+    /// The test data
+    Test,
+}

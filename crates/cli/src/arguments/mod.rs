@@ -1,0 +1,59 @@
+//! The command line.
+//!
+//! Every command has a file with its options. Options that several commands share are structs of
+//! their own: [`Compute`], [`Search`] and [`PictureFiles`].
+
+mod compute;
+mod evaluate;
+mod model;
+mod named;
+mod pictures;
+mod search;
+mod train;
+mod translate;
+mod view;
+
+use clap::{Parser, Subcommand};
+
+pub use compute::Compute;
+pub use evaluate::{Evaluate, MetricName, Part};
+pub use model::ModelFile;
+pub use named::Named;
+pub use pictures::PictureFiles;
+pub use search::Search;
+pub use train::Train;
+pub use translate::{Attention, Translate};
+pub use view::View;
+
+const EXAMPLES: &str = "\
+Examples:
+  regard translate \"A man in a red shirt is riding a bicycle.\"
+  regard train recipes/rnnsearch.toml
+  regard evaluate --hypotheses output.de --references test.de
+
+Results go to standard output, progress and warnings to standard error.
+Exit code: 0 done, 1 it failed, 2 wrong command line, 130 interrupted and saved.";
+
+/// Train translation models with attention, translate with them, and see what they looked at.
+#[derive(Debug, Parser)]
+#[command(name = "regard", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Translate text, and see what the model looked at
+    Translate(Box<Translate>),
+    /// Train a model from a recipe
+    Train(Train),
+    /// Score translations, models and alignments
+    Evaluate(Box<Evaluate>),
+    /// Show saved attention: a file of `regard translate --trace`
+    View(View),
+    /// Say what a model is, or write it in another form
+    Model(ModelFile),
+}

@@ -1,0 +1,39 @@
+//! A path that may carry a name: `NAME=PATH`.
+
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// A path, and what tables and pictures call it.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// The name; the file's name if none was given.
+    pub name: String,
+    /// The path.
+    pub path: PathBuf,
+}
+
+impl FromStr for Named {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = match text.split_once('=') {
+            // A path with `=` in it is a path, as long as it is there.
+            Some((name, path)) if !name.is_empty() && !Path::new(text).exists() => Self {
+                name: name.to_owned(),
+                path: PathBuf::from(path),
+            },
+            _ => {
+                let path = PathBuf::from(text);
+                let name = path.file_name().unwrap_or(path.as_os_str());
+                Self {
+                    name: name.to_string_lossy().into_owned(),
+                    path,
+                }
+            }
+        };
+        Ok(named)
+    }
+}

@@ -1,0 +1,94 @@
+//! How translations are searched for.
+
+use clap::{Args, ValueEnum};
+use regard_train::recipe::{LongSource, Translation};
+
+/// Settings of beam search; what is not given is as the model's recipe says.
+#[derive(Debug, Args)]
+pub struct Search {
+    /// Hypotheses kept at every step; 1 is greedy search
+    #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search")]
+    beam: Option<usize>,
+    /// Exponent of the length penalty ((5 + length) / 6)^A; larger prefers longer translations
+    #[arg(long, value_name = "A", value_parser = not_negative, help_heading = "Search")]
+    length_penalty: Option<f64>,
+    /// Weight of the coverage penalty (Wu et al. 2016); larger leaves fewer words untranslated
+    #[arg(long, value_name = "B", value_parser = not_negative, help_heading = "Search")]
+    coverage_penalty: Option<f64>,
+    /// Let no run of N tokens occur twice; 0 allows it
+    #[arg(long, value_name = "N", help_heading = "Search")]
+    no_repeat_ngram: Option<usize>,
+    /// Most tokens of a translation
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Search")]
+    max_length: Option<usize>,
+    /// Most tokens of a source line
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Search")]
+    max_source_tokens: Option<usize>,
+    /// What to do with a longer source line: cut it with a warning, or stop with an error
+    #[arg(long, value_name = "WHAT", help_heading = "Search")]
+    long_lines: Option<LongLines>,
+    /// Sentences translated together; changes the speed, not the result
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Search")]
+    batch_sentences: Option<usize>,
+}
+
+/// What happens to a source line that is too long.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LongLines {
+    /// Its start is translated, with a warning.
+    Cut,
+    /// It is an error.
+    Error,
+}
+
+impl Search {
+    /// `settings` with what the command line says laid over them. One translation a sentence.
+    pub fn over(&self, settings: &Translation) -> Translation {
+        let mut settings = settings.clone();
+        settings.n_best = 1;
+        let replace = |value: &mut usize, by: Option<usize>| *value = by.unwrap_or(*value);
+        replace(&mut settings.beam, self.beam);
+        replace(&mut settings.no_repeat_ngram, self.no_repeat_ngram);
+        replace(&mut settings.max_length.absolute, self.max_length);
+        replace(&mut settings.max_source_tokens, self.max_source_tokens);
+        replace(&mut settings.batch_sentences, self.batch_sentences);
+        if let Some(penalty) = self.length_penalty {
+            settings.length_penalty = penalty;
+        }
+        if let Some(penalty) = self.coverage_penalty {
+            settings.coverage_penalty = penalty;
+        }
+        match self.long_lines {
+            Some(LongLines::Cut) => settings.long_lines = LongSource::Cut,
+            Some(LongLines::Error) => settings.long_lines = LongSource::Error,
+            None => {}
+        }
+        settings
+    }
+}
+
+/// The widest beam: beyond it nothing is gained, and memory is lost.
+const WIDEST_BEAM: usize = 1024;
+
+/// A width of the beam.
+pub fn beam(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(width) if (1..=WIDEST_BEAM).contains(&width) => Ok(width),
+        _ => Err(format!("expected a whole number from 1 to {WIDEST_BEAM}")),
+    }
+}
+
+/// A number of things of which there must be one.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("expected a whole number of at least 1".to_owned()),
+    }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
+        _ => Err("expected a number of at least 0, such as 0.6".to_owned()),
+    }
+}

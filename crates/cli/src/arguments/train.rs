@@ -1,0 +1,73 @@
+//! `regard train`.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, ValueEnum};
+
+use super::Compute;
+
+const EXAMPLES: &str = "\
+Examples:
+  regard train --example rnnsearch > my.toml
+  regard train my.toml
+  regard train my.toml --folder runs/small --set model.hidden=128 --set training.epochs=5
+  regard train --resume runs/small
+
+The run folder holds the recipe, the tokenizers, checkpoints, metrics.jsonl and the translations of
+the validation set; `regard translate --model FOLDER` uses it. The path of the finished model is
+printed on standard output, progress on standard error.
+
+Ctrl-C ends after the current update and saves; --resume then goes on with exactly the updates that
+an uninterrupted run would have made. A second Ctrl-C ends at once.";
+
+/// Train a model from a recipe
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("what").required(true))]
+pub struct Train {
+    /// The recipe, a TOML file
+    #[arg(value_name = "RECIPE", group = "what")]
+    pub recipe: Option<PathBuf>,
+    /// Go on with the run in a folder
+    #[arg(long, value_name = "FOLDER", group = "what")]
+    pub resume: Option<PathBuf>,
+    /// Print a recipe to start from, with every key explained
+    #[arg(long, value_name = "MODEL", group = "what")]
+    pub example: Option<Example>,
+    /// The run folder [default: runs/NAME for the recipe NAME.toml]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["resume", "example"])]
+    pub folder: Option<PathBuf>,
+    /// Lay a value over the recipe's, such as training.epochs=5; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE", conflicts_with = "example")]
+    pub set: Vec<String>,
+    /// Print what happens as JSON, one object a line, on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Print no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+/// The models that there are recipes for.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Example {
+    /// Additive attention (Bahdanau, Cho and Bengio 2014)
+    Rnnsearch,
+    /// Stacked LSTMs with dot, general, concat or location attention (Luong et al. 2015)
+    Luong,
+    /// No attention, the baseline (Cho et al. 2014, Sutskever et al. 2014)
+    Seq2seq,
+}
+
+impl Example {
+    /// The model's name in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rnnsearch => "rnnsearch",
+            Self::Luong => "luong",
+            Self::Seq2seq => "seq2seq",
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `regard view`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::PictureFiles;
+
+const EXAMPLES: &str = "\
+Examples:
+  regard translate --trace look.safetensors \"Two dogs play in the snow.\"
+  regard view look.safetensors
+  regard view look.safetensors --index 1 --png look.png
+  regard view look.safetensors --html look.html";
+
+/// Show saved attention: a file of `regard translate --trace`
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct View {
+    /// The trace file
+    #[arg(value_name = "TRACE")]
+    pub file: PathBuf,
+    /// Print heat maps; this is what happens if no picture is asked for
+    #[arg(long)]
+    pub terminal: bool,
+    /// Show entry N alone, counted from 1
+    #[arg(long, value_name = "N")]
+    pub index: Option<usize>,
+    /// Pictures to write.
+    #[command(flatten)]
+    pub pictures: PictureFiles,
+}

@@ -1,0 +1,201 @@
+//! `regard evaluate`: scores of files and models.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`data`] | source, references and gold alignment, from files or from a recipe |
+//! | [`systems`] | the translations to score: read, or made by a model |
+//! | [`report`] | everything that was found out, as text or JSON |
+//! | [`lengths`] | the table of scores by length, and its picture |
+
+mod data;
+mod lengths;
+mod report;
+mod systems;
+
+use regard_train::evaluate::{
+    Aer, Bleu, Bootstrap, Chrf, Gold, Indexing, Metric, SegmentCounts, lines,
+};
+
+use crate::{
+    arguments::{Evaluate, MetricName, Named},
+    failure::Failure,
+    input, output,
+};
+use data::Data;
+use report::{Comparison, Judged, Report};
+use systems::System;
+
+/// Scores what the options name.
+///
+/// # Errors
+/// Options that lack or contradict something, files that are wrong.
+pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    check(options)?;
+    if let (Some(found), Some(gold)) = (&options.alignments, &options.gold) {
+        let found = alignments(found, options.one_based)?;
+        let gold = data::gold(gold, options.one_based)?;
+        let aer = Aer::of(&found, &gold)?;
+        return output::print(&report::alignment(&aer, options)?);
+    }
+    let data = Data::load(options)?;
+    let systems = systems::all(options, &data)?;
+    let report = score(options, &data, &systems)?;
+    if let Some(table) = report.by_length.first() {
+        lengths::draw(table, options)?;
+    }
+    output::print(&report.print(options)?)
+}
+
+/// What the command line's grammar cannot say.
+fn check(options: &Evaluate) -> Result<(), Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    if options.alignments.is_some() {
+        return Ok(());
+    }
+    let files = !options.hypotheses.is_empty();
+    let sourced = options.source.is_some() || options.split.is_some();
+    if options.references.is_empty() && options.split.is_none() {
+        return usage("there is nothing to compare with; give --references FILE");
+    }
+    if !files && !sourced {
+        return usage(
+            "there is nothing to score; give --hypotheses FILE, or --source FILE to translate it first",
+        );
+    }
+    if !options.model.is_empty() && !sourced {
+        return usage("--model needs a text to translate; give --source FILE or --split test");
+    }
+    if options.by_length && !sourced {
+        return usage("--by-length needs the source text; give --source FILE");
+    }
+    let models = match options.model.len() {
+        0 if files => 0,
+        given => given.max(1),
+    };
+    if !options.output.is_empty() && options.output.len() != models {
+        return Err(Failure::Usage(format!(
+            "{} --output files for {models} models; give one for each",
+            options.output.len()
+        )));
+    }
+    if options.gold.is_some() && models == 0 {
+        return usage("--gold needs --alignments FILE, or --model PATH whose attention is compared");
+    }
+    let pictured = options.svg.is_some() || options.png.is_some();
+    if pictured && options.metric.len() > 1 {
+        return usage("a picture shows one metric; give one --metric with --svg and --png");
+    }
+    if let Some(others) = &options.bootstrap
+        && others.len() + options.hypotheses.len() + models < 2
+    {
+        return usage("--bootstrap compares two systems; give a second one, --bootstrap FILE");
+    }
+    let inputs = options.hypotheses.iter().map(|named| &named.path);
+    let inputs = inputs.chain(&options.references).chain(&options.source);
+    if inputs.filter(|path| path.as_os_str() == "-").count() > 1 {
+        return usage("standard input (`-`) can be read once only");
+    }
+    Ok(())
+}
+
+fn alignments(
+    path: &std::path::Path,
+    one_based: bool,
+) -> Result<Vec<regard_train::evaluate::Alignment>, Failure> {
+    let text = input::segments(path)?.join("\n");
+    let name = input::name(path);
+    Ok(regard_train::evaluate::Alignment::parse(&name, &text, indexing(one_based))?)
+}
+
+fn indexing(one_based: bool) -> Indexing {
+    match one_based {
+        true => Indexing::FromOne,
+        false => Indexing::FromZero,
+    }
+}
+
+fn metrics(options: &Evaluate) -> Vec<Box<dyn Metric>> {
+    let lowercase = options.lowercase;
+    let metric = |name: &MetricName| -> Box<dyn Metric> {
+        match name {
+            MetricName::Bleu => Box::new(Bleu {
+                tokenizer: options.tokenizer,
+                lowercase,
+                smoothing: options.smoothing,
+                ..Bleu::default()
+            }),
+            MetricName::Chrf => Box::new(Chrf {
+                lowercase,
+                ..Chrf::default()
+            }),
+            MetricName::ChrfPlusPlus => Box::new(Chrf {
+                lowercase,
+                ..Chrf::plus_plus()
+            }),
+        }
+    };
+    options.metric.iter().map(metric).collect()
+}
+
+fn score(options: &Evaluate, data: &Data, systems: &[System]) -> Result<Report, Failure> {
+    let metrics = metrics(options);
+    let bootstrap = Bootstrap {
+        resamples: options.resamples,
+        seed: options.seed,
+    };
+    let intervals = options.confidence.then_some(bootstrap);
+    let others = compared(options, data)?;
+    let mut report = Report::new(systems.iter().map(|system| Judged::new(system, data)).collect());
+    for metric in &metrics {
+        let metric = metric.as_ref();
+        let count = |system: &System| SegmentCounts::collect(metric, &system.lines, &data.references);
+        let counts: Vec<SegmentCounts> = systems.iter().map(count).collect::<Result<_, _>>()?;
+        for (judged, counts) in report.systems.iter_mut().zip(&counts) {
+            let score = metric.report(counts);
+            judged.scores.push(match intervals {
+                Some(bootstrap) => score.with_confidence(bootstrap.confidence(metric, counts)?),
+                None => score,
+            });
+        }
+        if options.bootstrap.is_some() {
+            let signature = metric.signature(data.references.len());
+            let mut compare = |system: &str, counts_of: &SegmentCounts| -> Result<(), Failure> {
+                report.comparisons.push(Comparison {
+                    metric: metric.name(),
+                    signature: signature.with_bootstrap(options.resamples, options.seed),
+                    baseline: systems[0].name.clone(),
+                    system: system.to_owned(),
+                    result: bootstrap.paired(metric, &counts[0], counts_of)?,
+                });
+                Ok(())
+            };
+            for (system, counts) in systems.iter().zip(&counts).skip(1) {
+                compare(&system.name, counts)?;
+            }
+            for system in &others {
+                compare(&system.name, &count(system)?)?;
+            }
+        }
+        if options.by_length {
+            report.by_length.push(lengths::table(options, data, systems, metric, intervals)?);
+        }
+    }
+    Ok(report)
+}
+
+/// The files of `--bootstrap`.
+fn compared(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
+    let files = options.bootstrap.iter().flatten();
+    files.map(|named: &Named| systems::read(named, data)).collect()
+}
+
+/// Refuses two named texts of unequal length.
+fn same_length(first: (&str, usize), second: (&str, usize)) -> Result<(), Failure> {
+    Ok(lines::check_aligned(first, second)?)
+}
+
+/// The error rate of a system's links.
+fn aer(system: &System, gold: &[Gold]) -> Option<Aer> {
+    // The two are as long as the source, which was checked when they were read.
+    system.links.as_ref().and_then(|found| Aer::of(found, gold).ok())
+}

@@ -1,0 +1,231 @@
+//! What was found out, as text and as JSON.
+
+use std::fmt::Write as _;
+
+use regard_train::evaluate::{Aer, LengthTable, PairedBootstrap, Perplexity, Score, Signature};
+use serde_json::{Value, json};
+
+use super::{aer, data::Data, systems::System};
+use crate::{arguments::Evaluate, failure::Failure};
+
+/// Below this probability a difference is called significant.
+const SIGNIFICANT: f64 = 0.05;
+
+/// One system's scores.
+pub struct Judged {
+    /// The system.
+    pub name: String,
+    /// One for each metric.
+    pub scores: Vec<Score>,
+    /// Lines that equal the first reference; counted for models.
+    exact: Option<usize>,
+    lines: usize,
+    perplexity: Option<Perplexity>,
+    alignment: Option<Aer>,
+}
+
+/// Two systems on the same resamples.
+pub struct Comparison {
+    /// The metric.
+    pub metric: String,
+    /// Its settings.
+    pub signature: Signature,
+    /// The first system.
+    pub baseline: String,
+    /// The one it is compared with.
+    pub system: String,
+    /// How they compare.
+    pub result: PairedBootstrap,
+}
+
+/// Everything.
+pub struct Report {
+    /// System by system.
+    pub systems: Vec<Judged>,
+    /// The first system against each other one.
+    pub comparisons: Vec<Comparison>,
+    /// One for each metric, if asked for.
+    pub by_length: Vec<LengthTable>,
+}
+
+impl Judged {
+    /// What there is to say before metrics are computed.
+    pub fn new(system: &System, data: &Data) -> Self {
+        let equal = || {
+            let pairs = system.lines.iter().zip(&data.references[0]);
+            pairs.filter(|(line, reference)| line == reference).count()
+        };
+        Self {
+            name: system.name.clone(),
+            scores: vec![],
+            exact: system.is_model.then(equal),
+            lines: system.lines.len(),
+            perplexity: system.perplexity,
+            alignment: data.gold.as_ref().and_then(|gold| aer(system, gold)),
+        }
+    }
+
+    fn text(&self, width: usize, prefix: &str) -> String {
+        let mut text = String::new();
+        let mut line = |line: String| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{prefix}{line}");
+        };
+        self.scores.iter().for_each(|score| line(score.line(width)));
+        if let Some(exact) = self.exact {
+            let share = 100.0 * exact as f64 / self.lines.max(1) as f64;
+            line(format!("exact {share:.1} % ({exact} of {} lines)", self.lines));
+        }
+        if let Some(perplexity) = &self.perplexity {
+            line(perplexity.to_string());
+        }
+        if let Some(alignment) = &self.alignment {
+            line(format!("{alignment}, by the attention of its translations"));
+        }
+        text
+    }
+
+    fn json(&self, width: usize) -> Result<Value, Failure> {
+        let scores = self.scores.iter().map(|score| serde_json::from_str(&score.json(width)));
+        let scores: Vec<Value> = scores.collect::<Result<_, _>>()?;
+        Ok(json!({
+            "name": self.name,
+            "lines": self.lines,
+            "scores": scores,
+            "exact": self.exact,
+            "perplexity": self.perplexity.map(|perplexity| json!({
+                "value": perplexity.value(),
+                "conditioning": perplexity.conditioning(),
+                "tokens": perplexity.tokens(),
+            })),
+            "alignment": self.alignment.as_ref().map(aer_json),
+        }))
+    }
+}
+
+impl Comparison {
+    fn text(&self, width: usize) -> String {
+        let Self {
+            metric,
+            signature,
+            baseline,
+            system,
+            result,
+        } = self;
+        let interval = &result.difference_confidence;
+        let verdict = match result.p_value < SIGNIFICANT {
+            true => "significant",
+            false => "not significant",
+        };
+        format!(
+            "{metric}|{signature} {baseline} = {:.width$}, {system} = {:.width$}, difference {:+.width$} \
+             (95 % {:+.width$} to {:+.width$}), p = {:.4}: {verdict}; {system} is higher in {:.1} % of resamples\n",
+            result.baseline,
+            result.system,
+            result.difference(),
+            interval.lower,
+            interval.upper,
+            result.p_value,
+            100.0 * result.wins,
+        )
+    }
+
+    fn json(&self) -> Result<Value, Failure> {
+        Ok(json!({
+            "metric": self.metric,
+            "signature": self.signature,
+            "baseline": self.baseline,
+            "system": self.system,
+            "difference": self.result.difference(),
+            "result": serde_json::to_value(self.result)?,
+        }))
+    }
+}
+
+impl Report {
+    /// A report on systems.
+    pub fn new(systems: Vec<Judged>) -> Self {
+        Self {
+            systems,
+            comparisons: vec![],
+            by_length: vec![],
+        }
+    }
+
+    /// The text to print.
+    ///
+    /// # Errors
+    /// None that is known: numbers and strings always have a JSON form.
+    pub fn print(&self, options: &Evaluate) -> Result<String, Failure> {
+        let width = usize::from(options.width);
+        if options.json {
+            return self.json(width);
+        }
+        let scores = || self.systems.iter().flat_map(|system| &system.scores);
+        if options.score_only {
+            return Ok(scores().map(|score| score.number(width) + "\n").collect());
+        }
+        let mut text = String::new();
+        for system in &self.systems {
+            let prefix = match self.systems.len() {
+                1 => String::new(),
+                _ => format!("{}: ", system.name),
+            };
+            text.push_str(&system.text(width, &prefix));
+        }
+        self.comparisons.iter().for_each(|comparison| text.push_str(&comparison.text(width)));
+        for table in &self.by_length {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n{table}");
+        }
+        Ok(text)
+    }
+
+    fn json(&self, width: usize) -> Result<String, Failure> {
+        let plain = self.comparisons.is_empty() && self.by_length.is_empty();
+        if let [system] = self.systems.as_slice()
+            && system.exact.is_none()
+            && plain
+        {
+            let scores: Vec<String> = system.scores.iter().map(|score| score.json(width)).collect();
+            return Ok(match scores.as_slice() {
+                [single] => format!("{single}\n"),
+                several => format!("[\n{}\n]\n", several.join(",\n")),
+            });
+        }
+        let systems: Vec<Value> =
+            self.systems.iter().map(|system| system.json(width)).collect::<Result<_, _>>()?;
+        let comparisons: Vec<Value> =
+            self.comparisons.iter().map(Comparison::json).collect::<Result<_, _>>()?;
+        let all = json!({
+            "systems": systems,
+            "bootstrap": comparisons,
+            "by_length": serde_json::to_value(&self.by_length)?,
+        });
+        Ok(format!("{}\n", serde_json::to_string_pretty(&all)?))
+    }
+}
+
+/// An alignment error rate alone.
+///
+/// # Errors
+/// None that is known: numbers always have a JSON form.
+pub fn alignment(aer: &Aer, options: &Evaluate) -> Result<String, Failure> {
+    Ok(match (options.json, options.score_only) {
+        (true, _) => format!("{}\n", serde_json::to_string_pretty(&aer_json(aer))?),
+        (_, true) => format!("{:.4}\n", aer.error_rate()),
+        _ => format!("{aer}\n"),
+    })
+}
+
+fn aer_json(aer: &Aer) -> Value {
+    json!({
+        "error_rate": aer.error_rate(),
+        "precision": aer.precision(),
+        "recall": aer.recall(),
+        "found": aer.found,
+        "sure": aer.sure,
+        "found_sure": aer.found_sure,
+        "found_possible": aer.found_possible,
+    })
+}

@@ -1,0 +1,234 @@
+//! The translations that are scored.
+
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+};
+
+use burn::tensor::Device;
+use regard_models::TranslationModel;
+use regard_trace::Trace;
+use regard_train::{
+    Translator,
+    corpus::{Batches, Budget, CorpusError, LengthFilter, ParallelText},
+    evaluate::{Alignment, Conditioning, Perplexity},
+    learner::validate::teacher_forced,
+    model_file::Description,
+    translator::TranslateError,
+};
+
+use super::{
+    data::{Data, link},
+    same_length,
+};
+use crate::{
+    arguments::{Evaluate, Named},
+    failure::{CommandError, Failure},
+    input, models,
+    output::{self, Output},
+    progress::Counter,
+};
+
+/// Batches that are translated between two movements of the progress line.
+const BATCHES_AT_ONCE: usize = 8;
+
+/// Most padded positions of a batch whose perplexity is computed.
+const PERPLEXITY_TOKENS: usize = 4096;
+
+/// One system's translations.
+pub struct System {
+    /// What tables call it.
+    pub name: String,
+    /// Line by line.
+    pub lines: Vec<String>,
+    /// Of a model: how well it predicts the references.
+    pub perplexity: Option<Perplexity>,
+    /// Of a model with attention: each target word's most attended source word.
+    pub links: Option<Vec<Alignment>>,
+    /// Whether a model made the translations.
+    pub is_model: bool,
+}
+
+/// All systems: first the files, then the models.
+///
+/// # Errors
+/// Files or models that are wrong.
+pub fn all(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
+    let mut systems = vec![];
+    for named in &options.hypotheses {
+        systems.push(read(named, data)?);
+    }
+    let Some(source) = &data.source else {
+        return Ok(systems);
+    };
+    let embedded = options.hypotheses.is_empty() && options.model.is_empty();
+    if options.model.is_empty() && !embedded {
+        return Ok(systems);
+    }
+    let device = options.compute.set_up(None)?;
+    if embedded {
+        let model = models::open(None, &device)?;
+        let output = options.output.first().map(|path| path.as_path());
+        systems.push(translate(models::EMBEDDED_NAME, model, source, data, options, output, &device)?);
+    }
+    for (index, named) in options.model.iter().enumerate() {
+        let model = models::open(Some(&named.path), &device)?;
+        let output = options.output.get(index).map(|path| path.as_path());
+        systems.push(translate(&named.name, model, source, data, options, output, &device)?);
+    }
+    Ok(systems)
+}
+
+/// Reads a system's translations.
+///
+/// # Errors
+/// A file that is wrong, or of another length than the references.
+pub fn read(named: &Named, data: &Data) -> Result<System, Failure> {
+    let lines = input::segments(&named.path)?;
+    let (standard, count) = &data.standard;
+    same_length((standard, *count), (&input::name(&named.path), lines.len()))?;
+    Ok(System {
+        name: named.name.clone(),
+        lines,
+        perplexity: None,
+        links: None,
+        is_model: false,
+    })
+}
+
+fn translate(
+    name: &str,
+    (model, description): (TranslationModel, Description),
+    source: &[String],
+    data: &Data,
+    options: &Evaluate,
+    output: Option<&Path>,
+    device: &Device,
+) -> Result<System, Failure> {
+    let mut output = output.map(Output::file).transpose()?;
+    let settings = options.search.over(&description.translate);
+    let perplexity = perplexity(&model, &description, source, &data.references[0], device)?;
+    let translator = Translator::new(model, description, device);
+    let shown = !options.quiet && io::stderr().is_terminal();
+    let counter = Counter::up_to(source.len(), &format!("lines by {name}"), shown);
+    let mut lines = Vec::with_capacity(source.len());
+    let mut links = vec![];
+    let mut cut = 0;
+    let mut respelt = 0;
+    for chunk in source.chunks(settings.batch_sentences.max(1) * BATCHES_AT_ONCE) {
+        let translated = translator
+            .translate(chunk, &settings)
+            .map_err(|error| numbered(error, &data.source_name, lines.len()))?;
+        for (source, mut translated) in chunk.iter().zip(translated) {
+            cut += usize::from(translated.cut_from.is_some());
+            let best = translated.n_best.swap_remove(0);
+            if data.gold.is_some() {
+                respelt += usize::from(!counts_alike(&best.trace, source));
+                links.push(alignment(&best.trace));
+            }
+            let text = best.text.replace(['\n', '\r'], " ");
+            if let Some(output) = &mut output {
+                output.line(&text)?;
+            }
+            lines.push(text.trim_end().to_owned());
+        }
+        counter.set(lines.len());
+    }
+    counter.finish();
+    if let Some(output) = &mut output {
+        output.flush()?;
+    }
+    if cut > 0 && !options.quiet {
+        output::warn(&format!(
+            "{name}: {cut} lines have more than {} tokens; only their start is translated (--max-source-tokens)",
+            settings.max_source_tokens
+        ));
+    }
+    if respelt > 0 && !options.quiet {
+        output::warn(&format!(
+            "{name}: {respelt} source lines have other words for the model, which takes punctuation apart, than white space separates; \
+             the gold alignment must count the model's words"
+        ));
+    }
+    let attends = links.iter().any(|alignment| !alignment.links.is_empty());
+    Ok(System {
+        name: name.to_owned(),
+        lines,
+        perplexity,
+        links: attends.then_some(links),
+        is_model: true,
+    })
+}
+
+/// The error with the line's number in the whole text in place of that in the chunk.
+fn numbered(error: TranslateError, name: &str, before: usize) -> Failure {
+    match error {
+        TranslateError::Line(CorpusError::LongLine {
+            line,
+            side,
+            length,
+            limit,
+            unit,
+        }) => CommandError::Line {
+            name: name.to_owned(),
+            source: CorpusError::LongLine {
+                line: before + line,
+                side,
+                length,
+                limit,
+                unit,
+            },
+        }
+        .into(),
+        other => other.into(),
+    }
+}
+
+/// Each target word's most attended source word, both counted among words.
+fn alignment(trace: &Trace) -> Alignment {
+    let Some(map) = trace.maps.first() else {
+        return Alignment::default();
+    };
+    let links = map.merge_words().align_argmax();
+    links.links().iter().copied().map(link).collect()
+}
+
+/// Whether the words of the picture are those that white space separates.
+fn counts_alike(trace: &Trace, source: &str) -> bool {
+    let Some(map) = trace.maps.first() else {
+        return true;
+    };
+    let merged = map.keys().merge_words();
+    let words = (0..merged.len()).filter(|&index| !merged.is_special(index)).count();
+    words == source.split_whitespace().count()
+}
+
+/// How well the model predicts the first reference; nothing if there is no pair of words.
+fn perplexity(
+    model: &TranslationModel,
+    description: &Description,
+    source: &[String],
+    reference: &[String],
+    device: &Device,
+) -> Result<Option<Perplexity>, Failure> {
+    let text = ParallelText::new(source.to_vec(), reference.to_vec())?;
+    let limit = description.translate.max_source_tokens;
+    let filter = LengthFilter {
+        max_tokens: Some(limit),
+        ..LengthFilter::default()
+    };
+    let pairs = match filter.apply(&text, &description.tokenizers) {
+        Ok((pairs, _)) => pairs,
+        Err(CorpusError::NothingLeft { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let budget = Budget {
+        tokens: Some(PERPLEXITY_TOKENS),
+        ..Budget::default()
+    };
+    let batches = Batches::new(&pairs, budget)?;
+    let (mean, tokens) = teacher_forced(model, &pairs, &batches, device);
+    let mut perplexity = Perplexity::new(Conditioning::TeacherForced);
+    perplexity.add(mean * tokens as f64, tokens as u64)?;
+    Ok(Some(perplexity))
+}

@@ -1,0 +1,23 @@
+//! What each command does.
+
+mod evaluate;
+mod model;
+mod train;
+mod translate;
+mod view;
+
+use crate::{arguments::Command, failure::Failure};
+
+/// Runs a command.
+///
+/// # Errors
+/// Why it ended early.
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Translate(options) => translate::run(&options),
+        Command::Train(options) => train::run(&options),
+        Command::Evaluate(options) => evaluate::run(&options),
+        Command::View(options) => view::run(&options),
+        Command::Model(options) => model::run(&options),
+    }
+}

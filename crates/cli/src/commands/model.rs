@@ -1,0 +1,96 @@
+//! `regard model`: what a model is, and the same model in another form.
+
+use std::path::Path;
+
+use burn::{module::Module, tensor::Device};
+use regard_models::TranslationModel;
+use regard_nn::weights::{self, Storage};
+use regard_train::model_file::{self, Description};
+use serde_json::json;
+
+use crate::{
+    arguments::ModelFile,
+    failure::Failure,
+    models::{self, EMBEDDED_NAME},
+    output,
+};
+
+/// Describes or writes a model.
+///
+/// # Errors
+/// Whatever is wrong with the model, or a file that cannot be written.
+pub fn run(options: &ModelFile) -> Result<(), Failure> {
+    let (model, description) = models::open(options.path.as_deref(), &Device::flex())?;
+    let forms = [
+        (options.f16.as_deref(), Storage::F16),
+        (options.f32.as_deref(), Storage::F32),
+    ];
+    let mut written = false;
+    for (path, storage) in forms {
+        if let Some(path) = path {
+            write(path, &model, &description, storage)?;
+            written = true;
+        }
+    }
+    if written && !options.json {
+        return Ok(());
+    }
+    let name = match &options.path {
+        Some(path) => path.display().to_string(),
+        None => EMBEDDED_NAME.to_owned(),
+    };
+    let text = match options.json {
+        true => serde_json::to_string_pretty(&json!({
+            "name": name,
+            "languages": description.languages,
+            "parameters": model.num_params(),
+            "vocabulary": [
+                description.tokenizers.source().vocabulary_size(),
+                description.tokenizers.target().vocabulary_size(),
+            ],
+            "joint_vocabulary": description.tokenizers.is_joint(),
+            "model": description.model,
+            "translate": description.translate,
+        }))?,
+        false => describe(&name, &model, &description),
+    };
+    output::print(&format!("{text}\n"))
+}
+
+fn write(
+    path: &Path,
+    model: &TranslationModel,
+    description: &Description,
+    storage: Storage,
+) -> Result<(), Failure> {
+    let bytes = model_file::to_bytes(&weights::collect(model), description, storage)?;
+    output::write_file(path, &bytes)
+}
+
+fn describe(name: &str, model: &TranslationModel, description: &Description) -> String {
+    let tokenizers = &description.tokenizers;
+    let settings = &description.translate;
+    let vocabulary = match tokenizers.is_joint() {
+        true => format!("{} tokens, joint", tokenizers.source().vocabulary_size()),
+        false => format!(
+            "{} source and {} target tokens",
+            tokenizers.source().vocabulary_size(),
+            tokenizers.target().vocabulary_size()
+        ),
+    };
+    format!(
+        "{name}\n\
+         architecture  {}\n\
+         languages     {} to {}\n\
+         parameters    {}\n\
+         vocabulary    {vocabulary}\n\
+         search        beam {}, length penalty {}, coverage penalty {}",
+        description.model.name(),
+        description.languages.source,
+        description.languages.target,
+        model.num_params(),
+        settings.beam,
+        settings.length_penalty,
+        settings.coverage_penalty,
+    )
+}

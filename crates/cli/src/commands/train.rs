@@ -1,0 +1,160 @@
+//! `regard train`: from a recipe to a run folder.
+
+use std::{
+    path::{Path, PathBuf},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use regard_train::{
+    learner::{self, Event, Reason, Run, TrainError},
+    recipe::Recipe,
+};
+
+use crate::{
+    arguments::Train,
+    failure::{CommandError, Failure},
+    output::{self, Output},
+    progress::Training,
+};
+
+/// Where run folders go unless another is named.
+const RUNS: &str = "runs";
+
+/// Trains, resumes, or prints a recipe.
+///
+/// # Errors
+/// Whatever is wrong with the recipe, its data or the run folder; an interruption.
+pub fn run(options: &Train) -> Result<(), Failure> {
+    if let Some(example) = options.example
+        && let Some(recipe) = Recipe::example(example.name())
+    {
+        return output::print(&recipe.commented()?);
+    }
+    let folder = folder(options)?;
+    let recipe = match &options.recipe {
+        Some(path) => Recipe::load(path, &options.set)?,
+        None => resumed_recipe(&folder, &options.set)?,
+    };
+    let device = options.compute.set_up(recipe.training.threads)?;
+    let run = Run {
+        folder: &folder,
+        device: &device,
+        stop: &*listen(options.quiet)?,
+    };
+    let mut watcher = Watcher::new(options, &recipe);
+    let mut report = |event: &Event| watcher.tell(event);
+    let trained = match options.recipe {
+        Some(_) => learner::train(&recipe, &run, &mut report),
+        None => learner::resume(&options.set, &run, &mut report),
+    };
+    // The bar must be gone before anything else is said.
+    let failed = watcher.finish();
+    let summary = trained?;
+    failed?;
+    if summary.reason == Reason::Interrupted {
+        return Err(Failure::Interrupted(format!(
+            "interrupted and saved; go on with: regard train --resume {}",
+            folder.display()
+        )));
+    }
+    match (&summary.model, options.json) {
+        (Some(model), false) => output::print(&format!("{}\n", model.display())),
+        _ => Ok(()),
+    }
+}
+
+fn folder(options: &Train) -> Result<PathBuf, Failure> {
+    if let Some(folder) = options.resume.as_ref().or(options.folder.as_ref()) {
+        return Ok(folder.clone());
+    }
+    let stem = options.recipe.as_deref().and_then(Path::file_stem);
+    match stem {
+        Some(stem) => Ok(Path::new(RUNS).join(stem)),
+        None => Err(Failure::Usage(
+            "the recipe's name gives no run folder; name one with --folder".to_owned(),
+        )),
+    }
+}
+
+/// The recipe of the run in `folder`, for what must be known before it is resumed.
+fn resumed_recipe(folder: &Path, overrides: &[String]) -> Result<Recipe, Failure> {
+    let path = folder.join("recipe.toml");
+    match path.exists() {
+        true => Ok(Recipe::load(path, overrides)?),
+        false => Err(TrainError::NothingToResume(folder.to_owned()).into()),
+    }
+}
+
+/// A flag that Ctrl-C sets; the second one ends the process.
+fn listen(quiet: bool) -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let handler = move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            output::say("stopped at once; the last checkpoint is as it was");
+            process::exit(130);
+        }
+        if !quiet {
+            output::say("finishing this update, then saving; Ctrl-C again stops at once");
+        }
+    };
+    ctrlc::set_handler(handler).map_err(CommandError::Signal)?;
+    Ok(stop)
+}
+
+/// Passes events on to whoever wants them.
+enum Watcher {
+    Progress(Box<Training>),
+    Json {
+        output: Output,
+        failed: Option<Failure>,
+    },
+    Nobody,
+}
+
+impl Watcher {
+    fn new(options: &Train, recipe: &Recipe) -> Self {
+        if options.json {
+            Self::Json {
+                output: Output::standard(),
+                failed: None,
+            }
+        } else if options.quiet {
+            Self::Nobody
+        } else {
+            Self::Progress(Box::new(Training::new(recipe.training.minutes)))
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        match self {
+            Self::Progress(progress) => progress.show(event),
+            Self::Json { output, failed } => {
+                // A reader that has gone away is no reason to stop training.
+                if failed.is_none() {
+                    *failed = write(output, event).err();
+                }
+            }
+            Self::Nobody => {}
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Json {
+                failed: Some(failure),
+                ..
+            } => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write(output: &mut Output, event: &Event) -> Result<(), Failure> {
+    output.line(&serde_json::to_string(event)?)?;
+    output.flush()
+}

@@ -1,0 +1,335 @@
+//! `regard translate`: one line in, one line out, and what the model looked at.
+
+use std::io::{self, IsTerminal};
+
+use regard_trace::Trace;
+use regard_train::{
+    Translated, Translator,
+    corpus::CorpusError,
+    recipe::Translation as Settings,
+    translator::TranslateError,
+};
+use serde::Serialize;
+
+use crate::{
+    arguments::{Attention, Translate},
+    failure::{CommandError, Failure},
+    input::{self, Group, Groups},
+    models,
+    output::{self, Output},
+    pictures::{self, Entry, Screen},
+    progress::Counter,
+};
+
+/// Batches that are collected before they are translated: sorting more lines by length wastes less,
+/// but the first answer comes later.
+const BATCHES_AT_ONCE: usize = 8;
+
+/// Pictures are kept in memory until they are written.
+const MOST_PICTURES: usize = 10_000;
+
+/// Translates arguments, a file or standard input.
+///
+/// # Errors
+/// Options that contradict each other, a model, line or file that is wrong.
+pub fn run(options: &Translate) -> Result<(), Failure> {
+    let device = options.compute.set_up(None)?;
+    let (model, description) = models::open(options.model.as_deref(), &device)?;
+    let mut settings = options.search.over(&description.translate);
+    settings.n_best = options.n_best.unwrap_or(1);
+    if settings.n_best > settings.beam {
+        return Err(Failure::Usage(format!(
+            "--n-best {0} is more than the beam of {1} finds; give --beam {0} or a smaller --n-best",
+            settings.n_best, settings.beam
+        )));
+    }
+    let mut work = Work {
+        translator: Translator::new(model, description, &device),
+        writer: Writer::new(options)?,
+        settings,
+        name: match (&options.input, options.text.is_empty()) {
+            (Some(path), _) => input::name(path),
+            (None, true) => "standard input".to_owned(),
+            (None, false) => "the command line".to_owned(),
+        },
+        quiet: options.quiet,
+        line: 0,
+        unfinished: 0,
+    };
+    if !options.text.is_empty() {
+        work.translate(&options.text)?;
+        return work.finish();
+    }
+    let typed = options.input.is_none() && io::stdin().is_terminal();
+    if typed && !options.quiet {
+        output::say("one sentence a line; Ctrl-D ends");
+    }
+    let shown = !options.quiet && !typed && !work.writer.is_on_terminal();
+    let counter = Counter::new("lines", shown);
+    let groups = Groups::read(
+        options.input.as_deref(),
+        work.settings.batch_sentences.max(1) * BATCHES_AT_ONCE,
+    );
+    for Group { lines, error } in groups {
+        work.translate(&lines)?;
+        counter.set(work.line);
+        if let Some(error) = error {
+            // What was translated is whole, and its pictures are too.
+            work.finish()?;
+            return Err(error.into());
+        }
+    }
+    counter.finish();
+    if work.line == 0 {
+        match &options.input {
+            Some(path) => return Err(CorpusError::Empty { path: path.clone() }.into()),
+            None if !typed && !options.quiet => output::warn("standard input had no lines"),
+            None => {}
+        }
+    }
+    work.finish()
+}
+
+/// A translation going on.
+struct Work<'a> {
+    translator: Translator,
+    settings: Settings,
+    writer: Writer<'a>,
+    /// Where the lines come from.
+    name: String,
+    quiet: bool,
+    /// Lines done.
+    line: usize,
+    /// Translations that the length limit ended.
+    unfinished: usize,
+}
+
+impl Work<'_> {
+    fn translate(&mut self, lines: &[String]) -> Result<(), Failure> {
+        let error = match self.translator.translate(lines, &self.settings) {
+            Ok(translated) => return self.write(lines, &translated),
+            Err(error) => error,
+        };
+        // The lines before the one that was refused have their translations.
+        if let TranslateError::Line(CorpusError::LongLine {
+            line,
+            side,
+            length,
+            limit,
+            unit,
+        }) = error
+        {
+            let before = self.line;
+            let whole = &lines[..(line - 1).min(lines.len())];
+            let translated = self.translator.translate(whole, &self.settings)?;
+            self.write(whole, &translated)?;
+            self.writer.flush()?;
+            return Err(CommandError::Line {
+                name: self.name.clone(),
+                source: CorpusError::LongLine {
+                    line: before + line,
+                    side,
+                    length,
+                    limit,
+                    unit,
+                },
+            }
+            .into());
+        }
+        Err(error.into())
+    }
+
+    /// Writes the pictures, and says what should be known of the whole.
+    fn finish(&mut self) -> Result<(), Failure> {
+        if self.unfinished > 0 && !self.quiet {
+            output::warn(&format!(
+                "{} of {} translations were ended by the length limit (--max-length)",
+                self.unfinished, self.line
+            ));
+        }
+        self.writer.finish()
+    }
+
+    fn write(&mut self, lines: &[String], translated: &[Translated]) -> Result<(), Failure> {
+        for (source, translated) in lines.iter().zip(translated) {
+            self.line += 1;
+            if let Some(length) = translated.cut_from
+                && !self.quiet
+            {
+                output::warn(&format!(
+                    "{}: line {} has {length} tokens; only the first {} are translated (--max-source-tokens)",
+                    self.name, self.line, self.settings.max_source_tokens
+                ));
+            }
+            self.unfinished += usize::from(translated.n_best.first().is_some_and(|best| !best.finished));
+            self.writer.write(self.line, source, translated)?;
+        }
+        self.writer.flush()
+    }
+}
+
+/// Where translations and pictures go.
+struct Writer<'a> {
+    options: &'a Translate,
+    output: Output,
+    is_terminal: bool,
+    screen: Option<Screen>,
+    kept: Vec<Entry>,
+    /// The model without attention whose heat map was asked for.
+    unattended: Option<String>,
+}
+
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    line: usize,
+    source: &'a str,
+    /// The line's tokens, if it was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_from: Option<usize>,
+    translations: Vec<JsonTranslation<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonTranslation<'a> {
+    rank: usize,
+    text: &'a str,
+    score: f64,
+    log_probability: f64,
+    finished: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attention: Option<JsonAttention>,
+}
+
+/// `weights[target][source]`.
+#[derive(Serialize)]
+struct JsonAttention {
+    source: Vec<String>,
+    target: Vec<String>,
+    weights: Vec<Vec<f32>>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(options: &'a Translate) -> Result<Self, Failure> {
+        let is_terminal = options.output.is_none() && io::stdout().is_terminal();
+        let drawn = match options.attention {
+            Attention::Never => false,
+            Attention::Auto => is_terminal && options.text.len() == 1,
+            Attention::Always => true,
+        };
+        Ok(Self {
+            options,
+            output: Output::open(options.output.as_deref())?,
+            is_terminal,
+            screen: (drawn && !options.json).then(|| Screen::detect(options.pictures.subwords)),
+            kept: vec![],
+            unattended: None,
+        })
+    }
+
+    fn is_on_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    fn write(&mut self, line: usize, source: &str, translated: &Translated) -> Result<(), Failure> {
+        if self.options.json {
+            self.output.line(&self.json(line, source, translated)?)?;
+        }
+        for (index, translation) in translated.n_best.iter().enumerate() {
+            let rank = index + 1;
+            if !self.options.json {
+                let text = self.one_line(&translation.text);
+                match self.options.n_best {
+                    Some(_) => self.output.line(&format!(
+                        "{line} ||| {rank} ||| {text} ||| {:.4}",
+                        translation.score
+                    ))?,
+                    None => self.output.line(&text)?,
+                }
+            }
+            if translation.trace.maps.is_empty() && !translation.text.is_empty() {
+                self.unattended = Some(translation.trace.model.clone());
+            }
+            if let Some(screen) = &self.screen {
+                self.output.text(&screen.draw(&translation.trace))?;
+            }
+            if self.options.pictures.any() || self.options.trace.is_some() {
+                if self.kept.len() == MOST_PICTURES {
+                    return Err(CommandError::TooManyPictures {
+                        limit: MOST_PICTURES,
+                    }
+                    .into());
+                }
+                self.kept.push(Entry {
+                    line,
+                    rank,
+                    trace: translation.trace.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A translation that keeps to its line, and that a terminal shows without obeying it.
+    fn one_line(&self, text: &str) -> String {
+        text.chars()
+            .map(|c| match c {
+                '\n' | '\r' => ' ',
+                c if self.is_terminal && c.is_control() && c != '\t' => '\u{fffd}',
+                c => c,
+            })
+            .collect()
+    }
+
+    fn json(&self, line: usize, source: &str, translated: &Translated) -> Result<String, Failure> {
+        let translations = translated.n_best.iter().zip(1..).map(|(translation, rank)| {
+            let wanted = self.options.attention == Attention::Always;
+            JsonTranslation {
+                rank,
+                text: &translation.text,
+                score: translation.score,
+                log_probability: translation.log_probability,
+                finished: translation.finished,
+                attention: wanted.then(|| self.attention(&translation.trace)).flatten(),
+            }
+        });
+        Ok(serde_json::to_string(&JsonLine {
+            line,
+            source,
+            cut_from: translated.cut_from,
+            translations: translations.collect(),
+        })?)
+    }
+
+    fn attention(&self, trace: &Trace) -> Option<JsonAttention> {
+        let map = trace.maps.first()?;
+        let map = match self.options.pictures.subwords {
+            true => map.clone(),
+            false => map.merge_words(),
+        };
+        Some(JsonAttention {
+            source: map.keys().labels(),
+            target: map.queries().labels(),
+            weights: (0..map.queries().len()).map(|query| map.row(0, query).to_vec()).collect(),
+        })
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.output.flush()
+    }
+
+    /// Writes the pictures.
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.output.flush()?;
+        if let Some(model) = &self.unattended
+            && self.options.attention == Attention::Always
+            && !self.options.quiet
+        {
+            output::warn(&format!("{model} is a model without attention: there is nothing to show"));
+        }
+        if let Some(path) = &self.options.trace {
+            let traces: Vec<Trace> = self.kept.iter().map(|entry| entry.trace.clone()).collect();
+            regard_trace::write(path, &traces)?;
+        }
+        pictures::write(&self.options.pictures, &self.kept)
+    }
+}

@@ -1,0 +1,148 @@
+//! How a command ends when it does not end well.
+//!
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | done; also when whoever reads standard output has seen enough and closed it |
+//! | 1 | it could not be done: a file, a model, a device, the disk |
+//! | 2 | the command line asks for something that cannot be |
+//! | 130 | interrupted, with everything saved |
+
+use std::{error::Error, io, path::PathBuf, process::ExitCode};
+
+use regard_train::corpus::CorpusError;
+
+use crate::output;
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line contradicts itself or lacks something.
+    Usage(String),
+    /// Something could not be done.
+    Error(Box<dyn Error + Send + Sync>),
+    /// Someone asked the command to stop; the text says how to go on.
+    Interrupted(String),
+    /// The reader of standard output closed it, as `head` does.
+    ClosedPipe,
+}
+
+/// What the command itself, rather than a library below it, finds wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// Output could not be written.
+    #[error("{name}: cannot write: {source}")]
+    Write {
+        /// The file, or `standard output`.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Input could not be read.
+    #[error("{name}: cannot read: {source}")]
+    Read {
+        /// The file, or `standard input`.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line was refused.
+    #[error("{name}: {source}")]
+    Line {
+        /// The file, or what else the lines came from.
+        name: String,
+        /// What is wrong with the line.
+        source: CorpusError,
+    },
+    /// A compressed file is damaged.
+    #[error("{name}: damaged gzip data: {source}; the file may be cut short, fetch it again")]
+    Gzip {
+        /// The file.
+        name: String,
+        /// What the decoder said.
+        source: io::Error,
+    },
+    /// There is no model in this build.
+    #[error(
+        "this build has no embedded model; give one with --model PATH (a file or a run folder of `regard train`)"
+    )]
+    NoEmbeddedModel,
+    /// The device exists elsewhere, but not here.
+    #[error("device {0} is not there: this build of regard computes on `cpu` only; give --device cpu or leave it out")]
+    NoDevice(String),
+    /// The thread pool could not be made.
+    #[error("cannot start {threads} threads: {reason}; give a smaller --threads")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// What the system said.
+        reason: String,
+    },
+    /// A picture was asked for where nothing was looked at.
+    #[error("{}: nothing to draw: {reason}", path.display())]
+    NothingToDraw {
+        /// The picture.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// More pictures than anyone can look at.
+    #[error(
+        "pictures of more than {limit} translations were asked for; give fewer lines, or leave --svg, --png, --html and --trace out"
+    )]
+    TooManyPictures {
+        /// The most.
+        limit: usize,
+    },
+    /// A trace file has no entry of this number.
+    #[error("{}: there is no entry {index}; it has {entries}, counted from 1", path.display())]
+    NoEntry {
+        /// The trace file.
+        path: PathBuf,
+        /// The number asked for.
+        index: usize,
+        /// How many there are.
+        entries: usize,
+    },
+    /// A run's recipe does not name the part of the data that was asked for.
+    #[error(
+        "{}: the recipe names no {part} data; give --source and --references", recipe.display()
+    )]
+    NoSplit {
+        /// The recipe.
+        recipe: PathBuf,
+        /// "validation" or "test".
+        part: &'static str,
+    },
+    /// A signal handler could not be set.
+    #[error("cannot listen for Ctrl-C: {0}")]
+    Signal(#[from] ctrlc::Error),
+}
+
+impl Failure {
+    /// Says what happened on standard error, and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            Self::ClosedPipe => ExitCode::SUCCESS,
+            Self::Usage(message) => {
+                output::say(&format!(
+                    "error: {message}\n\nFor more information, try '--help'."
+                ));
+                ExitCode::from(2)
+            }
+            Self::Error(error) => {
+                output::say(&format!("error: {error}"));
+                ExitCode::FAILURE
+            }
+            Self::Interrupted(message) => {
+                output::say(message);
+                ExitCode::from(130)
+            }
+        }
+    }
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Error(Box::new(error))
+    }
+}

@@ -1,0 +1,134 @@
+//! Text that is read: line by line as it arrives, or a whole file at once.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    sync::mpsc::{Receiver, sync_channel},
+    thread,
+};
+
+use flate2::read::MultiGzDecoder;
+use regard_train::{
+    corpus::{CorpusError, Lines},
+    evaluate::lines,
+};
+
+use crate::failure::{CommandError, Failure};
+
+/// Stands for standard input where a file is expected.
+const STANDARD_INPUT: &str = "-";
+
+/// Lines in groups of whatever has arrived: a person at a terminal gets an answer at once, and a
+/// file is worked on in large batches.
+pub struct Groups {
+    receiver: Receiver<Result<String, CorpusError>>,
+    most: usize,
+}
+
+/// Some lines, and the error that ended them if one did.
+pub struct Group {
+    /// The lines, in order.
+    pub lines: Vec<String>,
+    /// Why there are no more.
+    pub error: Option<CorpusError>,
+}
+
+impl Groups {
+    /// Groups of at most `most` lines, read on a thread of its own from a file, or from standard
+    /// input if none is named.
+    pub fn read(path: Option<&Path>, most: usize) -> Self {
+        let (sender, receiver) = sync_channel(2 * most);
+        let path = path.filter(|path| *path != Path::new(STANDARD_INPUT)).map(Path::to_owned);
+        thread::spawn(move || {
+            let opened = match path {
+                Some(path) => Lines::open(path),
+                None => Lines::standard_input(),
+            };
+            let lines = match opened {
+                Ok(lines) => lines,
+                Err(error) => {
+                    let _ = sender.send(Err(error));
+                    return;
+                }
+            };
+            for line in lines {
+                // Nobody receives once the command has failed.
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { receiver, most }
+    }
+}
+
+impl Iterator for Groups {
+    type Item = Group;
+
+    fn next(&mut self) -> Option<Group> {
+        let mut group = Group {
+            lines: vec![],
+            error: None,
+        };
+        let mut received = self.receiver.recv().ok()?;
+        loop {
+            match received {
+                Ok(line) => group.lines.push(line),
+                Err(error) => {
+                    group.error = Some(error);
+                    break;
+                }
+            }
+            if group.lines.len() == self.most {
+                break;
+            }
+            match self.receiver.try_recv() {
+                Ok(next) => received = next,
+                Err(_) => break,
+            }
+        }
+        Some(group)
+    }
+}
+
+/// The name of a file in messages.
+pub fn name(path: &Path) -> String {
+    match path == Path::new(STANDARD_INPUT) {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
+    }
+}
+
+/// The lines of a plain or gzip file (`-` for standard input), read as sacrebleu reads them: lines
+/// end at `\n` alone and lose white space on their right.
+///
+/// # Errors
+/// A file that is missing, unreadable, empty, damaged or not UTF-8.
+pub fn segments(path: &Path) -> Result<Vec<String>, Failure> {
+    Ok(lines::parse(&name(path), &bytes(path)?)?)
+}
+
+/// The text of a plain or gzip file, `-` for standard input.
+///
+/// # Errors
+/// A file that is missing, unreadable or damaged.
+pub fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    let name = name(path);
+    let mut bytes = vec![];
+    let read = match path == Path::new(STANDARD_INPUT) {
+        true => io::stdin().lock().read_to_end(&mut bytes),
+        false => File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    if let Err(source) = read {
+        return Err(CommandError::Read { name, source }.into());
+    }
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut text = vec![];
+    match MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut text) {
+        Ok(_) => Ok(text),
+        Err(source) => Err(CommandError::Gzip { name, source }.into()),
+    }
+}

@@ -1,0 +1,53 @@
+//! The command `regard`: train, translate, evaluate and see attention models.
+//!
+//! Everything here parses, calls and prints. What a model is, how it learns and how it is judged
+//! lives in the libraries below.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`arguments`] | the command line, command by command |
+//! | [`commands`] | one file a command |
+//! | [`failure`] | how a command ends badly, and with which exit code |
+//! | [`output`] | standard output and error, whose other end may close |
+//! | [`pictures`] | attention as SVG, PNG, HTML and trace files, and in the terminal |
+//! | [`progress`] | a bar on a terminal, plain lines elsewhere |
+//! | [`models`] | opening a model file, or the one that is compiled in |
+//! | [`input`] | lines as they arrive, and whole files |
+#![deny(missing_docs)]
+
+mod arguments;
+mod commands;
+mod failure;
+mod input;
+mod models;
+mod output;
+mod pictures;
+mod progress;
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    panic::set_hook(Box::new(|info| {
+        output::say(&format!(
+            "error: this is a bug in regard {}: {info}\nplease report it, with the command that you gave, at {}/issues",
+            env!("CARGO_PKG_VERSION"),
+            env!("CARGO_PKG_REPOSITORY"),
+        ));
+    }));
+    let command_line = arguments::CommandLine::parse();
+    // A panic is told by the hook; here it only becomes an exit code.
+    match panic::catch_unwind(AssertUnwindSafe(|| commands::run(command_line.command))) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => failure.report(),
+        Err(_) => ExitCode::FAILURE,
+    }
+}

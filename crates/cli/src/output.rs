@@ -1,0 +1,131 @@
+//! Results go to standard output, everything else to standard error; either may be closed early.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::Path,
+};
+
+use crate::failure::{CommandError, Failure};
+
+/// Where results are written to.
+pub struct Output {
+    writer: BufWriter<Box<dyn Write>>,
+    name: String,
+    is_standard: bool,
+}
+
+impl Output {
+    /// Standard output.
+    pub fn standard() -> Self {
+        Self {
+            writer: BufWriter::new(Box::new(io::stdout())),
+            name: "standard output".to_owned(),
+            is_standard: true,
+        }
+    }
+
+    /// A file, which is emptied first.
+    ///
+    /// # Errors
+    /// A file that cannot be made.
+    pub fn file(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        match File::create(path) {
+            Ok(file) => Ok(Self {
+                writer: BufWriter::new(Box::new(file)),
+                name,
+                is_standard: false,
+            }),
+            Err(source) => Err(CommandError::Write { name, source }.into()),
+        }
+    }
+
+    /// A file if one is named, else standard output.
+    ///
+    /// # Errors
+    /// A file that cannot be made.
+    pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        path.map_or_else(|| Ok(Self::standard()), Self::file)
+    }
+
+    /// Writes `text` as it is.
+    ///
+    /// # Errors
+    /// [`Failure::ClosedPipe`], or whatever else the system says.
+    pub fn text(&mut self, text: &str) -> Result<(), Failure> {
+        let written = self.writer.write_all(text.as_bytes());
+        self.checked(written)
+    }
+
+    /// Writes `text` and ends the line.
+    ///
+    /// # Errors
+    /// As for [`text`](Self::text).
+    pub fn line(&mut self, text: &str) -> Result<(), Failure> {
+        self.text(text)?;
+        self.text("\n")
+    }
+
+    /// Sends everything on its way: to be called whenever a reader may wait, and at the end.
+    ///
+    /// # Errors
+    /// As for [`text`](Self::text).
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.writer.flush();
+        self.checked(flushed)
+    }
+
+    fn checked(&self, result: io::Result<()>) -> Result<(), Failure> {
+        result.map_err(|source| match source.kind() {
+            io::ErrorKind::BrokenPipe if self.is_standard => Failure::ClosedPipe,
+            _ => CommandError::Write {
+                name: self.name.clone(),
+                source,
+            }
+            .into(),
+        })
+    }
+}
+
+/// Prints a result to standard output.
+///
+/// # Errors
+/// As for [`Output::text`].
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut output = Output::standard();
+    output.text(text)?;
+    output.flush()
+}
+
+/// Says something on standard error.
+pub fn say(text: &str) {
+    // Where nobody listens, nobody can be told so.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Warns on standard error.
+pub fn warn(text: &str) {
+    say(&format!("warning: {text}"));
+}
+
+/// Writes a whole file; whatever goes wrong, a former one stays as it was.
+///
+/// # Errors
+/// Anything the system refuses.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    // A device or a pipe cannot be replaced by a file.
+    if fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+        let write = || File::options().write(true).open(path)?.write_all(bytes);
+        return write().map_err(|source| {
+            CommandError::Write {
+                name: path.display().to_string(),
+                source,
+            }
+            .into()
+        });
+    }
+    // A link keeps pointing where it did.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    Ok(regard_train::files::write_atomically(&path, bytes)?)
+}

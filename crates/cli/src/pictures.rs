@@ -1,0 +1,169 @@
+//! What a model looked at, in the terminal and as files.
+
+use std::{
+    env,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+};
+
+use regard_trace::Trace;
+use regard_view::{
+    html::{self, HtmlOptions},
+    png::{self, PngOptions},
+    svg::{self, SvgOptions},
+    terminal::{self, Colour, Direction, TerminalOptions},
+};
+
+use crate::{
+    arguments::PictureFiles,
+    failure::{CommandError, Failure},
+    output,
+};
+
+/// One translation with its place among the others.
+pub struct Entry {
+    /// The source line, counted from 1.
+    pub line: usize,
+    /// The place among the translations of the line, counted from 1.
+    pub rank: usize,
+    /// What the model looked at, between subwords.
+    pub trace: Trace,
+}
+
+/// How heat maps are printed on this standard output.
+pub struct Screen {
+    options: TerminalOptions,
+    subwords: bool,
+}
+
+impl Screen {
+    /// As wide as the terminal, or as `COLUMNS` says, or 80 columns, with the colours that there are.
+    pub fn detect(subwords: bool) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let variable = |name: &str| env::var(name).ok();
+        let measured = terminal_size::terminal_size_of(io::stdout());
+        let width = measured
+            .map(|(width, _)| usize::from(width.0))
+            .or_else(|| variable("COLUMNS")?.parse().ok())
+            .filter(|&width| width > 0);
+        let defaults = TerminalOptions::default();
+        Self {
+            options: TerminalOptions {
+                width: width.unwrap_or(defaults.width),
+                colour: Colour::detect(variable, is_terminal),
+                direction: Direction::detect(variable, is_terminal),
+                ..defaults
+            },
+            subwords,
+        }
+    }
+
+    /// The heat maps of a trace, nothing if the model looked at nothing.
+    pub fn draw(&self, trace: &Trace) -> String {
+        match (trace.maps.is_empty(), self.subwords) {
+            (true, _) => String::new(),
+            (_, true) => terminal::trace(trace, &self.options),
+            (_, false) => terminal::trace(&trace.merge_words(), &self.options),
+        }
+    }
+}
+
+/// Writes the pictures that `files` asks for.
+///
+/// # Errors
+/// Nothing to draw, or a file that cannot be written.
+pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
+    if let Some(path) = &files.html {
+        let traces: Vec<Trace> = entries.iter().map(|entry| shown(entry, files, true)).collect();
+        output::write_file(path, html::page(&traces, &HtmlOptions::default()).as_bytes())?;
+    }
+    let wanted = [(&files.svg, false), (&files.png, true)];
+    for (path, as_png) in wanted.into_iter().filter_map(|(path, as_png)| Some((path.as_ref()?, as_png))) {
+        let drawable: Vec<&Entry> = entries
+            .iter()
+            .filter(|entry| !entry.trace.maps.is_empty())
+            .collect();
+        if drawable.is_empty() {
+            return Err(CommandError::NothingToDraw {
+                path: path.clone(),
+                reason: why_nothing(entries),
+            }
+            .into());
+        }
+        for entry in drawable {
+            let picture = svg::trace(&shown(entry, files, false), &SvgOptions::default());
+            let path = numbered(path, entry, entries);
+            match as_png {
+                true => {
+                    let bytes = png::from_svg(&picture, &PngOptions::default())?;
+                    output::write_file(&path, &bytes)?;
+                }
+                false => output::write_file(&path, picture.as_bytes())?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The trace between words or subwords. A page merges by itself, so that its reader can choose.
+fn shown(entry: &Entry, files: &PictureFiles, on_page: bool) -> Trace {
+    match files.subwords || on_page {
+        true => entry.trace.clone(),
+        false => entry.trace.merge_words(),
+    }
+}
+
+fn why_nothing(entries: &[Entry]) -> String {
+    match entries.iter().find(|entry| !entry.trace.source.trim().is_empty()) {
+        None => "there was no text".to_owned(),
+        Some(entry) => format!("{} is a model without attention", entry.trace.model),
+    }
+}
+
+/// `look.svg` for one translation; `look-LINE.svg`, `look-RANK.svg` or `look-LINE-RANK.svg` where
+/// there are several lines, several translations of a line, or both.
+fn numbered(path: &Path, entry: &Entry, entries: &[Entry]) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    if entries.iter().any(|other| other.line != entry.line) {
+        name.push(format!("-{}", entry.line));
+    }
+    if entries.iter().any(|other| other.rank > 1) {
+        name.push(format!("-{}", entry.rank));
+    }
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(line: usize, rank: usize) -> Entry {
+        Entry {
+            line,
+            rank,
+            trace: Trace::default(),
+        }
+    }
+
+    fn names(path: &str, entries: &[Entry]) -> Vec<String> {
+        entries
+            .iter()
+            .map(|entry| numbered(Path::new(path), entry, entries).display().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn pictures_are_numbered_where_there_are_several() {
+        assert_eq!(names("a/b.svg", &[entry(1, 1)]), ["a/b.svg"]);
+        assert_eq!(names("b.svg", &[entry(1, 1), entry(2, 1)]), ["b-1.svg", "b-2.svg"]);
+        assert_eq!(names("b", &[entry(7, 1), entry(7, 2)]), ["b-1", "b-2"]);
+        assert_eq!(
+            names("b.x.png", &[entry(1, 1), entry(1, 2), entry(3, 1)]),
+            ["b.x-1-1.png", "b.x-1-2.png", "b.x-3-1.png"]
+        );
+    }
+}

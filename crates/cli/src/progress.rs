@@ -1,0 +1,55 @@
+//! Progress on standard error: a moving line on a terminal, plain lines elsewhere.
+
+mod training;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+pub use training::Training;
+
+/// Counts things of which nobody knows how many there will be, on a terminal only.
+pub struct Counter(ProgressBar);
+
+impl Counter {
+    /// A counter of `unit`; one that is not `shown` says nothing.
+    pub fn new(unit: &str, shown: bool) -> Self {
+        Self::with_length(unit, None, shown)
+    }
+
+    /// A counter up to `length`.
+    pub fn up_to(length: usize, unit: &str, shown: bool) -> Self {
+        Self::with_length(unit, Some(length as u64), shown)
+    }
+
+    fn with_length(unit: &str, length: Option<u64>, shown: bool) -> Self {
+        let target = match shown {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let template = match length {
+            Some(_) => format!("{{wide_bar}} {{human_pos}} of {{human_len}} {unit}, {{per_sec}}, {{eta}} left"),
+            None => format!("{{human_pos}} {unit}, {{per_sec}}"),
+        };
+        let bar = ProgressBar::with_draw_target(length, target);
+        // Were the template wrong, the bar would have its usual looks.
+        if let Ok(style) = ProgressStyle::with_template(&template) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    /// So many are done.
+    pub fn set(&self, done: usize) {
+        self.0.set_position(done as u64);
+    }
+
+    /// Everything is done: the line goes away.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

@@ -1,0 +1,266 @@
+//! How training goes on.
+
+use std::{
+    io::{self, IsTerminal},
+    time::{Duration, Instant},
+};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use regard_train::learner::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics};
+
+use crate::output;
+
+/// The bar has so many parts; it shows a share, not a count.
+const PARTS: u64 = 1000;
+
+/// Shows what training tells.
+pub struct Training {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    limits: Limits,
+    /// The share that was done when this session began, for the time left.
+    done_before: Option<f64>,
+    last_bleu: Option<f64>,
+    /// How that BLEU is computed, once it has been told.
+    signature: Option<String>,
+}
+
+/// When training ends at the latest.
+#[derive(Default)]
+struct Limits {
+    updates: Option<u64>,
+    seconds: Option<f64>,
+}
+
+impl Limits {
+    /// How much is done, from 0 to 1.
+    fn share(&self, step: u64, seconds: f64) -> Option<f64> {
+        let by_updates = self.updates.map(|last| step as f64 / last.max(1) as f64);
+        let by_time = self.seconds.map(|last| seconds / last);
+        let share = by_updates.into_iter().chain(by_time).reduce(f64::max)?;
+        Some(share.min(1.0))
+    }
+}
+
+impl Training {
+    /// Progress of a training of at most so many minutes; a bar if standard error is a terminal.
+    pub fn new(minutes: Option<f64>) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(PARTS);
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:20} {percent:>3} % {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar.set_message("reading data");
+            bar
+        });
+        Self {
+            bar,
+            started: Instant::now(),
+            limits: Limits {
+                updates: None,
+                seconds: minutes.map(|minutes| minutes * 60.0),
+            },
+            done_before: None,
+            last_bleu: None,
+            signature: None,
+        }
+    }
+
+    /// Shows an event.
+    pub fn show(&mut self, event: &Event) {
+        match event {
+            Event::Started(started) => {
+                self.limits.updates = started.last_update;
+                self.started = Instant::now();
+                self.line(&describe(started));
+                if let Some(bar) = &self.bar {
+                    bar.set_message("the first updates");
+                }
+            }
+            Event::Train(metrics) => self.train(metrics),
+            Event::Validation(metrics) => {
+                self.last_bleu = Some(metrics.bleu);
+                if self.signature.as_ref() != Some(&metrics.signature) {
+                    self.line(&format!("BLEU is {}", metrics.signature));
+                    self.signature = Some(metrics.signature.clone());
+                }
+                self.line(&validation("validation", metrics));
+            }
+            Event::Saved { .. } => {}
+            Event::Averaged {
+                checkpoints,
+                taken,
+                validation: judged,
+            } => {
+                let verdict = match taken {
+                    true => "taken as the final model",
+                    false => "not taken, the best checkpoint is better",
+                };
+                self.line(&format!("average of the last {checkpoints} checkpoints: {verdict}"));
+                if let Some(metrics) = judged {
+                    self.line(&validation("  its validation", metrics));
+                }
+            }
+            Event::Finished(summary) => {
+                self.clear();
+                output::say(&ending(summary));
+            }
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn train(&mut self, metrics: &TrainMetrics) {
+        let share = self.limits.share(metrics.step, metrics.seconds);
+        let left = share.and_then(|share| self.time_left(share));
+        let text = numbers(metrics, self.limits.updates, self.last_bleu, left);
+        match &self.bar {
+            Some(bar) => {
+                if let Some(share) = share {
+                    bar.set_position((share * PARTS as f64) as u64);
+                }
+                bar.set_message(text);
+            }
+            None => output::say(&text),
+        }
+    }
+
+    /// The rate of this session, carried on; it needs two reports.
+    fn time_left(&mut self, share: f64) -> Option<Duration> {
+        let Some(before) = self.done_before else {
+            self.done_before = Some(share);
+            self.started = Instant::now();
+            return None;
+        };
+        let done = share - before;
+        let seconds = self.started.elapsed().as_secs_f64() / done * (1.0 - share);
+        (done > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => output::say(text),
+        }
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn describe(started: &Started) -> String {
+    let corpus = &started.corpus;
+    let dropped = corpus.empty + corpus.too_long + corpus.ratio;
+    let mut text = format!(
+        "{}: {} parameters, vocabulary {} / {}\n{} sentence pairs",
+        started.model, started.parameters, started.vocabulary.0, started.vocabulary.1, corpus.kept,
+    );
+    if dropped > 0 {
+        text.push_str(&format!(
+            " ({dropped} dropped: {} with an empty side, {} too long, {} of too different lengths)",
+            corpus.empty, corpus.too_long, corpus.ratio
+        ));
+    }
+    if corpus.cut > 0 {
+        text.push_str(&format!(", {} of them cut", corpus.cut));
+    }
+    text.push_str(&format!(
+        ", {} for validation; {} updates an epoch, {:.1} % padding; run folder {}",
+        started.validation_pairs,
+        started.updates_per_epoch,
+        100.0 * started.padding,
+        started.folder.display()
+    ));
+    if started.resumed_at > 0 {
+        text.push_str(&format!("\nresumed after update {}", started.resumed_at));
+    }
+    text
+}
+
+/// The numbers of a report, the most wanted first: a narrow terminal cuts the line off.
+fn numbers(
+    metrics: &TrainMetrics,
+    last: Option<u64>,
+    bleu: Option<f64>,
+    left: Option<Duration>,
+) -> String {
+    let of = last.map_or_else(String::new, |last| format!("/{last}"));
+    let bleu = bleu.map_or_else(String::new, |bleu| format!(", BLEU {bleu:.2}"));
+    let left = left.map_or_else(String::new, |left| format!(", {:#} left", HumanDuration(left)));
+    format!(
+        "update {}{of}{left}, loss {:.4}, perplexity {:.2}{bleu}, epoch {}, rate {:.2e}, {:.0} tokens/s",
+        metrics.step,
+        metrics.loss,
+        metrics.perplexity,
+        metrics.epoch,
+        metrics.learning_rate,
+        metrics.tokens_per_second,
+    )
+}
+
+fn validation(title: &str, metrics: &ValidationMetrics) -> String {
+    let best = if metrics.improved { ", the best so far" } else { "" };
+    format!(
+        "{title} at update {} (epoch {:.2}): loss {:.4}, perplexity {:.2} (teacher-forced), BLEU {:.2}{best}",
+        metrics.step, metrics.epoch, metrics.loss, metrics.perplexity, metrics.bleu
+    )
+}
+
+fn ending(summary: &Summary) -> String {
+    let reason = match summary.reason {
+        Reason::Limit => "done",
+        Reason::EarlyStop => "stopped early: validation did not improve any more",
+        Reason::Interrupted => "interrupted",
+    };
+    let time = HumanDuration(Duration::try_from_secs_f64(summary.seconds).unwrap_or_default());
+    let best = summary.best.map_or_else(String::new, |(step, measure)| {
+        format!("; the best validation was {measure:.4} at update {step}")
+    });
+    format!("{reason} after {} updates, {time} of training{best}", summary.step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_limit_counts() {
+        let limits = Limits {
+            updates: Some(200),
+            seconds: Some(60.0),
+        };
+        assert_eq!(limits.share(50, 6.0), Some(0.25));
+        assert_eq!(limits.share(50, 30.0), Some(0.5));
+        assert_eq!(limits.share(500, 30.0), Some(1.0));
+        assert_eq!(Limits::default().share(50, 30.0), None);
+    }
+
+    #[test]
+    fn what_is_wanted_most_comes_first() {
+        let metrics = TrainMetrics {
+            step: 120,
+            epoch: 3,
+            loss: 2.5,
+            perplexity: 12.18,
+            learning_rate: 0.001,
+            gradient_norm: 1.0,
+            tokens_per_second: 1830.4,
+            seconds: 60.0,
+        };
+        let text = numbers(&metrics, Some(400), Some(21.3), Some(Duration::from_secs(480)));
+        assert_eq!(
+            text,
+            "update 120/400, 8m left, loss 2.5000, perplexity 12.18, BLEU 21.30, epoch 3, rate 1.00e-3, 1830 tokens/s"
+        );
+        assert!(numbers(&metrics, None, None, None).starts_with("update 120, loss 2.5000"));
+    }
+}

@@ -1,0 +1,105 @@
+//! The one error of this crate: what was wrong with a call, by the name of its argument.
+
+/// Why a call was refused. Nothing has been read or written when one of these comes back.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// A slice has another length than the stated sizes ask for.
+    #[error(
+        "`{argument}` holds {found} numbers, expected {expected} ({shape}): pass a contiguous \
+         slice of exactly that shape"
+    )]
+    Length {
+        /// Name of the argument.
+        argument: &'static str,
+        /// The shape the length follows from, in words, such as `[batch, keys, dim]`.
+        shape: &'static str,
+        /// Numbers expected.
+        expected: usize,
+        /// Numbers found.
+        found: usize,
+    },
+    /// The product of the stated sizes does not fit a `usize`.
+    #[error(
+        "`{argument}` of shape {shape} would hold more numbers than can be addressed: check the sizes"
+    )]
+    TooLarge {
+        /// Name of the argument.
+        argument: &'static str,
+        /// The shape in words.
+        shape: &'static str,
+    },
+    /// One entry of an index-like argument is out of range.
+    #[error("`{argument}` holds {found} at position {position}, expected {expected}")]
+    Entry {
+        /// Name of the argument.
+        argument: &'static str,
+        /// Where it stands.
+        position: usize,
+        /// What would have been accepted.
+        expected: String,
+        /// The entry found.
+        found: String,
+    },
+    /// A scalar option is outside its range.
+    #[error("`{argument}` is {found}, expected {expected}")]
+    Value {
+        /// Name of the argument.
+        argument: &'static str,
+        /// What would have been accepted.
+        expected: &'static str,
+        /// The value found.
+        found: f64,
+    },
+}
+
+/// The product of `sizes`, or an error naming `argument` if it overflows.
+pub(crate) fn product(
+    argument: &'static str,
+    shape: &'static str,
+    sizes: &[usize],
+) -> Result<usize, KernelError> {
+    sizes
+        .iter()
+        .try_fold(1usize, |total, &size| total.checked_mul(size))
+        .filter(|&total| total <= isize::MAX as usize / size_of::<f64>())
+        .ok_or(KernelError::TooLarge { argument, shape })
+}
+
+/// Checks that `found` is the product of `sizes`.
+pub(crate) fn check_length(
+    argument: &'static str,
+    shape: &'static str,
+    sizes: &[usize],
+    found: usize,
+) -> Result<(), KernelError> {
+    let expected = product(argument, shape, sizes)?;
+    if expected == found {
+        Ok(())
+    } else {
+        Err(KernelError::Length {
+            argument,
+            shape,
+            expected,
+            found,
+        })
+    }
+}
+
+/// Checks that a scalar option satisfies `accepted`.
+pub(crate) fn check_value(
+    argument: &'static str,
+    expected: &'static str,
+    found: f64,
+    accepted: bool,
+) -> Result<(), KernelError> {
+    if accepted {
+        Ok(())
+    } else {
+        Err(KernelError::Value {
+            argument,
+            expected,
+            found,
+        })
+    }
+}

@@ -1,0 +1,237 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{assert_close, on_every_pool, random, wide};
+
+/// `A B` by plain loops, at any precision.
+fn naive<T: crate::reference::Real>(
+    a: &[T],
+    b: &[T],
+    rows: usize,
+    inner: usize,
+    columns: usize,
+) -> Vec<T> {
+    let element = |row: usize, column: usize| {
+        (0..inner).fold(T::of(0.0), |sum, k| {
+            sum + a[row * inner + k] * b[k * columns + column]
+        })
+    };
+    (0..rows * columns)
+        .map(|at| element(at / columns, at % columns))
+        .collect()
+}
+
+/// The transpose of `x [rows, columns]`.
+fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..rows * columns)
+        .map(|at| x[at % rows * columns + at / rows])
+        .collect()
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Inner index, columns.
+const SIZES: [(usize, usize); 7] = [
+    (1, 300),
+    (2, 97),
+    (3, 1),
+    (7, 49),
+    (16, 16),
+    (49, 33),
+    (300, 50),
+];
+
+#[test]
+fn product_is_its_definition_on_every_level() {
+    let mut checked = 0;
+    for rows in [1, 2, 3, 7, 8, 13] {
+        for (inner, columns) in SIZES {
+            let (a, b) = (
+                random(1, rows * inner, 1.0),
+                random(2, inner * columns, 1.0),
+            );
+            let truth = naive(&wide(&a), &wide(&b), rows, inner, columns);
+            let slow = naive(&a, &b, rows, inner, columns);
+            for &level in Level::available() {
+                let strides = Strides {
+                    row: columns,
+                    column: 1,
+                };
+                let packed = Packed::strided(level, &b, strides, inner, columns);
+                let mut c = vec![f32::NAN; rows * columns];
+                packed.product(&a, inner, &mut c, columns, rows, Write::Replace);
+                assert_close(
+                    &format!("{level:?} {rows} {inner} {columns}"),
+                    &c,
+                    &slow,
+                    &truth,
+                    2.0,
+                );
+
+                let turned = transpose(&b, inner, columns);
+                let strides = Strides {
+                    row: 1,
+                    column: inner,
+                };
+                let packed = Packed::strided(level, &turned, strides, inner, columns);
+                let mut same = vec![1.0; rows * columns];
+                packed.product(&a, inner, &mut same, columns, rows, Write::Replace);
+                assert_eq!(bits(&same), bits(&c), "packed from the transpose");
+                packed.product(&a, inner, &mut same, columns, rows, Write::Add);
+                let twice: Vec<f32> = c.iter().map(|x| x + x).collect();
+                assert_eq!(bits(&same), bits(&twice), "added");
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 6 * 7 * Level::available().len());
+}
+
+#[test]
+fn strides_leave_the_gaps_alone() {
+    let (rows, inner, columns, gap) = (5, 9, 20, 3);
+    let (a, b) = (
+        random(3, rows * (inner + gap), 1.0),
+        random(4, inner * columns, 1.0),
+    );
+    for &level in Level::available() {
+        let packed = Packed::strided(
+            level,
+            &b,
+            Strides {
+                row: columns,
+                column: 1,
+            },
+            inner,
+            columns,
+        );
+        let mut c = vec![7.0; rows * (columns + gap) - gap];
+        packed.product(&a, inner + gap, &mut c, columns + gap, rows, Write::Replace);
+        for row in 0..rows {
+            let mut alone = vec![0.0; columns];
+            packed.product(
+                &a[row * (inner + gap)..],
+                inner,
+                &mut alone,
+                columns,
+                1,
+                Write::Replace,
+            );
+            let line = &c[row * (columns + gap)..];
+            assert_eq!(
+                bits(&line[..columns]),
+                bits(&alone),
+                "a row alone is the row in the batch"
+            );
+            assert!(line[columns..].iter().take(gap).all(|&x| x == 7.0));
+        }
+    }
+}
+
+#[test]
+fn transposed_product_is_its_definition_on_every_level_and_pool() {
+    // Inner lengths on both sides of a block, and work on both sides of the single-thread limit.
+    for (inner, rows, columns) in [
+        (1, 1, 1),
+        (3, 9, 50),
+        (257, 7, 40),
+        (600, 41, 97),
+        (513, 64, 130),
+    ] {
+        let (a, b) = (
+            random(5, inner * rows, 1.0),
+            random(6, inner * columns, 1.0),
+        );
+        let turned = transpose(&a, inner, rows);
+        let truth = naive(&wide(&turned), &wide(&b), rows, inner, columns);
+        let slow = naive(&turned, &b, rows, inner, columns);
+        for &level in Level::available() {
+            let results = on_every_pool(|| {
+                let mut c = vec![f32::NAN; rows * columns];
+                let (a, b) = (
+                    Matrix::new(&a, rows, inner, rows),
+                    Matrix::new(&b, columns, inner, columns),
+                );
+                transposed_product(level, a, b, &mut c, columns, Write::Replace);
+                let once = c.clone();
+                transposed_product(level, a, b, &mut c, columns, Write::Add);
+                vec![once, c]
+            });
+            let name = format!("{level:?} {inner} {rows} {columns}");
+            assert_close(&name, &results[0], &slow, &truth, 2.0);
+            let twice: Vec<f32> = results[0].iter().map(|x| x + x).collect();
+            assert_eq!(bits(&results[1]), bits(&twice), "{name}: added");
+        }
+    }
+}
+
+#[test]
+fn an_empty_inner_index_gives_zeros() {
+    let packed = Packed::new(&[], 0, 3).unwrap();
+    let mut c = [f32::NAN; 6];
+    packed.multiply(&[], &mut c, 2).unwrap();
+    assert_eq!(c, [0.0; 6]);
+    let mut c = [f32::NAN; 6];
+    let (a, b) = (Matrix::new(&[], 2, 0, 2), Matrix::new(&[], 3, 0, 3));
+    transposed_product(Level::current(), a, b, &mut c, 3, Write::Replace);
+    assert_eq!(c, [0.0; 6]);
+}
+
+#[test]
+fn a_wrong_length_names_the_argument() {
+    let error = Packed::new(&[0.0; 5], 2, 3).unwrap_err();
+    assert!(matches!(
+        error,
+        KernelError::Length {
+            argument: "matrix",
+            expected: 6,
+            found: 5,
+            ..
+        }
+    ));
+    let packed = Packed::transposed(&[0.0; 6], 2, 3).unwrap();
+    let error = packed.multiply(&[0.0; 3], &mut [0.0; 6], 2).unwrap_err();
+    assert!(matches!(
+        error,
+        KernelError::Length {
+            argument: "a",
+            expected: 4,
+            found: 3,
+            ..
+        }
+    ));
+    let error = packed.multiply(&[0.0; 4], &mut [0.0; 5], 2).unwrap_err();
+    assert!(matches!(
+        error,
+        KernelError::Length {
+            argument: "c",
+            expected: 6,
+            found: 5,
+            ..
+        }
+    ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Small whole numbers have no rounding, so any order of summation gives the exact product.
+    #[test]
+    fn whole_numbers_are_exact(rows in 1usize..20, inner in 1usize..40, columns in 1usize..120, seed in 0u64..1000) {
+        let whole = |seed, count| -> Vec<f32> {
+            random(seed, count, 8.0).into_iter().map(f32::round).collect()
+        };
+        let (a, b) = (whole(seed + 1, rows * inner), whole(seed + 2, inner * columns));
+        let expected = naive(&a, &b, rows, inner, columns);
+        let packed = Packed::new(&b, inner, columns).unwrap();
+        let mut c = vec![f32::NAN; rows * columns];
+        packed.multiply(&a, &mut c, rows).unwrap();
+        prop_assert_eq!(&c, &expected);
+        let turned = transpose(&a, rows, inner);
+        let (a, b) = (Matrix::new(&turned, rows, inner, rows), Matrix::new(&b, columns, inner, columns));
+        transposed_product(Level::current(), a, b, &mut c, columns, Write::Replace);
+        prop_assert_eq!(&c, &expected);
+    }
+}

@@ -1,0 +1,186 @@
+//! The micro-kernel: a tile of `C` in registers, one row of a packed panel at a time.
+
+use crate::simd::{Kernel, Level, Simd, run};
+
+/// Vectors of lanes in one panel of packed columns.
+pub(super) const PANEL: usize = 3;
+/// Rows of the tallest register tile.
+pub(super) const TILE_ROWS: usize = 8;
+
+/// How the elements of a matrix lie in a slice: element `(row, column)` is at
+/// `row * row_stride + column * column_stride`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strides {
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+}
+
+/// Whether a product replaces what the output holds or is added to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Write {
+    Replace,
+    Add,
+}
+
+/// Lanes of one vector at `level`.
+pub(super) fn lanes(level: Level) -> usize {
+    struct Lanes;
+    impl Kernel for Lanes {
+        type Output = usize;
+        #[inline(always)]
+        fn call<S: Simd>(self, _: S) -> usize {
+            S::LANES
+        }
+    }
+    run(level, Lanes)
+}
+
+/// Writes `matrix [inner, columns]` as panels of [`PANEL`] vectors, each `[inner, panel width]`; the
+/// last panel has as many vectors as it needs, and is left as it is where they stick out.
+pub(super) fn pack(
+    panels: &mut [f32],
+    lanes: usize,
+    matrix: &[f32],
+    strides: Strides,
+    inner: usize,
+    columns: usize,
+) {
+    if inner == 0 {
+        return;
+    }
+    let mut rest = panels;
+    for first in (0..columns).step_by(PANEL * lanes) {
+        let filled = (PANEL * lanes).min(columns - first);
+        let width = filled.next_multiple_of(lanes);
+        let (panel, tail) = rest.split_at_mut(inner * width);
+        rest = tail;
+        if strides.column == 1 {
+            for (k, to) in panel.chunks_exact_mut(width).enumerate() {
+                to[..filled].copy_from_slice(&matrix[k * strides.row + first..][..filled]);
+            }
+        } else {
+            // Sixteen rows at a time, so that the lines written to stay in the first cache.
+            for start in (0..inner).step_by(16) {
+                let end = (start + 16).min(inner);
+                for column in 0..filled {
+                    let from = (first + column) * strides.column;
+                    for k in start..end {
+                        panel[k * width + column] = matrix[from + k * strides.row];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One product of strided rows with packed panels.
+pub(super) struct Product<'a> {
+    pub(super) a: &'a [f32],
+    pub(super) a_strides: Strides,
+    pub(super) panels: &'a [f32],
+    pub(super) c: &'a mut [f32],
+    pub(super) c_row: usize,
+    pub(super) rows: usize,
+    pub(super) inner: usize,
+    pub(super) columns: usize,
+    pub(super) write: Write,
+}
+
+impl Kernel for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(mut self, s: S) {
+        if self.rows == 0 || self.columns == 0 {
+            return;
+        }
+        if self.inner == 0 {
+            if self.write == Write::Replace {
+                let rows = self.c.chunks_mut(self.c_row).take(self.rows);
+                rows.for_each(|row| row[..self.columns].fill(0.0));
+            }
+            return;
+        }
+        let last = (self.rows - 1) * self.a_strides.row + (self.inner - 1) * self.a_strides.column;
+        assert!(last < self.a.len(), "rows of A inside the slice");
+        let last = (self.rows - 1) * self.c_row + self.columns;
+        assert!(last <= self.c.len(), "rows of C inside the slice");
+        let panel = PANEL * S::LANES;
+        for first in (0..self.columns).step_by(panel) {
+            match (self.columns - first).min(panel).div_ceil(S::LANES) {
+                1 => self.panel::<S, 1>(s, first),
+                2 => self.panel::<S, 2>(s, first),
+                _ => self.panel::<S, PANEL>(s, first),
+            }
+        }
+    }
+}
+
+impl Product<'_> {
+    /// The columns of the panel that starts at column `first`, `VECTORS` vectors wide.
+    #[inline(always)]
+    fn panel<S: Simd, const VECTORS: usize>(&mut self, s: S, first: usize) {
+        let panel = &self.panels[self.inner * first..][..self.inner * VECTORS * S::LANES];
+        let mut row = 0;
+        // Eight rows of accumulators need the 32 registers that come with 16 lanes.
+        while S::LANES == 16 && row + TILE_ROWS <= self.rows {
+            self.tile::<S, TILE_ROWS, VECTORS>(s, panel, first, row);
+            row += TILE_ROWS;
+        }
+        while row + 4 <= self.rows {
+            self.tile::<S, 4, VECTORS>(s, panel, first, row);
+            row += 4;
+        }
+        if row + 2 <= self.rows {
+            self.tile::<S, 2, VECTORS>(s, panel, first, row);
+            row += 2;
+        }
+        if row < self.rows {
+            self.tile::<S, 1, VECTORS>(s, panel, first, row);
+        }
+    }
+
+    /// `ROWS` rows from `row` on, all in registers.
+    #[inline(always)]
+    fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &mut self,
+        s: S,
+        panel: &[f32],
+        first: usize,
+        row: usize,
+    ) {
+        let Strides {
+            row: a_row,
+            column: a_step,
+        } = self.a_strides;
+        let mut sums = [[s.zero(); VECTORS]; ROWS];
+        let mut at = row * a_row;
+        for line in panel.chunks_exact(VECTORS * S::LANES) {
+            let mut b = [s.zero(); VECTORS];
+            for (v, b) in b.iter_mut().enumerate() {
+                *b = s.load(&line[v * S::LANES..]);
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                debug_assert!(at + r * a_row < self.a.len());
+                // SAFETY: `call` asserted that the last row's last element lies inside `a`; the
+                // panel has `inner` lines, so `at` never passes that element's column.
+                let a = s.splat(unsafe { *self.a.get_unchecked(at + r * a_row) });
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = s.fma(a, b[v], *sum);
+                }
+            }
+            at += a_step;
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            let line = &mut self.c[(row + r) * self.c_row..][first..self.columns];
+            for (v, &sum) in sums.iter().enumerate() {
+                let at = v * S::LANES;
+                let sum = match self.write {
+                    Write::Replace => sum,
+                    Write::Add => s.add(s.load_at(line, at), sum),
+                };
+                s.store_at(line, at, sum);
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Values and gradients against the definitions, over awkward sizes.
+
+use super::*;
+
+/// Lengths that differ from row to row, one row without any real step; time-major.
+pub(super) fn ragged(steps: usize, batch: usize) -> Vec<bool> {
+    (0..steps * batch)
+        .map(|at| {
+            let (step, row) = (at / batch, at % batch);
+            step < [steps, steps.div_ceil(2), 0, 1][row % 4].min(steps)
+        })
+        .collect()
+}
+
+/// Steps, batch, hidden.
+const SIZES: [(usize, usize, usize); 9] = [
+    (1, 1, 1),
+    (2, 3, 1),
+    (17, 1, 7),
+    (2, 9, 7),
+    (17, 3, 7),
+    (1, 3, 40),
+    (2, 9, 59),
+    (3, 9, 64),
+    (2, 3, 256),
+];
+
+fn grus(mut visit: impl FnMut(GruCase)) {
+    for (steps, batch, hidden) in SIZES {
+        for convention in [Convention::Cho, Convention::PyTorch] {
+            for (reverse, padded) in [(false, false), (true, false), (false, true), (true, true)] {
+                let keep = padded.then(|| ragged(steps, batch));
+                // Large sizes take one variant each: the variants do not depend on size.
+                if hidden < 40 || padded != reverse {
+                    visit(GruCase {
+                        steps,
+                        batch,
+                        hidden,
+                        convention,
+                        reverse,
+                        keep,
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn lstms(mut visit: impl FnMut(LstmCase)) {
+    for (steps, batch, hidden) in SIZES {
+        for (reverse, padded) in [(false, false), (true, false), (false, true), (true, true)] {
+            let keep = padded.then(|| ragged(steps, batch));
+            if hidden < 40 || padded != reverse {
+                visit(LstmCase {
+                    steps,
+                    batch,
+                    hidden,
+                    reverse,
+                    keep,
+                });
+            }
+        }
+    }
+}
+
+fn decoders(mut visit: impl FnMut(AdditiveGruCase)) {
+    // steps, batch, sources, hidden, attention, value
+    for (steps, batch, sources, hidden, attention, value) in [
+        (1usize, 1usize, 1usize, 1usize, 1usize, 1usize),
+        (2, 3, 2, 1, 7, 3),
+        (17, 3, 17, 7, 5, 9),
+        (2, 9, 17, 40, 59, 33),
+        (3, 4, 2, 59, 16, 64),
+        (2, 9, 5, 64, 64, 128),
+        (1, 3, 6, 256, 64, 512),
+    ] {
+        for padded in [false, true] {
+            let keep = padded.then(|| ragged(steps, batch));
+            // By row: the source mask is [batch, sources].
+            let keep_source = padded.then(|| {
+                let lengths = [sources, sources.div_ceil(2), 0, 1];
+                (0..batch * sources)
+                    .map(|at| at % sources < lengths[at / sources % 4])
+                    .collect()
+            });
+            visit(AdditiveGruCase {
+                steps,
+                batch,
+                sources,
+                hidden,
+                attention,
+                value,
+                keep,
+                keep_source,
+            });
+        }
+    }
+}
+
+/// Scaled masks of dropout with p = 1/4.
+pub(super) fn dropout(count: usize) -> Vec<f32> {
+    random(55, count, 1.0)
+        .into_iter()
+        .map(|x| if x < -0.5 { 0.0 } else { 4.0 / 3.0 })
+        .collect()
+}
+
+/// Luong's local-m with D = 1, the last windows beyond the source.
+fn windows(steps: usize, batch: usize, sources: usize) -> Vec<[usize; 2]> {
+    let of_step = |step: usize| [step.saturating_sub(1).min(sources), (step + 2).min(sources)];
+    (0..steps * batch).map(|at| of_step(at / batch)).collect()
+}
+
+fn input_feedings(mut visit: impl FnMut(InputFeedingCase)) {
+    // steps, batch, sources, hidden, layers, value, attention
+    for (steps, batch, sources, hidden, layers, value, attention) in [
+        (1usize, 1usize, 1usize, 1usize, 1usize, 1usize, 1usize),
+        (2, 3, 2, 1, 3, 3, 7),
+        (17, 3, 17, 7, 2, 9, 5),
+        (2, 9, 17, 40, 2, 33, 59),
+        (3, 4, 2, 59, 1, 64, 16),
+        (2, 9, 5, 64, 2, 64, 64),
+    ] {
+        for additive in [false, true] {
+            for varied in [false, true] {
+                let lengths = [sources, sources.div_ceil(2), 0, 1];
+                visit(InputFeedingCase {
+                    steps,
+                    batch,
+                    sources,
+                    hidden,
+                    layers,
+                    value,
+                    attention: additive.then_some(attention),
+                    dropout: varied.then(|| dropout(steps * layers * batch * hidden)),
+                    windows: (varied && additive).then(|| windows(steps, batch, sources)),
+                    keep_source: varied.then(|| {
+                        let kept = |at: usize| at % sources < lengths[at / sources % 4];
+                        (0..batch * sources).map(kept).collect()
+                    }),
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn input_feeding_is_its_definition() {
+    let mut checked = 0;
+    input_feedings(|case| {
+        check(&case, &draw(&case, 4));
+        checked += 1;
+    });
+    assert_eq!(checked, 24);
+}
+
+#[test]
+fn gru_is_its_definition() {
+    let mut checked = 0;
+    grus(|case| {
+        check(&case, &draw(&case, 1));
+        checked += 1;
+    });
+    assert_eq!(checked, 2 * (5 * 4 + 4 * 2));
+}
+
+#[test]
+fn lstm_is_its_definition() {
+    let mut checked = 0;
+    lstms(|case| {
+        check(&case, &draw(&case, 2));
+        checked += 1;
+    });
+    assert_eq!(checked, 5 * 4 + 4 * 2);
+}
+
+#[test]
+fn additive_gru_is_its_definition() {
+    let mut checked = 0;
+    decoders(|case| {
+        check(&case, &draw(&case, 3));
+        checked += 1;
+    });
+    assert_eq!(checked, 14);
+}
+
+#[test]
+fn definitions_agree_with_central_differences() {
+    for convention in [Convention::Cho, Convention::PyTorch] {
+        let keep = Some(ragged(4, 3));
+        check_differences(&GruCase {
+            steps: 4,
+            batch: 3,
+            hidden: 5,
+            convention,
+            reverse: true,
+            keep,
+        });
+    }
+    check_differences(&LstmCase {
+        steps: 4,
+        batch: 3,
+        hidden: 5,
+        reverse: true,
+        keep: Some(ragged(4, 3)),
+    });
+    check_differences(&AdditiveGruCase {
+        steps: 4,
+        batch: 2,
+        sources: 3,
+        hidden: 5,
+        attention: 4,
+        value: 3,
+        keep: Some(ragged(4, 2)),
+        keep_source: Some(vec![true, true, true, false, true, true]),
+    });
+    for attention in [None, Some(4)] {
+        check_differences(&luong(4, 2, attention));
+    }
+}
+
+/// A Luong decoder with everything switched on.
+pub(super) fn luong(steps: usize, batch: usize, attention: Option<usize>) -> InputFeedingCase {
+    let (sources, hidden, layers) = (5, 13, 2);
+    InputFeedingCase {
+        steps,
+        batch,
+        sources,
+        hidden,
+        layers,
+        value: 9,
+        attention,
+        dropout: Some(dropout(steps * layers * batch * hidden)),
+        windows: Some(windows(steps, batch, sources)),
+        keep_source: Some((0..batch * sources).map(|at| at % 7 != 3).collect()),
+    }
+}

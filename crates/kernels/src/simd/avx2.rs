@@ -1,0 +1,145 @@
+//! AVX2 with FMA: eight lanes.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, Simd};
+
+/// Proof that the machine has AVX2 and FMA.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+/// Runs `kernel` with AVX2 and FMA switched on.
+///
+/// # Safety
+/// The machine has AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn call<K: Kernel>(kernel: K) -> K::Output {
+    kernel.call(Avx2(()))
+}
+
+const LANES: usize = 8;
+
+/// Ones for the first eight, zeros after: a window into it is the mask of a partial vector.
+static MASKS: [i32; 2 * LANES] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[inline(always)]
+fn lane_mask(_: Avx2, count: usize) -> __m256i {
+    let window = &MASKS[LANES - count.min(LANES)..][..LANES];
+    // SAFETY: the token proves AVX2, and the window has eight numbers.
+    unsafe { _mm256_loadu_si256(window.as_ptr().cast()) }
+}
+
+/// Wraps intrinsics: each needs only that the machine has AVX2 and FMA, which the token proves.
+macro_rules! intrinsic {
+    ($($body:tt)*) => {
+        // SAFETY: `self` exists, so the machine has AVX2 and FMA; no memory is touched.
+        unsafe { $($body)* }
+    };
+}
+
+impl Simd for Avx2 {
+    type V = __m256;
+    const LANES: usize = LANES;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        intrinsic!(_mm256_set1_ps(x))
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> Self::V {
+        let from = &from[..LANES];
+        // SAFETY: AVX2 is there, and the slice has been cut to 8 numbers.
+        unsafe { _mm256_loadu_ps(from.as_ptr()) }
+    }
+    #[inline(always)]
+    fn load_partial(self, from: &[f32]) -> Self::V {
+        // SAFETY: AVX2 is there; lanes past the slice's end are masked and not read.
+        unsafe { _mm256_maskload_ps(from.as_ptr(), lane_mask(self, from.len())) }
+    }
+    #[inline(always)]
+    fn store(self, to: &mut [f32], v: Self::V) {
+        let to = &mut to[..LANES];
+        // SAFETY: AVX2 is there, and the slice has been cut to 8 numbers.
+        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), v) }
+    }
+    #[inline(always)]
+    fn store_partial(self, to: &mut [f32], v: Self::V) {
+        // SAFETY: AVX2 is there; lanes past the slice's end are masked and not written.
+        unsafe { _mm256_maskstore_ps(to.as_mut_ptr(), lane_mask(self, to.len()), v) }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        intrinsic!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        intrinsic!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        intrinsic!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        intrinsic!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        intrinsic!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        intrinsic!(_mm256_fnmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        intrinsic!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        intrinsic!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        intrinsic!(_mm256_sqrt_ps(a))
+    }
+    #[inline(always)]
+    fn quick_div(self, a: Self::V, b: Self::V) -> Self::V {
+        // The estimate of a reciprocal has 12 bits here; refining it costs as much as dividing.
+        self.div(a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::V) -> Self::V {
+        intrinsic!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a))
+    }
+    #[inline(always)]
+    fn with_sign(self, magnitude: Self::V, sign: Self::V) -> Self::V {
+        intrinsic!(_mm256_or_ps(
+            magnitude,
+            _mm256_and_ps(_mm256_set1_ps(-0.0), sign)
+        ))
+    }
+    #[inline(always)]
+    fn exp2_biased(self, a: Self::V) -> Self::V {
+        intrinsic! {
+            let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(a));
+            _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(127 << 23)))
+        }
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::V) -> f32 {
+        intrinsic! {
+            let half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
+            _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+        }
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::V) -> f32 {
+        intrinsic! {
+            let half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let pair = _mm_max_ps(half, _mm_movehl_ps(half, half));
+            _mm_cvtss_f32(_mm_max_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+        }
+    }
+}

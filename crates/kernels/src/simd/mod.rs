@@ -1,0 +1,196 @@
+//! One small vector of `f32`, the machines behind it, and the choice between them at run time.
+//!
+//! A kernel is written once, generic over [`Simd`], as a [`Kernel`]; [`run`] compiles it for every
+//! instruction set and calls the one the machine has:
+//!
+//! | [`Level`] | lanes | needs |
+//! |---|---|---|
+//! | `Avx512` | 16 | x86-64 with AVX-512F |
+//! | `Avx2` | 8 | x86-64 with AVX2 and FMA |
+//! | `Scalar` | 8, as plain loops the compiler may vectorise | nothing |
+//!
+//! The environment variable `REGARD_SIMD` (`avx512`, `avx2` or `scalar`), read once, asks for a
+//! lower level than the machine has; a level that the machine lacks is never chosen. Levels differ
+//! in the last bits of a result (lane count is summation order; `Scalar` has no fused
+//! multiply-add); within one level every result is reproducible.
+
+mod math;
+mod portable;
+mod zip;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use std::sync::OnceLock;
+
+pub(crate) use math::{exp, sigmoid, tanh};
+pub use math::{exp_in_place, sigmoid_in_place, tanh_in_place};
+pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
+
+/// An instruction set that the kernels are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Plain Rust loops, on any machine.
+    Scalar,
+    /// AVX2 and FMA, 8 lanes.
+    Avx2,
+    /// AVX-512F, 16 lanes.
+    Avx512,
+}
+
+impl Level {
+    /// The levels that this machine can run, lowest first.
+    ///
+    /// ```
+    /// use regard_kernels::simd::Level;
+    /// assert_eq!(Level::available()[0], Level::Scalar);
+    /// ```
+    pub fn available() -> &'static [Level] {
+        const ALL: [Level; 3] = [Level::Scalar, Level::Avx2, Level::Avx512];
+        static COUNT: OnceLock<usize> = OnceLock::new();
+        &ALL[..*COUNT.get_or_init(detected_count)]
+    }
+
+    /// The level that every kernel of this process runs on: the highest one available, or the one
+    /// that `REGARD_SIMD` names if that is available. A name it does not know changes nothing.
+    pub fn current() -> Level {
+        static CURRENT: OnceLock<Level> = OnceLock::new();
+        *CURRENT.get_or_init(|| {
+            let best = Level::available()[Level::available().len() - 1];
+            let asked = match std::env::var("REGARD_SIMD").as_deref() {
+                Ok("avx512") => Level::Avx512,
+                Ok("avx2") => Level::Avx2,
+                Ok("scalar") => Level::Scalar,
+                _ => best,
+            };
+            asked.min(best)
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detected_count() -> usize {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    match (avx2, avx2 && is_x86_feature_detected!("avx512f")) {
+        (_, true) => 3,
+        (true, false) => 2,
+        (false, _) => 1,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detected_count() -> usize {
+    1
+}
+
+/// A vector unit: the operations that the kernels are written in.
+///
+/// A value of an implementing type is the proof that the machine has its instructions, so every
+/// method is safe to call. All slices are bounds-checked.
+pub(crate) trait Simd: Copy + Send + Sync {
+    /// A register of [`Self::LANES`] numbers.
+    type V: Copy;
+    /// Numbers in a register.
+    const LANES: usize;
+
+    /// The same number in every lane.
+    fn splat(self, x: f32) -> Self::V;
+    /// The first `LANES` numbers of `from`. Panics if there are fewer.
+    fn load(self, from: &[f32]) -> Self::V;
+    /// As many numbers as `from` has, at most `LANES`; zeros in the remaining lanes.
+    fn load_partial(self, from: &[f32]) -> Self::V;
+    /// Writes the first `LANES` numbers of `to`. Panics if there are fewer.
+    fn store(self, to: &mut [f32], v: Self::V);
+    /// Writes as many numbers as `to` has, at most `LANES`.
+    fn store_partial(self, to: &mut [f32], v: Self::V);
+
+    /// `a + b`
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, fused where the machine can.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `c - a * b`, fused where the machine can.
+    fn fnma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The smaller one; `b` where either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The larger one; `b` where either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `√a`
+    fn sqrt(self, a: Self::V) -> Self::V;
+    /// `a / b` to within 1 unit in the last place, for `b` in `[2⁻¹²⁶, 2¹²⁶]` and a quotient that is
+    /// a normal number or 0; where that is no faster, the exact division.
+    fn quick_div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The magnitude.
+    fn abs(self, a: Self::V) -> Self::V;
+    /// `magnitude`, which is not negative, with the sign of `sign`.
+    fn with_sign(self, magnitude: Self::V, sign: Self::V) -> Self::V;
+    /// `2ⁿ` where `a = n + 1.5·2²³`, for whole `n` in `[-126, 127]`.
+    fn exp2_biased(self, a: Self::V) -> Self::V;
+    /// The sum over lanes, in pairs.
+    fn reduce_add(self, a: Self::V) -> f32;
+    /// The largest lane; NaN lanes may be passed over.
+    fn reduce_max(self, a: Self::V) -> f32;
+
+    /// Every lane 0.
+    #[inline(always)]
+    fn zero(self) -> Self::V {
+        self.splat(0.0)
+    }
+    /// [`Self::load`] where all lanes fit from `at` on, else [`Self::load_partial`].
+    #[inline(always)]
+    fn load_at(self, from: &[f32], at: usize) -> Self::V {
+        let from = &from[at..];
+        if from.len() >= Self::LANES {
+            self.load(from)
+        } else {
+            self.load_partial(from)
+        }
+    }
+    /// [`Self::store`] where all lanes fit from `at` on, else [`Self::store_partial`].
+    #[inline(always)]
+    fn store_at(self, to: &mut [f32], at: usize, v: Self::V) {
+        let to = &mut to[at..];
+        if to.len() >= Self::LANES {
+            self.store(to, v)
+        } else {
+            self.store_partial(to, v)
+        }
+    }
+}
+
+/// Work that is generic over the vector unit.
+pub(crate) trait Kernel {
+    /// What it returns.
+    type Output;
+    /// Does the work. Implementations are `#[inline(always)]`, so that they are compiled inside the
+    /// function that switches the instructions on.
+    fn call<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// Runs `kernel` on the vector unit of `level`, or of the best available one below it.
+#[inline]
+pub(crate) fn run<K: Kernel>(level: Level, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let level = level.min(Level::available()[Level::available().len() - 1]);
+        match level {
+            // SAFETY: `level` is at most the highest available one, so detection found AVX-512F.
+            Level::Avx512 => return unsafe { avx512::call(kernel) },
+            // SAFETY: as above, detection found AVX2 and FMA.
+            Level::Avx2 => return unsafe { avx2::call(kernel) },
+            Level::Scalar => {}
+        }
+    }
+    let _ = level;
+    kernel.call(portable::Portable)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! The vector unit of a machine we know nothing about: eight lanes as an array.
+
+use super::Simd;
+
+/// Eight lanes in plain Rust; the compiler turns the loops into whatever the target has.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+const LANES: usize = 8;
+
+#[inline(always)]
+fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+impl Simd for Portable {
+    type V = [f32; LANES];
+    const LANES: usize = LANES;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> Self::V {
+        let from = &from[..LANES];
+        std::array::from_fn(|i| from[i])
+    }
+    #[inline(always)]
+    fn load_partial(self, from: &[f32]) -> Self::V {
+        let mut lanes = [0.0; LANES];
+        for (lane, &x) in lanes.iter_mut().zip(from) {
+            *lane = x;
+        }
+        lanes
+    }
+    #[inline(always)]
+    fn store(self, to: &mut [f32], v: Self::V) {
+        to[..LANES].copy_from_slice(&v);
+    }
+    #[inline(always)]
+    fn store_partial(self, to: &mut [f32], v: Self::V) {
+        for (x, &lane) in to.iter_mut().zip(&v) {
+            *x = lane;
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // `f32::mul_add` is a library call where the target has no such instruction.
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        std::array::from_fn(|i| c[i] - a[i] * b[i])
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        a.map(f32::sqrt)
+    }
+    #[inline(always)]
+    fn quick_div(self, a: Self::V, b: Self::V) -> Self::V {
+        self.div(a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::V) -> Self::V {
+        a.map(f32::abs)
+    }
+    #[inline(always)]
+    fn with_sign(self, magnitude: Self::V, sign: Self::V) -> Self::V {
+        zip(magnitude, sign, f32::copysign)
+    }
+    #[inline(always)]
+    fn exp2_biased(self, a: Self::V) -> Self::V {
+        a.map(|x| f32::from_bits((x.to_bits() << 23).wrapping_add(127 << 23)))
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: Self::V) -> f32 {
+        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Self::V) -> f32 {
+        a.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+}

@@ -1,0 +1,107 @@
+//! Sentences of ids, padded into tensors.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use regard_models::{SourceBatch, TargetBatch};
+//!
+//! let device = Device::flex();
+//! let source = SourceBatch::new(&[vec![5, 6, 7], vec![8]], &device); // </s> is added
+//! assert_eq!(source.ids.dims(), [4, 2]);
+//! assert_eq!(source.keep.lengths(), &[4, 2]);
+//! let target = TargetBatch::new(&[vec![9], vec![9, 10]], &device);
+//! assert_eq!(target.inputs.dims(), [3, 2]); // <s> first
+//! assert_eq!(target.tokens, 5); // outputs end with </s>
+//! ```
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use regard_nn::mask::Keep;
+
+use crate::tokens::{END, PADDING, START};
+
+/// Source sentences, each ended by `</s>`.
+#[derive(Debug, Clone)]
+pub struct SourceBatch {
+    /// `[time, batch]`.
+    pub ids: Tensor<2, Int>,
+    /// Which positions are real, `[batch, time]`.
+    pub keep: Keep,
+}
+
+/// Target sentences as the decoder's inputs (`<s>` first) and expected outputs (`</s>` last).
+#[derive(Debug, Clone)]
+pub struct TargetBatch {
+    /// What the decoder reads, `[time, batch]`: `<s> y_1 .. y_n`.
+    pub inputs: Tensor<2, Int>,
+    /// What it should predict, `[time · batch]`, time-major: `y_1 .. y_n </s>`, then padding.
+    pub outputs: Tensor<1, Int>,
+    /// The lengths of the outputs, `</s>` included.
+    pub lengths: Vec<usize>,
+    /// The number of outputs that are not padding.
+    pub tokens: usize,
+}
+
+impl SourceBatch {
+    /// Pads `sentences`, to which `</s>` is added.
+    pub fn new(sentences: &[Vec<u32>], device: &Device) -> Self {
+        let sentences: Vec<Vec<u32>> = sentences.iter().map(|s| ended(s)).collect();
+        let lengths: Vec<usize> = sentences.iter().map(Vec::len).collect();
+        let length = lengths.iter().copied().max().unwrap_or(0);
+        Self {
+            ids: time_major(&sentences, length, device),
+            keep: Keep::from_lengths(&lengths, length, device),
+        }
+    }
+
+    /// The number of sentences.
+    pub fn len(&self) -> usize {
+        self.ids.dims()[1]
+    }
+
+    /// True when there is no sentence.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl TargetBatch {
+    /// Pads `sentences`, adding `<s>` to the inputs and `</s>` to the outputs.
+    pub fn new(sentences: &[Vec<u32>], device: &Device) -> Self {
+        let outputs: Vec<Vec<u32>> = sentences.iter().map(|s| ended(s)).collect();
+        let inputs: Vec<Vec<u32>> = sentences.iter().map(|s| started(s)).collect();
+        let lengths: Vec<usize> = outputs.iter().map(Vec::len).collect();
+        let length = lengths.iter().copied().max().unwrap_or(0);
+        Self {
+            inputs: time_major(&inputs, length, device),
+            outputs: time_major(&outputs, length, device).flatten(0, 1),
+            tokens: lengths.iter().sum(),
+            lengths,
+        }
+    }
+
+    /// The same targets read through other `inputs [time, batch]` (scheduled sampling).
+    pub fn with_inputs(self, inputs: Tensor<2, Int>) -> Self {
+        Self { inputs, ..self }
+    }
+}
+
+fn ended(sentence: &[u32]) -> Vec<u32> {
+    sentence.iter().copied().chain([END]).collect()
+}
+
+fn started(sentence: &[u32]) -> Vec<u32> {
+    [START]
+        .into_iter()
+        .chain(sentence.iter().copied())
+        .collect()
+}
+
+fn time_major(sentences: &[Vec<u32>], length: usize, device: &Device) -> Tensor<2, Int> {
+    let values: Vec<i32> = (0..length)
+        .flat_map(|t| {
+            sentences
+                .iter()
+                .map(move |s| s.get(t).copied().unwrap_or(PADDING) as i32)
+        })
+        .collect();
+    Tensor::from_data(TensorData::new(values, [length, sentences.len()]), device)
+}

@@ -1,0 +1,262 @@
+//! Beam search over anything that steps.
+
+use std::{cmp::Ordering, rc::Rc};
+
+use super::BeamConfig;
+use crate::tokens::{END, PADDING, START};
+
+/// A model at work on a batch of rows, one row per live hypothesis.
+pub trait Stepper {
+    /// Log-probabilities `[rows, vocabulary]` of what follows the `previous` token of each row, and the
+    /// weights `[rows, source]` if the model attends.
+    fn step(&mut self, previous: &[u32]) -> (Vec<f32>, Option<Vec<f32>>);
+
+    /// Keeps the state of `rows`, in that order (rows may repeat). `same_sources` says that row `i`
+    /// keeps the source it had.
+    fn select(&mut self, rows: &[usize], same_sources: bool);
+}
+
+/// One translation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hypothesis {
+    /// The tokens, without `</s>`.
+    pub tokens: Vec<u32>,
+    /// The sum of log-probabilities, natural logarithm, `</s>` included.
+    pub log_probability: f64,
+    /// What hypotheses are ranked by.
+    pub score: f64,
+    /// One row of weights over the source per token, `</s>` included; empty without attention.
+    pub weights: Vec<Vec<f32>>,
+    /// False when the length limit cut it before `</s>`.
+    pub finished: bool,
+}
+
+impl Hypothesis {
+    /// The translation of an empty sentence.
+    pub fn empty() -> Self {
+        Self {
+            tokens: vec![],
+            log_probability: 0.0,
+            score: 0.0,
+            weights: vec![],
+            finished: true,
+        }
+    }
+}
+
+/// A live hypothesis. Its past is a list shared with its siblings.
+struct Beam {
+    sentence: usize,
+    log_probability: f64,
+    history: Option<Rc<Node>>,
+    coverage: Vec<f32>,
+}
+
+struct Node {
+    token: u32,
+    weights: Vec<f32>,
+    before: Option<Rc<Node>>,
+}
+
+struct Candidate {
+    row: usize,
+    token: u32,
+    log_probability: f64,
+}
+
+/// Searches every sentence of a batch; `source_lengths` are the sources' lengths. The stepper starts
+/// with one row per sentence. Gives each sentence's hypotheses, best first.
+pub fn beam_search<S: Stepper>(
+    stepper: &mut S,
+    source_lengths: &[usize],
+    config: &BeamConfig,
+) -> Vec<Vec<Hypothesis>> {
+    let width = config.size.max(1);
+    let sentences = source_lengths.len();
+    let mut finished: Vec<Vec<Hypothesis>> = (0..sentences).map(|_| vec![]).collect();
+    let mut live: Vec<Beam> = source_lengths
+        .iter()
+        .enumerate()
+        .map(|(sentence, &length)| Beam {
+            sentence,
+            log_probability: 0.0,
+            history: None,
+            coverage: vec![0.0; length],
+        })
+        .collect();
+    let mut length = 0;
+    while !live.is_empty() {
+        length += 1;
+        let previous: Vec<u32> = live
+            .iter()
+            .map(|beam| beam.history.as_ref().map_or(START, |node| node.token))
+            .collect();
+        let (log_probabilities, weights) = stepper.step(&previous);
+        let vocabulary = log_probabilities.len() / live.len();
+        let row_weights = |row: usize, length: usize| -> Vec<f32> {
+            weights.as_ref().map_or_else(Vec::new, |weights| {
+                let source = weights.len() / live.len();
+                weights[row * source..row * source + length].to_vec()
+            })
+        };
+
+        let mut next: Vec<Beam> = vec![];
+        let mut rows: Vec<usize> = vec![];
+        let mut start = 0;
+        while start < live.len() {
+            let sentence = live[start].sentence;
+            let end = start
+                + live[start..]
+                    .iter()
+                    .take_while(|b| b.sentence == sentence)
+                    .count();
+            let limit = config.limit.tokens(source_lengths[sentence]);
+            let room = width - finished[sentence].len();
+            let mut candidates: Vec<Candidate> = vec![];
+            for row in start..end {
+                let scores = &log_probabilities[row * vocabulary..(row + 1) * vocabulary];
+                let forbidden = forbidden_tokens(&live[row], config.no_repeat_ngram);
+                best_tokens(scores, room, &forbidden, |token, score| {
+                    candidates.push(Candidate {
+                        row,
+                        token,
+                        log_probability: live[row].log_probability + f64::from(score),
+                    });
+                });
+            }
+            candidates.sort_by(better);
+            candidates.truncate(room);
+            for candidate in candidates {
+                let parent = &live[candidate.row];
+                let weights = row_weights(candidate.row, parent.coverage.len());
+                let mut coverage = parent.coverage.clone();
+                coverage
+                    .iter_mut()
+                    .zip(&weights)
+                    .for_each(|(sum, w)| *sum += w);
+                let beam = Beam {
+                    sentence,
+                    log_probability: candidate.log_probability,
+                    history: Some(Rc::new(Node {
+                        token: candidate.token,
+                        weights,
+                        before: parent.history.clone(),
+                    })),
+                    coverage,
+                };
+                if candidate.token == END || length >= limit {
+                    finished[sentence].push(finish(&beam, length, config));
+                } else {
+                    rows.push(candidate.row);
+                    next.push(beam);
+                }
+            }
+            start = end;
+        }
+        let same_sources = next.len() == live.len()
+            && next
+                .iter()
+                .zip(&live)
+                .all(|(a, b)| a.sentence == b.sentence);
+        if !next.is_empty() {
+            stepper.select(&rows, same_sources);
+        }
+        live = next;
+    }
+    for hypotheses in &mut finished {
+        // Finished ones first: a cut one is a last resort. The sort is stable, so ties keep search order.
+        hypotheses.sort_by(|a, b| {
+            b.finished
+                .cmp(&a.finished)
+                .then(b.score.total_cmp(&a.score))
+        });
+        hypotheses.truncate(config.n_best.clamp(1, width));
+    }
+    finished
+}
+
+/// Higher probability first; ties by row and token, so that the order never depends on chance.
+fn better(a: &Candidate, b: &Candidate) -> Ordering {
+    b.log_probability
+        .total_cmp(&a.log_probability)
+        .then(a.row.cmp(&b.row))
+        .then(a.token.cmp(&b.token))
+}
+
+/// Calls `take` with the `count` likeliest tokens that may be generated.
+fn best_tokens(scores: &[f32], count: usize, forbidden: &[u32], mut take: impl FnMut(u32, f32)) {
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
+    for (token, &score) in scores.iter().enumerate() {
+        let token = token as u32;
+        if best.len() == count && best.last().is_some_and(|&(_, least)| score <= least) {
+            continue;
+        }
+        if token == PADDING || token == START || score.is_nan() || forbidden.contains(&token) {
+            continue;
+        }
+        let place = best.partition_point(|&(_, other)| other >= score);
+        best.insert(place, (token, score));
+        best.truncate(count);
+    }
+    // Where everything is forbidden, ending is always allowed.
+    if best.is_empty() {
+        best.push((
+            END,
+            scores
+                .get(END as usize)
+                .copied()
+                .unwrap_or(f32::NEG_INFINITY),
+        ));
+    }
+    best.into_iter()
+        .for_each(|(token, score)| take(token, score));
+}
+
+/// Tokens that would complete an n-gram that the hypothesis already has.
+fn forbidden_tokens(beam: &Beam, n: usize) -> Vec<u32> {
+    if n == 0 {
+        return vec![];
+    }
+    let tokens = past(beam).0;
+    if tokens.len() + 1 < n {
+        return vec![];
+    }
+    let suffix = &tokens[tokens.len() + 1 - n..];
+    tokens
+        .windows(n)
+        .filter(|window| &window[..n - 1] == suffix)
+        .map(|window| window[n - 1])
+        .collect()
+}
+
+/// The tokens and weights of a hypothesis, in order.
+fn past(beam: &Beam) -> (Vec<u32>, Vec<Vec<f32>>) {
+    let (mut tokens, mut weights) = (vec![], vec![]);
+    let mut node = beam.history.as_ref();
+    while let Some(current) = node {
+        tokens.push(current.token);
+        weights.push(current.weights.clone());
+        node = current.before.as_ref();
+    }
+    tokens.reverse();
+    weights.reverse();
+    (tokens, weights)
+}
+
+fn finish(beam: &Beam, length: usize, config: &BeamConfig) -> Hypothesis {
+    let (mut tokens, mut weights) = past(beam);
+    let finished = tokens.last() == Some(&END);
+    if finished {
+        tokens.pop();
+    }
+    if weights.iter().all(Vec::is_empty) {
+        weights.clear();
+    }
+    Hypothesis {
+        tokens,
+        log_probability: beam.log_probability,
+        score: config.rank(beam.log_probability, length, &beam.coverage),
+        weights,
+        finished,
+    }
+}

@@ -1,0 +1,28 @@
+//! Whole architectures, and generation with them.
+//!
+//! | model | module | attention |
+//! |---|---|---|
+//! | [`Seq2Seq`] | [`seq2seq`] | none: the baseline (Cho's GRU, Sutskever's LSTM) |
+//! | [`RnnSearch`] | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
+//! | [`Luong`] | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
+//!
+//! Every one is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
+//! [`generate`]'s greedy and beam search. It can always be asked what it looked at.
+//!
+//! Sequences of ids are time-major inside, `[time, batch]`, padded with [`tokens::PADDING`].
+#![deny(missing_docs)]
+
+pub mod batch;
+pub mod generate;
+pub mod luong;
+pub mod model;
+pub mod rnnsearch;
+pub mod seq2seq;
+pub mod tables;
+pub mod tokens;
+
+pub use batch::{SourceBatch, TargetBatch};
+pub use luong::{Luong, LuongConfig};
+pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, TranslationModel};
+pub use rnnsearch::{RnnSearch, RnnSearchConfig};
+pub use seq2seq::{Seq2Seq, Seq2SeqConfig};

@@ -1,0 +1,505 @@
+//! Effective approaches to attention-based translation (Luong, Pham, Manning 2015).
+//!
+//! Stacked LSTM encoder and decoder; attention on the decoder's *current* top state `h_t`:
+//!
+//! ```text
+//! h_t  = LSTM([x_t; h̃_{t-1}])                     input feeding; without it LSTM(x_t)
+//! α_t  = align(h_t, h̄_s)                          dot, general, concat or location; global or local
+//! c_t  = Σ_s α_ts h̄_s
+//! h̃_t  = tanh(W_c [c_t; h_t])
+//! p    = softmax(W_s h̃_t)
+//! ```
+//!
+//! The decoder starts from the encoder's last states, layer by layer. The encoder may read the source
+//! reversed (as in the paper) or in both directions (each of half the size), as later systems do.
+//! Dropout acts on the embeddings, between layers, on the annotations and on `h̃_t`, which is fed on as it
+//! is then (paper: 0.2 between layers).
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use regard_models::{LuongConfig, SourceBatch, TargetBatch};
+//! use regard_nn::dropout::Noise;
+//!
+//! let device = Device::flex();
+//! let model = LuongConfig::tiny().init(1, &device);
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &device);
+//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! assert_eq!(scored.logits.dims(), [3, 16]);
+//! ```
+
+use burn::{
+    module::Module,
+    nn::Linear,
+    tensor::{Device, Int, Tensor},
+};
+use regard_nn::{
+    Attention, Memory,
+    bridge::sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
+    dropout::{Noise, dropout},
+    initialize::Initializer,
+    mask::Locality,
+    recurrent::{Direction, Lstm, LstmStack, LstmState},
+    score::{Additive, Dot, General, Location, Score},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    SourceBatch, TargetBatch,
+    model::{Output, Scored},
+    tables::{Tables, TablesConfig, Tie},
+};
+
+/// The score functions of the paper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LuongScore {
+    /// `h_tᵀ h̄_s`
+    Dot,
+    /// `h_tᵀ W_a h̄_s`
+    General,
+    /// `vᵀ tanh(W_a [h_t; h̄_s])`
+    Concat,
+    /// `softmax(W_a h_t)`
+    Location,
+}
+
+/// How the encoder reads the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading {
+    /// From the first word to the last.
+    Forward,
+    /// From the last word to the first, as in the paper.
+    #[default]
+    Reversed,
+    /// Both ways, each with half of the units.
+    Bidirectional,
+}
+
+/// Sizes and choices of [`Luong`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LuongConfig {
+    /// Entries of the source vocabulary.
+    pub source_vocabulary: usize,
+    /// Entries of the target vocabulary.
+    pub target_vocabulary: usize,
+    /// The size of an embedding (paper: 1000).
+    pub embedding: usize,
+    /// The units of one layer (paper: 1000).
+    pub hidden: usize,
+    /// The number of layers of encoder and of decoder (paper: 4).
+    pub layers: usize,
+    /// The score function.
+    pub score: LuongScore,
+    /// The size in which concat compares states (paper: that of a layer).
+    pub attention: usize,
+    /// Global, local-m or local-p.
+    pub locality: Locality,
+    /// Whether `h̃_{t-1}` is part of the next input.
+    pub input_feeding: bool,
+    /// How the encoder reads.
+    pub reading: Reading,
+    /// Source positions known to the location score.
+    pub positions: usize,
+    /// Which tables are shared.
+    pub tie: Tie,
+    /// Dropout on embeddings.
+    pub embedding_dropout: f64,
+    /// Dropout between layers.
+    pub layer_dropout: f64,
+    /// Dropout on the annotations `h̄_s` that attention reads.
+    pub annotation_dropout: f64,
+    /// Dropout on `h̃_t` before the output layer.
+    pub output_dropout: f64,
+}
+
+impl LuongConfig {
+    /// A model of a few thousand weights, for tests and examples.
+    pub fn tiny() -> Self {
+        Self {
+            source_vocabulary: 16,
+            target_vocabulary: 16,
+            embedding: 8,
+            hidden: 12,
+            layers: 2,
+            score: LuongScore::General,
+            attention: 10,
+            locality: Locality::Global,
+            input_feeding: true,
+            reading: Reading::Reversed,
+            positions: 50,
+            tie: Tie::None,
+            embedding_dropout: 0.0,
+            layer_dropout: 0.0,
+            annotation_dropout: 0.0,
+            output_dropout: 0.0,
+        }
+    }
+
+    /// The sizes of the embedding tables and the output layer.
+    pub fn tables(&self) -> TablesConfig {
+        TablesConfig {
+            source_vocabulary: self.source_vocabulary,
+            target_vocabulary: self.target_vocabulary,
+            embedding: self.embedding,
+            readout: self.hidden,
+            tie: self.tie,
+        }
+    }
+
+    /// Draws a model from `seed`.
+    pub fn init(&self, seed: u64, device: &Device) -> Luong {
+        let mut initializer = Initializer::new(seed, device);
+        let init = &mut initializer;
+        let n = self.hidden;
+        let score = match self.score {
+            LuongScore::Dot => Score::Dot(Dot),
+            LuongScore::General => Score::General(General::new(n, n, init)),
+            LuongScore::Concat => Score::Additive(Additive::new(n, n, self.attention, init)),
+            LuongScore::Location => Score::Location(Location::new(n, self.positions, init)),
+        };
+        let (units, directions) = match self.reading {
+            Reading::Bidirectional => (n / 2, 2),
+            _ => (n, 1),
+        };
+        let fed = if self.input_feeding { n } else { 0 };
+        Luong {
+            tables: self.tables().init(0.1, init),
+            encoder: (0..self.layers)
+                .map(|layer| EncoderLayer {
+                    directions: (0..directions)
+                        .map(|_| {
+                            let input = if layer == 0 { self.embedding } else { n };
+                            LstmStack::new(1, input, units, init)
+                        })
+                        .collect(),
+                })
+                .collect(),
+            attention: Attention::new(score, self.locality, n, init),
+            decoder: LstmStack::new(self.layers, self.embedding + fed, n, init),
+            combine: init.linear(2 * n, n, false),
+            choices: Choices {
+                input_feeding: self.input_feeding,
+                reading: self.reading,
+                embedding_dropout: self.embedding_dropout,
+                layer_dropout: self.layer_dropout,
+                annotation_dropout: self.annotation_dropout,
+                output_dropout: self.output_dropout,
+            },
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Choices {
+    input_feeding: bool,
+    reading: Reading,
+    embedding_dropout: f64,
+    layer_dropout: f64,
+    annotation_dropout: f64,
+    output_dropout: f64,
+}
+
+/// One encoder layer: one direction, or two side by side.
+#[derive(Module, Debug)]
+pub struct EncoderLayer {
+    /// Forward (or reversed), then backward.
+    pub directions: Vec<LstmStack>,
+}
+
+/// Luong's encoder-decoder with attention.
+#[derive(Module, Debug)]
+pub struct Luong {
+    /// Embeddings and output layer.
+    pub tables: Tables,
+    /// The encoder, bottom layer first.
+    pub encoder: Vec<EncoderLayer>,
+    /// Score and locality.
+    pub attention: Attention,
+    /// The decoder.
+    pub decoder: LstmStack,
+    /// `W_c [2n, n]`, rows in the order `[c; h]`.
+    pub combine: Linear,
+    #[module(skip)]
+    choices: Choices,
+}
+
+/// What the decoder carries from step to step.
+#[derive(Debug, Clone)]
+pub struct LuongState {
+    /// One state per layer.
+    pub layers: Vec<LstmState>,
+    /// `h̃_{t-1} [rows, n]`, zeros at the start.
+    pub attentional: Tensor<2>,
+    /// The encoder's top states.
+    pub memory: Memory,
+    /// The number of the next step.
+    pub step: usize,
+}
+
+impl Luong {
+    /// Encodes a batch: the top states as memory, and the decoder's first state.
+    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> LuongState {
+        let [_, batch] = source.ids.dims();
+        let device = source.ids.device();
+        let embedded = self.tables.embed_source(source.ids.clone());
+        let mut below = dropout(embedded, self.choices.embedding_dropout, noise);
+        let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
+        let mut layers = Vec::with_capacity(self.encoder.len());
+        for (l, layer) in self.encoder.iter().enumerate() {
+            if l > 0 {
+                below = dropout(below, self.choices.layer_dropout, noise);
+            }
+            let (mut outputs, mut hidden, mut cell) = (vec![], vec![], vec![]);
+            for (d, stack) in layer.directions.iter().enumerate() {
+                let direction = match (self.choices.reading, d) {
+                    (Reading::Reversed, _) | (_, 1) => Direction::Backward,
+                    _ => Direction::Forward,
+                };
+                let (output, mut last) =
+                    stack.sequence(below.clone(), None, keep.clone(), direction, 0.0, noise);
+                outputs.push(output);
+                if let Some(state) = last.pop() {
+                    hidden.push(state.hidden);
+                    cell.push(state.cell);
+                }
+            }
+            below = Tensor::cat(outputs, 2); // [time, batch, n]
+            layers.push(LstmState {
+                hidden: Tensor::cat(hidden, 1),
+                cell: Tensor::cat(cell, 1),
+            });
+        }
+        let annotations = dropout(below, self.choices.annotation_dropout, noise).swap_dims(0, 1);
+        LuongState {
+            layers,
+            attentional: Tensor::zeros([batch, self.decoder.size()], &device),
+            memory: self.attention.memory(annotations, source.keep.clone()),
+            step: 0,
+        }
+    }
+
+    /// Scores `target` given `source`, teacher-forced.
+    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+        let [length, batch] = target.inputs.dims();
+        let state = self.encode(source, noise);
+        let embedded = self.tables.embed_target(target.inputs.clone());
+        let embedded = dropout(embedded, self.choices.embedding_dropout, noise); // [time, batch, m]
+        let (attentional, weights) = match self.choices.input_feeding {
+            true => self.decode_feeding(embedded, state, noise),
+            false => self.decode_at_once(embedded, state, noise),
+        };
+        let n = self.decoder.size();
+        Scored {
+            logits: self.tables.logits(attentional.reshape([length * batch, n])),
+            weights: Some(weights),
+        }
+    }
+
+    /// Without input feeding no step waits for attention: the LSTM runs through, then every step
+    /// attends at once. Gives `h̃ [time, batch, n]` and weights `[batch, time, source]`.
+    fn decode_at_once(
+        &self,
+        embedded: Tensor<3>,
+        state: LuongState,
+        noise: &mut Noise,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let probability = self.choices.layer_dropout;
+        let (top, _) = self.decoder.sequence(
+            embedded,
+            Some(state.layers),
+            None,
+            Direction::Forward,
+            probability,
+            noise,
+        );
+        let query = top.swap_dims(0, 1); // [batch, time, n]
+        let attended = self.attention.forward(query.clone(), &state.memory, 0);
+        let combined = Tensor::cat(vec![attended.context, query], 2);
+        let attentional = self.combine.forward(combined).tanh().swap_dims(0, 1);
+        let attentional = dropout(attentional, self.choices.output_dropout, noise);
+        (attentional, attended.weights)
+    }
+
+    /// With input feeding: every step waits for the one before.
+    fn decode_feeding(
+        &self,
+        embedded: Tensor<3>,
+        state: LuongState,
+        noise: &mut Noise,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let [length, batch, _] = embedded.dims();
+        let masks = self.masks(length, batch, &embedded.device(), noise);
+        let score = match &self.attention.score {
+            Score::Dot(_) | Score::General(_) => Some(InputFeedingScore::Dot),
+            Score::Additive(score) => Some(InputFeedingScore::Additive {
+                query_weight: score.query.weight.val(),
+                vector: score.vector.val(),
+            }),
+            Score::Location(_) => None,
+        };
+        let local = matches!(self.attention.locality(), Locality::Predictive { .. });
+        match score {
+            Some(score) if !local && sequence::is_fused(&embedded.device()) => {
+                self.decode_fused(embedded, state, masks, score)
+            }
+            _ => self.decode_plain(embedded, state, masks),
+        }
+    }
+
+    /// The dropout masks of every step, `[time, layers, batch, n]`: mask `l` falls on what layer `l`
+    /// passes up, the last one on `h̃`.
+    fn masks(
+        &self,
+        length: usize,
+        batch: usize,
+        device: &Device,
+        noise: &mut Noise,
+    ) -> Option<Tensor<4>> {
+        let layers = self.decoder.layers.len();
+        let shape = [length, 1, batch, self.decoder.size()];
+        let masks: Vec<_> = (0..layers)
+            .map(|layer| {
+                let probability = match layer + 1 == layers {
+                    true => self.choices.output_dropout,
+                    false => self.choices.layer_dropout,
+                };
+                noise.mask(shape, probability, device)
+            })
+            .collect();
+        if masks.iter().all(Option::is_none) {
+            return None;
+        }
+        let ones = || Tensor::ones(shape, device);
+        let masks = masks.into_iter().map(|mask| mask.unwrap_or_else(ones));
+        Some(Tensor::cat(masks.collect(), 1))
+    }
+
+    fn decode_fused(
+        &self,
+        embedded: Tensor<3>,
+        state: LuongState,
+        masks: Option<Tensor<4>>,
+        score: InputFeedingScore,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let [length, batch, m] = embedded.dims();
+        let n = self.decoder.size();
+        let device = embedded.device();
+        let layers = &self.decoder.layers;
+        let input = layers[0].input.weight.val(); // [m + n, 4n]
+        let bias = |layer: &Lstm| match &layer.input.bias {
+            Some(bias) => bias.val(),
+            None => Tensor::zeros([4 * n], &device),
+        };
+        let projected = embedded
+            .reshape([length * batch, m])
+            .matmul(input.clone().narrow(0, 0, m))
+            + bias(&layers[0]).unsqueeze_dim::<2>(0);
+        let upper = (layers.len() > 1).then(|| UpperLayers {
+            weight: Tensor::stack(layers[1..].iter().map(|l| l.input.weight.val()).collect(), 0),
+            bias: Tensor::stack(layers[1..].iter().map(bias).collect(), 0),
+        });
+        let keep = &state.memory.keep;
+        let windows = match self.attention.locality() {
+            Locality::Monotonic { half_width } => {
+                let window = |t: usize| {
+                    let end = (t + half_width + 1).min(keep.length());
+                    [t.saturating_sub(half_width).min(end), end]
+                };
+                Some((0..length * batch).map(|i| window(i / batch)).collect())
+            }
+            _ => None,
+        };
+        let (hidden, cell): (Vec<_>, Vec<_>) =
+            state.layers.into_iter().map(|layer| (layer.hidden, layer.cell)).unzip();
+        let output = sequence::input_feeding_lstm_decoder(InputFeedingInput {
+            x_projection: projected.reshape([length, batch, 4 * n]),
+            feed: state.attentional,
+            feed_weight: input.narrow(0, m, n),
+            recurrent: Tensor::stack(layers.iter().map(|l| l.recurrent.val()).collect(), 0),
+            upper,
+            initial_hidden: Tensor::stack(hidden, 0),
+            initial_cell: Tensor::stack(cell, 0),
+            keep_source: (!keep.is_full()).then(|| keep.tensor()),
+            keys: state.memory.keys,
+            values: state.memory.values,
+            score,
+            combine_weight: self.combine.weight.val(),
+            combine_bias: Tensor::zeros([n], &device),
+            dropout: masks,
+            windows,
+        });
+        (output.attentional, output.weights.swap_dims(0, 1))
+    }
+
+    /// The same by plain tensor operations, step by step: the definition.
+    fn decode_plain(
+        &self,
+        embedded: Tensor<3>,
+        mut state: LuongState,
+        masks: Option<Tensor<4>>,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let [length, _, _] = embedded.dims();
+        let (mut attentional, mut weights) = (vec![], vec![]);
+        for t in 0..length {
+            let x = embedded.clone().narrow(0, t, 1).squeeze_dim(0);
+            let masks: Vec<Tensor<2>> = masks.iter().flat_map(|masks| {
+                let step: Tensor<3> = masks.clone().narrow(0, t, 1).squeeze_dim(0);
+                step.iter_dim(0).map(|mask| mask.squeeze_dim(0)).collect::<Vec<_>>()
+            })
+            .collect();
+            let (row, next) = self.advance(x, state, &masks);
+            attentional.push(next.attentional.clone());
+            weights.push(row);
+            state = next;
+        }
+        (Tensor::stack(attentional, 0), Tensor::stack(weights, 1))
+    }
+
+    /// One step: `x [rows, m]` embedded. Gives weights `[rows, source]` and the next state. `masks`
+    /// holds one dropout mask a layer (see [`Luong::masks`]), or nothing.
+    fn advance(
+        &self,
+        x: Tensor<2>,
+        state: LuongState,
+        masks: &[Tensor<2>],
+    ) -> (Tensor<2>, LuongState) {
+        let x = match self.choices.input_feeding {
+            true => Tensor::cat(vec![x, state.attentional], 1),
+            false => x,
+        };
+        let last = self.decoder.layers.len() - 1;
+        let between = &masks[..masks.len().min(last)];
+        let (top, layers) = self.decoder.step(x, state.layers, between);
+        let query = top.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
+        let attended = self.attention.forward(query, &state.memory, state.step);
+        let combined = Tensor::cat(vec![attended.context.squeeze_dim(1), top], 1);
+        let attentional = self.combine.forward(combined).tanh();
+        let next = LuongState {
+            layers,
+            attentional: match masks.get(last) {
+                Some(mask) => attentional * mask.clone(),
+                None => attentional,
+            },
+            memory: state.memory,
+            step: state.step + 1,
+        };
+        (attended.weights.squeeze_dim(1), next)
+    }
+
+    /// One step of generation: the logits of the next token given the `previous` one (`[rows]`), the
+    /// weights, and the next state.
+    pub fn step(&self, previous: Tensor<1, Int>, state: LuongState) -> (Output, LuongState) {
+        let embedded: Tensor<2> = self
+            .tables
+            .embed_target(previous.unsqueeze_dim::<2>(0))
+            .squeeze_dim(0);
+        let (weights, state) = self.advance(embedded, state, &[]);
+        let output = Output {
+            logits: self.tables.logits(state.attentional.clone()),
+            weights: Some(weights),
+        };
+        (output, state)
+    }
+}

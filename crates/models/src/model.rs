@@ -1,0 +1,233 @@
+//! One interface to every translation architecture.
+
+use burn::{
+    module::Module,
+    tensor::{Device, Int, Tensor, TensorData},
+};
+use regard_nn::dropout::Noise;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Luong, LuongConfig, RnnSearch, RnnSearchConfig, Seq2Seq, Seq2SeqConfig, SourceBatch,
+    TargetBatch, luong::LuongState, rnnsearch::RnnSearchState, seq2seq::Seq2SeqState,
+    tables::TablesConfig,
+};
+
+/// A configuration that no model can have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("model: {0}")]
+pub struct ModelError(pub String);
+
+/// The result of scoring a target under teacher forcing.
+#[derive(Debug, Clone)]
+pub struct Scored {
+    /// Before the softmax: `[time · batch, target vocabulary]`, time-major.
+    pub logits: Tensor<2>,
+    /// What each step looked at, `[batch, target, source]`; nothing without attention.
+    pub weights: Option<Tensor<3>>,
+}
+
+/// The result of one step of generation.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Before the softmax: `[rows, target vocabulary]`.
+    pub logits: Tensor<2>,
+    /// What the step looked at, `[rows, source]`; nothing without attention.
+    pub weights: Option<Tensor<2>>,
+}
+
+/// The configuration of any architecture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum ModelConfig {
+    /// No attention.
+    Seq2Seq(Seq2SeqConfig),
+    /// Bahdanau 2014.
+    RnnSearch(RnnSearchConfig),
+    /// Luong 2015.
+    Luong(LuongConfig),
+}
+
+/// Any architecture.
+#[derive(Module, Debug)]
+pub enum TranslationModel {
+    /// No attention.
+    Seq2Seq(Seq2Seq),
+    /// Bahdanau 2014.
+    RnnSearch(RnnSearch),
+    /// Luong 2015.
+    Luong(Luong),
+}
+
+/// The decoder's state in any architecture.
+#[derive(Debug, Clone)]
+pub enum DecoderState {
+    /// No attention.
+    Seq2Seq(Seq2SeqState),
+    /// Bahdanau 2014.
+    RnnSearch(RnnSearchState),
+    /// Luong 2015.
+    Luong(LuongState),
+}
+
+impl ModelConfig {
+    /// The architecture's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Seq2Seq(_) => "seq2seq",
+            Self::RnnSearch(_) => "rnnsearch",
+            Self::Luong(_) => "luong",
+        }
+    }
+
+    /// The sizes of the embedding tables and the output layer.
+    pub fn tables(&self) -> TablesConfig {
+        match self {
+            Self::Seq2Seq(config) => config.tables(),
+            Self::RnnSearch(config) => config.tables(),
+            Self::Luong(config) => config.tables(),
+        }
+    }
+
+    /// Checks what the sizes must satisfy together.
+    ///
+    /// # Errors
+    /// A sentence that names the fields and both sizes.
+    pub fn check(&self) -> Result<(), ModelError> {
+        self.tables().check().map_err(ModelError)?;
+        let positive = |name: &str, value: usize| match value {
+            0 => Err(ModelError(format!("{name} is 0; expected at least 1"))),
+            _ => Ok(()),
+        };
+        match self {
+            Self::Seq2Seq(config) => {
+                positive("embedding", config.embedding)?;
+                positive("hidden", config.hidden)?;
+                positive("layers", config.layers)?;
+                positive("maxout", config.maxout)
+            }
+            Self::RnnSearch(config) => {
+                positive("embedding", config.embedding)?;
+                positive("hidden", config.hidden)?;
+                positive("attention size", config.attention)?;
+                positive("maxout", config.maxout)
+            }
+            Self::Luong(config) => {
+                positive("embedding", config.embedding)?;
+                positive("hidden", config.hidden)?;
+                positive("layers", config.layers)?;
+                positive("attention size", config.attention)?;
+                positive("positions", config.positions)?;
+                if config.reading == crate::luong::Reading::Bidirectional && config.hidden % 2 == 1
+                {
+                    return Err(ModelError(format!(
+                        "a bidirectional encoder gives each direction half of the units; hidden is {}, expected an even number",
+                        config.hidden
+                    )));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Draws a model from `seed`.
+    ///
+    /// # Errors
+    /// What [`ModelConfig::check`] finds.
+    pub fn init(&self, seed: u64, device: &Device) -> Result<TranslationModel, ModelError> {
+        self.check()?;
+        Ok(match self {
+            Self::Seq2Seq(config) => TranslationModel::Seq2Seq(config.init(seed, device)),
+            Self::RnnSearch(config) => TranslationModel::RnnSearch(config.init(seed, device)),
+            Self::Luong(config) => TranslationModel::Luong(config.init(seed, device)),
+        })
+    }
+}
+
+impl TranslationModel {
+    /// Scores `target` given `source`, teacher-forced.
+    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+        match self {
+            Self::Seq2Seq(model) => model.forward(source, target, noise),
+            Self::RnnSearch(model) => model.forward(source, target, noise),
+            Self::Luong(model) => model.forward(source, target, noise),
+        }
+    }
+
+    /// Encodes a batch into the decoder's first state.
+    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> DecoderState {
+        match self {
+            Self::Seq2Seq(model) => DecoderState::Seq2Seq(model.encode(source, noise)),
+            Self::RnnSearch(model) => DecoderState::RnnSearch(model.encode(source, noise)),
+            Self::Luong(model) => DecoderState::Luong(model.encode(source, noise)),
+        }
+    }
+
+    /// One step of generation: what follows the `previous` token of each row (`[rows]`).
+    ///
+    /// # Panics
+    /// When `state` is of another architecture.
+    pub fn step(&self, previous: Tensor<1, Int>, state: DecoderState) -> (Output, DecoderState) {
+        match (self, state) {
+            (Self::Seq2Seq(model), DecoderState::Seq2Seq(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::Seq2Seq(state))
+            }
+            (Self::RnnSearch(model), DecoderState::RnnSearch(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::RnnSearch(state))
+            }
+            (Self::Luong(model), DecoderState::Luong(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::Luong(state))
+            }
+            _ => panic!("the decoder state is of another architecture than the model"),
+        }
+    }
+}
+
+impl DecoderState {
+    /// The rows at `rows`, in that order (rows may repeat): hypotheses of a beam survive, fork and end.
+    /// `same_sources` says that every row keeps the source it had, so that the memory can stay.
+    pub fn select(self, rows: &[usize], same_sources: bool, device: &Device) -> Self {
+        let values: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+        let index = Tensor::<1, Int>::from_data(TensorData::new(values, [rows.len()]), device);
+        match self {
+            Self::Seq2Seq(Seq2SeqState::Gru { hidden, summary }) => {
+                Self::Seq2Seq(Seq2SeqState::Gru {
+                    hidden: hidden.select(0, index.clone()),
+                    summary: summary.select(0, index),
+                })
+            }
+            Self::Seq2Seq(Seq2SeqState::Lstm(layers)) => {
+                Self::Seq2Seq(Seq2SeqState::Lstm(select_all(layers, index)))
+            }
+            Self::RnnSearch(state) => Self::RnnSearch(RnnSearchState {
+                hidden: state.hidden.select(0, index),
+                memory: match same_sources {
+                    true => state.memory,
+                    false => state.memory.select(rows),
+                },
+            }),
+            Self::Luong(state) => Self::Luong(LuongState {
+                layers: select_all(state.layers, index.clone()),
+                attentional: state.attentional.select(0, index),
+                memory: match same_sources {
+                    true => state.memory,
+                    false => state.memory.select(rows),
+                },
+                step: state.step,
+            }),
+        }
+    }
+}
+
+fn select_all(
+    layers: Vec<regard_nn::recurrent::LstmState>,
+    index: Tensor<1, Int>,
+) -> Vec<regard_nn::recurrent::LstmState> {
+    layers
+        .into_iter()
+        .map(|layer| layer.select(index.clone()))
+        .collect()
+}

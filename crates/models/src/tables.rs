@@ -1,0 +1,115 @@
+//! Embedding tables and the output layer, tied or not.
+//!
+//! `E y` looks a token up; `logits = t W_o + b`. With [`Tie::Target`] `W_o` is the transposed target
+//! table (Press & Wolf 2017); with [`Tie::All`] source, target and output share one table, which needs
+//! a joint vocabulary.
+
+use burn::{
+    module::{Module, Param},
+    nn::{Embedding, Linear},
+    tensor::{Int, Tensor},
+};
+use regard_nn::initialize::Initializer;
+use serde::{Deserialize, Serialize};
+
+/// Which tables are one and the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tie {
+    /// Three tables.
+    #[default]
+    None,
+    /// Target embedding and output layer share one.
+    Target,
+    /// Source embedding, target embedding and output layer share one.
+    All,
+}
+
+/// Source table, target table and output layer.
+#[derive(Module, Debug)]
+pub struct Tables {
+    /// `[source vocabulary, embedding]`; absent when everything is tied.
+    pub source: Option<Embedding>,
+    /// `[target vocabulary, embedding]`.
+    pub target: Embedding,
+    /// `W_o [readout, target vocabulary]`; absent when tied.
+    pub output: Option<Linear>,
+    /// The output bias of a tied output layer, `[target vocabulary]`.
+    pub output_bias: Option<Param<Tensor<1>>>,
+}
+
+/// The sizes of [`Tables`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TablesConfig {
+    /// Entries of the source vocabulary.
+    pub source_vocabulary: usize,
+    /// Entries of the target vocabulary.
+    pub target_vocabulary: usize,
+    /// The size of one embedding.
+    pub embedding: usize,
+    /// The size of what the output layer reads.
+    pub readout: usize,
+    /// Which tables are shared.
+    pub tie: Tie,
+}
+
+impl TablesConfig {
+    /// Checks that the sizes allow the tie.
+    ///
+    /// # Errors
+    /// A sentence that names both sizes.
+    pub fn check(&self) -> Result<(), String> {
+        if self.tie != Tie::None && self.readout != self.embedding {
+            return Err(format!(
+                "tied embeddings need the output layer to read vectors of the embedding's size; it reads {}, the embedding has {}",
+                self.readout, self.embedding
+            ));
+        }
+        if self.tie == Tie::All && self.source_vocabulary != self.target_vocabulary {
+            return Err(format!(
+                "tie = \"all\" needs a joint vocabulary; source has {} entries, target {}",
+                self.source_vocabulary, self.target_vocabulary
+            ));
+        }
+        Ok(())
+    }
+
+    /// Draws the tables; embeddings from `N(0, deviation²)`.
+    pub fn init(&self, deviation: f32, initializer: &mut Initializer) -> Tables {
+        Tables {
+            source: (self.tie != Tie::All)
+                .then(|| initializer.embedding(self.source_vocabulary, self.embedding, deviation)),
+            target: initializer.embedding(self.target_vocabulary, self.embedding, deviation),
+            output: (self.tie == Tie::None)
+                .then(|| initializer.linear(self.readout, self.target_vocabulary, true)),
+            output_bias: (self.tie != Tie::None)
+                .then(|| initializer.zeros([self.target_vocabulary])),
+        }
+    }
+}
+
+impl Tables {
+    /// `[time, batch]` source ids -> `[time, batch, embedding]`.
+    pub fn embed_source(&self, ids: Tensor<2, Int>) -> Tensor<3> {
+        self.source.as_ref().unwrap_or(&self.target).forward(ids)
+    }
+
+    /// `[time, batch]` target ids -> `[time, batch, embedding]`.
+    pub fn embed_target(&self, ids: Tensor<2, Int>) -> Tensor<3> {
+        self.target.forward(ids)
+    }
+
+    /// `[rows, readout]` -> logits `[rows, target vocabulary]`.
+    pub fn logits(&self, readout: Tensor<2>) -> Tensor<2> {
+        match (&self.output, &self.output_bias) {
+            (Some(output), _) => output.forward(readout),
+            (None, bias) => {
+                let logits = readout.matmul(self.target.weight.val().transpose());
+                match bias {
+                    Some(bias) => logits + bias.val().unsqueeze_dim::<2>(0),
+                    None => logits,
+                }
+            }
+        }
+    }
+}

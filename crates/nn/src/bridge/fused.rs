@@ -1,0 +1,240 @@
+//! How a fused operation enters Burn's autodiff.
+//!
+//! An [`Operation`] works on Flex tensors: its forward pass gives one differentiable output (Burn's
+//! `Backward<B, N>` has one), perhaps an untracked one beside it, and whatever its backward pass
+//! needs. [`run`] takes the Burn tensors apart, records the operation if any input is tracked, and
+//! puts the outputs together again. What is saved is kept by the recorded step itself, so gradient
+//! checkpointing neither needs nor changes anything here. Second derivatives are not supported.
+
+use std::{fmt::Debug, sync::Arc};
+
+use burn::{
+    backend::{
+        Autodiff, AutodiffBackend, BackendTensor, DispatchAutodiffContext, DispatchDevice,
+        DispatchTensor, DispatchTensorKind, Flex,
+        autodiff::{
+            checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
+            grads::Gradients,
+            ops::{Backward, Ops, OpsKind},
+        },
+        flex::{FlexTensor, Layout},
+        tensor::FloatTensor,
+    },
+    tensor::{Bytes, DType, Shape, Tensor},
+};
+use regard_kernels::KernelError;
+
+/// What a forward pass gives.
+#[derive(Debug)]
+pub(super) struct Forward {
+    /// The output that gradients flow back from.
+    pub(super) output: FlexTensor,
+    /// An output without gradient.
+    pub(super) beside: Option<FlexTensor>,
+    /// What the backward pass needs; left empty if no backward pass will follow.
+    pub(super) saved: Vec<FlexTensor>,
+}
+
+/// A fused operation with its backward pass.
+pub(super) trait Operation: Debug + Send + Sync + 'static {
+    /// Computes the outputs. `inputs` are contiguous `f32`, and owned so that the storage of one
+    /// that nobody else holds can be used again.
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError>;
+
+    /// The gradients of the inputs, in their order, from that of the output (contiguous `f32`). Of
+    /// an input that is not `wanted` it may be `None`.
+    fn backward(
+        &self,
+        saved: Vec<FlexTensor>,
+        gradient: FlexTensor,
+        wanted: &[bool],
+    ) -> Result<Vec<Option<FlexTensor>>, KernelError>;
+}
+
+type Tracked = FloatTensor<Autodiff<Flex>>;
+
+/// Whether the fused operations can take `tensor`: it is `f32` on the Flex backend, with or without
+/// autodiff.
+pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
+    let device = tensor.device().inner();
+    // With Flex as the only backend compiled in, the first pattern is always met.
+    #[allow(irrefutable_let_patterns, clippy::match_like_matches_macro)]
+    let on_flex = match device.as_dispatch() {
+        DispatchDevice::Flex(_) => true,
+        #[allow(unreachable_patterns)]
+        _ => false,
+    };
+    on_flex && tensor.dtype() == DType::F32
+}
+
+/// Runs `operation` on `inputs`, which [`takes`] has accepted; gives the differentiable output and
+/// the one beside it, both with the autodiff context of the inputs.
+///
+/// # Panics
+/// If the operation refuses its inputs: the functions of this folder check shapes before they come
+/// here, so that is a mistake of this folder.
+pub(super) fn run(
+    operation: impl Operation,
+    inputs: Vec<DispatchTensor>,
+) -> (DispatchTensor, Option<DispatchTensor>) {
+    let context = inputs
+        .iter()
+        .fold(DispatchAutodiffContext::Disabled, |context, input| {
+            context.merge(input.autodiff)
+        });
+    if context == DispatchAutodiffContext::Disabled {
+        let inputs = inputs.into_iter().map(plain).collect();
+        let Forward { output, beside, .. } = forward(&operation, inputs, false);
+        let wrap = |tensor| DispatchTensor {
+            kind: DispatchTensorKind::Flex(BackendTensor::Float(tensor)),
+            autodiff: context,
+        };
+        return (wrap(output), beside.map(wrap));
+    }
+    let inputs: Vec<Tracked> = inputs
+        .into_iter()
+        .map(|input| match input.kind {
+            DispatchTensorKind::Autodiff(kind) => match *kind {
+                DispatchTensorKind::Flex(tensor) => tensor.autodiff(),
+                other => wrong_backend(&other),
+            },
+            kind => <Autodiff<Flex> as AutodiffBackend>::from_inner(flex(kind)),
+        })
+        .collect();
+    let (output, beside) = record(Arc::new(operation), inputs);
+    let wrap = |tensor| DispatchTensor {
+        kind: DispatchTensorKind::Autodiff(Box::new(DispatchTensorKind::Flex(
+            BackendTensor::Autodiff(tensor),
+        ))),
+        autodiff: context,
+    };
+    (wrap(output), beside.map(wrap))
+}
+
+fn plain(tensor: DispatchTensor) -> FlexTensor {
+    flex(tensor.kind)
+}
+
+fn flex(kind: DispatchTensorKind) -> FlexTensor {
+    match kind {
+        DispatchTensorKind::Flex(tensor) => tensor.float(),
+        other => wrong_backend(&other),
+    }
+}
+
+fn wrong_backend(kind: &DispatchTensorKind) -> ! {
+    panic!("a fused operation runs on the Flex backend, but an input is {kind:?}")
+}
+
+fn forward(operation: &dyn Operation, inputs: Vec<FlexTensor>, tracked: bool) -> Forward {
+    // Taking the contiguous form by value lets go of the handle that came in, so that an input
+    // nobody else holds stays the only handle on its storage.
+    let inputs = inputs.into_iter().map(contiguous).collect();
+    match operation.forward(inputs, tracked) {
+        Ok(forward) => forward,
+        Err(error) => panic!("{operation:?}: {error}"),
+    }
+}
+
+/// Records with as many parents as there are inputs.
+fn record(operation: Arc<dyn Operation>, inputs: Vec<Tracked>) -> (Tracked, Option<Tracked>) {
+    macro_rules! by_count {
+        ($($count:literal)+) => {
+            match inputs.len() {
+                $($count => {
+                    let inputs: [Tracked; $count] =
+                        inputs.try_into().unwrap_or_else(|_| unreachable!("the length was matched"));
+                    record_array(operation, inputs)
+                })+
+                count => panic!("a fused operation of {count} inputs: add {count} to this list"),
+            }
+        };
+    }
+    by_count!(1 2 3 4 5 6 7 8 10 12 14)
+}
+
+fn record_array<const N: usize>(
+    operation: Arc<dyn Operation>,
+    inputs: [Tracked; N],
+) -> (Tracked, Option<Tracked>) {
+    let mut primitives = Vec::with_capacity(N);
+    let guards = inputs.map(|input| {
+        let (primitive, guard) = input.into_parts();
+        primitives.push(primitive);
+        guard
+    });
+    let prepared = Step
+        .prepare::<NoCheckpointing>(guards)
+        .compute_bound()
+        .stateful();
+    let tracked = matches!(prepared, OpsKind::Tracked(_));
+    let Forward {
+        output,
+        beside,
+        saved,
+    } = forward(&*operation, primitives, tracked);
+    let output = match prepared {
+        OpsKind::Tracked(prepared) => prepared.finish(State { operation, saved }, output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    };
+    (
+        output,
+        beside.map(<Autodiff<Flex> as AutodiffBackend>::from_inner),
+    )
+}
+
+/// The recorded step of every fused operation.
+#[derive(Debug)]
+struct Step;
+
+#[derive(Debug, Clone)]
+struct State {
+    operation: Arc<dyn Operation>,
+    saved: Vec<FlexTensor>,
+}
+
+impl<const N: usize> Backward<Flex, N> for Step {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let State { operation, saved } = ops.state;
+        let gradient = contiguous(grads.consume::<Flex>(&ops.node));
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        let gradients = match operation.backward(saved, gradient, &wanted) {
+            Ok(gradients) => gradients,
+            Err(error) => panic!("{operation:?}, backward: {error}"),
+        };
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                grads.register::<Flex>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+/// The same numbers, one after the other from the start of a storage of their own size.
+fn contiguous(tensor: FlexTensor) -> FlexTensor {
+    tensor.to_contiguous()
+}
+
+/// The numbers of a contiguous `f32` tensor.
+pub(super) fn numbers(tensor: &FlexTensor) -> &[f32] {
+    match tensor.as_slice() {
+        Some(numbers) => numbers,
+        None => panic!("a fused operation met {tensor:?}, expected contiguous f32"),
+    }
+}
+
+/// A tensor of `numbers`.
+pub(super) fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(
+        Bytes::from_elems(numbers),
+        Layout::contiguous(shape.into()),
+        DType::F32,
+    )
+}
+
+/// The shape of a tensor of `D` dimensions.
+pub(super) fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
+    std::array::from_fn(|d| tensor.layout().shape()[d])
+}

@@ -1,0 +1,60 @@
+//! From Burn's autodiff to the fused kernels of `regard-kernels`: one file for each operation.
+//!
+//! | function | what it fuses |
+//! |---|---|
+//! | [`additive_attention`] | Bahdanau's score, mask, softmax and context |
+//! | [`gru_step`], [`gru_reset_before_gates`], [`gru_reset_before_output`] | the pointwise part of a GRU step |
+//! | [`lstm_step`] | the pointwise part of an LSTM step |
+//! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
+//!
+//! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
+//! all others take the same formula in plain tensor operations. Both give the same numbers up to
+//! rounding. Like Burn's own operations, these panic when shapes do not fit, and say which.
+
+mod additive;
+mod fused;
+mod gru;
+mod loss;
+mod lstm;
+pub mod sequence;
+mod sequence_luong;
+mod sequence_ops;
+
+pub use additive::{additive_attention, additive_attention_plain};
+pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
+pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
+pub use lstm::lstm_step;
+
+use burn::tensor::{Bool, Tensor};
+
+/// The flags of a mask, 1 for true.
+fn bytes<const D: usize>(mask: Tensor<D, Bool>) -> Vec<u8> {
+    mask.into_data().iter::<bool>().map(u8::from).collect()
+}
+
+/// `new` where `keep [batch]` is true, `old` elsewhere.
+fn keep_old(keep: Option<Tensor<1, Bool>>, new: Tensor<2>, old: Tensor<2>) -> Tensor<2> {
+    match keep {
+        None => new,
+        Some(keep) => {
+            let shape = new.dims();
+            old.mask_where(keep.unsqueeze_dim::<2>(1).expand(shape), new)
+        }
+    }
+}
+
+#[track_caller]
+fn expect_dims<const D: usize>(argument: &str, found: [usize; D], expected: [usize; D]) {
+    assert!(
+        found == expected,
+        "`{argument}` has shape {found:?}, expected {expected:?}"
+    );
+}
+
+/// Checks that `x` is `[batch, gates n]` for `h [batch, n]`, and gives `[batch, n]`.
+#[track_caller]
+fn expect_gates(argument: &str, gates: usize, x: &Tensor<2>, h: &Tensor<2>) -> [usize; 2] {
+    let [batch, n] = h.dims();
+    expect_dims(argument, x.dims(), [batch, gates * n]);
+    [batch, n]
+}

@@ -1,0 +1,128 @@
+//! Dropout with explicit, replayable randomness (Srivastava et al. 2014): in training each value is
+//! zeroed with probability `p` and the others are multiplied by `1 / (1 - p)`.
+//!
+//! The noise is an argument, not hidden state: the same seed gives the same masks on every machine and
+//! thread count, which is what lets interrupted training resume exactly.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::dropout::{Noise, dropout};
+//!
+//! let x = Tensor::<2>::ones([4, 4], &Device::flex());
+//! let same = dropout(x.clone(), 0.5, &mut Noise::none());
+//! assert!(same.equal(x.clone()).all().into_scalar::<bool>());
+//! let a = dropout(x.clone(), 0.5, &mut Noise::seeded(3));
+//! let b = dropout(x, 0.5, &mut Noise::seeded(3));
+//! assert!(a.equal(b).all().into_scalar::<bool>());
+//! ```
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+/// The source of randomness of one forward pass: none (inference), or a seed (training).
+#[derive(Debug, Clone)]
+pub struct Noise {
+    seed: Option<u64>,
+    draws: u64,
+}
+
+impl Noise {
+    /// Inference: nothing is dropped.
+    pub fn none() -> Self {
+        Self {
+            seed: None,
+            draws: 0,
+        }
+    }
+
+    /// Training: masks follow from `seed` and the order of the calls.
+    pub fn seeded(seed: u64) -> Self {
+        Self {
+            seed: Some(seed),
+            draws: 0,
+        }
+    }
+
+    /// A mask of `shape` holding 0 with `probability` and `1 / (1 - probability)` otherwise, or nothing
+    /// when nothing is to be dropped.
+    pub fn mask<const D: usize>(
+        &mut self,
+        shape: [usize; D],
+        probability: f64,
+        device: &Device,
+    ) -> Option<Tensor<D>> {
+        let seed = self.seed.filter(|_| probability > 0.0)?;
+        self.draws += 1;
+        let key = mix(seed ^ mix(self.draws));
+        let count = shape.iter().product();
+        // The comparison is between 32-bit integers, so that the loop vectorises.
+        let threshold = (probability * f64::from(u32::MAX)) as u32;
+        let scale = (1.0 / (1.0 - probability)) as f32;
+        let (low, high) = (key as u32, (key >> 32) as u32);
+        let mut values = vec![0.0f32; count];
+        for (i, value) in values.iter_mut().enumerate() {
+            *value = if hash(i as u32, low, high) < threshold {
+                0.0
+            } else {
+                scale
+            };
+        }
+        Some(Tensor::from_data(TensorData::new(values, shape), device))
+    }
+}
+
+/// `x` with values dropped with `probability`, as `noise` says.
+pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, noise: &mut Noise) -> Tensor<D> {
+    match noise.mask(x.dims(), probability, &x.device()) {
+        Some(mask) => x * mask,
+        None => x,
+    }
+}
+
+/// SplitMix64's finaliser.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// A 32-bit hash of a counter under a 64-bit key (two rounds of a multiply-xorshift permutation).
+fn hash(counter: u32, low: u32, high: u32) -> u32 {
+    let mut x = counter.wrapping_mul(0x9e37_79b1) ^ low;
+    x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
+    x = (x ^ (x >> 15)).wrapping_add(high).wrapping_mul(0x846c_a68b);
+    x = (x ^ (x >> 16)).wrapping_mul(0x9e37_79b1);
+    x ^ (x >> 15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_and_the_mean_are_right() {
+        let device = Device::flex();
+        for probability in [0.1, 0.3, 0.5, 0.9] {
+            let mask = Noise::seeded(5).mask([400, 500], probability, &device);
+            let mean = mask.unwrap().mean().into_scalar::<f32>();
+            assert!((mean - 1.0).abs() < 0.03, "{probability}: {mean}");
+        }
+    }
+
+    #[test]
+    fn successive_masks_and_neighbouring_seeds_differ() {
+        let device = Device::flex();
+        let mut noise = Noise::seeded(1);
+        let masks = [
+            noise.mask([1000], 0.5, &device).unwrap(),
+            noise.mask([1000], 0.5, &device).unwrap(),
+            Noise::seeded(2).mask([1000], 0.5, &device).unwrap(),
+        ];
+        for (i, a) in masks.iter().enumerate() {
+            for b in &masks[i + 1..] {
+                let equal = a.clone().equal(b.clone()).int().sum().into_scalar::<i64>();
+                assert!((400..600).contains(&equal), "{equal}");
+            }
+        }
+    }
+}

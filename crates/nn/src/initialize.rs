@@ -1,0 +1,186 @@
+//! Seeded initial values of parameters.
+//!
+//! Burn draws initial values lazily, in the order in which parameters are first used. Here they are
+//! drawn at once and from one seeded generator, so that a seed names a model on every machine.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use regard_nn::initialize::Initializer;
+//!
+//! let mut a = Initializer::new(7, &Device::flex());
+//! let mut b = Initializer::new(7, &Device::flex());
+//! let same = a.uniform([2, 3], 0.1).val().equal(b.uniform([2, 3], 0.1).val());
+//! assert!(same.all().into_scalar::<bool>());
+//! ```
+
+use burn::{
+    module::Param,
+    nn::{Embedding, Linear},
+    tensor::{Device, Shape, Tensor, TensorData},
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+/// Draws initial parameter values from one seeded generator.
+#[derive(Debug)]
+pub struct Initializer {
+    generator: StdRng,
+    device: Device,
+}
+
+impl Initializer {
+    /// A generator for `seed`; parameters are placed on `device`.
+    pub fn new(seed: u64, device: &Device) -> Self {
+        Self {
+            generator: StdRng::seed_from_u64(seed),
+            device: device.clone(),
+        }
+    }
+
+    /// The device on which parameters are placed.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn parameter<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<D>> {
+        let data = TensorData::new(values, Shape::from(shape));
+        Param::from_tensor(Tensor::from_data(data, &self.device))
+    }
+
+    /// Values from `U(-bound, bound)`.
+    pub fn uniform<const D: usize>(&mut self, shape: [usize; D], bound: f32) -> Param<Tensor<D>> {
+        let count = shape.iter().product();
+        let values = (0..count)
+            .map(|_| (self.generator.random::<f32>() * 2.0 - 1.0) * bound)
+            .collect();
+        self.parameter(values, shape)
+    }
+
+    /// Values from the normal distribution `N(0, deviation²)`.
+    pub fn normal<const D: usize>(
+        &mut self,
+        shape: [usize; D],
+        deviation: f32,
+    ) -> Param<Tensor<D>> {
+        let count = shape.iter().product();
+        let values = self.gaussians(count, deviation);
+        self.parameter(values, shape)
+    }
+
+    /// All zeros.
+    pub fn zeros<const D: usize>(&mut self, shape: [usize; D]) -> Param<Tensor<D>> {
+        self.constant(shape, 0.0)
+    }
+
+    /// The same value everywhere.
+    pub fn constant<const D: usize>(&mut self, shape: [usize; D], value: f32) -> Param<Tensor<D>> {
+        self.parameter(vec![value; shape.iter().product()], shape)
+    }
+
+    /// `blocks` random orthogonal matrices side by side, `[size, blocks · size]`: the recurrent
+    /// initialisation of Bahdanau 2014, App. B (one block per gate).
+    pub fn orthogonal(&mut self, size: usize, blocks: usize) -> Param<Tensor<2>> {
+        let width = size * blocks;
+        let mut values = vec![0.0; size * width];
+        for block in 0..blocks {
+            let matrix = self.orthogonal_matrix(size);
+            for row in 0..size {
+                for column in 0..size {
+                    values[row * width + block * size + column] =
+                        matrix[row * size + column] as f32;
+                }
+            }
+        }
+        self.parameter(values, [size, width])
+    }
+
+    /// A layer `y = x W + b`, `W [inputs, outputs]`, with `W` and `b` from `U(-1/√inputs, 1/√inputs)`.
+    pub fn linear(&mut self, inputs: usize, outputs: usize, bias: bool) -> Linear {
+        let bound = 1.0 / (inputs.max(1) as f32).sqrt();
+        Linear {
+            weight: self.uniform([inputs, outputs], bound),
+            bias: bias.then(|| self.uniform([outputs], bound)),
+        }
+    }
+
+    /// A layer with `W ~ N(0, deviation²)` and zero bias.
+    pub fn normal_linear(
+        &mut self,
+        inputs: usize,
+        outputs: usize,
+        bias: bool,
+        deviation: f32,
+    ) -> Linear {
+        Linear {
+            weight: self.normal([inputs, outputs], deviation),
+            bias: bias.then(|| self.zeros([outputs])),
+        }
+    }
+
+    /// A table of `entries` vectors of size `dimension` from `N(0, deviation²)`.
+    pub fn embedding(&mut self, entries: usize, dimension: usize, deviation: f32) -> Embedding {
+        Embedding {
+            weight: self.normal([entries, dimension], deviation),
+        }
+    }
+
+    fn gaussians(&mut self, count: usize, deviation: f32) -> Vec<f32> {
+        // Box-Muller, both values of a pair used.
+        let mut values = Vec::with_capacity(count + 1);
+        while values.len() < count {
+            let radius = (-2.0 * (1.0 - self.generator.random::<f64>()).ln()).sqrt();
+            let angle = std::f64::consts::TAU * self.generator.random::<f64>();
+            values.push((radius * angle.cos()) as f32 * deviation);
+            values.push((radius * angle.sin()) as f32 * deviation);
+        }
+        values.truncate(count);
+        values
+    }
+
+    fn orthogonal_matrix(&mut self, size: usize) -> Vec<f64> {
+        let mut rows: Vec<f64> = self
+            .gaussians(size * size, 1.0)
+            .into_iter()
+            .map(f64::from)
+            .collect();
+        for i in 0..size {
+            let (done, rest) = rows.split_at_mut(i * size);
+            let row = &mut rest[..size];
+            for previous in done.chunks_exact(size) {
+                let projection: f64 = row.iter().zip(previous).map(|(a, b)| a * b).sum();
+                row.iter_mut()
+                    .zip(previous)
+                    .for_each(|(a, b)| *a -= projection * b);
+            }
+            let norm = row.iter().map(|a| a * a).sum::<f64>().sqrt();
+            row.iter_mut().for_each(|a| *a /= norm);
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orthogonal_blocks_are_orthogonal() {
+        let size = 24;
+        let weight = Initializer::new(3, &Device::flex())
+            .orthogonal(size, 3)
+            .val();
+        for block in weight.split(size, 1) {
+            let product = block.clone().matmul(block.transpose());
+            let error = (product - Tensor::eye(size, &Device::flex())).abs().max();
+            assert!(error.into_scalar::<f32>() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn normal_has_the_asked_deviation() {
+        let values = Initializer::new(1, &Device::flex())
+            .normal([200, 200], 0.5)
+            .val();
+        let deviation = values.var(0).mean().sqrt().into_scalar::<f32>();
+        assert!((deviation - 0.5).abs() < 0.01, "{deviation}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Gated recurrent unit (Cho et al. 2014), with input `x`, state `h` and optionally a context `c`:
+//!
+//! - [`Reset::BeforeProduct`], Bahdanau 2014, App. A:
+//!   `z, r = σ(W x + U h + C c)`, `h̃ = tanh(W x + U [r ∘ h] + C c)`, `h' = (1 - z) ∘ h + z ∘ h̃`
+//! - [`Reset::AfterProduct`], Cho 2014's decoder and PyTorch:
+//!   `z, r = σ(W x + U h + C c)`, `h̃ = tanh(W x + r ∘ (U h + C c))`, `h' = (1 - z) ∘ h̃ + z ∘ h`
+//!
+//! Gates stand side by side in the order `z | r | h̃` in `W [input, 3n]`, `U [n, 3n]`, `C [context, 3n]`.
+//! Biases are part of `W x` (the papers leave them out of their formulas).
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{initialize::Initializer, recurrent::{Direction, Gru, Reset}};
+//!
+//! let device = Device::flex();
+//! let gru = Gru::new(4, 6, Reset::BeforeProduct, &mut Initializer::new(1, &device));
+//! let x = gru.project(Tensor::<3>::ones([5, 2, 4], &device)); // [time, batch, 3n]
+//! let states = gru.sequence(x, Tensor::zeros([2, 6], &device), None, Direction::Forward);
+//! assert_eq!(states.dims(), [5, 2, 6]);
+//! ```
+
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::{Bool, Tensor},
+};
+
+use super::{Direction, at, carry};
+use crate::{
+    bridge::{
+        self,
+        sequence::{self, Convention, GruOptions},
+    },
+    initialize::Initializer,
+};
+
+/// Where the reset gate acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// On the state, before the recurrent product (Bahdanau 2014); `z` weighs the new state.
+    BeforeProduct,
+    /// On the recurrent product (Cho 2014's decoder, PyTorch); `z` weighs the old state.
+    AfterProduct,
+}
+
+/// A gated recurrent unit of `n` units.
+#[derive(Module, Debug)]
+pub struct Gru {
+    /// `W [input, 3n]` and its bias.
+    pub input: Linear,
+    /// `U [n, 3n]`.
+    pub recurrent: Param<Tensor<2>>,
+    #[module(skip)]
+    reset: Reset,
+}
+
+impl Gru {
+    /// A unit with all weights from `U(-1/√size, 1/√size)`.
+    pub fn new(input: usize, size: usize, reset: Reset, initializer: &mut Initializer) -> Self {
+        let bound = 1.0 / (size as f32).sqrt();
+        Self {
+            input: initializer.linear(input, 3 * size, true),
+            recurrent: initializer.uniform([size, 3 * size], bound),
+            reset,
+        }
+    }
+
+    /// Initialised as Bahdanau 2014, App. B: recurrent matrices orthogonal, others `N(0, 0.01²)`, biases 0.
+    pub fn as_in_paper(
+        input: usize,
+        size: usize,
+        reset: Reset,
+        initializer: &mut Initializer,
+    ) -> Self {
+        Self {
+            input: initializer.normal_linear(input, 3 * size, true, 0.01),
+            recurrent: initializer.orthogonal(size, 3),
+            reset,
+        }
+    }
+
+    /// `n`.
+    pub fn size(&self) -> usize {
+        self.recurrent.dims()[0]
+    }
+
+    /// Where the reset gate acts.
+    pub fn reset(&self) -> Reset {
+        self.reset
+    }
+
+    /// `W x + b` for a whole sequence or one step: `[.., input]` -> `[.., 3n]`.
+    pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        self.input.forward(x)
+    }
+
+    /// One step: `x [batch, 3n]` (projected), `h [batch, n]`, and `C c [batch, 3n]` if there is a
+    /// context; gives `h' [batch, n]`.
+    pub fn step(&self, x: Tensor<2>, h: Tensor<2>, context: Option<Tensor<2>>) -> Tensor<2> {
+        let n = self.size();
+        let u = self.recurrent.val();
+        match self.reset {
+            Reset::BeforeProduct => {
+                let x = match context {
+                    Some(context) => x + context,
+                    None => x,
+                };
+                let product = h.clone().matmul(u.clone().narrow(1, 0, 2 * n));
+                let gates = bridge::gru_reset_before_gates(x.clone(), product, h.clone(), None);
+                let reset = gates.clone().narrow(1, n, n);
+                let product = reset.matmul(u.narrow(1, 2 * n, n));
+                bridge::gru_reset_before_output(x, product, gates, h, None)
+            }
+            Reset::AfterProduct => {
+                let product = h.clone().matmul(u);
+                let product = match context {
+                    Some(context) => product + context,
+                    None => product,
+                };
+                bridge::gru_step(x, product, h, None)
+            }
+        }
+    }
+
+    /// A whole sequence: `x [time, batch, 3n]` (projected), `h [batch, n]` before the first step, and
+    /// `keep [time, batch]` (true = real step); gives every state, `[time, batch, n]`.
+    pub fn sequence(
+        &self,
+        x: Tensor<3>,
+        h: Tensor<2>,
+        keep: Option<Tensor<2, Bool>>,
+        direction: Direction,
+    ) -> Tensor<3> {
+        if x.dims()[0] == 0 || !sequence::is_fused(&x.device()) {
+            return self.sequence_plain(x, h, keep, direction);
+        }
+        let options = GruOptions {
+            reverse: direction == Direction::Backward,
+            convention: match self.reset {
+                Reset::BeforeProduct => Convention::Cho,
+                Reset::AfterProduct => Convention::PyTorch,
+            },
+        };
+        sequence::gru_sequence(x, self.recurrent.val(), None, h, keep, options)
+    }
+
+    /// The same by plain tensor operations, step by step: the definition.
+    pub fn sequence_plain(
+        &self,
+        x: Tensor<3>,
+        mut h: Tensor<2>,
+        keep: Option<Tensor<2, Bool>>,
+        direction: Direction,
+    ) -> Tensor<3> {
+        let [length, batch, _] = x.dims();
+        if length == 0 {
+            return Tensor::zeros([0, batch, self.size()], &x.device());
+        }
+        let mut states = vec![h.clone(); length];
+        for t in direction.steps(length) {
+            let new = self.step(at(&x, t), h.clone(), None);
+            h = carry(keep.as_ref(), t, new, h);
+            states[t] = h.clone();
+        }
+        Tensor::stack(states, 0)
+    }
+}

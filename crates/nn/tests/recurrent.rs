@@ -1,0 +1,203 @@
+//! Recurrent sequences: step by step equals at once, padding changes nothing, dropout can be replayed.
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use burn::tensor::{Bool, Tensor, TensorData};
+use proptest::prelude::*;
+use regard_nn::{
+    dropout::{Noise, dropout},
+    initialize::Initializer,
+    mask::Keep,
+    recurrent::{Direction, Gru, Lstm, LstmStack, LstmState, Reset},
+};
+use support::{device, gradients, numbers, values};
+
+const INPUT: usize = 3;
+
+fn drawn<const D: usize>(name: &str, shape: [usize; D], scale: f32) -> Tensor<D> {
+    let data = TensorData::new(values(name, shape.iter().product(), scale), shape);
+    Tensor::from_data(data, &device())
+}
+
+fn step(sequence: &Tensor<3>, t: usize) -> Tensor<2> {
+    sequence.clone().narrow(0, t, 1).squeeze_dim(0)
+}
+
+fn distance<const D: usize>(a: &Tensor<D>, b: &Tensor<D>) -> f32 {
+    (a.clone() - b.clone()).abs().max().into_scalar()
+}
+
+/// A tensor's sentence `b`, cut to `length`: `[length, 1, size]`.
+fn sentence(x: &Tensor<3>, b: usize, length: usize) -> Tensor<3> {
+    x.clone().narrow(0, 0, length).narrow(1, b, 1)
+}
+
+fn keep(lengths: &[usize], length: usize) -> Tensor<2, Bool> {
+    Keep::from_lengths(lengths, length, &device()).time_major()
+}
+
+fn directions() -> impl Strategy<Value = Direction> {
+    prop::sample::select(vec![Direction::Forward, Direction::Backward])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
+
+    /// A padded batch gives each sentence the states it has alone; a padded step hands the state on
+    /// unchanged; the gradients add up; numbers in the padding play no part.
+    #[test]
+    fn gru_with_padding_is_each_sentence_alone(
+        lengths in prop::collection::vec(1usize..6, 1..5),
+        size in prop::sample::select(vec![1usize, 3, 8, 17, 40]),
+        reset in prop::sample::select(vec![Reset::BeforeProduct, Reset::AfterProduct]),
+        direction in directions(),
+    ) {
+        let (time, batch) = (lengths.iter().copied().max().unwrap(), lengths.len());
+        let gru = Gru::new(INPUT, size, reset, &mut Initializer::new(3, &device()));
+        let x = drawn("x", [time, batch, INPUT], 2.0);
+        let h = drawn("h", [batch, size], 1.0);
+        let weights = drawn("loss", [time, batch, size], 1.0);
+        let states = gru.sequence(gru.project(x.clone()), h.clone(), Some(keep(&lengths, time)), direction);
+
+        let mut total: Option<Tensor<1>> = None;
+        for (b, &length) in lengths.iter().enumerate() {
+            let start = h.clone().narrow(0, b, 1);
+            let alone =
+                gru.sequence(gru.project(sentence(&x, b, length)), start.clone(), None, direction);
+            let within = sentence(&states, b, length);
+            prop_assert!(distance(&alone, &within) <= 16.0 * f32::EPSILON);
+            let carried = match direction {
+                Direction::Forward => alone.clone().narrow(0, length - 1, 1).reshape([1, size]),
+                Direction::Backward => start,
+            };
+            for t in length..time {
+                let padded = step(&states, t).narrow(0, b, 1);
+                prop_assert!(distance(&padded, &carried) <= 16.0 * f32::EPSILON);
+            }
+            let loss = (alone * sentence(&weights, b, length)).sum();
+            total = Some(match total { Some(total) => total + loss, None => loss });
+        }
+        let alone = gradients(&gru, &total.unwrap().backward());
+
+        let real = keep(&lengths, time).unsqueeze_dim::<3>(2).expand([time, batch, size]);
+        let within = |x: Tensor<3>| {
+            let states = gru.sequence(gru.project(x), h.clone(), Some(keep(&lengths, time)), direction);
+            let loss = states * weights.clone().mask_fill(real.clone().bool_not(), 0.0);
+            gradients(&gru, &loss.sum().backward())
+        };
+        let together = within(x.clone());
+        for (name, a) in &alone {
+            let most = a.values.iter().fold(1.0f32, |most, v| most.max(v.abs()));
+            for (a, b) in a.values.iter().zip(&together[name].values) {
+                prop_assert!((a - b).abs() <= 32.0 * f32::EPSILON * most, "{name}: {a} {b}");
+            }
+        }
+        let garbage = real.narrow(2, 0, 1).expand([time, batch, INPUT]).bool_not();
+        prop_assert!(within(x.mask_fill(garbage, 1e4)) == together);
+    }
+
+    /// The LSTM likewise, its last state included.
+    #[test]
+    fn lstm_with_padding_is_each_sentence_alone(
+        lengths in prop::collection::vec(1usize..6, 1..5),
+        size in prop::sample::select(vec![1usize, 3, 8, 17, 40]),
+        direction in directions(),
+    ) {
+        let (time, batch) = (lengths.iter().copied().max().unwrap(), lengths.len());
+        let lstm = Lstm::new(INPUT, size, &mut Initializer::new(3, &device()));
+        let x = drawn("x", [time, batch, INPUT], 2.0);
+        let start = LstmState {
+            hidden: drawn("h", [batch, size], 1.0),
+            cell: drawn("c", [batch, size], 1.0),
+        };
+        let (states, last) = lstm.sequence(
+            lstm.project(x.clone()), start.clone(), Some(keep(&lengths, time)), direction,
+        );
+        for (b, &length) in lengths.iter().enumerate() {
+            let own = LstmState {
+                hidden: start.hidden.clone().narrow(0, b, 1),
+                cell: start.cell.clone().narrow(0, b, 1),
+            };
+            let (alone, end) =
+                lstm.sequence(lstm.project(sentence(&x, b, length)), own, None, direction);
+            let tolerance = 16.0 * f32::EPSILON;
+            prop_assert!(distance(&alone, &sentence(&states, b, length)) <= tolerance);
+            prop_assert!(distance(&end.hidden, &last.hidden.clone().narrow(0, b, 1)) <= tolerance);
+            prop_assert!(distance(&end.cell, &last.cell.clone().narrow(0, b, 1)) <= tolerance);
+        }
+    }
+
+    /// A whole sequence equals its steps one by one, forward and in the gradients.
+    #[test]
+    fn sequence_equals_steps(
+        time in 1usize..6,
+        batch in 1usize..4,
+        size in prop::sample::select(vec![1usize, 5, 16, 33]),
+        layers in 1usize..4,
+        reset in prop::sample::select(vec![Reset::BeforeProduct, Reset::AfterProduct]),
+    ) {
+        let init = &mut Initializer::new(4, &device());
+        let x = drawn("x", [time, batch, INPUT], 2.0);
+        let weights = drawn("loss", [time, batch, size], 1.0);
+        let loss = |states: &Tensor<3>| (states.clone() * weights.clone()).sum().backward();
+
+        let gru = Gru::new(INPUT, size, reset, init);
+        let h = drawn("h", [batch, size], 1.0);
+        let at_once = gru.sequence(gru.project(x.clone()), h.clone(), None, Direction::Forward);
+        let mut state = h;
+        let mut states = vec![];
+        for t in 0..time {
+            state = gru.step(gru.project(step(&x, t)), state, None);
+            states.push(state.clone());
+        }
+        let stepped: Tensor<3> = Tensor::stack(states, 0);
+        prop_assert!(distance(&at_once, &stepped) <= 16.0 * f32::EPSILON);
+        let (a, b) = (gradients(&gru, &loss(&at_once)), gradients(&gru, &loss(&stepped)));
+        for (name, a) in &a {
+            let most = a.values.iter().fold(1.0f32, |most, v| most.max(v.abs()));
+            for (a, b) in a.values.iter().zip(&b[name].values) {
+                prop_assert!((a - b).abs() <= 32.0 * f32::EPSILON * most, "gru {name}: {a} {b}");
+            }
+        }
+
+        let stack = LstmStack::new(layers, INPUT, size, init);
+        let noise = &mut Noise::none();
+        let (at_once, last) = stack.sequence(x.clone(), None, None, Direction::Forward, 0.0, noise);
+        let mut state = stack.zeros(batch, &device());
+        let mut states = vec![];
+        for t in 0..time {
+            let (top, next) = stack.step(step(&x, t), state, &[]);
+            states.push(top);
+            state = next;
+        }
+        let stepped: Tensor<3> = Tensor::stack(states, 0);
+        prop_assert!(distance(&at_once, &stepped) <= 16.0 * f32::EPSILON);
+        for (a, b) in last.iter().zip(&state) {
+            prop_assert!(distance(&a.hidden, &b.hidden) <= 16.0 * f32::EPSILON);
+            prop_assert!(distance(&a.cell, &b.cell) <= 16.0 * f32::EPSILON);
+        }
+        let (a, b) = (gradients(&stack, &loss(&at_once)), gradients(&stack, &loss(&stepped)));
+        for (name, a) in &a {
+            let most = a.values.iter().fold(1.0f32, |most, v| most.max(v.abs()));
+            for (a, b) in a.values.iter().zip(&b[name].values) {
+                prop_assert!((a - b).abs() <= 32.0 * f32::EPSILON * most, "lstm {name}: {a} {b}");
+            }
+        }
+    }
+
+    /// Dropout keeps or zeroes, never anything else, and the same seed drops the same values.
+    #[test]
+    fn dropout_is_replayed_by_its_seed(seed: u64, probability in 0.05f64..0.95, rows in 1usize..9) {
+        let x = drawn("x", [rows, 64], 1.0);
+        let run = |seed| numbers(&dropout(x.clone(), probability, &mut Noise::seeded(seed)));
+        let dropped = run(seed);
+        prop_assert_eq!(&dropped, &run(seed));
+        let scale = (1.0 / (1.0 - probability)) as f32;
+        for (found, x) in dropped.iter().zip(numbers(&x)) {
+            prop_assert!(*found == 0.0 || *found == x * scale);
+        }
+        let none = dropout(x.clone(), 0.0, &mut Noise::seeded(seed));
+        prop_assert_eq!(numbers(&none), numbers(&x));
+    }
+}

@@ -1,0 +1,156 @@
+//! Weights to and from safetensors: exact, checked, and safe against any bytes.
+
+use std::collections::HashMap;
+
+use burn::tensor::Device;
+use proptest::prelude::*;
+use regard_nn::{
+    initialize::Initializer,
+    recurrent::LstmStack,
+    weights::{self, Array, Arrays, Storage, WeightsError},
+};
+
+fn stack(seed: u64) -> LstmStack {
+    LstmStack::new(2, 3, 5, &mut Initializer::new(seed, &Device::flex()))
+}
+
+fn bits(arrays: &Arrays) -> Vec<(&String, &Vec<usize>, Vec<u32>)> {
+    arrays
+        .iter()
+        .map(|(name, array)| (name, &array.shape, array.values.iter().map(|v| v.to_bits()).collect()))
+        .collect()
+}
+
+#[test]
+fn f32_is_exact_and_keeps_metadata() {
+    let arrays = weights::collect(&stack(1));
+    assert_eq!(arrays.len(), 6);
+    let metadata = HashMap::from([("recipe".to_owned(), "ü \"quoted\"\n".to_owned())]);
+    let bytes = weights::to_bytes(&arrays, metadata.clone(), Storage::F32).unwrap();
+    let (read, read_metadata) = weights::from_bytes(&bytes).unwrap();
+    assert_eq!(bits(&read), bits(&arrays));
+    assert_eq!(read_metadata, metadata);
+    let model = weights::apply(stack(2), read).unwrap();
+    assert_eq!(bits(&weights::collect(&model)), bits(&arrays));
+}
+
+#[test]
+fn f16_rounds_to_nearest_and_then_is_exact() {
+    let mut arrays = weights::collect(&stack(1));
+    let awkward = [0.0, -0.0, 1.0, 65504.0, 6e-8, 1e-10, 0.1, -0.333_333_3];
+    arrays.get_mut("layers.0.input.bias").unwrap().values[..8].copy_from_slice(&awkward);
+    let write = |arrays: &Arrays| weights::to_bytes(arrays, HashMap::new(), Storage::F16).unwrap();
+    let bytes = write(&arrays);
+    let (read, _) = weights::from_bytes(&bytes).unwrap();
+    for (name, array) in &arrays {
+        for (&value, &read) in array.values.iter().zip(&read[name].values) {
+            // Half a unit in the last of 11 places, or of the smallest subnormal, 2^-24.
+            let tolerance = (value.abs() / 2048.0).max(2f32.powi(-25));
+            assert!((read - value).abs() <= tolerance, "{name}: {value} became {read}");
+        }
+    }
+    assert_eq!(write(&read), bytes);
+    let f32_bytes = weights::to_bytes(&arrays, HashMap::new(), Storage::F32).unwrap();
+    assert!(bytes.len() < f32_bytes.len() * 6 / 10);
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let arrays = weights::collect(&stack(1));
+    let name = "layers.1.recurrent";
+    let error = |change: &dyn Fn(&mut Arrays)| {
+        let mut changed = arrays.clone();
+        change(&mut changed);
+        weights::apply(stack(2), changed).unwrap_err()
+    };
+
+    let missing = error(&|arrays| drop(arrays.remove(name)));
+    assert!(matches!(&missing, WeightsError::Missing { name: n, shape } if n == name && shape == &[5, 20]));
+    assert!(missing.to_string().contains("`layers.1.recurrent` [5, 20]"), "{missing}");
+
+    let extra = error(&|arrays| {
+        arrays.insert("layers.9.recurrent".to_owned(), Array { shape: vec![1], values: vec![0.0] });
+    });
+    assert!(matches!(&extra, WeightsError::Unexpected { names } if names == &["layers.9.recurrent"]));
+    assert!(extra.to_string().contains("`layers.9.recurrent`"), "{extra}");
+
+    let shape = error(&|arrays| arrays.get_mut(name).unwrap().shape = vec![20, 5]);
+    let WeightsError::Shape { expected, found, .. } = &shape else { panic!("{shape}") };
+    assert_eq!((expected.as_slice(), found.as_slice()), (&[5, 20][..], &[20, 5][..]));
+    assert!(shape.to_string().contains(name), "{shape}");
+
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let error = error(&|arrays| arrays.get_mut(name).unwrap().values[7] = value);
+        assert!(matches!(&error, WeightsError::NotFinite { name: n, index: 7 } if n == name));
+        assert!(error.to_string().contains("index 7"), "{error}");
+    }
+}
+
+#[test]
+fn foreign_types_are_refused() {
+    let data = [0u8; 32];
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::I32, vec![8], &data).unwrap();
+    let bytes = safetensors::serialize([("ids", view)], None).unwrap();
+    let error = weights::from_bytes(&bytes).unwrap_err();
+    assert!(matches!(&error, WeightsError::Dtype { name, .. } if name == "ids"), "{error}");
+    assert!(error.to_string().contains("I32"), "{error}");
+}
+
+fn file() -> Vec<u8> {
+    weights::to_bytes(&weights::collect(&stack(1)), HashMap::new(), Storage::F32).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_file_cut_short_is_an_error(share in 0.0f64..1.0) {
+        let bytes = file();
+        let cut = (share * bytes.len() as f64) as usize;
+        prop_assert!(weights::from_bytes(&bytes[..cut]).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = weights::from_bytes(&bytes);
+    }
+
+    /// A damaged header or damaged values give an error, or arrays that `apply` checks; never a panic.
+    #[test]
+    fn damage_is_survived(places in prop::collection::vec((0.0f64..1.0, any::<u8>()), 1..6), in_header: bool) {
+        let mut bytes = file();
+        let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let end = if in_header { header } else { bytes.len() };
+        for (place, value) in places {
+            bytes[(place * end as f64) as usize] = value;
+        }
+        if let Ok((arrays, _)) = weights::from_bytes(&bytes) {
+            for array in arrays.values() {
+                prop_assert_eq!(array.values.len(), array.shape.iter().product::<usize>());
+            }
+            let _ = weights::apply(stack(2), arrays);
+        }
+    }
+
+    /// Headers that promise what the file does not hold: huge lengths, overlaps, wrong products.
+    #[test]
+    fn lying_headers_are_refused(
+        length in prop_oneof![Just(u64::MAX), Just(u64::MAX / 2), 0u64..1000],
+        shape in prop::collection::vec(prop_oneof![Just(u64::MAX), 0u64..5], 0..4),
+        start in 0u64..64, end in prop_oneof![Just(u64::MAX), 0u64..64],
+        honest: bool,
+    ) {
+        let header = format!(
+            "{{\"w\":{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}}}"
+        );
+        let length = if honest { header.len() as u64 } else { length };
+        let mut bytes = length.to_le_bytes().to_vec();
+        bytes.extend(header.as_bytes());
+        bytes.extend([0; 32]);
+        if let Ok((arrays, _)) = weights::from_bytes(&bytes) {
+            for array in arrays.values() {
+                prop_assert_eq!(array.values.len(), array.shape.iter().product::<usize>());
+            }
+        }
+    }
+}

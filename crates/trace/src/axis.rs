@@ -1,0 +1,131 @@
+//! What a side of an attention map counts: tokens, image patches or bare positions.
+//!
+//! ```
+//! use regard_trace::{Axis, Token, Tokens};
+//!
+//! let patches = Axis::Image {
+//!     prefix: Tokens::from(vec![Token::special("[CLS]")]),
+//!     rows: 2,
+//!     columns: 2,
+//! };
+//! assert_eq!(patches.len(), 5);
+//! assert_eq!(patches.labels(), ["[CLS]", "(0, 0)", "(0, 1)", "(1, 0)", "(1, 1)"]);
+//! ```
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Token, Tokens};
+
+/// One side of an [`AttentionMap`](crate::AttentionMap). Cloning is cheap.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Axis {
+    /// A sequence of tokens.
+    Tokens {
+        /// The tokens in order.
+        tokens: Tokens,
+    },
+    /// A grid of image patches in row-major order, after optional tokens such as `[CLS]`.
+    Image {
+        /// Tokens in front of the first patch.
+        #[serde(default)]
+        prefix: Tokens,
+        /// Patches from top to bottom.
+        rows: usize,
+        /// Patches from left to right.
+        columns: usize,
+    },
+    /// Positions without a text of their own (time steps, feature regions).
+    Positions {
+        /// How many there are.
+        length: usize,
+    },
+}
+
+impl Axis {
+    /// How many entries the axis counts.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Tokens { tokens } => tokens.len(),
+            // A product that overflows can match no tensor, and is refused as such.
+            Self::Image {
+                prefix,
+                rows,
+                columns,
+            } => rows.saturating_mul(*columns).saturating_add(prefix.len()),
+            Self::Positions { length } => *length,
+        }
+    }
+
+    /// Whether the axis counts nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The text of entry `index`: a token's text, `(row, column)` of a patch, a position's number.
+    /// Past the end it is the bare index.
+    pub fn label(&self, index: usize) -> String {
+        match self {
+            Self::Tokens { tokens } => tokens.get(index).map(|token| token.text.clone()),
+            Self::Image {
+                prefix, columns, ..
+            } => match prefix.get(index) {
+                Some(token) => Some(token.text.clone()),
+                None => {
+                    let patch = index - prefix.len();
+                    (*columns > 0).then(|| format!("({}, {})", patch / columns, patch % columns))
+                }
+            },
+            Self::Positions { .. } => None,
+        }
+        .unwrap_or_else(|| index.to_string())
+    }
+
+    /// The texts of all entries, see [`Axis::label`].
+    pub fn labels(&self) -> Vec<String> {
+        (0..self.len()).map(|index| self.label(index)).collect()
+    }
+
+    /// The tokens, if the axis is made of tokens alone.
+    pub fn tokens(&self) -> Option<&Tokens> {
+        match self {
+            Self::Tokens { tokens } => Some(tokens),
+            _ => None,
+        }
+    }
+
+    /// Whether entry `index` is a special token such as `</s>`.
+    pub fn is_special(&self, index: usize) -> bool {
+        let tokens = match self {
+            Self::Tokens { tokens } => tokens,
+            Self::Image { prefix, .. } => prefix,
+            Self::Positions { .. } => return false,
+        };
+        tokens.get(index).is_some_and(|token: &Token| token.special)
+    }
+
+    /// The ranges of entries that make up words; whatever is no token is a word of its own.
+    pub fn words(&self) -> Vec<Range<usize>> {
+        match self {
+            Self::Tokens { tokens } => tokens.words(),
+            _ => (0..self.len()).map(|index| index..index + 1).collect(),
+        }
+    }
+
+    /// The axis of words, see [`Tokens::merge_words`]; images and positions stay as they are.
+    pub fn merge_words(&self) -> Self {
+        match self {
+            Self::Tokens { tokens } => tokens.merge_words().into(),
+            other => other.clone(),
+        }
+    }
+}
+
+impl From<Tokens> for Axis {
+    fn from(tokens: Tokens) -> Self {
+        Self::Tokens { tokens }
+    }
+}

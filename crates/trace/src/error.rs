@@ -1,0 +1,163 @@
+//! Everything that can be wrong with a trace or its file.
+
+use std::path::PathBuf;
+
+/// Why a map was refused, or a file could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The number of weights is not `heads · queries · keys`.
+    #[error(
+        "attention map {map:?}: {found} weights, but {heads} heads x {queries} queries x {keys} keys \
+         need {expected}; pass the weights as [heads, queries, keys] with padding cut off",
+        expected = .heads.saturating_mul(*.queries).saturating_mul(*.keys)
+    )]
+    Shape {
+        /// Name of the map.
+        map: String,
+        /// Number of heads asked for.
+        heads: usize,
+        /// Length of the query axis.
+        queries: usize,
+        /// Length of the key axis.
+        keys: usize,
+        /// Number of weights given.
+        found: usize,
+    },
+    /// A map has no head at all.
+    #[error("attention map {map:?}: 0 heads; a map needs at least one")]
+    NoHeads {
+        /// Name of the map.
+        map: String,
+    },
+    /// A map without a single weight claims to be vast.
+    #[error(
+        "attention map {map:?}: no weights at all, but {heads} heads x {queries} queries x {keys} \
+         keys; a map with an empty axis may have at most {limit} entries on the others"
+    )]
+    Empty {
+        /// Name of the map.
+        map: String,
+        /// Number of heads.
+        heads: usize,
+        /// Length of the query axis.
+        queries: usize,
+        /// Length of the key axis.
+        keys: usize,
+        /// The largest product of the lengths that are not 0.
+        limit: usize,
+    },
+    /// A weight is NaN, infinite or negative.
+    #[error(
+        "attention map {map:?}: the weight of head {head}, query {query}, key {key} is {value}; \
+         weights must be finite and not negative (pass weights, not scores)"
+    )]
+    Weight {
+        /// Name of the map.
+        map: String,
+        /// Head of the weight.
+        head: usize,
+        /// Query of the weight.
+        query: usize,
+        /// Key of the weight.
+        key: usize,
+        /// The weight itself.
+        value: f32,
+    },
+    /// A row of a normalised map does not sum to 1 (or 0, when everything is masked).
+    #[error(
+        "attention map {map:?}: the weights of head {head}, query {query} sum to {sum:.4}, not to 1 (or \
+         to 0 when every key is masked); use AttentionMap::unnormalized if that is meant"
+    )]
+    RowSum {
+        /// Name of the map.
+        map: String,
+        /// Head of the row.
+        head: usize,
+        /// Query of the row.
+        query: usize,
+        /// The sum found.
+        sum: f64,
+    },
+    /// A head that the map does not have.
+    #[error("attention map {map:?} has no head {head}: its heads are 0 to {last}")]
+    Head {
+        /// Name of the map.
+        map: String,
+        /// The head asked for.
+        head: usize,
+        /// The last head there is.
+        last: usize,
+    },
+    /// The file system said no.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is larger than any trace this library reads.
+    #[error(
+        "{path}: more than {limit} bytes, which is no trace file that regard wrote; check the path",
+        path = .path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The largest size accepted, in bytes.
+        limit: u64,
+    },
+    /// The bytes are no safetensors file, or a truncated one.
+    #[error("not a complete safetensors file ({reason}); write the trace again")]
+    Container {
+        /// What the safetensors reader said.
+        reason: String,
+    },
+    /// A safetensors file of another kind, such as a model checkpoint.
+    #[error(
+        "no {key:?} in the metadata: this safetensors file is not a trace (a model checkpoint?); \
+         traces are written by `regard translate --trace FILE`"
+    )]
+    Foreign {
+        /// The metadata key that a trace has.
+        key: &'static str,
+    },
+    /// The file was written by a later version of the format.
+    #[error(
+        "trace format version {found}, but this regard reads up to version {supported}; \
+         update regard"
+    )]
+    Version {
+        /// The version in the file.
+        found: u64,
+        /// The latest version understood.
+        supported: u64,
+    },
+    /// The description inside the file is malformed.
+    #[error("metadata {key:?}: {reason}; the file is damaged or was not written by regard")]
+    Description {
+        /// The metadata key.
+        key: &'static str,
+        /// What is wrong and where.
+        reason: String,
+    },
+    /// A tensor is missing or of another type or shape than the description says.
+    #[error("tensor {name:?}: expected {expected}, found {found}; the file is damaged")]
+    Tensor {
+        /// The tensor.
+        name: String,
+        /// What the description asks for.
+        expected: String,
+        /// What the file has.
+        found: String,
+    },
+    /// An error inside a named file.
+    #[error("{path}: {source}", path = .path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<TraceError>,
+    },
+}

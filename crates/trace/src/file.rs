@@ -1,0 +1,339 @@
+//! The file format: one safetensors file for one or several traces.
+//!
+//! Weights are `f32` tensors `map.N.weights` of shape `[heads, queries, keys]`, numbered through
+//! the file. Everything else is one JSON object under the metadata key `regard.trace`:
+//!
+//! ```json
+//! { "version": 1,
+//!   "axes": [ { "type": "tokens", "tokens": [ { "text": "rid", "word": 0 },
+//!                                             { "text": "ing", "word": 0 },
+//!                                             { "text": "</s>", "special": true } ] },
+//!             { "type": "image", "rows": 14, "columns": 14 },
+//!             { "type": "positions", "length": 7 } ],
+//!   "traces": [ { "model": "rnnsearch", "source": "…", "target": "…", "score": -0.41, "rank": 0,
+//!                 "metadata": { "beam": "5" },
+//!                 "maps": [ { "tensor": "map.0.weights", "name": "decoder.cross", "kind": "cross",
+//!                             "layer": 0, "heads": 1, "normalized": true,
+//!                             "queries": 0, "keys": 0 } ] } ] }
+//! ```
+//!
+//! `queries` and `keys` are indices into `axes`, so that a deep model names its sequences once. An
+//! optional field may be added within a version; whatever an older reader would misread raises it.
+//! The same traces give the same bytes.
+//!
+//! Input is hostile until checked: [`from_bytes`] returns an error, and never panics, on any bytes,
+//! and the maps it returns have passed the checks of [`AttentionMap::new`].
+//!
+//! ```
+//! use regard_trace::{AttentionMap, Kind, Tokens, Trace, from_bytes, to_bytes};
+//!
+//! let words = Tokens::from_words("to be or not to be");
+//! let weights = vec![1.0 / 6.0; 36];
+//! let map = AttentionMap::new(Kind::SelfAttention, words.clone(), words, 1, weights)?;
+//! let traces = vec![Trace::new("bert", "to be or not to be", "").with_map(map)];
+//! assert_eq!(from_bytes(&to_bytes(&traces)?)?, traces);
+//! # Ok::<(), regard_trace::TraceError>(())
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+use crate::{AttentionMap, Axis, Kind, Trace, TraceError};
+
+/// The version of the format that this library writes, and the latest that it reads.
+pub const VERSION: u64 = 1;
+
+/// The metadata key under which the description stands.
+pub const METADATA_KEY: &str = "regard.trace";
+
+/// The largest file that [`read`] takes into memory: 1 GiB.
+pub const MAX_BYTES: u64 = 1 << 30;
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Description {
+    version: u64,
+    axes: Vec<Axis>,
+    traces: Vec<TraceEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TraceEntry {
+    model: String,
+    source: String,
+    target: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rank: Option<usize>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+    maps: Vec<MapEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MapEntry {
+    tensor: String,
+    name: String,
+    kind: Kind,
+    layer: usize,
+    heads: usize,
+    normalized: bool,
+    queries: usize,
+    keys: usize,
+}
+
+/// The bytes of a trace file.
+///
+/// # Errors
+/// [`TraceError::Container`] if the description exceeds what a safetensors header holds (100 MB).
+pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
+    let mut tensors: Vec<(String, [usize; 3], Vec<u8>)> = Vec::new();
+    let mut axes = Axes::default();
+    let mut entries = Vec::with_capacity(traces.len());
+    for trace in traces {
+        let mut maps = Vec::with_capacity(trace.maps.len());
+        for map in &trace.maps {
+            let tensor = format!("map.{}.weights", tensors.len());
+            let bytes = map.weights().iter().flat_map(|w| w.to_le_bytes()).collect();
+            tensors.push((tensor.clone(), map.shape(), bytes));
+            maps.push(MapEntry {
+                tensor,
+                name: map.name().to_owned(),
+                kind: map.kind(),
+                layer: map.layer(),
+                heads: map.heads(),
+                normalized: map.is_normalized(),
+                queries: axes.index(map.queries()),
+                keys: axes.index(map.keys()),
+            });
+        }
+        entries.push(TraceEntry {
+            model: trace.model.clone(),
+            source: trace.source.clone(),
+            target: trace.target.clone(),
+            // JSON has no NaN and no infinity.
+            score: trace.score.filter(|score| score.is_finite()),
+            rank: trace.rank,
+            metadata: trace.metadata.clone(),
+            maps,
+        });
+    }
+    let description = Description {
+        version: VERSION,
+        axes: axes.list,
+        traces: entries,
+    };
+    let container = |reason: String| TraceError::Container { reason };
+    let json = serde_json::to_string(&description).map_err(|e| container(e.to_string()))?;
+    let views = tensors
+        .iter()
+        .map(|(name, shape, bytes)| {
+            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes)?;
+            Ok((name.as_str(), view))
+        })
+        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
+        .map_err(|e| container(e.to_string()))?;
+    let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
+    safetensors::serialize(views, Some(metadata)).map_err(|e| container(e.to_string()))
+}
+
+/// Every distinct axis once, in the order of first use.
+#[derive(Default)]
+struct Axes {
+    list: Vec<Axis>,
+    index: HashMap<Axis, usize>,
+}
+
+impl Axes {
+    fn index(&mut self, axis: &Axis) -> usize {
+        *self.index.entry(axis.clone()).or_insert_with(|| {
+            self.list.push(axis.clone());
+            self.list.len() - 1
+        })
+    }
+}
+
+/// The traces in the bytes of a trace file.
+///
+/// # Errors
+/// [`TraceError::Container`], [`TraceError::Foreign`], [`TraceError::Version`],
+/// [`TraceError::Description`], [`TraceError::Tensor`], and those of [`AttentionMap::new`].
+pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
+    let container = |e: safetensors::SafeTensorError| TraceError::Container {
+        reason: e.to_string(),
+    };
+    let tensors = SafeTensors::deserialize(bytes).map_err(container)?;
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(container)?;
+    let json = metadata
+        .metadata()
+        .as_ref()
+        .and_then(|entries| entries.get(METADATA_KEY))
+        .ok_or(TraceError::Foreign { key: METADATA_KEY })?;
+
+    let VersionOnly { version } = parse(json)?;
+    if version > VERSION {
+        return Err(TraceError::Version {
+            found: version,
+            supported: VERSION,
+        });
+    }
+    let description: Description = parse(json)?;
+    description
+        .traces
+        .into_iter()
+        .map(|entry| {
+            let maps = entry
+                .maps
+                .into_iter()
+                .map(|map| read_map(map, &description.axes, &tensors))
+                .collect::<Result<_, _>>()?;
+            Ok(Trace {
+                model: entry.model,
+                source: entry.source,
+                target: entry.target,
+                score: entry.score,
+                rank: entry.rank,
+                maps,
+                metadata: entry.metadata,
+            })
+        })
+        .collect()
+}
+
+fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, TraceError> {
+    serde_json::from_str(json).map_err(|e| TraceError::Description {
+        key: METADATA_KEY,
+        reason: e.to_string(),
+    })
+}
+
+fn read_map(
+    entry: MapEntry,
+    axes: &[Axis],
+    tensors: &SafeTensors<'_>,
+) -> Result<AttentionMap, TraceError> {
+    let axis = |index: usize| {
+        axes.get(index).ok_or_else(|| TraceError::Description {
+            key: METADATA_KEY,
+            reason: format!(
+                "map {:?} uses axis {index}, but there are {}",
+                entry.name,
+                axes.len()
+            ),
+        })
+    };
+    let (queries, keys) = (axis(entry.queries)?.clone(), axis(entry.keys)?.clone());
+    let shape = [entry.heads, queries.len(), keys.len()];
+    let refused = |found: String| TraceError::Tensor {
+        name: entry.tensor.clone(),
+        expected: format!("F32 {shape:?}"),
+        found,
+    };
+    let tensor = tensors
+        .tensor(&entry.tensor)
+        .map_err(|_| refused("no such tensor".to_owned()))?;
+    if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
+        return Err(refused(format!(
+            "{:?} {:?}",
+            tensor.dtype(),
+            tensor.shape()
+        )));
+    }
+    let (chunks, _) = tensor.data().as_chunks::<4>();
+    let weights = chunks
+        .iter()
+        .map(|&bytes| f32::from_le_bytes(bytes))
+        .collect();
+    let map = AttentionMap {
+        name: entry.name,
+        kind: entry.kind,
+        layer: entry.layer,
+        heads: entry.heads,
+        normalized: entry.normalized,
+        queries,
+        keys,
+        weights,
+    };
+    map.check()?;
+    Ok(map)
+}
+
+/// Writes traces to a file: first to a temporary file in the same folder, which then takes the
+/// name, so that a full disk or a crash leaves the former file as it was.
+///
+/// # Errors
+/// [`TraceError::Io`] with the path, and those of [`to_bytes`].
+pub fn write(path: impl AsRef<Path>, traces: &[Trace]) -> Result<(), TraceError> {
+    let path = path.as_ref();
+    let bytes = to_bytes(traces).map_err(|e| in_file(path, e))?;
+    write_atomically(path, &bytes).map_err(|source| TraceError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A link keeps pointing where it did, and a pipe or a device cannot be replaced by a file.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&path).is_ok_and(|existing| !existing.is_file()) {
+        return File::options().write(true).open(&path)?.write_all(bytes);
+    }
+    let folder = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".regard-trace-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // What any program's new file gets; the system takes the umask off.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(&path)?;
+    Ok(())
+}
+
+/// Reads the traces of a file.
+///
+/// # Errors
+/// [`TraceError::Io`], [`TraceError::TooLarge`], and [`TraceError::InFile`] around those of
+/// [`from_bytes`].
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<Trace>, TraceError> {
+    let path = path.as_ref();
+    let io = |source| TraceError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(io)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(TraceError::TooLarge {
+            path: path.to_owned(),
+            limit: MAX_BYTES,
+        });
+    }
+    from_bytes(&bytes).map_err(|e| in_file(path, e))
+}
+
+fn in_file(path: &Path, source: TraceError) -> TraceError {
+    TraceError::InFile {
+        path: path.to_owned(),
+        source: Box::new(source),
+    }
+}

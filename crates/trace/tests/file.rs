@@ -1,0 +1,236 @@
+//! The file format: round trip, and hostile input.
+
+mod common;
+
+use std::fs;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use regard_trace::{
+    AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError, from_bytes, read, to_bytes, write,
+};
+use safetensors::tensor::{Dtype, TensorView};
+
+fn sample() -> Trace {
+    let words = Tokens::from_words("a b");
+    let map = AttentionMap::new(
+        Kind::Cross,
+        words.clone(),
+        words,
+        1,
+        vec![0.25, 0.75, 1.0, 0.0],
+    )
+    .expect("valid");
+    Trace::new("copy", "a b", "a b")
+        .with_score(-0.5)
+        .with_rank(0)
+        .with_map(map)
+}
+
+/// A safetensors file with one tensor `map.0.weights` and the given description.
+fn forged(json: &str, dtype: Dtype, shape: &[usize]) -> Vec<u8> {
+    let data = vec![0u8; shape.iter().product::<usize>() * dtype.bitsize() / 8];
+    let view = TensorView::new(dtype, shape.to_vec(), &data).expect("consistent");
+    let metadata = [("regard.trace".to_owned(), json.to_owned())].into();
+    safetensors::serialize([("map.0.weights", view)], Some(metadata)).expect("small")
+}
+
+fn description(queries: usize, axis: &str) -> String {
+    format!(
+        r#"{{"version":1,"axes":[{axis}],"traces":[{{"model":"m","source":"s","target":"t","maps":[
+            {{"tensor":"map.0.weights","name":"n","kind":"cross","layer":0,"heads":1,
+              "normalized":true,"queries":{queries},"keys":0}}]}}]}}"#
+    )
+}
+
+const TWO: &str = r#"{"type":"positions","length":2}"#;
+
+#[test]
+fn a_forged_file_is_read_when_it_is_right() {
+    let traces = from_bytes(&forged(&description(0, TWO), Dtype::F32, &[1, 2, 2])).expect("valid");
+    assert_eq!(traces[0].maps[0].shape(), [1, 2, 2]);
+}
+
+#[test]
+fn wrong_descriptions_name_what_is_wrong() {
+    let f32s = |json: &str| from_bytes(&forged(json, Dtype::F32, &[1, 2, 2])).unwrap_err();
+    let error = f32s("[1, 2");
+    assert!(matches!(error, TraceError::Description { .. }), "{error}");
+    let error = f32s(r#"{"version":99}"#);
+    assert!(
+        matches!(error, TraceError::Version { found: 99, .. }),
+        "{error}"
+    );
+    let error = f32s(&description(7, TWO));
+    assert!(
+        error.to_string().contains("uses axis 7, but there are 1"),
+        "{error}"
+    );
+    let error = f32s(&description(0, r#"{"type":"positions","length":3}"#));
+    assert!(
+        error
+            .to_string()
+            .contains("expected F32 [1, 3, 3], found F32 [1, 2, 2]"),
+        "{error}"
+    );
+    let vast = r#"{"type":"image","rows":18446744073709551615,"columns":18446744073709551615}"#;
+    assert!(matches!(
+        f32s(&description(0, vast)),
+        TraceError::Tensor { .. }
+    ));
+    let error = f32s(&description(0, TWO).replace("map.0.weights", "map.9.weights"));
+    assert!(error.to_string().contains("no such tensor"), "{error}");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(matches!(f32s(&deep), TraceError::Description { .. }));
+
+    let error = from_bytes(&forged(&description(0, TWO), Dtype::F16, &[1, 2, 2])).unwrap_err();
+    assert!(error.to_string().contains("found F16"), "{error}");
+    let no_trace = safetensors::serialize(Vec::<(&str, TensorView)>::new(), None).expect("empty");
+    assert!(matches!(
+        from_bytes(&no_trace),
+        Err(TraceError::Foreign { .. })
+    ));
+}
+
+#[test]
+fn a_vast_map_without_weights_is_refused() {
+    let axes =
+        r#"{"type":"positions","length":0},{"type":"positions","length":1152921504606846976}"#;
+    let bytes = forged(&description(1, axes), Dtype::F32, &[1, 1 << 60, 0]);
+    assert!(matches!(from_bytes(&bytes), Err(TraceError::Empty { .. })));
+    let heads = description(0, r#"{"type":"positions","length":0}"#)
+        .replace(r#""heads":1"#, r#""heads":4611686018427387904"#);
+    let bytes = forged(&heads, Dtype::F32, &[1 << 62, 0, 0]);
+    assert!(matches!(from_bytes(&bytes), Err(TraceError::Empty { .. })));
+}
+
+/// Files of version 1 stay readable, and version 1 stays what it is. `REGARD_BLESS=1` writes the
+/// file anew, which only a new version of the format may need.
+#[test]
+fn version_1_is_what_it_was() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1.safetensors");
+    let image = Axis::Image {
+        prefix: Tokens::from(vec![Token::special("[CLS]")]),
+        rows: 1,
+        columns: 2,
+    };
+    let looked = AttentionMap::unnormalized(
+        Kind::Other,
+        Axis::Positions { length: 1 },
+        image,
+        2,
+        vec![0.5, 0.25, 0.0, 1.0, 2.0, 0.125],
+    );
+    let mut second =
+        Trace::new("vit", "", "").with_map(looked.expect("valid").at_layer(3).named("cls"));
+    second.metadata.insert("seed".into(), "1".into());
+    let traces = [sample(), second];
+    let bytes = to_bytes(&traces).expect("small");
+    if std::env::var_os("REGARD_BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, &bytes).expect("written");
+    }
+    assert_eq!(read(&path).expect("readable"), traces);
+    assert_eq!(fs::read(&path).expect("there"), bytes);
+}
+
+#[test]
+fn writing_replaces_the_file_or_leaves_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("look.safetensors");
+    write(&path, &[sample()]).expect("written");
+    write(&path, &[sample(), sample()]).expect("replaced");
+    assert_eq!(read(&path).expect("read"), [sample(), sample()]);
+    assert_eq!(
+        fs::read_dir(folder.path()).expect("listed").count(),
+        1,
+        "a temporary file stayed"
+    );
+
+    let error = write(folder.path().join("no/such/folder"), &[sample()]).unwrap_err();
+    assert!(error.to_string().contains("no/such/folder"), "{error}");
+    let error = read(folder.path().join("missing")).unwrap_err();
+    assert!(matches!(error, TraceError::Io { .. }) && error.to_string().contains("missing"));
+    assert!(matches!(read(folder.path()), Err(TraceError::Io { .. })));
+    let cut = folder.path().join("cut");
+    let bytes = to_bytes(&[sample()]).expect("small");
+    fs::write(&cut, &bytes[..bytes.len() - 1]).expect("written");
+    let error = read(&cut).unwrap_err().to_string();
+    assert!(
+        error.contains("cut") && error.contains("safetensors"),
+        "{error}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_keeps_pointing_and_permissions_are_usual() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (path, link) = (folder.path().join("look"), folder.path().join("link"));
+    write(&path, &[]).expect("written");
+    symlink(&path, &link).expect("linked");
+    write(&link, &[sample()]).expect("written through the link");
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert_eq!(read(&path).expect("read").len(), 1);
+    let plain = folder.path().join("plain");
+    fs::write(&plain, "").expect("written");
+    let mode = |p| fs::metadata(p).expect("there").permissions().mode();
+    assert_eq!(mode(&path), mode(&plain));
+}
+
+#[test]
+fn a_score_that_json_cannot_hold_is_left_out() {
+    let bytes = to_bytes(&[sample().with_score(f64::NEG_INFINITY)]).expect("small");
+    assert_eq!(from_bytes(&bytes).expect("valid")[0].score, None);
+}
+
+#[test]
+fn shared_axes_are_stored_once() {
+    let words = Tokens::from_words("the very same words in every layer of this model");
+    let map = |layer| {
+        AttentionMap::new(
+            Kind::EncoderSelf,
+            words.clone(),
+            words.clone(),
+            1,
+            vec![0.1; 100],
+        )
+        .expect("valid")
+        .at_layer(layer)
+    };
+    let deep = (0..12).fold(Trace::default(), |trace, layer| trace.with_map(map(layer)));
+    let bytes = to_bytes(&[deep]).expect("small");
+    assert_eq!(
+        bytes.windows(4).filter(|window| window == b"same").count(),
+        1
+    );
+}
+
+proptest! {
+    #[test]
+    fn round_trip_and_same_bytes(traces in vec(common::trace(), 0..3)) {
+        let bytes = to_bytes(&traces).expect("small");
+        prop_assert_eq!(&bytes, &to_bytes(&traces).expect("small"));
+        prop_assert_eq!(from_bytes(&bytes).expect("own bytes"), traces);
+    }
+
+    #[test]
+    fn random_bytes_are_refused(bytes in vec(any::<u8>(), 0..300)) {
+        prop_assert!(from_bytes(&bytes).is_err());
+    }
+
+    #[test]
+    fn damaged_files_never_panic(trace in common::trace(), cut in any::<prop::sample::Index>(),
+                                 at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = to_bytes(&[trace]).expect("small");
+        prop_assert!(from_bytes(&bytes[..cut.index(bytes.len())]).is_err());
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let _ = from_bytes(&bytes);
+    }
+
+    #[test]
+    fn any_description_never_panics(json in any::<String>(), length in 0usize..4) {
+        let _ = from_bytes(&forged(&json, Dtype::F32, &[1, length, 2]));
+    }
+}

@@ -1,0 +1,97 @@
+//! What can go wrong with text.
+
+use std::path::PathBuf;
+
+/// An error of reading, filtering, generating or batching text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CorpusError {
+    /// The file is missing or may not be read.
+    #[error("{name}: cannot read: {source}")]
+    Read {
+        /// The file, or `standard input`.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The compressed file ends before its data do, or is damaged.
+    #[error(
+        "{name}: damaged gzip data after line {line}: {source}; the file may be cut short, fetch \
+         it again"
+    )]
+    Gzip {
+        /// The file.
+        name: String,
+        /// Whole lines read before the damage.
+        line: u64,
+        /// What the decoder said.
+        source: std::io::Error,
+    },
+    /// A line is not UTF-8.
+    #[error(
+        "{name}: line {line} is not UTF-8: byte 0x{byte:02x} at byte offset {offset} (counted \
+         from 0 in the uncompressed text); convert the file to UTF-8"
+    )]
+    InvalidUtf8 {
+        /// The file, or `standard input`.
+        name: String,
+        /// The line, counted from 1.
+        line: u64,
+        /// Offset of the offending byte from the start of the uncompressed text.
+        offset: u64,
+        /// The offending byte.
+        byte: u8,
+    },
+    /// The file has no line.
+    #[error("{}: the file is empty; expected one sentence a line", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The two sides do not have the same number of lines.
+    #[error(
+        "{source_name} has {source_lines} lines but {target_name} has {target_lines}; line i of \
+         the one must be the translation of line i of the other"
+    )]
+    LineCounts {
+        /// The source side's file.
+        source_name: String,
+        /// Its lines.
+        source_lines: usize,
+        /// The target side's file.
+        target_name: String,
+        /// Its lines.
+        target_lines: usize,
+    },
+    /// A line is longer than the limit, and long lines were to be refused.
+    #[error(
+        "line {line} has {length} {unit} on the {side} side, more than the {limit} allowed; \
+         shorten it, raise the limit, or set long_lines to \"cut\" (or \"drop\" in training)"
+    )]
+    LongLine {
+        /// The line, counted from 1.
+        line: usize,
+        /// `source` or `target`.
+        side: &'static str,
+        /// Its length.
+        length: usize,
+        /// The limit.
+        limit: usize,
+        /// `tokens` or `words`.
+        unit: &'static str,
+    },
+    /// No pair passed the filter.
+    #[error("no sentence pair is left to train on: {report}")]
+    NothingLeft {
+        /// What was dropped and why.
+        report: super::FilterReport,
+    },
+    /// A setting that cannot be met.
+    #[error("{field}: {problem}")]
+    Setting {
+        /// The setting.
+        field: &'static str,
+        /// What was found, what was expected.
+        problem: String,
+    },
+}

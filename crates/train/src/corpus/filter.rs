@@ -1,0 +1,280 @@
+//! Which pairs to train on: limits on length, with a count of what they drop.
+
+use std::fmt;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::error::CorpusError;
+use super::parallel::ParallelText;
+use crate::tokenizer::{SubwordTokenizer, TokenizerPair};
+
+/// What to do with a line that is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LongLines {
+    /// Leave the pair out, and count it.
+    #[default]
+    Drop,
+    /// Keep its first tokens, and count it.
+    Cut,
+    /// Stop with [`CorpusError::LongLine`].
+    Error,
+}
+
+/// A sentence pair as token ids, without `<s>` and `</s>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedPair {
+    /// The source's ids.
+    pub source: Vec<u32>,
+    /// The target's ids.
+    pub target: Vec<u32>,
+    /// Index of the pair's line in the text it came from, counted from 0.
+    pub line: usize,
+}
+
+/// Limits on the length of training pairs. A limit of `None` allows all.
+///
+/// A pair with an empty side (no token, or white space alone) is always dropped.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LengthFilter {
+    /// Most tokens on either side, without `<s>` and `</s>`.
+    pub max_tokens: Option<usize>,
+    /// Most white-space-delimited words on either side.
+    pub max_words: Option<usize>,
+    /// Largest ratio of the longer side to the shorter, in tokens. Beyond it the pair is dropped.
+    pub max_ratio: Option<f64>,
+    /// What to do with a line beyond `max_tokens` or `max_words`.
+    pub long_lines: LongLines,
+}
+
+/// What a [`LengthFilter`] kept and dropped, in pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FilterReport {
+    /// Pairs kept, those cut included.
+    pub kept: usize,
+    /// Dropped: a side was empty.
+    pub empty: usize,
+    /// Dropped: a side was too long.
+    pub too_long: usize,
+    /// Dropped: the lengths of the sides were too different.
+    pub ratio: usize,
+    /// Kept, but cut to the limit.
+    pub cut: usize,
+}
+
+impl FilterReport {
+    /// Pairs dropped for any reason.
+    pub fn dropped(&self) -> usize {
+        self.empty + self.too_long + self.ratio
+    }
+}
+
+impl fmt::Display for FilterReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} pairs kept ({} of them cut), {} dropped: {} with an empty side, {} too long, {} \
+             of too different lengths",
+            self.kept,
+            self.cut,
+            self.dropped(),
+            self.empty,
+            self.too_long,
+            self.ratio
+        )
+    }
+}
+
+/// A line made to fit a limit by [`LengthFilter::limit`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limited {
+    /// The ids to translate, at most the limit.
+    pub ids: Vec<u32>,
+    /// The line's full length in tokens if it was cut: give a warning.
+    pub cut_from: Option<usize>,
+}
+
+enum Verdict {
+    Keep(EncodedPair, bool),
+    Empty,
+    TooLong,
+    Ratio,
+}
+
+impl LengthFilter {
+    /// Encodes the pairs of `text`, on all threads, and keeps those within the limits, in order.
+    ///
+    /// # Errors
+    /// [`CorpusError::LongLine`] for the first long line if [`long_lines`](Self::long_lines) is
+    /// [`LongLines::Error`]; [`CorpusError::NothingLeft`] if no pair is kept.
+    pub fn apply(
+        &self,
+        text: &ParallelText,
+        tokenizers: &TokenizerPair,
+    ) -> Result<(Vec<EncodedPair>, FilterReport), CorpusError> {
+        let verdicts: Vec<Result<Verdict, CorpusError>> = text
+            .source()
+            .par_iter()
+            .zip(text.target())
+            .enumerate()
+            .map(|(line, (source, target))| self.judge(line, source, target, tokenizers))
+            .collect();
+        let mut report = FilterReport::default();
+        let mut pairs = Vec::with_capacity(text.len());
+        for verdict in verdicts {
+            match verdict? {
+                Verdict::Keep(pair, cut) => {
+                    report.cut += usize::from(cut);
+                    pairs.push(pair);
+                }
+                Verdict::Empty => report.empty += 1,
+                Verdict::TooLong => report.too_long += 1,
+                Verdict::Ratio => report.ratio += 1,
+            }
+        }
+        report.kept = pairs.len();
+        if pairs.is_empty() {
+            return Err(CorpusError::NothingLeft { report });
+        }
+        Ok((pairs, report))
+    }
+
+    fn judge(
+        &self,
+        line: usize,
+        source: &str,
+        target: &str,
+        tokenizers: &TokenizerPair,
+    ) -> Result<Verdict, CorpusError> {
+        if source.trim().is_empty() || target.trim().is_empty() {
+            return Ok(Verdict::Empty);
+        }
+        let sides = [
+            ("source", source, tokenizers.source()),
+            ("target", target, tokenizers.target()),
+        ];
+        let mut encoded = [Vec::new(), Vec::new()];
+        let mut cut = false;
+        for ((side, text, tokenizer), ids) in sides.into_iter().zip(&mut encoded) {
+            let text = match first_words(text, self.max_words) {
+                Ok(text) => text,
+                Err((length, start)) => match self.long_lines {
+                    LongLines::Drop => return Ok(Verdict::TooLong),
+                    LongLines::Cut => {
+                        cut = true;
+                        start
+                    }
+                    LongLines::Error => {
+                        return Err(CorpusError::LongLine {
+                            line: line + 1,
+                            side,
+                            length,
+                            limit: self.max_words.unwrap_or(length),
+                            unit: "words",
+                        });
+                    }
+                },
+            };
+            *ids = tokenizer.encode(text);
+            let Some(limit) = self.max_tokens.filter(|&limit| ids.len() > limit) else {
+                continue;
+            };
+            match self.long_lines {
+                LongLines::Drop => return Ok(Verdict::TooLong),
+                LongLines::Cut => {
+                    cut = true;
+                    ids.truncate(limit);
+                }
+                LongLines::Error => {
+                    return Err(CorpusError::LongLine {
+                        line: line + 1,
+                        side,
+                        length: ids.len(),
+                        limit,
+                        unit: "tokens",
+                    });
+                }
+            }
+        }
+        let [source, target] = encoded;
+        if source.is_empty() || target.is_empty() {
+            return Ok(Verdict::Empty);
+        }
+        let (long, short) = (
+            source.len().max(target.len()),
+            source.len().min(target.len()),
+        );
+        if self
+            .max_ratio
+            .is_some_and(|most| long as f64 > most * short as f64)
+        {
+            return Ok(Verdict::Ratio);
+        }
+        Ok(Verdict::Keep(
+            EncodedPair {
+                source,
+                target,
+                line,
+            },
+            cut,
+        ))
+    }
+
+    /// Encodes one source line for translation. An empty line has no ids, and is no error.
+    ///
+    /// Nothing can be left out of a translation, so [`LongLines::Drop`] cuts as
+    /// [`LongLines::Cut`] does. `max_words` and `max_ratio` do not matter here.
+    ///
+    /// # Errors
+    /// [`CorpusError::LongLine`], with `line` counted from 0 by the caller, if `long_lines` is
+    /// [`LongLines::Error`].
+    pub fn limit(
+        &self,
+        line: usize,
+        text: &str,
+        tokenizer: &SubwordTokenizer,
+    ) -> Result<Limited, CorpusError> {
+        let mut ids = tokenizer.encode(text);
+        let length = ids.len();
+        match self.max_tokens {
+            Some(limit) if length > limit => {
+                if self.long_lines == LongLines::Error {
+                    return Err(CorpusError::LongLine {
+                        line: line + 1,
+                        side: "source",
+                        length,
+                        limit,
+                        unit: "tokens",
+                    });
+                }
+                ids.truncate(limit);
+                Ok(Limited {
+                    ids,
+                    cut_from: Some(length),
+                })
+            }
+            _ => Ok(Limited {
+                ids,
+                cut_from: None,
+            }),
+        }
+    }
+}
+
+/// `text`, or if it has more than `limit` words their number and the text's start.
+fn first_words(text: &str, limit: Option<usize>) -> Result<&str, (usize, &str)> {
+    let Some(limit) = limit else {
+        return Ok(text);
+    };
+    let mut words = text.split_whitespace();
+    let last = words.by_ref().take(limit).last();
+    let more = words.count();
+    if more == 0 {
+        return Ok(text);
+    }
+    let end = last.map_or(0, |word| {
+        word.as_ptr() as usize - text.as_ptr() as usize + word.len()
+    });
+    Err((limit + more, &text[..end]))
+}

@@ -1,0 +1,182 @@
+//! Lines of text from a file, gzip or plain, or from any reader.
+//!
+//! A line ends at `\n`, or at `\r\n`; nothing else ends a line (not NUL, not U+2028, not a lone
+//! `\r`), so that files stay aligned. A last line without `\n` counts. A byte-order mark at the
+//! very start is taken away. Gzip is recognised by its first two bytes, not by the file's name.
+//!
+//! ```
+//! use regard_train::corpus::Lines;
+//! let lines: Result<Vec<String>, _> = Lines::new(&b"one\r\n\ntwo"[..], "example")?.collect();
+//! assert_eq!(lines?, ["one", "", "two"]);
+//! # Ok::<(), regard_train::corpus::CorpusError>(())
+//! ```
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::error::CorpusError;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+const BUFFER: usize = 64 << 10;
+
+/// The lines of a reader, one at a time, as they come: an empty line is an empty string.
+///
+/// After an error the iterator is at its end.
+pub struct Lines<'a> {
+    reader: Box<dyn BufRead + Send + 'a>,
+    name: String,
+    gzip: bool,
+    line: u64,
+    offset: u64,
+    buffer: Vec<u8>,
+    finished: bool,
+}
+
+impl<'a> Lines<'a> {
+    /// Lines of `reader`; `name` is what errors call it.
+    ///
+    /// Blocks until the first byte has come or the input has ended.
+    ///
+    /// # Errors
+    /// [`CorpusError::Read`] if the first bytes cannot be read.
+    pub fn new(
+        reader: impl Read + Send + 'a,
+        name: impl Into<String>,
+    ) -> Result<Self, CorpusError> {
+        let name = name.into();
+        let mut reader = BufReader::with_capacity(BUFFER, reader);
+        let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
+        // The second byte is waited for only if the first one is gzip's: a person at a terminal
+        // may have typed no more than an empty line.
+        for expected in GZIP_MAGIC {
+            if let Err(source) = reader.by_ref().take(1).read_to_end(&mut magic) {
+                return Err(CorpusError::Read { name, source });
+            }
+            if magic.last() != Some(&expected) {
+                break;
+            }
+        }
+        let gzip = magic == GZIP_MAGIC;
+        let whole = Cursor::new(magic).chain(reader);
+        let reader: Box<dyn BufRead + Send + 'a> = if gzip {
+            Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(whole)))
+        } else {
+            Box::new(whole)
+        };
+        Ok(Self {
+            reader,
+            name,
+            gzip,
+            line: 0,
+            offset: 0,
+            buffer: Vec::new(),
+            finished: false,
+        })
+    }
+
+    /// How many lines have been given out.
+    pub fn count_so_far(&self) -> u64 {
+        self.line
+    }
+
+    fn read_line(&mut self) -> Result<Option<String>, CorpusError> {
+        self.buffer.clear();
+        let read = match self.reader.read_until(b'\n', &mut self.buffer) {
+            Ok(read) => read,
+            Err(source) if self.gzip => {
+                return Err(CorpusError::Gzip {
+                    name: self.name.clone(),
+                    line: self.line,
+                    source,
+                });
+            }
+            Err(source) => {
+                return Err(CorpusError::Read {
+                    name: self.name.clone(),
+                    source,
+                });
+            }
+        };
+        if read == 0 {
+            return Ok(None);
+        }
+        let start = self.offset;
+        self.offset += read as u64;
+        self.line += 1;
+        if self.buffer.last() == Some(&b'\n') {
+            self.buffer.pop();
+            if self.buffer.last() == Some(&b'\r') {
+                self.buffer.pop();
+            }
+        }
+        let mut text = self.buffer.as_slice();
+        let mut skipped = 0;
+        if self.line == 1
+            && let Some(rest) = text.strip_prefix(BYTE_ORDER_MARK)
+        {
+            text = rest;
+            skipped = BYTE_ORDER_MARK.len();
+        }
+        match std::str::from_utf8(text) {
+            Ok(line) => Ok(Some(line.to_owned())),
+            Err(error) => {
+                let place = error.valid_up_to();
+                Err(CorpusError::InvalidUtf8 {
+                    name: self.name.clone(),
+                    line: self.line,
+                    offset: start + (skipped + place) as u64,
+                    byte: text[place],
+                })
+            }
+        }
+    }
+}
+
+impl Lines<'static> {
+    /// Lines of a file, plain or gzip.
+    ///
+    /// # Errors
+    /// [`CorpusError::Read`] naming the file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, CorpusError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::new(file, name),
+            Err(source) => Err(CorpusError::Read { name, source }),
+        }
+    }
+
+    /// Lines of standard input, plain or gzip, given out as they arrive.
+    ///
+    /// # Errors
+    /// [`CorpusError::Read`].
+    pub fn standard_input() -> Result<Self, CorpusError> {
+        Self::new(std::io::stdin(), "standard input")
+    }
+}
+
+impl Iterator for Lines<'_> {
+    type Item = Result<String, CorpusError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.finished {
+            return None;
+        }
+        let line = self.read_line().transpose();
+        self.finished = !matches!(line, Some(Ok(_)));
+        line
+    }
+}
+
+/// All lines of a file, plain or gzip; an empty file has none.
+///
+/// # Errors
+/// [`CorpusError::Read`], [`CorpusError::Gzip`], [`CorpusError::InvalidUtf8`], each naming the
+/// file.
+pub fn read_lines(path: impl AsRef<Path>) -> Result<Vec<String>, CorpusError> {
+    Lines::open(path)?.collect()
+}

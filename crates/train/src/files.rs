@@ -1,0 +1,82 @@
+//! Writing files so that a full disk, a crash or a reader at the same moment never sees half of one.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// A file or folder that could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot {action}: {source}", path.display())]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What was tried: "read", "write", "create".
+    pub action: &'static str,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// An error of `action` on `path`.
+    pub fn new(path: &Path, action: &'static str, source: io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            action,
+            source,
+        }
+    }
+}
+
+/// Writes `bytes` to `path` by way of a temporary file in the same folder, which is flushed to disk
+/// and then renamed. Whatever goes wrong, a former file at `path` stays whole.
+///
+/// # Errors
+/// Anything the system refuses: a full disk, a folder that is not there, no permission.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let write = || {
+        let mut file = tempfile::Builder::new()
+            .prefix(".regard-")
+            .suffix(".tmp")
+            .tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        set_ordinary_permissions(file.as_file())?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write().map_err(|source| FileError::new(path, "write", source))
+}
+
+/// Temporary files are private; a finished file is as readable as any other.
+#[cfg(unix)]
+fn set_ordinary_permissions(file: &fs::File) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn set_ordinary_permissions(_: &fs::File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// Anything the system refuses.
+pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    fs::read(path).map_err(|source| FileError::new(path, "read", source))
+}
+
+/// Creates a folder and those above it.
+///
+/// # Errors
+/// Anything the system refuses.
+pub fn create_folder(path: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(path).map_err(|source| FileError::new(path, "create", source))
+}

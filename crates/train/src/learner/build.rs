@@ -1,0 +1,92 @@
+//! From a recipe's `[model]` section and the vocabularies to an architecture.
+
+use regard_models::{
+    LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig,
+    luong::{LuongScore, Reading},
+    seq2seq,
+    tables::Tie,
+};
+use regard_nn::mask::Locality;
+
+use crate::{recipe, tokenizer::TokenizerPair};
+
+/// The architecture that `model` describes, for the vocabularies of `tokenizers`.
+pub fn model_config(model: &recipe::Model, tokenizers: &TokenizerPair) -> ModelConfig {
+    let source_vocabulary = tokenizers.source().vocabulary_size();
+    let target_vocabulary = tokenizers.target().vocabulary_size();
+    match model {
+        recipe::Model::Rnnsearch(m) => ModelConfig::RnnSearch(RnnSearchConfig {
+            source_vocabulary,
+            target_vocabulary,
+            embedding: m.embedding,
+            hidden: m.hidden,
+            attention: m.attention_dimension,
+            maxout: m.maxout,
+            tie: tie(m.tie),
+            embedding_dropout: m.dropout.embedding,
+            annotation_dropout: m.dropout.annotation,
+            output_dropout: m.dropout.output,
+            paper_initialisation: m.initialisation == recipe::Initialisation::Paper,
+        }),
+        recipe::Model::Luong(m) => ModelConfig::Luong(LuongConfig {
+            source_vocabulary,
+            target_vocabulary,
+            embedding: m.embedding,
+            hidden: m.hidden,
+            layers: m.layers,
+            score: match m.score {
+                recipe::Score::Dot => LuongScore::Dot,
+                recipe::Score::General => LuongScore::General,
+                recipe::Score::Concat => LuongScore::Concat,
+                recipe::Score::Location => LuongScore::Location,
+            },
+            attention: m.attention_dimension,
+            locality: match m.attention {
+                recipe::AttentionKind::Global => Locality::Global,
+                recipe::AttentionKind::LocalM => Locality::Monotonic {
+                    half_width: m.window,
+                },
+                recipe::AttentionKind::LocalP => Locality::Predictive {
+                    half_width: m.window,
+                },
+            },
+            input_feeding: m.input_feeding,
+            reading: match m.encoder {
+                recipe::Encoder::Forward => Reading::Forward,
+                recipe::Encoder::Reversed => Reading::Reversed,
+                recipe::Encoder::Bidirectional => Reading::Bidirectional,
+            },
+            positions: m.max_source_length,
+            tie: tie(m.tie),
+            embedding_dropout: m.dropout.embedding,
+            layer_dropout: m.dropout.layers,
+            annotation_dropout: m.dropout.annotation,
+            output_dropout: m.dropout.output,
+        }),
+        recipe::Model::Seq2seq(m) => ModelConfig::Seq2Seq(Seq2SeqConfig {
+            source_vocabulary,
+            target_vocabulary,
+            embedding: m.embedding,
+            hidden: m.hidden,
+            layers: m.layers,
+            maxout: m.maxout,
+            cell: match m.cell {
+                recipe::Cell::GruContext => seq2seq::Cell::Gru,
+                recipe::Cell::Lstm => seq2seq::Cell::Lstm,
+            },
+            reverse_source: m.reverse_source,
+            tie: tie(m.tie),
+            embedding_dropout: m.dropout.embedding,
+            layer_dropout: m.dropout.layers,
+            output_dropout: m.dropout.output,
+        }),
+    }
+}
+
+fn tie(tie: recipe::Tie) -> Tie {
+    match tie {
+        recipe::Tie::None => Tie::None,
+        recipe::Tie::Target => Tie::Target,
+        recipe::Tie::All => Tie::All,
+    }
+}

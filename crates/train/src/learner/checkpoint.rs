@@ -1,0 +1,182 @@
+//! The full state of a training run in one file, so that an interrupted run goes on exactly.
+//!
+//! `last.safetensors` holds the weights (`model.*`), the optimizer's state (`optimizer.first.*`,
+//! `optimizer.second.*`) and, as metadata, the [`Progress`] and the model's description. It replaces
+//! the former one atomically.
+
+use std::{collections::HashMap, path::Path};
+
+use regard_nn::weights::{self, Arrays, Storage, WeightsError};
+use serde::{Deserialize, Serialize};
+
+use super::schedule::ScheduleState;
+use crate::{
+    files::{self, FileError},
+    model_file::{Description, ModelFileError},
+};
+
+const PROGRESS: &str = "regard.training";
+
+/// Where a run stands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Updates done.
+    pub step: u64,
+    /// Epochs finished.
+    pub epoch: u64,
+    /// Batches of the current epoch done.
+    pub position: usize,
+    /// Updates of the optimizer (equal to `step` unless the optimizer was changed on resuming).
+    pub optimizer_step: u32,
+    /// What was summed since the last report.
+    pub window: Window,
+    /// The best validation so far.
+    pub best: Option<Best>,
+    /// Validations in a row without improvement.
+    pub stale: u64,
+    /// The schedule's memory.
+    pub schedule: ScheduleState,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// The updates whose models are kept for averaging.
+    pub recent: Vec<u64>,
+    /// The update of the last validation.
+    pub validated: u64,
+}
+
+/// The best validation of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// Its update.
+    pub step: u64,
+    /// Its measure: BLEU, or the loss.
+    pub measure: f64,
+}
+
+/// Sums over the updates since the last report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Of the smoothed loss.
+    pub loss: f64,
+    /// Of the negative log-likelihood.
+    pub negative_log_likelihood: f64,
+    /// Of the gradient norms.
+    pub gradient_norm: f64,
+    /// Of the target tokens.
+    pub tokens: u64,
+    /// Updates.
+    pub updates: u64,
+    /// Of the seconds.
+    pub seconds: f64,
+}
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The system refused.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The weights are damaged.
+    #[error("{name}: {source}")]
+    Weights {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: WeightsError,
+    },
+    /// The description is damaged or missing.
+    #[error(transparent)]
+    Description(#[from] ModelFileError),
+    /// The progress is damaged or missing.
+    #[error(
+        "{name}: metadata `regard.training` is {problem}; expected the last.safetensors of a `regard train` run"
+    )]
+    Progress {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// A checkpoint's content.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// Where the run stands.
+    pub progress: Progress,
+    /// The model but for its weights.
+    pub description: Description,
+    /// The weights.
+    pub model: Arrays,
+    /// The optimizer's state.
+    pub optimizer: Arrays,
+}
+
+impl Checkpoint {
+    /// Writes the checkpoint to `path`; whatever goes wrong, a former one stays whole.
+    ///
+    /// # Errors
+    /// A full disk, above all.
+    pub fn save(self, path: &Path) -> Result<(), CheckpointError> {
+        let mut metadata = self.description.metadata();
+        let progress = serde_json::to_string(&self.progress).expect("plain data serialises");
+        metadata.insert(PROGRESS.to_owned(), progress);
+        let mut arrays = Arrays::new();
+        for (prefix, part) in [("model", self.model), ("optimizer", self.optimizer)] {
+            arrays.extend(
+                part.into_iter()
+                    .map(|(name, array)| (format!("{prefix}.{name}"), array)),
+            );
+        }
+        let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).map_err(|source| {
+            CheckpointError::Weights {
+                name: path.display().to_string(),
+                source,
+            }
+        })?;
+        Ok(files::write_atomically(path, &bytes)?)
+    }
+
+    /// Reads a checkpoint.
+    ///
+    /// # Errors
+    /// A file that is missing, cut short, of another program or damaged.
+    pub fn load(path: &Path) -> Result<Self, CheckpointError> {
+        let name = path.display().to_string();
+        let bytes = files::read(path)?;
+        let (arrays, metadata) =
+            weights::from_bytes(&bytes).map_err(|source| CheckpointError::Weights {
+                name: name.clone(),
+                source,
+            })?;
+        let progress = progress(&metadata).map_err(|problem| CheckpointError::Progress {
+            name: name.clone(),
+            problem,
+        })?;
+        let description = Description::from_metadata(&metadata, &name)?;
+        let (mut model, mut optimizer) = (Arrays::new(), Arrays::new());
+        for (key, array) in arrays {
+            match key.split_once('.') {
+                Some(("model", rest)) => model.insert(rest.to_owned(), array),
+                Some(("optimizer", rest)) => optimizer.insert(rest.to_owned(), array),
+                _ => {
+                    return Err(CheckpointError::Weights {
+                        name,
+                        source: WeightsError::Unexpected { names: vec![key] },
+                    });
+                }
+            };
+        }
+        Ok(Self {
+            progress,
+            description,
+            model,
+            optimizer,
+        })
+    }
+}
+
+fn progress(metadata: &HashMap<String, String>) -> Result<Progress, String> {
+    let text = metadata.get(PROGRESS).ok_or("missing")?;
+    serde_json::from_str(text).map_err(|error| format!("malformed ({error})"))
+}

@@ -1,0 +1,158 @@
+//! What training tells whoever watches, and the same as lines of `metrics.jsonl`.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::corpus::FilterReport;
+
+/// Something worth telling.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Event {
+    /// The data is read and the model is drawn (or restored).
+    Started(Started),
+    /// Some updates are done.
+    Train(TrainMetrics),
+    /// The model was judged on the validation set.
+    Validation(ValidationMetrics),
+    /// A checkpoint was written.
+    Saved {
+        /// The update.
+        step: u64,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The weights of several checkpoints were averaged, and judged.
+    Averaged {
+        /// How many.
+        checkpoints: usize,
+        /// Whether the average is the final model (it was no worse than the best checkpoint).
+        taken: bool,
+        /// The average's validation, if there is a validation set.
+        validation: Option<ValidationMetrics>,
+    },
+    /// Training is over.
+    Finished(Summary),
+}
+
+/// What training works on.
+#[derive(Debug, Clone, Serialize)]
+pub struct Started {
+    /// The architecture.
+    pub model: String,
+    /// The number of weights.
+    pub parameters: usize,
+    /// Sentence pairs that are trained on, and what was left out.
+    pub corpus: FilterReportSummary,
+    /// Sentence pairs of the validation set.
+    pub validation_pairs: usize,
+    /// Entries of the source and target vocabulary.
+    pub vocabulary: (usize, usize),
+    /// Updates of one epoch.
+    pub updates_per_epoch: usize,
+    /// The share of padding in the first epoch's batches, 0 to 1.
+    pub padding: f64,
+    /// The update from which training goes on; 0 for a new run.
+    pub resumed_at: u64,
+    /// The update at which training will end at the latest, if that is known.
+    pub last_update: Option<u64>,
+    /// The run folder.
+    pub folder: PathBuf,
+}
+
+/// What became of the corpus.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct FilterReportSummary {
+    /// Pairs kept.
+    pub kept: usize,
+    /// Dropped: an empty side.
+    pub empty: usize,
+    /// Dropped: too long.
+    pub too_long: usize,
+    /// Dropped: the lengths differ too much.
+    pub ratio: usize,
+    /// Kept, but cut.
+    pub cut: usize,
+}
+
+impl From<&FilterReport> for FilterReportSummary {
+    fn from(report: &FilterReport) -> Self {
+        Self {
+            kept: report.kept,
+            empty: report.empty,
+            too_long: report.too_long,
+            ratio: report.ratio,
+            cut: report.cut,
+        }
+    }
+}
+
+/// Averages over the updates since the last such event.
+#[derive(Debug, Clone, Serialize)]
+pub struct TrainMetrics {
+    /// Updates done so far.
+    pub step: u64,
+    /// The epoch, counted from 1.
+    pub epoch: u64,
+    /// The loss that is minimised, nats per target token (with label smoothing).
+    pub loss: f64,
+    /// `exp` of the mean negative log-likelihood per target token, teacher-forced, with dropout.
+    pub perplexity: f64,
+    /// The learning rate of the last update.
+    pub learning_rate: f64,
+    /// The mean norm of the gradient before clipping.
+    pub gradient_norm: f64,
+    /// Target tokens per second.
+    pub tokens_per_second: f64,
+    /// Seconds of training so far, resumed ones included.
+    pub seconds: f64,
+}
+
+/// One validation.
+#[derive(Debug, Clone, Serialize)]
+pub struct ValidationMetrics {
+    /// Updates done so far.
+    pub step: u64,
+    /// Epochs finished so far, as a fraction.
+    pub epoch: f64,
+    /// Mean negative log-likelihood per target token, nats, teacher-forced, without smoothing.
+    pub loss: f64,
+    /// `exp` of it: teacher-forced perplexity.
+    pub perplexity: f64,
+    /// Corpus BLEU of the translations.
+    pub bleu: f64,
+    /// How that BLEU was computed.
+    pub signature: String,
+    /// Whether this is the best so far.
+    pub improved: bool,
+    /// Seconds of training so far.
+    pub seconds: f64,
+}
+
+/// How training ended.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Updates done.
+    pub step: u64,
+    /// Why it ended.
+    pub reason: Reason,
+    /// Seconds of training, resumed ones included.
+    pub seconds: f64,
+    /// The best validation's update and measure.
+    pub best: Option<(u64, f64)>,
+    /// The model file; none when training was interrupted.
+    pub model: Option<PathBuf>,
+}
+
+/// Why training ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The recipe's last epoch, update or minute.
+    Limit,
+    /// Validation did not improve any more.
+    EarlyStop,
+    /// Someone asked it to stop; `--resume` goes on.
+    Interrupted,
+}

@@ -1,0 +1,51 @@
+//! Scheduled sampling (Bengio et al. 2015): in training, some of the decoder's inputs are its own
+//! predictions in place of the reference.
+//!
+//! At update `t` each input is replaced with probability `p(t) = p_final · min(1, t / decay)`. The
+//! decoder runs step by step without gradient, as no gradient passes through a chosen token; the
+//! inputs it ended up with then go through the ordinary, teacher-forced pass.
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use regard_models::{SourceBatch, TargetBatch, TranslationModel, tokens::PADDING};
+use regard_nn::dropout::Noise;
+
+use crate::{corpus::Random, recipe::ScheduledSampling};
+
+/// The probability of sampling at update `step`.
+pub fn probability(settings: &ScheduledSampling, step: u64) -> f64 {
+    settings.final_probability * (step as f64 / settings.decay_steps.max(1) as f64).min(1.0)
+}
+
+/// `target` with some inputs replaced by what `model` (without autodiff, like `device`) predicts.
+pub fn mix(
+    model: &TranslationModel,
+    sources: &[Vec<u32>],
+    target: TargetBatch,
+    probability: f64,
+    random: &mut Random,
+    device: &Device,
+    target_device: &Device,
+) -> TargetBatch {
+    let [length, batch] = target.inputs.dims();
+    let reference: Vec<i32> = target.inputs.clone().inner().into_data().iter().collect();
+    let mut inputs = reference.clone();
+    let source = SourceBatch::new(sources, device);
+    let mut state = model.encode(&source, &mut Noise::none());
+    for t in 0..length.saturating_sub(1) {
+        let previous = &inputs[t * batch..(t + 1) * batch];
+        let previous = Tensor::from_data(TensorData::new(previous.to_vec(), [batch]), device);
+        let (output, next) = model.step(previous, state);
+        state = next;
+        let predicted: Tensor<1, Int> = output.logits.argmax(1).squeeze_dim(1);
+        let predicted: Vec<i32> = predicted.into_data().iter().collect();
+        for (b, &prediction) in predicted.iter().enumerate() {
+            let place = (t + 1) * batch + b;
+            // One draw per place, padding included, so that a batch's draws do not depend on lengths.
+            if random.uniform() < probability && reference[place] != PADDING as i32 {
+                inputs[place] = prediction;
+            }
+        }
+    }
+    let inputs = Tensor::from_data(TensorData::new(inputs, [length, batch]), target_device);
+    target.with_inputs(inputs)
+}

@@ -1,0 +1,577 @@
+//! One run: its data, its model, and the loop over updates.
+
+use std::{fs, io::Write as _, path::PathBuf, sync::atomic::Ordering, time::Instant};
+
+use burn::{module::Module, tensor::Device};
+use regard_models::{SourceBatch, TargetBatch, TranslationModel};
+use regard_nn::{
+    dropout::Noise,
+    weights::{self, Arrays, Storage},
+};
+
+use super::{
+    Run, TrainError,
+    build::model_config,
+    checkpoint::{Best, Checkpoint, Progress, Window},
+    events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics},
+    loss::loss,
+    optimizer::Optimizer,
+    sampling,
+    validate::{ValidationSet, Verdict, validate},
+};
+use crate::{
+    corpus::{Batches, EncodedPair, FilterReport, Random},
+    files::{self, FileError},
+    model_file::{self, Description, Languages},
+    recipe::{Every, Measure, Recipe, Split},
+    tokenizer::TokenizerPair,
+};
+
+pub(super) const LAST: &str = "last.safetensors";
+pub(super) const MODEL: &str = "model.safetensors";
+pub(super) const RECIPE: &str = "recipe.toml";
+const BEST: &str = "best.safetensors";
+const RECENT: &str = "recent";
+const TOKENIZER: &str = "tokenizer.json";
+const METRICS: &str = "metrics.jsonl";
+const VALIDATION: &str = "validation";
+
+pub(super) struct Session<'a> {
+    recipe: Recipe,
+    run: &'a Run<'a>,
+    report: &'a mut dyn FnMut(&Event),
+    training: Device,
+    data: Data,
+    description: Description,
+    model: TranslationModel,
+    optimizer: Optimizer,
+    progress: Progress,
+}
+
+struct Data {
+    pairs: Vec<EncodedPair>,
+    batches: Batches,
+    filtered: FilterReport,
+    validation: Option<ValidationSet>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn start(
+        recipe: Recipe,
+        run: &'a Run<'a>,
+        report: &'a mut dyn FnMut(&Event),
+    ) -> Result<Self, TrainError> {
+        let (data, tokenizers) = load(&recipe, None)?;
+        let config = model_config(&recipe.model, &tokenizers);
+        let training = run.device.clone().autodiff();
+        let model = config.init(recipe.training.seed, &training)?;
+        files::create_folder(run.folder)?;
+        files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
+        tokenizers.save(run.folder.join(TOKENIZER))?;
+        files::write_atomically(&run.folder.join(METRICS), b"")?;
+        let description = describe(&recipe, config, tokenizers);
+        Ok(Self {
+            optimizer: Optimizer::new(recipe.optimizer.clone()),
+            progress: Progress::default(),
+            recipe,
+            run,
+            report,
+            training,
+            data,
+            description,
+            model,
+        })
+    }
+
+    pub(super) fn resume(
+        recipe: Recipe,
+        run: &'a Run<'a>,
+        report: &'a mut dyn FnMut(&Event),
+    ) -> Result<Self, TrainError> {
+        let checkpoint = Checkpoint::load(&run.folder.join(LAST))?;
+        let tokenizers = checkpoint.description.tokenizers;
+        let (data, tokenizers) = load(&recipe, Some(tokenizers))?;
+        let config = model_config(&recipe.model, &tokenizers);
+        let training = run.device.clone().autodiff();
+        let model = config.init(recipe.training.seed, &training)?;
+        let model = weights::apply(model, checkpoint.model)?;
+        let progress = checkpoint.progress;
+        let optimizer = Optimizer::restore(
+            recipe.optimizer.clone(),
+            checkpoint.optimizer,
+            progress.optimizer_step,
+        )?;
+        files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
+        keep_metrics(&run.folder.join(METRICS), progress.step)?;
+        let description = describe(&recipe, config, tokenizers);
+        Ok(Self {
+            recipe,
+            run,
+            report,
+            training,
+            data,
+            description,
+            model,
+            optimizer,
+            progress,
+        })
+    }
+
+    /// Trains until a limit, an early stop or a request to stop.
+    pub(super) fn run(mut self) -> Result<Summary, TrainError> {
+        self.tell_start();
+        let mut order = self.order();
+        let reason = loop {
+            if let Some(reason) = self.finished() {
+                break reason;
+            }
+            if self.run.stop.load(Ordering::SeqCst) {
+                self.save()?;
+                return Ok(self.summary(Reason::Interrupted, None));
+            }
+            let rows = order[self.progress.position].clone();
+            self.update(&rows)?;
+            self.progress.position += 1;
+            let epoch_done = self.progress.position == order.len();
+            if epoch_done {
+                self.progress.epoch += 1;
+                self.progress.position = 0;
+                order = self.order();
+            }
+            if self.progress.window.updates >= self.recipe.training.log_every {
+                self.tell_window()?;
+            }
+            let due = match self.recipe.training.validate_every {
+                Every::Epoch => epoch_done,
+                Every::Steps(steps) => self.progress.step % steps.max(1) == 0,
+            };
+            if due {
+                self.judge()?;
+                self.save()?;
+            }
+        };
+        if self.progress.validated != self.progress.step {
+            self.judge()?;
+        }
+        self.save()?;
+        let model = self.finish()?;
+        Ok(self.summary(reason, Some(model)))
+    }
+
+    fn order(&self) -> Vec<Vec<usize>> {
+        self.data
+            .batches
+            .epoch(self.recipe.training.seed, self.progress.epoch)
+    }
+
+    fn finished(&self) -> Option<Reason> {
+        let limits = &self.recipe.training;
+        let progress = &self.progress;
+        let over = limits.epochs.is_some_and(|most| progress.epoch >= most)
+            || limits.steps.is_some_and(|most| progress.step >= most)
+            || limits
+                .minutes
+                .is_some_and(|most| progress.seconds >= most * 60.0);
+        let stale = limits.patience.is_some_and(|most| progress.stale >= most);
+        match (over, stale) {
+            (true, _) => Some(Reason::Limit),
+            (_, true) => Some(Reason::EarlyStop),
+            _ => None,
+        }
+    }
+
+    /// One update on the sentence pairs at `rows`.
+    fn update(&mut self, rows: &[usize]) -> Result<(), TrainError> {
+        let started = Instant::now();
+        let step = self.progress.step + 1;
+        let mut random = Random::new(&[self.recipe.training.seed, step]);
+        let mut noise = Noise::seeded(random.next_u64());
+        let sources: Vec<_> = rows
+            .iter()
+            .map(|&i| self.data.pairs[i].source.clone())
+            .collect();
+        let targets: Vec<_> = rows
+            .iter()
+            .map(|&i| self.data.pairs[i].target.clone())
+            .collect();
+        let mut target = TargetBatch::new(&targets, &self.training);
+        if let Some(settings) = &self.recipe.training.scheduled_sampling {
+            target = sampling::mix(
+                &self.model.valid(),
+                &sources,
+                target,
+                sampling::probability(settings, step),
+                &mut random,
+                self.run.device,
+                &self.training,
+            );
+        }
+        let source = SourceBatch::new(&sources, &self.training);
+        let scored = self.model.forward(&source, &target, &mut noise);
+        let smoothing = self.recipe.training.label_smoothing;
+        let batch = loss(scored.logits, target.outputs, smoothing);
+        let mean = f64::from(batch.loss.clone().into_scalar::<f32>());
+        if !mean.is_finite() {
+            return Err(TrainError::Loss { loss: mean, step });
+        }
+        let gradients = batch.loss.backward();
+        let rate = self
+            .progress
+            .schedule
+            .learning_rate(&self.recipe.schedule, step);
+        let (model, norm) = self.optimizer.update(self.model.clone(), gradients, rate)?;
+        self.model = model;
+        let seconds = started.elapsed().as_secs_f64();
+        let progress = &mut self.progress;
+        progress.step = step;
+        progress.seconds += seconds;
+        let window = &mut progress.window;
+        window.loss += mean * batch.tokens as f64;
+        window.negative_log_likelihood += batch.nll;
+        window.gradient_norm += norm;
+        window.tokens += batch.tokens as u64;
+        window.updates += 1;
+        window.seconds += seconds;
+        Ok(())
+    }
+
+    /// Judges the model, remembers it if it is the best so far, and keeps it for averaging.
+    fn judge(&mut self) -> Result<(), TrainError> {
+        self.progress.validated = self.progress.step;
+        let arrays = weights::collect(&self.model);
+        if let Some(set) = &self.data.validation {
+            let started = Instant::now();
+            let verdict = validate(
+                &self.model.valid(),
+                set,
+                &self.description,
+                &self.recipe.validation,
+                self.run.device,
+            )?;
+            self.progress.seconds += started.elapsed().as_secs_f64();
+            let measure = self.measure(&verdict);
+            let improved = self
+                .progress
+                .best
+                .is_none_or(|best| self.is_better(measure, best.measure));
+            self.progress.stale = if improved { 0 } else { self.progress.stale + 1 };
+            self.progress
+                .schedule
+                .validated(&self.recipe.schedule, improved);
+            if improved {
+                self.progress.best = Some(Best {
+                    step: self.progress.step,
+                    measure,
+                });
+                self.write_model(BEST, &arrays)?;
+            }
+            let file = format!("step-{}.txt", self.progress.step);
+            self.write_translations(&file, &verdict.translations)?;
+            let metrics = self.metrics(&verdict, improved);
+            self.tell(Event::Validation(metrics))?;
+        }
+        self.keep_recent(&arrays)
+    }
+
+    fn measure(&self, verdict: &Verdict) -> f64 {
+        match self.recipe.validation.measure {
+            Measure::Bleu => verdict.bleu,
+            Measure::Loss => verdict.loss,
+        }
+    }
+
+    fn is_better(&self, a: f64, b: f64) -> bool {
+        match self.recipe.validation.measure {
+            Measure::Bleu => a > b,
+            Measure::Loss => a < b,
+        }
+    }
+
+    fn metrics(&self, verdict: &Verdict, improved: bool) -> ValidationMetrics {
+        let epoch = self.progress.epoch as f64;
+        let within = self.progress.position as f64 / self.order().len().max(1) as f64;
+        ValidationMetrics {
+            step: self.progress.step,
+            epoch: epoch + within,
+            loss: verdict.loss,
+            perplexity: verdict.loss.exp(),
+            bleu: verdict.bleu,
+            signature: verdict.signature.clone(),
+            improved,
+            seconds: self.progress.seconds,
+        }
+    }
+
+    /// Keeps the model of this validation and forgets the oldest one beyond `training.average`.
+    fn keep_recent(&mut self, arrays: &Arrays) -> Result<(), TrainError> {
+        let keep = self.recipe.training.average;
+        if keep > 1 {
+            files::create_folder(&self.run.folder.join(RECENT))?;
+            self.write_model(&recent(self.progress.step), arrays)?;
+            self.progress.recent.push(self.progress.step);
+        }
+        while self.progress.recent.len() > keep {
+            let oldest = self.progress.recent.remove(0);
+            // A file that is gone already is as good as removed.
+            let _ = fs::remove_file(self.run.folder.join(recent(oldest)));
+        }
+        Ok(())
+    }
+
+    /// Writes the finished model: the average of the kept ones if it is no worse than the best.
+    fn finish(&mut self) -> Result<PathBuf, TrainError> {
+        let best = self.run.folder.join(BEST);
+        let mut chosen = match best.is_file() {
+            true => self.read_model(BEST)?,
+            false => weights::collect(&self.model),
+        };
+        if self.progress.recent.len() > 1 {
+            let average = self.average()?;
+            let mut taken = true;
+            let mut validation = None;
+            if let (Some(set), Some(best)) = (&self.data.validation, self.progress.best) {
+                let model = weights::apply(self.model.clone(), average.clone())?;
+                let verdict = validate(
+                    &model.valid(),
+                    set,
+                    &self.description,
+                    &self.recipe.validation,
+                    self.run.device,
+                )?;
+                taken = !self.is_better(best.measure, self.measure(&verdict));
+                validation = Some(self.metrics(&verdict, taken));
+                self.write_translations("average.txt", &verdict.translations)?;
+            }
+            if taken {
+                chosen = average;
+            }
+            self.tell(Event::Averaged {
+                checkpoints: self.progress.recent.len(),
+                taken,
+                validation,
+            })?;
+        }
+        self.write_model(MODEL, &chosen)?;
+        Ok(self.run.folder.join(MODEL))
+    }
+
+    fn average(&self) -> Result<Arrays, TrainError> {
+        let mut sum = Arrays::new();
+        let share = 1.0 / self.progress.recent.len() as f32;
+        for &step in &self.progress.recent {
+            for (name, mut array) in self.read_model(&recent(step))? {
+                array.values.iter_mut().for_each(|value| *value *= share);
+                match sum.get_mut(&name) {
+                    Some(total) => total
+                        .values
+                        .iter_mut()
+                        .zip(&array.values)
+                        .for_each(|(total, value)| *total += value),
+                    None => {
+                        sum.insert(name, array);
+                    }
+                }
+            }
+        }
+        Ok(sum)
+    }
+
+    fn read_model(&self, file: &str) -> Result<Arrays, TrainError> {
+        let bytes = files::read(&self.run.folder.join(file))?;
+        Ok(weights::from_bytes(&bytes)?.0)
+    }
+
+    fn write_model(&self, file: &str, arrays: &Arrays) -> Result<(), TrainError> {
+        let bytes = model_file::to_bytes(arrays, &self.description, Storage::F32)?;
+        Ok(files::write_atomically(
+            &self.run.folder.join(file),
+            &bytes,
+        )?)
+    }
+
+    fn write_translations(&self, file: &str, lines: &[String]) -> Result<(), TrainError> {
+        let folder = self.run.folder.join(VALIDATION);
+        files::create_folder(&folder)?;
+        let text: String = lines
+            .iter()
+            .flat_map(|line| [line.as_str(), "\n"])
+            .collect();
+        Ok(files::write_atomically(
+            &folder.join(file),
+            text.as_bytes(),
+        )?)
+    }
+
+    /// Writes the full state.
+    fn save(&mut self) -> Result<(), TrainError> {
+        let (optimizer, optimizer_step) = self.optimizer.state();
+        self.progress.optimizer_step = optimizer_step;
+        let path = self.run.folder.join(LAST);
+        let checkpoint = Checkpoint {
+            progress: self.progress.clone(),
+            description: self.description.clone(),
+            model: weights::collect(&self.model),
+            optimizer,
+        };
+        checkpoint.save(&path)?;
+        let step = self.progress.step;
+        (self.report)(&Event::Saved { step, path });
+        Ok(())
+    }
+
+    fn tell_start(&mut self) {
+        let order = self.order();
+        let limits = &self.recipe.training;
+        let epochs = limits.epochs.map(|epochs| epochs * order.len() as u64);
+        let event = Event::Started(Started {
+            model: self.description.model.name().to_owned(),
+            parameters: self.model.num_params(),
+            corpus: (&self.data.filtered).into(),
+            validation_pairs: self
+                .data
+                .validation
+                .as_ref()
+                .map_or(0, |set| set.pairs.len()),
+            vocabulary: (
+                self.description.tokenizers.source().vocabulary_size(),
+                self.description.tokenizers.target().vocabulary_size(),
+            ),
+            updates_per_epoch: order.len(),
+            padding: self.data.batches.padding(&order),
+            resumed_at: self.progress.step,
+            last_update: [epochs, limits.steps].into_iter().flatten().min(),
+            folder: self.run.folder.to_owned(),
+        });
+        (self.report)(&event);
+    }
+
+    fn tell_window(&mut self) -> Result<(), TrainError> {
+        let window = std::mem::take(&mut self.progress.window);
+        let Window {
+            tokens, updates, ..
+        } = window;
+        let (tokens, updates) = (tokens as f64, updates as f64);
+        let step = self.progress.step;
+        let event = Event::Train(TrainMetrics {
+            step,
+            epoch: self.progress.epoch + 1,
+            loss: window.loss / tokens,
+            perplexity: (window.negative_log_likelihood / tokens).exp(),
+            learning_rate: self
+                .progress
+                .schedule
+                .learning_rate(&self.recipe.schedule, step),
+            gradient_norm: window.gradient_norm / updates,
+            tokens_per_second: tokens / window.seconds,
+            seconds: self.progress.seconds,
+        });
+        self.tell(event)
+    }
+
+    /// Tells the watcher and adds a line to `metrics.jsonl`.
+    fn tell(&mut self, event: Event) -> Result<(), TrainError> {
+        let path = self.run.folder.join(METRICS);
+        let mut line = serde_json::to_string(&event).expect("plain data serialises");
+        line.push('\n');
+        fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(line.as_bytes()))
+            .map_err(|source| FileError::new(&path, "write", source))?;
+        (self.report)(&event);
+        Ok(())
+    }
+
+    fn summary(self, reason: Reason, model: Option<PathBuf>) -> Summary {
+        let summary = Summary {
+            step: self.progress.step,
+            reason,
+            seconds: self.progress.seconds,
+            best: self.progress.best.map(|best| (best.step, best.measure)),
+            model,
+        };
+        (self.report)(&Event::Finished(summary.clone()));
+        summary
+    }
+}
+
+fn recent(step: u64) -> String {
+    format!("{RECENT}/step-{step}.safetensors")
+}
+
+fn describe(
+    recipe: &Recipe,
+    model: regard_models::ModelConfig,
+    tokenizers: TokenizerPair,
+) -> Description {
+    Description {
+        model,
+        tokenizers,
+        translate: recipe.translate.clone(),
+        languages: Languages {
+            source: recipe.data.source_language.clone(),
+            target: recipe.data.target_language.clone(),
+        },
+    }
+}
+
+/// Reads and encodes the data; learns the tokenizers unless they are given.
+fn load(
+    recipe: &Recipe,
+    tokenizers: Option<TokenizerPair>,
+) -> Result<(Data, TokenizerPair), TrainError> {
+    let seed = recipe.training.seed;
+    let train = recipe
+        .data
+        .load(Split::Train, seed)?
+        .ok_or(TrainError::NoData)?;
+    let tokenizers = match tokenizers {
+        Some(tokenizers) => tokenizers,
+        None => recipe.data.tokenizers(&train.text)?,
+    };
+    let filter = recipe.data.filter.length_filter();
+    let (pairs, filtered) = filter.apply(&train.text, &tokenizers)?;
+    if pairs.is_empty() {
+        return Err(TrainError::NothingKept(train.text.len()));
+    }
+    let batches = Batches::new(&pairs, recipe.batch.budget())?;
+    let validation = match recipe.data.load(Split::Valid, seed)? {
+        Some(loaded) => {
+            let (pairs, _) = filter.apply(&loaded.text, &tokenizers)?;
+            let batches = Batches::new(&pairs, recipe.batch.budget())?;
+            Some(ValidationSet {
+                text: loaded.text,
+                pairs,
+                batches,
+            })
+        }
+        None => None,
+    };
+    let data = Data {
+        pairs,
+        batches,
+        filtered,
+        validation,
+    };
+    Ok((data, tokenizers))
+}
+
+/// Drops the lines of `metrics.jsonl` that lie after update `step`: they will be written again.
+fn keep_metrics(path: &std::path::Path, step: u64) -> Result<(), TrainError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(FileError::new(path, "read", error).into()),
+    };
+    let kept: String = text
+        .split_inclusive('\n')
+        .filter(|line| {
+            serde_json::from_str::<serde_json::Value>(line)
+                .ok()
+                .and_then(|value| value.get("step")?.as_u64())
+                .is_some_and(|at| at <= step)
+        })
+        .collect();
+    Ok(files::write_atomically(path, kept.as_bytes())?)
+}

@@ -1,0 +1,20 @@
+//! Corpora, recipes, training and evaluation of attention models.
+//!
+//! - [`corpus`]: parallel text and synthetic tasks, filtered and batched by length;
+//! - [`tokenizer`]: sub-words that lose nothing;
+//! - [`recipe`]: one experiment as a commented TOML file;
+//! - [`learner`]: the training loop, with checkpoints and exact resume;
+//! - [`translator`] and [`model_file`]: a trained model at work;
+//! - [`evaluate`]: BLEU, chrF, AER, perplexity, scores by length, bootstrap.
+#![deny(missing_docs)]
+
+pub mod corpus;
+pub mod evaluate;
+pub mod files;
+pub mod learner;
+pub mod model_file;
+pub mod recipe;
+pub mod tokenizer;
+pub mod translator;
+
+pub use translator::{Translated, Translation, Translator};

@@ -1,0 +1,288 @@
+//! A trained model as one file: weights as safetensors, and in its metadata everything else that
+//! translation needs (architecture, tokenizers, search settings).
+//!
+//! | metadata key | content |
+//! |---|---|
+//! | `regard.model` | the architecture's sizes and choices, JSON |
+//! | `regard.tokenizers` | the tokenizers of source and target, JSON |
+//! | `regard.translate` | the recipe's `[translate]` section, JSON |
+//! | `regard.languages` | source and target language, JSON |
+//!
+//! A run folder is as good as a file: its `model.safetensors`, or while training goes on its
+//! `best.safetensors`, is taken.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use burn::tensor::Device;
+use regard_models::{ModelConfig, ModelError, TranslationModel};
+use regard_nn::weights::{self, Arrays, Storage, WeightsError};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    files::{self, FileError},
+    recipe::Translation,
+    tokenizer::{TokenizerError, TokenizerPair},
+};
+
+/// Files beyond this size are refused unread.
+const LARGEST: u64 = 8 << 30;
+
+const MODEL: &str = "regard.model";
+const TOKENIZERS: &str = "regard.tokenizers";
+const TRANSLATE: &str = "regard.translate";
+const LANGUAGES: &str = "regard.languages";
+
+/// Source and target language, as short names such as `en` and `de`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Languages {
+    /// Translated from.
+    pub source: String,
+    /// Translated to.
+    pub target: String,
+}
+
+/// Everything but the weights.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The architecture.
+    pub model: ModelConfig,
+    /// Text to ids and back.
+    pub tokenizers: TokenizerPair,
+    /// Search settings used unless others are asked for.
+    pub translate: Translation,
+    /// Source and target.
+    pub languages: Languages,
+}
+
+/// Why a model could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelFileError {
+    /// The file could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A folder without a model in it.
+    #[error("{}: holds neither model.safetensors nor best.safetensors; expected the folder of a `regard train` run or a model file", .0.display())]
+    NoModel(PathBuf),
+    /// The file is larger than any model.
+    #[error("{}: {bytes} bytes is larger than any model this program writes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The safetensors container or its weights are wrong.
+    #[error("{name}: {source}")]
+    Weights {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: WeightsError,
+    },
+    /// A safetensors file of another program.
+    #[error("{name}: the metadata has no `{key}`; expected a model file of `regard train`")]
+    Foreign {
+        /// The file.
+        name: String,
+        /// The key that is missing.
+        key: &'static str,
+    },
+    /// A metadata entry that does not parse.
+    #[error("{name}: metadata `{key}`: {source}")]
+    Metadata {
+        /// The file.
+        name: String,
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// Tokenizers that do not parse.
+    #[error("{name}: metadata `regard.tokenizers`: {source}")]
+    Tokenizers {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: TokenizerError,
+    },
+    /// Sizes that no model can have.
+    #[error("{name}: {source}")]
+    Model {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: ModelError,
+    },
+    /// Tokenizers and tables disagree.
+    #[error(
+        "{name}: the {side} tokenizer has {tokenizer} tokens, the model's table {table} entries"
+    )]
+    Vocabulary {
+        /// The file.
+        name: String,
+        /// "source" or "target".
+        side: &'static str,
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+        /// Entries of the table.
+        table: usize,
+    },
+}
+
+impl Description {
+    /// The metadata of a file of this model.
+    pub fn metadata(&self) -> HashMap<String, String> {
+        let json = |value: serde_json::Result<String>| value.expect("plain data serialises");
+        let tokenizers = String::from_utf8(self.tokenizers.to_bytes()).expect("JSON is UTF-8");
+        HashMap::from([
+            (MODEL.to_owned(), json(serde_json::to_string(&self.model))),
+            (TOKENIZERS.to_owned(), tokenizers),
+            (
+                TRANSLATE.to_owned(),
+                json(serde_json::to_string(&self.translate)),
+            ),
+            (
+                LANGUAGES.to_owned(),
+                json(serde_json::to_string(&self.languages)),
+            ),
+        ])
+    }
+
+    /// Reads the metadata of the file called `name`.
+    ///
+    /// # Errors
+    /// A key that is missing or does not parse, or tokenizers that do not fit the tables.
+    pub fn from_metadata(
+        metadata: &HashMap<String, String>,
+        name: &str,
+    ) -> Result<Self, ModelFileError> {
+        let text = |key: &'static str| {
+            metadata.get(key).ok_or_else(|| ModelFileError::Foreign {
+                name: name.to_owned(),
+                key,
+            })
+        };
+        fn parse<T: DeserializeOwned>(
+            text: &str,
+            key: &'static str,
+            name: &str,
+        ) -> Result<T, ModelFileError> {
+            serde_json::from_str(text).map_err(|source| ModelFileError::Metadata {
+                name: name.to_owned(),
+                key,
+                source,
+            })
+        }
+        let model: ModelConfig = parse(text(MODEL)?, MODEL, name)?;
+        let tokenizers =
+            TokenizerPair::from_bytes(text(TOKENIZERS)?.as_bytes()).map_err(|source| {
+                ModelFileError::Tokenizers {
+                    name: name.to_owned(),
+                    source,
+                }
+            })?;
+        let tables = model.tables();
+        let sides = [
+            (
+                "source",
+                tokenizers.source().vocabulary_size(),
+                tables.source_vocabulary,
+            ),
+            (
+                "target",
+                tokenizers.target().vocabulary_size(),
+                tables.target_vocabulary,
+            ),
+        ];
+        for (side, tokenizer, table) in sides {
+            if tokenizer != table {
+                return Err(ModelFileError::Vocabulary {
+                    name: name.to_owned(),
+                    side,
+                    tokenizer,
+                    table,
+                });
+            }
+        }
+        Ok(Self {
+            model,
+            tokenizers,
+            translate: parse(text(TRANSLATE)?, TRANSLATE, name)?,
+            languages: parse(text(LANGUAGES)?, LANGUAGES, name)?,
+        })
+    }
+}
+
+/// A model file as bytes.
+///
+/// # Errors
+/// A weight's name that safetensors cannot hold.
+pub fn to_bytes(
+    arrays: &Arrays,
+    description: &Description,
+    storage: Storage,
+) -> Result<Vec<u8>, WeightsError> {
+    weights::to_bytes(arrays, description.metadata(), storage)
+}
+
+/// Reads a model file's bytes; `name` stands for the file in errors.
+///
+/// # Errors
+/// Whatever [`ModelFileError`] names.
+pub fn from_bytes(
+    bytes: &[u8],
+    name: &str,
+    device: &Device,
+) -> Result<(TranslationModel, Description), ModelFileError> {
+    let in_file = |source| ModelFileError::Weights {
+        name: name.to_owned(),
+        source,
+    };
+    let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
+    let description = Description::from_metadata(&metadata, name)?;
+    let model = description
+        .model
+        .init(0, device)
+        .map_err(|source| ModelFileError::Model {
+            name: name.to_owned(),
+            source,
+        })?;
+    let model = weights::apply(model, arrays).map_err(in_file)?;
+    Ok((model, description))
+}
+
+/// Opens a model file or a run folder.
+///
+/// # Errors
+/// Whatever [`ModelFileError`] names.
+pub fn open(
+    path: &Path,
+    device: &Device,
+) -> Result<(TranslationModel, Description), ModelFileError> {
+    let path = locate(path)?;
+    let size = std::fs::metadata(&path)
+        .map_err(|source| FileError::new(&path, "read", source))?
+        .len();
+    if size > LARGEST {
+        return Err(ModelFileError::TooLarge { path, bytes: size });
+    }
+    from_bytes(&files::read(&path)?, &path.display().to_string(), device)
+}
+
+/// The model file that `path` means: itself, or the finished or best model of a run folder.
+///
+/// # Errors
+/// A folder without a model.
+pub fn locate(path: &Path) -> Result<PathBuf, ModelFileError> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    ["model.safetensors", "best.safetensors"]
+        .map(|name| path.join(name))
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| ModelFileError::NoModel(path.to_owned()))
+}

@@ -1,0 +1,194 @@
+//! `[data]`: the text, its vocabulary and what is left out.
+
+use std::path::PathBuf;
+
+use super::section::{plain_fields, section};
+use crate::corpus::{CorpusError, LengthFilter, LongLines, ParallelText, Random, Synthetic, Task};
+use crate::tokenizer::{TokenizerError, TokenizerPair};
+
+plain_fields!(LongLines, Task);
+
+section! {
+    /// The text to train on, from files or made up, and how it becomes tokens.
+    pub struct Data {
+        /// Source language, as a tag such as "en"; for cards and pictures.
+        source_language: String = "en".to_owned();
+        /// Target language.
+        target_language: String = "de".to_owned();
+        /// Training text, source side: plain or gzip, one sentence a line. Paths are relative to
+        /// the working directory.
+        train_source: Option<PathBuf> = None, example "\"data/train.en.gz\"";
+        /// Training text, target side: line i translates line i of the source.
+        train_target: Option<PathBuf> = None, example "\"data/train.de.gz\"";
+        /// Validation text, source side.
+        valid_source: Option<PathBuf> = None, example "\"data/val.en.gz\"";
+        /// Validation text, target side.
+        valid_target: Option<PathBuf> = None, example "\"data/val.de.gz\"";
+        /// Test text, source side; scored once, after training.
+        test_source: Option<PathBuf> = None, example "\"data/test.en.gz\"";
+        /// Test text, target side.
+        test_target: Option<PathBuf> = None, example "\"data/test.de.gz\"";
+        /// Whether all text is put in lower case.
+        lowercase: bool = false;
+        /// Sub-word vocabulary, learned from the training text.
+        vocabulary: Vocabulary = Vocabulary::default();
+        /// Which training pairs are left out.
+        filter: Filter = Filter::default();
+        /// A task made up on the spot, in place of the files.
+        synthetic: Option<SyntheticData> = None;
+    }
+}
+
+section! {
+    /// The sub-word vocabulary. A synthetic task has its symbols for one.
+    pub struct Vocabulary {
+        /// Whether source and target share one vocabulary.
+        joint: bool = true;
+        /// Most tokens (of each vocabulary if there are two); at least 260.
+        size: usize = 8000;
+    }
+}
+
+section! {
+    /// Limits on the length of training pairs. Pairs with an empty side are always left out.
+    pub struct Filter {
+        /// Most tokens on either side.
+        max_tokens: usize = 100;
+        /// Most words on either side.
+        max_words: Option<usize> = None, example "50";
+        /// Largest ratio of the longer side to the shorter, in tokens.
+        max_ratio: Option<f64> = None, example "4.0";
+        /// A longer line: "drop" the pair, "cut" the line with a warning, or "error".
+        long_lines: LongLines = LongLines::Drop;
+    }
+}
+
+section! {
+    /// A task whose true alignment is known. Its symbols are the vocabulary.
+    pub struct SyntheticData {
+        /// "copy", "reverse" or "sort".
+        task: Task = Task::Reverse;
+        /// Number of different symbols.
+        symbols: usize = 26;
+        /// Fewest symbols in a source.
+        min_length: usize = 2;
+        /// Most symbols in a source.
+        max_length: usize = 12;
+        /// Training pairs.
+        sentences: usize = 10_000;
+        /// Validation pairs.
+        valid_sentences: usize = 500;
+        /// Test pairs.
+        test_sentences: usize = 1_000;
+    }
+}
+
+/// A part of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// To learn from.
+    Train,
+    /// To judge by on the way.
+    Valid,
+    /// To score at the end.
+    Test,
+}
+
+/// A part of the data, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The sentence pairs.
+    pub text: ParallelText,
+    /// The true alignment of each pair, links (source, target) counted from 0: synthetic tasks.
+    pub alignments: Option<Vec<Vec<(usize, usize)>>>,
+}
+
+impl Data {
+    /// The files of a part, if both are given.
+    pub fn files(&self, split: Split) -> Option<(&PathBuf, &PathBuf)> {
+        let (source, target) = match split {
+            Split::Train => (&self.train_source, &self.train_target),
+            Split::Valid => (&self.valid_source, &self.valid_target),
+            Split::Test => (&self.test_source, &self.test_target),
+        };
+        source.as_ref().zip(target.as_ref())
+    }
+
+    /// Reads a part from its files, or makes it up; `None` if the recipe names no files for it.
+    ///
+    /// The same `seed` makes up the same text, and each part another one.
+    ///
+    /// # Errors
+    /// Those of [`ParallelText::read`] and [`Synthetic::generate`].
+    pub fn load(&self, split: Split, seed: u64) -> Result<Option<Loaded>, CorpusError> {
+        if let Some(synthetic) = &self.synthetic {
+            let corpus = synthetic.part(split).generate(split.seed(seed))?;
+            return Ok(Some(Loaded {
+                text: corpus.text,
+                alignments: Some(corpus.alignments),
+            }));
+        }
+        let Some((source, target)) = self.files(split) else {
+            return Ok(None);
+        };
+        Ok(Some(Loaded {
+            text: ParallelText::read(source, target)?,
+            alignments: None,
+        }))
+    }
+
+    /// Learns the vocabulary from the training text, as the recipe says: sub-words, or the
+    /// symbols of a synthetic task.
+    ///
+    /// # Errors
+    /// Those of [`TokenizerPair::learn`].
+    pub fn tokenizers(&self, text: &ParallelText) -> Result<TokenizerPair, TokenizerError> {
+        let (source, target) = (text.source(), text.target());
+        if self.synthetic.is_some() {
+            TokenizerPair::learn_words(source, target, self.lowercase)
+        } else {
+            let Vocabulary { joint, size } = self.vocabulary;
+            TokenizerPair::learn(source, target, joint, size, self.lowercase)
+        }
+    }
+}
+
+impl Split {
+    fn seed(self, seed: u64) -> u64 {
+        let part = match self {
+            Self::Train => 0,
+            Self::Valid => 1,
+            Self::Test => 2,
+        };
+        Random::new(&[seed, part]).next_u64()
+    }
+}
+
+impl SyntheticData {
+    /// The corpus to generate for a part.
+    pub fn part(&self, split: Split) -> Synthetic {
+        Synthetic {
+            task: self.task,
+            symbols: self.symbols,
+            min_length: self.min_length,
+            max_length: self.max_length,
+            sentences: match split {
+                Split::Train => self.sentences,
+                Split::Valid => self.valid_sentences,
+                Split::Test => self.test_sentences,
+            },
+        }
+    }
+}
+
+impl Filter {
+    /// The filter to apply to training pairs.
+    pub fn length_filter(&self) -> LengthFilter {
+        LengthFilter {
+            max_tokens: Some(self.max_tokens),
+            max_words: self.max_words,
+            max_ratio: self.max_ratio,
+            long_lines: self.long_lines,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `[model]`: the architecture and its sizes.
+
+use serde::{Deserialize, Serialize};
+
+use super::section::{plain_fields, section};
+
+/// The model, chosen by `kind`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Model {
+    /// Bahdanau, Cho and Bengio 2014.
+    Rnnsearch(Rnnsearch),
+    /// Luong, Pham and Manning 2015.
+    Luong(Luong),
+    /// No attention: Cho et al. 2014 or Sutskever, Vinyals and Le 2014.
+    Seq2seq(Seq2seq),
+}
+
+impl Model {
+    /// The name in `kind`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Rnnsearch(_) => "rnnsearch",
+            Self::Luong(_) => "luong",
+            Self::Seq2seq(_) => "seq2seq",
+        }
+    }
+
+    /// Which embeddings are shared.
+    pub fn tie(&self) -> Tie {
+        match self {
+            Self::Rnnsearch(model) => model.tie,
+            Self::Luong(model) => model.tie,
+            Self::Seq2seq(model) => model.tie,
+        }
+    }
+}
+
+/// Which matrices of word vectors are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tie {
+    /// None: source embedding, target embedding and output projection are separate.
+    #[default]
+    None,
+    /// Target embedding and output projection (Press and Wolf 2017).
+    Target,
+    /// All three; needs a joint vocabulary.
+    All,
+}
+
+/// How parameters start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Initialisation {
+    /// As the model's paper says.
+    Paper,
+    /// Scaled uniform, as deep-learning libraries do today.
+    #[default]
+    Default,
+}
+
+/// Luong's score functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Score {
+    /// `s . h`
+    Dot,
+    /// `s . W h`
+    #[default]
+    General,
+    /// `v . tanh(W [s; h])`
+    Concat,
+    /// `W s`: the position alone.
+    Location,
+}
+
+/// Where Luong's attention may look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionKind {
+    /// Everywhere.
+    #[default]
+    Global,
+    /// In a window around the target's own position.
+    LocalM,
+    /// In a window around a position that the decoder predicts.
+    LocalP,
+}
+
+/// The recurrent cell of the model without attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cell {
+    /// Cho's GRU: the source's summary enters every step.
+    #[default]
+    GruContext,
+    /// Sutskever's stacked LSTM: the decoder starts from the encoder's last state.
+    Lstm,
+}
+
+/// How an encoder reads the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoder {
+    /// First word first.
+    Forward,
+    /// Last word first (Luong 2015).
+    #[default]
+    Reversed,
+    /// Both ways at once.
+    Bidirectional,
+}
+
+plain_fields!(Encoder, Tie, Initialisation, Score, AttentionKind, Cell);
+
+section! {
+    /// Shares of units set to zero in training, by place.
+    pub struct Dropout {
+        /// On word vectors, in [0, 1).
+        embedding: f64 = 0.2;
+        /// On the encoder's annotations, in [0, 1).
+        annotation: f64 = 0.2;
+        /// On what the output projection reads, in [0, 1).
+        output: f64 = 0.2;
+    }
+}
+
+section! {
+    /// Shares of units set to zero in training, by place, with stacked layers.
+    pub struct StackDropout {
+        /// On word vectors, in [0, 1).
+        embedding: f64 = 0.2;
+        /// Between stacked layers, in [0, 1); not on recurrent connections.
+        layers: f64 = 0.2;
+        /// On the encoder's annotations (or the one summary vector), in [0, 1).
+        annotation: f64 = 0.0;
+        /// On what the output projection reads, in [0, 1).
+        output: f64 = 0.2;
+    }
+}
+
+section! {
+    /// RNNsearch: bidirectional GRU encoder, additive attention from the previous decoder state,
+    /// maxout readout (Bahdanau, Cho and Bengio 2014, appendix A).
+    pub struct Rnnsearch {
+        /// Size of a word vector (m in the paper, there 620).
+        embedding: usize = 256;
+        /// Size of the decoder state and of each encoder direction (n, there 1000).
+        hidden: usize = 256;
+        /// Size of the alignment model's hidden layer (n', there 1000).
+        attention_dimension: usize = 256;
+        /// Size of the readout after maxout (l, there 500).
+        maxout: usize = 256;
+        /// Shared word vectors: "none", "target" (target embedding and output projection) or
+        /// "all" (the source embedding too; needs a joint vocabulary).
+        tie: Tie = Tie::None;
+        /// Starting parameters: "paper" or "default".
+        initialisation: Initialisation = Initialisation::Default;
+        /// Dropout.
+        dropout: Dropout = Dropout::default();
+    }
+}
+
+section! {
+    /// Luong's model: stacked LSTMs, attention from the current top state.
+    pub struct Luong {
+        /// Size of a word vector.
+        embedding: usize = 256;
+        /// Size of a layer's state.
+        hidden: usize = 256;
+        /// Number of stacked layers in encoder and decoder.
+        layers: usize = 1;
+        /// Score function: "dot", "general", "concat" or "location".
+        score: Score = Score::General;
+        /// Where to look: "global", "local-m" (monotonic) or "local-p" (predicted).
+        attention: AttentionKind = AttentionKind::Global;
+        /// Half width D of the window of local attention, in tokens.
+        window: usize = 10;
+        /// Whether the attentional state h~ is part of the next input.
+        input_feeding: bool = true;
+        /// Size of the alignment model's hidden layer; for score "concat".
+        attention_dimension: usize = 256;
+        /// Longest source in tokens, the end marker included; for score "location".
+        max_source_length: usize = 100;
+        /// How the encoder reads the source: "forward", "reversed" (as in the paper) or
+        /// "bidirectional" (each direction with half of the units).
+        encoder: Encoder = Encoder::Reversed;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        dropout: StackDropout = StackDropout::default();
+    }
+}
+
+section! {
+    /// Encoder and decoder without attention, the baseline.
+    pub struct Seq2seq {
+        /// "gru-context" (Cho et al. 2014) or "lstm" (Sutskever, Vinyals and Le 2014).
+        cell: Cell = Cell::GruContext;
+        /// Size of a word vector.
+        embedding: usize = 256;
+        /// Size of a layer's state.
+        hidden: usize = 256;
+        /// Number of stacked layers; cell "gru-context" has one.
+        layers: usize = 1;
+        /// Size of the readout after maxout; for cell "gru-context".
+        maxout: usize = 256;
+        /// Whether the encoder reads the source backwards.
+        reverse_source: bool = false;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        dropout: StackDropout = StackDropout::default();
+    }
+}

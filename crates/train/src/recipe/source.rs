@@ -1,0 +1,311 @@
+//! A recipe's text as it is taken apart: where things stand, and which keys are known.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
+
+use super::error::{Place, RecipeError};
+use super::nearest::nearest;
+use super::parse::{SECTIONS, kinds, plain_keys};
+use super::section::{Key, Section};
+
+/// The text and its overrides, and where each key was seen.
+pub(super) struct Source<'a> {
+    text: &'a str,
+    name: &'a str,
+    overrides: &'a [String],
+    /// Each key's full name, with the spans of its name and of its value.
+    seen: BTreeMap<String, (Range<usize>, Range<usize>)>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(text: &'a str, name: &'a str, overrides: &'a [String]) -> Self {
+        Self {
+            text,
+            name,
+            overrides,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Where override `index` is said to stand: beyond the end of the text.
+    pub(super) fn override_span(&self, index: usize) -> usize {
+        self.text.len() + 1 + index
+    }
+
+    pub(super) fn place(&self, span: &Range<usize>) -> Place {
+        if let Some(index) = span.start.checked_sub(self.text.len() + 1)
+            && let Some(text) = self.overrides.get(index)
+        {
+            return Place::Override { text: text.clone() };
+        }
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Place::File {
+            name: self.name.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+
+    /// Where a key stands, or else its section, or at least the file.
+    pub(super) fn place_of_key(&self, key: &str) -> Place {
+        let mut path = key;
+        loop {
+            if let Some((name, _)) = self.seen.get(path) {
+                return self.place(name);
+            }
+            match path.rsplit_once('.') {
+                Some((section, _)) => path = section,
+                None => {
+                    return Place::Name {
+                        name: self.name.to_owned(),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Checks the names of the sections, and notes where they are.
+    pub(super) fn sections(&mut self, root: &DeTable<'_>) -> Result<(), RecipeError> {
+        self.note("", root);
+        self.refuse_unknown("", root, &SECTIONS)
+    }
+
+    /// Takes `kind` out of a section: one of its kinds, or `default` if it is not there.
+    pub(super) fn kind(
+        &mut self,
+        root: &mut DeTable<'_>,
+        section: &'static str,
+        default: Option<&'static str>,
+    ) -> Result<&'static str, RecipeError> {
+        let names: Vec<&'static str> = kinds(section).iter().map(|&(name, _)| name).collect();
+        let expected = format!("one of {}", quoted(&names));
+        let key = joined(section, "kind");
+        // A section that is no table is refused when it is read.
+        let found = match root.get_mut(section).map(Spanned::get_mut) {
+            Some(DeValue::Table(table)) => table.remove("kind"),
+            _ => None,
+        };
+        let Some(found) = found else {
+            return default.ok_or_else(|| RecipeError::Value {
+                place: self.place_of_key(section),
+                key,
+                found: "missing".to_owned(),
+                expected,
+            });
+        };
+        let place = self.place(&found.span());
+        match found.get_ref() {
+            DeValue::String(name) => match names.iter().find(|known| *known == name) {
+                Some(known) => Ok(known),
+                None => Err(RecipeError::Value {
+                    place,
+                    key,
+                    found: format!("found {name:?}{}", meant(name, &names)),
+                    expected,
+                }),
+            },
+            other => Err(RecipeError::WrongType {
+                place,
+                key,
+                problem: format!("found {}, expected {expected}", type_name(other)),
+            }),
+        }
+    }
+
+    /// Takes a section out of the recipe and reads it; one that is not there has its defaults.
+    pub(super) fn section<T: Section + DeserializeOwned + Default>(
+        &mut self,
+        root: &mut DeTable<'_>,
+        section: &'static str,
+    ) -> Result<T, RecipeError> {
+        let Some(value) = root.remove(section) else {
+            return Ok(T::default());
+        };
+        let span = value.span();
+        let DeValue::Table(table) = value.get_ref() else {
+            return Err(RecipeError::WrongType {
+                place: self.place(&span),
+                key: section.to_owned(),
+                problem: format!(
+                    "found {}, expected a section [{section}]",
+                    type_name(value.get_ref())
+                ),
+            });
+        };
+        self.check_keys(section, table, T::KEYS, !kinds(section).is_empty())?;
+        T::deserialize(ValueDeserializer::from(value)).map_err(|error| {
+            let span = error.span().unwrap_or(span);
+            RecipeError::WrongType {
+                place: self.place(&span),
+                key: self.key_at(section, &span),
+                problem: readable(error.message()),
+            }
+        })
+    }
+
+    fn check_keys(
+        &mut self,
+        section: &str,
+        table: &DeTable<'_>,
+        keys: &[Key],
+        has_kind: bool,
+    ) -> Result<(), RecipeError> {
+        self.note(section, table);
+        let kind = has_kind.then_some("kind");
+        let names: Vec<&str> = kind
+            .into_iter()
+            .chain(keys.iter().map(|key| key.name))
+            .collect();
+        self.refuse_unknown(section, table, &names)?;
+        for (name, value) in table {
+            let key = keys.iter().find(|key| key.name == name.get_ref());
+            if let (Some(inner), DeValue::Table(table)) =
+                (key.and_then(|key| key.table), value.get_ref())
+            {
+                self.check_keys(&joined(section, name.get_ref()), table, inner, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, section: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let spans = (name.span(), value.span());
+            self.seen.insert(joined(section, name.get_ref()), spans);
+        }
+    }
+
+    fn refuse_unknown(
+        &self,
+        section: &str,
+        table: &DeTable<'_>,
+        known: &[&str],
+    ) -> Result<(), RecipeError> {
+        let is_unknown = |key: &&Spanned<DeString<'_>>| !known.contains(&key.get_ref().as_ref());
+        // The table is sorted by name; the first in the text is reported.
+        let unknown = table
+            .keys()
+            .filter(is_unknown)
+            .min_by_key(|key| key.span().start);
+        let Some(key) = unknown else {
+            return Ok(());
+        };
+        let name = key.get_ref().as_ref();
+        let near = || nearest(name, known).map(str::to_owned);
+        Err(RecipeError::UnknownKey {
+            place: self.place(&key.span()),
+            key: joined(section, name),
+            nearest: home_of(section, name).or_else(near),
+            known: known.iter().map(|&name| name.to_owned()).collect(),
+        })
+    }
+
+    /// The key whose value is at `span`.
+    fn key_at(&self, section: &str, span: &Range<usize>) -> String {
+        let inside = |value: &Range<usize>| value.start <= span.start && span.end <= value.end;
+        self.seen
+            .iter()
+            .filter(|(key, (_, value))| key.starts_with(section) && inside(value))
+            // Of a table and a key in it, the key; of one line's overrides, the longest path.
+            .min_by_key(|(key, (_, value))| (value.len(), std::cmp::Reverse(key.len())))
+            .map_or_else(|| section.to_owned(), |(key, _)| key.clone())
+    }
+}
+
+/// Where a key of exactly this name is at home: under another kind of the section, or in another
+/// section, as its full name.
+fn home_of(section: &str, name: &str) -> Option<String> {
+    fn search(section: &str, keys: &[Key], name: &str) -> Option<String> {
+        keys.iter().find_map(|key| {
+            if key.name == name {
+                return Some(joined(section, name));
+            }
+            search(&joined(section, key.name), key.table?, name)
+        })
+    }
+    let other_kind = kinds(section)
+        .iter()
+        .find(|(_, keys)| keys.iter().any(|key| key.name == name))
+        .map(|(kind, _)| format!("kind = {kind:?}"));
+    let other_section = || {
+        SECTIONS.into_iter().find_map(|section| {
+            let kinds = kinds(section).iter().map(|&(_, keys)| keys);
+            kinds
+                .chain([plain_keys(section)])
+                .find_map(|keys| search(section, keys, name))
+        })
+    };
+    other_kind.or_else(other_section)
+}
+
+fn joined(section: &str, key: &str) -> String {
+    if section.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{section}.{key}")
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    names.join(", ")
+}
+
+fn meant(name: &str, known: &[&str]) -> String {
+    nearest(name, known).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"))
+}
+
+fn type_name(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// Serde's message in the words of a person who writes recipes.
+fn readable(message: &str) -> String {
+    let (found, expected) = match message.rsplit_once(", expected ") {
+        Some(parts) => parts,
+        None => return message.to_owned(),
+    };
+    let found = found
+        .trim_start_matches("invalid type: ")
+        .trim_start_matches("invalid value: ");
+    if let Some(variant) = found.strip_prefix("unknown variant `") {
+        let variant = variant.trim_end_matches('`');
+        let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        return format!(
+            "found {variant:?}{}, expected one of {}",
+            meant(variant, &known),
+            quoted(&known)
+        );
+    }
+    let expected = match expected.trim_end() {
+        "usize" | "u64" => "a whole number of at least 0",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "path string" => "a path (a string)",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    // Serde's names for what it found, with the value between backticks where it has one.
+    let found = match found {
+        "sequence" => "a list".to_owned(),
+        "map" => "a table".to_owned(),
+        other => match other.split_once('`') {
+            Some((_, value)) => value.split('`').next().unwrap_or(value).to_owned(),
+            None => other.trim_start_matches("string ").to_owned(),
+        },
+    };
+    format!("found {found}, expected {expected}")
+}

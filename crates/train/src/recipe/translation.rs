@@ -1,0 +1,117 @@
+//! `[validation]` and `[translate]`.
+
+use serde::{Deserialize, Serialize};
+
+use super::section::{plain_fields, section};
+use crate::{
+    corpus::{LengthFilter, LongLines},
+    evaluate::Tokenizer,
+};
+
+/// What decides which checkpoint is best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// BLEU of the translated validation text: higher is better.
+    #[default]
+    Bleu,
+    /// Teacher-forced loss: lower is better.
+    Loss,
+}
+
+/// What happens to a source line that is too long to translate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LongSource {
+    /// Its start is translated, with a warning.
+    #[default]
+    Cut,
+    /// It is refused.
+    Error,
+}
+
+plain_fields!(Measure, Tokenizer, LongSource);
+
+section! {
+    /// How the model is judged on the way.
+    pub struct Validation {
+        /// What decides which checkpoint is best, and early stopping: "bleu" or "loss".
+        measure: Measure = Measure::Bleu;
+        /// Beam for the translated validation text; 1 is greedy.
+        beam: usize = 1;
+        /// Only the first so many pairs.
+        max_sentences: Option<usize> = None, example "1000";
+        /// Sentences translated together.
+        batch_sentences: usize = 64;
+        /// BLEU's tokenisation: "13a", "none", "intl" or "char".
+        tokenizer: Tokenizer = Tokenizer::Mteval13a;
+        /// Whether BLEU ignores case.
+        lowercase: bool = false;
+    }
+}
+
+section! {
+    /// How the trained model translates unless told otherwise.
+    pub struct Translation {
+        /// Beam size; 1 is greedy.
+        beam: usize = 5;
+        /// Exponent a of the length penalty ((5 + length) / 6)^a (Wu et al. 2016), at least 0.
+        length_penalty: f64 = 1.0;
+        /// Weight b of the coverage penalty (Wu et al. 2016), at least 0.
+        coverage_penalty: f64 = 0.0;
+        /// Translations given for each sentence, at most beam.
+        n_best: usize = 1;
+        /// No run of so many tokens occurs twice in a translation; 0 allows it.
+        no_repeat_ngram: usize = 0;
+        /// Sentences translated together.
+        batch_sentences: usize = 32;
+        /// Most tokens of a source line.
+        max_source_tokens: usize = 1_000;
+        /// A longer line: "cut" with a warning, or "error".
+        long_lines: LongSource = LongSource::Cut;
+        /// Where a translation ends at the latest.
+        max_length: MaxLength = MaxLength::default();
+    }
+}
+
+section! {
+    /// Most tokens of a translation: min(factor * source tokens + extra, absolute).
+    pub struct MaxLength {
+        /// Tokens for each source token, above 0.
+        factor: f64 = 2.0;
+        /// Tokens added.
+        extra: usize = 10;
+        /// The limit whatever the source.
+        absolute: usize = 250;
+    }
+}
+
+impl MaxLength {
+    /// The most tokens for a source of `source_tokens`, at least 1.
+    ///
+    /// ```
+    /// use regard_train::recipe::MaxLength;
+    /// let limit = MaxLength { factor: 1.5, extra: 5, absolute: 50 };
+    /// assert_eq!(limit.tokens(10), 20);
+    /// assert_eq!(limit.tokens(1_000), 50);
+    /// ```
+    pub fn tokens(&self, source_tokens: usize) -> usize {
+        // A float that is too large for an integer becomes the largest integer.
+        let scaled = (self.factor * source_tokens as f64) as usize;
+        scaled.saturating_add(self.extra).min(self.absolute).max(1)
+    }
+}
+
+impl Translation {
+    /// The limit on source lines; apply it with [`LengthFilter::limit`].
+    pub fn length_filter(&self) -> LengthFilter {
+        LengthFilter {
+            max_tokens: Some(self.max_source_tokens),
+            long_lines: match self.long_lines {
+                LongSource::Cut => LongLines::Cut,
+                LongSource::Error => LongLines::Error,
+            },
+            ..LengthFilter::default()
+        }
+    }
+}

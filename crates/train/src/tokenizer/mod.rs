@@ -1,0 +1,49 @@
+//! Text to token ids and back, without loss.
+//!
+//! **What it computes.** Byte-pair encoding (Sennrich, Haddow and Birch 2016, arXiv:1508.07909)
+//! over bytes: text is cut into words (a word takes the space in front of it), each word starts
+//! as its UTF-8 bytes, and the pair of neighbours that is most frequent in the training text is
+//! merged into a new token until the vocabulary is full. All 256 bytes stay in the vocabulary, so
+//! every text has an encoding and
+//!
+//! `decode(encode(x)) = x` for every string `x` (its lower-cased form with `lowercase`).
+//!
+//! One space is put in front of the text before encoding and taken away after decoding: a word at
+//! the start of a sentence gets the same tokens as inside it.
+//!
+//! **Shapes.** One string to a list of ids `[tokens]`, each in `0..vocabulary_size`. The first
+//! four ids are reserved: [`PAD`], [`BOS`], [`EOS`], [`UNK`]; no text encodes to them, not even
+//! the text `"</s>"` ([`UNK`] is reached in the word-level mode alone, which serves the synthetic
+//! tasks: there a symbol is a token, and an unknown one is `<unk>`).
+//!
+//! Learning is deterministic: the same lines give the same bytes of the saved file.
+//!
+//! ```
+//! use regard_train::tokenizer::SubwordTokenizer;
+//!
+//! let lines = ["a man rides a bicycle", "a man rides a horse", "the man sees the horse"];
+//! let tokenizer = SubwordTokenizer::learn(lines.iter(), 280, false)?;
+//! let ids = tokenizer.encode("a man rides the bicycle, 骑自行车 \u{7}");
+//! assert_eq!(tokenizer.decode(&ids), "a man rides the bicycle, 骑自行车 \u{7}");
+//!
+//! let pieces = tokenizer.pieces(&tokenizer.encode("man rides"));
+//! assert_eq!(pieces[0].text, "man");
+//! assert_eq!((pieces[0].word, pieces[1].word), (0, 1));
+//! # Ok::<(), regard_train::tokenizer::TokenizerError>(())
+//! ```
+
+mod alphabet;
+mod error;
+mod file;
+mod pair;
+mod pieces;
+mod subword;
+mod words;
+
+pub use error::TokenizerError;
+pub use pair::TokenizerPair;
+pub use pieces::Piece;
+pub use subword::{
+    BOS, EOS, MINIMUM_VOCABULARY_SIZE, PAD, SPECIAL_TOKENS, SubwordTokenizer, UNK, lowercase,
+};
+pub use words::split_words;

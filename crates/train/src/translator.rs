@@ -1,0 +1,210 @@
+//! Text in, text out, and what the model looked at.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use regard_models::{
+    TranslationModel,
+    generate::{self, BeamConfig, Hypothesis, LengthLimit},
+    tokens::END,
+};
+use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
+
+use crate::{
+    corpus::CorpusError,
+    model_file::{self, Description, ModelFileError},
+    recipe::Translation as Settings,
+    tokenizer::SubwordTokenizer,
+};
+
+/// A model with its tokenizers, ready to translate.
+#[derive(Debug)]
+pub struct Translator {
+    model: TranslationModel,
+    description: Description,
+    device: Device,
+}
+
+/// One translation of one line.
+#[derive(Debug, Clone)]
+pub struct Translation {
+    /// The text.
+    pub text: String,
+    /// What hypotheses are ranked by (see [`BeamConfig::rank`]).
+    pub score: f64,
+    /// The sum of the tokens' log-probabilities, natural logarithm.
+    pub log_probability: f64,
+    /// False when the length limit cut it.
+    pub finished: bool,
+    /// What the model looked at; no maps without attention or for an empty line.
+    pub trace: Trace,
+}
+
+/// The translations of one line.
+#[derive(Debug, Clone)]
+pub struct Translated {
+    /// Best first; at least one.
+    pub n_best: Vec<Translation>,
+    /// The line's length in tokens, if it was cut to the limit.
+    pub cut_from: Option<usize>,
+}
+
+/// Why a line could not be translated.
+#[derive(Debug, thiserror::Error)]
+pub enum TranslateError {
+    /// A line beyond the limit, and the settings say that this is an error.
+    #[error(transparent)]
+    Line(#[from] CorpusError),
+    /// The model's weights give numbers that are no attention weights.
+    #[error("the model's attention is broken, its weights may be damaged: {0}")]
+    Trace(#[from] TraceError),
+}
+
+impl Translator {
+    /// Opens a model file or a run folder.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file.
+    pub fn open(path: &Path, device: &Device) -> Result<Self, ModelFileError> {
+        let (model, description) = model_file::open(path, device)?;
+        Ok(Self::new(model, description, device))
+    }
+
+    /// Reads a model file's bytes; `name` stands for the file in errors.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the bytes.
+    pub fn from_bytes(bytes: &[u8], name: &str, device: &Device) -> Result<Self, ModelFileError> {
+        let (model, description) = model_file::from_bytes(bytes, name, device)?;
+        Ok(Self::new(model, description, device))
+    }
+
+    /// A translator from its parts.
+    pub fn new(model: TranslationModel, description: Description, device: &Device) -> Self {
+        Self {
+            model,
+            description,
+            device: device.clone(),
+        }
+    }
+
+    /// Architecture, tokenizers, languages.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The search settings that come with the model.
+    pub fn settings(&self) -> &Settings {
+        &self.description.translate
+    }
+
+    /// Translates `lines`, giving one result a line in the same order. Lines are batched by length
+    /// within the call; batching changes no result.
+    ///
+    /// # Errors
+    /// A line that is too long, where `settings` make that an error.
+    pub fn translate<S: AsRef<str>>(
+        &self,
+        lines: &[S],
+        settings: &Settings,
+    ) -> Result<Vec<Translated>, TranslateError> {
+        let tokenizer = self.description.tokenizers.source();
+        let filter = settings.length_filter();
+        let limited = lines
+            .iter()
+            .enumerate()
+            .map(|(line, text)| filter.limit(line, text.as_ref(), tokenizer))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut order: Vec<usize> = (0..lines.len()).collect();
+        order.sort_by_key(|&i| limited[i].ids.len());
+        let beam = beam_config(settings);
+        let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
+        for rows in order.chunks(settings.batch_sentences.max(1)) {
+            let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
+            let found = generate::translate(&self.model, &sentences, &beam, &self.device);
+            for (&i, hypotheses) in rows.iter().zip(found) {
+                let n_best = hypotheses
+                    .into_iter()
+                    .enumerate()
+                    .map(|(rank, hypothesis)| {
+                        self.translation(lines[i].as_ref(), &limited[i].ids, hypothesis, rank)
+                    })
+                    .collect::<Result<_, _>>()?;
+                results[i] = Some(Translated {
+                    n_best,
+                    cut_from: limited[i].cut_from,
+                });
+            }
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    fn translation(
+        &self,
+        line: &str,
+        source: &[u32],
+        hypothesis: Hypothesis,
+        rank: usize,
+    ) -> Result<Translation, TranslateError> {
+        let tokenizers = &self.description.tokenizers;
+        let text = tokenizers.target().decode(&hypothesis.tokens);
+        let mut trace = Trace::new(self.description.model.name(), line, text.clone())
+            .with_score(hypothesis.score)
+            .with_rank(rank);
+        if !hypothesis.weights.is_empty() {
+            let keys = axis(tokenizers.source(), source, true);
+            let queries = axis(tokenizers.target(), &hypothesis.tokens, hypothesis.finished);
+            let weights = hypothesis.weights.concat();
+            // Under local-p the Gaussian is not renormalised, so rows need not sum to 1.
+            let map = match self.rows_sum_to_one() {
+                true => AttentionMap::new(Kind::Cross, queries, keys, 1, weights)?,
+                false => AttentionMap::unnormalized(Kind::Cross, queries, keys, 1, weights)?,
+            };
+            trace = trace.with_map(map);
+        }
+        Ok(Translation {
+            text,
+            score: hypothesis.score,
+            log_probability: hypothesis.log_probability,
+            finished: hypothesis.finished,
+            trace,
+        })
+    }
+
+    fn rows_sum_to_one(&self) -> bool {
+        use regard_models::ModelConfig;
+        use regard_nn::mask::Locality;
+        !matches!(&self.description.model, ModelConfig::Luong(config)
+            if matches!(config.locality, Locality::Predictive { .. }))
+    }
+}
+
+/// The search that `settings` describe.
+pub fn beam_config(settings: &Settings) -> BeamConfig {
+    BeamConfig {
+        size: settings.beam,
+        length_penalty: settings.length_penalty,
+        coverage_penalty: settings.coverage_penalty,
+        n_best: settings.n_best,
+        no_repeat_ngram: settings.no_repeat_ngram,
+        limit: LengthLimit {
+            factor: settings.max_length.factor,
+            constant: settings.max_length.extra,
+            most: settings.max_length.absolute,
+        },
+    }
+}
+
+/// Ids as the tokens of a picture's axis.
+fn axis(tokenizer: &SubwordTokenizer, ids: &[u32], ended: bool) -> Tokens {
+    let ids: Vec<u32> = ids.iter().copied().chain(ended.then_some(END)).collect();
+    tokenizer
+        .pieces(&ids)
+        .into_iter()
+        .zip(&ids)
+        .map(|(piece, &id)| match id < regard_models::tokens::RESERVED {
+            true => Token::special(piece.text).in_word(piece.word),
+            false => Token::new(piece.text).in_word(piece.word),
+        })
+        .collect()
+}

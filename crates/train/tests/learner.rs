@@ -1,0 +1,257 @@
+//! Training as a whole: it learns, it stops and goes on exactly, and it refuses what it must.
+
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use burn::tensor::Device;
+use regard_train::{
+    Translator,
+    evaluate::{Aer, Alignment, Gold},
+    learner::{self, Event, Reason, Run, Summary, TrainError},
+    recipe::{Recipe, Split},
+};
+
+const TINY: &str = r#"
+[model]
+kind = "rnnsearch"
+embedding = 32
+hidden = 32
+attention_dimension = 32
+maxout = 32
+dropout = { embedding = 0.1, annotation = 0.1, output = 0.1 }
+[data.synthetic]
+task = "reverse"
+symbols = 6
+min_length = 2
+max_length = 5
+sentences = 300
+valid_sentences = 20
+test_sentences = 60
+[batch]
+sentences = 32
+[optimizer]
+kind = "adam"
+clip_norm = 1.0
+[schedule]
+kind = "plateau"
+learning_rate = 0.01
+[training]
+epochs = 3
+log_every = 1
+average = 2
+[validation]
+tokenizer = "none"
+"#;
+
+fn recipe(overrides: &[&str]) -> Recipe {
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    Recipe::parse(TINY, "tiny.toml", &overrides).unwrap()
+}
+
+/// Trains in `folder`, asking to stop once update `stop_at` is reported.
+fn train(
+    recipe: &Recipe,
+    folder: &Path,
+    stop_at: Option<u64>,
+    resume: bool,
+) -> Result<Summary, TrainError> {
+    let stop = AtomicBool::new(false);
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &stop,
+    };
+    let mut report = |event: &Event| {
+        if let Event::Train(metrics) = event
+            && Some(metrics.step) == stop_at
+        {
+            stop.store(true, Ordering::SeqCst);
+        }
+    };
+    match resume {
+        false => learner::train(recipe, &run, &mut report),
+        true => learner::resume(&[], &run, &mut report),
+    }
+}
+
+/// The lines of `metrics.jsonl` without what depends on the clock.
+fn metrics(folder: &Path) -> Vec<serde_json::Value> {
+    fs::read_to_string(folder.join("metrics.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| {
+            let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+            let object = value.as_object_mut().unwrap();
+            object.remove("seconds");
+            object.remove("tokens_per_second");
+            if let Some(validation) = object.get_mut("validation") {
+                validation.as_object_mut().unwrap().remove("seconds");
+            }
+            value
+        })
+        .collect()
+}
+
+#[test]
+fn an_interrupted_run_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, extra) in [
+        ("adam", vec![]),
+        ("sgd", vec!["optimizer.kind=sgd", "optimizer.momentum=0.9"]),
+        ("adadelta", vec!["optimizer.kind=adadelta", "schedule.learning_rate=1.0"]),
+        (
+            "sampling",
+            vec![
+                "training.scheduled_sampling.final_probability=0.5",
+                "training.scheduled_sampling.decay_steps=5",
+            ],
+        ),
+    ] {
+        let recipe = recipe(&extra);
+        let whole = folder.path().join(format!("{name}-whole"));
+        let parts = folder.path().join(format!("{name}-parts"));
+        assert_eq!(train(&recipe, &whole, None, false).unwrap().reason, Reason::Limit);
+        // In the middle of the first epoch, and again in the last one.
+        let first = train(&recipe, &parts, Some(4), false).unwrap();
+        assert_eq!((first.reason, first.step), (Reason::Interrupted, 4));
+        let second = train(&recipe, &parts, Some(23), true).unwrap();
+        assert_eq!((second.reason, second.step), (Reason::Interrupted, 23));
+        let last = train(&recipe, &parts, None, true).unwrap();
+        assert_eq!(last.reason, Reason::Limit);
+        let (whole_metrics, parts_metrics) = (metrics(&whole), metrics(&parts));
+        assert!(whole_metrics.len() > 30);
+        assert_eq!(whole_metrics, parts_metrics, "{name}");
+        for file in ["model.safetensors", "best.safetensors", "recipe.toml"] {
+            assert_eq!(
+                fs::read(whole.join(file)).unwrap(),
+                fs::read(parts.join(file)).unwrap(),
+                "{name}: {file}"
+            );
+        }
+    }
+}
+
+#[test]
+fn reversal_is_learned_and_its_alignment_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&[
+        "data.synthetic.sentences=2000",
+        "training.epochs=6",
+        "training.log_every=50",
+        "model.dropout.embedding=0.0",
+        "model.dropout.annotation=0.0",
+        "model.dropout.output=0.0",
+    ]);
+    let run = folder.path().join("run");
+    train(&recipe, &run, None, false).unwrap();
+    let translator = Translator::open(&run, &Device::flex()).unwrap();
+    let test = recipe.data.load(Split::Test, recipe.training.seed).unwrap().unwrap();
+    let translated = translator
+        .translate(test.text.source(), translator.settings())
+        .unwrap();
+    let exact = translated
+        .iter()
+        .zip(test.text.target())
+        .filter(|(ours, reference)| ours.n_best[0].text == **reference)
+        .count();
+    assert!(exact * 100 >= 95 * test.text.len(), "{exact} of {} exact", test.text.len());
+
+    let (mut found, mut gold) = (vec![], vec![]);
+    for (line, links) in translated.iter().zip(test.alignments.unwrap()) {
+        let map = &line.n_best[0].trace.maps[0];
+        found.push(
+            map.align_argmax()
+                .links()
+                .iter()
+                .map(|&(source, target)| regard_train::evaluate::Link { source: source as u32, target: target as u32 })
+                .collect::<Alignment>(),
+        );
+        let sure = links
+            .into_iter()
+            .map(|(source, target)| regard_train::evaluate::Link { source: source as u32, target: target as u32 });
+        gold.push(Gold::new(sure, []));
+    }
+    let aer = Aer::of(&found, &gold).unwrap();
+    assert!(aer.error_rate() <= 0.1, "{aer}");
+}
+
+#[test]
+fn every_kind_of_model_trains_and_translates() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = ["training.epochs=1", "data.synthetic.sentences=64", "training.average=1"];
+    for (name, model) in [
+        ("cho", "kind = \"seq2seq\"\ncell = \"gru-context\""),
+        ("sutskever", "kind = \"seq2seq\"\ncell = \"lstm\"\nlayers = 2\nreverse_source = true"),
+        ("general", "kind = \"luong\"\nlayers = 2"),
+        ("dot", "kind = \"luong\"\nscore = \"dot\"\nencoder = \"bidirectional\""),
+        ("concat", "kind = \"luong\"\nscore = \"concat\"\nattention_dimension = 8"),
+        ("location", "kind = \"luong\"\nscore = \"location\"\ninput_feeding = false"),
+        ("local-m", "kind = \"luong\"\nattention = \"local-m\"\nwindow = 2"),
+        ("local-p", "kind = \"luong\"\nattention = \"local-p\"\nwindow = 2"),
+        ("paper", "kind = \"rnnsearch\"\ninitialisation = \"paper\""),
+        ("tied", "kind = \"rnnsearch\"\ntie = \"all\""),
+    ] {
+        let start = TINY.find("[data.synthetic]").unwrap();
+        let text = format!(
+            "[model]\n{model}\nembedding = 16\nhidden = 16\n{}{}",
+            if model.contains("rnnsearch") { "maxout = 16\n" } else { "" },
+            &TINY[start..]
+        );
+        let overrides: Vec<String> = common.iter().map(ToString::to_string).collect();
+        let recipe = Recipe::parse(&text, name, &overrides).unwrap_or_else(|e| panic!("{e}"));
+        let run = folder.path().join(name);
+        train(&recipe, &run, None, false).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let translator = Translator::open(&run, &Device::flex()).unwrap();
+        let lines = ["a b c", "", "c"];
+        let translated = translator.translate(&lines, translator.settings()).unwrap();
+        assert_eq!(translated.len(), 3);
+        assert_eq!(translated[1].n_best[0].text, "");
+        let attends = !model.contains("seq2seq");
+        assert_eq!(!translated[0].n_best[0].trace.maps.is_empty(), attends, "{name}");
+    }
+}
+
+#[test]
+fn a_folder_that_holds_a_run_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&["training.epochs=1", "data.synthetic.sentences=64"]);
+    let run = folder.path().join("run");
+    train(&recipe, &run, None, false).unwrap();
+    assert!(matches!(train(&recipe, &run, None, false), Err(TrainError::Occupied(_))));
+    let empty = folder.path().join("empty");
+    assert!(matches!(train(&recipe, &empty, None, true), Err(TrainError::NothingToResume(_))));
+}
+
+#[test]
+fn damaged_checkpoints_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&["training.epochs=1", "data.synthetic.sentences=64"]);
+    let run = folder.path().join("run");
+    train(&recipe, &run, None, false).unwrap();
+    let last = run.join("last.safetensors");
+    let whole = fs::read(&last).unwrap();
+    fs::write(&last, &whole[..whole.len() / 2]).unwrap();
+    let error = train(&recipe, &run, None, true).unwrap_err().to_string();
+    assert!(error.contains("last.safetensors") && error.contains("safetensors"), "{error}");
+    // A model file is no checkpoint.
+    fs::copy(run.join("model.safetensors"), &last).unwrap();
+    let error = train(&recipe, &run, None, true).unwrap_err().to_string();
+    assert!(error.contains("regard.training"), "{error}");
+}
+
+#[test]
+fn every_recipe_of_the_repository_parses() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            Recipe::load(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} recipes found");
+}

@@ -1,0 +1,471 @@
+//! A line chart as SVG: BLEU against source length, losses against steps.
+//!
+//! Series differ in colour (Okabe and Ito 2008, safe for the colour-blind) and in marker, so that
+//! the picture also works in grey. Points may carry an interval, drawn as a bar. For a PNG, pass the
+//! result to [`png::from_svg`](crate::png::from_svg).
+//!
+//! ```
+//! use regard_view::chart::{Chart, Point, Series};
+//!
+//! let points = vec![Point::new(10.0, 39.1).between(37.5, 40.7), Point::new(20.0, 38.2)];
+//! let svg = Chart::new("BLEU by source length", "words", "BLEU")
+//!     .with(Series::new("rnnsearch", points))
+//!     .y_from_zero()
+//!     .svg();
+//! assert!(svg.contains("rnnsearch") && svg.contains(">40</text>"));
+//! ```
+
+mod ticks;
+
+use std::fmt::Write;
+
+use crate::label::visible;
+use crate::svg::xml::{
+    Anchor, FAINT, Face, coordinate, escape, open, shown, text, text_width, words,
+};
+use ticks::Axis;
+
+/// One point of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Place along the horizontal axis.
+    pub x: f64,
+    /// Value. A value that is not finite leaves a gap in the line.
+    pub y: f64,
+    /// The interval around the value, lower and upper end, if there is one.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Point {
+    /// A point without an interval.
+    pub fn new(x: f64, y: f64) -> Self {
+        Self {
+            x,
+            y,
+            interval: None,
+        }
+    }
+
+    /// The same point with an interval, such as the 95 % confidence interval of the value.
+    pub fn between(self, low: f64, high: f64) -> Self {
+        Self {
+            interval: Some((low, high)),
+            ..self
+        }
+    }
+
+    /// Whether it can be drawn: finite, and within what differences can be taken of.
+    fn is_drawable(&self) -> bool {
+        drawable(self.x) && drawable(self.y)
+    }
+
+    fn drawable_interval(&self) -> Option<(f64, f64)> {
+        self.interval
+            .filter(|&(low, high)| drawable(low) && drawable(high))
+    }
+}
+
+fn drawable(value: f64) -> bool {
+    value.abs() < 1e150
+}
+
+/// A line with a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What the legend calls it.
+    pub name: String,
+    /// The points, in the order in which the line connects them.
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    /// A line with a name.
+    pub fn new(name: impl Into<String>, points: Vec<Point>) -> Self {
+        Self {
+            name: name.into(),
+            points,
+        }
+    }
+
+    fn is_marked(&self) -> bool {
+        self.points.len() < MARKED_POINTS
+    }
+}
+
+/// A chart of one or several series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    title: String,
+    x_label: String,
+    y_label: String,
+    series: Vec<Series>,
+    x_names: Vec<(f64, String)>,
+    y_from_zero: bool,
+    size: (f64, f64),
+}
+
+/// Colour and marker of each series; beyond the eighth they come round again.
+const COLOURS: [&str; 8] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#8a6d00",
+];
+
+/// From this many points on, markers would hide the line.
+const MARKED_POINTS: usize = 60;
+
+impl Chart {
+    /// A chart without lines, 760 x 460 pixels.
+    pub fn new(
+        title: impl Into<String>,
+        x_label: impl Into<String>,
+        y_label: impl Into<String>,
+    ) -> Self {
+        Self {
+            title: title.into(),
+            x_label: x_label.into(),
+            y_label: y_label.into(),
+            series: Vec::new(),
+            x_names: Vec::new(),
+            y_from_zero: false,
+            size: (760.0, 460.0),
+        }
+    }
+
+    /// The same chart with one more line.
+    pub fn with(mut self, series: Series) -> Self {
+        self.series.push(series);
+        self
+    }
+
+    /// The same chart with names at places of the horizontal axis instead of round numbers, such as
+    /// `(15.0, "11-20")` for a bucket of lengths.
+    pub fn x_names(mut self, names: impl IntoIterator<Item = (f64, String)>) -> Self {
+        self.x_names = names.into_iter().filter(|name| drawable(name.0)).collect();
+        self
+    }
+
+    /// The same chart with 0 on its vertical axis.
+    pub fn y_from_zero(self) -> Self {
+        Self {
+            y_from_zero: true,
+            ..self
+        }
+    }
+
+    /// The same chart in another size, in pixels; at least 240 x 180.
+    pub fn sized(self, width: u32, height: u32) -> Self {
+        let size = (f64::from(width.max(240)), f64::from(height.max(180)));
+        Self { size, ..self }
+    }
+
+    /// The chart as a standalone SVG on white ground.
+    pub fn svg(&self) -> String {
+        let mut out = String::new();
+        let name = if self.title.is_empty() {
+            "chart"
+        } else {
+            &self.title
+        };
+        open(&mut out, self.size.0, self.size.1, &visible(name));
+        let mut top = 16.0;
+        if !self.title.is_empty() {
+            let face = Face {
+                bold: true,
+                ..Face::new(16.0, Anchor::Start)
+            };
+            text(
+                &mut out,
+                20.0,
+                top + 14.0,
+                face,
+                &shown(&self.title, 16.0, self.size.0 - 40.0),
+            );
+            top += 26.0;
+        }
+        top = self.legend(&mut out, top) + 14.0;
+        self.plot(&mut out, top);
+        out.push_str("</svg>\n");
+        out
+    }
+
+    /// Draws the legend in as many lines as it needs; returns where it ends.
+    fn legend(&self, out: &mut String, top: f64) -> f64 {
+        if self.series.len() < 2 && self.series.first().is_none_or(|s| s.name.is_empty()) {
+            return top;
+        }
+        let (mut x, mut y) = (20.0, top + 12.0);
+        for (index, series) in self.series.iter().enumerate() {
+            let label = shown(&series.name, 13.0, self.size.0 - 90.0);
+            let width = 30.0 + text_width(&label.text, 13.0) + 22.0;
+            if x > 20.0 && x + width > self.size.0 - 20.0 {
+                (x, y) = (20.0, y + 20.0);
+            }
+            let colour = COLOURS[index % COLOURS.len()];
+            let _ = writeln!(
+                out,
+                r#"<path d="M{} {}h22" stroke="{colour}" stroke-width="2" fill="none"/>"#,
+                coordinate(x),
+                coordinate(y - 4.5)
+            );
+            if series.is_marked() {
+                marker(out, index, x + 11.0, y - 4.5, None);
+            }
+            text(out, x + 30.0, y, Face::new(13.0, Anchor::Start), &label);
+            x += width;
+        }
+        y + 6.0
+    }
+
+    fn points(&self) -> impl Iterator<Item = &Point> {
+        self.series
+            .iter()
+            .flat_map(|s| &s.points)
+            .filter(|p| p.is_drawable())
+    }
+
+    fn plot(&self, out: &mut String, top: f64) {
+        let ends = self.points().flat_map(|p| {
+            let (low, high) = p.drawable_interval().unwrap_or((p.y, p.y));
+            [p.y, low, high]
+        });
+        let y_axis = Axis::around(ends, self.y_from_zero, 5);
+        let x_values = self
+            .points()
+            .map(|p| p.x)
+            .chain(self.x_names.iter().map(|name| name.0));
+        let mut x_axis = Axis::around(x_values, false, 8);
+        let named = !self.x_names.is_empty();
+        if named {
+            // Named places need no round ends, but room for the outer names.
+            let xs = || {
+                self.points()
+                    .map(|p| p.x)
+                    .chain(self.x_names.iter().map(|n| n.0))
+            };
+            let (low, high) = (
+                xs().fold(f64::INFINITY, f64::min),
+                xs().fold(f64::NEG_INFINITY, f64::max),
+            );
+            let pad = if high > low { (high - low) * 0.06 } else { 1.0 };
+            (x_axis.low, x_axis.high) = (low - pad, high + pad);
+        }
+
+        let y_ticks = y_axis.ticks();
+        let names: Vec<String> = y_ticks.iter().map(|&tick| y_axis.name(tick)).collect();
+        let numbers = names
+            .iter()
+            .map(|name| text_width(name, 12.0))
+            .fold(0.0, f64::max);
+        let left = 20.0 + if self.y_label.is_empty() { 0.0 } else { 20.0 } + numbers + 10.0;
+        let right = self.size.0 - 24.0;
+        let bottom = self.size.1 - if self.x_label.is_empty() { 34.0 } else { 56.0 };
+        let bottom = bottom.max(top + 40.0);
+        let frame = Frame {
+            x_axis,
+            y_axis,
+            left,
+            right,
+            top,
+            bottom,
+        };
+
+        for (tick, name) in y_ticks.iter().zip(&names) {
+            let y = frame.y(*tick);
+            let _ = writeln!(
+                out,
+                r##"<path d="M{} {}H{}" stroke="#e3e8ef" fill="none"/>"##,
+                coordinate(left),
+                coordinate(y),
+                coordinate(right)
+            );
+            words(
+                out,
+                left - 8.0,
+                y + 4.0,
+                Face::new(12.0, Anchor::End).faint(),
+                name,
+            );
+        }
+        self.x_ticks(out, &frame);
+        let _ = writeln!(
+            out,
+            r#"<path d="M{} {}H{}" stroke="{FAINT}" fill="none"/>"#,
+            coordinate(left),
+            coordinate(bottom),
+            coordinate(right)
+        );
+        let middle = Face::new(13.0, Anchor::Middle);
+        if !self.x_label.is_empty() {
+            let label = shown(&self.x_label, 13.0, right - left);
+            text(
+                out,
+                (left + right) / 2.0,
+                self.size.1 - 16.0,
+                middle,
+                &label,
+            );
+        }
+        if !self.y_label.is_empty() {
+            let label = shown(&self.y_label, 13.0, bottom - top);
+            text(
+                out,
+                26.0,
+                (top + bottom) / 2.0,
+                Face {
+                    turn: -90.0,
+                    ..middle
+                },
+                &label,
+            );
+        }
+        if self.points().next().is_none() {
+            words(
+                out,
+                (left + right) / 2.0,
+                (top + bottom) / 2.0,
+                middle.faint(),
+                "no data",
+            );
+        }
+        // Bars of several series at the same place would hide each other.
+        let bars = self
+            .points()
+            .any(|point| point.drawable_interval().is_some());
+        let spread = if bars { 6.0 } else { 0.0 };
+        for (index, series) in self.series.iter().enumerate() {
+            let aside = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * spread;
+            line(out, index, series, &frame, aside);
+        }
+    }
+
+    fn x_ticks(&self, out: &mut String, frame: &Frame) {
+        let ticks: Vec<(f64, String)> = if self.x_names.is_empty() {
+            let ticks = frame.x_axis.ticks();
+            ticks
+                .iter()
+                .map(|&tick| (tick, frame.x_axis.name(tick)))
+                .collect()
+        } else {
+            self.x_names
+                .iter()
+                .map(|(x, name)| (*x, visible(name)))
+                .collect()
+        };
+        let mut free = f64::NEG_INFINITY;
+        for (tick, name) in ticks {
+            let x = frame.x(tick);
+            let _ = writeln!(
+                out,
+                r#"<path d="M{} {}v5" stroke="{FAINT}" fill="none"/>"#,
+                coordinate(x),
+                coordinate(frame.bottom)
+            );
+            let half = text_width(&name, 12.0) / 2.0;
+            if x - half >= free {
+                words(
+                    out,
+                    x,
+                    frame.bottom + 19.0,
+                    Face::new(12.0, Anchor::Middle).faint(),
+                    &name,
+                );
+                free = x + half + 6.0;
+            }
+        }
+    }
+}
+
+/// Where the plot stands and what its axes count.
+struct Frame {
+    x_axis: Axis,
+    y_axis: Axis,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Frame {
+    fn x(&self, value: f64) -> f64 {
+        self.left + (self.right - self.left) * self.x_axis.place(value)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.bottom - (self.bottom - self.top) * self.y_axis.place(value)
+    }
+}
+
+/// Draws one series, all of it moved `aside` pixels.
+fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f64) {
+    let colour = COLOURS[index % COLOURS.len()];
+    let mut path = String::new();
+    let mut connected = false;
+    let mut bars = String::new();
+    for point in &series.points {
+        if !point.is_drawable() {
+            connected = false;
+            continue;
+        }
+        let (x, y) = (
+            coordinate(frame.x(point.x) + aside),
+            coordinate(frame.y(point.y)),
+        );
+        let _ = write!(path, "{}{x} {y}", if connected { "L" } else { "M" });
+        connected = true;
+        if let Some((low, high)) = point.drawable_interval() {
+            let left = coordinate(frame.x(point.x) + aside - 4.0);
+            let (low, high) = (coordinate(frame.y(low)), coordinate(frame.y(high)));
+            let _ = write!(bars, "M{x} {low}V{high}M{left} {low}h8M{left} {high}h8");
+        }
+    }
+    if !bars.is_empty() {
+        let _ = writeln!(
+            out,
+            r#"<path d="{bars}" stroke="{colour}" stroke-opacity="0.55" fill="none"/>"#
+        );
+    }
+    if !path.is_empty() {
+        let _ = writeln!(
+            out,
+            r#"<path d="{path}" stroke="{colour}" stroke-width="2" stroke-linejoin="round" fill="none"/>"#
+        );
+    }
+    if series.is_marked() {
+        for point in series.points.iter().filter(|p| p.is_drawable()) {
+            let hover = format!("{}: {}, {}", visible(&series.name), point.x, point.y);
+            marker(
+                out,
+                index,
+                frame.x(point.x) + aside,
+                frame.y(point.y),
+                Some(&hover),
+            );
+        }
+    }
+}
+
+fn marker(out: &mut String, index: usize, x: f64, y: f64, hover: Option<&str>) {
+    let colour = COLOURS[index % COLOURS.len()];
+    let at = |dx: f64, dy: f64| format!("{} {}", coordinate(x + dx), coordinate(y + dy));
+    let path = match index % 4 {
+        0 => format!("M{}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", at(-4.0, 0.0)),
+        1 => format!("M{}h7v7h-7z", at(-3.5, -3.5)),
+        2 => format!("M{}L{}L{}z", at(0.0, -4.8), at(4.6, 3.4), at(-4.6, 3.4)),
+        _ => format!(
+            "M{}L{}L{}L{}z",
+            at(0.0, -5.0),
+            at(5.0, 0.0),
+            at(0.0, 5.0),
+            at(-5.0, 0.0)
+        ),
+    };
+    let _ = write!(
+        out,
+        r##"<path d="{path}" fill="{colour}" stroke="#ffffff" stroke-width="1""##
+    );
+    match hover {
+        Some(hover) => {
+            let _ = writeln!(out, "><title>{}</title></path>", escape(hover));
+        }
+        None => out.push_str("/>\n"),
+    }
+}

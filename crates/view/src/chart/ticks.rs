@@ -1,0 +1,149 @@
+//! Round numbers along an axis.
+
+/// An axis from a round number to a round number.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Axis {
+    pub low: f64,
+    pub high: f64,
+    pub step: f64,
+}
+
+impl Axis {
+    /// An axis that holds all values in about `count` steps of 1, 2 or 5 times a power of ten.
+    /// With no values it runs from 0 to 1.
+    pub fn around(values: impl Iterator<Item = f64>, from_zero: bool, count: usize) -> Self {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        if low > high {
+            (low, high) = (0.0, 1.0);
+        }
+        if from_zero {
+            (low, high) = (low.min(0.0), high.max(0.0));
+        }
+        if high - low <= low.abs().max(high.abs()) * 1e-9 {
+            let pad = if low == 0.0 { 1.0 } else { low.abs() * 0.1 };
+            (low, high) = (low - pad, high + pad);
+        }
+        let step = round_step((high - low) / count.max(1) as f64);
+        Self {
+            low: (low / step).floor() * step,
+            high: (high / step).ceil() * step,
+            step,
+        }
+    }
+
+    /// The round numbers on the axis, both ends included.
+    pub fn ticks(&self) -> Vec<f64> {
+        let count = ((self.high - self.low) / self.step)
+            .round()
+            .clamp(1.0, 100.0) as usize;
+        (0..=count)
+            .map(|i| self.low + i as f64 * self.step)
+            .collect()
+    }
+
+    /// Where a value lies, from 0 at the low end to 1 at the high end.
+    pub fn place(&self, value: f64) -> f64 {
+        (value - self.low) / (self.high - self.low)
+    }
+
+    /// The number as it stands at a tick.
+    pub fn name(&self, value: f64) -> String {
+        let value = if value.abs() < self.step * 1e-6 {
+            0.0
+        } else {
+            value
+        };
+        let largest = self.low.abs().max(self.high.abs());
+        if largest >= 1e7 || self.step < 1e-5 {
+            return format!("{value:.1e}");
+        }
+        let decimals = (-(self.step * 1.000001).log10().floor()).max(0.0) as usize;
+        let plain = format!("{value:.decimals$}");
+        if largest >= 10_000.0 {
+            thousands(&plain)
+        } else {
+            plain
+        }
+    }
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below `step`.
+fn round_step(step: f64) -> f64 {
+    let power = 10f64.powf(step.log10().floor());
+    let factor = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|f| f * power >= step * 0.999_999);
+    factor.unwrap_or(10.0) * power
+}
+
+/// Digits in groups of three, with thin spaces.
+fn thousands(number: &str) -> String {
+    let (whole, rest) = match number.find('.') {
+        Some(point) => number.split_at(point),
+        None => (number, ""),
+    };
+    let digits = whole.trim_start_matches('-');
+    let mut out = whole[..whole.len() - digits.len()].to_owned();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(values: &[f64], from_zero: bool) -> Vec<String> {
+        let axis = Axis::around(values.iter().copied(), from_zero, 5);
+        axis.ticks().iter().map(|&tick| axis.name(tick)).collect()
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(names(&[3.0, 38.2], true), ["0", "10", "20", "30", "40"]);
+        assert_eq!(
+            names(&[2.31, 2.92], false),
+            ["2.2", "2.4", "2.6", "2.8", "3.0"]
+        );
+        assert_eq!(
+            names(&[-1.0, 1.0], false),
+            ["-1.0", "-0.5", "0.0", "0.5", "1.0"]
+        );
+        assert_eq!(
+            names(&[0.0, 42_000.0], false),
+            [
+                "0",
+                "10\u{202f}000",
+                "20\u{202f}000",
+                "30\u{202f}000",
+                "40\u{202f}000",
+                "50\u{202f}000"
+            ]
+        );
+        assert_eq!(names(&[], false).len(), 6);
+        assert_eq!(
+            names(&[7.0], false).first().map(String::as_str),
+            Some("6.0")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_is_on_its_axis(values in proptest::collection::vec(-1e12f64..1e12, 1..9),
+                                      from_zero: bool, count in 1usize..12) {
+            let axis = Axis::around(values.iter().copied(), from_zero, count);
+            for value in values {
+                prop_assert!((-1e-9..=1.0 + 1e-9).contains(&axis.place(value)));
+            }
+            prop_assert!(axis.ticks().len() <= count + 4);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A table of numbers with names on both sides: what the terminal and SVG pictures draw.
+//!
+//! ```
+//! use regard_trace::{AttentionMap, Kind, Tokens};
+//! use regard_view::Heatmap;
+//!
+//! let (keys, queries) = (Tokens::from_words("a man"), Tokens::from_words("ein Mann"));
+//! let map = AttentionMap::new(Kind::Cross, queries, keys, 1, vec![0.9, 0.1, 0.2, 0.8])?;
+//! let heatmap = Heatmap::from_map(&map);
+//! assert_eq!(heatmap.rows(), ["ein", "Mann"]);
+//! assert_eq!(heatmap.value(1, 0), 0.2);
+//! assert_eq!(heatmap.row_axis(), "target");
+//! # Ok::<(), regard_trace::TraceError>(())
+//! ```
+
+use regard_trace::{AttentionMap, Trace};
+
+/// Numbers `[rows, columns]`, queries downwards and keys to the right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heatmap {
+    title: String,
+    row_axis: String,
+    column_axis: String,
+    rows: Vec<String>,
+    columns: Vec<String>,
+    values: Vec<f32>,
+}
+
+impl Heatmap {
+    /// The mean over the heads of a map.
+    pub fn from_map(map: &AttentionMap) -> Self {
+        let mean = map.mean_heads();
+        let heads = match map.heads() {
+            1 => String::new(),
+            heads => format!(" · mean of {heads} heads"),
+        };
+        Self::single(&mean, format!("{}{}{heads}", map.name(), layer_title(map)))
+    }
+
+    /// One picture for every head of a map.
+    pub fn heads_of(map: &AttentionMap) -> Vec<Self> {
+        if map.heads() == 1 {
+            return vec![Self::from_map(map)];
+        }
+        (0..map.heads())
+            .filter_map(|head| Some((head, map.head(head).ok()?)))
+            .map(|(head, of_head)| {
+                let title = format!("{}{} · head {}", map.name(), layer_title(map), head + 1);
+                Self::single(&of_head, title)
+            })
+            .collect()
+    }
+
+    /// One picture, the mean over heads, for every map of a trace.
+    pub fn maps_of(trace: &Trace) -> Vec<Self> {
+        trace.maps.iter().map(Self::from_map).collect()
+    }
+
+    fn single(map: &AttentionMap, title: String) -> Self {
+        let (row_axis, column_axis) = map.kind().axis_names();
+        Self {
+            title,
+            row_axis: row_axis.to_owned(),
+            column_axis: column_axis.to_owned(),
+            rows: map.queries().labels(),
+            columns: map.keys().labels(),
+            values: map.weights().to_vec(),
+        }
+    }
+
+    /// The same picture under another title.
+    pub fn titled(self, title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            ..self
+        }
+    }
+
+    /// The title, empty for none.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// What the rows are, such as "target".
+    pub fn row_axis(&self) -> &str {
+        &self.row_axis
+    }
+
+    /// What the columns are, such as "source".
+    pub fn column_axis(&self) -> &str {
+        &self.column_axis
+    }
+
+    /// The names of the rows, as the trace has them.
+    pub fn rows(&self) -> &[String] {
+        &self.rows
+    }
+
+    /// The names of the columns, as the trace has them.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// All numbers, `[rows, columns]`, row-major.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// One number.
+    ///
+    /// # Panics
+    /// If there is no such row or column, as slice indexing does.
+    pub fn value(&self, row: usize, column: usize) -> f32 {
+        assert!(
+            column < self.columns.len(),
+            "column {column} of {}",
+            self.columns.len()
+        );
+        self.values[row * self.columns.len() + column]
+    }
+
+    /// The largest number, 0 if there is none.
+    pub fn max(&self) -> f32 {
+        self.values.iter().copied().fold(0.0, f32::max)
+    }
+
+    /// The smallest number, 0 if there is none.
+    pub fn min(&self) -> f32 {
+        self.values.iter().copied().reduce(f32::min).unwrap_or(0.0)
+    }
+
+    /// The number as a share of the largest, for a colour: 0 to 1.
+    pub(crate) fn share(&self, row: usize, column: usize, max: f32) -> f32 {
+        if max > 0.0 {
+            self.value(row, column) / max
+        } else {
+            0.0
+        }
+    }
+
+    /// The picture seen from afar: tiles of `tall` rows and `wide` columns, each showing its
+    /// largest number. Rows are named by the numbers of the entries they cover, columns by that of
+    /// their first.
+    pub(crate) fn pooled(&self, tall: usize, wide: usize) -> Self {
+        let (tall, wide) = (tall.max(1), wide.max(1));
+        let tiles = |labels: &[String], step: usize, name: fn(usize, usize) -> String| {
+            if step == 1 {
+                return labels.to_vec();
+            }
+            (0..labels.len())
+                .step_by(step)
+                .map(|start| name(start + 1, (start + step).min(labels.len())))
+                .collect()
+        };
+        let rows: Vec<String> = tiles(&self.rows, tall, |first, last| format!("{first}-{last}"));
+        let columns: Vec<String> = tiles(&self.columns, wide, |first, _| first.to_string());
+        let mut values = vec![0.0f32; rows.len() * columns.len()];
+        for row in 0..self.rows.len() {
+            for column in 0..self.columns.len() {
+                let tile = &mut values[row / tall * columns.len() + column / wide];
+                *tile = tile.max(self.value(row, column));
+            }
+        }
+        Self {
+            rows,
+            columns,
+            values,
+            ..self.clone()
+        }
+    }
+}
+
+fn layer_title(map: &AttentionMap) -> String {
+    format!(" · layer {}", map.layer() + 1)
+}
+
+/// A weight in at most three characters: `.83`, `1.0`, `7.2`, `120`; nothing where it would round to
+/// zero or not fit.
+pub(crate) fn short(value: f32) -> String {
+    if value < 0.005 {
+        String::new()
+    } else if value < 0.995 {
+        format!("{value:.2}")[1..].to_owned()
+    } else if value < 9.95 {
+        format!("{value:.1}")
+    } else if value < 999.5 {
+        format!("{value:.0}")
+    } else {
+        String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_numbers_are_short() {
+        let shown: Vec<String> = [
+            0.0, 0.004, 0.006, 0.256, 0.9949, 0.995, 1.0, 9.96, 250.0, 1e9,
+        ]
+        .map(short)
+        .into();
+        assert_eq!(
+            shown,
+            ["", "", ".01", ".26", ".99", "1.0", "1.0", "10", "250", ""]
+        );
+        assert!((0..20_000).all(|i| short(i as f32 / 10.0).len() <= 3));
+    }
+}

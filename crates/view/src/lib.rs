@@ -1,0 +1,39 @@
+//! Pictures of attention: terminal, SVG, PNG and one-file HTML.
+//!
+//! Every function here is pure: a [`Trace`](regard_trace::Trace) or [`Heatmap`] goes in, text or
+//! bytes come out, and printing or saving them is the caller's part. No token can drive a terminal
+//! or end a tag, whatever it is made of: see [`label`].
+//!
+//! | module | what comes out |
+//! |---|---|
+//! | [`terminal`] | a heat map in truecolor, 256 colours or ASCII, never wider than it may be |
+//! | [`svg`] | a standalone SVG, one heat map or a grid of them |
+//! | [`png`] | any SVG as PNG, with fonts built in |
+//! | [`html`] | one page to explore traces in: hover, threshold, heads, words and subwords, lines |
+//! | [`chart`] | a line chart, such as BLEU against source length |
+//!
+//! ```
+//! use regard_trace::{AttentionMap, Kind, Tokens};
+//! use regard_view::{Heatmap, svg, terminal};
+//!
+//! let (keys, queries) = (Tokens::from_words("a man"), Tokens::from_words("ein Mann"));
+//! let map = AttentionMap::new(Kind::Cross, queries, keys, 1, vec![0.9, 0.1, 0.2, 0.8])?;
+//! let heatmap = Heatmap::from_map(&map);
+//!
+//! let options = terminal::TerminalOptions { width: 40, ..Default::default() };
+//! println!("{}", terminal::heatmap(&heatmap, &options));
+//! assert!(svg::heatmap(&heatmap, &svg::SvgOptions::default()).starts_with("<svg"));
+//! # Ok::<(), regard_trace::TraceError>(())
+//! ```
+#![deny(missing_docs)]
+
+pub mod chart;
+pub mod colour;
+mod heatmap;
+pub mod html;
+pub mod label;
+pub mod png;
+pub mod svg;
+pub mod terminal;
+
+pub use heatmap::Heatmap;

@@ -1,0 +1,332 @@
+//! One heat map with its labels, drawn at a place of its own choosing.
+
+use std::fmt::Write;
+
+use resvg::tiny_skia::{ColorU8, Pixmap};
+
+use super::xml::{Anchor, Face, Shown, coordinate, escape, shown, text, text_width, words};
+use super::{SvgOptions, base64};
+use crate::Heatmap;
+use crate::heatmap::short;
+use crate::label::visible;
+
+/// The largest and the smallest cell, in pixels.
+const CELL: (f64, f64) = (30.0, 2.0);
+
+/// The largest and smallest size of labels, in pixels.
+const LABEL: (f64, f64) = (13.0, 9.0);
+
+/// Pixels that a label may take before it is cut.
+const LABEL_ROOM: f64 = 150.0;
+
+/// The turn of the labels above the columns, in degrees: steeper above small cells, where they would
+/// otherwise stand too close.
+fn turn(cell: f64) -> f64 {
+    if cell < 20.0 { -65.0 } else { -50.0 }
+}
+
+/// Cells at least this large show their weight.
+const VALUE_CELL: f64 = 26.0;
+
+/// A heat map with everything about its geometry decided.
+pub(super) struct Panel<'a> {
+    heatmap: &'a Heatmap,
+    options: &'a SvgOptions,
+    cell: f64,
+    label: f64,
+    title: f64,
+    /// The map's upper left corner.
+    pub left: f64,
+    pub top: f64,
+    /// Room to the right of the map that slanted labels take.
+    overhang: f64,
+}
+
+impl<'a> Panel<'a> {
+    /// Decides on sizes so that the cells take at most `room` pixels in both directions.
+    pub fn new(heatmap: &'a Heatmap, options: &'a SvgOptions, room: f64) -> Self {
+        let (rows, columns) = (heatmap.rows().len(), heatmap.columns().len());
+        let count = rows.max(columns).max(1) as f64;
+        let cell = (room / count).clamp(CELL.1, CELL.0);
+        let cell = if cell >= 8.0 { cell.floor() } else { cell };
+        let label = (cell * 0.8).clamp(LABEL.1, LABEL.0);
+        let widest = |names: &[String]| {
+            let widths = names.iter().map(|name| text_width(&visible(name), label));
+            widths.fold(0.0, f64::max).min(LABEL_ROOM)
+        };
+        let title = if heatmap.title().is_empty() {
+            0.0
+        } else {
+            24.0
+        };
+        let slope = turn(cell).abs().to_radians();
+        let caption = text_width(heatmap.row_axis(), 11.0)
+            .max(text_width(heatmap.column_axis(), 11.0))
+            + 24.0;
+        let overhang = heatmap
+            .columns()
+            .iter()
+            .enumerate()
+            .map(|(index, name)| {
+                let reach = text_width(&visible(name), label).min(LABEL_ROOM) * slope.cos() + label;
+                reach - (columns - index) as f64 * cell
+            })
+            .fold(0.0, f64::max);
+        Self {
+            heatmap,
+            options,
+            cell,
+            label,
+            title,
+            left: widest(heatmap.rows()).max(caption) + 10.0,
+            top: title + (widest(heatmap.columns()) * slope.sin() + label * 0.7).max(34.0) + 8.0,
+            overhang,
+        }
+    }
+
+    pub fn map_width(&self) -> f64 {
+        self.cell * self.heatmap.columns().len() as f64
+    }
+
+    pub fn map_height(&self) -> f64 {
+        self.cell * self.heatmap.rows().len() as f64
+    }
+
+    pub fn width(&self) -> f64 {
+        let title = text_width(&visible(self.heatmap.title()), 15.0);
+        (self.left + self.map_width() + self.overhang).max(title.min(560.0))
+    }
+
+    pub fn height(&self) -> f64 {
+        self.top + self.map_height()
+    }
+
+    /// Appends the panel with its own corner at (0, 0); colours run from 0 to `max`.
+    pub fn draw(&self, out: &mut String, max: f32) {
+        if self.title > 0.0 {
+            let face = Face {
+                bold: true,
+                ..Face::new(15.0, Anchor::Start)
+            };
+            text(
+                out,
+                0.0,
+                15.0,
+                face,
+                &shown(self.heatmap.title(), 15.0, 560.0_f64.max(self.width())),
+            );
+        }
+        self.captions(out);
+        self.column_labels(out);
+        self.row_labels(out);
+        let cells = self.heatmap.values().len();
+        if cells == 0 {
+            let face = Face::new(LABEL.0, Anchor::Start).faint();
+            words(out, self.left, self.top + LABEL.0, face, "no weights");
+        } else if cells <= self.options.hover_cells {
+            self.cells(out, max);
+        } else {
+            self.image(out, max);
+        }
+    }
+
+    fn captions(&self, out: &mut String) {
+        let face = Face::new(11.0, Anchor::End).faint();
+        let right = self.left - 10.0;
+        let column = format!("{} →", visible(self.heatmap.column_axis()));
+        let row = format!("{} ↓", visible(self.heatmap.row_axis()));
+        words(out, right, self.top - 22.0, face, &column);
+        words(out, right, self.top - 6.0, face, &row);
+    }
+
+    /// Every how many labels one is drawn, so that they do not overlap.
+    fn step(&self) -> usize {
+        (self.label * 1.15 / self.cell).ceil().max(1.0) as usize
+    }
+
+    fn column_labels(&self, out: &mut String) {
+        let face = Face {
+            turn: turn(self.cell),
+            ..Face::new(self.label, Anchor::Start)
+        };
+        for (index, name) in self
+            .heatmap
+            .columns()
+            .iter()
+            .enumerate()
+            .step_by(self.step())
+        {
+            let centre = self.left + (index as f64 + 0.5) * self.cell;
+            let label = shown(name, self.label, LABEL_ROOM);
+            text(
+                out,
+                centre + self.label * 0.25,
+                self.top - 6.0,
+                face,
+                &label,
+            );
+        }
+    }
+
+    fn row_labels(&self, out: &mut String) {
+        let face = Face::new(self.label, Anchor::End);
+        for (index, name) in self.heatmap.rows().iter().enumerate().step_by(self.step()) {
+            let centre = self.top + (index as f64 + 0.5) * self.cell;
+            let label = shown(name, self.label, LABEL_ROOM);
+            text(
+                out,
+                self.left - 8.0,
+                centre + self.label * 0.35,
+                face,
+                &label,
+            );
+        }
+    }
+
+    fn cells(&self, out: &mut String, max: f32) {
+        let gap = if self.cell >= 12.0 { 1.0 } else { 0.0 };
+        let size = coordinate(self.cell - gap);
+        let round = if self.cell >= 20.0 { r#" rx="2""# } else { "" };
+        let columns: Vec<String> = self
+            .heatmap
+            .columns()
+            .iter()
+            .map(|c| escape(&visible(c)))
+            .collect();
+        // Neighbours without a gap would show the ground through their soft edges.
+        let edges = if gap == 0.0 {
+            r#" shape-rendering="crispEdges""#
+        } else {
+            ""
+        };
+        let _ = writeln!(out, "<g{edges}>");
+        for (row, name) in self.heatmap.rows().iter().enumerate() {
+            let name = escape(&visible(name));
+            for (column, key) in columns.iter().enumerate() {
+                let value = self.heatmap.value(row, column);
+                let _ = writeln!(
+                    out,
+                    r#"<rect x="{}" y="{}" width="{size}" height="{size}"{round} fill="{}"><title>{name} → {key}: {}</title></rect>"#,
+                    coordinate(self.left + column as f64 * self.cell),
+                    coordinate(self.top + row as f64 * self.cell),
+                    self.options.ramp.at(self.heatmap.share(row, column, max)),
+                    weight(value),
+                );
+            }
+        }
+        out.push_str("</g>\n");
+        if self.options.values && self.cell >= VALUE_CELL {
+            self.numbers(out, max);
+        }
+    }
+
+    fn numbers(&self, out: &mut String, max: f32) {
+        let size = coordinate(self.cell * 0.36);
+        let _ = writeln!(
+            out,
+            r#"<g font-size="{size}" text-anchor="middle" pointer-events="none">"#
+        );
+        for row in 0..self.heatmap.rows().len() {
+            for column in 0..self.heatmap.columns().len() {
+                let value = self.heatmap.value(row, column);
+                let share = self.heatmap.share(row, column, max);
+                let number = short(value);
+                if number.is_empty() || share < 0.05 {
+                    continue;
+                }
+                let _ = writeln!(
+                    out,
+                    r#"<text x="{}" y="{}" fill="{}">{number}</text>"#,
+                    coordinate(self.left + (column as f64 + 0.5) * self.cell - 0.5),
+                    coordinate(self.top + (row as f64 + 0.63) * self.cell - 0.5),
+                    self.options.ramp.at(share).ink(),
+                );
+            }
+        }
+        out.push_str("</g>\n");
+    }
+
+    /// All cells as one picture, a pixel each: a large map stays a small file.
+    fn image(&self, out: &mut String, max: f32) {
+        let (rows, columns) = (self.heatmap.rows().len(), self.heatmap.columns().len());
+        let size = (u32::try_from(columns).ok()).zip(u32::try_from(rows).ok());
+        let Some(mut pixmap) = size.and_then(|(w, h)| Pixmap::new(w, h)) else {
+            return;
+        };
+        for (index, pixel) in pixmap.pixels_mut().iter_mut().enumerate() {
+            let share = self.heatmap.share(index / columns, index % columns, max);
+            let colour = self.options.ramp.at(share);
+            *pixel = ColorU8::from_rgba(colour.0, colour.1, colour.2, 255).premultiply();
+        }
+        let Ok(png) = pixmap.encode_png() else { return };
+        let _ = writeln!(
+            out,
+            r#"<image x="{}" y="{}" width="{}" height="{}" preserveAspectRatio="none" image-rendering="optimizeSpeed" style="image-rendering: pixelated" href="data:image/png;base64,{}"/>"#,
+            coordinate(self.left),
+            coordinate(self.top),
+            coordinate(self.map_width()),
+            coordinate(self.map_height()),
+            base64::encode(&png),
+        );
+    }
+}
+
+/// A weight for hovering: two decimals, more for the small.
+fn weight(value: f32) -> String {
+    if value == 0.0 || value >= 0.01 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+/// The vertical bar of colours from 0 to `max`, at (x, y).
+pub(super) fn colour_bar(
+    out: &mut String,
+    options: &SvgOptions,
+    x: f64,
+    y: f64,
+    height: f64,
+    max: f32,
+) {
+    const STEPS: usize = 16;
+    out.push_str(r#"<defs><linearGradient id="weights" x1="0" y1="1" x2="0" y2="0">"#);
+    for step in 0..=STEPS {
+        let share = step as f32 / STEPS as f32;
+        let _ = write!(
+            out,
+            r#"<stop offset="{share}" stop-color="{}"/>"#,
+            options.ramp.at(share)
+        );
+    }
+    out.push_str("</linearGradient></defs>\n");
+    let _ = writeln!(
+        out,
+        r##"<rect x="{}" y="{}" width="10" height="{}" rx="2" fill="url(#weights)" stroke="#cdd5df" stroke-width="0.5"/>"##,
+        coordinate(x),
+        coordinate(y),
+        coordinate(height)
+    );
+    let face = Face::new(10.5, Anchor::Start).faint();
+    let marks = if height >= 60.0 { 4 } else { 1 };
+    for mark in 0..=marks {
+        let share = f64::from(mark) / f64::from(marks);
+        let value = f64::from(max) * share;
+        let number = if value < 10_000.0 {
+            format!("{value:.2}")
+        } else {
+            format!("{value:.1e}")
+        };
+        let label = Shown {
+            text: number,
+            whole: None,
+        };
+        text(
+            out,
+            x + 15.0,
+            y + height * (1.0 - share) + 3.8,
+            face,
+            &label,
+        );
+    }
+}

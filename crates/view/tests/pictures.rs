@@ -1,0 +1,257 @@
+//! SVG, PNG, charts and pages: snapshots, and what holds for any token.
+
+mod common;
+
+use common::{samples, snapshot};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
+use regard_view::Heatmap;
+use regard_view::chart::{Chart, Point, Series};
+use regard_view::html::{HtmlOptions, page};
+use regard_view::png::{PngError, PngOptions, from_svg};
+use regard_view::svg::{self, SvgOptions};
+use resvg::usvg::roxmltree::Document;
+
+fn well_formed(svg: &str) {
+    if let Err(error) = Document::parse(svg) {
+        panic!("{error} in {svg}");
+    }
+}
+
+/// Width and height in the header of a PNG.
+fn size(png: &[u8]) -> (u32, u32) {
+    let number = |at: usize| u32::from_be_bytes([png[at], png[at + 1], png[at + 2], png[at + 3]]);
+    (number(16), number(20))
+}
+
+fn chart() -> Chart {
+    let rising = vec![
+        Point::new(1.0, 10.0).between(8.0, 12.0),
+        Point::new(2.0, 20.0),
+        Point::new(3.0, f64::NAN),
+        Point::new(4.0, 25.0),
+    ];
+    Chart::new("BLEU by source length", "words", "BLEU")
+        .with(Series::new("rnnsearch <1>", rising))
+        .with(Series::new(
+            "seq2seq",
+            vec![Point::new(1.0, 9.0), Point::new(4.0, 3.5)],
+        ))
+        .x_names([
+            (1.0, "1-10".into()),
+            (2.0, "11-20".into()),
+            (3.0, "21-30".into()),
+            (4.0, "> 30".into()),
+        ])
+        .y_from_zero()
+}
+
+#[test]
+fn svg_snapshots() {
+    let options = SvgOptions::default();
+    let german = samples::german().merge_words();
+    let pictures = [
+        ("heatmap", svg::trace(&german, &options)),
+        ("hebrew", svg::trace(&samples::hebrew(), &options)),
+        ("hostile", svg::trace(&samples::hostile(), &options)),
+        ("one", svg::trace(&samples::one_token(), &options)),
+        (
+            "grid",
+            svg::grid(&Heatmap::heads_of(&samples::sized(3, 4, 3)), &options),
+        ),
+        ("chart", chart().svg()),
+    ];
+    for (name, picture) in &pictures {
+        well_formed(picture);
+        snapshot(&format!("{name}.svg"), picture);
+    }
+}
+
+#[test]
+fn a_large_map_is_a_small_file() {
+    let map = Heatmap::from_map(&samples::sized(300, 300, 1));
+    let picture = svg::heatmap(&map, &SvgOptions::default());
+    well_formed(&picture);
+    assert!(picture.len() < 60_000, "{}", picture.len());
+    assert!(picture.contains("data:image/png;base64,"));
+}
+
+#[test]
+fn pngs_have_ink_and_the_size_asked_for() {
+    let svg = svg::trace(&samples::hebrew(), &SvgOptions::default());
+    let (width, height) = size(
+        &from_svg(
+            &svg,
+            &PngOptions {
+                scale: 1.0,
+                ..Default::default()
+            },
+        )
+        .expect("drawn"),
+    );
+    let twice = from_svg(&svg, &PngOptions::default()).expect("drawn");
+    assert_eq!(size(&twice), (2 * width, 2 * height));
+    let small = from_svg(
+        &svg,
+        &PngOptions {
+            max_pixels: 5000,
+            ..Default::default()
+        },
+    )
+    .expect("scaled down");
+    let (w, h) = size(&small);
+    assert!(w * h <= 5000 && w * h > 4000, "{w} x {h}");
+
+    let pixmap = resvg::tiny_skia::Pixmap::decode_png(&twice).expect("a PNG");
+    // The row names are Hebrew alone: dark pixels left of the cells are its letters.
+    let dark = (0..180).flat_map(|x| (160..340).map(move |y| (x, y)));
+    let dark = dark
+        .filter(|&(x, y)| pixmap.pixel(x, y).is_some_and(|p| p.red() < 100))
+        .count();
+    assert!(dark > 300, "{dark} dark pixels");
+}
+
+#[test]
+fn a_png_that_cannot_be_is_an_error() {
+    let draw = |svg: &str, scale, max_pixels| from_svg(svg, &PngOptions { scale, max_pixels });
+    assert!(matches!(draw("no", 1.0, 9), Err(PngError::Svg { .. })));
+    let svg = r#"<svg xmlns="http://www.w3.org/2000/svg" width="40" height="30"/>"#;
+    assert!(matches!(draw(svg, 0.0, 9), Err(PngError::Scale { .. })));
+    assert!(matches!(
+        draw(svg, f32::NAN, 9),
+        Err(PngError::Scale { .. })
+    ));
+    assert!(matches!(draw(svg, 1.0, 0), Err(PngError::Size { .. })));
+    assert_eq!(
+        draw(svg, 1e30, 12)
+            .map(|png| size(&png))
+            .expect("scaled down"),
+        (4, 3)
+    );
+    let thin = r#"<svg xmlns="http://www.w3.org/2000/svg" width="100000" height="1"/>"#;
+    assert!(draw(thin, 1.0, 50).is_ok_and(|png| size(&png).0 <= 50));
+}
+
+#[test]
+fn an_svg_reads_no_file() {
+    let svg = r#"<svg xmlns="http://www.w3.org/2000/svg" width="4" height="4"><image href="/etc/hostname.png" width="4" height="4"/></svg>"#;
+    assert!(from_svg(svg, &PngOptions::default()).is_ok());
+}
+
+#[test]
+fn pages_hold_everything_and_load_nothing() {
+    let html = page(
+        &[samples::german(), samples::german_second()],
+        &HtmlOptions {
+            title: "<&>".into(),
+        },
+    );
+    for needed in [
+        r#"<html lang="en">"#,
+        "<title>&lt;&amp;&gt;</title>",
+        "default-src 'none'",
+        "roten",
+        "rotem",
+        r#""rank":1"#,
+    ] {
+        assert!(html.contains(needed), "{needed} is missing");
+    }
+    let addresses = html.match_indices("://").count();
+    assert_eq!(
+        addresses,
+        html.matches("http://www.w3.org/2000/svg").count(),
+        "an address beside SVG's own"
+    );
+    assert!(!html.contains(" src=") && !html.contains("url(http") && !html.contains("@import"));
+}
+
+#[test]
+fn pages_of_nothing_are_pages() {
+    for traces in [vec![], vec![Trace::new("m", "s", "t")]] {
+        assert!(page(&traces, &HtmlOptions::default()).ends_with("</html>\n"));
+    }
+}
+
+#[test]
+fn charts_take_any_number() {
+    let odd = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::MAX,
+        f64::MIN_POSITIVE,
+        0.0,
+        -1e149,
+        1e149,
+    ];
+    for points in [
+        vec![],
+        vec![Point::new(1.0, 1.0)],
+        odd.map(|v| Point::new(v, v).between(v, v)).to_vec(),
+    ] {
+        let svg = Chart::new("", "", "")
+            .with(Series::new("", points))
+            .sized(0, 0)
+            .svg();
+        well_formed(&svg);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+    assert!(Chart::new("a", "b", "c").svg().contains("no data"));
+}
+
+fn any_trace() -> impl Strategy<Value = Trace> {
+    let tokens = || {
+        vec((any::<String>(), 0usize..5), 0..9).prop_map(|parts| {
+            parts
+                .into_iter()
+                .map(|(text, word)| Token::new(text).in_word(word))
+                .collect::<Tokens>()
+        })
+    };
+    (tokens(), tokens(), 1usize..3, any::<[String; 4]>())
+        .prop_flat_map(|(queries, keys, heads, texts)| {
+            let size = heads * queries.len() * keys.len();
+            (
+                Just((queries, keys, heads, texts)),
+                vec(0.0f32..f32::MAX, size),
+            )
+        })
+        .prop_map(
+            |((queries, keys, heads, [name, model, source, target]), weights)| {
+                let map = AttentionMap::unnormalized(Kind::Cross, queries, keys, heads, weights);
+                Trace::new(model, source, target).with_map(map.expect("finite").named(name))
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn any_token_gives_a_well_formed_svg(trace in any_trace()) {
+        let maps = Heatmap::heads_of(&trace.maps[0]);
+        let few = SvgOptions { hover_cells: 4, ..Default::default() };
+        for picture in [svg::trace(&trace, &SvgOptions::default()), svg::grid(&maps, &few)] {
+            well_formed(&picture);
+        }
+    }
+
+    #[test]
+    fn any_token_stays_inside_its_page(trace in any_trace()) {
+        let html = page(&[trace], &HtmlOptions::default());
+        prop_assert_eq!(html.matches("<script").count(), 2);
+        prop_assert_eq!(html.matches("</script").count(), 2);
+        let start = html.find(r#"id="traces">"#).expect("the data") + 12;
+        let end = start + html[start..].find("</script>").expect("its end");
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(&html[start..end]);
+        prop_assert!(parsed.is_ok());
+    }
+
+    #[test]
+    fn any_chart_is_well_formed(name: String, points in vec((any::<f64>(), any::<f64>(), any::<f64>()), 0..9),
+                                width: u16, height: u16) {
+        let points = points.into_iter().map(|(x, y, z)| Point::new(x, y).between(z, y)).collect();
+        let chart = Chart::new(name.clone(), name.clone(), name.clone()).with(Series::new(name, points));
+        well_formed(&chart.sized(width.into(), height.into()).svg());
+    }
+}

@@ -67,7 +67,9 @@ pub enum CommandError {
     )]
     NoEmbeddedModel,
     /// The device exists elsewhere, but not here.
-    #[error("device {0} is not there: this build of regard computes on `cpu` only; give --device cpu or leave it out")]
+    #[error(
+        "device {0} is not there: this build of regard computes on `cpu` only; give --device cpu or leave it out"
+    )]
     NoDevice(String),
     /// The thread pool could not be made.
     #[error("cannot start {threads} threads: {reason}; give a smaller --threads")]

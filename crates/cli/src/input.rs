@@ -39,7 +39,9 @@ impl Groups {
     /// input if none is named.
     pub fn read(path: Option<&Path>, most: usize) -> Self {
         let (sender, receiver) = sync_channel(2 * most);
-        let path = path.filter(|path| *path != Path::new(STANDARD_INPUT)).map(Path::to_owned);
+        let path = path
+            .filter(|path| *path != Path::new(STANDARD_INPUT))
+            .map(Path::to_owned);
         thread::spawn(move || {
             let opened = match path {
                 Some(path) => Lines::open(path),

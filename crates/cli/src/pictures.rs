@@ -74,11 +74,20 @@ impl Screen {
 /// Nothing to draw, or a file that cannot be written.
 pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
     if let Some(path) = &files.html {
-        let traces: Vec<Trace> = entries.iter().map(|entry| shown(entry, files, true)).collect();
-        output::write_file(path, html::page(&traces, &HtmlOptions::default()).as_bytes())?;
+        let traces: Vec<Trace> = entries
+            .iter()
+            .map(|entry| shown(entry, files, true))
+            .collect();
+        output::write_file(
+            path,
+            html::page(&traces, &HtmlOptions::default()).as_bytes(),
+        )?;
     }
     let wanted = [(&files.svg, false), (&files.png, true)];
-    for (path, as_png) in wanted.into_iter().filter_map(|(path, as_png)| Some((path.as_ref()?, as_png))) {
+    for (path, as_png) in wanted
+        .into_iter()
+        .filter_map(|(path, as_png)| Some((path.as_ref()?, as_png)))
+    {
         let drawable: Vec<&Entry> = entries
             .iter()
             .filter(|entry| !entry.trace.maps.is_empty())
@@ -114,7 +123,10 @@ fn shown(entry: &Entry, files: &PictureFiles, on_page: bool) -> Trace {
 }
 
 fn why_nothing(entries: &[Entry]) -> String {
-    match entries.iter().find(|entry| !entry.trace.source.trim().is_empty()) {
+    match entries
+        .iter()
+        .find(|entry| !entry.trace.source.trim().is_empty())
+    {
         None => "there was no text".to_owned(),
         Some(entry) => format!("{} is a model without attention", entry.trace.model),
     }
@@ -152,14 +164,21 @@ mod tests {
     fn names(path: &str, entries: &[Entry]) -> Vec<String> {
         entries
             .iter()
-            .map(|entry| numbered(Path::new(path), entry, entries).display().to_string())
+            .map(|entry| {
+                numbered(Path::new(path), entry, entries)
+                    .display()
+                    .to_string()
+            })
             .collect()
     }
 
     #[test]
     fn pictures_are_numbered_where_there_are_several() {
         assert_eq!(names("a/b.svg", &[entry(1, 1)]), ["a/b.svg"]);
-        assert_eq!(names("b.svg", &[entry(1, 1), entry(2, 1)]), ["b-1.svg", "b-2.svg"]);
+        assert_eq!(
+            names("b.svg", &[entry(1, 1), entry(2, 1)]),
+            ["b-1.svg", "b-2.svg"]
+        );
         assert_eq!(names("b", &[entry(7, 1), entry(7, 2)]), ["b-1", "b-2"]);
         assert_eq!(
             names("b.x.png", &[entry(1, 1), entry(1, 2), entry(3, 1)]),

@@ -26,7 +26,9 @@ impl Counter {
             false => ProgressDrawTarget::hidden(),
         };
         let template = match length {
-            Some(_) => format!("{{wide_bar}} {{human_pos}} of {{human_len}} {unit}, {{per_sec}}, {{eta}} left"),
+            Some(_) => format!(
+                "{{wide_bar}} {{human_pos}} of {{human_len}} {unit}, {{per_sec}}, {{eta}} left"
+            ),
             None => format!("{{human_pos}} {unit}, {{per_sec}}"),
         };
         let bar = ProgressBar::with_draw_target(length, target);

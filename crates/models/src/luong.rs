@@ -397,7 +397,10 @@ impl Luong {
             .matmul(input.clone().narrow(0, 0, m))
             + bias(&layers[0]).unsqueeze_dim::<2>(0);
         let upper = (layers.len() > 1).then(|| UpperLayers {
-            weight: Tensor::stack(layers[1..].iter().map(|l| l.input.weight.val()).collect(), 0),
+            weight: Tensor::stack(
+                layers[1..].iter().map(|l| l.input.weight.val()).collect(),
+                0,
+            ),
             bias: Tensor::stack(layers[1..].iter().map(bias).collect(), 0),
         });
         let keep = &state.memory.keep;
@@ -411,8 +414,11 @@ impl Luong {
             }
             _ => None,
         };
-        let (hidden, cell): (Vec<_>, Vec<_>) =
-            state.layers.into_iter().map(|layer| (layer.hidden, layer.cell)).unzip();
+        let (hidden, cell): (Vec<_>, Vec<_>) = state
+            .layers
+            .into_iter()
+            .map(|layer| (layer.hidden, layer.cell))
+            .unzip();
         let output = sequence::input_feeding_lstm_decoder(InputFeedingInput {
             x_projection: projected.reshape([length, batch, 4 * n]),
             feed: state.attentional,
@@ -444,11 +450,15 @@ impl Luong {
         let (mut attentional, mut weights) = (vec![], vec![]);
         for t in 0..length {
             let x = embedded.clone().narrow(0, t, 1).squeeze_dim(0);
-            let masks: Vec<Tensor<2>> = masks.iter().flat_map(|masks| {
-                let step: Tensor<3> = masks.clone().narrow(0, t, 1).squeeze_dim(0);
-                step.iter_dim(0).map(|mask| mask.squeeze_dim(0)).collect::<Vec<_>>()
-            })
-            .collect();
+            let masks: Vec<Tensor<2>> = masks
+                .iter()
+                .flat_map(|masks| {
+                    let step: Tensor<3> = masks.clone().narrow(0, t, 1).squeeze_dim(0);
+                    step.iter_dim(0)
+                        .map(|mask| mask.squeeze_dim(0))
+                        .collect::<Vec<_>>()
+                })
+                .collect();
             let (row, next) = self.advance(x, state, &masks);
             attentional.push(next.attentional.clone());
             weights.push(row);
@@ -503,3 +513,7 @@ impl Luong {
         (output, state)
     }
 }
+
+#[cfg(test)]
+#[path = "luong_tests.rs"]
+mod tests;

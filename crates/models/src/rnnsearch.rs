@@ -363,3 +363,7 @@ struct Advanced {
     context: Tensor<2>,
     weights: Tensor<2>,
 }
+
+#[cfg(test)]
+#[path = "rnnsearch_tests.rs"]
+mod tests;

@@ -369,7 +369,7 @@ fn input_feeding_decoder_equals_plain_operations() {
                     at_step(&x, step) + feed.clone().matmul(f.clone())
                 } else {
                     let below = drop(hidden[layer - 1].clone(), step, layer - 1);
-                    let bias = b.clone().slice([layer - 1..layer]);
+                    let bias = b.clone().narrow(0, layer - 1, 1);
                     below.matmul(at_step(&w, layer - 1)) + bias
                 };
                 let gates = input + hidden[layer].clone().matmul(at_step(&u, layer));

@@ -18,7 +18,9 @@ use std::{
 
 use burn::tensor::Device;
 use mimalloc::MiMalloc;
-use regard_models::{ModelConfig, RnnSearchConfig, SourceBatch, TargetBatch, TranslationModel, tables::Tie};
+use regard_models::{
+    ModelConfig, RnnSearchConfig, SourceBatch, TargetBatch, TranslationModel, tables::Tie,
+};
 use regard_nn::{
     dropout::Noise,
     weights::{self, Array, Storage},
@@ -81,7 +83,7 @@ fn arguments() -> Result<Arguments, Failure> {
 
 /// A model in training, and the batches it sees.
 struct Training {
-    model: TranslationModel,
+    model: Option<TranslationModel>,
     optimizer: Optimizer,
     batches: Vec<(Sentences, Sentences)>,
     device: Device,
@@ -109,7 +111,7 @@ impl Training {
             ..Default::default()
         });
         Ok(Self {
-            model: config.init(1, &device)?,
+            model: Some(config.init(1, &device)?),
             optimizer: Optimizer::new(settings),
             batches: batches(),
             device,
@@ -124,27 +126,31 @@ impl Training {
         let started = Instant::now();
         let source = SourceBatch::new(sources, &self.device);
         let target = TargetBatch::new(targets, &self.device);
-        let scored = self.model.forward(&source, &target, &mut Noise::seeded(1));
+        let model = self.model.as_ref().ok_or("an earlier update failed")?;
+        let scored = model.forward(&source, &target, &mut Noise::seeded(1));
         let batch = loss(scored.logits, target.outputs, 0.1);
         let value = f64::from(batch.loss.clone().into_scalar::<f32>());
         let gradients = batch.loss.backward();
-        let model = self.model.clone();
-        self.model = self.optimizer.update(model, gradients, LEARNING_RATE)?.0;
+        let model = self.model.take().ok_or("an earlier update failed")?;
+        self.model = Some(self.optimizer.update(model, gradients, LEARNING_RATE)?.0);
         Ok((started.elapsed().as_secs_f64(), value))
     }
 
     fn export(&self, path: &str) -> Result<(), Failure> {
-        let mut arrays = weights::collect(&self.model);
-        let sides: [fn(&(Sentences, Sentences)) -> &Sentences; 2] = [|pair| &pair.0, |pair| &pair.1];
-        for (name, side) in ["ids.source", "ids.target"].into_iter().zip(sides) {
-            let ids = self.batches.iter().flat_map(side).flatten();
+        let mut arrays = weights::collect(self.model.as_ref().ok_or("an earlier update failed")?);
+        let (sources, targets): (Vec<_>, Vec<_>) = self.batches.iter().cloned().unzip();
+        for (name, side) in [("ids.source", sources), ("ids.target", targets)] {
+            let ids = side.iter().flatten().flatten();
             let array = Array {
                 shape: vec![BATCHES, BATCH, TOKENS],
                 values: ids.map(|&id| id as f32).collect(),
             };
             arrays.insert(name.to_owned(), array);
         }
-        fs::write(path, weights::to_bytes(&arrays, Default::default(), Storage::F32)?)?;
+        fs::write(
+            path,
+            weights::to_bytes(&arrays, Default::default(), Storage::F32)?,
+        )?;
         Ok(())
     }
 }
@@ -158,7 +164,11 @@ fn batches() -> Vec<(Sentences, Sentences)> {
         state ^= state << 17;
         4 + (state >> 20) as u32 % (VOCABULARY as u32 - 4)
     };
-    let mut sentences = || (0..BATCH).map(|_| (0..TOKENS).map(|_| id()).collect()).collect();
+    let mut sentences = || {
+        (0..BATCH)
+            .map(|_| (0..TOKENS).map(|_| id()).collect())
+            .collect()
+    };
     (0..BATCHES).map(|_| (sentences(), sentences())).collect()
 }
 
@@ -182,10 +192,15 @@ fn run() -> Result<(), Failure> {
     if arguments.serve {
         for line in io::stdin().lock().lines() {
             let steps: usize = line?.trim().parse()?;
-            let done: Vec<(f64, f64)> =
-                (0..steps).map(|_| training.update()).collect::<Result<_, _>>()?;
+            let done: Vec<(f64, f64)> = (0..steps)
+                .map(|_| training.update())
+                .collect::<Result<_, _>>()?;
             let (seconds, losses): (Vec<f64>, Vec<f64>) = done.into_iter().unzip();
-            writeln!(output, "{}", json!({ "seconds": seconds, "losses": losses }))?;
+            writeln!(
+                output,
+                "{}",
+                json!({ "seconds": seconds, "losses": losses })
+            )?;
             output.flush()?;
         }
         return Ok(());
@@ -195,21 +210,32 @@ fn run() -> Result<(), Failure> {
     }
     let mut all = vec![];
     for round in 1..=arguments.rounds {
-        let done: Vec<(f64, f64)> =
-            (0..arguments.steps).map(|_| training.update()).collect::<Result<_, _>>()?;
+        let done: Vec<(f64, f64)> = (0..arguments.steps)
+            .map(|_| training.update())
+            .collect::<Result<_, _>>()?;
         let mut seconds: Vec<f64> = done.iter().map(|step| step.0).collect();
         all.extend(&seconds);
         let milliseconds = 1e3 * median(&mut seconds);
         if !arguments.json {
-            writeln!(output, "round {round}: {milliseconds:.1} ms a step (median)")?;
+            writeln!(
+                output,
+                "round {round}: {milliseconds:.1} ms a step (median)"
+            )?;
         }
     }
     let milliseconds = 1e3 * median(&mut all);
     match arguments.json {
-        true => writeln!(output, "{}", json!({ "milliseconds": milliseconds, "steps": all.len() }))?,
+        true => writeln!(
+            output,
+            "{}",
+            json!({ "milliseconds": milliseconds, "steps": all.len() })
+        )?,
         false => {
             let tokens = (BATCH * (TOKENS + 1)) as f64 / milliseconds * 1e3;
-            writeln!(output, "median {milliseconds:.1} ms a step, {tokens:.0} target tokens a second")?;
+            writeln!(
+                output,
+                "median {milliseconds:.1} ms a step, {tokens:.0} target tokens a second"
+            )?;
         }
     }
     Ok(())

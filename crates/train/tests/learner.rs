@@ -101,7 +101,10 @@ fn an_interrupted_run_goes_on_exactly() {
     for (name, extra) in [
         ("adam", vec![]),
         ("sgd", vec!["optimizer.kind=sgd", "optimizer.momentum=0.9"]),
-        ("adadelta", vec!["optimizer.kind=adadelta", "schedule.learning_rate=1.0"]),
+        (
+            "adadelta",
+            vec!["optimizer.kind=adadelta", "schedule.learning_rate=1.0"],
+        ),
         (
             "sampling",
             vec![
@@ -113,7 +116,10 @@ fn an_interrupted_run_goes_on_exactly() {
         let recipe = recipe(&extra);
         let whole = folder.path().join(format!("{name}-whole"));
         let parts = folder.path().join(format!("{name}-parts"));
-        assert_eq!(train(&recipe, &whole, None, false).unwrap().reason, Reason::Limit);
+        assert_eq!(
+            train(&recipe, &whole, None, false).unwrap().reason,
+            Reason::Limit
+        );
         // In the middle of the first epoch, and again in the last one.
         let first = train(&recipe, &parts, Some(4), false).unwrap();
         assert_eq!((first.reason, first.step), (Reason::Interrupted, 4));
@@ -148,7 +154,11 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
     let run = folder.path().join("run");
     train(&recipe, &run, None, false).unwrap();
     let translator = Translator::open(&run, &Device::flex()).unwrap();
-    let test = recipe.data.load(Split::Test, recipe.training.seed).unwrap().unwrap();
+    let test = recipe
+        .data
+        .load(Split::Test, recipe.training.seed)
+        .unwrap()
+        .unwrap();
     let translated = translator
         .translate(test.text.source(), translator.settings())
         .unwrap();
@@ -157,7 +167,11 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
         .zip(test.text.target())
         .filter(|(ours, reference)| ours.n_best[0].text == **reference)
         .count();
-    assert!(exact * 100 >= 95 * test.text.len(), "{exact} of {} exact", test.text.len());
+    assert!(
+        exact * 100 >= 95 * test.text.len(),
+        "{exact} of {} exact",
+        test.text.len()
+    );
 
     let (mut found, mut gold) = (vec![], vec![]);
     for (line, links) in translated.iter().zip(test.alignments.unwrap()) {
@@ -166,12 +180,18 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
             map.align_argmax()
                 .links()
                 .iter()
-                .map(|&(source, target)| regard_train::evaluate::Link { source: source as u32, target: target as u32 })
+                .map(|&(source, target)| regard_train::evaluate::Link {
+                    source: source as u32,
+                    target: target as u32,
+                })
                 .collect::<Alignment>(),
         );
         let sure = links
             .into_iter()
-            .map(|(source, target)| regard_train::evaluate::Link { source: source as u32, target: target as u32 });
+            .map(|(source, target)| regard_train::evaluate::Link {
+                source: source as u32,
+                target: target as u32,
+            });
         gold.push(Gold::new(sure, []));
     }
     let aer = Aer::of(&found, &gold).unwrap();
@@ -181,23 +201,49 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
 #[test]
 fn every_kind_of_model_trains_and_translates() {
     let folder = tempfile::tempdir().unwrap();
-    let common = ["training.epochs=1", "data.synthetic.sentences=64", "training.average=1"];
+    let common = [
+        "training.epochs=1",
+        "data.synthetic.sentences=64",
+        "training.average=1",
+    ];
     for (name, model) in [
         ("cho", "kind = \"seq2seq\"\ncell = \"gru-context\""),
-        ("sutskever", "kind = \"seq2seq\"\ncell = \"lstm\"\nlayers = 2\nreverse_source = true"),
+        (
+            "sutskever",
+            "kind = \"seq2seq\"\ncell = \"lstm\"\nlayers = 2\nreverse_source = true",
+        ),
         ("general", "kind = \"luong\"\nlayers = 2"),
-        ("dot", "kind = \"luong\"\nscore = \"dot\"\nencoder = \"bidirectional\""),
-        ("concat", "kind = \"luong\"\nscore = \"concat\"\nattention_dimension = 8"),
-        ("location", "kind = \"luong\"\nscore = \"location\"\ninput_feeding = false"),
-        ("local-m", "kind = \"luong\"\nattention = \"local-m\"\nwindow = 2"),
-        ("local-p", "kind = \"luong\"\nattention = \"local-p\"\nwindow = 2"),
+        (
+            "dot",
+            "kind = \"luong\"\nscore = \"dot\"\nencoder = \"bidirectional\"",
+        ),
+        (
+            "concat",
+            "kind = \"luong\"\nscore = \"concat\"\nattention_dimension = 8",
+        ),
+        (
+            "location",
+            "kind = \"luong\"\nscore = \"location\"\ninput_feeding = false",
+        ),
+        (
+            "local-m",
+            "kind = \"luong\"\nattention = \"local-m\"\nwindow = 2",
+        ),
+        (
+            "local-p",
+            "kind = \"luong\"\nattention = \"local-p\"\nwindow = 2",
+        ),
         ("paper", "kind = \"rnnsearch\"\ninitialisation = \"paper\""),
         ("tied", "kind = \"rnnsearch\"\ntie = \"all\""),
     ] {
         let start = TINY.find("[data.synthetic]").unwrap();
         let text = format!(
             "[model]\n{model}\nembedding = 16\nhidden = 16\n{}{}",
-            if model.contains("rnnsearch") { "maxout = 16\n" } else { "" },
+            if model.contains("rnnsearch") {
+                "maxout = 16\n"
+            } else {
+                ""
+            },
             &TINY[start..]
         );
         let overrides: Vec<String> = common.iter().map(ToString::to_string).collect();
@@ -210,7 +256,11 @@ fn every_kind_of_model_trains_and_translates() {
         assert_eq!(translated.len(), 3);
         assert_eq!(translated[1].n_best[0].text, "");
         let attends = !model.contains("seq2seq");
-        assert_eq!(!translated[0].n_best[0].trace.maps.is_empty(), attends, "{name}");
+        assert_eq!(
+            !translated[0].n_best[0].trace.maps.is_empty(),
+            attends,
+            "{name}"
+        );
     }
 }
 
@@ -220,9 +270,15 @@ fn a_folder_that_holds_a_run_is_not_overwritten() {
     let recipe = recipe(&["training.epochs=1", "data.synthetic.sentences=64"]);
     let run = folder.path().join("run");
     train(&recipe, &run, None, false).unwrap();
-    assert!(matches!(train(&recipe, &run, None, false), Err(TrainError::Occupied(_))));
+    assert!(matches!(
+        train(&recipe, &run, None, false),
+        Err(TrainError::Occupied(_))
+    ));
     let empty = folder.path().join("empty");
-    assert!(matches!(train(&recipe, &empty, None, true), Err(TrainError::NothingToResume(_))));
+    assert!(matches!(
+        train(&recipe, &empty, None, true),
+        Err(TrainError::NothingToResume(_))
+    ));
 }
 
 #[test]
@@ -235,7 +291,10 @@ fn damaged_checkpoints_are_refused() {
     let whole = fs::read(&last).unwrap();
     fs::write(&last, &whole[..whole.len() / 2]).unwrap();
     let error = train(&recipe, &run, None, true).unwrap_err().to_string();
-    assert!(error.contains("last.safetensors") && error.contains("safetensors"), "{error}");
+    assert!(
+        error.contains("last.safetensors") && error.contains("safetensors"),
+        "{error}"
+    );
     // A model file is no checkpoint.
     fs::copy(run.join("model.safetensors"), &last).unwrap();
     let error = train(&recipe, &run, None, true).unwrap_err().to_string();
@@ -248,7 +307,10 @@ fn every_recipe_of_the_repository_parses() {
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
             Recipe::load(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
             count += 1;
         }

@@ -32,6 +32,7 @@ pub struct Evaluate {
     #[arg(short = 'i', long, value_name = "[NAME=]FILE", num_args = 1..)]
     pub hypotheses: Vec<Named>,
     /// Model files or run folders, which translate first; side by side if there are several
+    /// [default with --source alone: the embedded model]
     #[arg(long, value_name = "[NAME=]PATH", num_args = 1..)]
     pub model: Vec<Named>,
     /// What the translations should be; several files are several references of each sentence
@@ -45,20 +46,31 @@ pub struct Evaluate {
     #[arg(long, value_name = "PART", requires = "model", conflicts_with_all = ["source", "references", "gold"])]
     pub split: Option<Part>,
     /// Write the models' translations, one file for each --model
-    #[arg(short, long, value_name = "FILE", requires = "model", num_args = 1..)]
+    #[arg(short, long, value_name = "FILE", num_args = 1..)]
     pub output: Vec<PathBuf>,
 
     /// What to compute
     #[arg(short, long, value_name = "METRIC", num_args = 1.., default_value = "bleu", help_heading = "Scores")]
     pub metric: Vec<MetricName>,
     /// What BLEU calls a word: 13a, intl, char or none
-    #[arg(long, visible_alias = "tokenize", value_name = "NAME", default_value = "13a", help_heading = "Scores")]
+    #[arg(
+        long,
+        visible_alias = "tokenize",
+        value_name = "NAME",
+        default_value = "13a",
+        help_heading = "Scores"
+    )]
     pub tokenizer: Tokenizer,
     /// Ignore case
     #[arg(long, visible_alias = "lc", help_heading = "Scores")]
     pub lowercase: bool,
     /// BLEU's smoothing: exp, none, floor[=VALUE] or add-k[=VALUE]
-    #[arg(long, value_name = "METHOD", default_value = "exp", help_heading = "Scores")]
+    #[arg(
+        long,
+        value_name = "METHOD",
+        default_value = "exp",
+        help_heading = "Scores"
+    )]
     pub smoothing: Smoothing,
     /// Print the 95 % interval of each score
     #[arg(long, help_heading = "Scores")]
@@ -71,23 +83,49 @@ pub struct Evaluate {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one, help_heading = "Scores")]
     pub resamples: usize,
     /// Seed of the bootstrap
-    #[arg(long, value_name = "N", default_value = "12345", help_heading = "Scores")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "12345",
+        help_heading = "Scores"
+    )]
     pub seed: u64,
 
     /// Score sentences of each length apart; needs the source
     #[arg(long, help_heading = "Scores by length")]
     pub by_length: bool,
     /// The longest source of each bucket, in words, rising
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', requires = "by_length", help_heading = "Scores by length")]
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        value_delimiter = ',',
+        requires = "by_length",
+        help_heading = "Scores by length"
+    )]
     pub buckets: Option<Vec<usize>>,
     /// Merge buckets of fewer sentences into a neighbour
-    #[arg(long, value_name = "N", default_value = "20", help_heading = "Scores by length")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "20",
+        help_heading = "Scores by length"
+    )]
     pub least_sentences: usize,
     /// Draw score against length as SVG
-    #[arg(long, value_name = "FILE", requires = "by_length", help_heading = "Scores by length")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "by_length",
+        help_heading = "Scores by length"
+    )]
     pub svg: Option<PathBuf>,
     /// Draw score against length as PNG
-    #[arg(long, value_name = "FILE", requires = "by_length", help_heading = "Scores by length")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "by_length",
+        help_heading = "Scores by length"
+    )]
     pub png: Option<PathBuf>,
 
     /// Alignments to score against --gold, in Pharaoh format (`0-0 1-2`)

@@ -37,3 +37,24 @@ impl FromStr for Named {
         Ok(named)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (String, String) {
+        let Ok(named) = text.parse::<Named>();
+        (named.name, named.path.display().to_string())
+    }
+
+    #[test]
+    fn a_name_is_optional() {
+        let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
+        assert_eq!(parsed("new=out/a.de"), pair("new", "out/a.de"));
+        assert_eq!(parsed("out/a.de"), pair("a.de", "out/a.de"));
+        assert_eq!(parsed("runs/small/"), pair("small", "runs/small/"));
+        assert_eq!(parsed("=x"), pair("=x", "=x"));
+        assert_eq!(parsed("-"), pair("-", "-"));
+        assert_eq!(parsed("/"), pair("/", "/"));
+    }
+}

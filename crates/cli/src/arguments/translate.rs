@@ -47,7 +47,12 @@ pub struct Translate {
     #[command(flatten)]
     pub search: Search,
     /// Print a heat map below each translation: `auto` does so for one TEXT on a terminal
-    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "Pictures")]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Pictures"
+    )]
     pub attention: Attention,
     /// Pictures to write.
     #[command(flatten)]

@@ -4,9 +4,7 @@ use std::io::{self, IsTerminal};
 
 use regard_trace::Trace;
 use regard_train::{
-    Translated, Translator,
-    corpus::CorpusError,
-    recipe::Translation as Settings,
+    Translated, Translator, corpus::CorpusError, recipe::Translation as Settings,
     translator::TranslateError,
 };
 use serde::Serialize;
@@ -161,7 +159,8 @@ impl Work<'_> {
                     self.name, self.line, self.settings.max_source_tokens
                 ));
             }
-            self.unfinished += usize::from(translated.n_best.first().is_some_and(|best| !best.finished));
+            self.unfinished +=
+                usize::from(translated.n_best.first().is_some_and(|best| !best.finished));
             self.writer.write(self.line, source, translated)?;
         }
         self.writer.flush()
@@ -246,7 +245,7 @@ impl<'a> Writer<'a> {
                     None => self.output.line(&text)?,
                 }
             }
-            if translation.trace.maps.is_empty() && !translation.text.is_empty() {
+            if translation.trace.maps.is_empty() && !source.trim().is_empty() {
                 self.unattended = Some(translation.trace.model.clone());
             }
             if let Some(screen) = &self.screen {
@@ -281,17 +280,21 @@ impl<'a> Writer<'a> {
     }
 
     fn json(&self, line: usize, source: &str, translated: &Translated) -> Result<String, Failure> {
-        let translations = translated.n_best.iter().zip(1..).map(|(translation, rank)| {
-            let wanted = self.options.attention == Attention::Always;
-            JsonTranslation {
-                rank,
-                text: &translation.text,
-                score: translation.score,
-                log_probability: translation.log_probability,
-                finished: translation.finished,
-                attention: wanted.then(|| self.attention(&translation.trace)).flatten(),
-            }
-        });
+        let translations = translated
+            .n_best
+            .iter()
+            .zip(1..)
+            .map(|(translation, rank)| {
+                let wanted = self.options.attention == Attention::Always;
+                JsonTranslation {
+                    rank,
+                    text: &translation.text,
+                    score: translation.score,
+                    log_probability: translation.log_probability,
+                    finished: translation.finished,
+                    attention: wanted.then(|| self.attention(&translation.trace)).flatten(),
+                }
+            });
         Ok(serde_json::to_string(&JsonLine {
             line,
             source,
@@ -309,7 +312,9 @@ impl<'a> Writer<'a> {
         Some(JsonAttention {
             source: map.keys().labels(),
             target: map.queries().labels(),
-            weights: (0..map.queries().len()).map(|query| map.row(0, query).to_vec()).collect(),
+            weights: (0..map.queries().len())
+                .map(|query| map.row(0, query).to_vec())
+                .collect(),
         })
     }
 
@@ -324,7 +329,9 @@ impl<'a> Writer<'a> {
             && self.options.attention == Attention::Always
             && !self.options.quiet
         {
-            output::warn(&format!("{model} is a model without attention: there is nothing to show"));
+            output::warn(&format!(
+                "{model} is a model without attention: there is nothing to show"
+            ));
         }
         if let Some(path) = &self.options.trace {
             let traces: Vec<Trace> = self.kept.iter().map(|entry| entry.trace.clone()).collect();

@@ -60,7 +60,9 @@ fn heading(entry: &Entry, count: usize) -> String {
         1 => String::new(),
         _ => format!("[{}] ", entry.line),
     };
-    let score = trace.score.map_or_else(String::new, |score| format!(" ({score:.3})"));
+    let score = trace
+        .score
+        .map_or_else(String::new, |score| format!(" ({score:.3})"));
     format!(
         "{number}{}: {} → {}{score}",
         visible(&trace.model),

@@ -47,7 +47,9 @@ impl Training {
     pub fn new(minutes: Option<f64>) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(PARTS);
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {bar:20} {percent:>3} % {wide_msg}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {bar:20} {percent:>3} % {wide_msg}")
+            {
                 bar.set_style(style);
             }
             bar.enable_steady_tick(Duration::from_millis(200));
@@ -97,7 +99,9 @@ impl Training {
                     true => "taken as the final model",
                     false => "not taken, the best checkpoint is better",
                 };
-                self.line(&format!("average of the last {checkpoints} checkpoints: {verdict}"));
+                self.line(&format!(
+                    "average of the last {checkpoints} checkpoints: {verdict}"
+                ));
                 if let Some(metrics) = judged {
                     self.line(&validation("  its validation", metrics));
                 }
@@ -140,7 +144,9 @@ impl Training {
         };
         let done = share - before;
         let seconds = self.started.elapsed().as_secs_f64() / done * (1.0 - share);
-        (done > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+        (done > 0.0)
+            .then(|| Duration::try_from_secs_f64(seconds).ok())
+            .flatten()
     }
 
     fn line(&self, text: &str) {
@@ -195,7 +201,9 @@ fn numbers(
 ) -> String {
     let of = last.map_or_else(String::new, |last| format!("/{last}"));
     let bleu = bleu.map_or_else(String::new, |bleu| format!(", BLEU {bleu:.2}"));
-    let left = left.map_or_else(String::new, |left| format!(", {:#} left", HumanDuration(left)));
+    let left = left.map_or_else(String::new, |left| {
+        format!(", {:#} left", HumanDuration(left))
+    });
     format!(
         "update {}{of}{left}, loss {:.4}, perplexity {:.2}{bleu}, epoch {}, rate {:.2e}, {:.0} tokens/s",
         metrics.step,
@@ -208,7 +216,11 @@ fn numbers(
 }
 
 fn validation(title: &str, metrics: &ValidationMetrics) -> String {
-    let best = if metrics.improved { ", the best so far" } else { "" };
+    let best = if metrics.improved {
+        ", the best so far"
+    } else {
+        ""
+    };
     format!(
         "{title} at update {} (epoch {:.2}): loss {:.4}, perplexity {:.2} (teacher-forced), BLEU {:.2}{best}",
         metrics.step, metrics.epoch, metrics.loss, metrics.perplexity, metrics.bleu
@@ -225,7 +237,10 @@ fn ending(summary: &Summary) -> String {
     let best = summary.best.map_or_else(String::new, |(step, measure)| {
         format!("; the best validation was {measure:.4} at update {step}")
     });
-    format!("{reason} after {} updates, {time} of training{best}", summary.step)
+    format!(
+        "{reason} after {} updates, {time} of training{best}",
+        summary.step
+    )
 }
 
 #[cfg(test)]
@@ -256,7 +271,12 @@ mod tests {
             tokens_per_second: 1830.4,
             seconds: 60.0,
         };
-        let text = numbers(&metrics, Some(400), Some(21.3), Some(Duration::from_secs(480)));
+        let text = numbers(
+            &metrics,
+            Some(400),
+            Some(21.3),
+            Some(Duration::from_secs(480)),
+        );
         assert_eq!(
             text,
             "update 120/400, 8m left, loss 2.5000, perplexity 12.18, BLEU 21.30, epoch 3, rate 1.00e-3, 1830 tokens/s"

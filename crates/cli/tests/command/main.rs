@@ -47,7 +47,7 @@ kind = "constant"
 learning_rate = 0.01
 
 [training]
-steps = 600
+steps = 900
 validate_every = 100
 log_every = 5
 "#;
@@ -100,7 +100,11 @@ pub fn trained() -> &'static str {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regard-command-run");
         // A former test's folder; on a first run there is none.
         let _ = fs::remove_dir_all(&folder);
-        let recipe = file(Path::new(env!("CARGO_TARGET_TMPDIR")), "regard-command.toml", RECIPE);
+        let recipe = file(
+            Path::new(env!("CARGO_TARGET_TMPDIR")),
+            "regard-command.toml",
+            RECIPE,
+        );
         let folder = text(&folder);
         run(["train", &recipe, "--folder", &folder, "--quiet"]).success();
         folder
@@ -132,7 +136,10 @@ fn help_and_version_are_results() {
     for command in ["translate", "train", "evaluate", "view", "model"] {
         assert!(help.contains(command), "{help}");
         let help = stdout(&run([command, "--help"]).success());
-        assert!(help.contains("Examples:") && help.contains(&format!("regard {command}")), "{help}");
+        assert!(
+            help.contains("Examples:") && help.contains(&format!("regard {command}")),
+            "{help}"
+        );
     }
     let version = stdout(&run(["--version"]).success());
     assert_eq!(version, format!("regard {}\n", env!("CARGO_PKG_VERSION")));
@@ -147,10 +154,39 @@ fn a_wrong_command_line_is_told_from_a_failure() {
     refused(["train"], 2, ["RECIPE"]);
     refused(["evaluate", "--hypotheses", "x"], 2, ["--references"]);
     refused(["evaluate", "--references", "x"], 2, ["--hypotheses"]);
-    refused(["evaluate", "-i", "x", "-r", "y", "--by-length"], 2, ["--source"]);
-    refused(["evaluate", "-i", "x", "-r", "y", "--bootstrap"], 2, ["second"]);
+    refused(
+        ["evaluate", "-i", "x", "-r", "y", "--by-length"],
+        2,
+        ["--source"],
+    );
+    refused(
+        ["evaluate", "-i", "x", "-r", "y", "--bootstrap"],
+        2,
+        ["second"],
+    );
     refused(["evaluate", "-i", "-", "-r", "-"], 2, ["once"]);
-    refused(["evaluate", "-i", "x", "-r", "y", "--gold", "z"], 2, ["--alignments"]);
+    refused(
+        ["evaluate", "-i", "x", "-r", "y", "--gold", "z"],
+        2,
+        ["--alignments"],
+    );
     refused(["evaluate", "--alignments", "x"], 2, ["--gold"]);
-    refused(["translate", "--model", trained(), "--n-best", "9", "a"], 2, ["--beam 9"]);
+    refused(
+        ["translate", "--model", trained(), "--n-best", "9", "a"],
+        2,
+        ["--beam 9"],
+    );
+}
+
+#[test]
+fn the_embedded_model_needs_no_name() {
+    if cfg!(embedded_model) {
+        let sentence = "A man in a red shirt is riding a bicycle.";
+        let translation = stdout(&run(["translate", sentence]).success());
+        assert!(translation.starts_with("Ein Mann"), "{translation}");
+        assert!(stdout(&run(["model"]).success()).contains("en to de"));
+    } else {
+        refused(["translate", "a"], 1, ["no embedded model", "--model"]);
+        refused(["model"], 1, ["no embedded model"]);
+    }
 }

@@ -21,18 +21,35 @@ fn a_heat_map_is_printed_when_it_is_asked_for() {
     let lines: Vec<&str> = picture.lines().collect();
     let header: Vec<&str> = lines[1].split_whitespace().collect();
     assert_eq!(header, ["a", "b", "c", "</s>"]);
-    let rows: Vec<&str> = lines[2..6].iter().filter_map(|line| line.split_whitespace().next()).collect();
+    let rows: Vec<&str> = lines[2..6]
+        .iter()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
     assert_eq!(rows, ["c", "b", "a", "</s>"]);
     assert!(picture.contains("rows target, columns source"));
     assert!(picture.is_ascii(), "no colours in a pipe: {picture:?}");
 
     let mut command = regard();
-    command.env("COLUMNS", "20").args(["translate", "-m", trained(), "--attention=always", "a b c d e f a b c d e f"]);
+    command.env("COLUMNS", "20").args([
+        "translate",
+        "-m",
+        trained(),
+        "--attention=always",
+        "a b c d e f a b c d e f",
+    ]);
     let narrow = stdout(&command.assert().success());
-    assert!(narrow.lines().skip(1).all(|line| line.chars().count() <= 20), "{narrow}");
+    assert!(
+        narrow
+            .lines()
+            .skip(1)
+            .all(|line| line.chars().count() <= 20),
+        "{narrow}"
+    );
 
     let mut command = regard();
-    command.env("CLICOLOR_FORCE", "1").env("COLORTERM", "truecolor");
+    command
+        .env("CLICOLOR_FORCE", "1")
+        .env("COLORTERM", "truecolor");
     command.args(["translate", "-m", trained(), "--attention=always", "a b"]);
     assert!(stdout(&command.assert().success()).contains("\u{1b}[38;2;"));
 }
@@ -44,15 +61,30 @@ fn pictures_are_well_formed() {
     let (png, png_argument) = inside(folder.path(), "look.png");
     let (html, html_argument) = inside(folder.path(), "look.html");
     let mut command = regard();
-    command.args(["translate", "-m", trained(), "--svg", &svg_argument, "--png", &png_argument]);
-    command.args(["--html", &html_argument, "a b c"]).assert().success().stdout("c b a\n");
+    command.args([
+        "translate",
+        "-m",
+        trained(),
+        "--svg",
+        &svg_argument,
+        "--png",
+        &png_argument,
+    ]);
+    command
+        .args(["--html", &html_argument, "a b c"])
+        .assert()
+        .success()
+        .stdout("c b a\n");
     let svg = fs::read_to_string(svg).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     assert!(svg.contains("<title>c → c: "), "hovering tells the weight");
     assert!(fs::read(png).unwrap().starts_with(PNG));
     let html = fs::read_to_string(html).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
-    assert!(html.contains("a b c") && !html.contains("https://"), "one file, no network");
+    assert!(
+        html.contains("a b c") && !html.contains("https://"),
+        "one file, no network"
+    );
 }
 
 #[test]
@@ -60,14 +92,38 @@ fn several_translations_have_numbered_pictures_and_one_page() {
     let folder = tempdir().unwrap();
     let (_, svg) = inside(folder.path(), "look.svg");
     let (html, html_argument) = inside(folder.path(), "look.html");
-    run(["translate", "-m", trained(), "--svg", &svg, "--html", &html_argument, "a b", "", "c d"]).success();
-    assert!(folder.path().join("look-1.svg").is_file() && folder.path().join("look-3.svg").is_file());
+    run([
+        "translate",
+        "-m",
+        trained(),
+        "--svg",
+        &svg,
+        "--html",
+        &html_argument,
+        "a b",
+        "",
+        "c d",
+    ])
+    .success();
+    assert!(
+        folder.path().join("look-1.svg").is_file() && folder.path().join("look-3.svg").is_file()
+    );
     assert!(!folder.path().join("look.svg").exists() && !folder.path().join("look-2.svg").exists());
     let page = fs::read_to_string(html).unwrap();
     assert!(page.contains("a b") && page.contains("c d"));
 
     let (_, list) = inside(folder.path(), "list.svg");
-    run(["translate", "-m", trained(), "--svg", &list, "--n-best", "2", "a b c"]).success();
+    run([
+        "translate",
+        "-m",
+        trained(),
+        "--svg",
+        &list,
+        "--n-best",
+        "2",
+        "a b c",
+    ])
+    .success();
     let entry = |rank| fs::read_to_string(folder.path().join(format!("list-{rank}.svg"))).unwrap();
     assert_ne!(entry(1), entry(2));
 }
@@ -76,20 +132,60 @@ fn several_translations_have_numbered_pictures_and_one_page() {
 fn traces_are_seen_again() {
     let folder = tempdir().unwrap();
     let (trace, trace_argument) = inside(folder.path(), "look.safetensors");
-    let direct = run(["translate", "-m", trained(), "--trace", &trace_argument, "--attention", "always", "a b c"]);
+    let direct = run([
+        "translate",
+        "-m",
+        trained(),
+        "--trace",
+        &trace_argument,
+        "--attention",
+        "always",
+        "a b c",
+    ]);
     let direct = stdout(&direct.success());
     let traces = regard_trace::read(&trace).unwrap();
-    assert_eq!((traces[0].source.as_str(), traces[0].target.as_str()), ("a b c", "c b a"));
+    assert_eq!(
+        (traces[0].source.as_str(), traces[0].target.as_str()),
+        ("a b c", "c b a")
+    );
     let (_, picture) = direct.split_once('\n').unwrap();
     let seen = stdout(&run(["view", &trace_argument]).success());
-    assert!(seen.starts_with("rnnsearch: a b c → c b a (") && seen.contains(picture), "{seen}");
+    assert!(
+        seen.starts_with("rnnsearch: a b c → c b a (") && seen.contains(picture),
+        "{seen}"
+    );
 
-    run(["translate", "-m", trained(), "--trace", &trace_argument, "a b", "c d"]).success();
+    run([
+        "translate",
+        "-m",
+        trained(),
+        "--trace",
+        &trace_argument,
+        "a b",
+        "c d",
+    ])
+    .success();
     let second = stdout(&run(["view", &trace_argument, "--index", "2"]).success());
-    assert!(second.contains("c d → d c") && !second.contains("a b"), "{second}");
-    refused(["view", &trace_argument, "--index", "3"], 1, ["no entry 3", "it has 2"]);
+    assert!(
+        second.contains("c d → d c") && !second.contains("a b"),
+        "{second}"
+    );
+    refused(
+        ["view", &trace_argument, "--index", "3"],
+        1,
+        ["no entry 3", "it has 2"],
+    );
     let (png, png_argument) = inside(folder.path(), "again.png");
-    run(["view", &trace_argument, "--index", "1", "--png", &png_argument]).success().stdout("");
+    run([
+        "view",
+        &trace_argument,
+        "--index",
+        "1",
+        "--png",
+        &png_argument,
+    ])
+    .success()
+    .stdout("");
     assert!(fs::read(png).unwrap().starts_with(PNG));
 }
 
@@ -97,18 +193,49 @@ fn traces_are_seen_again() {
 fn there_may_be_nothing_to_draw_or_nowhere_to_write() {
     let folder = tempdir().unwrap();
     let (_, svg) = inside(folder.path(), "look.svg");
-    refused(["translate", "-m", trained(), "--svg", &svg, ""], 1, [&svg, "there was no text"]);
+    refused(
+        ["translate", "-m", trained(), "--svg", &svg, ""],
+        1,
+        [&svg, "there was no text"],
+    );
     let (_, nowhere) = inside(folder.path(), "none/look.svg");
-    refused(["translate", "-m", trained(), "--svg", &nowhere, "a b"], 1, [&nowhere, "cannot write"]);
-    refused(["translate", "-m", trained(), "--trace", &nowhere, "a b"], 1, [&nowhere]);
+    refused(
+        ["translate", "-m", trained(), "--svg", &nowhere, "a b"],
+        1,
+        [&nowhere, "cannot write"],
+    );
+    refused(
+        ["translate", "-m", trained(), "--trace", &nowhere, "a b"],
+        1,
+        [&nowhere],
+    );
     let (_, output) = inside(folder.path(), "none/out.txt");
-    refused(["translate", "-m", trained(), "-o", &output, "a b"], 1, [&output, "cannot write"]);
+    refused(
+        ["translate", "-m", trained(), "-o", &output, "a b"],
+        1,
+        [&output, "cannot write"],
+    );
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_device_is_written_to_not_replaced() {
-    run(["translate", "-m", trained(), "--svg", "/dev/null", "--html", "/dev/null", "a b"]).success();
+    run([
+        "translate",
+        "-m",
+        trained(),
+        "--svg",
+        "/dev/null",
+        "--html",
+        "/dev/null",
+        "a b",
+    ])
+    .success();
     use std::os::unix::fs::FileTypeExt;
-    assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    assert!(
+        fs::metadata("/dev/null")
+            .unwrap()
+            .file_type()
+            .is_char_device()
+    );
 }

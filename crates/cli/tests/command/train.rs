@@ -31,8 +31,13 @@ fn a_run_folder_holds_everything() {
     let folder = tempdir().unwrap();
     let recipe = file(folder.path(), "small.toml", RECIPE);
     let mut command = regard();
-    command.current_dir(folder.path()).args(["train", &recipe, "--set", "training.steps=20"]);
-    let assert = command.args(["--set", "training.validate_every=10"]).assert().success();
+    command
+        .current_dir(folder.path())
+        .args(["train", &recipe, "--set", "training.steps=20"]);
+    let assert = command
+        .args(["--set", "training.validate_every=10"])
+        .assert()
+        .success();
     assert_eq!(stdout(&assert), "runs/small/model.safetensors\n");
     let progress = stderr(&assert);
     for part in [
@@ -48,7 +53,10 @@ fn a_run_folder_holds_everything() {
     ] {
         assert!(progress.contains(part), "{part:?} is not in: {progress}");
     }
-    assert!(!progress.contains('\u{1b}'), "no escape sequences in a pipe: {progress:?}");
+    assert!(
+        !progress.contains('\u{1b}'),
+        "no escape sequences in a pipe: {progress:?}"
+    );
     let run = folder.path().join("runs/small");
     for name in [
         "recipe.toml",
@@ -61,7 +69,10 @@ fn a_run_folder_holds_everything() {
     ] {
         assert!(run.join(name).is_file(), "{name}");
     }
-    let losses = metrics(&run).iter().filter(|line| line["kind"] == "train").count();
+    let losses = metrics(&run)
+        .iter()
+        .filter(|line| line["kind"] == "train")
+        .count();
     assert_eq!(losses, 4);
 }
 
@@ -72,7 +83,10 @@ fn events_are_json_lines_and_quiet_is_quiet() {
     let (_, run_folder) = inside(folder.path(), "run");
     let steps = ["--set", "training.steps=10"];
     let mut command = regard();
-    let assert = command.args(["train", &recipe, "--json", "--folder", &run_folder]).args(steps).assert();
+    let assert = command
+        .args(["train", &recipe, "--json", "--folder", &run_folder])
+        .args(steps)
+        .assert();
     let assert = assert.success();
     let events: Vec<Value> = stdout(&assert)
         .lines()
@@ -80,13 +94,24 @@ fn events_are_json_lines_and_quiet_is_quiet() {
         .collect();
     assert_eq!(events[0]["kind"], "started");
     assert_eq!(events[0]["last_update"], 10);
-    assert!(events.iter().any(|event| event["kind"] == "train" && event["loss"].is_f64()));
+    assert!(
+        events
+            .iter()
+            .any(|event| event["kind"] == "train" && event["loss"].is_f64())
+    );
     assert_eq!(events.last().unwrap()["reason"], "limit");
     assert_eq!(stderr(&assert), "");
 
     let mut command = regard();
     let assert = command
-        .args(["train", "--resume", &run_folder, "--quiet", "--set", "training.steps=15"])
+        .args([
+            "train",
+            "--resume",
+            &run_folder,
+            "--quiet",
+            "--set",
+            "training.steps=15",
+        ])
         .assert()
         .success();
     assert_eq!(stderr(&assert), "");
@@ -97,17 +122,49 @@ fn events_are_json_lines_and_quiet_is_quiet() {
 fn a_resumed_run_equals_an_uninterrupted_one() {
     let folder = tempdir().unwrap();
     // With dropout and an average, so that everything random is part of the comparison.
-    let recipe = RECIPE.replace("embedding = 0.0, annotation = 0.0", "embedding = 0.2, annotation = 0.1");
+    let recipe = RECIPE.replace(
+        "embedding = 0.0, annotation = 0.0",
+        "embedding = 0.2, annotation = 0.1",
+    );
     let recipe = file(folder.path(), "r.toml", recipe);
     let (whole, whole_argument) = inside(folder.path(), "whole");
     let (halves, halves_argument) = inside(folder.path(), "halves");
-    let common = ["--quiet", "--set", "training.validate_every=7", "--set", "training.average=2"];
+    let common = [
+        "--quiet",
+        "--set",
+        "training.validate_every=7",
+        "--set",
+        "training.average=2",
+    ];
     let train = |arguments: [&str; 5]| {
-        regard().arg("train").args(arguments).args(common).assert().success();
+        regard()
+            .arg("train")
+            .args(arguments)
+            .args(common)
+            .assert()
+            .success();
     };
-    train([&recipe, "--folder", &whole_argument, "--set", "training.steps=28"]);
-    train([&recipe, "--folder", &halves_argument, "--set", "training.steps=14"]);
-    train(["--resume", &halves_argument, "--set", "training.steps=28", "--threads=1"]);
+    train([
+        &recipe,
+        "--folder",
+        &whole_argument,
+        "--set",
+        "training.steps=28",
+    ]);
+    train([
+        &recipe,
+        "--folder",
+        &halves_argument,
+        "--set",
+        "training.steps=14",
+    ]);
+    train([
+        "--resume",
+        &halves_argument,
+        "--set",
+        "training.steps=28",
+        "--threads=1",
+    ]);
     let once: Vec<Value> = metrics(&whole);
     let twice: Vec<Value> = metrics(&halves);
     // The first half ended with a final average of its own.
@@ -117,7 +174,9 @@ fn a_resumed_run_equals_an_uninterrupted_one() {
     };
     assert_eq!(comparable(&once), comparable(&twice));
     assert!(comparable(&once).len() > 8);
-    let translate = |model: &str| stdout(&run(["translate", "-m", model, "--n-best=2", "a b c", "f e"]).success());
+    let translate = |model: &str| {
+        stdout(&run(["translate", "-m", model, "--n-best=2", "a b c", "f e"]).success())
+    };
     assert_eq!(translate(&whole_argument), translate(&halves_argument));
 }
 
@@ -129,20 +188,35 @@ fn ctrl_c_saves_and_resuming_goes_on_as_if_nothing_had_been() {
     let (stopped, stopped_argument) = inside(folder.path(), "stopped");
     let mut child = process::Command::new(env!("CARGO_BIN_EXE_regard"))
         .args(["train", &recipe, "--json", "--folder", &stopped_argument])
-        .args(["--set", "training.steps=1000000", "--set", "training.validate_every=1000000"])
+        .args([
+            "--set",
+            "training.steps=1000000",
+            "--set",
+            "training.validate_every=1000000",
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut events = BufReader::new(child.stdout.take().unwrap()).lines();
     let is_training = |line: &String| line.contains("\"kind\":\"train\"");
-    events.by_ref().map(Result::unwrap).find(is_training).unwrap();
-    process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    events
+        .by_ref()
+        .map(Result::unwrap)
+        .find(is_training)
+        .unwrap();
+    process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
     let last = events.map(Result::unwrap).last().unwrap();
     let output = child.wait_with_output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{message}");
-    assert!(message.contains(&format!("regard train --resume {stopped_argument}")), "{message}");
+    assert!(
+        message.contains(&format!("regard train --resume {stopped_argument}")),
+        "{message}"
+    );
     let last: Value = serde_json::from_str(&last).unwrap();
     assert_eq!(last["reason"], "interrupted");
     assert!(!stopped.join("model.safetensors").exists());
@@ -150,10 +224,28 @@ fn ctrl_c_saves_and_resuming_goes_on_as_if_nothing_had_been() {
     let steps = format!("training.steps={}", last["step"].as_u64().unwrap() + 20);
     let (whole, whole_argument) = inside(folder.path(), "whole");
     let mut resume = regard();
-    resume.args(["train", "--resume", &stopped_argument, "--quiet", "--set", &steps]).assert().success();
+    resume
+        .args([
+            "train",
+            "--resume",
+            &stopped_argument,
+            "--quiet",
+            "--set",
+            &steps,
+        ])
+        .assert()
+        .success();
     let mut command = regard();
     command
-        .args(["train", &recipe, "--quiet", "--folder", &whole_argument, "--set", &steps])
+        .args([
+            "train",
+            &recipe,
+            "--quiet",
+            "--folder",
+            &whole_argument,
+            "--set",
+            &steps,
+        ])
         .args(["--set", "training.validate_every=1000000"])
         .assert()
         .success();
@@ -182,12 +274,24 @@ fn the_examples_are_recipes() {
 fn a_folder_is_not_overwritten_and_nothing_is_not_resumed() {
     let folder = tempdir().unwrap();
     let recipe = file(folder.path(), "r.toml", RECIPE);
-    refused(["train", &recipe, "--folder", trained()], 1, ["holds a run already", "--resume"]);
+    refused(
+        ["train", &recipe, "--folder", trained()],
+        1,
+        ["holds a run already", "--resume"],
+    );
     let nowhere = text(folder.path());
-    refused(["train", "--resume", &nowhere], 1, ["last.safetensors", &nowhere]);
+    refused(
+        ["train", "--resume", &nowhere],
+        1,
+        ["last.safetensors", &nowhere],
+    );
     let (_, nothing) = inside(folder.path(), "nothing");
     refused(["train", "--resume", &nothing], 1, ["last.safetensors"]);
-    refused(["train", "--resume", trained(), "--folder", "x"], 2, ["--folder"]);
+    refused(
+        ["train", "--resume", trained(), "--folder", "x"],
+        2,
+        ["--folder"],
+    );
 }
 
 #[test]
@@ -196,8 +300,18 @@ fn every_model_trains_and_translates() {
     let small = "embedding = 8\nhidden = 8\n";
     let models = [
         ("cho", format!("kind = \"seq2seq\"\nmaxout = 8\n{small}")),
-        ("sutskever", format!("kind = \"seq2seq\"\ncell = \"lstm\"\nlayers = 2\nreverse_source = true\n{small}")),
-        ("local", format!("kind = \"luong\"\nscore = \"dot\"\nattention = \"local-p\"\nwindow = 2\n{small}")),
+        (
+            "sutskever",
+            format!(
+                "kind = \"seq2seq\"\ncell = \"lstm\"\nlayers = 2\nreverse_source = true\n{small}"
+            ),
+        ),
+        (
+            "local",
+            format!(
+                "kind = \"luong\"\nscore = \"dot\"\nattention = \"local-p\"\nwindow = 2\n{small}"
+            ),
+        ),
     ];
     let (_, rest) = RECIPE.split_once("[data.synthetic]").unwrap();
     for (name, model) in models {
@@ -206,17 +320,39 @@ fn every_model_trains_and_translates() {
         let (_, run_folder) = inside(folder.path(), name);
         let mut command = regard();
         command
-            .args(["train", &recipe, "--folder", &run_folder, "--set", "training.steps=10"])
+            .args([
+                "train",
+                &recipe,
+                "--folder",
+                &run_folder,
+                "--set",
+                "training.steps=10",
+            ])
             .args(["--set", "training.validate_every=10"])
             .assert()
             .success();
-        let assert = run(["translate", "-m", &run_folder, "--attention", "always", "a b c"]).success();
+        let assert = run([
+            "translate",
+            "-m",
+            &run_folder,
+            "--attention",
+            "always",
+            "a b c",
+        ])
+        .success();
         let attends = stdout(&assert).contains("columns source");
         assert_eq!(attends, name == "local", "{}", stdout(&assert));
-        assert_eq!(stderr(&assert).contains("without attention"), name != "local");
+        assert_eq!(
+            stderr(&assert).contains("without attention"),
+            name != "local"
+        );
         if name != "local" {
             let (_, picture) = inside(folder.path(), "none.svg");
-            refused(["translate", "-m", &run_folder, "--svg", &picture, "a b"], 1, [&picture, "without attention"]);
+            refused(
+                ["translate", "-m", &run_folder, "--svg", &picture, "a b"],
+                1,
+                [&picture, "without attention"],
+            );
         }
     }
 }

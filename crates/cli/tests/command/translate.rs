@@ -14,7 +14,10 @@ use crate::{file, inside, regard, run, stderr, stdout, trained};
 /// Translates lines of standard input.
 fn piped(input: &str, arguments: &[&str]) -> String {
     let mut command = regard();
-    command.args(["translate", "--model", trained()]).args(arguments).write_stdin(input);
+    command
+        .args(["translate", "--model", trained()])
+        .args(arguments)
+        .write_stdin(input);
     stdout(&command.assert().success())
 }
 
@@ -29,19 +32,31 @@ fn an_argument_is_a_sentence() {
 
 #[test]
 fn one_line_in_is_one_line_out_in_order() {
-    assert_eq!(piped("a b\n\nc d e\n   \nf a\n", &[]), "b a\n\ne d c\n\na f\n");
+    assert_eq!(
+        piped("a b\n\nc d e\n   \nf a\n", &[]),
+        "b a\n\ne d c\n\na f\n"
+    );
     assert_eq!(piped("a b\r\nc d", &[]), "b a\nd c\n");
     assert_eq!(piped("", &["--quiet"]), "");
     let symbols = ["a", "b", "c", "d", "e", "f"];
     let source: Vec<[&str; 3]> = (0..600)
         .map(|i| [symbols[i % 6], symbols[i / 6 % 6], symbols[i / 36 % 6]])
         .collect();
-    let input: String = source.iter().map(|[a, b, c]| format!("{a} {b} {c}\n")).collect();
+    let input: String = source
+        .iter()
+        .map(|[a, b, c]| format!("{a} {b} {c}\n"))
+        .collect();
     let output = piped(&input, &[]);
     assert_eq!(output.lines().count(), 600);
-    let right = output.lines().zip(&source).filter(|(line, [a, b, c])| *line == format!("{c} {b} {a}"));
+    let right = output
+        .lines()
+        .zip(&source)
+        .filter(|(line, [a, b, c])| *line == format!("{c} {b} {a}"));
     assert!(right.count() > 590);
-    for arguments in [["--batch-sentences=1", "--threads=1"], ["--batch-sentences=7", "--threads=2"]] {
+    for arguments in [
+        ["--batch-sentences=1", "--threads=1"],
+        ["--batch-sentences=7", "--threads=2"],
+    ] {
         assert_eq!(piped(&input, &arguments), output);
     }
 }
@@ -77,10 +92,23 @@ fn files_are_read_plain_or_compressed_and_written() {
         encoder.write_all(content).unwrap();
         encoder.finish().unwrap()
     };
-    let gz = file(folder.path(), "in.gz", [member(b"a b\n\n"), member(b"c d\n")].concat());
+    let gz = file(
+        folder.path(),
+        "in.gz",
+        [member(b"a b\n\n"), member(b"c d\n")].concat(),
+    );
     let (output, output_argument) = inside(folder.path(), "out.txt");
     for input in [&plain, &gz] {
-        let assert = run(["translate", "-m", trained(), "-i", input, "-o", &output_argument]).success();
+        let assert = run([
+            "translate",
+            "-m",
+            trained(),
+            "-i",
+            input,
+            "-o",
+            &output_argument,
+        ])
+        .success();
         assert_eq!(stdout(&assert), "");
         assert_eq!(fs::read_to_string(&output).unwrap(), "b a\n\nd c\n");
     }
@@ -90,9 +118,21 @@ fn files_are_read_plain_or_compressed_and_written() {
 
 #[test]
 fn n_best_lists_are_ranked() {
-    let assert = run(["translate", "-m", trained(), "--n-best", "3", "a b c", "d e"]).success();
+    let assert = run([
+        "translate",
+        "-m",
+        trained(),
+        "--n-best",
+        "3",
+        "a b c",
+        "d e",
+    ])
+    .success();
     let text = stdout(&assert);
-    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(" ||| ").collect()).collect();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split(" ||| ").collect())
+        .collect();
     assert_eq!(rows.len(), 6);
     assert_eq!((rows[0][0], rows[0][1], rows[0][2]), ("1", "1", "c b a"));
     assert_eq!((rows[5][0], rows[5][1]), ("2", "3"));
@@ -110,20 +150,34 @@ fn n_best_lists_are_ranked() {
 fn json_tells_all_and_each_entry_has_its_own_weights() {
     let arguments = ["--json", "--n-best=2", "--attention=always"];
     let output = piped("a b c\n\n", &arguments);
-    let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 2);
-    assert_eq!((&lines[0]["line"], &lines[0]["source"]), (&1.into(), &"a b c".into()));
+    assert_eq!(
+        (&lines[0]["line"], &lines[0]["source"]),
+        (&1.into(), &"a b c".into())
+    );
     let entries = lines[0]["translations"].as_array().unwrap();
     assert_eq!(entries.len(), 2);
     assert_eq!(entries[0]["text"], "c b a");
     assert_eq!(entries[0]["finished"], true);
-    assert_eq!(entries[0]["attention"]["source"], serde_json::json!(["a", "b", "c", "</s>"]));
+    assert_eq!(
+        entries[0]["attention"]["source"],
+        serde_json::json!(["a", "b", "c", "</s>"])
+    );
     for entry in entries {
         let target = entry["attention"]["target"].as_array().unwrap();
         let rows = entry["attention"]["weights"].as_array().unwrap();
         assert_eq!(rows.len(), target.len());
         for row in rows {
-            let sum: f64 = row.as_array().unwrap().iter().map(|weight| weight.as_f64().unwrap()).sum();
+            let sum: f64 = row
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|weight| weight.as_f64().unwrap())
+                .sum();
             assert!((sum - 1.0).abs() < 1e-4);
         }
     }
@@ -139,7 +193,10 @@ fn what_the_search_may_do_is_up_to_the_user() {
     assert_eq!(short, "e d\n");
     let mut command = regard();
     command.args(["translate", "-m", trained(), "--max-length=2", "a b c d e"]);
-    assert!(stderr(&command.assert().success()).contains("1 of 1 translations were ended by the length limit"));
+    assert!(
+        stderr(&command.assert().success())
+            .contains("1 of 1 translations were ended by the length limit")
+    );
     let bigrams = piped("a a a a a\n", &["--no-repeat-ngram", "2", "--quiet"]);
     assert!(!bigrams.contains("a a a"), "{bigrams}");
     assert_eq!(piped("a b c\n", &["--beam", "1"]), "c b a\n");
@@ -150,7 +207,15 @@ fn a_model_of_half_the_size_translates_the_same() {
     let folder = tempdir().unwrap();
     let (half, half_argument) = inside(folder.path(), "half.safetensors");
     let (whole, whole_argument) = inside(folder.path(), "whole.safetensors");
-    run(["model", trained(), "--f16", &half_argument, "--f32", &whole_argument]).success();
+    run([
+        "model",
+        trained(),
+        "--f16",
+        &half_argument,
+        "--f32",
+        &whole_argument,
+    ])
+    .success();
     let size = |path| fs::metadata(path).unwrap().len() as f64;
     assert!(size(&half) < 0.6 * size(&whole));
     let expected = piped("a b c\nd e f\n", &[]);

@@ -1,6 +1,6 @@
 //! One small vector of `f32`, the machines behind it, and the choice between them at run time.
 //!
-//! A kernel is written once, generic over [`Simd`], as a [`Kernel`]; [`run`] compiles it for every
+//! A kernel is written once, generic over `Simd`, as a `Kernel`; `run` compiles it for every
 //! instruction set and calls the one the machine has:
 //!
 //! | [`Level`] | lanes | needs |

@@ -4,7 +4,7 @@ A case is a function that computes outputs from parameters. It is run twice in P
 gives the expected outputs and gradients, and in float32, whose distance from them says what rounding
 alone does to a straightforward computation (the largest relative distance over all cases of a kind, as
 one small case may be lucky). The Rust side allows a small multiple of that distance (2 for outputs, 3 for
-gradients; crates/nn/tests/support/mod.rs), so no tolerance is chosen by hand.
+gradients; crates/nn/tests/modules/support.rs), so no tolerance is chosen by hand.
 
 Parameters and inputs are not stored: `values` draws them from their name by a formula that the Rust side
 repeats bit for bit. Every value is a multiple of 2^-24 or coarser, so exact in float32.

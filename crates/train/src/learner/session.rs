@@ -35,6 +35,7 @@ const RECENT: &str = "recent";
 const TOKENIZER: &str = "tokenizer.json";
 const METRICS: &str = "metrics.jsonl";
 const VALIDATION: &str = "validation";
+const AWAY: &str = "the model is away only during an update, and a failed one ends the session";
 
 pub(super) struct Session<'a> {
     recipe: Recipe,
@@ -43,7 +44,8 @@ pub(super) struct Session<'a> {
     training: Device,
     data: Data,
     description: Description,
-    model: TranslationModel,
+    /// Absent only during an update.
+    model: Option<TranslationModel>,
     optimizer: Optimizer,
     progress: Progress,
 }
@@ -79,7 +81,7 @@ impl<'a> Session<'a> {
             training,
             data,
             description,
-            model,
+            model: Some(model),
         })
     }
 
@@ -111,7 +113,7 @@ impl<'a> Session<'a> {
             training,
             data,
             description,
-            model,
+            model: Some(model),
             optimizer,
             progress,
         })
@@ -143,7 +145,7 @@ impl<'a> Session<'a> {
             }
             let due = match self.recipe.training.validate_every {
                 Every::Epoch => epoch_done,
-                Every::Steps(steps) => self.progress.step % steps.max(1) == 0,
+                Every::Steps(steps) => self.progress.step.is_multiple_of(steps.max(1)),
             };
             if due {
                 self.judge()?;
@@ -156,6 +158,10 @@ impl<'a> Session<'a> {
         self.save()?;
         let model = self.finish()?;
         Ok(self.summary(reason, Some(model)))
+    }
+
+    fn model(&self) -> &TranslationModel {
+        self.model.as_ref().expect(AWAY)
     }
 
     fn order(&self) -> Vec<Vec<usize>> {
@@ -197,7 +203,7 @@ impl<'a> Session<'a> {
         let mut target = TargetBatch::new(&targets, &self.training);
         if let Some(settings) = &self.recipe.training.scheduled_sampling {
             target = sampling::mix(
-                &self.model.valid(),
+                &self.model().valid(),
                 &sources,
                 target,
                 sampling::probability(settings, step),
@@ -207,7 +213,7 @@ impl<'a> Session<'a> {
             );
         }
         let source = SourceBatch::new(&sources, &self.training);
-        let scored = self.model.forward(&source, &target, &mut noise);
+        let scored = self.model().forward(&source, &target, &mut noise);
         let smoothing = self.recipe.training.label_smoothing;
         let batch = loss(scored.logits, target.outputs, smoothing);
         let mean = f64::from(batch.loss.clone().into_scalar::<f32>());
@@ -219,8 +225,10 @@ impl<'a> Session<'a> {
             .progress
             .schedule
             .learning_rate(&self.recipe.schedule, step);
-        let (model, norm) = self.optimizer.update(self.model.clone(), gradients, rate)?;
-        self.model = model;
+        // Given away, not cloned: weights that nobody else holds are updated in place.
+        let model = self.model.take().expect(AWAY);
+        let (model, norm) = self.optimizer.update(model, gradients, rate)?;
+        self.model = Some(model);
         let seconds = started.elapsed().as_secs_f64();
         let progress = &mut self.progress;
         progress.step = step;
@@ -238,11 +246,11 @@ impl<'a> Session<'a> {
     /// Judges the model, remembers it if it is the best so far, and keeps it for averaging.
     fn judge(&mut self) -> Result<(), TrainError> {
         self.progress.validated = self.progress.step;
-        let arrays = weights::collect(&self.model);
+        let arrays = weights::collect(self.model());
         if let Some(set) = &self.data.validation {
             let started = Instant::now();
             let verdict = validate(
-                &self.model.valid(),
+                &self.model().valid(),
                 set,
                 &self.description,
                 &self.recipe.validation,
@@ -323,14 +331,14 @@ impl<'a> Session<'a> {
         let best = self.run.folder.join(BEST);
         let mut chosen = match best.is_file() {
             true => self.read_model(BEST)?,
-            false => weights::collect(&self.model),
+            false => weights::collect(self.model()),
         };
         if self.progress.recent.len() > 1 {
             let average = self.average()?;
             let mut taken = true;
             let mut validation = None;
             if let (Some(set), Some(best)) = (&self.data.validation, self.progress.best) {
-                let model = weights::apply(self.model.clone(), average.clone())?;
+                let model = weights::apply(self.model().clone(), average.clone())?;
                 let verdict = validate(
                     &model.valid(),
                     set,
@@ -410,7 +418,7 @@ impl<'a> Session<'a> {
         let checkpoint = Checkpoint {
             progress: self.progress.clone(),
             description: self.description.clone(),
-            model: weights::collect(&self.model),
+            model: weights::collect(self.model()),
             optimizer,
         };
         checkpoint.save(&path)?;
@@ -425,7 +433,7 @@ impl<'a> Session<'a> {
         let epochs = limits.epochs.map(|epochs| epochs * order.len() as u64);
         let event = Event::Started(Started {
             model: self.description.model.name().to_owned(),
-            parameters: self.model.num_params(),
+            parameters: self.model().num_params(),
             corpus: (&self.data.filtered).into(),
             validation_pairs: self
                 .data

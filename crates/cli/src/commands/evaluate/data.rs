@@ -52,17 +52,28 @@ impl Data {
             }
             Ok(lines)
         };
-        let references = options.references.iter().map(&mut read).collect::<Result<_, _>>()?;
+        let references = options
+            .references
+            .iter()
+            .map(&mut read)
+            .collect::<Result<_, _>>()?;
         let source = options.source.as_ref().map(&mut read).transpose()?;
         let standard = standard.unwrap_or_default();
-        let gold = options.gold.as_ref().map(|path| -> Result<Vec<Gold>, Failure> {
-            let gold = self::gold(path, options.one_based)?;
-            same_length((&standard.0, standard.1), (&input::name(path), gold.len()))?;
-            Ok(gold)
-        });
+        let gold = options
+            .gold
+            .as_ref()
+            .map(|path| -> Result<Vec<Gold>, Failure> {
+                let gold = self::gold(path, options.one_based)?;
+                same_length((&standard.0, standard.1), (&input::name(path), gold.len()))?;
+                Ok(gold)
+            });
         Ok(Self {
             gold: gold.transpose()?,
-            source_name: options.source.as_deref().map(input::name).unwrap_or_default(),
+            source_name: options
+                .source
+                .as_deref()
+                .map(input::name)
+                .unwrap_or_default(),
             standard,
             source,
             references,
@@ -101,7 +112,7 @@ impl Data {
 
 /// Reads a gold standard.
 pub fn gold(path: &Path, one_based: bool) -> Result<Vec<Gold>, Failure> {
-    let text = input::segments(path)?.join("\n");
+    let text = input::segments(path)?.join("\n") + "\n";
     Ok(Gold::parse(&input::name(path), &text, indexing(one_based))?)
 }
 

@@ -54,17 +54,24 @@ pub fn draw(table: &LengthTable, options: &Evaluate) -> Result<(), Failure> {
 fn chart(table: &LengthTable) -> Chart {
     let title = format!("{} by source length", table.metric);
     let chart = Chart::new(title, "words of the source", table.metric.clone());
-    let names = table.buckets.iter().map(|bucket| (bucket.mean_length, bucket.label()));
-    let chart = table.systems.iter().enumerate().fold(chart, |chart, (index, name)| {
-        let points = table.buckets.iter().map(|bucket| {
-            let cell = &bucket.scores[index];
-            let point = Point::new(bucket.mean_length, cell.score);
-            match &cell.confidence {
-                Some(interval) => point.between(interval.lower, interval.upper),
-                None => point,
-            }
+    let names = table
+        .buckets
+        .iter()
+        .map(|bucket| (bucket.mean_length, bucket.label()));
+    let chart = table
+        .systems
+        .iter()
+        .enumerate()
+        .fold(chart, |chart, (index, name)| {
+            let points = table.buckets.iter().map(|bucket| {
+                let cell = &bucket.scores[index];
+                let point = Point::new(bucket.mean_length, cell.score);
+                match &cell.confidence {
+                    Some(interval) => point.between(interval.lower, interval.upper),
+                    None => point,
+                }
+            });
+            chart.with(Series::new(name, points.collect()))
         });
-        chart.with(Series::new(name, points.collect()))
-    });
     chart.x_names(names).y_from_zero()
 }

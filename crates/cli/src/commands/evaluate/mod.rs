@@ -79,7 +79,9 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
         )));
     }
     if options.gold.is_some() && models == 0 {
-        return usage("--gold needs --alignments FILE, or --model PATH whose attention is compared");
+        return usage(
+            "--gold needs --alignments FILE, or --model PATH whose attention is compared",
+        );
     }
     let pictured = options.svg.is_some() || options.png.is_some();
     if pictured && options.metric.len() > 1 {
@@ -102,9 +104,13 @@ fn alignments(
     path: &std::path::Path,
     one_based: bool,
 ) -> Result<Vec<regard_train::evaluate::Alignment>, Failure> {
-    let text = input::segments(path)?.join("\n");
+    let text = input::segments(path)?.join("\n") + "\n";
     let name = input::name(path);
-    Ok(regard_train::evaluate::Alignment::parse(&name, &text, indexing(one_based))?)
+    Ok(regard_train::evaluate::Alignment::parse(
+        &name,
+        &text,
+        indexing(one_based),
+    )?)
 }
 
 fn indexing(one_based: bool) -> Indexing {
@@ -145,10 +151,16 @@ fn score(options: &Evaluate, data: &Data, systems: &[System]) -> Result<Report, 
     };
     let intervals = options.confidence.then_some(bootstrap);
     let others = compared(options, data)?;
-    let mut report = Report::new(systems.iter().map(|system| Judged::new(system, data)).collect());
+    let mut report = Report::new(
+        systems
+            .iter()
+            .map(|system| Judged::new(system, data))
+            .collect(),
+    );
     for metric in &metrics {
         let metric = metric.as_ref();
-        let count = |system: &System| SegmentCounts::collect(metric, &system.lines, &data.references);
+        let count =
+            |system: &System| SegmentCounts::collect(metric, &system.lines, &data.references);
         let counts: Vec<SegmentCounts> = systems.iter().map(count).collect::<Result<_, _>>()?;
         for (judged, counts) in report.systems.iter_mut().zip(&counts) {
             let score = metric.report(counts);
@@ -177,7 +189,9 @@ fn score(options: &Evaluate, data: &Data, systems: &[System]) -> Result<Report, 
             }
         }
         if options.by_length {
-            report.by_length.push(lengths::table(options, data, systems, metric, intervals)?);
+            report
+                .by_length
+                .push(lengths::table(options, data, systems, metric, intervals)?);
         }
     }
     Ok(report)
@@ -186,7 +200,9 @@ fn score(options: &Evaluate, data: &Data, systems: &[System]) -> Result<Report, 
 /// The files of `--bootstrap`.
 fn compared(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
     let files = options.bootstrap.iter().flatten();
-    files.map(|named: &Named| systems::read(named, data)).collect()
+    files
+        .map(|named: &Named| systems::read(named, data))
+        .collect()
 }
 
 /// Refuses two named texts of unequal length.
@@ -197,5 +213,8 @@ fn same_length(first: (&str, usize), second: (&str, usize)) -> Result<(), Failur
 /// The error rate of a system's links.
 fn aer(system: &System, gold: &[Gold]) -> Option<Aer> {
     // The two are as long as the source, which was checked when they were read.
-    system.links.as_ref().and_then(|found| Aer::of(found, gold).ok())
+    system
+        .links
+        .as_ref()
+        .and_then(|found| Aer::of(found, gold).ok())
 }

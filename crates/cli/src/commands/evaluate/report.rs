@@ -74,7 +74,10 @@ impl Judged {
         self.scores.iter().for_each(|score| line(score.line(width)));
         if let Some(exact) = self.exact {
             let share = 100.0 * exact as f64 / self.lines.max(1) as f64;
-            line(format!("exact {share:.1} % ({exact} of {} lines)", self.lines));
+            line(format!(
+                "exact {share:.1} % ({exact} of {} lines)",
+                self.lines
+            ));
         }
         if let Some(perplexity) = &self.perplexity {
             line(perplexity.to_string());
@@ -86,7 +89,10 @@ impl Judged {
     }
 
     fn json(&self, width: usize) -> Result<Value, Failure> {
-        let scores = self.scores.iter().map(|score| serde_json::from_str(&score.json(width)));
+        let scores = self
+            .scores
+            .iter()
+            .map(|score| serde_json::from_str(&score.json(width)));
         let scores: Vec<Value> = scores.collect::<Result<_, _>>()?;
         Ok(json!({
             "name": self.name,
@@ -173,7 +179,9 @@ impl Report {
             };
             text.push_str(&system.text(width, &prefix));
         }
-        self.comparisons.iter().for_each(|comparison| text.push_str(&comparison.text(width)));
+        self.comparisons
+            .iter()
+            .for_each(|comparison| text.push_str(&comparison.text(width)));
         for table in &self.by_length {
             // Writing to a string cannot fail.
             let _ = write!(text, "\n{table}");
@@ -187,16 +195,26 @@ impl Report {
             && system.exact.is_none()
             && plain
         {
-            let scores: Vec<String> = system.scores.iter().map(|score| score.json(width)).collect();
+            let scores: Vec<String> = system
+                .scores
+                .iter()
+                .map(|score| score.json(width))
+                .collect();
             return Ok(match scores.as_slice() {
                 [single] => format!("{single}\n"),
                 several => format!("[\n{}\n]\n", several.join(",\n")),
             });
         }
-        let systems: Vec<Value> =
-            self.systems.iter().map(|system| system.json(width)).collect::<Result<_, _>>()?;
-        let comparisons: Vec<Value> =
-            self.comparisons.iter().map(Comparison::json).collect::<Result<_, _>>()?;
+        let systems: Vec<Value> = self
+            .systems
+            .iter()
+            .map(|system| system.json(width))
+            .collect::<Result<_, _>>()?;
+        let comparisons: Vec<Value> = self
+            .comparisons
+            .iter()
+            .map(Comparison::json)
+            .collect::<Result<_, _>>()?;
         let all = json!({
             "systems": systems,
             "bootstrap": comparisons,

@@ -69,12 +69,28 @@ pub fn all(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
     if embedded {
         let model = models::open(None, &device)?;
         let output = options.output.first().map(|path| path.as_path());
-        systems.push(translate(models::EMBEDDED_NAME, model, source, data, options, output, &device)?);
+        systems.push(translate(
+            models::EMBEDDED_NAME,
+            model,
+            source,
+            data,
+            options,
+            output,
+            &device,
+        )?);
     }
     for (index, named) in options.model.iter().enumerate() {
         let model = models::open(Some(&named.path), &device)?;
         let output = options.output.get(index).map(|path| path.as_path());
-        systems.push(translate(&named.name, model, source, data, options, output, &device)?);
+        systems.push(translate(
+            &named.name,
+            model,
+            source,
+            data,
+            options,
+            output,
+            &device,
+        )?);
     }
     Ok(systems)
 }
@@ -199,7 +215,9 @@ fn counts_alike(trace: &Trace, source: &str) -> bool {
         return true;
     };
     let merged = map.keys().merge_words();
-    let words = (0..merged.len()).filter(|&index| !merged.is_special(index)).count();
+    let words = (0..merged.len())
+        .filter(|&index| !merged.is_special(index))
+        .count();
     words == source.split_whitespace().count()
 }
 

@@ -111,16 +111,15 @@ impl AdditiveGruDecoder<'_> {
             .step_by(rows)
             .map(|first| Kept::new(self.keep_source, first, rows.min(batch - first), sources))
             .collect();
-        // A width of 0 has no chunks; the blocks then get empty slices.
-        let mut d_keys = split(gradients.keys, rows * sources * attention, kept.len());
-        let mut d_scores = split(&mut d_score, rows * attention, kept.len());
+        let d_keys = split(gradients.keys, rows * sources * attention, kept.len());
+        let d_scores = split(&mut d_score, rows * attention, kept.len());
         let tasks = by_rows(d_x, steps, batch, wide, rows)
             .into_iter()
             .zip(by_rows(&mut reset_state, steps, batch, n, rows))
             .zip(by_rows(&mut d_queries, steps, batch, attention, rows))
             .zip(by_rows(&mut d_context, steps, batch, value, rows))
             .zip(gradients.initial.chunks_mut(rows * n))
-            .zip(d_keys.drain(..).zip(d_scores.drain(..)))
+            .zip(d_keys.into_iter().zip(d_scores))
             .map(
                 |(
                     ((((d_gates, reset_state), d_queries), d_context), d_state),

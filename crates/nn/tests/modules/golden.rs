@@ -1,8 +1,6 @@
-//! Outputs and gradients of every module against PyTorch: `golden/nn_golden.py` and its output.
+//! Outputs and gradients of every module against PyTorch: `../golden/nn_golden.py` and its output.
 
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{Case, GoldenFile, device};
 use burn::tensor::{Bool, Int, Tensor};
 use regard_nn::{
     Attention,
@@ -13,7 +11,6 @@ use regard_nn::{
     recurrent::{Direction, Gru, LstmStack, LstmState, Reset},
     score::{Additive, Dot, General, Location, Score},
 };
-use support::{Case, GoldenFile, device};
 
 const TIME: usize = 4;
 const BATCH: usize = 3;
@@ -22,7 +19,7 @@ const SIZE: usize = 7;
 const LENGTHS: [usize; BATCH] = [4, 2, 3];
 
 fn golden() -> GoldenFile {
-    GoldenFile::read(include_bytes!("golden/nn.safetensors"))
+    GoldenFile::read(include_bytes!("../golden/nn.safetensors"))
 }
 
 fn initializer() -> Initializer {
@@ -58,7 +55,12 @@ fn reset(case: &Case) -> Reset {
 
 /// Each case twice: by the fused operation where there is one, and by plain tensor operations.
 fn twice<'a>(golden: &'a GoldenFile, kind: &str, expected: usize) -> Vec<(Case<'a>, bool)> {
-    let cases = |plain| golden.cases(kind).into_iter().map(move |case| (case, plain));
+    let cases = |plain| {
+        golden
+            .cases(kind)
+            .into_iter()
+            .map(move |case| (case, plain))
+    };
     let cases: Vec<_> = cases(false).chain(cases(true)).collect();
     assert_eq!(cases.len(), 2 * expected);
     cases
@@ -71,12 +73,13 @@ fn gru_sequences() {
         let gru = case.fill(Gru::new(INPUT, SIZE, reset(&case), &mut initializer()));
         let x = case.leaf("x", [TIME, BATCH, INPUT]);
         let h = case.leaf("h", [BATCH, SIZE]);
-        let states = gru.sequence(
-            gru.project(x.clone()),
-            h.clone(),
-            Some(keep()),
-            direction(&case),
-        );
+        let form = if plain {
+            Gru::sequence_plain
+        } else {
+            Gru::sequence
+        };
+        let projected = gru.project(x.clone());
+        let states = form(&gru, projected, h.clone(), Some(keep()), direction(&case));
         let states = real_steps(states);
         case.output("states", &states);
         let loss = states * case.constant("loss", [TIME, BATCH, SIZE]);
@@ -235,7 +238,11 @@ fn attention() {
         let annotations = case.leaf("annotations", [BATCH, KEYS, size]);
         let keep = Keep::from_lengths(&SOURCES, KEYS, &device());
         let memory = attention.memory(annotations.clone(), keep);
-        let form = if plain { Attention::forward_plain } else { Attention::forward };
+        let form = if plain {
+            Attention::forward_plain
+        } else {
+            Attention::forward
+        };
         let attended = form(&attention, query.clone(), &memory, FIRST_STEP);
         case.output("context", &attended.context);
         case.output("weights", &attended.weights);

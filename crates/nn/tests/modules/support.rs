@@ -1,4 +1,4 @@
-//! Golden files (see `golden/golden_file.py`): drawing what they do not hold, and comparing with what
+//! Golden files (see `../golden/golden_file.py`): drawing what they do not hold, and comparing with what
 //! they do.
 //!
 //! `|found - expected| <= k · e · max|expected| + ε · max|expected|` for each tensor, where `e` is the largest
@@ -91,7 +91,9 @@ impl GoldenFile {
     /// The cases of a kind.
     pub fn cases(&self, kind: &str) -> Vec<Case<'_>> {
         let cases = self.cases.iter().filter(|case| case["kind"] == kind);
-        cases.map(|description| Case::new(self, description)).collect()
+        cases
+            .map(|description| Case::new(self, description))
+            .collect()
     }
 }
 
@@ -127,7 +129,12 @@ impl<'a> Case<'a> {
         }
         let mut gradients = Arrays::new();
         let drawn = description["scales"].as_array().unwrap();
-        for (entry, scale) in description["gradients"].as_array().unwrap().iter().zip(drawn) {
+        for (entry, scale) in description["gradients"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(drawn)
+        {
             let (key, array) = next(entry);
             scales.insert(key, scale.as_f64().unwrap());
             gradients.insert(key.to_owned(), array);
@@ -203,11 +210,21 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn compare(&self, key: &str, expected: Option<Array>, shape: &[usize], found: &[f32], error: f64) {
+    fn compare(
+        &self,
+        key: &str,
+        expected: Option<Array>,
+        shape: &[usize],
+        found: &[f32],
+        error: f64,
+    ) {
         let name = self.name;
         let expected = expected.unwrap_or_else(|| panic!("{name}: the golden file has no {key}"));
         assert_eq!(shape, expected.shape, "{name}: {key}");
-        let size = expected.values.iter().fold(0.0, |most: f32, v| most.max(v.abs()));
+        let size = expected
+            .values
+            .iter()
+            .fold(0.0, |most: f32, v| most.max(v.abs()));
         let tolerance = (error + f64::from(f32::EPSILON)) * f64::from(size);
         for (i, (&found, &expected)) in found.iter().zip(&expected.values).enumerate() {
             let distance = (f64::from(found) - f64::from(expected)).abs();

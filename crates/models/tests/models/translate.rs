@@ -1,11 +1,8 @@
 //! Generation with real models: each hypothesis scored again under teacher forcing gives the same
 //! log-probability and the same weights, and tiny vocabularies can be searched exhaustively.
 
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod common;
-
+use crate::common::{ROUNDING, configs, distance, model, numbers};
 use burn::tensor::{Device, Tensor, activation::log_softmax};
-use common::{ROUNDING, configs, distance, model, numbers};
 use regard_models::{
     LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
     TranslationModel,
@@ -36,16 +33,34 @@ fn teacher_forced(
     let scored = model.forward(&source, &target, &mut Noise::none());
     let [_, vocabulary] = scored.logits.dims();
     let scores = numbers(&log_softmax(scored.logits, 1));
-    let steps = tokens.iter().copied().chain([END]).zip(scores.chunks(vocabulary));
+    let steps = tokens
+        .iter()
+        .copied()
+        .chain([END])
+        .zip(scores.chunks(vocabulary));
     let weights = scored.weights.map_or_else(Vec::new, |weights| {
         let length = weights.dims()[2];
-        numbers(&weights).chunks(length).map(<[f32]>::to_vec).collect()
+        numbers(&weights)
+            .chunks(length)
+            .map(<[f32]>::to_vec)
+            .collect()
     });
-    (steps.map(|(token, row)| f64::from(row[token as usize])).collect(), weights)
+    (
+        steps
+            .map(|(token, row)| f64::from(row[token as usize]))
+            .collect(),
+        weights,
+    )
 }
 
 fn sources() -> Vec<Vec<u32>> {
-    vec![vec![5, 6, 7, 8, 9], vec![4], vec![], vec![15, 4, 4], vec![9, 8, 7, 6, 5, 4, 10, 11]]
+    vec![
+        vec![5, 6, 7, 8, 9],
+        vec![4],
+        vec![],
+        vec![15, 4, 4],
+        vec![9, 8, 7, 6, 5, 4, 10, 11],
+    ]
 }
 
 #[test]
@@ -53,8 +68,16 @@ fn hypotheses_scored_again_under_teacher_forcing() {
     let (mut checked, mut cut) = (0, 0);
     for (name, config) in configs() {
         let model = model(&config, 5, 2.0, &device());
-        let beam = BeamConfig { size: 4, n_best: 4, limit: SHORT, ..Default::default() };
-        for (source, found) in sources().iter().zip(translate(&model, &sources(), &beam, &device())) {
+        let beam = BeamConfig {
+            size: 4,
+            n_best: 4,
+            limit: SHORT,
+            ..Default::default()
+        };
+        for (source, found) in sources()
+            .iter()
+            .zip(translate(&model, &sources(), &beam, &device()))
+        {
             if source.is_empty() {
                 assert_eq!(found, [Hypothesis::empty()], "{name}");
                 continue;
@@ -65,12 +88,22 @@ fn hypotheses_scored_again_under_teacher_forcing() {
                 let (scores, weights) = teacher_forced(&model, source, &hypothesis.tokens);
                 let expected: f64 = scores[..rows].iter().sum();
                 let error = (hypothesis.log_probability - expected).abs();
-                assert!(error < f64::from(ROUNDING) * rows as f64 * 4.0, "{name}: {error}");
+                assert!(
+                    error < f64::from(ROUNDING) * rows as f64 * 4.0,
+                    "{name}: {error}"
+                );
                 let attends = !matches!(config, ModelConfig::Seq2Seq(_));
-                assert_eq!(hypothesis.weights.len(), if attends { rows } else { 0 }, "{name}");
+                assert_eq!(
+                    hypothesis.weights.len(),
+                    if attends { rows } else { 0 },
+                    "{name}"
+                );
                 for (found, expected) in hypothesis.weights.iter().zip(&weights) {
                     assert_eq!(found.len(), source.len() + 1, "{name}");
-                    assert!(distance(found, expected) < ROUNDING, "{name}: {found:?} {expected:?}");
+                    assert!(
+                        distance(found, expected) < ROUNDING,
+                        "{name}: {found:?} {expected:?}"
+                    );
                 }
                 checked += 1;
                 cut += usize::from(!hypothesis.finished);
@@ -78,19 +111,29 @@ fn hypotheses_scored_again_under_teacher_forcing() {
         }
     }
     assert!(checked > 60, "{checked}");
-    assert!(0 < cut && cut < checked, "{cut} of {checked}: both kinds should occur");
+    assert!(
+        0 < cut && cut < checked,
+        "{cut} of {checked}: both kinds should occur"
+    );
 }
 
 #[test]
 fn a_beam_of_one_is_greedy() {
     for (name, config) in configs() {
         let model = model(&config, 6, 2.0, &device());
-        let greedy = BeamConfig { limit: SHORT, ..BeamConfig::greedy() };
-        for (source, found) in sources().iter().zip(translate(&model, &sources(), &greedy, &device())) {
+        let greedy = BeamConfig {
+            limit: SHORT,
+            ..BeamConfig::greedy()
+        };
+        for (source, found) in
+            sources()
+                .iter()
+                .zip(translate(&model, &sources(), &greedy, &device()))
+        {
             if source.is_empty() {
                 continue;
             }
-            let encoded = SourceBatch::new(&[source.clone()], &device());
+            let encoded = SourceBatch::new(std::slice::from_ref(source), &device());
             let mut state = model.encode(&encoded, &mut Noise::none());
             let (mut tokens, mut previous) = (vec![], 1u32);
             while tokens.len() < SHORT.tokens(source.len() + 1) && previous != END {
@@ -113,16 +156,28 @@ fn a_beam_of_one_is_greedy() {
 fn a_batch_is_each_sentence_alone() {
     for (name, config) in configs() {
         let model = model(&config, 7, 2.0, &device());
-        let beam = BeamConfig { size: 3, n_best: 3, limit: SHORT, ..Default::default() };
+        let beam = BeamConfig {
+            size: 3,
+            n_best: 3,
+            limit: SHORT,
+            ..Default::default()
+        };
         let together = translate(&model, &sources(), &beam, &device());
         for (source, together) in sources().into_iter().zip(together) {
             let alone = translate(&model, &[source], &beam, &device()).remove(0);
             let tokens = |all: &[Hypothesis]| -> Vec<Vec<u32>> {
-                all.iter().map(|hypothesis| hypothesis.tokens.clone()).collect()
+                all.iter()
+                    .map(|hypothesis| hypothesis.tokens.clone())
+                    .collect()
             };
             assert_eq!(tokens(&alone), tokens(&together), "{name}");
             for (a, b) in alone.iter().zip(&together) {
-                assert!((a.score - b.score).abs() < 1e-5, "{name}: {} {}", a.score, b.score);
+                assert!(
+                    (a.score - b.score).abs() < 1e-5,
+                    "{name}: {} {}",
+                    a.score,
+                    b.score
+                );
                 for (a, b) in a.weights.iter().zip(&b.weights) {
                     assert!(distance(a, b) < ROUNDING, "{name}");
                 }
@@ -135,36 +190,57 @@ fn a_batch_is_each_sentence_alone() {
 #[test]
 fn a_wide_beam_is_exhaustive_search() {
     let small = |config| match config {
-        ModelConfig::RnnSearch(c) => ModelConfig::RnnSearch(RnnSearchConfig { target_vocabulary: 6, ..c }),
-        ModelConfig::Luong(c) => ModelConfig::Luong(LuongConfig { target_vocabulary: 6, ..c }),
-        ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig { target_vocabulary: 6, ..c }),
+        ModelConfig::RnnSearch(c) => ModelConfig::RnnSearch(RnnSearchConfig {
+            target_vocabulary: 6,
+            ..c
+        }),
+        ModelConfig::Luong(c) => ModelConfig::Luong(LuongConfig {
+            target_vocabulary: 6,
+            ..c
+        }),
+        ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig {
+            target_vocabulary: 6,
+            ..c
+        }),
     };
     let source = vec![5, 9, 12];
     let mut all: Vec<Vec<u32>> = vec![vec![]];
     for i in 0.. {
-        let Some(tokens) = all.get(i).cloned().filter(|tokens| tokens.len() < 3) else { break };
+        let Some(tokens) = all.get(i).cloned().filter(|tokens| tokens.len() < 3) else {
+            break;
+        };
         all.extend((3..6).map(|token| [tokens.as_slice(), &[token]].concat()));
     }
     assert_eq!(all.len(), 1 + 3 + 9 + 27);
     for (name, config) in configs() {
         let model = model(&small(config), 8, 2.0, &device());
-        let scores: Vec<f64> =
-            all.iter().map(|tokens| teacher_forced(&model, &source, tokens).0.iter().sum()).collect();
+        let scores: Vec<f64> = all
+            .iter()
+            .map(|tokens| teacher_forced(&model, &source, tokens).0.iter().sum())
+            .collect();
         for length_penalty in [0.0, 0.6, 1.5] {
             let beam = BeamConfig {
                 size: 500,
                 n_best: 500,
                 length_penalty,
-                limit: LengthLimit { factor: 0.0, constant: 4, most: 4 },
+                limit: LengthLimit {
+                    factor: 0.0,
+                    constant: 4,
+                    most: 4,
+                },
                 ..Default::default()
             };
-            let found = translate(&model, &[source.clone()], &beam, &device()).remove(0);
+            let found =
+                translate(&model, std::slice::from_ref(&source), &beam, &device()).remove(0);
             let rank = |i: usize| {
                 scores[i] / ((5.0 + (all[i].len() + 1) as f64) / 6.0).powf(length_penalty)
             };
             let mut order: Vec<usize> = (0..all.len()).collect();
             order.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)));
-            assert!(found.iter().skip(order.len()).all(|cut| !cut.finished), "{name}");
+            assert!(
+                found.iter().skip(order.len()).all(|cut| !cut.finished),
+                "{name}"
+            );
             for (hypothesis, &i) in found.iter().zip(&order) {
                 assert!(hypothesis.finished, "{name}");
                 assert!((hypothesis.score - rank(i)).abs() < 1e-5, "{name}");

@@ -1,29 +1,29 @@
 //! Logits, weights, loss and gradients of every architecture against PyTorch:
-//! `golden/models_golden.py` and its output.
+//! `../golden/models_golden.py` and its output.
 //!
 //! The script computes sentence by sentence; here they run as one padded batch.
 
-#[path = "../../nn/tests/support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of regard-nn")]
-mod support;
-
+use crate::support::{GoldenFile, device};
 use burn::tensor::{Bool, Tensor};
 use regard_models::{ModelConfig, SourceBatch, TargetBatch, tokens::PADDING};
 use regard_nn::{bridge::cross_entropy_mean, dropout::Noise};
-use support::{GoldenFile, device};
 
 fn check(kind: &str, expected_cases: usize) {
-    let golden = GoldenFile::read(include_bytes!("golden/models.safetensors"));
+    let golden = GoldenFile::read(include_bytes!("../golden/models.safetensors"));
     let cases = golden.cases(kind);
     assert_eq!(cases.len(), expected_cases);
     let device = device();
     let source = SourceBatch::new(&[vec![5, 7, 4, 8], vec![6], vec![8, 5, 5]], &device);
     let target = TargetBatch::new(&[vec![4, 6], vec![7, 5, 6, 4], vec![5]], &device);
     let [steps, batch] = target.inputs.dims();
-    let padded: Tensor<2, Bool> =
-        target.outputs.clone().equal_elem(PADDING as i32).reshape([steps, batch]);
+    let padded: Tensor<2, Bool> = target
+        .outputs
+        .clone()
+        .equal_elem(PADDING as i32)
+        .reshape([steps, batch]);
     for mut case in cases {
-        let config: ModelConfig = serde_json::from_value(case.description["config"].clone()).unwrap();
+        let config: ModelConfig =
+            serde_json::from_value(case.description["config"].clone()).unwrap();
         let model = case.fill(config.init(1, &device).unwrap());
         let scored = model.forward(&source, &target, &mut Noise::none());
 
@@ -41,7 +41,10 @@ fn check(kind: &str, expected_cases: usize) {
         let result = cross_entropy_mean(scored.logits, outputs, PADDING as usize, 0.1);
         assert_eq!(result.tokens, target.tokens);
         case.output("loss", &result.loss);
-        case.output("nll", &Tensor::<1>::from_floats([result.nll as f32], &device));
+        case.output(
+            "nll",
+            &Tensor::<1>::from_floats([result.nll as f32], &device),
+        );
         let gradients = result.loss.backward();
         case.gradients(&model, &gradients);
         case.close();

@@ -1,13 +1,10 @@
 //! What must not change the numbers: padding, company in the batch, stepping, dropout of 0, the number of
 //! threads, storage. And what must: the seed.
 
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod common;
-
 use std::{collections::HashMap, process::Command};
 
+use crate::common::{ROUNDING, batch, configs, distance, model, numbers, sentences};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use common::{ROUNDING, batch, configs, distance, model, numbers, sentences};
 use regard_models::{
     LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
     luong::{LuongScore, Reading},
@@ -31,14 +28,20 @@ fn rows(scored: &regard_models::Scored, source: &SourceBatch, target: &TargetBat
     let [_, vocabulary] = scored.logits.dims();
     let (logits, batch) = (numbers(&scored.logits), source.len());
     let steps = target.inputs.dims()[0];
-    let weights = scored.weights.as_ref().map(|weights| (weights.dims()[2], numbers(weights)));
+    let weights = scored
+        .weights
+        .as_ref()
+        .map(|weights| (weights.dims()[2], numbers(weights)));
     let sentence = |b: usize| {
         let step = |t: usize| {
             let at = (t * batch + b) * vocabulary;
             let seen = weights.as_ref().map_or_else(Vec::new, |(length, weights)| {
                 let row = &weights[(b * steps + t) * length..][..*length];
                 let (real, padded) = row.split_at(source.keep.lengths()[b]);
-                assert!(padded.iter().all(|&weight| weight == 0.0), "padding was looked at");
+                assert!(
+                    padded.iter().all(|&weight| weight == 0.0),
+                    "padding was looked at"
+                );
                 real.to_vec()
             });
             (logits[at..at + vocabulary].to_vec(), seen)
@@ -57,9 +60,14 @@ fn a_padded_batch_is_each_sentence_alone() {
         let together = rows(&scored, &source, &target);
         let (sources, targets) = sentences();
         for (b, (s, t)) in sources.into_iter().zip(targets).enumerate() {
-            let (s, t) = (SourceBatch::new(&[s], &device()), TargetBatch::new(&[t], &device()));
+            let (s, t) = (
+                SourceBatch::new(&[s], &device()),
+                TargetBatch::new(&[t], &device()),
+            );
             let alone = &rows(&model.forward(&s, &t, &mut Noise::none()), &s, &t)[0];
-            for ((logits, weights), (logits_together, weights_together)) in alone.iter().zip(&together[b]) {
+            for ((logits, weights), (logits_together, weights_together)) in
+                alone.iter().zip(&together[b])
+            {
                 assert!(distance(logits, logits_together) < ROUNDING, "{name}");
                 assert!(distance(weights, weights_together) < ROUNDING, "{name}");
             }
@@ -74,14 +82,23 @@ fn what_fills_the_padding_does_not_matter() {
     let refilled = |ids: Tensor<2, Int>, padding: Vec<bool>, other: i32| -> Tensor<2, Int> {
         let shape = ids.dims();
         let ids: Vec<i32> = ids.into_data().iter().collect();
-        let ids = ids.iter().zip(padding).map(|(&id, padding)| if padding { other } else { id });
+        let ids = ids
+            .iter()
+            .zip(padding)
+            .map(|(&id, padding)| if padding { other } else { id });
         Tensor::from_data(TensorData::new(ids.collect::<Vec<_>>(), shape), &device())
     };
     let padding = |lengths: &[usize], time: usize| -> Vec<bool> {
-        (0..time).flat_map(|t| lengths.iter().map(move |&length| t >= length)).collect()
+        (0..time)
+            .flat_map(|t| lengths.iter().map(move |&length| t >= length))
+            .collect()
     };
     let other_source = SourceBatch {
-        ids: refilled(source.ids.clone(), padding(source.keep.lengths(), source.ids.dims()[0]), 13),
+        ids: refilled(
+            source.ids.clone(),
+            padding(source.keep.lengths(), source.ids.dims()[0]),
+            13,
+        ),
         keep: source.keep.clone(),
     };
     let time = target.inputs.dims()[0];
@@ -91,7 +108,10 @@ fn what_fills_the_padding_does_not_matter() {
         let model = model(&config, 3, 2.0, &device());
         let one = model.forward(&source, &target, &mut Noise::none());
         let two = model.forward(&other_source, &other_target, &mut Noise::none());
-        assert!(rows(&one, &source, &target) == rows(&two, &source, &target), "{name}");
+        assert!(
+            rows(&one, &source, &target) == rows(&two, &source, &target),
+            "{name}"
+        );
     }
 }
 
@@ -127,7 +147,13 @@ fn selected_rows_go_on_as_they_were() {
     let (source, target) = batch(&device());
     let [_, rows_] = target.inputs.dims();
     let input = |t: usize, rows: &[usize]| -> Tensor<1, Int> {
-        let ids: Vec<i32> = target.inputs.clone().narrow(0, t, 1).into_data().iter().collect();
+        let ids: Vec<i32> = target
+            .inputs
+            .clone()
+            .narrow(0, t, 1)
+            .into_data()
+            .iter()
+            .collect();
         let ids: Vec<i32> = rows.iter().map(|&row| ids[row]).collect();
         Tensor::from_data(TensorData::new(ids, [rows.len()]), &device())
     };
@@ -141,7 +167,10 @@ fn selected_rows_go_on_as_they_were() {
         let (found, _) = model.step(input(1, &picked), selected);
         for (i, &row) in picked.iter().enumerate() {
             let one = |tensor: &Tensor<2>, row| numbers(&tensor.clone().narrow(0, row, 1));
-            assert!(distance(&one(&found.logits, i), &one(&expected.logits, row)) < ROUNDING, "{name}");
+            assert!(
+                distance(&one(&found.logits, i), &one(&expected.logits, row)) < ROUNDING,
+                "{name}"
+            );
             if let (Some(a), Some(b)) = (&found.weights, &expected.weights) {
                 assert!(distance(&one(a, i), &one(b, row)) < ROUNDING, "{name}");
             }
@@ -180,16 +209,21 @@ fn with_dropout(config: &ModelConfig, p: f64) -> ModelConfig {
 fn dropout_follows_its_seed_and_nothing_else() {
     let (source, target) = batch(&device());
     for (name, config) in configs() {
-        let run = |p: f64, mut noise: Noise| {
+        let run = |p: f64, seed: Option<u64>| {
+            let mut noise = seed.map_or_else(Noise::none, Noise::seeded);
             let model = model(&with_dropout(&config, p), 4, 1.0, &device());
             numbers(&model.forward(&source, &target, &mut noise).logits)
         };
-        assert_eq!(run(0.3, Noise::seeded(9)), run(0.3, Noise::seeded(9)), "{name}");
-        assert_ne!(run(0.3, Noise::seeded(9)), run(0.3, Noise::seeded(10)), "{name}");
-        assert_ne!(run(0.3, Noise::seeded(9)), run(0.0, Noise::seeded(9)), "{name}");
-        // No noise, or none to speak of: inference.
-        assert_eq!(run(0.3, Noise::none()), run(0.0, Noise::none()), "{name}");
-        assert_eq!(run(0.0, Noise::seeded(9)), run(0.0, Noise::none()), "{name}");
+        let nine = run(0.3, Some(9));
+        assert!(nine == run(0.3, Some(9)), "{name}: not replayed");
+        assert!(nine != run(0.3, Some(10)), "{name}: the seed does nothing");
+        let inference = run(0.0, None);
+        assert!(nine != inference, "{name}: dropout does nothing");
+        assert!(run(0.3, None) == inference, "{name}: dropout without noise");
+        assert!(
+            run(0.0, Some(9)) == inference,
+            "{name}: noise without dropout"
+        );
     }
 }
 
@@ -213,7 +247,13 @@ const CHILD: &str = "REGARD_TEST_FINGERPRINT";
 fn fingerprint() -> String {
     let device = Device::flex().autodiff();
     let sentences = |longest: usize| -> Vec<Vec<u32>> {
-        (0..24).map(|b| (0..longest - b % 5).map(|t| 4 + ((7 * b + 3 * t) % 296) as u32).collect()).collect()
+        (0..24)
+            .map(|b| {
+                (0..longest - b % 5)
+                    .map(|t| 4 + ((7 * b + 3 * t) % 296) as u32)
+                    .collect()
+            })
+            .collect()
     };
     let source = SourceBatch::new(&sentences(14), &device);
     let target = TargetBatch::new(&sentences(11), &device);
@@ -271,18 +311,15 @@ fn fingerprint() -> String {
             add(&numbers(weights));
         }
         let outputs = target.outputs.clone();
-        let loss = regard_nn::bridge::cross_entropy_mean(scored.logits, outputs, PADDING as usize, 0.1);
+        let loss =
+            regard_nn::bridge::cross_entropy_mean(scored.logits, outputs, PADDING as usize, 0.1);
         let all = loss.loss.backward();
-        for array in support::gradients(&model, &all).values() {
+        for array in crate::support::gradients(&model, &all).values() {
             add(&array.values);
         }
     }
     format!("{hash:016x} of {count} numbers")
 }
-
-#[path = "../../nn/tests/support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of regard-nn")]
-mod support;
 
 /// The same bits on one, two and three threads, in a process each, as the pool is the process's.
 #[test]
@@ -295,13 +332,19 @@ fn threads_do_not_change_bits() {
         .iter()
         .map(|threads| {
             let output = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "threads_do_not_change_bits", "--nocapture"])
+                .args([
+                    "--exact",
+                    "invariance::threads_do_not_change_bits",
+                    "--nocapture",
+                ])
                 .env(CHILD, "1")
                 .env("RAYON_NUM_THREADS", threads)
                 .output()
                 .unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let at = text.find("fingerprint ").unwrap_or_else(|| panic!("{text}"));
+            let at = text
+                .find("fingerprint ")
+                .unwrap_or_else(|| panic!("{text}"));
             text[at..].lines().next().unwrap().to_owned()
         })
         .collect();
@@ -337,10 +380,17 @@ fn a_seed_names_a_model() {
         let (a, b) = (drawn(1), drawn(2));
         let zeros = |values: &[f32]| values.iter().all(|&value| value == 0.0);
         for (weight, array) in &a {
-            assert!(zeros(&array.values) || array != &b[weight], "{name}: {weight}");
+            assert!(
+                zeros(&array.values) || array != &b[weight],
+                "{name}: {weight}"
+            );
         }
         let json = serde_json::to_string(&config).unwrap();
-        assert_eq!(serde_json::from_str::<ModelConfig>(&json).unwrap(), config, "{name}");
+        assert_eq!(
+            serde_json::from_str::<ModelConfig>(&json).unwrap(),
+            config,
+            "{name}"
+        );
     }
 }
 
@@ -354,13 +404,21 @@ fn foreign_weights_are_refused() {
         for (j, (other_name, other)) in all.iter().enumerate().filter(|(j, _)| *j != i) {
             let other = other.init(1, &device()).unwrap();
             let names = |arrays: &weights::Arrays| -> Vec<_> {
-                arrays.iter().map(|(name, array)| (name.clone(), array.shape.clone())).collect()
+                arrays
+                    .iter()
+                    .map(|(name, array)| (name.clone(), array.shape.clone()))
+                    .collect()
             };
             if names(&arrays) == names(&weights::collect(&other)) {
                 continue; // two wirings of the same weights
             }
-            let error = weights::apply(other, arrays.clone()).map(|_| ()).unwrap_err();
-            assert!(error.to_string().contains('`'), "{name} into {other_name} ({j}): {error}");
+            let error = weights::apply(other, arrays.clone())
+                .map(|_| ())
+                .unwrap_err();
+            assert!(
+                error.to_string().contains('`'),
+                "{name} into {other_name} ({j}): {error}"
+            );
             refused += 1;
         }
     }
@@ -373,24 +431,79 @@ fn configurations_no_model_can_have() {
     let luong = LuongConfig::tiny;
     let seq2seq = Seq2SeqConfig::tiny;
     let wrong = [
-        (ModelConfig::RnnSearch(RnnSearchConfig { hidden: 0, ..rnnsearch() }), "hidden is 0"),
-        (ModelConfig::RnnSearch(RnnSearchConfig { attention: 0, ..rnnsearch() }), "attention size is 0"),
-        (ModelConfig::RnnSearch(RnnSearchConfig { tie: Tie::Target, maxout: 9, ..rnnsearch() }), "reads 9"),
         (
-            ModelConfig::RnnSearch(RnnSearchConfig { tie: Tie::All, source_vocabulary: 9, ..rnnsearch() }),
+            ModelConfig::RnnSearch(RnnSearchConfig {
+                hidden: 0,
+                ..rnnsearch()
+            }),
+            "hidden is 0",
+        ),
+        (
+            ModelConfig::RnnSearch(RnnSearchConfig {
+                attention: 0,
+                ..rnnsearch()
+            }),
+            "attention size is 0",
+        ),
+        (
+            ModelConfig::RnnSearch(RnnSearchConfig {
+                tie: Tie::Target,
+                maxout: 9,
+                ..rnnsearch()
+            }),
+            "reads 9",
+        ),
+        (
+            ModelConfig::RnnSearch(RnnSearchConfig {
+                tie: Tie::All,
+                source_vocabulary: 9,
+                ..rnnsearch()
+            }),
             "source has 9 entries, target 16",
         ),
-        (ModelConfig::Luong(LuongConfig { layers: 0, ..luong() }), "layers is 0"),
-        (ModelConfig::Luong(LuongConfig { positions: 0, ..luong() }), "positions is 0"),
         (
-            ModelConfig::Luong(LuongConfig { hidden: 7, reading: Reading::Bidirectional, ..luong() }),
+            ModelConfig::Luong(LuongConfig {
+                layers: 0,
+                ..luong()
+            }),
+            "layers is 0",
+        ),
+        (
+            ModelConfig::Luong(LuongConfig {
+                positions: 0,
+                ..luong()
+            }),
+            "positions is 0",
+        ),
+        (
+            ModelConfig::Luong(LuongConfig {
+                hidden: 7,
+                reading: Reading::Bidirectional,
+                ..luong()
+            }),
             "hidden is 7, expected an even number",
         ),
-        (ModelConfig::Luong(LuongConfig { tie: Tie::Target, ..luong() }), "reads 12, the embedding has 8"),
-        (ModelConfig::Seq2Seq(Seq2SeqConfig { embedding: 0, ..seq2seq() }), "embedding is 0"),
+        (
+            ModelConfig::Luong(LuongConfig {
+                tie: Tie::Target,
+                ..luong()
+            }),
+            "reads 12, the embedding has 8",
+        ),
+        (
+            ModelConfig::Seq2Seq(Seq2SeqConfig {
+                embedding: 0,
+                ..seq2seq()
+            }),
+            "embedding is 0",
+        ),
     ];
     for (config, expected) in wrong {
-        let error = config.init(1, &device()).map(|_| ()).unwrap_err().to_string();
+        let error = config
+            .init(1, &device())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -425,16 +538,26 @@ fn the_papers_initialisation() {
                     let column = |c: usize| (0..n).map(move |r| values[r * width + block * n + c]);
                     let product: f32 = column(i).zip(column(j)).map(|(a, b)| a * b).sum();
                     let expected = if i == j { 1.0 } else { 0.0 };
-                    assert!((product - expected).abs() < 1e-5, "{name}: {i} {j}: {product}");
+                    assert!(
+                        (product - expected).abs() < 1e-5,
+                        "{name}: {i} {j}: {product}"
+                    );
                 }
             }
             kinds[1] += 1;
         } else {
-            let deviation = if name.contains("attention") { 0.001f32 } else { 0.01 };
+            let deviation = if name.contains("attention") {
+                0.001f32
+            } else {
+                0.01
+            };
             let error = (square.sqrt() / deviation - 1.0).abs();
             // Five standard errors of a deviation and of a mean, from this many draws.
             let five = 5.0 / (values.len() as f32).sqrt();
-            assert!(error < five && mean.abs() < five * deviation, "{name}: {error} {mean}");
+            assert!(
+                error < five && mean.abs() < five * deviation,
+                "{name}: {error} {mean}"
+            );
             kinds[if name.contains("attention") { 2 } else { 3 }] += 1;
         }
     }

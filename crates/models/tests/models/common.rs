@@ -6,6 +6,7 @@ use regard_models::{
     TranslationModel,
     luong::{LuongScore, Reading},
     seq2seq::Cell,
+    tokens::END,
 };
 use regard_nn::{
     mask::Locality,
@@ -16,8 +17,10 @@ use regard_nn::{
 pub fn configs() -> Vec<(&'static str, ModelConfig)> {
     let luong = LuongConfig::tiny;
     let seq2seq = Seq2SeqConfig::tiny;
-    let (monotonic, predictive) =
-        (Locality::Monotonic { half_width: 2 }, Locality::Predictive { half_width: 2 });
+    let (monotonic, predictive) = (
+        Locality::Monotonic { half_width: 2 },
+        Locality::Predictive { half_width: 2 },
+    );
     vec![
         ("rnnsearch", ModelConfig::RnnSearch(RnnSearchConfig::tiny())),
         ("luong general, feeding", ModelConfig::Luong(luong())),
@@ -68,12 +71,18 @@ pub fn configs() -> Vec<(&'static str, ModelConfig)> {
     ]
 }
 
-/// A model whose weights are `factor` times the drawn ones: the larger, the surer it is.
+/// A model whose weights are `factor` times the drawn ones: the larger, the surer it is. It likes to end.
 pub fn model(config: &ModelConfig, seed: u64, factor: f32, device: &Device) -> TranslationModel {
     let model = config.init(seed, device).unwrap();
     let mut arrays: Arrays = weights::collect(&model);
     for array in arrays.values_mut() {
         array.values.iter_mut().for_each(|value| *value *= factor);
+    }
+    for (_, bias) in arrays
+        .iter_mut()
+        .filter(|(name, _)| name.ends_with("output.bias"))
+    {
+        bias.values[END as usize] += 1.5;
     }
     weights::apply(model, arrays).unwrap()
 }
@@ -89,7 +98,10 @@ pub fn sentences() -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
 /// The batch of [`sentences`].
 pub fn batch(device: &Device) -> (SourceBatch, TargetBatch) {
     let (sources, targets) = sentences();
-    (SourceBatch::new(&sources, device), TargetBatch::new(&targets, device))
+    (
+        SourceBatch::new(&sources, device),
+        TargetBatch::new(&targets, device),
+    )
 }
 
 /// The numbers of a tensor, row-major.
@@ -101,7 +113,10 @@ pub fn numbers<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
 pub fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let size = a.iter().fold(1.0f32, |most, v| most.max(v.abs()));
-    let worst = a.iter().zip(b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+    let worst = a
+        .iter()
+        .zip(b)
+        .fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
     assert!(a.iter().chain(b).all(|v| v.is_finite()));
     worst / size
 }

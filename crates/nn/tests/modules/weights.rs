@@ -17,7 +17,13 @@ fn stack(seed: u64) -> LstmStack {
 fn bits(arrays: &Arrays) -> Vec<(&String, &Vec<usize>, Vec<u32>)> {
     arrays
         .iter()
-        .map(|(name, array)| (name, &array.shape, array.values.iter().map(|v| v.to_bits()).collect()))
+        .map(|(name, array)| {
+            (
+                name,
+                &array.shape,
+                array.values.iter().map(|v| v.to_bits()).collect(),
+            )
+        })
         .collect()
 }
 
@@ -46,12 +52,17 @@ fn f16_rounds_to_nearest_and_then_is_exact() {
         for (&value, &read) in array.values.iter().zip(&read[name].values) {
             // Half a unit in the last of 11 places, or of the smallest subnormal, 2^-24.
             let tolerance = (value.abs() / 2048.0).max(2f32.powi(-25));
-            assert!((read - value).abs() <= tolerance, "{name}: {value} became {read}");
+            assert!(
+                (read - value).abs() <= tolerance,
+                "{name}: {value} became {read}"
+            );
         }
     }
     assert_eq!(write(&read), bytes);
     let f32_bytes = weights::to_bytes(&arrays, HashMap::new(), Storage::F32).unwrap();
-    assert!(bytes.len() < f32_bytes.len() * 6 / 10);
+    let count: usize = arrays.values().map(|array| array.values.len()).sum();
+    // Two bytes less for each value; the headers differ by a few digits.
+    assert!((f32_bytes.len() - bytes.len()).abs_diff(2 * count) < 64);
 }
 
 #[test]
@@ -65,18 +76,42 @@ fn what_does_not_fit_is_named() {
     };
 
     let missing = error(&|arrays| drop(arrays.remove(name)));
-    assert!(matches!(&missing, WeightsError::Missing { name: n, shape } if n == name && shape == &[5, 20]));
-    assert!(missing.to_string().contains("`layers.1.recurrent` [5, 20]"), "{missing}");
+    assert!(
+        matches!(&missing, WeightsError::Missing { name: n, shape } if n == name && shape == &[5, 20])
+    );
+    assert!(
+        missing.to_string().contains("`layers.1.recurrent` [5, 20]"),
+        "{missing}"
+    );
 
     let extra = error(&|arrays| {
-        arrays.insert("layers.9.recurrent".to_owned(), Array { shape: vec![1], values: vec![0.0] });
+        arrays.insert(
+            "layers.9.recurrent".to_owned(),
+            Array {
+                shape: vec![1],
+                values: vec![0.0],
+            },
+        );
     });
-    assert!(matches!(&extra, WeightsError::Unexpected { names } if names == &["layers.9.recurrent"]));
-    assert!(extra.to_string().contains("`layers.9.recurrent`"), "{extra}");
+    assert!(
+        matches!(&extra, WeightsError::Unexpected { names } if names == &["layers.9.recurrent"])
+    );
+    assert!(
+        extra.to_string().contains("`layers.9.recurrent`"),
+        "{extra}"
+    );
 
     let shape = error(&|arrays| arrays.get_mut(name).unwrap().shape = vec![20, 5]);
-    let WeightsError::Shape { expected, found, .. } = &shape else { panic!("{shape}") };
-    assert_eq!((expected.as_slice(), found.as_slice()), (&[5, 20][..], &[20, 5][..]));
+    let WeightsError::Shape {
+        expected, found, ..
+    } = &shape
+    else {
+        panic!("{shape}")
+    };
+    assert_eq!(
+        (expected.as_slice(), found.as_slice()),
+        (&[5, 20][..], &[20, 5][..])
+    );
     assert!(shape.to_string().contains(name), "{shape}");
 
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -89,10 +124,14 @@ fn what_does_not_fit_is_named() {
 #[test]
 fn foreign_types_are_refused() {
     let data = [0u8; 32];
-    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::I32, vec![8], &data).unwrap();
+    let view =
+        safetensors::tensor::TensorView::new(safetensors::Dtype::I32, vec![8], &data).unwrap();
     let bytes = safetensors::serialize([("ids", view)], None).unwrap();
     let error = weights::from_bytes(&bytes).unwrap_err();
-    assert!(matches!(&error, WeightsError::Dtype { name, .. } if name == "ids"), "{error}");
+    assert!(
+        matches!(&error, WeightsError::Dtype { name, .. } if name == "ids"),
+        "{error}"
+    );
     assert!(error.to_string().contains("I32"), "{error}");
 }
 

@@ -61,7 +61,9 @@ impl Table {
         Self {
             language,
             lengths: lengths.to_vec(),
-            rows: (0..lengths.len()).map(|sentence| (sentence, vec![])).collect(),
+            rows: (0..lengths.len())
+                .map(|sentence| (sentence, vec![]))
+                .collect(),
         }
     }
 }
@@ -76,7 +78,9 @@ impl Stepper for Table {
             assert_eq!(token == START, said.is_empty());
             said.push(token);
             scores.extend(self.language.log_probabilities(*sentence, said));
-            let row = self.language.weights(*sentence, said, self.lengths[*sentence]);
+            let row = self
+                .language
+                .weights(*sentence, said, self.lengths[*sentence]);
             weights.extend(row.iter().copied().chain([0.0; 9]).take(padded));
         }
         (scores, self.language.attends.then_some(weights))
@@ -87,19 +91,27 @@ impl Stepper for Table {
         let selected: Vec<_> = rows.iter().map(|&row| self.rows[row].clone()).collect();
         let same = selected.len() == self.rows.len()
             && selected.iter().zip(&self.rows).all(|(a, b)| a.0 == b.0);
-        assert!(same || !same_sources, "the memory would stay with another sentence");
+        assert!(
+            same || !same_sources,
+            "the memory would stay with another sentence"
+        );
         self.rows = selected;
     }
 }
 
 /// Scores `tokens` from scratch.
-fn score(language: Language, sentence: usize, source: usize, tokens: &[u32], finished: bool) -> Hypothesis {
+fn score(
+    language: Language,
+    sentence: usize,
+    source: usize,
+    tokens: &[u32],
+    finished: bool,
+) -> Hypothesis {
     let end = finished.then_some(END);
     let mut said = vec![START];
     let (mut log_probability, mut weights) = (0.0, vec![]);
     for token in tokens.iter().copied().chain(end) {
-        log_probability +=
-            f64::from(language.log_probabilities(sentence, &said)[token as usize]);
+        log_probability += f64::from(language.log_probabilities(sentence, &said)[token as usize]);
         weights.push(language.weights(sentence, &said, source));
         said.push(token);
     }
@@ -117,7 +129,10 @@ fn rank(found: &Hypothesis, source: usize, config: &BeamConfig) -> f64 {
     let tokens = found.tokens.len() + usize::from(found.finished);
     let mut coverage = vec![0.0f64; if found.weights.is_empty() { 0 } else { source }];
     for row in &found.weights {
-        coverage.iter_mut().zip(row).for_each(|(sum, &weight)| *sum += f64::from(weight));
+        coverage
+            .iter_mut()
+            .zip(row)
+            .for_each(|(sum, &weight)| *sum += f64::from(weight));
     }
     let covered: f64 = coverage.iter().map(|sum| sum.min(1.0).ln()).sum();
     found.log_probability / ((5.0 + tokens as f64) / 6.0).powf(config.length_penalty)
@@ -125,7 +140,12 @@ fn rank(found: &Hypothesis, source: usize, config: &BeamConfig) -> f64 {
 }
 
 /// Beam search by whole prefixes, without any sharing: Bahdanau's, which shrinks as hypotheses end.
-fn plain_beam(language: Language, sentence: usize, source: usize, config: &BeamConfig) -> Vec<Hypothesis> {
+fn plain_beam(
+    language: Language,
+    sentence: usize,
+    source: usize,
+    config: &BeamConfig,
+) -> Vec<Hypothesis> {
     let limit = config.limit.tokens(source);
     let mut live: Vec<(Vec<u32>, f64)> = vec![(vec![], 0.0)];
     let mut done = vec![];
@@ -142,7 +162,10 @@ fn plain_beam(language: Language, sentence: usize, source: usize, config: &BeamC
                 options.push(END);
             }
             for token in options {
-                all.push((extended(token), log_probability + f64::from(scores[token as usize])));
+                all.push((
+                    extended(token),
+                    log_probability + f64::from(scores[token as usize]),
+                ));
             }
         }
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -168,7 +191,11 @@ fn sorted(mut all: Vec<Hypothesis>, source: usize, config: &BeamConfig) -> Vec<H
     for hypothesis in &mut all {
         hypothesis.score = rank(hypothesis, source, config);
     }
-    all.sort_by(|a, b| b.finished.cmp(&a.finished).then(b.score.total_cmp(&a.score)));
+    all.sort_by(|a, b| {
+        b.finished
+            .cmp(&a.finished)
+            .then(b.score.total_cmp(&a.score))
+    });
     all.truncate(config.n_best);
     all
 }
@@ -188,7 +215,12 @@ fn assert_same(found: &[Hypothesis], expected: &[Hypothesis]) {
     for (found, expected) in found.iter().zip(expected) {
         assert!((found.log_probability - expected.log_probability).abs() < 1e-9);
         // Coverage is summed in f32.
-        assert!((found.score - expected.score).abs() < 1e-5, "{} {}", found.score, expected.score);
+        assert!(
+            (found.score - expected.score).abs() < 1e-5,
+            "{} {}",
+            found.score,
+            expected.score
+        );
         assert_eq!(found.weights, expected.weights, "weights of another past");
     }
 }
@@ -211,7 +243,11 @@ fn everything(language: Language, source: usize, most: usize) -> Vec<Hypothesis>
             longer.extend((3..VOCABULARY).map(|token| [tokens.as_slice(), &[token]].concat()));
         }
         if length == most {
-            all.extend(longer.iter().map(|tokens| score(language, 0, source, tokens, false)));
+            all.extend(
+                longer
+                    .iter()
+                    .map(|tokens| score(language, 0, source, tokens, false)),
+            );
         }
         open = longer;
     }
@@ -222,7 +258,10 @@ fn everything(language: Language, source: usize, most: usize) -> Vec<Hypothesis>
 fn a_wide_beam_is_exhaustive_search() {
     let mut checked = 0;
     for seed in 0..4 {
-        let language = Language { seed, attends: true };
+        let language = Language {
+            seed,
+            attends: true,
+        };
         for length_penalty in [0.0, 0.6, 1.0, 2.0] {
             for coverage_penalty in [0.0, 0.2] {
                 let config = BeamConfig {
@@ -248,27 +287,52 @@ fn a_wide_beam_is_exhaustive_search() {
 fn the_length_penalty_prefers_longer_ones() {
     let mean_length = |length_penalty| {
         let best = |seed| {
-            let language = Language { seed, attends: false };
-            let config = BeamConfig { size: 1000, length_penalty, limit: limit(4), ..Default::default() };
-            beam_search(&mut Table::new(language, &[3]), &[3], &config)[0][0].tokens.len()
+            let language = Language {
+                seed,
+                attends: false,
+            };
+            let config = BeamConfig {
+                size: 1000,
+                length_penalty,
+                limit: limit(4),
+                ..Default::default()
+            };
+            beam_search(&mut Table::new(language, &[3]), &[3], &config)[0][0]
+                .tokens
+                .len()
         };
         (0..50).map(best).sum::<usize>()
     };
     let (plain, gentle, strong) = (mean_length(0.0), mean_length(1.0), mean_length(3.0));
-    assert!(plain < gentle && gentle < strong, "{plain} {gentle} {strong}");
+    assert!(
+        plain < gentle && gentle < strong,
+        "{plain} {gentle} {strong}"
+    );
 }
 
 fn configs() -> impl Strategy<Value = BeamConfig> {
-    (1usize..12, 0.0f64..2.0, 0.0f64..0.5, 1usize..12, 0usize..4, 1usize..8).prop_map(
-        |(size, length_penalty, coverage_penalty, n_best, no_repeat_ngram, most)| BeamConfig {
-            size,
-            length_penalty,
-            coverage_penalty,
-            n_best: n_best.min(size),
-            no_repeat_ngram,
-            limit: LengthLimit { factor: 0.5, constant: most, most: 100 },
-        },
+    (
+        1usize..12,
+        0.0f64..2.0,
+        0.0f64..0.5,
+        1usize..12,
+        0usize..4,
+        1usize..8,
     )
+        .prop_map(
+            |(size, length_penalty, coverage_penalty, n_best, no_repeat_ngram, most)| BeamConfig {
+                size,
+                length_penalty,
+                coverage_penalty,
+                n_best: n_best.min(size),
+                no_repeat_ngram,
+                limit: LengthLimit {
+                    factor: 0.5,
+                    constant: most,
+                    most: 100,
+                },
+            },
+        )
 }
 
 proptest! {
@@ -341,7 +405,12 @@ fn scores_that_are_no_numbers_end_the_search() {
     }
     for value in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
         for size in [1, 4] {
-            let config = BeamConfig { size, n_best: size, limit: limit(5), ..Default::default() };
+            let config = BeamConfig {
+                size,
+                n_best: size,
+                limit: limit(5),
+                ..Default::default()
+            };
             let found = beam_search(&mut Broken(value), &[3, 1], &config);
             assert_eq!(found.len(), 2);
             assert!(found.iter().all(|hypotheses| !hypotheses.is_empty()));

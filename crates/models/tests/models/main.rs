@@ -1,0 +1,19 @@
+//! Whole models and generation, from outside.
+//!
+//! | module | what holds |
+//! |---|---|
+//! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
+//! | [`gradients`] | gradients with dropout equal finite differences |
+//! | [`invariance`] | what must not change the numbers does not |
+//! | [`search`] | beam search equals exhaustive search, and one written differently |
+//! | [`translate`] | hypotheses of real models, scored again under teacher forcing |
+
+mod common;
+mod golden;
+mod gradients;
+mod invariance;
+mod search;
+#[path = "../../../nn/tests/modules/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of regard-nn")]
+mod support;
+mod translate;

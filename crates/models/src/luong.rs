@@ -165,7 +165,7 @@ impl LuongConfig {
         };
         let fed = if self.input_feeding { n } else { 0 };
         Luong {
-            tables: self.tables().init(0.1, init),
+            tables: self.tables().init(init),
             encoder: (0..self.layers)
                 .map(|layer| EncoderLayer {
                     directions: (0..directions)

@@ -129,7 +129,10 @@ impl RnnSearchConfig {
             false => Additive::new(n, 2 * n, self.attention, init),
         };
         RnnSearch {
-            tables: self.tables().init(if paper { 0.01 } else { 0.1 }, init),
+            tables: match paper {
+                true => self.tables().as_in_paper(init),
+                false => self.tables().init(init),
+            },
             encoder_forward: gru(init),
             encoder_backward: gru(init),
             initial: linear(n, n, true, init),
@@ -275,9 +278,12 @@ impl RnnSearch {
             keep: None,
         });
         let both = output.states_and_contexts; // [time, batch, n + 2n]
-        let states = both.clone().narrow(2, 0, n).narrow(0, 0, length - 1);
+        let mut previous = vec![start];
+        if length > 1 {
+            previous.push(both.clone().narrow(2, 0, n).narrow(0, 0, length - 1));
+        }
         Decoded {
-            previous: Tensor::cat(vec![start, states], 0),
+            previous: Tensor::cat(previous, 0),
             contexts: both.narrow(2, n, 2 * n),
             weights: output.weights,
         }

@@ -124,7 +124,7 @@ impl Seq2SeqConfig {
         let init = &mut initializer;
         let (m, n, l) = (self.embedding, self.hidden, self.maxout);
         Seq2Seq {
-            tables: self.tables().init(0.1, init),
+            tables: self.tables().init(init),
             gru: (self.cell == Cell::Gru).then(|| GruPair {
                 encoder: Gru::new(m, n, Reset::BeforeProduct, init),
                 summary: init.linear(n, n, true),

@@ -74,14 +74,34 @@ impl TablesConfig {
         Ok(())
     }
 
-    /// Draws the tables; embeddings from `N(0, deviation²)`.
-    pub fn init(&self, deviation: f32, initializer: &mut Initializer) -> Tables {
+    /// Draws the tables: embeddings from `N(0, 0.1²)`, an output layer of its own from
+    /// `U(-1/√readout, 1/√readout)`.
+    pub fn init(&self, initializer: &mut Initializer) -> Tables {
+        let output =
+            |init: &mut Initializer| init.linear(self.readout, self.target_vocabulary, true);
+        self.draw(0.1, output, initializer)
+    }
+
+    /// Draws the tables as Bahdanau 2014, App. B: weights from `N(0, 0.01²)`, biases 0.
+    pub fn as_in_paper(&self, initializer: &mut Initializer) -> Tables {
+        let output = |init: &mut Initializer| {
+            init.normal_linear(self.readout, self.target_vocabulary, true, 0.01)
+        };
+        self.draw(0.01, output, initializer)
+    }
+
+    fn draw(
+        &self,
+        deviation: f32,
+        output: impl FnOnce(&mut Initializer) -> Linear,
+        initializer: &mut Initializer,
+    ) -> Tables {
+        let table =
+            |entries, init: &mut Initializer| init.embedding(entries, self.embedding, deviation);
         Tables {
-            source: (self.tie != Tie::All)
-                .then(|| initializer.embedding(self.source_vocabulary, self.embedding, deviation)),
-            target: initializer.embedding(self.target_vocabulary, self.embedding, deviation),
-            output: (self.tie == Tie::None)
-                .then(|| initializer.linear(self.readout, self.target_vocabulary, true)),
+            source: (self.tie != Tie::All).then(|| table(self.source_vocabulary, initializer)),
+            target: table(self.target_vocabulary, initializer),
+            output: (self.tie == Tie::None).then(|| output(initializer)),
             output_bias: (self.tie != Tie::None)
                 .then(|| initializer.zeros([self.target_vocabulary])),
         }

@@ -1,9 +1,13 @@
 //! Gradients by finite differences, with dropout on: what the golden files, made without noise, cannot see.
 //!
 //! For each weight tensor and a direction `d` of ±1: `(L(w + hd) - L(w - hd)) / 2h` against `g · d`. Two step
-//! sizes say how far truncation takes the quotient; the rounding of `L`, an f32, adds `ε |L| / h`.
+//! sizes say how far truncation takes the quotient. `L` is computed in f64 from the f32 logits, whose rounding
+//! (logits near 1, a mean over the tokens) adds `ε / 2h`.
 
-use crate::common::{batch, configs, model};
+use crate::{
+    common::{batch, configs, model, numbers},
+    support::{gradients, values},
+};
 use burn::tensor::{Device, Tensor};
 use regard_models::{
     LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, TranslationModel, tokens::PADDING,
@@ -14,7 +18,7 @@ use regard_nn::{
     weights::{self, Arrays},
 };
 
-const STEP: f32 = 1.0 / 64.0;
+const STEP: f32 = 1.0 / 256.0;
 
 fn noisy(config: ModelConfig) -> ModelConfig {
     match config {
@@ -40,10 +44,31 @@ fn noisy(config: ModelConfig) -> ModelConfig {
     }
 }
 
-fn loss(model: &TranslationModel, device: &Device) -> Tensor<1> {
+const SMOOTHING: f32 = 0.1;
+
+fn logits(model: &TranslationModel, device: &Device) -> Tensor<2> {
     let (source, target) = batch(device);
-    let scored = model.forward(&source, &target, &mut Noise::seeded(17));
-    cross_entropy_mean(scored.logits, target.outputs, PADDING as usize, 0.1).loss
+    model
+        .forward(&source, &target, &mut Noise::seeded(17))
+        .logits
+}
+
+/// The smoothed cross-entropy, a mean over the tokens, in f64.
+fn loss(logits: &Tensor<2>, outputs: &[u32]) -> f64 {
+    let vocabulary = logits.dims()[1];
+    let smoothing = f64::from(SMOOTHING);
+    let (mut sum, mut tokens) = (0.0, 0.0);
+    for (row, &output) in numbers(logits).chunks(vocabulary).zip(outputs) {
+        if output == PADDING {
+            continue;
+        }
+        let total: f64 = row.iter().map(|&logit| f64::from(logit).exp()).sum();
+        let mean = row.iter().map(|&logit| f64::from(logit)).sum::<f64>() / vocabulary as f64;
+        let target = f64::from(row[output as usize]);
+        sum += total.ln() - (1.0 - smoothing) * target - smoothing * mean;
+        tokens += 1.0;
+    }
+    sum / tokens
 }
 
 #[test]
@@ -53,14 +78,23 @@ fn gradients_with_dropout_by_finite_differences() {
         let config = noisy(config);
         let tracked = Device::flex().autodiff();
         let start = model(&config, 11, 1.5, &tracked);
-        let gradients = crate::support::gradients(&start, &loss(&start, &tracked).backward());
+        let targets = batch(&tracked).1.outputs;
+        let outputs: Vec<u32> = targets.clone().into_data().iter().collect();
+        let scored = logits(&start, &tracked);
+        let exact = loss(&scored, &outputs);
+        let fused = cross_entropy_mean(scored, targets, PADDING as usize, SMOOTHING).loss;
+        let error = (f64::from(fused.clone().into_scalar::<f32>()) - exact).abs();
+        assert!(
+            error < 4.0 * f64::from(f32::EPSILON) * exact,
+            "{name}: {error}"
+        );
+        let gradients = gradients(&start, &fused.backward());
         let arrays: Arrays = weights::collect(&start);
 
         let device = Device::flex();
         let plain = model(&config, 11, 1.5, &device);
         for (weight, gradient) in &gradients {
-            let signs =
-                crate::support::values(&format!("{name}/{weight}"), gradient.values.len(), 1.0);
+            let signs = values(&format!("{name}/{weight}"), gradient.values.len(), 1.0);
             let signs: Vec<f32> = signs.iter().map(|sign| sign.signum()).collect();
             // Along all entries of a large tensor the loss would bend too soon.
             let step = STEP / (signs.len() as f32).sqrt();
@@ -72,7 +106,7 @@ fn gradients_with_dropout_by_finite_differences() {
                     .zip(&signs)
                     .for_each(|(value, sign)| *value += h * step * sign);
                 let model = weights::apply(plain.clone(), moved).unwrap();
-                f64::from(loss(&model, &device).into_scalar::<f32>())
+                loss(&logits(&model, &device), &outputs)
             };
             let quotient = |h: f32| (at(h) - at(-h)) / f64::from(2.0 * h * step);
             let (near, far) = (quotient(2.0), quotient(4.0));
@@ -82,8 +116,7 @@ fn gradients_with_dropout_by_finite_differences() {
                 .zip(&signs)
                 .map(|(g, sign)| f64::from(g * sign))
                 .sum();
-            // The loss is near 3; forward passes of this depth round it by a few ulp.
-            let rounding = 4.0 * f64::from(f32::EPSILON) * 3.0 / f64::from(2.0 * step);
+            let rounding = f64::from(f32::EPSILON) / f64::from(2.0 * step);
             let tolerance = (far - near).abs() + rounding;
             assert!(
                 (found - near).abs() <= tolerance,

@@ -111,7 +111,8 @@ pub(crate) fn predictive_window(
     half_width: usize,
     length: usize,
 ) -> (Tensor<3, Bool>, Tensor<3>) {
-    let deviation = (half_width as f32 / 2.0).max(f32::MIN_POSITIVE);
+    // A window of no width has no deviation; this one is 0 to any position but the centre.
+    let deviation = (half_width as f32 / 2.0).max(1e-3);
     let distance = positions(length, &centre.device()) - centre.clone();
     let gaussian = (distance.powi_scalar(2) / (-2.0 * deviation * deviation)).exp();
     (window(centre.detach(), half_width, length), gaussian)

@@ -243,6 +243,43 @@ fn nothing_to_see_gives_zeros() {
     }
 }
 
+/// D = 0: local-m sees its own position alone; local-p sees a position only if it predicts it exactly, and
+/// neither gives a NaN.
+#[test]
+fn windows_of_no_width() {
+    for locality in [
+        Locality::Monotonic { half_width: 0 },
+        Locality::Predictive { half_width: 0 },
+    ] {
+        let attention = attention("general", locality);
+        let keep = Keep::from_lengths(&[4, 2], 4, &device());
+        // A query of zeros predicts the middle of the sentence, a whole number here.
+        let query = (drawn("query", [2, 3, QUERY], 2.0) * floats(&[1.0, 0.0, 1.0], [1, 3, 1]))
+            .require_grad();
+        let annotations = drawn("annotations", [2, 4, QUERY], 2.0).require_grad();
+        let memory = attention.memory(annotations.clone(), keep);
+        let attended = attention.forward(query.clone(), &memory, 0);
+        let weights = rows(&attended.weights);
+        let expected: [&[f32]; 3] = match locality {
+            Locality::Monotonic { .. } => [&[1., 0., 0., 0.], &[0., 1., 0., 0.], &[0., 0., 1., 0.]],
+            _ => [&[0.; 4], &[0., 0., 1., 0.], &[0.; 4]],
+        };
+        assert_eq!(weights[..3], expected, "{locality:?}");
+        let all = attended.context.sum().backward();
+        let mut slopes = vec![numbers(&annotations.grad(&all).unwrap())];
+        slopes.extend(query.grad(&all).map(|slope| numbers(&slope)));
+        slopes.extend(
+            gradients(&attention, &all)
+                .into_values()
+                .map(|array| array.values),
+        );
+        assert!(
+            slopes.iter().flatten().all(|slope| slope.is_finite()),
+            "{locality:?}"
+        );
+    }
+}
+
 /// Reordering the source reorders the weights and leaves the context, where position plays no part.
 #[test]
 fn keys_in_another_order() {

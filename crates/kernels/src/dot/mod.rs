@@ -61,6 +61,8 @@ struct Job<'a, M> {
     /// What queries are multiplied by: the scale, and `log₂ e` if nothing acts between product and
     /// softmax.
     factor: f32,
+    /// From the softmax's logarithms to natural ones, in two parts.
+    to_natural: [f32; 2],
     /// Whether something does.
     modified: bool,
     /// `1 / (1 - dropout probability)`
@@ -84,6 +86,16 @@ impl<'a, M: Modify> Job<'a, M> {
             || attention.bias.is_some()
             || attention.alibi.is_some();
         let scale = attention.scale(sizes.dim);
+        let factor = if modified {
+            scale
+        } else {
+            scale * std::f32::consts::LOG2_E
+        };
+        let natural = if modified || factor == 0.0 {
+            std::f64::consts::LN_2
+        } else {
+            f64::from(scale) / f64::from(factor)
+        };
         Ok(Self {
             attention: *attention,
             modify,
@@ -91,9 +103,12 @@ impl<'a, M: Modify> Job<'a, M> {
             query,
             key,
             value,
-            factor: if modified { scale } else { scale * std::f32::consts::LOG2_E },
+            factor,
+            to_natural: [natural as f32, (natural - f64::from(natural as f32)) as f32],
             modified,
-            keep_scale: attention.dropout.map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
+            keep_scale: attention
+                .dropout
+                .map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
         })
     }
 
@@ -114,7 +129,8 @@ impl<'a, M: Modify> Job<'a, M> {
                 sequence.queries as f64 * sequence.keys as f64
             })
             .sum();
-        products * pairs * (self.sizes.heads * self.sizes.dim.max(self.sizes.value_dim)) as f64 / 40.0
+        products * pairs * (self.sizes.heads * self.sizes.dim.max(self.sizes.value_dim)) as f64
+            / 40.0
     }
 }
 
@@ -149,7 +165,16 @@ pub fn forward_modified<M: Modify>(
     output: ViewMut,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
-    forward_at(Level::current(), attention, modify, query, key, value, output, lse)
+    forward_at(
+        Level::current(),
+        attention,
+        modify,
+        query,
+        key,
+        value,
+        output,
+        lse,
+    )
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -179,7 +204,16 @@ fn forward_at<M: Modify>(
     let output = output.shared();
     let lse = lse.as_mut().map(ViewMut::shared);
     crew(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {
-        run(level, Worker { job: &job, plan: &plan, output, lse, next });
+        run(
+            level,
+            Worker {
+                job: &job,
+                plan: &plan,
+                output,
+                lse,
+                next,
+            },
+        );
     });
     Ok(())
 }

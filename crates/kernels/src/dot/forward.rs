@@ -7,7 +7,9 @@
 //!     Oᵀ block  [8 dims, 3 vectors] += Σ over the tile's keys  V P             registers -> O panel
 //! O / l, turned back into rows; lse = (m + log₂ l) ln 2
 //! ```
-//! The queries are multiplied by `scale · log₂ e` when they are packed, so that weights are powers of 2.
+//! Products are multiplied by `scale · log₂ e` as `m` is taken off, so that weights are powers of 2 and
+//! no product is rounded more often than in a plain computation. (Multiplying the queries beforehand
+//! costs as much and rounds every one of them.)
 //! Keys and values are never packed: their numbers are read one at a time and spread over the lanes.
 //!
 //! `m` is no running maximum. It is raised only when the weights of 8 keys sum to more than 256, which
@@ -132,7 +134,7 @@ impl<M: Modify> Worker<'_, M> {
             task.queries,
             sizes.dim,
             stride,
-            job.factor,
+            1.0,
             query_row,
         );
         scratch.output.fill(0.0);
@@ -454,6 +456,7 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
         let width = width::<S>();
         let (dim, keys) = (block.job.sizes.dim, block.keys.len());
         let modified = block.job.modified;
+        let factor = s.splat(block.job.factor);
         let offset = block.first * S::LANES;
         assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
         assert!(block.query.len() >= dim * width);
@@ -474,7 +477,7 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
             if !modified {
                 for line in &mut acc {
                     for (x, &minus_m) in line.iter_mut().zip(&minus_m) {
-                        *x = s.add(*x, minus_m);
+                        *x = s.fma(*x, factor, minus_m);
                     }
                 }
             } else {
@@ -483,7 +486,15 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
                         let at = (row + r) * width + offset + v * S::LANES;
                         let bias = block.job.attention.bias.map(|_| s.load(&block.bias[at..]));
                         let (key, vector) = (block.keys.start + row + r, block.first + v);
-                        let natural = modify_score(s, block.job, block.task, vector, key, *x, bias);
+                        let natural = modify_score(
+                            s,
+                            block.job,
+                            block.task,
+                            vector,
+                            key,
+                            s.mul(*x, factor),
+                            bias,
+                        );
                         *x = s.fma(natural, s.splat(std::f32::consts::LOG2_E), minus_m[v]);
                     }
                 }

@@ -58,7 +58,7 @@ struct Job<'a, M> {
     query: View<'a>,
     key: View<'a>,
     value: View<'a>,
-    /// What queries are multiplied by: the scale, and `log₂ e` if nothing acts between product and
+    /// What products are multiplied by: the scale, and `log₂ e` if nothing acts between product and
     /// softmax.
     factor: f32,
     /// From the softmax's logarithms to natural ones, in two parts.

@@ -313,6 +313,9 @@ impl<M: Modify> Worker<'_, M> {
                     scratch,
                     live,
                     at: segment.row + row - done,
+                    segment: &segment,
+                    row: row - done,
+                    to_base: job.to_base(),
                     value_dim,
                 });
             }
@@ -438,11 +441,11 @@ struct ScoreBlock<'a, M> {
     row: usize,
     /// `[keys, width]`, if there is a bias.
     bias: &'a [f32],
-    /// Leave scores (less `m`) behind, not weights.
+    /// Leave scores behind, before base and mask, not weights.
     raw: bool,
 }
 
-/// Writes weights and adds them to the sums, or writes scores (less `m`) if asked for, in blocks of `R`
+/// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
 /// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
 /// be raised before going on.
 struct ScoreKernel<'a, M, const R: usize, const V: usize>(ScoreBlock<'a, M>);
@@ -456,7 +459,7 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
         let width = width::<S>();
         let (dim, keys) = (block.job.sizes.dim, block.keys.len());
         let modified = block.job.modified;
-        let factor = s.splat(block.job.factor);
+        let to_base = s.splat(block.job.to_base());
         let offset = block.first * S::LANES;
         assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
         assert!(block.query.len() >= dim * width);
@@ -474,36 +477,14 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
                 let query = block.query.as_ptr().add(offset);
                 product::<S, R, V>(s, dim, query, width, key, 1)
             };
-            if !modified {
-                for line in &mut acc {
-                    for (x, &minus_m) in line.iter_mut().zip(&minus_m) {
-                        *x = s.fma(*x, factor, minus_m);
-                    }
-                }
-            } else {
+            if modified {
                 for (r, line) in acc.iter_mut().enumerate() {
                     for (v, x) in line.iter_mut().enumerate() {
                         let at = (row + r) * width + offset + v * S::LANES;
                         let bias = block.job.attention.bias.map(|_| s.load(&block.bias[at..]));
                         let (key, vector) = (block.keys.start + row + r, block.first + v);
-                        let natural = modify_score(
-                            s,
-                            block.job,
-                            block.task,
-                            vector,
-                            key,
-                            s.mul(*x, factor),
-                            bias,
-                        );
-                        *x = s.fma(natural, s.splat(std::f32::consts::LOG2_E), minus_m[v]);
-                    }
-                }
-            }
-            if let Some(bits) = block.bits {
-                for (r, line) in acc.iter_mut().enumerate() {
-                    for (v, x) in line.iter_mut().enumerate() {
-                        let bits = bits[block.first + v][block.row + row + r];
-                        *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
+                        let score = s.mul(*x, s.splat(block.job.factor));
+                        *x = modify_score(s, block.job, block.task, vector, key, score, bias);
                     }
                 }
             }
@@ -518,6 +499,15 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
                     }
                 }
                 continue;
+            }
+            for (r, line) in acc.iter_mut().enumerate() {
+                for (v, x) in line.iter_mut().enumerate() {
+                    *x = s.fma(*x, to_base, minus_m[v]);
+                    if let Some(bits) = block.bits {
+                        let bits = bits[block.first + v][block.row + row + r];
+                        *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
+                    }
+                }
             }
             let mut over = 0;
             let mut sums = [s.zero(); V];
@@ -545,12 +535,16 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
     }
 }
 
-/// Turns `R` rows of scores (less `m`) at `at` into weights, raising `m` where they are too large. What
-/// happens to a lane depends on its own scores alone.
+/// Turns `R` rows of scores at `at` into weights, raising `m` where they are too large. What happens to a
+/// lane depends on its own scores alone.
 struct Raise<'a, const R: usize> {
     scratch: &'a mut Scratch,
     live: std::ops::Range<usize>,
     at: usize,
+    /// The segment, in which the first of the rows is number `row`.
+    segment: &'a Segment,
+    row: usize,
+    to_base: f32,
     value_dim: usize,
 }
 
@@ -565,15 +559,22 @@ impl<const R: usize> Kernel for Raise<'_, R> {
         let rows = &mut rows[..R * width];
         for v in self.live {
             let lane = v * S::LANES;
-            let mut scores = [s.zero(); R];
+            let to_base = s.splat(self.to_base);
+            let hidden = s.splat(f32::NEG_INFINITY);
+            let bits = self.segment.bits.map(|bits| bits[v]);
+            let less_m = |r: usize, minus_m: S::V| {
+                let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
+                bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
+            };
+            let minus_m = s.load(&scratch.minus_m[lane..]);
             let mut weights = [s.zero(); R];
             let mut sum = s.zero();
-            let mut largest = s.splat(f32::NEG_INFINITY);
-            for r in 0..R {
-                scores[r] = s.load(&rows[r * width + lane..]);
-                weights[r] = exp2(s, scores[r]);
-                sum = s.add(sum, weights[r]);
-                largest = s.max(largest, scores[r]);
+            let mut largest = hidden;
+            for (r, weight) in weights.iter_mut().enumerate() {
+                let x = less_m(r, minus_m);
+                *weight = exp2(s, x);
+                sum = s.add(sum, *weight);
+                largest = s.max(largest, x);
             }
             let met = s.load(&scratch.met[lane..]);
             let unmet = s.greater(s.splat(0.5), met);
@@ -582,8 +583,8 @@ impl<const R: usize> Kernel for Raise<'_, R> {
             if over != 0 {
                 let shift = s.select(over, s.sub(s.zero(), largest), s.zero());
                 let factor = s.select(first, s.splat(1.0), exp2(s, shift));
-                let minus_m = s.load(&scratch.minus_m[lane..]);
-                s.store(&mut scratch.minus_m[lane..], s.add(minus_m, shift));
+                let minus_m = s.add(minus_m, shift);
+                s.store(&mut scratch.minus_m[lane..], minus_m);
                 let met = s.select(over, s.splat(1.0), met);
                 s.store(&mut scratch.met[lane..], met);
                 scratch.settled[v] = s.greater(s.splat(0.5), met) == 0;
@@ -598,10 +599,11 @@ impl<const R: usize> Kernel for Raise<'_, R> {
                     scale(&mut line[lane..]);
                 }
                 scale(&mut scratch.sum[lane..]);
+                // From the products again: the same rounding as in blocks that come later.
                 sum = s.zero();
-                for r in 0..R {
-                    weights[r] = exp2(s, s.add(scores[r], shift));
-                    sum = s.add(sum, weights[r]);
+                for (r, weight) in weights.iter_mut().enumerate() {
+                    *weight = exp2(s, less_m(r, minus_m));
+                    sum = s.add(sum, *weight);
                 }
             }
             for (r, &weight) in weights.iter().enumerate() {

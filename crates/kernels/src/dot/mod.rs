@@ -112,6 +112,15 @@ impl<'a, M: Modify> Job<'a, M> {
         })
     }
 
+    /// From scores as they leave the product (or what acts on it) to powers of 2.
+    fn to_base(&self) -> f32 {
+        if self.modified {
+            std::f32::consts::LOG2_E
+        } else {
+            self.factor
+        }
+    }
+
     /// Position of query 0 among the keys.
     #[inline(always)]
     fn shift(&self, task: &Task) -> i64 {

@@ -43,9 +43,9 @@ use super::{
 };
 
 /// Keys whose weights are held at once.
-const TILE: usize = 128;
+pub(super) const TILE: usize = 128;
 /// Segments in a tile.
-const SEGMENTS: usize = TILE / TILE_KEYS;
+pub(super) const SEGMENTS: usize = TILE / TILE_KEYS;
 /// The sum of one block's weights above which `m` is raised to the largest of its scores.
 const LIMIT: f32 = 256.0;
 
@@ -402,13 +402,13 @@ impl<M: Modify> Worker<'_, M> {
 
 /// Rows of a key or value, from one position on.
 #[derive(Clone, Copy)]
-struct Rows {
+pub(super) struct Rows {
     start: *const f32,
     stride: usize,
 }
 
 impl Rows {
-    fn new(view: &View, batch: usize, head: usize, first: usize) -> Self {
+    pub(super) fn new(view: &View, batch: usize, head: usize, first: usize) -> Self {
         Self {
             start: view.data.as_ptr().wrapping_add(view.at(batch, head, first)),
             stride: view.strides[2],
@@ -416,39 +416,39 @@ impl Rows {
     }
 
     #[inline(always)]
-    fn from(self, position: usize) -> Self {
+    pub(super) fn from(self, position: usize) -> Self {
         let start = self.start.wrapping_add(position * self.stride);
         Self { start, ..self }
     }
 }
 
 /// Scores of keys against the live vectors.
-struct ScoreBlock<'a, M> {
-    job: &'a Job<'a, M>,
-    task: &'a Task,
+pub(super) struct ScoreBlock<'a, M> {
+    pub(super) job: &'a Job<'a, M>,
+    pub(super) task: &'a Task,
     /// `[dim, width]`
-    query: &'a [f32],
+    pub(super) query: &'a [f32],
     /// The row of the first key.
-    key: Rows,
-    keys: std::ops::Range<usize>,
-    first: usize,
-    minus_m: &'a [f32],
-    sum: &'a mut [f32],
+    pub(super) key: Rows,
+    pub(super) keys: std::ops::Range<usize>,
+    pub(super) first: usize,
+    pub(super) minus_m: &'a [f32],
+    pub(super) sum: &'a mut [f32],
     /// `[keys, width]`, rounded up to whole blocks.
-    weights: &'a mut [f32],
+    pub(super) weights: &'a mut [f32],
     /// Of the segment, in which the first key is number `row`.
-    bits: Option<&'a [[u16; TILE_KEYS]; VECTORS]>,
-    row: usize,
+    pub(super) bits: Option<&'a [[u16; TILE_KEYS]; VECTORS]>,
+    pub(super) row: usize,
     /// `[keys, width]`, if there is a bias.
-    bias: &'a [f32],
+    pub(super) bias: &'a [f32],
     /// Leave scores behind, before base and mask, not weights.
-    raw: bool,
+    pub(super) raw: bool,
 }
 
 /// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
 /// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
 /// be raised before going on.
-struct ScoreKernel<'a, M, const R: usize, const V: usize>(ScoreBlock<'a, M>);
+pub(super) struct ScoreKernel<'a, M, const R: usize, const V: usize>(pub(super) ScoreBlock<'a, M>);
 
 impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R, V> {
     type Output = usize;

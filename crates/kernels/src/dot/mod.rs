@@ -28,6 +28,7 @@
 mod forward;
 mod micro;
 mod modify;
+mod observe;
 mod panel;
 mod plan;
 pub mod reference;
@@ -38,6 +39,7 @@ mod tests;
 use std::sync::atomic::AtomicUsize;
 
 pub use modify::{Modify, Place, Unmodified};
+pub use observe::{Observe, Top, observe, observe_modified};
 
 use crate::{
     error::{KernelError, check_length, check_size},

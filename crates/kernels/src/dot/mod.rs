@@ -25,6 +25,9 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+mod decode;
+#[cfg(test)]
+mod decode_tests;
 mod forward;
 mod micro;
 mod modify;
@@ -38,6 +41,7 @@ mod tests;
 
 use std::sync::atomic::AtomicUsize;
 
+pub use decode::{Cache, decode};
 pub use modify::{Modify, Place, Unmodified};
 pub use observe::{Observe, Top, observe, observe_modified};
 

@@ -4,15 +4,15 @@ use std::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 
-/// Proof that the machine has AVX2 and FMA.
+/// Proof that the machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
 /// Runs `kernel` with AVX2 and FMA switched on.
 ///
 /// # Safety
-/// The machine has AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
+/// The machine has AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn call<K: Kernel>(kernel: K) -> K::Output {
     kernel.call(Avx2(()))
 }
@@ -195,6 +195,19 @@ impl Simd for Avx2 {
         unsafe { _mm256_loadu_ps(from) }
     }
     #[inline(always)]
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
+        // SAFETY: AVX2 is there; the caller vouches for the memory.
+        unsafe {
+            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
+        // SAFETY: F16C is there; the caller vouches for the memory.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+    #[inline(always)]
     unsafe fn store_to(self, to: *mut f32, v: Self::V) {
         // SAFETY: AVX2 is there; the caller vouches for the memory.
         unsafe { _mm256_storeu_ps(to, v) }
@@ -248,7 +261,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: `self` exists, so the machine has AVX2 and FMA.
+        // SAFETY: `self` exists, so the machine has AVX2, FMA and F16C.
         unsafe { call(kernel) }
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct Avx512(());
 ///
 /// # Safety
 /// The machine has AVX-512F, AVX-512DQ, AVX2 and FMA.
-#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512dq,avx2,fma,f16c")]
 pub(super) unsafe fn call<K: Kernel>(kernel: K) -> K::Output {
     kernel.call(Avx512(()))
 }
@@ -181,6 +181,19 @@ impl Simd for Avx512 {
     unsafe fn load_from(self, from: *const f32) -> Self::V {
         // SAFETY: AVX-512F is there; the caller vouches for the memory.
         unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe {
+            let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
     }
     #[inline(always)]
     unsafe fn store_to(self, to: *mut f32, v: Self::V) {

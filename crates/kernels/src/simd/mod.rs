@@ -6,7 +6,7 @@
 //! | [`Level`] | lanes | needs |
 //! |---|---|---|
 //! | `Avx512` | 16 | x86-64 with AVX-512F and AVX-512DQ |
-//! | `Avx2` | 8 | x86-64 with AVX2 and FMA |
+//! | `Avx2` | 8 | x86-64 with AVX2, FMA and F16C |
 //! | `Scalar` | 8, as plain loops the compiler may vectorise | nothing |
 //!
 //! The environment variable `REGARD_SIMD` (`avx512`, `avx2` or `scalar`), read once, asks for a
@@ -38,7 +38,7 @@ pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
 pub enum Level {
     /// Plain Rust loops, on any machine.
     Scalar,
-    /// AVX2 and FMA, 8 lanes.
+    /// AVX2, FMA and F16C, 8 lanes.
     Avx2,
     /// AVX-512F and DQ, 16 lanes.
     Avx512,
@@ -76,7 +76,9 @@ impl Level {
 
 #[cfg(target_arch = "x86_64")]
 fn detected_count() -> usize {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c");
     match (
         avx2,
         avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq"),
@@ -163,6 +165,16 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// They can be read.
     unsafe fn load_from(self, from: *const f32) -> Self::V;
+    /// `LANES` numbers of bfloat16 from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V;
+    /// `LANES` numbers of IEEE half precision from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V;
     /// Writes `LANES` numbers from `to` on.
     ///
     /// # Safety
@@ -225,7 +237,7 @@ pub(crate) fn run<K: Kernel>(level: Level, kernel: K) -> K::Output {
         match level {
             // SAFETY: `level` is at most the highest available one, so detection found AVX-512F and DQ.
             Level::Avx512 => return unsafe { avx512::call(kernel) },
-            // SAFETY: as above, detection found AVX2 and FMA.
+            // SAFETY: as above, detection found AVX2, FMA and F16C.
             Level::Avx2 => return unsafe { avx2::call(kernel) },
             Level::Scalar => {}
         }

@@ -141,6 +141,24 @@ impl Simd for Portable {
         unsafe { from.cast::<[f32; LANES]>().read() }
     }
     #[inline(always)]
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
+        // SAFETY: the caller vouches for the memory.
+        unsafe {
+            from.cast::<[half::bf16; LANES]>()
+                .read()
+                .map(half::bf16::to_f32)
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
+        // SAFETY: the caller vouches for the memory.
+        unsafe {
+            from.cast::<[half::f16; LANES]>()
+                .read()
+                .map(half::f16::to_f32)
+        }
+    }
+    #[inline(always)]
     unsafe fn store_to(self, to: *mut f32, v: Self::V) {
         // SAFETY: the caller vouches for the memory.
         unsafe { to.cast::<[f32; LANES]>().write(v) }

@@ -8,6 +8,7 @@
 //! | residual attention | channels and positions, through an hourglass | [`residual_attention`] |
 //! | non-local block | all pairs of positions | [`non_local`] |
 //! | axial attention | all positions of a column, then of a row | [`axial`] |
+//! | region attention | the things a detector found, for captions and questions | [`region`] |
 //! | patches and class token | the image as a sequence, for a transformer | [`patches`] |
 //!
 //! Maps are `[batch, channels, height, width]`, of any height and width from 1 on. Modules are built from a
@@ -35,6 +36,7 @@ mod error;
 mod excitation;
 pub mod non_local;
 pub mod patches;
+pub mod region;
 pub mod residual_attention;
 pub mod spatial;
 pub mod squeeze_excite;
@@ -47,6 +49,10 @@ pub use error::VisionError;
 pub use excitation::Excitation;
 pub use non_local::{Affinity, NonLocal, NonLocalAttended, NonLocalConfig};
 pub use patches::{PatchEmbedding, PatchEmbeddingConfig};
+pub use region::{
+    AnswerHead, AnswerHeadConfig, CaptionAttention, CaptionAttentionConfig, GatedTanh,
+    PreparedRegions, QuestionAttention, QuestionAttentionConfig, RegionAttended, Regions,
+};
 pub use residual_attention::{
     MaskActivation, MaskBranch, MaskBranchConfig, PreActivation, ResidualUnit, Scale,
 };

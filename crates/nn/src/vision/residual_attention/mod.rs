@@ -28,7 +28,7 @@
 //! for maps of 56, 28, 14. **Do not use it** on a tight budget:
 //! [`SqueezeExcite`](super::SqueezeExcite) has 84 times fewer weights than a mask branch of 3 levels.
 //!
-//! **Cost**: with `C` channels and `n` levels, `2 u n + n - 1` residual units of `17 C² / 16` weights and
+//! **Cost**: with `C` channels and `n` levels, `2 u n + n - 1` residual units of `17 C² / 16` weights (reduction 4) and
 //! `2 C²` for the score; the units work on maps of a quarter of the positions and less. In training all
 //! maps are kept for the gradient.
 //!
@@ -41,7 +41,7 @@
 //!
 //! let device = Device::flex();
 //! let mut initializer = Initializer::new(1, &device);
-//! let trunk = ResidualUnit::new(8, &mut initializer)?; // any network that keeps the shape
+//! let trunk = ResidualUnit::new(8, 4, &mut initializer)?; // any network that keeps the shape
 //! let mask = MaskBranchConfig::new(8).with_levels(2).init(&mut initializer)?;
 //! let x = Tensor::<4>::ones([1, 8, 14, 11], &device);
 //! let attended = mask.attend(x.clone(), trunk.forward(x)?)?;
@@ -72,7 +72,7 @@ use crate::initialize::Initializer;
 /// How a [`MaskBranch`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]
 pub struct MaskBranchConfig {
-    /// Channels of map, trunk and mask, a multiple of 4.
+    /// Channels of map, trunk and mask.
     pub channels: usize,
     /// How often the map is halved. The paper: 3 for maps of 56 × 56, 2 for 28, 1 for 14.
     #[config(default = 3)]
@@ -80,6 +80,9 @@ pub struct MaskBranchConfig {
     /// Residual units between two changes of size (the paper's `r`).
     #[config(default = 1)]
     pub units: usize,
+    /// How many times fewer channels the middle of a unit has. It divides the channels.
+    #[config(default = 4)]
+    pub reduction: usize,
     /// What makes the scores a mask.
     #[config(default = "MaskActivation::Mixed")]
     pub activation: MaskActivation,
@@ -89,28 +92,34 @@ impl MaskBranchConfig {
     /// The module, with weights from `U(-1/√fan, 1/√fan)` and normalisations at scale 1, shift 0.
     ///
     /// # Errors
-    /// Channels that 4 does not divide, or a size of 0.
+    /// A size of 0, or a reduction that does not divide the channels.
     pub fn init(&self, initializer: &mut Initializer) -> Result<MaskBranch, VisionError> {
         let Self {
             channels,
             levels,
             units,
+            reduction,
             activation,
         } = *self;
         check_positive("levels", levels)?;
         check_positive("units", units)?;
+        let unit =
+            |initializer: &mut Initializer| ResidualUnit::new(channels, reduction, initializer);
+        let chain = |length: usize, initializer: &mut Initializer| {
+            (0..length).map(|_| unit(initializer)).collect()
+        };
         let scales = (1..levels)
             .map(|_| {
                 Ok(Scale {
-                    down: chain(units, channels, initializer)?,
-                    skip: ResidualUnit::new(channels, initializer)?,
-                    up: chain(units, channels, initializer)?,
+                    down: chain(units, initializer)?,
+                    skip: unit(initializer)?,
+                    up: chain(units, initializer)?,
                 })
             })
             .collect::<Result<_, VisionError>>()?;
         Ok(MaskBranch {
             scales,
-            bottom: chain(2 * units, channels, initializer)?,
+            bottom: chain(2 * units, initializer)?,
             score: [(); 2].map(|()| PreActivation::new(channels, channels, 1, initializer)),
             activation,
         })
@@ -187,17 +196,6 @@ impl MaskBranch {
             gate: mask,
         })
     }
-}
-
-/// `length` units, one after the other.
-fn chain(
-    length: usize,
-    channels: usize,
-    initializer: &mut Initializer,
-) -> Result<Vec<ResidualUnit>, VisionError> {
-    (0..length)
-        .map(|_| ResidualUnit::new(channels, initializer))
-        .collect()
 }
 
 fn run(units: &[ResidualUnit], map: Tensor<4>) -> Result<Tensor<4>, VisionError> {

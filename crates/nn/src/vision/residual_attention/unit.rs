@@ -16,9 +16,6 @@ use crate::{
     },
 };
 
-/// How many times fewer channels the middle of a unit has (He et al. 2016).
-const BOTTLENECK: usize = 4;
-
 /// Batch normalisation, ReLU, convolution without bias.
 #[derive(Module, Debug)]
 pub struct PreActivation {
@@ -50,7 +47,7 @@ impl PreActivation {
 /// `x + W_3 a(W_2 * a(W_1 a(x)))`, see the [module's page](self).
 #[derive(Module, Debug)]
 pub struct ResidualUnit {
-    /// `W_1`: 1×1, to a quarter of the channels.
+    /// `W_1`: 1×1, to fewer channels.
     pub reduce: PreActivation,
     /// `W_2`: 3×3.
     pub window: PreActivation,
@@ -59,12 +56,16 @@ pub struct ResidualUnit {
 }
 
 impl ResidualUnit {
-    /// A unit for maps of `channels`, a multiple of 4.
+    /// A unit for maps of `channels`, with `reduction` times fewer in the middle (He et al. 2016: 4).
     ///
     /// # Errors
-    /// Channels that 4 does not divide.
-    pub fn new(channels: usize, initializer: &mut Initializer) -> Result<Self, VisionError> {
-        let hidden = divide(("channels", channels), ("bottleneck", BOTTLENECK))?;
+    /// A size of 0, or a reduction that does not divide the channels.
+    pub fn new(
+        channels: usize,
+        reduction: usize,
+        initializer: &mut Initializer,
+    ) -> Result<Self, VisionError> {
+        let hidden = divide(("channels", channels), ("reduction", reduction))?;
         Ok(Self {
             reduce: PreActivation::new(channels, hidden, 1, initializer),
             window: PreActivation::new(hidden, hidden, 3, initializer),

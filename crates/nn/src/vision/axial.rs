@@ -188,7 +188,7 @@ impl AxisAttention {
             let by_key = key.swap_dims(0, 1).matmul(of_key.permute([1, 2, 0])); // [p, sequences, o]
             scores = scores + by_query.swap_dims(0, 1) + by_key.permute([1, 2, 0]);
         }
-        let weights = masked_softmax(scores / (head_size as f64).sqrt(), None);
+        let weights = masked_softmax(scores * (head_size as f64).sqrt().recip(), None);
         let mut read = weights.clone().matmul(value); // [sequences, o, size]
         if let Some(distances) = &self.distances {
             let of_value = distances.pairs(&distances.value, length, &device);

@@ -200,7 +200,7 @@ impl NonLocal {
 
     /// `f / C`.
     fn weights(&self, positions: Tensor<3>, keys: Tensor<3>) -> Tensor<3> {
-        let count = keys.dims()[1] as f64;
+        let share = (keys.dims()[1] as f64).recip();
         let query = embed(&self.theta, positions);
         let key = embed(&self.phi, keys).swap_dims(1, 2); // [batch, inner, keys]
         match (self.affinity, &self.w_f) {
@@ -211,13 +211,16 @@ impl NonLocal {
                     w_f.val().narrow(0, inner, inner).reshape([1, 1, inner]),
                 );
                 // The sum of two numbers a pair, in place of the concatenation of two vectors.
-                relu(query.matmul(of_query) + of_key.matmul(key)) / count
+                relu(query.matmul(of_query) + of_key.matmul(key)) * share
             }
-            (Affinity::Dot, _) => query.matmul(key) / count,
+            (Affinity::Dot, _) => query.matmul(key) * share,
             _ => {
                 let length = query.dims()[2] as f64;
-                let scale = if self.scaled { length.sqrt() } else { 1.0 };
-                masked_softmax(query.matmul(key) / scale, None)
+                let scores = query.matmul(key);
+                match self.scaled {
+                    true => masked_softmax(scores * length.sqrt().recip(), None),
+                    false => masked_softmax(scores, None),
+                }
             }
         }
     }

@@ -169,7 +169,6 @@ impl PatchEmbedding {
         self.image = image;
         self.positions = self.positions.map(|positions| {
             let tracked = positions.is_require_grad();
-            let positions = positions.detach();
             let class_token = positions.clone().narrow(0, 0, 1);
             let patches = positions
                 .narrow(0, 1, old_rows * old_columns)
@@ -178,7 +177,10 @@ impl PatchEmbedding {
             let patches = resize(patches, [rows, columns])
                 .permute([0, 2, 3, 1])
                 .reshape([rows * columns, size]);
-            Tensor::cat(vec![class_token, patches], 0).set_require_grad(tracked)
+            // A parameter is a leaf: it has no history.
+            Tensor::cat(vec![class_token, patches], 0)
+                .detach()
+                .set_require_grad(tracked)
         });
         Ok(self)
     }

@@ -207,8 +207,8 @@ def mask_branch(shape, levels, count, activation, training):
 
 
 for shape, levels, count, activation, training in (
-    ([2, 8, 6, 9], 3, 1, "mixed", False),
-    ([2, 8, 6, 9], 3, 1, "mixed", True),
+    ([2, 8, 7, 9], 3, 1, "mixed", False),
+    ([2, 8, 7, 9], 3, 1, "mixed", True),
     ([1, 8, 7, 5], 2, 2, "mixed", False),
     ([3, 8, 13, 2], 2, 1, "channel", False),
     ([2, 8, 7, 4], 1, 1, "spatial", False),

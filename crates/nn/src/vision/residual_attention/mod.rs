@@ -106,7 +106,9 @@ impl MaskBranchConfig {
         let unit =
             |initializer: &mut Initializer| ResidualUnit::new(channels, reduction, initializer);
         let chain = |length: usize, initializer: &mut Initializer| {
-            (0..length).map(|_| unit(initializer)).collect()
+            (0..length)
+                .map(|_| unit(initializer))
+                .collect::<Result<Vec<_>, _>>()
         };
         let scales = (1..levels)
             .map(|_| {

@@ -20,7 +20,7 @@ use regard_nn::{
 };
 use std::collections::BTreeMap;
 
-const STEP: f64 = 1.0 / 16384.0;
+const STEP: f64 = 1.0 / 262144.0;
 
 /// The path of the parameter that is being visited.
 #[derive(Default)]
@@ -117,34 +117,35 @@ fn check<M: Module, const D: usize>(
     };
 
     let here = loss(&module);
-    let rounding = here.clone().into_scalar::<f64>().abs().max(1.0) * f64::EPSILON * 64.0 / STEP;
+    let size = here.clone().into_scalar::<f64>().abs().max(1.0);
+    let rounding = size * f64::EPSILON * 64.0 / STEP;
     let mut collect = Collect {
         path: Path::default(),
         gradients: &here.backward(),
         found: BTreeMap::new(),
     };
     module.visit(&mut collect);
-    let (mut checked, mut sharp) = (0, 0);
+    let (mut checked, mut loose) = (0, 0);
     for (name, gradient) in collect.found {
-        let size = gradient
-            .iter()
-            .fold(0.0f64, |most, slope| most.max(slope.abs()));
         for (i, found) in gradient.into_iter().enumerate() {
             let slope = |step: f64| (at(&name, i, step) - at(&name, i, -step)) / (2.0 * step);
-            let (near, far) = (slope(STEP), slope(2.0 * STEP));
-            let allowed = (near - far).abs() + rounding;
+            let near = slope(STEP);
+            checked += 1;
+            if (found - near).abs() <= rounding {
+                continue;
+            }
+            let allowed = (near - slope(2.0 * STEP)).abs() + rounding;
             assert!(
                 (found - near).abs() <= allowed,
                 "{what}: {name}[{i}] has gradient {found}, expected {near}, off by more than {allowed:.1e}"
             );
-            checked += 1;
-            sharp += usize::from(allowed <= 1e-5 * size.max(1e-3));
+            loose += usize::from(allowed > 1e-6 * size);
         }
     }
     // Where a maximum or a ReLU turns within a step, the bound is loose: this may be rare only.
     assert!(
-        10 * sharp >= 9 * checked,
-        "{what}: {sharp} of {checked} bounds are sharp"
+        20 * loose <= checked,
+        "{what}: {loose} of {checked} bounds are loose"
     );
     checked
 }
@@ -199,23 +200,21 @@ fn gates() {
 fn mask_branch() {
     let init = &mut initializer();
     let mut checked = 0;
-    for activation in [
-        MaskActivation::Mixed,
-        MaskActivation::Channel,
-        MaskActivation::Spatial,
+    for (activation, levels, shape) in [
+        (MaskActivation::Mixed, 2, [3, 4, 5, 4]),
+        (MaskActivation::Channel, 1, [2, 4, 3, 4]),
+        (MaskActivation::Spatial, 1, [2, 4, 3, 4]),
     ] {
-        for (levels, shape) in [(1, [2, 4, 3, 4]), (2, [3, 4, 7, 5])] {
-            let config = MaskBranchConfig::new(4)
-                .with_levels(levels)
-                .with_activation(activation);
-            let module = (config.init(init).unwrap(), (input(shape), input(shape)));
-            let what = format!("mask {levels} {activation:?}");
-            checked += check(&what, module, |(module, (map, trunk))| {
-                module.attend(map.val(), trunk.val()).unwrap().output
-            });
-        }
+        let config = MaskBranchConfig::new(4)
+            .with_levels(levels)
+            .with_activation(activation);
+        let module = (config.init(init).unwrap(), (input(shape), input(shape)));
+        let what = format!("mask {levels} {activation:?}");
+        checked += check(&what, module, |(module, (map, trunk))| {
+            module.attend(map.val(), trunk.val()).unwrap().output
+        });
     }
-    assert!(checked > 3000, "{checked}");
+    assert!(checked > 1000, "{checked}");
 }
 
 #[test]

@@ -20,11 +20,11 @@
 //! | weights `f / C` | `[batch, positions, keys]`, positions in row-major order |
 //! | `θ`, `φ`, `g`; `W_z`; `w_f` | `[channels, inner]`; `[inner, channels]`; `[2 inner]`, all without bias |
 //!
-//! **Use it** late in a network, where maps are small and distant things must be related: one block of
-//! 14 × 14 gives most of the gain. The affinity matters little; embedded Gaussian is the usual choice. With
-//! hundreds of channels take it [`scaled`](NonLocalConfig::scaled), as the authors' code does, or the
-//! softmax saturates. **Do not use it** on large maps, and do not expect it to know where things stand:
-//! it treats positions as a set. [`AxialAttention`](super::AxialAttention) is cheaper and can know both.
+//! **Use it** late in a network, where maps are small (14 × 14) and distant things must be related. The
+//! four affinities differ little (paper, table 2a); embedded Gaussian is the usual choice. With hundreds of
+//! channels take it [`scaled`](NonLocalConfig::scaled), as the authors' code does, or the softmax
+//! saturates. **Do not use it** on large maps, and do not expect it to know where things stand: it treats
+//! positions as a set. [`AxialAttention`](super::AxialAttention) costs less, and can see distances.
 //!
 //! **Cost**: with `N` positions, `M = N / pool²` keys, `C` channels and `C / 2` inner ones: `2 C²` weights,
 //! `N · M · C` multiplications beside the projections, and `N · M` numbers of memory (twice in training).

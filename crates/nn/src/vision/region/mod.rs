@@ -23,10 +23,10 @@
 //! Padding has weight 0 and gradient 0, whatever stands there; an image without regions gives weights and
 //! context 0.
 //!
-//! **Use it** where things, not pixels, are asked for, and a detector is at hand: 36 regions say more than
-//! 14 × 14 positions, and a weight names a thing. A grid of positions can be given as regions too.
-//! **Do not use it** for relations between regions: each is judged alone. `CaptionAttention` is the
-//! [additive score](crate::score::Additive); in new models scaled dot attention does as well at less cost.
+//! **Use it** where things, not pixels, are asked for, and a detector is at hand: the weight of a region
+//! names a thing. The positions of a map can be given as regions too. **Do not use it** for relations
+//! between regions: each is judged alone. `CaptionAttention` is the
+//! [additive score](crate::score::Additive); a scaled dot score costs less.
 //!
 //! **Cost**: with `R` regions of size `d` and `k` hidden units, for captions `R · d · k` multiplications once
 //! an image ([`CaptionAttention::prepare`]) and `R · k` hyperbolic tangents a step; for questions

@@ -44,7 +44,8 @@ impl PreActivation {
     }
 }
 
-/// `x + W_3 a(W_2 * a(W_1 a(x)))`, see the [module's page](self).
+/// `x + W_3 a(W_2 * a(W_1 a(x)))`, `a(x) = ReLU(BatchNorm(x))`, windows of 1, 3 and 1: the pre-activation
+/// residual unit (K. He, X. Zhang, S. Ren, J. Sun, arXiv:1603.05027).
 #[derive(Module, Debug)]
 pub struct ResidualUnit {
     /// `W_1`: 1×1, to fewer channels.

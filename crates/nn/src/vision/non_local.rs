@@ -21,7 +21,7 @@
 //! | `θ`, `φ`, `g`; `W_z`; `w_f` | `[channels, inner]`; `[inner, channels]`; `[2 inner]`, all without bias |
 //!
 //! **Use it** late in a network, where maps are small (14 × 14) and distant things must be related. The
-//! four affinities differ little (paper, table 2a); embedded Gaussian is the usual choice. With hundreds of
+//! four affinities differ little (paper, section 5.1); embedded Gaussian is the usual choice. With hundreds of
 //! channels take it [`scaled`](NonLocalConfig::scaled), as the authors' code does, or the softmax
 //! saturates. **Do not use it** on large maps, and do not expect it to know where things stand: it treats
 //! positions as a set. [`AxialAttention`](super::AxialAttention) costs less, and can see distances.

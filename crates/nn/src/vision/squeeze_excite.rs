@@ -12,9 +12,9 @@
 //! | `W_1`, `W_2` | `[channels / r, channels]`, `[channels, channels / r]`, no bias in the paper; r = 16 |
 //!
 //! **Use it** in any convolution network, after the last convolution of a block and before the sum with
-//! the identity: for a tenth more weights and hardly more time ResNet-50 comes near ResNet-101 (paper,
-//! table 2). **Do not use it** to find *where* something is: the gate is the same at every position
-//! ([`SpatialAttention`](super::SpatialAttention) and [`NonLocal`](super::NonLocal) look at positions).
+//! the identity: it costs hardly any time. **Do not use it** to find *where* something is: the gate is the
+//! same at every position ([`SpatialAttention`](super::SpatialAttention) and
+//! [`NonLocal`](super::NonLocal) look at positions).
 //!
 //! **Cost**: `2 · channels² / r` weights; time and memory of one pass over the map.
 //!

@@ -8,7 +8,7 @@ use crate::vision::per_channel;
 /// How scores `x [batch, channels, height, width]` become a mask of the same shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum MaskActivation {
-    /// `σ(x)` for each channel and position alone: the paper's best (CIFAR-10: 5.24 % errors, the others 6.24 and 6.33).
+    /// `σ(x)` for each channel and position alone: the paper's choice.
     #[default]
     Mixed,
     /// `x_i / ‖x_i‖`: the channels of each position as a unit vector, so that positions cannot differ in

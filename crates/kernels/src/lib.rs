@@ -2,6 +2,7 @@
 //!
 //! | module | what it computes |
 //! |---|---|
+//! | [`dot`] | dot-product attention: `softmax(scale · q kᵀ) v` with masks, biases, sinks, dropout; decoding; what was looked at |
 //! | [`additive`] | Bahdanau's additive attention, forward and backward |
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
@@ -10,7 +11,21 @@
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
 //! | [`reference`](mod@reference) | plain loops that define all of the above |
 //!
-//! Everything is `f32` on contiguous slices. Every public function checks every length before it
+//! Attention on slices, causal, one head of two positions:
+//! ```
+//! use regard_kernels::{Attention, View, ViewMut, dot};
+//!
+//! let (query, key, value) = ([1.0f32, 0.0, 0.0, 1.0], [1.0f32, 0.0, 0.0, 1.0], [10.0f32, 20.0]);
+//! let mut output = [0.0f32; 2];
+//! let view = |x, dim| View::heads_first(x, [1, 1, 2, dim]); // batch, heads, length, dim
+//! let causal = Attention { causal: true, ..Attention::default() };
+//! let to = ViewMut::heads_first(&mut output, [1, 1, 2, 1]);
+//! dot::forward(&causal, view(&query, 2), view(&key, 2), view(&value, 1), to, None)?;
+//! assert_eq!(output[0], 10.0);
+//! # Ok::<(), regard_kernels::KernelError>(())
+//! ```
+//!
+//! Arithmetic is `f32`; [`dot`] takes strided views, everything else contiguous slices. Every public function checks every length before it
 //! reads or writes anything, and answers with a [`KernelError`] that names the argument, what was
 //! expected and what was found. Results are the same to the last bit for any number of threads and
 //! from run to run. Work runs on the caller's [rayon] pool if it is large enough to be worth

@@ -635,9 +635,9 @@ impl<T: Element> Kernel for Scores<'_, T> {
                 for (r, x) in query.iter_mut().enumerate() {
                     *x = s.load(&self.query[r * width + at..]);
                 }
-                for j in 0..KEYS {
+                for (j, key) in self.key[first..first + KEYS].iter().enumerate() {
                     // SAFETY: `key` are rows of `dim` numbers of a checked view.
-                    let x = unsafe { load_up_to(s, self.key[first + j].add(at), self.dim - at) };
+                    let x = unsafe { load_up_to(s, key.add(at), self.dim - at) };
                     for r in 0..ROWS {
                         sums[r][j] = s.fma(query[r], x, sums[r][j]);
                     }

@@ -200,6 +200,7 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
     /// Takes keys from `*key` on, as far as a tile holds them and `reach` goes. True if a mask cuts
     /// through any of them.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn fill<M: Modify>(
         &mut self,
         visible: &Visible,

@@ -99,7 +99,7 @@ pub(crate) fn ln<S: Simd>(s: S, x: S::V) -> S::V {
         -1.666_805_8e-1,
         2.000_071_5e-1,
         -2.499_999_4e-1,
-        3.333_333_1e-1,
+        0.333_333_3,
     ] {
         p = s.fma(p, f, s.splat(coefficient));
     }
@@ -126,10 +126,10 @@ pub(crate) fn tanh_small<S: Simd>(s: S, x: S::V) -> S::V {
     let square = s.mul(x, x);
     let mut p = s.splat(-5.704_988_7e-3);
     for coefficient in [
-        2.063_908_9e-2,
+        2.063_908_8e-2,
         -5.373_971_6e-2,
         1.333_144_2e-1,
-        -3.333_328_2e-1,
+        -0.333_328_2,
     ] {
         p = s.fma(p, square, s.splat(coefficient));
     }

@@ -180,23 +180,6 @@ impl<'a> Visible<'a> {
         (low.min(high as i64) as usize)..high
     }
 
-    /// A range of queries outside which keys `first..first + count` are seen by nobody.
-    pub(crate) fn reached_by(
-        &self,
-        first: usize,
-        count: usize,
-        queries: usize,
-    ) -> std::ops::Range<usize> {
-        if first < self.prefix {
-            return 0..queries;
-        }
-        // Query i sees key j when i + shift - left <= j <= i + shift + right.
-        let low = first as i64 - self.right - self.shift;
-        let high = (first + count - 1) as i64 + self.left - self.shift + 1;
-        let clamp = |x: i64| x.clamp(0, queries as i64) as usize;
-        clamp(low)..clamp(high).max(clamp(low))
-    }
-
     /// True if `query` may see `key`.
     #[inline(always)]
     pub(crate) fn sees(&self, query: usize, key: usize) -> bool {
@@ -456,7 +439,6 @@ mod tests {
                             assert!(expected || !seen.contains(&(key + j)));
                             if expected {
                                 assert!(visible.reach(query, queries).contains(&(key + j)));
-                                assert!(visible.reached_by(key, keys, 70).contains(&(query + i)));
                             }
                             checked += 1;
                         }

@@ -9,7 +9,7 @@ use crate::{
     reference::Real,
 };
 
-use super::modify::{Modify, Place};
+use super::modify::{Modify, Place, Unmodified};
 
 /// What [`forward`] returns.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +60,99 @@ pub fn forward<T: Real, M: Modify>(
         }
     });
     result
+}
+
+/// What [`backward`] returns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backward<T> {
+    /// `[batch, heads, queries, dim]`
+    pub query: Vec<T>,
+    /// `[batch, key_heads, keys, dim]`
+    pub key: Vec<T>,
+    /// `[batch, key_heads, keys, value_dim]`
+    pub value: Vec<T>,
+    /// Of the shape of the attention's bias; empty without one.
+    pub bias: Vec<T>,
+    /// `[heads]`; empty without a sink.
+    pub sink: Vec<T>,
+}
+
+/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`.
+///
+/// # Panics
+/// Where options and shapes do not fit.
+pub fn backward<T: Real, M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    shapes: [[usize; 4]; 3],
+    query: &[T],
+    key: &[T],
+    value: &[T],
+    d_output: &[T],
+) -> Backward<T> {
+    let sizes = attention.check(shapes[0], shapes[1], shapes[2]).expect("options that fit");
+    let zero = T::of(0.0);
+    let scale = T::of(attention.scale.map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from));
+    let bias_shape = attention.bias.map_or([0; 4], |bias| bias.shape);
+    let mut d = Backward {
+        query: vec![zero; query.len()],
+        key: vec![zero; key.len()],
+        value: vec![zero; value.len()],
+        bias: vec![zero; bias_shape.iter().product()],
+        sink: vec![zero; attention.sink.map_or(0, <[f32]>::len)],
+    };
+    for_each_row(attention, &sizes, |row| {
+        let scores = row_scores(attention, modify, &sizes, &row, query, key);
+        let sink = attention.sink.map(|sinks| T::of(sinks[row.head].into()));
+        let (weights, lse) = softmax(&scores, sink);
+        let d_output = &d_output[row.query_row * sizes.value_dim..][..sizes.value_dim];
+        let value_row = |j: usize| (row.first_key_row + j) * sizes.value_dim;
+        // dP, and δ = Σ P dP
+        let mut delta = zero;
+        let mut d_weights = vec![zero; weights.len()];
+        for (j, &weight) in weights.iter().enumerate() {
+            let Some(weight) = weight else { continue };
+            let keep = row.dropout::<T>(attention, j);
+            for (c, &d_output) in d_output.iter().enumerate() {
+                let at = value_row(j) + c;
+                d_weights[j] = d_weights[j] + keep * d_output * value[at];
+                d.value[at] = d.value[at] + weight * keep * d_output;
+            }
+            delta = delta + weight * d_weights[j];
+        }
+        if let Some(sink) = sink {
+            d.sink[row.head] = d.sink[row.head] - (sink - lse).exp() * delta;
+        }
+        for (j, &weight) in weights.iter().enumerate() {
+            let Some(weight) = weight else { continue };
+            let product = product(attention, &sizes, &row, query, key, j);
+            let mut gradient = weight * (d_weights[j] - delta);
+            if M::ACTIVE {
+                let score = modified(attention, &Unmodified, &row, j, product);
+                let slope = modify.slope(score.to_f64() as f32, row.place(j));
+                gradient = gradient * T::of(slope.into());
+            }
+            if attention.bias.is_some() {
+                let axes = [row.index, row.head, row.query, j];
+                let at = axes.iter().zip(&bias_shape).fold(0, |at, (&index, &size)| {
+                    at * size + if size == 1 { 0 } else { index }
+                });
+                d.bias[at] = d.bias[at] + gradient;
+            }
+            if let Some(cap) = attention.softcap {
+                let bend = (product / T::of(cap.into())).tanh();
+                gradient = gradient * (T::of(1.0) - bend * bend);
+            }
+            let query_at = row.query_row * sizes.dim;
+            let key_at = (row.first_key_row + j) * sizes.dim;
+            for c in 0..sizes.dim {
+                let (i, j) = (query_at + c, key_at + c);
+                d.query[i] = d.query[i] + gradient * scale * key[j];
+                d.key[j] = d.key[j] + gradient * scale * query[i];
+            }
+        }
+    });
+    d
 }
 
 /// One query of one head.

@@ -1,0 +1,194 @@
+//! What options do to the weights and score gradients of a tile: softcap, bias, ALiBi, a caller's
+//! change, dropout.
+//!
+//! ```text
+//! forward   x = scale q k  ->  c = cap(x)  ->  b = c + bias - alibi  ->  s = change(b)  ->  P = e^{s - lse}
+//! backward  dx = dc · cap'(x)  <-  dc = db; dbias = db  <-  db = ds · change'(b)  <-  ds = P (z dP - δ)
+//! ```
+//! with `z` 0 where dropout dropped the weight and `1 / (1 - p)` elsewhere. The slopes `cap' = 1 - (c/cap)²`
+//! and `change'` are kept from the way there, so that no `tanh` is computed twice.
+
+use crate::{
+    problem::{Attention, key_hash},
+    simd::{Buffer, Simd, exp2},
+};
+
+use super::{
+    super::{
+        Job,
+        modify::Modify,
+        panel::width,
+        plan::{Segment, Task},
+        scores::{biased, capped, changed},
+    },
+    share::Target,
+};
+
+/// The slopes of a tile, `[TILE, width]` each; empty where nothing bends.
+pub(super) struct Slopes {
+    softcap: Buffer,
+    change: Buffer,
+}
+
+impl Slopes {
+    pub(super) fn new<M: Modify>(attention: &Attention, length: usize) -> Self {
+        let softcap = Buffer::new(if attention.softcap.is_some() { length } else { 0 });
+        Self { softcap, change: Buffer::new(if M::ACTIVE { length } else { 0 }) }
+    }
+
+    pub(super) fn any(&self) -> bool {
+        !self.softcap.is_empty() || !self.change.is_empty()
+    }
+}
+
+/// Turns the products of a segment into weights, and keeps the slopes.
+#[inline(always)]
+pub(super) fn weights<S: Simd, M: Modify>(
+    s: S,
+    job: &Job<M>,
+    task: &Task,
+    segment: &Segment,
+    minus_lse: &[f32],
+    weights: &mut [f32],
+    slopes: &mut Slopes,
+) {
+    let width = width::<S>();
+    for j in 0..segment.keys {
+        let key = segment.key + j;
+        for v in segment.first..segment.end {
+            let lane = v * S::LANES;
+            let (at, in_tile) = (j * width + lane, (segment.row + j) * width + lane);
+            let (first, count) = (task.query + lane, S::LANES.min(task.queries - lane));
+            let mut x = capped(s, job, s.load(&weights[at..]));
+            if let Some(cap) = job.attention.softcap {
+                let bend = s.mul(x, s.splat(1.0 / cap));
+                s.store(&mut slopes.softcap[in_tile..], s.fnma(bend, bend, s.splat(1.0)));
+            }
+            x = biased(s, job, task, first, count, key, x);
+            if M::ACTIVE {
+                let slope = changed(s, task, first, key, x, |x, place| job.modify.slope(x, place));
+                s.store(&mut slopes.change[in_tile..], slope);
+                x = changed(s, task, first, key, x, |x, place| job.modify.score(x, place));
+            }
+            x = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.load(&minus_lse[lane..]));
+            if let Some(bits) = &segment.bits {
+                x = s.select(bits[v][j].into(), x, s.splat(f32::NEG_INFINITY));
+            }
+            s.store(&mut weights[at..], exp2(s, x));
+        }
+    }
+}
+
+/// A segment's weights and what starts as `dP`, `[keys, width]` each.
+pub(super) struct TileGradients<'a> {
+    pub(super) segment: &'a Segment,
+    pub(super) weights: &'a mut [f32],
+    pub(super) gradients: &'a mut [f32],
+    pub(super) slopes: &'a Slopes,
+}
+
+impl TileGradients<'_> {
+    /// Turns `dP` into `dx`, and weights into those that `dV` takes. Between them stands `db`, for `bias`.
+    #[inline(always)]
+    pub(super) fn apply<S: Simd, M: Modify>(
+        mut self,
+        s: S,
+        job: &Job<M>,
+        task: &Task,
+        minus_delta: &[f32],
+        bias: Option<impl FnOnce(&Self)>,
+    ) {
+        let (width, segment) = (width::<S>(), self.segment);
+        let keep_scale = s.splat(job.keep_scale);
+        let mut hashes = [0u32; 48];
+        let dropout = job.attention.dropout.as_ref();
+        if let Some(dropout) = dropout {
+            for (i, hash) in hashes[..task.queries].iter_mut().enumerate() {
+                *hash = dropout.query_hash(task.index, task.head, task.query + i);
+            }
+        }
+        let later = bias.is_some();
+        for j in 0..segment.keys {
+            for v in segment.first..segment.end {
+                let lane = v * S::LANES;
+                let at = j * width + lane;
+                let weight = s.load(&self.weights[at..]);
+                let mut x = s.load(&self.gradients[at..]);
+                if let Some(dropout) = dropout {
+                    let hash = key_hash(segment.key + j);
+                    let kept = s.hash_at_least(&hashes[lane..], hash, dropout.threshold());
+                    x = s.select(kept, s.mul(x, keep_scale), s.zero());
+                    let scaled = s.select(kept, s.mul(weight, keep_scale), s.zero());
+                    s.store(&mut self.weights[at..], scaled);
+                }
+                x = s.mul(weight, s.add(x, s.load(&minus_delta[lane..])));
+                if M::ACTIVE {
+                    x = s.mul(x, s.load(&self.slopes.change[segment.row * width + at..]));
+                }
+                if !later {
+                    x = self.bend(s, at, x);
+                }
+                if let Some(bits) = &segment.bits {
+                    x = s.select(bits[v][j].into(), x, s.zero()); // a hidden key or value may be NaN
+                }
+                s.store(&mut self.gradients[at..], x);
+            }
+        }
+        let Some(bias) = bias else { return };
+        bias(&self);
+        if self.slopes.softcap.is_empty() {
+            return;
+        }
+        for j in 0..segment.keys {
+            for v in segment.first..segment.end {
+                let at = j * width + v * S::LANES;
+                let mut x = self.bend(s, at, s.load(&self.gradients[at..]));
+                if let Some(bits) = &segment.bits {
+                    x = s.select(bits[v][j].into(), x, s.zero());
+                }
+                s.store(&mut self.gradients[at..], x);
+            }
+        }
+    }
+
+    /// `x` times the slope of the softcap at `at`.
+    #[inline(always)]
+    fn bend<S: Simd>(&mut self, s: S, at: usize, x: S::V) -> S::V {
+        if self.slopes.softcap.is_empty() {
+            return x;
+        }
+        s.mul(x, s.load(&self.slopes.softcap[self.segment.row * width::<S>() + at..]))
+    }
+
+    /// Adds the segment's `db` to the bias row that `row` gives for each query, and its length: one
+    /// number for each key of the sequence, or 1.
+    #[inline(always)]
+    pub(super) fn add_to_bias<S: Simd>(&self, s: S, task: &Task, row: impl Fn(usize) -> (Target, usize)) {
+        let (width, segment) = (width::<S>(), self.segment);
+        let mut square = [0.0f32; 256];
+        for v in segment.first..segment.end {
+            let lane = v * S::LANES;
+            let queries = S::LANES.min(task.queries - lane);
+            for first in (0..segment.keys).step_by(S::LANES) {
+                let keys = S::LANES.min(segment.keys - first);
+                let from = &self.gradients[first * width + lane..];
+                assert!(from.len() >= (S::LANES - 1) * width + S::LANES);
+                // SAFETY: the tile has LANES lines from there on: segments are rounded up to 16.
+                unsafe { s.transpose(from.as_ptr(), width, square.as_mut_ptr(), S::LANES) };
+                for i in 0..queries {
+                    let line = &square[i * S::LANES..][..keys];
+                    let (to, length) = row(task.query + lane + i);
+                    // SAFETY: the gradient was checked; this part alone has the row of this query.
+                    let to = unsafe { to.row(length) };
+                    if length == 1 {
+                        to[0] += line.iter().sum::<f32>();
+                        continue;
+                    }
+                    for (to, &x) in to[segment.key + first..].iter_mut().zip(line) {
+                        *to += x;
+                    }
+                }
+            }
+        }
+    }
+}

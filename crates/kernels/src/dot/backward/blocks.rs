@@ -6,6 +6,8 @@
 //! SpreadKernel    dV [keys, dims]   += P dO, dK += dS Q     dims in the lanes
 //! ```
 
+use std::ops::Range;
+
 use crate::{
     mask::TILE_KEYS,
     simd::{Kernel, Simd, axpy, exp2},
@@ -28,8 +30,8 @@ pub(super) struct WeightBlock<'a> {
     pub(super) dim: usize,
     pub(super) key: Rows,
     pub(super) segment: &'a Segment,
-    /// What products start from; `None` is 0, and leaves the bare products behind.
-    pub(super) minus_lse: Option<&'a [f32]>,
+    /// From products to powers of 2: a factor and `-lse`. `None` leaves the bare products behind.
+    pub(super) base: Option<(f32, &'a [f32])>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a mut [f32],
 }
@@ -45,7 +47,7 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
         let block = self.0;
         let (width, segment) = (width::<S>(), block.segment);
         let offset = segment.first * S::LANES;
-        let start = block.minus_lse.map(|x| vectors::<S, V>(s, x, offset));
+        let base = block.base.map(|(factor, x)| (s.splat(factor), vectors::<S, V>(s, x, offset)));
         assert!(block.query.len() >= block.dim * width && offset + V * S::LANES <= width);
         assert!(block.weights.len() >= segment.keys.next_multiple_of(R) * width);
         for row in (0..segment.keys).step_by(R) {
@@ -54,10 +56,14 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
             // SAFETY: the panel has `dim` lines; the keys are rows of `dim` numbers of a checked view.
             let mut acc = unsafe {
                 let query = block.query.as_ptr().add(offset);
-                let start = start.unwrap_or([s.zero(); V]);
-                product::<S, R, V>(s, block.dim, query, width, key, 1, [start; R])
+                product::<S, R, V>(s, block.dim, query, width, key, 1)
             };
-            if start.is_some() {
+            if let Some((factor, minus_lse)) = base {
+                for line in &mut acc {
+                    for (x, &minus_lse) in line.iter_mut().zip(&minus_lse) {
+                        *x = s.fma(*x, factor, minus_lse);
+                    }
+                }
                 if let Some(bits) = &segment.bits {
                     select(s, segment, bits, row, &mut acc, f32::NEG_INFINITY);
                 }
@@ -81,7 +87,7 @@ pub(super) struct GradientBlock<'a> {
     pub(super) value_dim: usize,
     pub(super) value: Rows,
     pub(super) segment: &'a Segment,
-    /// What products start from; `None` is 0, and leaves the bare products behind.
+    /// `-δ`; `None` leaves the bare products behind.
     pub(super) minus_delta: Option<&'a [f32]>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a [f32],
@@ -100,7 +106,7 @@ impl<const R: usize, const V: usize> Kernel for GradientKernel<'_, R, V> {
         let block = self.0;
         let (width, segment) = (width::<S>(), block.segment);
         let offset = segment.first * S::LANES;
-        let start = block.minus_delta.map(|x| vectors::<S, V>(s, x, offset));
+        let minus_delta = block.minus_delta.map(|x| vectors::<S, V>(s, x, offset));
         assert!(block.d_output.len() >= block.value_dim * width && offset + V * S::LANES <= width);
         assert!(block.weights.len() >= segment.keys.next_multiple_of(R) * width);
         assert!(block.gradients.len() >= segment.keys.next_multiple_of(R) * width);
@@ -112,14 +118,13 @@ impl<const R: usize, const V: usize> Kernel for GradientKernel<'_, R, V> {
             // view.
             let mut acc = unsafe {
                 let d_output = block.d_output.as_ptr().add(offset);
-                let start = start.unwrap_or([s.zero(); V]);
-                product::<S, R, V>(s, block.value_dim, d_output, width, value, 1, [start; R])
+                product::<S, R, V>(s, block.value_dim, d_output, width, value, 1)
             };
-            if start.is_some() {
+            if let Some(minus_delta) = minus_delta {
                 for (r, line) in acc.iter_mut().enumerate() {
                     for (v, x) in line.iter_mut().enumerate() {
                         let weight = &block.weights[(row + r) * width + offset + v * S::LANES..];
-                        *x = s.mul(*x, s.load(weight));
+                        *x = s.mul(s.add(*x, minus_delta[v]), s.load(weight));
                     }
                 }
                 if let Some(bits) = &segment.bits {
@@ -163,18 +168,18 @@ fn select<S: Simd, const R: usize, const V: usize>(
     }
 }
 
-/// Adds rows of queries to rows of keys, with the weights or score gradients of a segment as factors.
+/// Adds rows of queries to rows of keys, with weights or score gradients as factors.
 pub(super) struct Spread<'a> {
     /// `[keys, width]`
     pub(super) scalars: &'a [f32],
     /// `[width, dim]`, dims rounded up to whole vectors.
     pub(super) rows: &'a [f32],
     pub(super) dim: usize,
-    /// The rows of the segment's keys.
+    /// The rows of the keys.
     pub(super) to: Target,
-    pub(super) segment: &'a Segment,
-    /// Queries of the panel.
-    pub(super) queries: usize,
+    pub(super) keys: usize,
+    /// Those of the panel's queries that are read.
+    pub(super) queries: Range<usize>,
 }
 
 pub(super) struct SpreadKernel<'a>(pub(super) Spread<'a>);
@@ -212,13 +217,12 @@ impl Spread<'_> {
     fn keys<S: Simd, const R: usize, const V: usize>(&self, s: S, vector: usize) -> usize {
         let width = width::<S>();
         let stride = self.dim.next_multiple_of(S::LANES);
-        let first = self.segment.first * S::LANES;
-        let depth = self.queries.min(self.segment.end * S::LANES) - first;
+        let (first, depth) = (self.queries.start, self.queries.len());
         let column = vector * S::LANES;
-        assert!(self.scalars.len() >= self.segment.keys * width && first + depth <= width);
+        assert!(self.scalars.len() >= self.keys * width && first + depth <= width);
         assert!(self.rows.len() >= width * stride && column + V * S::LANES <= stride);
-        for key in (0..self.segment.keys).step_by(R) {
-            let keys = R.min(self.segment.keys - key);
+        for key in (0..self.keys).step_by(R) {
+            let keys = R.min(self.keys - key);
             let scalars: [*const f32; R] = std::array::from_fn(|r| {
                 self.scalars.as_ptr().wrapping_add((key + r.min(keys - 1)) * width + first)
             });
@@ -226,10 +230,10 @@ impl Spread<'_> {
             // as many numbers inside each line of the tile: asserted above.
             let acc = unsafe {
                 let rows = self.rows.as_ptr().add(first * stride + column);
-                product::<S, R, V>(s, depth, rows, stride, scalars, 1, [[s.zero(); V]; R])
+                product::<S, R, V>(s, depth, rows, stride, scalars, 1)
             };
             for (r, line) in acc.iter().enumerate().take(keys) {
-                // SAFETY: the row of a key of the segment; the task alone has it.
+                // SAFETY: one of the rows of the keys; the task alone has it.
                 let to = unsafe { self.to.from(key + r).row(self.dim) };
                 for (v, &x) in line.iter().enumerate() {
                     let at = column + v * S::LANES;
@@ -241,18 +245,23 @@ impl Spread<'_> {
         V
     }
 
-    /// The same, reading only the queries that see a key.
+    /// The same, reading only the queries that see a key of these segments.
     #[inline(always)]
-    pub(super) fn careful<S: Simd>(&self, s: S, bits: &[[u16; TILE_KEYS]; VECTORS]) {
+    pub(super) fn careful<S: Simd>(&self, s: S, segments: &[Segment]) {
         let stride = self.dim.next_multiple_of(S::LANES);
-        for key in 0..self.segment.keys {
-            // SAFETY: the row of a key of the segment; the task alone has it.
-            let to = unsafe { self.to.from(key).row(self.dim) };
-            for query in self.segment.first * S::LANES..self.queries {
-                if bits[query / S::LANES][key] >> (query % S::LANES) & 1 == 1 {
-                    let factor = self.scalars[key * width::<S>() + query];
-                    axpy(s, factor, &self.rows[query * stride..][..self.dim], to);
+        let mut key = 0;
+        for segment in segments {
+            for j in 0..segment.keys {
+                // SAFETY: one of the rows of the keys; the task alone has it.
+                let to = unsafe { self.to.from(key).row(self.dim) };
+                for query in self.queries.clone() {
+                    let (v, lane) = (query / S::LANES, query % S::LANES);
+                    if segment.bits.as_ref().is_none_or(|bits| bits[v][j] >> lane & 1 == 1) {
+                        let factor = self.scalars[key * width::<S>() + query];
+                        axpy(s, factor, &self.rows[query * stride..][..self.dim], to);
+                    }
                 }
+                key += 1;
             }
         }
     }

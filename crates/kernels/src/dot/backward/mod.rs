@@ -10,8 +10,8 @@
 //!
 //! ```text
 //! for each panel of queries (lanes), for each tile of keys:
-//!     Sᵀ  block [8 keys, 3 vectors]   from -lse on: 2^ of it is P           -> P tile   [keys, queries]
-//!     dPᵀ block [8 keys, 3 vectors]   from -δ on: times P it is dS          -> dS tile  [keys, queries]
+//!     Sᵀ  block [8 keys, 3 vectors]   P  = 2^(factor · Sᵀ - lse), in registers -> P tile  [keys, queries]
+//!     dPᵀ block [8 keys, 3 vectors]   dS = P ∘ (dPᵀ - δ), in registers         -> dS tile [keys, queries]
 //!     dQᵀ block [8 dims, 3 vectors]  += Σ over the tile's keys     K dS     -> dQ panel [dim, queries]
 //!     dV  block [8 keys, 2 or 3 vectors of dims] += Σ over queries P dO     -> rows of the output
 //!     dK  block [8 keys, 2 or 3 vectors of dims] += Σ over queries dS Q     -> rows of the output
@@ -41,7 +41,7 @@ use crate::{
     error::{KernelError, check_length},
     mask::{TILE_KEYS, Visible},
     problem::Attention,
-    simd::{Buffer, Kernel, Level, Simd, dot, run},
+    simd::{Buffer, Kernel, Level, Simd, run},
     threads::crew,
     view::{SharedRows, View, ViewMut},
 };
@@ -217,6 +217,8 @@ struct Scratch {
     /// `-lse log₂ e` and `-δ`, `[width]`.
     minus_lse: Buffer,
     minus_delta: Buffer,
+    /// The queries' part of dropout's hashes.
+    hashes: [u32; 48],
     /// Whether Q, dO and, for each 16 of its rows, K hold finite numbers only.
     finite_query: bool,
     finite_d_output: bool,
@@ -238,10 +240,11 @@ impl<M: Modify> Kernel for Worker<'_, M> {
             d_output_rows: Buffer::new(rounded(sizes.value_dim) * width),
             weights: Buffer::new(TILE * width),
             gradients: Buffer::new(TILE * width),
-            slopes: Slopes::new::<M>(&self.job.attention, TILE * width),
+            slopes: Slopes::new::<M>(&self.job.attention, TILE, width),
             d_query: Buffer::new(sizes.dim * width),
             minus_lse: Buffer::new(width),
             minus_delta: Buffer::new(width),
+            hashes: [0; 48],
             finite_query: true,
             finite_d_output: true,
             finite_key: Vec::new(),
@@ -286,7 +289,8 @@ impl<M: Modify> Worker<'_, M> {
         let group = sizes.heads / sizes.key_heads;
         for head in key_head * group..(key_head + 1) * group {
             let mut sink = 0.0;
-            for task in self.plan.panels_of(index, head).skip(part).step_by(self.shares.parts) {
+            let panels = self.plan.panels_of(&sequence, index, head);
+            for task in panels.skip(part).step_by(self.shares.parts) {
                 let task = self.plan.task(&job.attention, sizes, task);
                 sink += self.panel(s, scratch, &task, key_head, part);
             }
@@ -320,10 +324,10 @@ impl<M: Modify> Worker<'_, M> {
         if M::ACTIVE {
             seen_by_all = 0..0; // the caller may skip tiles
         }
-        let mut first = range.start / TILE_KEYS * TILE_KEYS;
-        while first < range.end {
+        let mut key = range.start / TILE_KEYS * TILE_KEYS;
+        while key < range.end {
             let (tile, modify, lanes) = (&mut scratch.tile, job.modify, S::LANES);
-            tile.fill(&visible, modify, task, lanes, &seen_by_all, range.end, &mut first);
+            tile.fill(&visible, modify, task, lanes, &seen_by_all, range.end, &mut key);
             for index in 0..scratch.tile.segments().len() {
                 let segment = scratch.tile.segments()[index];
                 if S::LANES == 16 {
@@ -332,9 +336,9 @@ impl<M: Modify> Worker<'_, M> {
                     self.score_gradients::<S, 4>(s, scratch, task, &segment, &heads);
                 }
             }
-            for index in 0..scratch.tile.segments().len() {
-                let segment = scratch.tile.segments()[index];
-                self.products(s, scratch, task, &segment, &heads);
+            let mut first = 0;
+            while first < scratch.tile.segments().len() {
+                first = self.products(s, scratch, task, first, &heads);
             }
         }
         let scale = s.splat(job.attention.scale(sizes.dim));
@@ -358,7 +362,7 @@ impl<M: Modify> Worker<'_, M> {
         let query = |i: usize| job.query.row(batch, head, position + i);
         let d_output = |i: usize| inputs.d_output.row(batch, head, position + i);
         let stride = job.query.strides[2];
-        pack(s, &mut scratch.query, task.queries, sizes.dim, stride, job.factor, query);
+        pack(s, &mut scratch.query, task.queries, sizes.dim, stride, 1.0, query);
         let stride = inputs.d_output.strides[2];
         pack(s, &mut scratch.d_output, task.queries, sizes.value_dim, stride, 1.0, d_output);
         scratch.d_query.fill(0.0);
@@ -367,22 +371,26 @@ impl<M: Modify> Worker<'_, M> {
         (scratch.finite_query, scratch.finite_d_output) = (true, true);
         let scale = s.splat(job.attention.scale(sizes.dim));
         let lse = &inputs.lse[(batch * sizes.heads + head) * sizes.queries + position..];
+        let to_natural = f64::from(job.to_natural[0]) + f64::from(job.to_natural[1]);
         let mut sink = 0.0;
         for i in 0..task.queries {
+            if let Some(dropout) = &job.attention.dropout {
+                scratch.hashes[i] = dropout.query_hash(task.index, head, task.query + i);
+            }
             scratch.finite_query &= is_finite(s, query(i));
             scratch.finite_d_output &= is_finite(s, d_output(i));
             let stride = sizes.dim.next_multiple_of(S::LANES);
             copy(s, query(i), &mut scratch.query_rows[i * stride..], scale);
             let stride = sizes.value_dim.next_multiple_of(S::LANES);
             copy(s, d_output(i), &mut scratch.d_output_rows[i * stride..], s.splat(1.0));
-            let delta = dot(s, d_output(i), inputs.output.row(batch, head, position + i));
-            scratch.minus_delta[i] = -delta;
+            let delta = inner(d_output(i), inputs.output.row(batch, head, position + i));
+            scratch.minus_delta[i] = -delta as f32;
             // A query that sees nothing has -∞ there, and no weight whatever it starts from.
             if lse[i] > f32::NEG_INFINITY || lse[i].is_nan() {
-                scratch.minus_lse[i] = -lse[i] * std::f32::consts::LOG2_E;
+                scratch.minus_lse[i] = (-f64::from(lse[i]) / to_natural) as f32;
                 if let Some(sinks) = job.attention.sink {
                     let weight = (f64::from(sinks[head]) - f64::from(lse[i])).exp();
-                    sink -= weight * f64::from(delta);
+                    sink -= weight * delta;
                 }
             }
         }
@@ -408,7 +416,7 @@ impl<M: Modify> Worker<'_, M> {
             dim: job.sizes.dim,
             key: heads.key.from(segment.key),
             segment,
-            minus_lse: (!job.modified).then_some(&*scratch.minus_lse),
+            base: (!job.modified).then_some((job.factor, &*scratch.minus_lse)),
             weights: &mut scratch.weights[lines.clone()],
         };
         match vectors {
@@ -446,51 +454,68 @@ impl<M: Modify> Worker<'_, M> {
                     tile.add_to_bias(s, task, row);
                 }
             });
-            tile.apply(s, job, task, &scratch.minus_delta, d_bias);
+            tile.apply(s, job, &scratch.minus_delta, &scratch.hashes, d_bias);
         }
     }
 
-    /// What a segment adds to the gradients of queries, keys and values.
+    /// What segments from `first` on add to the gradients of queries, keys and values: as many as follow
+    /// each other. Returns the next segment.
     #[inline(always)]
     fn products<S: Simd>(
         &self,
         s: S,
         scratch: &mut Scratch,
         task: &Task,
-        segment: &Segment,
+        first: usize,
         heads: &Heads,
-    ) {
-        let sizes = &self.job.sizes;
-        let width = width::<S>();
-        let lines = segment.row * width..(segment.row + segment.keys) * width;
+    ) -> usize {
+        let segments = &scratch.tile.segments()[first..];
+        let segment = &segments[0];
+        // What is hidden has a gradient of 0, so segments can be read together.
+        let (mut keys, mut count) = (segment.keys, 1);
+        while count < segments.len() && segments[count].follows(segment, keys) {
+            keys += segments[count].keys;
+            count += 1;
+        }
+        let segments = &segments[..count];
+        let partial = |segment: &Segment| segment.bits.is_some();
+        let any_partial = segments.iter().any(partial);
+        let finite_key = |segment: &Segment| scratch.finite_key[segment.key / TILE_KEYS];
+
+        let (sizes, width) = (&self.job.sizes, width::<S>());
+        let lines = segment.row * width..(segment.row + keys) * width;
         let (weights, gradients) = (&scratch.weights[lines.clone()], &scratch.gradients[lines]);
-        let key = heads.key.from(segment.key);
-        match &segment.bits {
-            Some(bits) if !scratch.finite_key[segment.key / TILE_KEYS] => {
-                careful_context(s, segment, bits, gradients, &mut scratch.d_query, key, sizes.dim);
-            }
-            _ => {
-                let (output, first) = (&mut scratch.d_query, segment.first);
-                let (keys, value_dim) = (segment.keys, sizes.dim);
-                let run = Context { weights: gradients, output, value: key, keys, value_dim, first };
-                match segment.end - segment.first {
-                    3 => s.outline(ContextKernel::<3>(run)),
-                    2 => s.outline(ContextKernel::<2>(run)),
-                    _ => s.outline(ContextKernel::<1>(run)),
-                }
+        let run = Context {
+            weights: gradients,
+            output: &mut scratch.d_query,
+            value: heads.key.from(segment.key),
+            keys,
+            value_dim: sizes.dim,
+            first: segment.first,
+        };
+        if segments.iter().any(|segment| partial(segment) && !finite_key(segment)) {
+            careful_context(s, run, segments);
+        } else {
+            match segment.end - segment.first {
+                3 => s.outline(ContextKernel::<3>(run)),
+                2 => s.outline(ContextKernel::<2>(run)),
+                _ => s.outline(ContextKernel::<1>(run)),
             }
         }
-        let spread = |scalars, rows, dim, to| Spread { scalars, rows, dim, to, segment, queries: task.queries };
-        let (to_key, to_value) = (heads.d_key.from(segment.key), heads.d_value.from(segment.key));
-        for (run, finite) in [
-            (spread(weights, &*scratch.d_output_rows, sizes.value_dim, to_value), scratch.finite_d_output),
-            (spread(gradients, &*scratch.query_rows, sizes.dim, to_key), scratch.finite_query),
+        let queries = segment.first * S::LANES..task.queries.min(segment.end * S::LANES);
+        let (d_value, d_key) = (heads.d_value.from(segment.key), heads.d_key.from(segment.key));
+        for (scalars, rows, dim, to, finite) in [
+            (weights, &scratch.d_output_rows, sizes.value_dim, d_value, scratch.finite_d_output),
+            (gradients, &scratch.query_rows, sizes.dim, d_key, scratch.finite_query),
         ] {
-            match &segment.bits {
-                Some(bits) if !finite => run.careful(s, bits),
-                _ => s.outline(SpreadKernel(run)),
+            let run = Spread { scalars, rows, dim, to, keys, queries: queries.clone() };
+            if any_partial && !finite {
+                run.careful(s, segments);
+            } else {
+                s.outline(SpreadKernel(run));
             }
         }
+        first + count
     }
 }
 
@@ -503,7 +528,21 @@ struct Heads {
     part: usize,
 }
 
-/// True if every number is.
+/// `Σ a_i b_i`, in double precision: what is taken off it later is nearly as large.
+#[inline(always)]
+fn inner(a: &[f32], b: &[f32]) -> f64 {
+    const LANES: usize = 8;
+    let mut sums = [0.0f64; LANES];
+    let (a, b) = (a.chunks(LANES), b.chunks(LANES));
+    for (a, b) in a.zip(b) {
+        for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += f64::from(a) * f64::from(b);
+        }
+    }
+    sums.iter().sum()
+}
+
+/// True if every number is finite.
 #[inline(always)]
 fn is_finite<S: Simd>(s: S, row: &[f32]) -> bool {
     let mut sum = s.zero(); // 0 · ∞ is NaN

@@ -9,6 +9,7 @@
 //! and `change'` are kept from the way there, so that no `tanh` is computed twice.
 
 use crate::{
+    mask::{Plane, TILE_KEYS},
     problem::{Attention, key_hash},
     simd::{Buffer, Simd, exp2},
 };
@@ -19,21 +20,27 @@ use super::{
         modify::Modify,
         panel::width,
         plan::{Segment, Task},
-        scores::{biased, capped, changed},
+        scores::{biased, changed, softcap_tanh, turn_bias},
     },
     share::Target,
 };
 
-/// The slopes of a tile, `[TILE, width]` each; empty where nothing bends.
+/// The slopes of a tile, `[TILE, width]` each, empty where nothing bends; and the biases of 16 keys,
+/// `[16, width]`.
 pub(super) struct Slopes {
     softcap: Buffer,
     change: Buffer,
+    bias: Buffer,
 }
 
 impl Slopes {
-    pub(super) fn new<M: Modify>(attention: &Attention, length: usize) -> Self {
-        let softcap = Buffer::new(if attention.softcap.is_some() { length } else { 0 });
-        Self { softcap, change: Buffer::new(if M::ACTIVE { length } else { 0 }) }
+    pub(super) fn new<M: Modify>(attention: &Attention, tile: usize, width: usize) -> Self {
+        let buffer = |needed, length| Buffer::new(if needed { length } else { 0 });
+        Self {
+            softcap: buffer(attention.softcap.is_some(), tile * width),
+            change: buffer(M::ACTIVE, tile * width),
+            bias: buffer(attention.bias.is_some(), TILE_KEYS * width),
+        }
     }
 
     pub(super) fn any(&self) -> bool {
@@ -53,22 +60,31 @@ pub(super) fn weights<S: Simd, M: Modify>(
     slopes: &mut Slopes,
 ) {
     let width = width::<S>();
+    let (live, attention) = (segment.first..segment.end, &job.attention);
     for j in 0..segment.keys {
         let key = segment.key + j;
-        for v in segment.first..segment.end {
+        if let Some(bias) = &attention.bias
+            && j % TILE_KEYS == 0
+        {
+            let keys = key..key + TILE_KEYS.min(segment.keys - j);
+            let plane = Plane::new(bias, task.index, task.head);
+            turn_bias(s, &plane, task, keys, live.clone(), &mut slopes.bias);
+        }
+        for v in live.clone() {
             let lane = v * S::LANES;
             let (at, in_tile) = (j * width + lane, (segment.row + j) * width + lane);
-            let (first, count) = (task.query + lane, S::LANES.min(task.queries - lane));
-            let mut x = capped(s, job, s.load(&weights[at..]));
-            if let Some(cap) = job.attention.softcap {
-                let bend = s.mul(x, s.splat(1.0 / cap));
+            let mut x = s.load(&weights[at..]);
+            if let Some(cap) = attention.softcap {
+                let bend = softcap_tanh(s, s.mul(x, s.splat(1.0 / cap)));
                 s.store(&mut slopes.softcap[in_tile..], s.fnma(bend, bend, s.splat(1.0)));
+                x = s.mul(s.splat(cap), bend);
             }
-            x = biased(s, job, task, first, count, key, x);
+            let bias = attention.bias.map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
+            x = biased(s, job, task, v, key, x, bias);
             if M::ACTIVE {
-                let slope = changed(s, task, first, key, x, |x, place| job.modify.slope(x, place));
+                let slope = changed(s, task, v, key, x, |x, place| job.modify.slope(x, place));
                 s.store(&mut slopes.change[in_tile..], slope);
-                x = changed(s, task, first, key, x, |x, place| job.modify.score(x, place));
+                x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
             }
             x = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.load(&minus_lse[lane..]));
             if let Some(bits) = &segment.bits {
@@ -94,19 +110,13 @@ impl TileGradients<'_> {
         mut self,
         s: S,
         job: &Job<M>,
-        task: &Task,
         minus_delta: &[f32],
+        hashes: &[u32],
         bias: Option<impl FnOnce(&Self)>,
     ) {
         let (width, segment) = (width::<S>(), self.segment);
         let keep_scale = s.splat(job.keep_scale);
-        let mut hashes = [0u32; 48];
         let dropout = job.attention.dropout.as_ref();
-        if let Some(dropout) = dropout {
-            for (i, hash) in hashes[..task.queries].iter_mut().enumerate() {
-                *hash = dropout.query_hash(task.index, task.head, task.query + i);
-            }
-        }
         let later = bias.is_some();
         for j in 0..segment.keys {
             for v in segment.first..segment.end {

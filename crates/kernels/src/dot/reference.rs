@@ -77,7 +77,8 @@ pub struct Backward<T> {
     pub sink: Vec<T>,
 }
 
-/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`.
+/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`, from what that
+/// leaves behind, its output and `lse`: `P = e^{s - lse}`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
 ///
 /// # Panics
 /// Where options and shapes do not fit.
@@ -91,6 +92,7 @@ pub fn backward<T: Real, M: Modify>(
     d_output: &[T],
 ) -> Backward<T> {
     let sizes = attention.check(shapes[0], shapes[1], shapes[2]).expect("options that fit");
+    let Forward { output, lse, .. } = forward(attention, modify, shapes, query, key, value);
     let zero = T::of(0.0);
     let scale = T::of(attention.scale.map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from));
     let bias_shape = attention.bias.map_or([0; 4], |bias| bias.shape);
@@ -102,31 +104,30 @@ pub fn backward<T: Real, M: Modify>(
         sink: vec![zero; attention.sink.map_or(0, <[f32]>::len)],
     };
     for_each_row(attention, &sizes, |row| {
+        let lse = lse[row.query_row];
+        if lse.to_f64() == f64::NEG_INFINITY {
+            return; // sees nothing
+        }
+        let values = row.query_row * sizes.value_dim..(row.query_row + 1) * sizes.value_dim;
+        let (output, d_output) = (&output[values.clone()], &d_output[values]);
+        let dot = |a: &[T], b: &[T]| a.iter().zip(b).fold(zero, |sum, (&a, &b)| sum + a * b);
+        let delta = dot(d_output, output);
+        if let Some(sinks) = attention.sink {
+            let weight = (T::of(sinks[row.head].into()) - lse).exp();
+            d.sink[row.head] = d.sink[row.head] - weight * delta;
+        }
         let scores = row_scores(attention, modify, &sizes, &row, query, key);
-        let sink = attention.sink.map(|sinks| T::of(sinks[row.head].into()));
-        let (weights, lse) = softmax(&scores, sink);
-        let d_output = &d_output[row.query_row * sizes.value_dim..][..sizes.value_dim];
-        let value_row = |j: usize| (row.first_key_row + j) * sizes.value_dim;
-        // dP, and δ = Σ P dP
-        let mut delta = zero;
-        let mut d_weights = vec![zero; weights.len()];
-        for (j, &weight) in weights.iter().enumerate() {
-            let Some(weight) = weight else { continue };
+        for (j, &score) in scores.iter().enumerate() {
+            let Some(score) = score else { continue };
+            let weight = (score - lse).exp();
             let keep = row.dropout::<T>(attention, j);
+            let at = (row.first_key_row + j) * sizes.value_dim;
             for (c, &d_output) in d_output.iter().enumerate() {
-                let at = value_row(j) + c;
-                d_weights[j] = d_weights[j] + keep * d_output * value[at];
-                d.value[at] = d.value[at] + weight * keep * d_output;
+                d.value[at + c] = d.value[at + c] + weight * keep * d_output;
             }
-            delta = delta + weight * d_weights[j];
-        }
-        if let Some(sink) = sink {
-            d.sink[row.head] = d.sink[row.head] - (sink - lse).exp() * delta;
-        }
-        for (j, &weight) in weights.iter().enumerate() {
-            let Some(weight) = weight else { continue };
+            let d_weight = keep * dot(d_output, &value[at..][..sizes.value_dim]);
+            let mut gradient = weight * (d_weight - delta);
             let product = product(attention, &sizes, &row, query, key, j);
-            let mut gradient = weight * (d_weights[j] - delta);
             if M::ACTIVE {
                 let score = modified(attention, &Unmodified, &row, j, product);
                 let slope = modify.slope(score.to_f64() as f32, row.place(j));

@@ -202,8 +202,9 @@ struct Worker<'a, M> {
 
 /// One worker's memory.
 struct Scratch {
-    /// Qᵀ and dOᵀ, `[dim, width]`.
+    /// Qᵀ, Oᵀ and dOᵀ, `[dim, width]`.
     query: Buffer,
+    output: Buffer,
     d_output: Buffer,
     /// scale Q and dO, `[width, dim]`, the dims rounded up to whole vectors.
     query_rows: Buffer,
@@ -235,6 +236,7 @@ impl<M: Modify> Kernel for Worker<'_, M> {
         let rounded = |dim: usize| dim.next_multiple_of(S::LANES);
         let mut scratch = Scratch {
             query: Buffer::new(sizes.dim * width),
+            output: Buffer::new(sizes.value_dim * width),
             d_output: Buffer::new(sizes.value_dim * width),
             query_rows: Buffer::new(rounded(sizes.dim) * width),
             d_output_rows: Buffer::new(rounded(sizes.value_dim) * width),
@@ -360,14 +362,27 @@ impl<M: Modify> Worker<'_, M> {
         let (sizes, batch, head) = (&job.sizes, task.sequence.batch, task.head);
         let position = task.sequence.first_query + task.query;
         let query = |i: usize| job.query.row(batch, head, position + i);
+        let output = |i: usize| inputs.output.row(batch, head, position + i);
         let d_output = |i: usize| inputs.d_output.row(batch, head, position + i);
         let stride = job.query.strides[2];
         pack(s, &mut scratch.query, task.queries, sizes.dim, stride, 1.0, query);
         let stride = inputs.d_output.strides[2];
         pack(s, &mut scratch.d_output, task.queries, sizes.value_dim, stride, 1.0, d_output);
+        let stride = inputs.output.strides[2];
+        pack(s, &mut scratch.output, task.queries, sizes.value_dim, stride, 1.0, output);
         scratch.d_query.fill(0.0);
         scratch.minus_lse.fill(0.0);
-        scratch.minus_delta.fill(0.0);
+        // In the order of the products that it is taken off: where one key has nearly all the weight,
+        // both round alike and the difference is exact.
+        let width = width::<S>();
+        for lane in (0..task.queries).step_by(S::LANES) {
+            let mut delta = s.zero();
+            for line in (0..sizes.value_dim).map(|c| c * width + lane) {
+                let (x, y) = (s.load(&scratch.output[line..]), s.load(&scratch.d_output[line..]));
+                delta = s.fma(x, y, delta);
+            }
+            s.store(&mut scratch.minus_delta[lane..], s.sub(s.zero(), delta));
+        }
         (scratch.finite_query, scratch.finite_d_output) = (true, true);
         let scale = s.splat(job.attention.scale(sizes.dim));
         let lse = &inputs.lse[(batch * sizes.heads + head) * sizes.queries + position..];
@@ -383,14 +398,12 @@ impl<M: Modify> Worker<'_, M> {
             copy(s, query(i), &mut scratch.query_rows[i * stride..], scale);
             let stride = sizes.value_dim.next_multiple_of(S::LANES);
             copy(s, d_output(i), &mut scratch.d_output_rows[i * stride..], s.splat(1.0));
-            let delta = inner(d_output(i), inputs.output.row(batch, head, position + i));
-            scratch.minus_delta[i] = -delta as f32;
             // A query that sees nothing has -∞ there, and no weight whatever it starts from.
             if lse[i] > f32::NEG_INFINITY || lse[i].is_nan() {
                 scratch.minus_lse[i] = (-f64::from(lse[i]) / to_natural) as f32;
                 if let Some(sinks) = job.attention.sink {
                     let weight = (f64::from(sinks[head]) - f64::from(lse[i])).exp();
-                    sink -= weight * delta;
+                    sink += weight * f64::from(scratch.minus_delta[i]);
                 }
             }
         }
@@ -526,20 +539,6 @@ struct Heads {
     d_key: share::Target,
     d_value: share::Target,
     part: usize,
-}
-
-/// `Σ a_i b_i`, in double precision: what is taken off it later is nearly as large.
-#[inline(always)]
-fn inner(a: &[f32], b: &[f32]) -> f64 {
-    const LANES: usize = 8;
-    let mut sums = [0.0f64; LANES];
-    let (a, b) = (a.chunks(LANES), b.chunks(LANES));
-    for (a, b) in a.zip(b) {
-        for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-            *sum += f64::from(a) * f64::from(b);
-        }
-    }
-    sums.iter().sum()
 }
 
 /// True if every number is finite.

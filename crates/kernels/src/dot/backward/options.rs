@@ -73,7 +73,7 @@ pub(super) fn weights<S: Simd, M: Modify>(
         for v in live.clone() {
             let lane = v * S::LANES;
             let (at, in_tile) = (j * width + lane, (segment.row + j) * width + lane);
-            let mut x = s.load(&weights[at..]);
+            let mut x = s.mul(s.load(&weights[at..]), s.splat(job.factor));
             if let Some(cap) = attention.softcap {
                 let bend = softcap_tanh(s, s.mul(x, s.splat(1.0 / cap)));
                 s.store(&mut slopes.softcap[in_tile..], s.fnma(bend, bend, s.splat(1.0)));

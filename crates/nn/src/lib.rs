@@ -23,4 +23,4 @@ pub mod recurrent;
 pub mod score;
 pub mod weights;
 
-pub use attention::{Attended, Attention, Memory};
+pub use attention::{Attended, Attention, AttentionError, Call, Memory, Observe, Path, Reading};

@@ -108,7 +108,7 @@ impl Noise {
 /// `x` with values dropped with `probability`, as `noise` says.
 pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, noise: &mut Noise) -> Tensor<D> {
     match noise.mask(x.dims(), probability, &x.device()) {
-        Some(mask) => x * mask,
+        Some(mask) => x.clone() * mask.cast(x.dtype()),
         None => x,
     }
 }

@@ -23,13 +23,13 @@ pub(super) fn solve<'a>(
 }
 
 fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, String> {
+    let Normalize::Softmax(_) = &attention.normalize else {
+        return Err(format!("the {} normaliser", attention.normalize.name()));
+    };
     let (query, vector) = match &attention.score {
         Score::Additive(score) => (&score.query, score.vector.val()),
         Score::WeightNormAdditive(score) => (&score.query, score.score_vector()),
         score => return Err(format!("the {} score", score.name())),
-    };
-    let Normalize::Softmax(_) = &attention.normalize else {
-        return Err(format!("the {} normaliser", attention.normalize.name()));
     };
     let keep = match &problem.mask.0 {
         Rule::All => None,

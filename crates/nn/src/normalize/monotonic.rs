@@ -63,6 +63,11 @@ impl Monotonic {
         Self { form, noise: 0.0 }
     }
 
+    /// How the expected place is computed.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
     /// With Gaussian noise of this deviation on the scores in training (paper: 1).
     pub fn with_noise(self, deviation: f64) -> Self {
         Self {

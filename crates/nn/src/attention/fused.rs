@@ -14,12 +14,9 @@ use crate::{
     score::Score,
 };
 
-/// The answer of a kernel; or the problem handed back with what no kernel serves.
-pub(super) fn solve<'a>(
-    problem: Problem<'a>,
-    attention: &Attention,
-) -> Result<Attended, (Problem<'a>, String)> {
-    additive(&problem, attention).map_err(|reason| (problem, reason))
+/// The answer of a kernel, or what no kernel serves.
+pub(super) fn solve(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, String> {
+    additive(problem, attention)
 }
 
 fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, String> {

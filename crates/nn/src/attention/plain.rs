@@ -15,22 +15,17 @@ impl Problem<'_> {
         if self.is_empty() {
             return Ok(self.nothing());
         }
-        let problem = match self.call.path {
-            Path::Plain => self,
-            path => match fused::solve(self, attention) {
+        if self.call.path != Path::Plain {
+            match fused::solve(&self, attention) {
                 Ok(attended) => return Ok(attended),
-                Err((_, reason)) if path == Path::Fused => {
-                    return Err(AttentionError::combination(
-                        "path",
-                        "Fused",
-                        reason,
-                        "use Path::Auto",
-                    ));
+                Err(reason) if self.call.path == Path::Fused => {
+                    let advice = "use Path::Auto";
+                    return Err(AttentionError::combination("path", "Fused", reason, advice));
                 }
-                Err((problem, _)) => problem,
-            },
-        };
-        problem.plain(attention)
+                Err(_) => {}
+            }
+        }
+        self.plain(attention)
     }
 
     /// The scores that go into the normaliser.

@@ -37,7 +37,7 @@ impl Mask {
     /// # Errors
     /// When `size` is 0.
     pub fn block(size: usize) -> Result<Self, AttentionError> {
-        Ok(Self::chunked(size, 0)?)
+        Self::chunked(size, 0)
     }
 
     /// Each chunk of `size` positions sees itself and the `left` chunks before it.

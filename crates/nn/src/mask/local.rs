@@ -29,7 +29,7 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Grid, Mask, Row, Rule, Varies};
+use super::{Grid, Mask, Row, Rule};
 use crate::{attention::AttentionError, initialize::Initializer};
 
 /// Which part of the source a decoder step may see.
@@ -144,16 +144,12 @@ impl Mask {
 }
 
 impl Centres {
-    pub(super) fn varies(&self) -> Varies {
-        let [batch, heads] = match &self.predicted {
-            Some((_, [batch, heads, _])) => [*batch > 1, *heads > 1],
-            None => [false, false],
-        };
-        Varies {
-            batch,
-            heads,
-            queries: true,
-        }
+    pub(super) fn batch(&self) -> usize {
+        self.predicted.as_ref().map_or(1, |(_, sizes)| sizes[0])
+    }
+
+    pub(super) fn heads(&self) -> usize {
+        self.predicted.as_ref().map_or(1, |(_, sizes)| sizes[1])
     }
 
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {

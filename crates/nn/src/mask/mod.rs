@@ -246,12 +246,6 @@ pub(crate) struct Varies {
 }
 
 impl Varies {
-    const QUERIES: Self = Self {
-        batch: false,
-        heads: false,
-        queries: true,
-    };
-
     fn or(self, other: Self) -> Self {
         Self {
             batch: self.batch || other.batch,
@@ -263,25 +257,27 @@ impl Varies {
 
 impl Rule {
     pub(crate) fn varies(&self) -> Varies {
+        let batch = self.batch() > 1;
         match self {
-            Self::All | Self::Reach(_) => Varies::default(),
+            Self::All | Self::Reach(_) | Self::Padding(_) => Varies {
+                batch,
+                ..Varies::default()
+            },
             Self::Causal(_)
             | Self::Window(_)
             | Self::Global(..)
             | Self::Blocks(_)
-            | Self::Chunked { .. } => Varies::QUERIES,
-            Self::Padding(keep) => Varies {
-                batch: keep.batch() > 1,
-                ..Varies::default()
+            | Self::Chunked { .. }
+            | Self::Documents(_)
+            | Self::Prefix(..) => Varies {
+                batch,
+                heads: false,
+                queries: true,
             },
-            Self::Local(centres) => centres.varies(),
-            Self::Documents(documents) => Varies {
-                batch: documents.batch() > 1,
-                ..Varies::QUERIES
-            },
-            Self::Prefix(lengths, _) => Varies {
-                batch: lengths.len() > 1,
-                ..Varies::QUERIES
+            Self::Local(centres) => Varies {
+                batch,
+                heads: centres.heads() > 1,
+                queries: true,
             },
             Self::Function(_) => Varies {
                 batch: true,
@@ -290,6 +286,19 @@ impl Rule {
             },
             Self::And(a, b) | Self::Or(a, b) => a.varies().or(b.varies()),
             Self::Not(a) => a.varies(),
+        }
+    }
+
+    /// The batch a rule is bound to; 1 where any fits.
+    fn batch(&self) -> usize {
+        match self {
+            Self::Padding(keep) => keep.batch(),
+            Self::Local(centres) => centres.batch(),
+            Self::Documents(documents) => documents.batch(),
+            Self::Prefix(lengths, _) => lengths.len(),
+            Self::And(a, b) | Self::Or(a, b) => a.batch().max(b.batch()),
+            Self::Not(a) => a.batch(),
+            _ => 1,
         }
     }
 

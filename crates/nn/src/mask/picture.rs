@@ -7,7 +7,7 @@ use super::{Grid, Mask};
 impl Mask {
     /// The mask of batch row 0 and head 0 over `queries` and `keys`: a line a query, a sign a key.
     ///
-    /// A mask that is bound to other sizes (such as the padding of a batch) says so in place of a picture.
+    /// A mask that is bound to other sizes (such as padding) says so in place of a picture.
     ///
     /// ```
     /// use regard_nn::mask::Mask;
@@ -15,7 +15,7 @@ impl Mask {
     /// ```
     pub fn picture(&self, queries: usize, keys: usize) -> String {
         self.picture_of(&Grid {
-            batch: 1,
+            batch: self.0.batch(),
             heads: 1,
             queries,
             keys,

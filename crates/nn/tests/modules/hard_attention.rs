@@ -224,26 +224,19 @@ fn reinforce_is_unbiased() {
 
         // The loss is the mean over rows and negated: each row's estimate is -rows times its slope.
         let slope = numbers(&scores.grad(&loss.backward()).unwrap());
-        for query in 0..QUERIES {
-            for key in 0..KEYS {
-                let estimates = || {
-                    slope
-                        .iter()
-                        .skip(query * KEYS + key)
-                        .step_by(QUERIES * KEYS)
-                        .map(|slope| -f64::from(*slope) * rows as f64)
-                };
-                let mean = estimates().sum::<f64>() / rows as f64;
-                let variance =
-                    estimates().map(|x| (x - mean).powi(2)).sum::<f64>() / (rows - 1) as f64;
-                let standard_error = (variance / rows as f64).sqrt();
-                let off = (mean - exact[query][key]).abs();
-                assert!(
-                    off <= 3.0 * standard_error,
-                    "query {query} key {key}: {mean}, expected {} within {standard_error}",
-                    exact[query][key]
-                );
-            }
+        for (place, exact) in exact.as_flattened().iter().enumerate() {
+            let estimates = || {
+                let of_place = slope.iter().skip(place).step_by(QUERIES * KEYS);
+                of_place.map(|slope| -f64::from(*slope) * rows as f64)
+            };
+            let mean = estimates().sum::<f64>() / rows as f64;
+            let squares = estimates().map(|x| (x - mean).powi(2)).sum::<f64>();
+            let standard_error = (squares / (rows - 1) as f64 / rows as f64).sqrt();
+            assert!(standard_error < 0.03, "{standard_error} would prove little");
+            assert!(
+                (mean - exact).abs() <= 3.0 * standard_error,
+                "place {place}: {mean}, expected {exact} within {standard_error}"
+            );
         }
     }
 }

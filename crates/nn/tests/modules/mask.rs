@@ -114,7 +114,7 @@ fn every_kind_is_its_definition() {
         check(Mask::prefix(&[1, 6]), &|at, pos| {
             at.key < [1, 6][at.batch] || at.key as isize <= pos
         });
-        let mine = |at: Place| (at.batch + at.head + at.query * at.key) % 3 == 0;
+        let mine = |at: Place| (at.batch + at.head + at.query * at.key).is_multiple_of(3);
         check(Mask::function("mine", mine), &|at, _| mine(at));
     }
     assert_eq!(checked, 9 * 23);

@@ -22,7 +22,7 @@
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::normalize::{Form, Monotonic};
 //!
-//! let scores = Tensor::<4>::from_floats([[[[0.0, 0.0, 0.0], [-90.0, 90.0, 0.0]]]], &Device::flex());
+//! let scores = Tensor::<4>::from_floats([[[[0.0, 0.0, 0.0], [-200.0, 200.0, 0.0]]]], &Device::flex());
 //! let weights = Monotonic::new(Form::Recursive).forward(scores, None, None, None).weights;
 //! let weights = weights.into_data().into_vec::<f32>().unwrap();
 //! assert_eq!(weights, [0.5, 0.25, 0.125, 0.0, 0.75, 0.0625]);

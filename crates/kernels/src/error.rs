@@ -41,6 +41,50 @@ pub enum KernelError {
         /// The entry found.
         found: String,
     },
+    /// A view reaches past the end of its slice.
+    #[error(
+        "`{argument}` of shape {shape:?} with strides {strides:?} needs {expected} numbers, found {found}: \
+         pass a longer slice or mend the shape or the strides"
+    )]
+    Extent {
+        /// Name of the argument.
+        argument: &'static str,
+        /// `[batch, heads, length, dim]`
+        shape: [usize; 4],
+        /// Strides of batch, heads and length.
+        strides: [usize; 3],
+        /// Numbers needed.
+        expected: usize,
+        /// Numbers found.
+        found: usize,
+    },
+    /// Rows of an output share numbers.
+    #[error(
+        "`{argument}` of shape {shape:?} has strides {strides:?}, by which its rows overlap: an output \
+         needs a place of its own for every number"
+    )]
+    Overlap {
+        /// Name of the argument.
+        argument: &'static str,
+        /// `[batch, heads, length, dim]`
+        shape: [usize; 4],
+        /// Strides of batch, heads and length.
+        strides: [usize; 3],
+    },
+    /// A size differs from the same size of another argument.
+    #[error("`{argument}` has {axis} {found}, expected {expected}: {reason}")]
+    Size {
+        /// Name of the argument.
+        argument: &'static str,
+        /// Which of its sizes.
+        axis: &'static str,
+        /// The size expected.
+        expected: usize,
+        /// The size found.
+        found: usize,
+        /// Where the expectation comes from.
+        reason: &'static str,
+    },
     /// A scalar option is outside its range.
     #[error("`{argument}` is {found}, expected {expected}")]
     Value {
@@ -82,6 +126,27 @@ pub(crate) fn check_length(
             shape,
             expected,
             found,
+        })
+    }
+}
+
+/// Checks that one size of `argument` is what `reason` asks for.
+pub(crate) fn check_size(
+    argument: &'static str,
+    axis: &'static str,
+    found: usize,
+    expected: usize,
+    reason: &'static str,
+) -> Result<(), KernelError> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(KernelError::Size {
+            argument,
+            axis,
+            expected,
+            found,
+            reason,
         })
     }
 }

@@ -31,16 +31,22 @@
 
 pub mod additive;
 pub mod cell;
+pub mod dot;
 mod error;
 pub mod loss;
+mod mask;
 pub mod matmul;
 pub mod optim;
+mod problem;
 pub mod reference;
 pub mod sequence;
 pub mod simd;
 mod threads;
+mod view;
 
 pub use error::KernelError;
+pub use problem::{Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, Window};
+pub use view::{View, ViewMut};
 
 #[cfg(test)]
 mod testing;

@@ -25,6 +25,8 @@ pub trait Real:
 {
     /// The nearest number to `x`.
     fn of(x: f64) -> Self;
+    /// The same number in double precision.
+    fn to_f64(self) -> f64;
     /// `e^x`
     fn exp(self) -> Self;
     /// `ln x`
@@ -40,6 +42,9 @@ macro_rules! real {
         impl Real for $float {
             fn of(x: f64) -> Self {
                 x as $float
+            }
+            fn to_f64(self) -> f64 {
+                self as f64
             }
             fn exp(self) -> Self {
                 self.exp()

@@ -4,6 +4,8 @@
 //! chunk writes rows that only it owns. So the result is the same to the last bit on any pool:
 //! threads decide who computes a chunk, never what is in it.
 
+use std::sync::atomic::AtomicUsize;
+
 /// Something made of equal rows that can be cut in two between rows.
 pub(crate) trait Rows: Send + Sized {
     /// Cuts off the first `rows` rows.
@@ -136,6 +138,27 @@ fn halve<R: Rows>(
         || halve(head, first, middle, chunk_rows, work),
         || halve(tail, first + middle, total_rows - middle, chunk_rows, work),
     );
+}
+
+/// Calls `worker` on the threads of the caller's pool, or on the calling thread alone where the work
+/// is not worth waking one. Workers take tasks `0..tasks` off the counter until none is left, so who
+/// computes a task is open; what a task computes must not depend on it.
+pub(crate) fn crew(tasks: usize, nanoseconds: f64, worker: &(impl Fn(&AtomicUsize) + Sync)) {
+    if tasks == 0 {
+        return;
+    }
+    let next = AtomicUsize::new(0);
+    let threads = if nanoseconds > SINGLE_THREAD_NANOSECONDS {
+        rayon::current_num_threads().min(tasks)
+    } else {
+        1
+    };
+    rayon::in_place_scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| worker(&next));
+        }
+        worker(&next);
+    });
 }
 
 #[cfg(test)]

@@ -142,4 +142,85 @@ impl Simd for Avx2 {
             _mm_cvtss_f32(_mm_max_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
         }
     }
+    #[inline(always)]
+    fn greater(self, a: Self::V, b: Self::V) -> u32 {
+        intrinsic!(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b)) as u32)
+    }
+    #[inline(always)]
+    fn select(self, bits: u32, yes: Self::V, no: Self::V) -> Self::V {
+        intrinsic! {
+            let one_each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let set = _mm256_and_si256(_mm256_set1_epi32(bits as i32), one_each);
+            let mask = _mm256_cmpeq_epi32(set, one_each);
+            _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask))
+        }
+    }
+    #[inline(always)]
+    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
+        intrinsic! {
+            let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(biased));
+            let power = _mm256_add_epi32(shifted, _mm256_set1_epi32(127 << 23));
+            // Where 2ⁿ is no normal number, `power` is no power of two.
+            let normal = _mm256_cmp_ps::<_CMP_GE_OQ>(biased, _mm256_set1_ps(12_582_912.0 - 126.0));
+            let power = _mm256_and_ps(_mm256_castsi256_ps(power), normal);
+            _mm256_mul_ps(a, power)
+        }
+    }
+    #[inline(always)]
+    fn hash_at_least(self, rows: &[u32], key: u32, threshold: u32) -> u32 {
+        let rows = &rows[..LANES];
+        // SAFETY: AVX2 is there, and the slice has been cut to 8 numbers.
+        let rows = unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) };
+        intrinsic! {
+            let x = _mm256_xor_si256(rows, _mm256_set1_epi32(key as i32));
+            let x = _mm256_xor_si256(x, _mm256_srli_epi32::<16>(x));
+            let x = _mm256_mullo_epi32(x, _mm256_set1_epi32(0x7FEB_352D));
+            let x = _mm256_xor_si256(x, _mm256_srli_epi32::<15>(x));
+            let x = _mm256_mullo_epi32(x, _mm256_set1_epi32(0x846C_A68B_u32 as i32));
+            let x = _mm256_xor_si256(x, _mm256_srli_epi32::<16>(x));
+            let threshold = _mm256_set1_epi32(threshold as i32);
+            let at_least = _mm256_cmpeq_epi32(_mm256_max_epu32(x, threshold), x);
+            _mm256_movemask_ps(_mm256_castsi256_ps(at_least)) as u32
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_from(self, from: *const f32) -> Self::V {
+        // SAFETY: AVX2 is there; the caller vouches for the memory.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_to(self, to: *mut f32, v: Self::V) {
+        // SAFETY: AVX2 is there; the caller vouches for the memory.
+        unsafe { _mm256_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: AVX2 is there; the caller vouches for 8 rows of 8 numbers on both sides.
+        unsafe {
+            // Rows i and i + 4 side by side in 128-bit halves.
+            let half = |row: usize, column: usize| {
+                let load = |row: usize| _mm_loadu_ps(from.add(row * from_stride + column));
+                _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(load(row)), load(row + 4))
+            };
+            for column in [0, 4] {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|row| half(row, column));
+                let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+                let (low2, high2) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+                let rows = [
+                    _mm256_shuffle_ps::<0b01_00_01_00>(low, low2),
+                    _mm256_shuffle_ps::<0b11_10_11_10>(low, low2),
+                    _mm256_shuffle_ps::<0b01_00_01_00>(high, high2),
+                    _mm256_shuffle_ps::<0b11_10_11_10>(high, high2),
+                ];
+                for (j, row) in rows.into_iter().enumerate() {
+                    _mm256_storeu_ps(to.add((column + j) * to_stride), row);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn outline<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` exists, so the machine has AVX2 and FMA.
+        unsafe { call(kernel) }
+    }
 }

@@ -144,4 +144,74 @@ impl Simd for Avx512 {
     fn reduce_max(self, a: Self::V) -> f32 {
         intrinsic!(_mm512_reduce_max_ps(a))
     }
+    #[inline(always)]
+    fn greater(self, a: Self::V, b: Self::V) -> u32 {
+        u32::from(intrinsic!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b)))
+    }
+    #[inline(always)]
+    fn select(self, bits: u32, yes: Self::V, no: Self::V) -> Self::V {
+        intrinsic!(_mm512_mask_blend_ps(bits as u16, no, yes))
+    }
+    #[inline(always)]
+    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
+        intrinsic!(_mm512_scalef_ps(a, _mm512_sub_ps(biased, _mm512_set1_ps(12_582_912.0))))
+    }
+    #[inline(always)]
+    fn hash_at_least(self, rows: &[u32], key: u32, threshold: u32) -> u32 {
+        let rows = &rows[..LANES];
+        // SAFETY: AVX-512F is there, and the slice has been cut to 16 numbers.
+        let rows = unsafe { _mm512_loadu_si512(rows.as_ptr().cast()) };
+        u32::from(intrinsic! {
+            let x = _mm512_xor_si512(rows, _mm512_set1_epi32(key as i32));
+            let x = _mm512_xor_si512(x, _mm512_srli_epi32::<16>(x));
+            let x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7FEB_352D));
+            let x = _mm512_xor_si512(x, _mm512_srli_epi32::<15>(x));
+            let x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x846C_A68B_u32 as i32));
+            let x = _mm512_xor_si512(x, _mm512_srli_epi32::<16>(x));
+            _mm512_cmpge_epu32_mask(x, _mm512_set1_epi32(threshold as i32))
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_from(self, from: *const f32) -> Self::V {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_to(self, to: *mut f32, v: Self::V) {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe { _mm512_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: AVX-512F is there; the caller vouches for 16 rows of 16 numbers on both sides.
+        unsafe {
+            // Four lines of four rows: row i, i + 4, i + 8, i + 12 side by side in 128-bit quarters.
+            let quarter = |row: usize, column: usize| {
+                let load = |row: usize| _mm_loadu_ps(from.add(row * from_stride + column));
+                let x = _mm512_castps128_ps512(load(row));
+                let x = _mm512_insertf32x4::<1>(x, load(row + 4));
+                let x = _mm512_insertf32x4::<2>(x, load(row + 8));
+                _mm512_insertf32x4::<3>(x, load(row + 12))
+            };
+            for column in [0, 4, 8, 12] {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|row| quarter(row, column));
+                let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                let (low2, high2) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+                let rows = [
+                    _mm512_shuffle_ps::<0b01_00_01_00>(low, low2),
+                    _mm512_shuffle_ps::<0b11_10_11_10>(low, low2),
+                    _mm512_shuffle_ps::<0b01_00_01_00>(high, high2),
+                    _mm512_shuffle_ps::<0b11_10_11_10>(high, high2),
+                ];
+                for (j, row) in rows.into_iter().enumerate() {
+                    _mm512_storeu_ps(to.add((column + j) * to_stride), row);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn outline<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` exists, so the machine has AVX-512F, AVX2 and FMA.
+        unsafe { call(kernel) }
+    }
 }

@@ -57,6 +57,54 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(s.mul(e, s.exp2_biased(half)), s.exp2_biased(rest))
 }
 
+/// `2^x` in every lane for `x` up to 127, to within 1.5 units in the last place; 0 for `x` below -150
+/// (below -126 where the machine has no cheap way to numbers that small), NaN for NaN.
+#[inline(always)]
+pub(crate) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
+    let x = s.max(s.splat(-160.0), x);
+    let biased = s.add(x, s.splat(MAGIC));
+    let r = s.sub(x, s.sub(biased, s.splat(MAGIC))); // in [-1/2, 1/2]
+    // The smallest largest relative error with a constant of 1: 9.1e-8.
+    let mut p = s.splat(1.326_472_6e-3);
+    for coefficient in [9.671_513e-3, 5.550_733_7e-2, 2.402_224_2e-1, 6.931_47e-1, 1.0] {
+        p = s.fma(p, r, s.splat(coefficient));
+    }
+    s.scale_exponent(p, biased)
+}
+
+/// `ln x` in every lane for normal positive `x`, to within 2 units in the last place of `max(1, |ln x|)`
+/// (Cephes' polynomial); anything else gives an arbitrary number.
+#[inline(always)]
+pub(crate) fn ln<S: Simd>(s: S, x: S::V) -> S::V {
+    // Split by integers in memory: loops of this form become vector code on every machine.
+    let (mut mantissa, mut exponent) = ([0.0f32; 16], [0.0f32; 16]);
+    s.store(&mut mantissa, x);
+    for i in 0..S::LANES {
+        let bits = mantissa[i].to_bits();
+        let e = (bits.wrapping_sub(0x3F35_04F3) as i32) >> 23; // mantissa in [√½, √2)
+        mantissa[i] = f32::from_bits(bits.wrapping_sub((e as u32) << 23)) - 1.0;
+        exponent[i] = e as f32;
+    }
+    let (f, n) = (s.load(&mantissa), s.load(&exponent));
+    let mut p = s.splat(7.037_683_6e-2);
+    for coefficient in [
+        -1.151_461e-1,
+        1.167_699_9e-1,
+        -1.242_014_1e-1,
+        1.424_932_3e-1,
+        -1.666_805_8e-1,
+        2.000_071_5e-1,
+        -2.499_999_4e-1,
+        3.333_333_1e-1,
+    ] {
+        p = s.fma(p, f, s.splat(coefficient));
+    }
+    let square = s.mul(f, f);
+    let low = s.fma(s.mul(p, f), square, s.mul(n, s.splat(LN_2_LOW)));
+    let low = s.fnma(s.splat(0.5), square, low);
+    s.add(s.fma(n, s.splat(LN_2_HIGH), f), low)
+}
+
 /// `tanh x` in every lane.
 #[inline(always)]
 pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {

@@ -14,6 +14,7 @@
 //! in the last bits of a result (lane count is summation order; `Scalar` has no fused
 //! multiply-add); within one level every result is reproducible.
 
+mod buffer;
 mod math;
 mod portable;
 mod zip;
@@ -25,7 +26,8 @@ mod avx512;
 
 use std::sync::OnceLock;
 
-pub(crate) use math::{exp, sigmoid, tanh};
+pub(crate) use buffer::Buffer;
+pub(crate) use math::{exp, exp2, ln, sigmoid, tanh};
 pub use math::{exp_in_place, sigmoid_in_place, tanh_in_place};
 pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
 
@@ -137,6 +139,36 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn reduce_add(self, a: Self::V) -> f32;
     /// The largest lane; NaN lanes may be passed over.
     fn reduce_max(self, a: Self::V) -> f32;
+
+    /// Bit `i` is set where lane `i` of `a` is greater than that of `b`; never for NaN.
+    fn greater(self, a: Self::V, b: Self::V) -> u32;
+    /// Lane `i` of `yes` where bit `i` is set, else of `no`.
+    fn select(self, bits: u32, yes: Self::V, no: Self::V) -> Self::V;
+    /// `a · 2ⁿ` for whole `n`, where `biased = n + 1.5·2²³` and `n` in `[-160, 127]`; 0 where the result
+    /// is below the normal numbers, or, on some machines, a number that is.
+    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V;
+    /// Bit `i` is set where `mix(rows[i] ^ key) >= threshold`: the hash of dropout.
+    fn hash_at_least(self, rows: &[u32], key: u32, threshold: u32) -> u32;
+
+    /// `LANES` numbers from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_from(self, from: *const f32) -> Self::V;
+    /// Writes `LANES` numbers from `to` on.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store_to(self, to: *mut f32, v: Self::V);
+    /// Turns a square: number `j` of row `i` at `from` becomes number `i` of row `j` at `to`, for
+    /// `i, j < LANES`; rows are `from_stride` and `to_stride` apart.
+    ///
+    /// # Safety
+    /// Every row has `LANES` numbers that can be read or written.
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
+    /// Runs `kernel` on this vector unit as a function of its own, so that its registers are allotted
+    /// apart from the caller's.
+    fn outline<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// Every lane 0.
     #[inline(always)]

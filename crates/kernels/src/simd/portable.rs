@@ -1,6 +1,6 @@
 //! The vector unit of a machine we know nothing about: eight lanes as an array.
 
-use super::Simd;
+use super::{Kernel, Simd};
 
 /// Eight lanes in plain Rust; the compiler turns the loops into whatever the target has.
 #[derive(Clone, Copy)]
@@ -104,5 +104,50 @@ impl Simd for Portable {
     #[inline(always)]
     fn reduce_max(self, a: Self::V) -> f32 {
         a.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+    #[inline(always)]
+    fn greater(self, a: Self::V, b: Self::V) -> u32 {
+        (0..LANES).fold(0, |bits, i| bits | u32::from(a[i] > b[i]) << i)
+    }
+    #[inline(always)]
+    fn select(self, bits: u32, yes: Self::V, no: Self::V) -> Self::V {
+        std::array::from_fn(|i| if bits >> i & 1 == 1 { yes[i] } else { no[i] })
+    }
+    #[inline(always)]
+    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
+        zip(a, biased, |a, biased| {
+            let power = f32::from_bits((biased.to_bits() << 23).wrapping_add(127 << 23));
+            a * if biased >= 12_582_912.0 - 126.0 { power } else { 0.0 }
+        })
+    }
+    #[inline(always)]
+    fn hash_at_least(self, rows: &[u32], key: u32, threshold: u32) -> u32 {
+        let rows = &rows[..LANES];
+        (0..LANES).fold(0, |bits, i| {
+            bits | u32::from(crate::problem::mix(rows[i] ^ key) >= threshold) << i
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_from(self, from: *const f32) -> Self::V {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { from.cast::<[f32; LANES]>().read() }
+    }
+    #[inline(always)]
+    unsafe fn store_to(self, to: *mut f32, v: Self::V) {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { to.cast::<[f32; LANES]>().write(v) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        for i in 0..LANES {
+            for j in 0..LANES {
+                // SAFETY: the caller vouches for LANES rows of LANES numbers on both sides.
+                unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
+            }
+        }
+    }
+    #[inline(always)]
+    fn outline<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.call(self)
     }
 }

@@ -137,6 +137,9 @@ impl<const SINGLE: bool> Real for Var<SINGLE> {
     fn of(x: f64) -> Self {
         Self::push(x, [NOTHING; 2])
     }
+    fn to_f64(self) -> f64 {
+        self.value
+    }
     fn exp(self) -> Self {
         let value = round::<SINGLE>(self.value.exp());
         self.of_one(value, value)

@@ -1,0 +1,50 @@
+//! The micro-kernel: a block of up to 8 rows by 3 vectors held in registers.
+//!
+//! ```text
+//! acc[r][v] += Σ_k b_r[k · step] · a[k · width + v]        r < ROWS, v < VECTORS
+//!
+//!            a: [depth, width], rows in the lanes
+//!            | v0 | v1 | v2 |
+//!   b_0[k] ->| .. | .. | .. |   each number of b is read once and serves 3 vectors
+//!   b_1[k] ->| .. | .. | .. |   24 accumulators, 3 of a, 1 of b: 28 of 32 registers
+//! ```
+//! It serves all products of attention: scores (`a` the queries, `b` rows of the key), context (`a` the
+//! weights, `b` columns of the value) and their gradients.
+
+use crate::simd::Simd;
+
+/// Rows of a block.
+pub(super) const ROWS: usize = 8;
+
+/// The sum above, from `acc` on.
+///
+/// # Safety
+/// `a` has `depth` lines `width` apart with `VECTORS` vectors each; `b[r]` can be read at
+/// `k · step` for every `k < depth`.
+#[inline(always)]
+pub(super) unsafe fn product<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    depth: usize,
+    a: *const f32,
+    width: usize,
+    b: [*const f32; R],
+    step: usize,
+    mut acc: [[S::V; V]; R],
+) -> [[S::V; V]; R] {
+    for k in 0..depth {
+        // SAFETY: the caller vouches for line `k` of `a` and number `k` of each `b`.
+        unsafe {
+            let mut line = [s.zero(); V];
+            for (v, x) in line.iter_mut().enumerate() {
+                *x = s.load_from(a.add(k * width + v * S::LANES));
+            }
+            for r in 0..R {
+                let x = s.splat(*b[r].add(k * step));
+                for v in 0..V {
+                    acc[r][v] = s.fma(x, line[v], acc[r][v]);
+                }
+            }
+        }
+    }
+    acc
+}

@@ -1,0 +1,151 @@
+//! How the queries of a call are cut into panels, and which keys a panel meets.
+//!
+//! ```text
+//!            keys ->   0    16   32   48   64
+//!  panel 0   v0        F    P    .    .    .        F full, P partial, . skipped
+//!  (3 vectors v1       F    F    P    .    .
+//!   of queries) v2     F    F    F    P    .        segments of 16 keys; vectors that see any
+//!                      [0,3)[0,3)[1,3)[2,3)         of a segment's keys: its live range
+//! ```
+//! The cut depends on shapes and options alone, never on the number of threads.
+
+use crate::{
+    mask::{TILE_KEYS, Tile, Visible},
+    problem::{Attention, Sequence, Sizes},
+};
+
+use super::{modify::Modify, panel::VECTORS};
+
+/// All panels of a call, heads outermost, the last panel of a head first (under a causal mask the
+/// longest).
+pub(super) struct Plan {
+    width: usize,
+    /// Panels do not cross multiples of this: the blocks of a block-sparse mask.
+    block: usize,
+    heads: usize,
+    /// Tasks before each sequence, and all of them at the end.
+    firsts: Vec<usize>,
+}
+
+/// One panel of queries of one head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Task {
+    pub(super) sequence: Sequence,
+    /// Index of the sequence: the batch of masks and biases.
+    pub(super) index: usize,
+    pub(super) head: usize,
+    /// First query, from the start of the sequence.
+    pub(super) query: usize,
+    /// Queries, at most the panel's width.
+    pub(super) queries: usize,
+}
+
+impl Plan {
+    pub(super) fn new(attention: &Attention, sizes: &Sizes, width: usize) -> Self {
+        let block = match &attention.blocks {
+            // Finer blocks would leave most lanes of a panel empty.
+            Some(blocks) if blocks.query_size >= 2 * width / VECTORS => blocks.query_size,
+            _ => usize::MAX / 2,
+        };
+        let mut plan = Self { width, block, heads: sizes.heads, firsts: vec![0] };
+        for index in 0..sizes.batch {
+            let panels = plan.panels(attention.sequence(sizes, index).queries);
+            plan.firsts.push(plan.firsts[index] + panels * sizes.heads);
+        }
+        plan
+    }
+
+    /// The number of tasks.
+    pub(super) fn tasks(&self) -> usize {
+        self.firsts[self.firsts.len() - 1]
+    }
+
+    fn panels(&self, queries: usize) -> usize {
+        let whole = queries / self.block;
+        whole * self.block.div_ceil(self.width) + (queries - whole * self.block).div_ceil(self.width)
+    }
+
+    pub(super) fn task(&self, attention: &Attention, sizes: &Sizes, task: usize) -> Task {
+        let index = self.firsts.partition_point(|&first| first <= task) - 1;
+        let sequence = attention.sequence(sizes, index);
+        let panels = self.panels(sequence.queries);
+        let within = task - self.firsts[index];
+        let panel = panels - 1 - within % panels;
+        let in_block = self.block.div_ceil(self.width);
+        let (block, part) = (panel / in_block, panel % in_block);
+        let query = block * self.block + part * self.width;
+        let end = ((block + 1) * self.block).min(sequence.queries);
+        Task {
+            sequence,
+            index,
+            head: within / panels,
+            query,
+            queries: self.width.min(end - query),
+        }
+    }
+}
+
+/// Up to [`TILE_KEYS`] keys as one panel sees them.
+#[derive(Clone, Copy)]
+pub(super) struct Segment {
+    /// First key, from the start of the sequence.
+    pub(super) key: usize,
+    pub(super) keys: usize,
+    /// The vectors that see any of them are `first..end`.
+    pub(super) first: usize,
+    pub(super) end: usize,
+    /// For each vector and key, the queries that see it; `None` if all live vectors see everything.
+    pub(super) bits: Option<[[u16; TILE_KEYS]; VECTORS]>,
+}
+
+impl Segment {
+    pub(super) const EMPTY: Self = Self { key: 0, keys: 0, first: 0, end: 0, bits: None };
+
+    /// `key..key + keys` as the queries of `task` see them; `None` if no one sees anything.
+    #[inline(always)]
+    pub(super) fn new<M: Modify>(
+        visible: &Visible,
+        modify: &M,
+        task: &Task,
+        lanes: usize,
+        key: usize,
+        keys: usize,
+    ) -> Option<Self> {
+        let vectors = task.queries.div_ceil(lanes);
+        let queries = task.query..task.query + task.queries;
+        if M::ACTIVE && modify.skips(task.index, task.head, queries, key..key + keys) {
+            return None;
+        }
+        let mut segment = Self { key, keys, first: VECTORS, end: 0, bits: None };
+        let mut bits = [[0u16; TILE_KEYS]; VECTORS];
+        let mut partial = keys < TILE_KEYS;
+        for (v, bits) in bits[..vectors].iter_mut().enumerate() {
+            let first = v * lanes;
+            let count = lanes.min(task.queries - first);
+            match visible.tile(task.query + first, count, key, keys) {
+                Tile::Skip => {
+                    partial |= segment.first < v;
+                    continue;
+                }
+                Tile::Full => bits[..keys].fill(!0),
+                Tile::Partial(tile) => {
+                    partial = true;
+                    *bits = tile;
+                }
+            }
+            // A vector that sees nothing between two that see something.
+            partial |= segment.end != v && segment.end > 0;
+            segment.first = segment.first.min(v);
+            segment.end = v + 1;
+        }
+        if segment.end == 0 {
+            return None;
+        }
+        // A skipped vector after the last live one makes nothing partial.
+        let inside = segment.first..segment.end;
+        partial = keys < TILE_KEYS
+            || bits[inside].iter().any(|bits| bits.iter().any(|&bits| bits != !0)) && partial;
+        segment.bits = partial.then_some(bits);
+        Some(segment)
+    }
+}

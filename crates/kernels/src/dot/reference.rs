@@ -1,0 +1,198 @@
+//! The definition of dot-product attention: plain loops, one number after the other.
+//!
+//! Generic over [`Real`]: at `f64` this is what the kernels are tested against and a plain path for those
+//! who need double precision; at `f32` it is the naive computation whose error bounds the kernels' own.
+
+use crate::{
+    mask::{Plane, Visible},
+    problem::{Alignment, Attention, Sequence, Sizes},
+    reference::Real,
+};
+
+use super::modify::{Modify, Place};
+
+/// What [`forward`] returns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forward<T> {
+    /// `[batch, heads, queries, value_dim]`
+    pub output: Vec<T>,
+    /// `[batch, heads, queries]`
+    pub lse: Vec<T>,
+    /// `[batch, heads, queries, keys]`, before dropout. Of a packed batch, keys count through the pack.
+    pub weights: Vec<T>,
+}
+
+/// Attention of contiguous `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]` and
+/// `value [batch, key_heads, keys, value_dim]`, whose shapes are given.
+///
+/// # Panics
+/// Where options and shapes do not fit.
+pub fn forward<T: Real, M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    shapes: [[usize; 4]; 3],
+    query: &[T],
+    key: &[T],
+    value: &[T],
+) -> Forward<T> {
+    let sizes = attention.check(shapes[0], shapes[1], shapes[2]).expect("options that fit");
+    let mut result = Forward {
+        output: vec![T::of(0.0); query.len() / sizes.dim * sizes.value_dim],
+        lse: vec![T::of(f64::NEG_INFINITY); query.len() / sizes.dim],
+        weights: vec![T::of(0.0); query.len() / sizes.dim * sizes.keys],
+    };
+    for_each_row(attention, &sizes, |row| {
+        let scores = row_scores(attention, modify, &sizes, &row, query, key);
+        let sink = attention.sink.map(|sinks| T::of(sinks[row.head].into()));
+        let (weights, lse) = softmax(&scores, sink);
+        result.lse[row.query_row] = lse;
+        for (j, &weight) in weights.iter().enumerate() {
+            let Some(weight) = weight else { continue };
+            result.weights[row.query_row * sizes.keys + row.sequence.first_key + j] = weight;
+            let weight = weight * row.dropout(attention, j);
+            for c in 0..sizes.value_dim {
+                let at = row.query_row * sizes.value_dim + c;
+                let value = value[(row.first_key_row + j) * sizes.value_dim + c];
+                result.output[at] = result.output[at] + weight * value;
+            }
+        }
+    });
+    result
+}
+
+/// One query of one head.
+pub(super) struct Row {
+    pub(super) sequence: Sequence,
+    pub(super) index: usize,
+    pub(super) head: usize,
+    /// Query, from the start of its sequence.
+    pub(super) query: usize,
+    /// Its row in `[batch, heads, queries]`.
+    pub(super) query_row: usize,
+    /// The row of its first key in `[batch, key_heads, keys]`.
+    pub(super) first_key_row: usize,
+}
+
+impl Row {
+    pub(super) fn place(&self, key: usize) -> Place {
+        Place {
+            batch: self.index as u32,
+            head: self.head as u32,
+            query: self.query as u32,
+            key: key as u32,
+        }
+    }
+
+    /// The factor that dropout gives the weight of `key`.
+    pub(super) fn dropout<T: Real>(&self, attention: &Attention, key: usize) -> T {
+        match &attention.dropout {
+            None => T::of(1.0),
+            Some(dropout) if dropout.keeps(self.index, self.head, self.query, key) => {
+                T::of(1.0 / (1.0 - f64::from(dropout.probability)))
+            }
+            Some(_) => T::of(0.0),
+        }
+    }
+}
+
+pub(super) fn for_each_row(attention: &Attention, sizes: &Sizes, mut f: impl FnMut(Row)) {
+    for index in 0..sizes.batch {
+        let sequence = attention.sequence(sizes, index);
+        for head in 0..sizes.heads {
+            let key_head = head / (sizes.heads / sizes.key_heads);
+            let first_key_row = (sequence.batch * sizes.key_heads + key_head) * sizes.keys;
+            let first_row = (sequence.batch * sizes.heads + head) * sizes.queries;
+            for query in 0..sequence.queries {
+                f(Row {
+                    sequence,
+                    index,
+                    head,
+                    query,
+                    query_row: first_row + sequence.first_query + query,
+                    first_key_row: first_key_row + sequence.first_key,
+                });
+            }
+        }
+    }
+}
+
+/// The scores of one query; `None` where it may not see the key.
+pub(super) fn row_scores<T: Real, M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    sizes: &Sizes,
+    row: &Row,
+    query: &[T],
+    key: &[T],
+) -> Vec<Option<T>> {
+    let visible = Visible::new(attention, sizes, &row.sequence, row.index, row.head);
+    (0..row.sequence.keys)
+        .map(|j| {
+            if !visible.sees(row.query, j) {
+                return None;
+            }
+            let product = product(attention, sizes, row, query, key, j);
+            Some(modified(attention, modify, row, j, product))
+        })
+        .collect()
+}
+
+/// `scale · q k`
+pub(super) fn product<T: Real>(
+    attention: &Attention,
+    sizes: &Sizes,
+    row: &Row,
+    query: &[T],
+    key: &[T],
+    j: usize,
+) -> T {
+    let scale = attention.scale.map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from);
+    let query = &query[row.query_row * sizes.dim..][..sizes.dim];
+    let key = &key[(row.first_key_row + j) * sizes.dim..][..sizes.dim];
+    let dot = query.iter().zip(key).fold(T::of(0.0), |sum, (&q, &k)| sum + q * k);
+    dot * T::of(scale)
+}
+
+/// Softcap, bias, ALiBi and the caller's own change.
+pub(super) fn modified<T: Real, M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    row: &Row,
+    j: usize,
+    mut score: T,
+) -> T {
+    if let Some(cap) = attention.softcap {
+        let cap = T::of(cap.into());
+        score = cap * (score / cap).tanh();
+    }
+    if let Some(bias) = &attention.bias {
+        let bias = Plane::new(bias, row.index, row.head).get(row.query, j);
+        score = score + T::of(bias.into());
+    }
+    if let Some(slopes) = attention.alibi {
+        let shift = match attention.alignment {
+            Alignment::UpperLeft => 0,
+            Alignment::LowerRight => row.sequence.keys as i64 - row.sequence.queries as i64,
+        };
+        let distance = (row.query as i64 + shift - j as i64).unsigned_abs();
+        score = score - T::of(slopes[row.head].into()) * T::of(distance as f64);
+    }
+    if M::ACTIVE {
+        score = T::of(modify.score(score.to_f64() as f32, row.place(j)).into());
+    }
+    score
+}
+
+/// Weights and `lse` of a row; `None` stays `None`.
+fn softmax<T: Real>(scores: &[Option<T>], sink: Option<T>) -> (Vec<Option<T>>, T) {
+    let lowest = T::of(f64::NEG_INFINITY);
+    let all = || scores.iter().flatten().copied().chain(sink);
+    let largest = all().fold(lowest, |m, x| if x > m { x } else { m });
+    if largest == lowest && !all().any(|x| x.to_f64().is_nan()) {
+        let weights = scores.iter().map(|score| score.map(|_| T::of(0.0))).collect();
+        return (weights, lowest);
+    }
+    let total = all().fold(T::of(0.0), |sum, x| sum + (x - largest).exp());
+    let weights = scores.iter().map(|score| score.map(|x| (x - largest).exp() / total)).collect();
+    (weights, largest + total.ln())
+}

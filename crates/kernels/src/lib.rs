@@ -32,6 +32,7 @@
 pub mod additive;
 pub mod cell;
 pub mod dot;
+mod element;
 mod error;
 pub mod loss;
 mod mask;
@@ -44,6 +45,7 @@ pub mod simd;
 mod threads;
 mod view;
 
+pub use element::{Element, Kind};
 pub use error::KernelError;
 pub use problem::{Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, Window};
 pub use view::{View, ViewMut};

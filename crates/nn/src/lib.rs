@@ -117,6 +117,7 @@ pub mod mask;
 pub mod normalize;
 pub mod recurrent;
 pub mod score;
+pub mod vision;
 pub mod weights;
 
 pub use attention::{Attended, Attention, AttentionError, Call, Memory, Observe, Path, Reading};

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //! for each panel of queries (lanes), for each tile of 128 keys:
-//!     Sᵀ block  [8 keys, 3 vectors]   from -m on, so the product is s - m      registers
+//!     Sᵀ block  [8 keys, 3 vectors]  = Σ over the dims  K Q                    registers
 //!     P = 2^(s - m), l += P                                                    registers -> P tile
 //!     Oᵀ block  [8 dims, 3 vectors] += Σ over the tile's keys  V P             registers -> O panel
 //! O / l, turned back into rows; lse = (m + log₂ l) ln 2
 //! ```
-//! The queries are multiplied by `scale · log₂ e` when they are packed, so that weights are powers of 2.
+//! Products are multiplied by `scale · log₂ e` as `m` is taken off, so that weights are powers of 2 and
+//! no product is rounded more often than in a plain computation. (Multiplying the queries beforehand
+//! costs as much and rounds every one of them.)
 //! Keys and values are never packed: their numbers are read one at a time and spread over the lanes.
 //!
-//! `m` is no running maximum. It is raised only when a score exceeds it by 8 (a factor of 256 in the
-//! weight), which after the first tile hardly happens: then what was summed is rescaled. The first score
-//! that a query sees sets its `m`. Outputs of one tile are summed apart and then added: a blocked sum,
+//! `m` is no running maximum. It is raised only when the weights of 8 keys sum to more than 256, which
+//! after the first tile hardly happens: then what was summed is rescaled. The first score that a query
+//! sees sets its `m`. A lane is raised by its own scores alone, so no query has an influence on the
+//! rounding of another. Outputs of one tile are summed apart and then added: a blocked sum,
 //! whose error is below that of adding one key after the other.
 //!
 //! Keys are asked about in segments of 16. Vectors of queries that see nothing of a segment are left
@@ -25,26 +28,26 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
-    mask::{TILE_KEYS, Visible},
+    mask::{Plane, TILE_KEYS, Visible},
     simd::{Buffer, Kernel, Simd, exp2, ln},
     view::{SharedRows, View},
 };
 
 use super::{
     Job,
-    micro::{ROWS, product},
+    micro::product,
     modify::Modify,
     panel::{VECTORS, pack, unpack, width},
-    plan::{Plan, Segment, Task},
-    scores::modify_scores,
+    plan::{Plan, Segment, Task, Tile},
+    scores::{drop_weights, modify_score, turn_bias},
 };
 
 /// Keys whose weights are held at once.
-const TILE: usize = 128;
+pub(super) const TILE: usize = 128;
 /// Segments in a tile.
-const SEGMENTS: usize = TILE / TILE_KEYS;
-/// How far (in powers of 2) a score may exceed `m` before `m` is raised.
-const SLACK: f32 = 8.0;
+pub(super) const SEGMENTS: usize = TILE / TILE_KEYS;
+/// The sum of one block's weights above which `m` is raised to the largest of its scores.
+const LIMIT: f32 = 256.0;
 
 /// What the workers of one call share.
 pub(super) struct Worker<'a, M> {
@@ -64,11 +67,15 @@ struct Scratch {
     weights: Buffer,
     /// Oᵀ, `[value_dim, width]`.
     output: Buffer,
-    /// `-m`, the bound above which `m` is raised, and `l`: `[width]` each.
+    /// `-m`; 1 where a key has been seen, else 0; and `l`: `[width]` each.
     minus_m: Buffer,
-    limit: Buffer,
+    met: Buffer,
     sum: Buffer,
-    segments: [Segment; SEGMENTS],
+    /// Biasᵀ of 16 keys, `[16, width]`, and as many lines more as a block may reach over.
+    bias: Buffer,
+    /// Vectors of which every lane has seen a key.
+    settled: [bool; VECTORS],
+    tile: Tile<SEGMENTS>,
 }
 
 impl<M: Modify> Kernel for Worker<'_, M> {
@@ -82,18 +89,24 @@ impl<M: Modify> Kernel for Worker<'_, M> {
             weights: Buffer::new(TILE * width),
             output: Buffer::new(sizes.value_dim * width),
             minus_m: Buffer::new(width),
-            limit: Buffer::new(width),
+            met: Buffer::new(width),
             sum: Buffer::new(width),
-            segments: [Segment::EMPTY; SEGMENTS],
+            bias: Buffer::new(2 * TILE_KEYS * width),
+            settled: [false; VECTORS],
+            tile: Tile::EMPTY,
         };
         loop {
             let task = self.next.fetch_add(1, Ordering::Relaxed);
             if task >= self.plan.tasks() {
                 return;
             }
+            let next = task + 1;
             let task = self.plan.task(&self.job.attention, sizes, task);
-            if !self.panel(s, &mut scratch, &task, false) {
-                self.panel(s, &mut scratch, &task, true);
+            self.prefetch(s, &task, next);
+            for careful in [false, true] {
+                if self.panel(s, &mut scratch, &task, careful) {
+                    break;
+                }
             }
         }
     }
@@ -104,160 +117,210 @@ impl<M: Modify> Worker<'_, M> {
     #[inline(always)]
     fn panel<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task, careful: bool) -> bool {
         let job = self.job;
-        let (sizes, width) = (&job.sizes, width::<S>());
+        let sizes = &job.sizes;
         let sequence = &task.sequence;
         let key_head = task.head / (sizes.heads / sizes.key_heads);
         let query_row = |i: usize| {
-            job.query.row(sequence.batch, task.head, sequence.first_query + task.query + i)
+            job.query.row(
+                sequence.batch,
+                task.head,
+                sequence.first_query + task.query + i,
+            )
         };
         let stride = job.query.strides[2];
-        pack(s, &mut scratch.query, task.queries, sizes.dim, stride, job.factor, query_row);
+        pack(
+            s,
+            &mut scratch.query,
+            task.queries,
+            sizes.dim,
+            stride,
+            1.0,
+            query_row,
+        );
         scratch.output.fill(0.0);
         scratch.minus_m.fill(0.0);
-        scratch.limit.fill(f32::NEG_INFINITY);
+        scratch.met.fill(0.0);
         scratch.sum.fill(0.0);
+        scratch.settled = [false; VECTORS];
 
         let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
         let key = Rows::new(&job.key, sequence.batch, key_head, sequence.first_key);
         let value = Rows::new(&job.value, sequence.batch, key_head, sequence.first_key);
         let range = visible.reach(task.query, task.queries);
+        let mut seen_by_all = visible.seen_by_all(task.query, task.queries);
+        if M::ACTIVE {
+            seen_by_all = 0..0; // the caller may skip tiles
+        }
         let mut partial = false;
         let mut first = range.start / TILE_KEYS * TILE_KEYS;
         while first < range.end {
-            let mut count = 0;
-            while count < SEGMENTS && first < range.end {
-                let keys = TILE_KEYS.min(range.end - first);
-                let segment = Segment::new(&visible, job.modify, task, S::LANES, first, keys);
-                first += TILE_KEYS;
-                if let Some(segment) = segment {
-                    partial |= segment.bits.is_some();
-                    scratch.segments[count] = segment;
-                    count += 1;
-                }
-            }
-            self.tile(s, scratch, task, count, key, value, careful);
+            let tile = &mut scratch.tile;
+            let (modify, lanes) = (job.modify, S::LANES);
+            partial |= tile.fill(
+                &visible,
+                modify,
+                task,
+                lanes,
+                &seen_by_all,
+                range.end,
+                &mut first,
+            );
+            self.tile(s, scratch, task, key, value, careful);
         }
         self.finish(s, scratch, task, partial && !careful)
     }
 
-    /// Scores, weights and context of the first `count` segments.
+    /// Asks for the rows that this panel will write and those that the next one will read: each is met
+    /// once, so nothing else would have brought them near.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
+    fn prefetch<S: Simd>(&self, s: S, task: &Task, next: usize) {
+        let position = task.sequence.first_query + task.query;
+        let (to, stride) = self.output.start(task.sequence.batch, task.head, position);
+        let lines = |dim: usize| (0..dim).step_by(16);
+        for i in 0..task.queries {
+            for c in lines(self.job.sizes.value_dim) {
+                s.prefetch(to.wrapping_add(i * stride + c), true);
+            }
+        }
+        if next < self.plan.tasks() {
+            let next = self.plan.task(&self.job.attention, &self.job.sizes, next);
+            for i in 0..next.queries {
+                let position = next.sequence.first_query + next.query + i;
+                let row = self.job.query.row(next.sequence.batch, next.head, position);
+                for c in lines(row.len()) {
+                    s.prefetch(&row[c], false);
+                }
+            }
+        }
+    }
+
+    /// Scores, weights and context of one tile.
+    #[inline(always)]
     fn tile<S: Simd>(
         &self,
         s: S,
         scratch: &mut Scratch,
         task: &Task,
-        count: usize,
         key: Rows,
         value: Rows,
         careful: bool,
     ) {
-        for index in 0..count {
-            let segment = scratch.segments[index];
-            let at = index * TILE_KEYS; // rows of the P tile
+        for index in 0..scratch.tile.segments().len() {
             if S::LANES == 16 {
-                for row in (0..segment.keys).step_by(8) {
-                    self.scores::<S, 8>(s, scratch, task, &segment, at, row, key);
-                }
+                self.scores::<S, 8>(s, scratch, task, index, key);
             } else {
-                for row in (0..segment.keys).step_by(4) {
-                    self.scores::<S, 4>(s, scratch, task, &segment, at, row, key);
-                }
+                self.scores::<S, 4>(s, scratch, task, index, key);
             }
         }
         if let Some(dropout) = &self.job.attention.dropout {
-            super::scores::drop_weights(s, dropout, task, &scratch.segments[..count], &mut scratch.weights);
+            drop_weights(
+                s,
+                dropout,
+                task,
+                scratch.tile.segments(),
+                &mut scratch.weights,
+            );
         }
-        let mut index = 0;
-        while index < count {
-            let segment = scratch.segments[index];
-            if careful && segment.bits.is_some() {
-                careful_context(s, scratch, index, value, self.job.sizes.value_dim);
-                index += 1;
-                continue;
+        let (width, value_dim) = (width::<S>(), self.job.sizes.value_dim);
+        let segments = scratch.tile.segments();
+        let mut first = 0;
+        while first < segments.len() {
+            // What is hidden has a weight of 0, so segments can be read together.
+            let segment = &segments[first];
+            let (mut keys, mut end) = (segment.keys, first + 1);
+            while end < segments.len() && segments[end].follows(segment, keys) {
+                keys += segments[end].keys;
+                end += 1;
             }
-            // Segments that follow each other and have the same live vectors are read as one.
-            let mut keys = segment.keys;
-            index += 1;
-            while index < count {
-                let next = &scratch.segments[index];
-                let follows = next.key == segment.key + keys
-                    && (next.first, next.end) == (segment.first, segment.end);
-                if !follows || careful && next.bits.is_some() {
-                    break;
-                }
-                keys += next.keys;
-                index += 1;
-            }
-            let at = (index - keys.div_ceil(TILE_KEYS)) * TILE_KEYS;
             let run = Context {
-                weights: &scratch.weights[at * width::<S>()..][..keys * width::<S>()],
+                weights: &scratch.weights[segment.row * width..][..keys * width],
                 output: &mut scratch.output,
                 value: value.from(segment.key),
                 keys,
-                value_dim: self.job.sizes.value_dim,
+                value_dim,
                 first: segment.first,
             };
-            match segment.end - segment.first {
-                3 => s.outline(ContextKernel::<3>(run)),
-                2 => s.outline(ContextKernel::<2>(run)),
-                _ => s.outline(ContextKernel::<1>(run)),
+            if careful {
+                careful_context(s, run, &segments[first..end]);
+            } else {
+                match segment.end - segment.first {
+                    3 => s.outline(ContextKernel::<3>(run)),
+                    2 => s.outline(ContextKernel::<2>(run)),
+                    _ => s.outline(ContextKernel::<1>(run)),
+                }
             }
+            first = end;
         }
     }
 
-    /// Weights of the `R` keys from `row` of a segment on, whose rows of the P tile start at `at`.
+    /// Weights of the segment `index`, `R` keys at a time.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     fn scores<S: Simd, const R: usize>(
         &self,
         s: S,
         scratch: &mut Scratch,
         task: &Task,
-        segment: &Segment,
-        at: usize,
-        row: usize,
+        index: usize,
         key: Rows,
     ) {
         let job = self.job;
         let width = width::<S>();
-        let keys = R.min(segment.keys - row);
-        let (first, at) = (segment.key + row, at + row);
-        let bits = segment.bits.as_ref().map(|bits| {
-            let mut block = [[0u16; ROWS]; VECTORS];
-            for (block, bits) in block.iter_mut().zip(bits) {
-                block[..R].copy_from_slice(&bits[row..][..R]);
-            }
-            block
-        });
-        let block = ScoreBlock {
-            query: &scratch.query[..job.sizes.dim * width],
-            dim: job.sizes.dim,
-            key: std::array::from_fn(|r| key.from(first + r.min(keys - 1)).start),
-            first: segment.first,
-            minus_m: &scratch.minus_m,
-            limit: &scratch.limit,
-            sum: &mut scratch.sum,
-            weights: &mut scratch.weights[at * width..][..R * width],
-            bits: if job.modified { None } else { bits.as_ref() },
-            raw: job.modified,
-        };
-        let exceeds = match segment.end - segment.first {
-            3 => s.outline(ScoreKernel::<R, 3>(block)),
-            2 => s.outline(ScoreKernel::<R, 2>(block)),
-            _ => s.outline(ScoreKernel::<R, 1>(block)),
-        };
-        if !exceeds {
-            return;
-        }
+        let segment = scratch.tile.segments()[index];
         let live = segment.first..segment.end;
-        if job.modified {
-            let rows = &mut scratch.weights[at * width..][..R * width];
-            modify_scores(s, job, task, first..first + keys, live.clone(), &scratch.minus_m, rows, bits.as_ref());
+        let mut row = 0; // keys done
+        let mut turned = 0; // keys whose biases are turned
+        let mut raw = false;
+        while row < segment.keys {
+            raw |= scratch.settled[live.clone()].contains(&false);
+            let mut keys = segment.keys - row;
+            if let Some(bias) = &job.attention.bias {
+                if row == turned {
+                    turned = (row + TILE_KEYS).min(segment.keys);
+                    let keys = segment.key + row..segment.key + turned;
+                    let plane = Plane::new(bias, task.index, task.head);
+                    turn_bias(s, &plane, task, keys, live.clone(), &mut scratch.bias);
+                }
+                keys = turned - row;
+            }
+            if raw {
+                keys = keys.min(R);
+            }
+            let at = (segment.row + row) * width;
+            let block = ScoreBlock {
+                job,
+                task,
+                query: &scratch.query,
+                key: key.from(segment.key + row),
+                keys: segment.key + row..segment.key + row + keys,
+                first: segment.first,
+                minus_m: &scratch.minus_m,
+                sum: &mut scratch.sum,
+                weights: &mut scratch.weights[at..][..keys.next_multiple_of(R) * width],
+                bits: segment.bits.as_ref(),
+                row,
+                bias: &scratch.bias[row % TILE_KEYS * width..],
+                raw,
+            };
+            let done = match live.len() {
+                3 => s.outline(ScoreKernel::<M, R, 3>(block)),
+                2 => s.outline(ScoreKernel::<M, R, 2>(block)),
+                _ => s.outline(ScoreKernel::<M, R, 1>(block)),
+            };
+            row += done;
+            if raw {
+                let (live, value_dim) = (live.clone(), job.sizes.value_dim);
+                s.outline(Raise::<R> {
+                    scratch,
+                    live,
+                    at: segment.row + row - done,
+                    segment: &segment,
+                    row: row - done,
+                    to_base: job.to_base(),
+                    value_dim,
+                });
+            }
+            raw = !raw && done < keys;
         }
-        let value_dim = job.sizes.value_dim;
-        s.outline(Raise::<R> { scratch, live, at, value_dim });
     }
 
     /// Divides by the sums and writes the rows. False if a result is not finite and `check` is set.
@@ -273,29 +336,32 @@ impl<M: Modify> Worker<'_, M> {
             let mut sum = s.load(&scratch.sum[at..]);
             let m = s.sub(s.zero(), s.load(&scratch.minus_m[at..]));
             if let Some(sinks) = job.attention.sink {
-                let seen = s.greater(s.load(&scratch.limit[at..]), s.splat(0.0));
+                let seen = s.greater(s.load(&scratch.met[at..]), s.splat(0.5));
                 let mut factors = [0.0f32; 16];
                 s.store(&mut factors, sum);
                 let mut bases = [0.0f32; 16];
                 s.store(&mut bases, m);
+                let natural = f64::from(job.to_natural[0]) + f64::from(job.to_natural[1]);
                 for i in 0..S::LANES {
                     let sink = f64::from(sinks[task.head]);
                     let log = if seen >> i & 1 == 1 {
-                        let own = f64::from(bases[i]) * std::f64::consts::LN_2 + f64::from(factors[i]).ln();
+                        let own = f64::from(bases[i]) * natural + f64::from(factors[i]).ln();
                         let top = own.max(sink);
                         top + ((own - top).exp() + (sink - top).exp()).ln()
                     } else {
                         sink
                     };
                     lse[at + i] = log as f32;
-                    let power = f64::from(bases[i]) * std::f64::consts::LN_2 - log;
+                    let power = f64::from(bases[i]) * natural - log;
                     factors[i] = power.exp() as f32;
                 }
                 sum = s.load(&factors); // what divides, inverted
             } else {
                 let some = s.greater(sum, s.zero());
                 let log = s.add(m, s.mul(ln(s, sum), s.splat(std::f32::consts::LOG2_E)));
-                let log = s.mul(log, s.splat(std::f32::consts::LN_2));
+                // The factor of the queries was rounded: undone by what it was rounded to.
+                let [high, low] = job.to_natural;
+                let log = s.fma(log, s.splat(high), s.mul(log, s.splat(low)));
                 let empty = s.greater(s.splat(f32::MIN_POSITIVE), sum);
                 let log = s.select(empty, s.splat(f32::NEG_INFINITY), log);
                 let nan = !(some | empty);
@@ -321,12 +387,12 @@ impl<M: Modify> Worker<'_, M> {
         }
         let sequence = &task.sequence;
         let position = sequence.first_query + task.query;
+        let (to, stride) = self.output.start(sequence.batch, task.head, position);
         // SAFETY: the output was checked; this task alone has these rows.
-        let row = |i| unsafe { self.output.row_mut(sequence.batch, task.head, position + i) };
-        unpack(s, &scratch.output, task.queries, value_dim, row);
+        unsafe { unpack(s, &scratch.output, task.queries, value_dim, to, stride) };
         if let Some(to) = &self.lse {
             for (i, &lse) in lse[..task.queries].iter().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: the lse was checked; this task alone has these rows.
                 unsafe { to.row_mut(sequence.batch, task.head, position + i)[0] = lse };
             }
         }
@@ -336,13 +402,13 @@ impl<M: Modify> Worker<'_, M> {
 
 /// Rows of a key or value, from one position on.
 #[derive(Clone, Copy)]
-struct Rows {
+pub(super) struct Rows {
     start: *const f32,
     stride: usize,
 }
 
 impl Rows {
-    fn new(view: &View, batch: usize, head: usize, first: usize) -> Self {
+    pub(super) fn new(view: &View, batch: usize, head: usize, first: usize) -> Self {
         Self {
             start: view.data.as_ptr().wrapping_add(view.at(batch, head, first)),
             stride: view.strides[2],
@@ -350,93 +416,135 @@ impl Rows {
     }
 
     #[inline(always)]
-    fn from(self, position: usize) -> Self {
+    pub(super) fn from(self, position: usize) -> Self {
         let start = self.start.wrapping_add(position * self.stride);
         Self { start, ..self }
     }
 }
 
-/// Scores of up to 8 keys against the live vectors.
-struct ScoreBlock<'a> {
-    query: &'a [f32],
-    dim: usize,
-    key: [*const f32; ROWS],
-    first: usize,
-    minus_m: &'a [f32],
-    limit: &'a [f32],
-    sum: &'a mut [f32],
-    weights: &'a mut [f32],
-    bits: Option<&'a [[u16; ROWS]; VECTORS]>,
-    /// Leave the bare products behind.
-    raw: bool,
+/// Scores of keys against the live vectors.
+pub(super) struct ScoreBlock<'a, M> {
+    pub(super) job: &'a Job<'a, M>,
+    pub(super) task: &'a Task,
+    /// `[dim, width]`
+    pub(super) query: &'a [f32],
+    /// The row of the first key.
+    pub(super) key: Rows,
+    pub(super) keys: std::ops::Range<usize>,
+    pub(super) first: usize,
+    pub(super) minus_m: &'a [f32],
+    pub(super) sum: &'a mut [f32],
+    /// `[keys, width]`, rounded up to whole blocks.
+    pub(super) weights: &'a mut [f32],
+    /// Of the segment, in which the first key is number `row`.
+    pub(super) bits: Option<&'a [[u16; TILE_KEYS]; VECTORS]>,
+    pub(super) row: usize,
+    /// `[keys, width]`, if there is a bias.
+    pub(super) bias: &'a [f32],
+    /// Leave scores behind, before base and mask, not weights.
+    pub(super) raw: bool,
 }
 
-/// Writes `R` rows of weights and adds them to the sums. True if it wrote scores (less `m`) instead,
-/// because one exceeds the limit or because they were asked for raw.
-struct ScoreKernel<'a, const R: usize, const V: usize>(ScoreBlock<'a>);
+/// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
+/// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
+/// be raised before going on.
+pub(super) struct ScoreKernel<'a, M, const R: usize, const V: usize>(pub(super) ScoreBlock<'a, M>);
 
-impl<const R: usize, const V: usize> Kernel for ScoreKernel<'_, R, V> {
-    type Output = bool;
+impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R, V> {
+    type Output = usize;
 
     #[inline(always)]
-    fn call<S: Simd>(self, s: S) -> bool {
+    fn call<S: Simd>(self, s: S) -> usize {
         let block = self.0;
         let width = width::<S>();
+        let (dim, keys) = (block.job.sizes.dim, block.keys.len());
+        let modified = block.job.modified;
+        let to_base = s.splat(block.job.to_base());
         let offset = block.first * S::LANES;
-        let mut start = [s.zero(); V];
-        if !block.raw {
-            for (v, x) in start.iter_mut().enumerate() {
-                *x = s.load(&block.minus_m[offset + v * S::LANES..]);
-            }
+        assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
+        assert!(block.query.len() >= dim * width);
+        assert!(block.weights.len() >= keys.next_multiple_of(R) * width);
+        let mut minus_m = [s.zero(); V];
+        for (v, x) in minus_m.iter_mut().enumerate() {
+            *x = s.load(&block.minus_m[offset + v * S::LANES..]);
         }
-        let key: [*const f32; R] = std::array::from_fn(|r| block.key[r]);
-        assert!(block.query.len() >= block.dim * width && block.weights.len() >= R * width);
-        // SAFETY: the panel has `dim` lines; the keys are rows of `dim` numbers of a checked view.
-        let mut acc = unsafe {
-            let query = block.query.as_ptr().add(offset);
-            product::<S, R, V>(s, block.dim, query, width, key, 1, [start; R])
-        };
-        if let Some(bits) = block.bits {
-            for (r, row) in acc.iter_mut().enumerate() {
-                for (v, x) in row.iter_mut().enumerate() {
-                    let bits = bits[block.first + v][r];
-                    *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
+        for row in (0..keys).step_by(R) {
+            let last = keys - row - 1;
+            let key: [*const f32; R] =
+                std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
+            // SAFETY: the panel has `dim` lines; the keys are rows of `dim` numbers of a checked view.
+            let mut acc = unsafe {
+                let query = block.query.as_ptr().add(offset);
+                product::<S, R, V>(s, dim, query, width, key, 1)
+            };
+            if modified {
+                for (r, line) in acc.iter_mut().enumerate() {
+                    for (v, x) in line.iter_mut().enumerate() {
+                        let at = (row + r) * width + offset + v * S::LANES;
+                        let bias = block.job.attention.bias.map(|_| s.load(&block.bias[at..]));
+                        let (key, vector) = (block.keys.start + row + r, block.first + v);
+                        let score = s.mul(*x, s.splat(block.job.factor));
+                        *x = modify_score(s, block.job, block.task, vector, key, score, bias);
+                    }
+                }
+            }
+            let to = block.weights[row * width..][..R * width]
+                .as_mut_ptr()
+                .wrapping_add(offset);
+            if block.raw {
+                for (r, line) in acc.iter().enumerate() {
+                    for (v, &x) in line.iter().enumerate() {
+                        // SAFETY: the slice has `R` lines of `width` numbers, the vector lies in one.
+                        unsafe { s.store_to(to.add(r * width + v * S::LANES), x) };
+                    }
+                }
+                continue;
+            }
+            for (r, line) in acc.iter_mut().enumerate() {
+                for (v, x) in line.iter_mut().enumerate() {
+                    *x = s.fma(*x, to_base, minus_m[v]);
+                    if let Some(bits) = block.bits {
+                        let bits = bits[block.first + v][block.row + row + r];
+                        *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
+                    }
+                }
+            }
+            let mut over = 0;
+            let mut sums = [s.zero(); V];
+            for (v, sum) in sums.iter_mut().enumerate() {
+                for (r, line) in acc.iter().enumerate() {
+                    let weight = exp2(s, line[v]);
+                    *sum = s.add(*sum, weight);
+                    // SAFETY: as above.
+                    unsafe { s.store_to(to.add(r * width + v * S::LANES), weight) };
+                }
+                over |= s.greater(*sum, s.splat(LIMIT));
+            }
+            if over != 0 {
+                return row;
+            }
+            for (v, &sum) in sums.iter().enumerate() {
+                // SAFETY: `sum` has `width` numbers, as was asserted.
+                unsafe {
+                    let to = block.sum.as_mut_ptr().add(offset + v * S::LANES);
+                    s.store_to(to, s.add(s.load_from(to), sum));
                 }
             }
         }
-        let mut over = u32::from(block.raw);
-        for v in 0..V {
-            let mut largest = acc[0][v];
-            for row in &acc[1..] {
-                largest = s.max(largest, row[v]);
-            }
-            over |= s.greater(largest, s.load(&block.limit[offset + v * S::LANES..]));
-        }
-        for v in 0..V {
-            let at = offset + v * S::LANES;
-            let mut sum = s.zero();
-            for (r, row) in acc.iter().enumerate() {
-                let to = &mut block.weights[r * width + at..];
-                if over != 0 {
-                    s.store(to, row[v]);
-                } else {
-                    let weight = exp2(s, row[v]);
-                    sum = s.add(sum, weight);
-                    s.store(to, weight);
-                }
-            }
-            let total = s.load(&block.sum[at..]);
-            s.store(&mut block.sum[at..], s.add(total, sum));
-        }
-        over != 0
+        keys
     }
 }
 
-/// Turns `R` rows of scores (less `m`) at `at` into weights, raising `m` where they exceed the limit.
+/// Turns `R` rows of scores at `at` into weights, raising `m` where they are too large. What happens to a
+/// lane depends on its own scores alone.
 struct Raise<'a, const R: usize> {
     scratch: &'a mut Scratch,
     live: std::ops::Range<usize>,
     at: usize,
+    /// The segment, in which the first of the rows is number `row`.
+    segment: &'a Segment,
+    row: usize,
+    to_base: f32,
     value_dim: usize,
 }
 
@@ -448,23 +556,38 @@ impl<const R: usize> Kernel for Raise<'_, R> {
         let width = width::<S>();
         let scratch = self.scratch;
         let (earlier, rows) = scratch.weights.split_at_mut(self.at * width);
+        let rows = &mut rows[..R * width];
         for v in self.live {
             let lane = v * S::LANES;
-            let column = |row: usize| row * width + lane;
-            let mut largest = s.load(&rows[column(0)..]);
-            for r in 1..R {
-                largest = s.max(largest, s.load(&rows[column(r)..]));
+            let to_base = s.splat(self.to_base);
+            let hidden = s.splat(f32::NEG_INFINITY);
+            let bits = self.segment.bits.map(|bits| bits[v]);
+            let less_m = |r: usize, minus_m: S::V| {
+                let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
+                bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
+            };
+            let minus_m = s.load(&scratch.minus_m[lane..]);
+            let mut weights = [s.zero(); R];
+            let mut sum = s.zero();
+            let mut largest = hidden;
+            for (r, weight) in weights.iter_mut().enumerate() {
+                let x = less_m(r, minus_m);
+                *weight = exp2(s, x);
+                sum = s.add(sum, *weight);
+                largest = s.max(largest, x);
             }
-            let limit = s.load(&scratch.limit[lane..]);
-            let over = s.greater(largest, limit);
-            let mut shift = s.zero();
+            let met = s.load(&scratch.met[lane..]);
+            let unmet = s.greater(s.splat(0.5), met);
+            let first = unmet & s.greater(largest, s.splat(f32::NEG_INFINITY));
+            let over = first | (!unmet & s.greater(sum, s.splat(LIMIT)));
             if over != 0 {
-                let seen = s.greater(limit, s.zero());
-                shift = s.select(over, s.sub(s.zero(), largest), shift);
-                let factor = s.select(seen, exp2(s, shift), s.splat(1.0));
-                let minus_m = s.load(&scratch.minus_m[lane..]);
-                s.store(&mut scratch.minus_m[lane..], s.add(minus_m, shift));
-                s.store(&mut scratch.limit[lane..], s.select(over, s.splat(SLACK), limit));
+                let shift = s.select(over, s.sub(s.zero(), largest), s.zero());
+                let factor = s.select(first, s.splat(1.0), exp2(s, shift));
+                let minus_m = s.add(minus_m, shift);
+                s.store(&mut scratch.minus_m[lane..], minus_m);
+                let met = s.select(over, s.splat(1.0), met);
+                s.store(&mut scratch.met[lane..], met);
+                scratch.settled[v] = s.greater(s.splat(0.5), met) == 0;
                 let scale = |x: &mut [f32]| {
                     let scaled = s.mul(s.load(x), factor);
                     s.store(x, scaled);
@@ -476,12 +599,15 @@ impl<const R: usize> Kernel for Raise<'_, R> {
                     scale(&mut line[lane..]);
                 }
                 scale(&mut scratch.sum[lane..]);
+                // From the products again: the same rounding as in blocks that come later.
+                sum = s.zero();
+                for (r, weight) in weights.iter_mut().enumerate() {
+                    *weight = exp2(s, less_m(r, minus_m));
+                    sum = s.add(sum, *weight);
+                }
             }
-            let mut sum = s.zero();
-            for r in 0..R {
-                let weight = exp2(s, s.add(s.load(&rows[column(r)..]), shift));
-                sum = s.add(sum, weight);
-                s.store(&mut rows[column(r)..], weight);
+            for (r, &weight) in weights.iter().enumerate() {
+                s.store(&mut rows[r * width + lane..], weight);
             }
             let total = s.load(&scratch.sum[lane..]);
             s.store(&mut scratch.sum[lane..], s.add(total, sum));
@@ -538,41 +664,42 @@ fn context_block<S: Simd, const R: usize, const V: usize>(s: S, run: &mut Contex
     // `dim + R` numbers are read.
     let acc = unsafe {
         let weights = run.weights.as_ptr().add(offset);
-        let zero = [[s.zero(); V]; R];
-        product::<S, R, V>(s, run.keys, weights, width, columns, run.value.stride, zero)
+        product::<S, R, V>(s, run.keys, weights, width, columns, run.value.stride)
     };
+    let to = run.output[dim * width..][..R * width]
+        .as_mut_ptr()
+        .wrapping_add(offset);
+    assert!(offset + V * S::LANES <= width);
     for (r, row) in acc.iter().enumerate() {
         for (v, &x) in row.iter().enumerate() {
-            let to = &mut run.output[(dim + r) * width + offset + v * S::LANES..];
-            let total = s.add(s.load(to), x);
-            s.store(to, total);
+            // SAFETY: the slice has `R` lines of `width` numbers, the vector lies in one.
+            unsafe {
+                let to = to.add(r * width + v * S::LANES);
+                s.store_to(to, s.add(s.load_from(to), x));
+            }
         }
     }
 }
 
-/// The context of one segment, each value read only into the lanes that see it.
+/// The context of segments that follow each other, each value read only into the lanes that see it.
 #[inline(always)]
-fn careful_context<S: Simd>(
-    s: S,
-    scratch: &mut Scratch,
-    index: usize,
-    value: Rows,
-    value_dim: usize,
-) {
+fn careful_context<S: Simd>(s: S, run: Context, segments: &[Segment]) {
     let width = width::<S>();
-    let segment = &scratch.segments[index];
-    let Some(bits) = &segment.bits else { return };
-    for dim in 0..value_dim {
-        for v in segment.first..segment.end {
+    for dim in 0..run.value_dim {
+        for v in run.first..segments[0].end {
             let mut sum = s.zero();
-            for j in 0..segment.keys {
-                // SAFETY: the position is one of the sequence's, the dim one of the row's.
-                let x = unsafe { *value.from(segment.key + j).start.add(dim) };
-                let at = (index * TILE_KEYS + j) * width + v * S::LANES;
-                let read = s.fma(s.splat(x), s.load(&scratch.weights[at..]), sum);
-                sum = s.select(bits[v][j].into(), read, sum);
+            let mut row = 0;
+            for segment in segments {
+                for j in 0..segment.keys {
+                    // SAFETY: the position is one of the sequence's, the dim one of the row's.
+                    let x = unsafe { *run.value.from(row).start.add(dim) };
+                    let weight = s.load(&run.weights[row * width + v * S::LANES..]);
+                    let seen = segment.bits.as_ref().map_or(!0, |bits| bits[v][j]);
+                    sum = s.select(seen.into(), s.fma(s.splat(x), weight, sum), sum);
+                    row += 1;
+                }
             }
-            let to = &mut scratch.output[dim * width + v * S::LANES..];
+            let to = &mut run.output[dim * width + v * S::LANES..];
             let total = s.add(s.load(to), sum);
             s.store(to, total);
         }

@@ -1,7 +1,7 @@
 //! The micro-kernel: a block of up to 8 rows by 3 vectors held in registers.
 //!
 //! ```text
-//! acc[r][v] += Σ_k b_r[k · step] · a[k · width + v]        r < ROWS, v < VECTORS
+//! acc[r][v] = Σ_k b_r[k · step] · a[k · width + v]        r < ROWS, v < VECTORS
 //!
 //!            a: [depth, width], rows in the lanes
 //!            | v0 | v1 | v2 |
@@ -13,10 +13,7 @@
 
 use crate::simd::Simd;
 
-/// Rows of a block.
-pub(super) const ROWS: usize = 8;
-
-/// The sum above, from `acc` on.
+/// The sum above.
 ///
 /// # Safety
 /// `a` has `depth` lines `width` apart with `VECTORS` vectors each; `b[r]` can be read at
@@ -29,8 +26,8 @@ pub(super) unsafe fn product<S: Simd, const R: usize, const V: usize>(
     width: usize,
     b: [*const f32; R],
     step: usize,
-    mut acc: [[S::V; V]; R],
 ) -> [[S::V; V]; R] {
+    let mut acc = [[s.zero(); V]; R];
     for k in 0..depth {
         // SAFETY: the caller vouches for line `k` of `a` and number `k` of each `b`.
         unsafe {

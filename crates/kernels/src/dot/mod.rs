@@ -25,9 +25,13 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+mod decode;
+#[cfg(test)]
+mod decode_tests;
 mod forward;
 mod micro;
 mod modify;
+mod observe;
 mod panel;
 mod plan;
 pub mod reference;
@@ -37,7 +41,9 @@ mod tests;
 
 use std::sync::atomic::AtomicUsize;
 
+pub use decode::{Cache, decode};
 pub use modify::{Modify, Place, Unmodified};
+pub use observe::{Observe, Top, observe, observe_modified};
 
 use crate::{
     error::{KernelError, check_length, check_size},
@@ -58,9 +64,11 @@ struct Job<'a, M> {
     query: View<'a>,
     key: View<'a>,
     value: View<'a>,
-    /// What queries are multiplied by: the scale, and `log₂ e` if nothing acts between product and
+    /// What products are multiplied by: the scale, and `log₂ e` if nothing acts between product and
     /// softmax.
     factor: f32,
+    /// From the softmax's logarithms to natural ones, in two parts.
+    to_natural: [f32; 2],
     /// Whether something does.
     modified: bool,
     /// `1 / (1 - dropout probability)`
@@ -84,6 +92,16 @@ impl<'a, M: Modify> Job<'a, M> {
             || attention.bias.is_some()
             || attention.alibi.is_some();
         let scale = attention.scale(sizes.dim);
+        let factor = if modified {
+            scale
+        } else {
+            scale * std::f32::consts::LOG2_E
+        };
+        let natural = if modified || factor == 0.0 {
+            std::f64::consts::LN_2
+        } else {
+            f64::from(scale) / f64::from(factor)
+        };
         Ok(Self {
             attention: *attention,
             modify,
@@ -91,10 +109,22 @@ impl<'a, M: Modify> Job<'a, M> {
             query,
             key,
             value,
-            factor: if modified { scale } else { scale * std::f32::consts::LOG2_E },
+            factor,
+            to_natural: [natural as f32, (natural - f64::from(natural as f32)) as f32],
             modified,
-            keep_scale: attention.dropout.map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
+            keep_scale: attention
+                .dropout
+                .map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
         })
+    }
+
+    /// From scores as they leave the product (or what acts on it) to powers of 2.
+    fn to_base(&self) -> f32 {
+        if self.modified {
+            std::f32::consts::LOG2_E
+        } else {
+            self.factor
+        }
     }
 
     /// Position of query 0 among the keys.
@@ -114,7 +144,8 @@ impl<'a, M: Modify> Job<'a, M> {
                 sequence.queries as f64 * sequence.keys as f64
             })
             .sum();
-        products * pairs * (self.sizes.heads * self.sizes.dim.max(self.sizes.value_dim)) as f64 / 40.0
+        products * pairs * (self.sizes.heads * self.sizes.dim.max(self.sizes.value_dim)) as f64
+            / 40.0
     }
 }
 
@@ -149,7 +180,16 @@ pub fn forward_modified<M: Modify>(
     output: ViewMut,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
-    forward_at(Level::current(), attention, modify, query, key, value, output, lse)
+    forward_at(
+        Level::current(),
+        attention,
+        modify,
+        query,
+        key,
+        value,
+        output,
+        lse,
+    )
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -179,7 +219,16 @@ fn forward_at<M: Modify>(
     let output = output.shared();
     let lse = lse.as_mut().map(ViewMut::shared);
     crew(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {
-        run(level, Worker { job: &job, plan: &plan, output, lse, next });
+        run(
+            level,
+            Worker {
+                job: &job,
+                plan: &plan,
+                output,
+                lse,
+                next,
+            },
+        );
     });
     Ok(())
 }

@@ -47,7 +47,12 @@ pub(super) fn pack<'a, S: Simd>(
                 // apart; the panel has `dim` lines of `width` numbers.
                 unsafe {
                     let from = row(first).as_ptr().add(column);
-                    s.transpose(from, stride, panel.as_mut_ptr().add(column * width + first), width);
+                    s.transpose(
+                        from,
+                        stride,
+                        panel.as_mut_ptr().add(column * width + first),
+                        width,
+                    );
                 }
                 continue;
             }
@@ -74,35 +79,46 @@ pub(super) fn pack<'a, S: Simd>(
     }
 }
 
-/// Writes the first `rows` columns of `panel [dim, width]` to `row(0..rows)`, each of `dim` numbers.
+/// Writes the first `rows` columns of `panel [dim, width]` to rows of `dim` numbers, `stride` apart.
+///
+/// # Safety
+/// The rows can be written.
 #[inline(always)]
-pub(super) fn unpack<'a, S: Simd>(
+pub(super) unsafe fn unpack<S: Simd>(
     s: S,
     panel: &[f32],
     rows: usize,
     dim: usize,
-    row: impl Fn(usize) -> &'a mut [f32],
+    to: *mut f32,
+    stride: usize,
 ) {
     let width = width::<S>();
+    let panel = &panel[..dim * width];
     let mut square: Square = [0.0; 256];
     for first in (0..rows).step_by(S::LANES) {
         let inside = S::LANES.min(rows - first);
         for column in (0..dim).step_by(S::LANES) {
             let columns = S::LANES.min(dim - column);
-            if columns == S::LANES {
-                let square_panel = &panel[column * width + first..][..(S::LANES - 1) * width + S::LANES];
-                // SAFETY: the slice just taken has LANES lines of LANES numbers, and so has the square.
-                unsafe { s.transpose(square_panel.as_ptr(), width, square.as_mut_ptr(), S::LANES) };
-                for i in 0..inside {
-                    let line = s.load(&square[i * S::LANES..]);
-                    s.store(&mut row(first + i)[column..], line);
-                }
-                continue;
-            }
-            for i in 0..inside {
-                let to = &mut row(first + i)[column..column + columns];
-                for (c, to) in to.iter_mut().enumerate() {
-                    *to = panel[(column + c) * width + first + i];
+            let to = to.wrapping_add(first * stride + column);
+            // SAFETY: the panel has `dim` lines of `width` numbers; the caller vouches for the rows, of
+            // which no more than `inside` by `columns` numbers are written.
+            unsafe {
+                let from = panel.as_ptr().add(column * width + first);
+                match (inside == S::LANES, columns == S::LANES) {
+                    (true, true) => s.transpose(from, width, to, stride),
+                    (false, true) => {
+                        s.transpose(from, width, square.as_mut_ptr(), S::LANES);
+                        for i in 0..inside {
+                            s.store_to(to.add(i * stride), s.load(&square[i * S::LANES..]));
+                        }
+                    }
+                    _ => {
+                        for i in 0..inside {
+                            for c in 0..columns {
+                                *to.add(i * stride + c) = *from.add(c * width + i);
+                            }
+                        }
+                    }
                 }
             }
         }

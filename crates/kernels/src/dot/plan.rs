@@ -10,7 +10,7 @@
 //! The cut depends on shapes and options alone, never on the number of threads.
 
 use crate::{
-    mask::{TILE_KEYS, Tile, Visible},
+    mask::{self, TILE_KEYS, Visible},
     problem::{Attention, Sequence, Sizes},
 };
 
@@ -22,7 +22,6 @@ pub(super) struct Plan {
     width: usize,
     /// Panels do not cross multiples of this: the blocks of a block-sparse mask.
     block: usize,
-    heads: usize,
     /// Tasks before each sequence, and all of them at the end.
     firsts: Vec<usize>,
 }
@@ -47,7 +46,11 @@ impl Plan {
             Some(blocks) if blocks.query_size >= 2 * width / VECTORS => blocks.query_size,
             _ => usize::MAX / 2,
         };
-        let mut plan = Self { width, block, heads: sizes.heads, firsts: vec![0] };
+        let mut plan = Self {
+            width,
+            block,
+            firsts: vec![0],
+        };
         for index in 0..sizes.batch {
             let panels = plan.panels(attention.sequence(sizes, index).queries);
             plan.firsts.push(plan.firsts[index] + panels * sizes.heads);
@@ -62,7 +65,8 @@ impl Plan {
 
     fn panels(&self, queries: usize) -> usize {
         let whole = queries / self.block;
-        whole * self.block.div_ceil(self.width) + (queries - whole * self.block).div_ceil(self.width)
+        whole * self.block.div_ceil(self.width)
+            + (queries - whole * self.block).div_ceil(self.width)
     }
 
     pub(super) fn task(&self, attention: &Attention, sizes: &Sizes, task: usize) -> Task {
@@ -85,12 +89,15 @@ impl Plan {
     }
 }
 
-/// Up to [`TILE_KEYS`] keys as one panel sees them.
+/// Keys that follow each other, as one panel sees them: up to [`TILE_KEYS`] of them, or any number that
+/// all live vectors see.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
     /// First key, from the start of the sequence.
     pub(super) key: usize,
     pub(super) keys: usize,
+    /// Its first row in the tile of weights.
+    pub(super) row: usize,
     /// The vectors that see any of them are `first..end`.
     pub(super) first: usize,
     pub(super) end: usize,
@@ -99,7 +106,14 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    pub(super) const EMPTY: Self = Self { key: 0, keys: 0, first: 0, end: 0, bits: None };
+    pub(super) const EMPTY: Self = Self {
+        key: 0,
+        keys: 0,
+        row: 0,
+        first: 0,
+        end: 0,
+        bits: None,
+    };
 
     /// `key..key + keys` as the queries of `task` see them; `None` if no one sees anything.
     #[inline(always)]
@@ -116,19 +130,26 @@ impl Segment {
         if M::ACTIVE && modify.skips(task.index, task.head, queries, key..key + keys) {
             return None;
         }
-        let mut segment = Self { key, keys, first: VECTORS, end: 0, bits: None };
+        let mut segment = Self {
+            key,
+            keys,
+            row: 0,
+            first: VECTORS,
+            end: 0,
+            bits: None,
+        };
         let mut bits = [[0u16; TILE_KEYS]; VECTORS];
         let mut partial = keys < TILE_KEYS;
         for (v, bits) in bits[..vectors].iter_mut().enumerate() {
             let first = v * lanes;
             let count = lanes.min(task.queries - first);
             match visible.tile(task.query + first, count, key, keys) {
-                Tile::Skip => {
+                mask::Tile::Skip => {
                     partial |= segment.first < v;
                     continue;
                 }
-                Tile::Full => bits[..keys].fill(!0),
-                Tile::Partial(tile) => {
+                mask::Tile::Full => bits[..keys].fill(!0),
+                mask::Tile::Partial(tile) => {
                     partial = true;
                     *bits = tile;
                 }
@@ -144,8 +165,96 @@ impl Segment {
         // A skipped vector after the last live one makes nothing partial.
         let inside = segment.first..segment.end;
         partial = keys < TILE_KEYS
-            || bits[inside].iter().any(|bits| bits.iter().any(|&bits| bits != !0)) && partial;
+            || bits[inside]
+                .iter()
+                .any(|bits| bits.iter().any(|&bits| bits != !0))
+                && partial;
         segment.bits = partial.then_some(bits);
         Some(segment)
+    }
+
+    /// Whether these keys come after `keys` from the first of `before` on, for the same vectors.
+    #[inline(always)]
+    pub(super) fn follows(&self, before: &Self, keys: usize) -> bool {
+        before.key + keys == self.key
+            && before.row + keys == self.row
+            && (before.first, before.end) == (self.first, self.end)
+    }
+}
+
+/// The segments of one tile of keys.
+pub(super) struct Tile<const SEGMENTS: usize> {
+    segments: [Segment; SEGMENTS],
+    count: usize,
+    /// Rows of weights.
+    pub(super) rows: usize,
+}
+
+impl<const SEGMENTS: usize> Tile<SEGMENTS> {
+    pub(super) const EMPTY: Self = Self {
+        segments: [Segment::EMPTY; SEGMENTS],
+        count: 0,
+        rows: 0,
+    };
+
+    /// Takes keys from `*key` on, as far as a tile holds them and `reach` goes. True if a mask cuts
+    /// through any of them.
+    #[inline(always)]
+    pub(super) fn fill<M: Modify>(
+        &mut self,
+        visible: &Visible,
+        modify: &M,
+        task: &Task,
+        lanes: usize,
+        seen_by_all: &std::ops::Range<usize>,
+        end: usize,
+        key: &mut usize,
+    ) -> bool {
+        (self.count, self.rows) = (0, 0);
+        let mut partial = false;
+        while self.rows < SEGMENTS * TILE_KEYS && *key < end {
+            let room = SEGMENTS * TILE_KEYS - self.rows;
+            let whole = seen_by_all.end.saturating_sub(*key).min(room) / TILE_KEYS * TILE_KEYS;
+            let segment = if whole > 0 && seen_by_all.start <= *key {
+                let end = task.queries.div_ceil(lanes);
+                let segment = Segment {
+                    key: *key,
+                    keys: whole,
+                    row: 0,
+                    first: 0,
+                    end,
+                    bits: None,
+                };
+                *key += whole;
+                Some(segment)
+            } else {
+                let keys = TILE_KEYS.min(end - *key);
+                let segment = Segment::new(visible, modify, task, lanes, *key, keys);
+                *key += keys;
+                segment
+            };
+            let Some(mut segment) = segment else { continue };
+            partial |= segment.bits.is_some();
+            segment.row = self.rows;
+            self.rows += segment.keys.next_multiple_of(TILE_KEYS);
+            match self.segments[..self.count].last_mut() {
+                Some(before)
+                    if segment.bits.is_none()
+                        && before.bits.is_none()
+                        && segment.follows(before, before.keys) =>
+                {
+                    before.keys += segment.keys;
+                }
+                _ => {
+                    self.segments[self.count] = segment;
+                    self.count += 1;
+                }
+            }
+        }
+        partial
+    }
+
+    pub(super) fn segments(&self) -> &[Segment] {
+        &self.segments[..self.count]
     }
 }

@@ -6,80 +6,42 @@
 use std::ops::Range;
 
 use crate::{
-    mask::Plane,
+    mask::{Plane, TILE_KEYS},
     problem::{Dropout, key_hash},
-    simd::{Simd, tanh},
+    simd::{Simd, tanh, tanh_small},
 };
 
 use super::{
     Job,
-    micro::ROWS,
     modify::{Modify, Place},
-    panel::{VECTORS, width},
+    panel::width,
     plan::{Segment, Task},
 };
-use crate::mask::TILE_KEYS;
 
-/// Turns products `scale · q k` of `keys` with the `live` vectors of queries (rows of `width`) into
-/// `s log₂ e - m`, `-∞` where `bits` hide them.
+/// The modified scores of `key` and the queries of vector `v`, natural units.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub(super) fn modify_scores<S: Simd, M: Modify>(
+pub(super) fn modify_score<S: Simd, M: Modify>(
     s: S,
     job: &Job<M>,
     task: &Task,
-    keys: Range<usize>,
-    live: Range<usize>,
-    minus_m: &[f32],
-    rows: &mut [f32],
-    bits: Option<&[[u16; ROWS]; VECTORS]>,
-) {
-    let width = width::<S>();
-    let log2_e = s.splat(std::f32::consts::LOG2_E);
-    let hidden = s.splat(f32::NEG_INFINITY);
-    for (r, line) in rows.chunks_exact_mut(width).enumerate() {
-        for v in live.clone() {
-            let at = v * S::LANES;
-            let mut x = hidden;
-            if r < keys.len() {
-                let first = task.query + at;
-                let count = S::LANES.min(task.queries - at);
-                x = modified(s, job, task, first, count, keys.start + r, s.load(&line[at..]));
-                x = s.fma(x, log2_e, s.load(&minus_m[at..]));
-                if let Some(bits) = bits {
-                    x = s.select(bits[v][r].into(), x, hidden);
-                }
-            }
-            s.store(&mut line[at..], x);
-        }
-    }
-}
-
-/// The modified scores of `key` and the queries `first..first + count`, natural units.
-#[inline(always)]
-pub(super) fn modified<S: Simd, M: Modify>(
-    s: S,
-    job: &Job<M>,
-    task: &Task,
-    first: usize,
-    count: usize,
+    v: usize,
     key: usize,
     mut x: S::V,
+    bias: Option<S::V>,
 ) -> S::V {
     let attention = &job.attention;
+    let first = task.query + v * S::LANES;
     if let Some(cap) = attention.softcap {
-        x = s.mul(s.splat(cap), tanh(s, s.mul(x, s.splat(1.0 / cap))));
+        x = s.mul(s.splat(cap), softcap_tanh(s, s.mul(x, s.splat(1.0 / cap))));
     }
-    if let Some(bias) = &attention.bias {
-        x = s.add(x, bias_lanes(s, &Plane::new(bias, task.index, task.head), first, count, key));
+    if let Some(bias) = bias {
+        x = s.add(x, bias);
     }
     if let Some(slopes) = attention.alibi {
-        let mut distance = [0.0f32; 16];
-        let shift = job.shift(task);
-        for (i, distance) in distance.iter_mut().enumerate() {
-            *distance = ((first + i) as i64 + shift - key as i64).unsigned_abs() as f32;
-        }
-        x = s.fnma(s.splat(slopes[task.head]), s.load(&distance), x);
+        // Whole numbers below 2²⁴ are exact, and a distance beyond that is far enough.
+        let nearest = (first as i64 + job.shift(task) - key as i64) as f32;
+        let distance = s.abs(s.add(s.splat(nearest), s.load(&COUNT)));
+        x = s.fnma(s.splat(slopes[task.head]), distance, x);
     }
     if M::ACTIVE {
         let mut lanes = [0.0f32; 16];
@@ -92,6 +54,60 @@ pub(super) fn modified<S: Simd, M: Modify>(
     x
 }
 
+static COUNT: [f32; 16] = [
+    0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
+];
+
+/// `tanh x`, quick where all lanes are small: caps are chosen above most scores.
+#[inline(always)]
+pub(super) fn softcap_tanh<S: Simd>(s: S, x: S::V) -> S::V {
+    if s.greater(s.abs(x), s.splat(0.625)) == 0 {
+        tanh_small(s, x)
+    } else {
+        tanh(s, x)
+    }
+}
+
+/// Turns the biases of up to 16 `keys` so that queries lie in the lanes: `[16, width]`.
+#[inline(always)]
+pub(super) fn turn_bias<S: Simd>(
+    s: S,
+    bias: &Plane<f32>,
+    task: &Task,
+    keys: Range<usize>,
+    live: Range<usize>,
+    to: &mut [f32],
+) {
+    let width = width::<S>();
+    for v in live {
+        let at = v * S::LANES;
+        let first = task.query + at;
+        let count = S::LANES.min(task.queries - at);
+        let whole = keys.len() == TILE_KEYS && !bias.is_one_row();
+        if whole && let Some((from, stride)) = bias.square(first, count, keys.clone()) {
+            // Copied to lines side by side: rows a power of two apart share few places in the cache.
+            let mut square = [0.0f32; 256];
+            for i in 0..count {
+                let row = &from[i * stride..][..TILE_KEYS];
+                square[i * TILE_KEYS..][..TILE_KEYS].copy_from_slice(row);
+                s.prefetch(row.as_ptr().wrapping_add(4 * TILE_KEYS), false);
+            }
+            for j in (0..TILE_KEYS).step_by(S::LANES) {
+                let to = &mut to[j * width + at..][..(S::LANES - 1) * width + S::LANES];
+                // SAFETY: the square has 16 rows of 16 numbers, of which LANES rows of LANES from `j` on
+                // are read; `to` was cut to LANES such rows.
+                unsafe { s.transpose(square[j..].as_ptr(), TILE_KEYS, to.as_mut_ptr(), width) };
+            }
+            continue;
+        }
+        for (j, key) in keys.clone().enumerate() {
+            for i in 0..count {
+                to[j * width + at + i] = bias.get(first + i, key);
+            }
+        }
+    }
+}
+
 /// The place of a score.
 #[inline(always)]
 pub(super) fn place(task: &Task, query: usize, key: usize) -> Place {
@@ -101,19 +117,6 @@ pub(super) fn place(task: &Task, query: usize, key: usize) -> Place {
         query: query as u32,
         key: key as u32,
     }
-}
-
-/// The biases of `key` and the queries `first..first + count`.
-#[inline(always)]
-fn bias_lanes<S: Simd>(s: S, bias: &Plane<f32>, first: usize, count: usize, key: usize) -> S::V {
-    if bias.is_one_row() {
-        return s.splat(bias.get(first, key));
-    }
-    let mut lanes = [0.0f32; 16];
-    for (i, lane) in lanes[..count].iter_mut().enumerate() {
-        *lane = bias.get(first + i, key);
-    }
-    s.load(&lanes)
 }
 
 /// Sets the weights that dropout drops to 0. `weights` has a row for each key of each segment.
@@ -131,11 +134,11 @@ pub(super) fn drop_weights<S: Simd>(
     for (i, hash) in queries[..task.queries].iter_mut().enumerate() {
         *hash = dropout.query_hash(task.index, task.head, task.query + i);
     }
-    for (index, segment) in segments.iter().enumerate() {
+    for segment in segments {
         for j in 0..segment.keys {
             let key = key_hash(segment.key + j);
             for v in segment.first..segment.end {
-                let at = (index * TILE_KEYS + j) * width + v * S::LANES;
+                let at = (segment.row + j) * width + v * S::LANES;
                 let kept = s.hash_at_least(&queries[v * S::LANES..], key, threshold);
                 let weight = s.load(&weights[at..]);
                 s.store(&mut weights[at..], s.select(kept, weight, s.zero()));

@@ -4,15 +4,15 @@ use std::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 
-/// Proof that the machine has AVX2 and FMA.
+/// Proof that the machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
 /// Runs `kernel` with AVX2 and FMA switched on.
 ///
 /// # Safety
-/// The machine has AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
+/// The machine has AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn call<K: Kernel>(kernel: K) -> K::Output {
     kernel.call(Avx2(()))
 }
@@ -156,14 +156,20 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
+    fn split_floor(self, a: Self::V) -> (Self::V, Self::V) {
         intrinsic! {
-            let shifted = _mm256_slli_epi32::<23>(_mm256_castps_si256(biased));
-            let power = _mm256_add_epi32(shifted, _mm256_set1_epi32(127 << 23));
-            // Where 2ⁿ is no normal number, `power` is no power of two.
-            let normal = _mm256_cmp_ps::<_CMP_GE_OQ>(biased, _mm256_set1_ps(12_582_912.0 - 126.0));
-            let power = _mm256_and_ps(_mm256_castsi256_ps(power), normal);
-            _mm256_mul_ps(a, power)
+            // Operand order lets NaN through.
+            let a = _mm256_max_ps(_mm256_set1_ps(-127.0), _mm256_min_ps(_mm256_set1_ps(127.0), a));
+            let floor = _mm256_floor_ps(a);
+            (floor, _mm256_sub_ps(a, floor))
+        }
+    }
+    #[inline(always)]
+    fn scale_exponent(self, p: Self::V, y: Self::V) -> Self::V {
+        intrinsic! {
+            // 2^-127 comes out as 0. NaN gives an arbitrary power, and `p` is NaN then.
+            let power = _mm256_add_epi32(_mm256_cvtps_epi32(y), _mm256_set1_epi32(127));
+            _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32::<23>(power)))
         }
     }
     #[inline(always)]
@@ -189,21 +195,45 @@ impl Simd for Avx2 {
         unsafe { _mm256_loadu_ps(from) }
     }
     #[inline(always)]
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
+        // SAFETY: AVX2 is there; the caller vouches for the memory.
+        unsafe {
+            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
+        // SAFETY: F16C is there; the caller vouches for the memory.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+    #[inline(always)]
     unsafe fn store_to(self, to: *mut f32, v: Self::V) {
         // SAFETY: AVX2 is there; the caller vouches for the memory.
         unsafe { _mm256_storeu_ps(to, v) }
     }
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         // SAFETY: AVX2 is there; the caller vouches for 8 rows of 8 numbers on both sides.
         unsafe {
-            // Rows i and i + 4 side by side in 128-bit halves.
-            let half = |row: usize, column: usize| {
-                let load = |row: usize| _mm_loadu_ps(from.add(row * from_stride + column));
-                _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(load(row)), load(row + 4))
-            };
+            // A macro, since a closure would be compiled without AVX2. Rows i and i + 4 side by side in
+            // halves.
+            macro_rules! half {
+                ($row:expr, $column:expr) => {{
+                    let from = from.add($row * from_stride + $column);
+                    let x = _mm256_castps128_ps256(_mm_loadu_ps(from));
+                    _mm256_insertf128_ps::<1>(x, _mm_loadu_ps(from.add(4 * from_stride)))
+                }};
+            }
             for column in [0, 4] {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|row| half(row, column));
+                let (a, b) = (half!(0, column), half!(1, column));
+                let (c, d) = (half!(2, column), half!(3, column));
                 let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
                 let (low2, high2) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
                 let rows = [
@@ -219,8 +249,19 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn prefetch(self, at: *const f32, write: bool) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe {
+            if write {
+                _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+            } else {
+                _mm_prefetch::<_MM_HINT_T1>(at.cast());
+            }
+        }
+    }
+    #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: `self` exists, so the machine has AVX2 and FMA.
+        // SAFETY: `self` exists, so the machine has AVX2, FMA and F16C.
         unsafe { call(kernel) }
     }
 }

@@ -1,18 +1,18 @@
-//! AVX-512F: sixteen lanes.
+//! AVX-512F and DQ: sixteen lanes.
 
 use std::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 
-/// Proof that the machine has AVX-512F (and AVX2 and FMA).
+/// Proof that the machine has AVX-512F and DQ (and AVX2 and FMA).
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
 /// Runs `kernel` with AVX-512F switched on.
 ///
 /// # Safety
-/// The machine has AVX-512F, AVX2 and FMA.
-#[target_feature(enable = "avx512f,avx2,fma")]
+/// The machine has AVX-512F, AVX-512DQ, AVX2 and FMA.
+#[target_feature(enable = "avx512f,avx512dq,avx2,fma,f16c")]
 pub(super) unsafe fn call<K: Kernel>(kernel: K) -> K::Output {
     kernel.call(Avx512(()))
 }
@@ -28,7 +28,7 @@ fn lane_mask(count: usize) -> __mmask16 {
     }
 }
 
-/// Wraps intrinsics: each needs only that the machine has AVX-512F, which the token proves.
+/// Wraps intrinsics: each needs only that the machine has AVX-512F and DQ, which the token proves.
 macro_rules! intrinsic {
     ($($body:tt)*) => {
         // SAFETY: `self` exists, so the machine has AVX-512F; no memory is touched.
@@ -153,8 +153,14 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_mask_blend_ps(bits as u16, no, yes))
     }
     #[inline(always)]
-    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
-        intrinsic!(_mm512_scalef_ps(a, _mm512_sub_ps(biased, _mm512_set1_ps(12_582_912.0))))
+    fn split_floor(self, a: Self::V) -> (Self::V, Self::V) {
+        // `vreduceps` gives 0 for infinite `a`; `vscalefps` takes the floor itself.
+        let rest = intrinsic!(_mm512_reduce_ps::<_MM_FROUND_TO_NEG_INF>(a));
+        (a, rest)
+    }
+    #[inline(always)]
+    fn scale_exponent(self, p: Self::V, y: Self::V) -> Self::V {
+        intrinsic!(_mm512_scalef_ps(p, y))
     }
     #[inline(always)]
     fn hash_at_least(self, rows: &[u32], key: u32, threshold: u32) -> u32 {
@@ -177,24 +183,47 @@ impl Simd for Avx512 {
         unsafe { _mm512_loadu_ps(from) }
     }
     #[inline(always)]
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe {
+            let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
     unsafe fn store_to(self, to: *mut f32, v: Self::V) {
         // SAFETY: AVX-512F is there; the caller vouches for the memory.
         unsafe { _mm512_storeu_ps(to, v) }
     }
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         // SAFETY: AVX-512F is there; the caller vouches for 16 rows of 16 numbers on both sides.
         unsafe {
-            // Four lines of four rows: row i, i + 4, i + 8, i + 12 side by side in 128-bit quarters.
-            let quarter = |row: usize, column: usize| {
-                let load = |row: usize| _mm_loadu_ps(from.add(row * from_stride + column));
-                let x = _mm512_castps128_ps512(load(row));
-                let x = _mm512_insertf32x4::<1>(x, load(row + 4));
-                let x = _mm512_insertf32x4::<2>(x, load(row + 8));
-                _mm512_insertf32x4::<3>(x, load(row + 12))
-            };
+            // A macro, since a closure would be compiled without AVX-512. Rows i, i + 4, i + 8 and i + 12
+            // side by side in quarters.
+            macro_rules! quarter {
+                ($row:expr, $column:expr) => {{
+                    let from = from.add($row * from_stride + $column);
+                    let x = _mm512_castps128_ps512(_mm_loadu_ps(from));
+                    let x = _mm512_insertf32x4::<1>(x, _mm_loadu_ps(from.add(4 * from_stride)));
+                    let x = _mm512_insertf32x4::<2>(x, _mm_loadu_ps(from.add(8 * from_stride)));
+                    _mm512_insertf32x4::<3>(x, _mm_loadu_ps(from.add(12 * from_stride)))
+                }};
+            }
             for column in [0, 4, 8, 12] {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|row| quarter(row, column));
+                let (a, b) = (quarter!(0, column), quarter!(1, column));
+                let (c, d) = (quarter!(2, column), quarter!(3, column));
                 let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
                 let (low2, high2) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
                 let rows = [
@@ -210,8 +239,19 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    fn prefetch(self, at: *const f32, write: bool) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe {
+            if write {
+                _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+            } else {
+                _mm_prefetch::<_MM_HINT_T1>(at.cast());
+            }
+        }
+    }
+    #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: `self` exists, so the machine has AVX-512F, AVX2 and FMA.
+        // SAFETY: `self` exists, so the machine has AVX-512F, AVX-512DQ, AVX2 and FMA.
         unsafe { call(kernel) }
     }
 }

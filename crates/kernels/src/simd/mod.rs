@@ -5,8 +5,8 @@
 //!
 //! | [`Level`] | lanes | needs |
 //! |---|---|---|
-//! | `Avx512` | 16 | x86-64 with AVX-512F |
-//! | `Avx2` | 8 | x86-64 with AVX2 and FMA |
+//! | `Avx512` | 16 | x86-64 with AVX-512F and AVX-512DQ |
+//! | `Avx2` | 8 | x86-64 with AVX2, FMA and F16C |
 //! | `Scalar` | 8, as plain loops the compiler may vectorise | nothing |
 //!
 //! The environment variable `REGARD_SIMD` (`avx512`, `avx2` or `scalar`), read once, asks for a
@@ -14,6 +14,7 @@
 //! in the last bits of a result (lane count is summation order; `Scalar` has no fused
 //! multiply-add); within one level every result is reproducible.
 
+mod bits;
 mod buffer;
 mod math;
 mod portable;
@@ -26,8 +27,9 @@ mod avx512;
 
 use std::sync::OnceLock;
 
+pub(crate) use bits::column_bits;
 pub(crate) use buffer::Buffer;
-pub(crate) use math::{exp, exp2, ln, sigmoid, tanh};
+pub(crate) use math::{exp, exp2, ln, sigmoid, tanh, tanh_small};
 pub use math::{exp_in_place, sigmoid_in_place, tanh_in_place};
 pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
 
@@ -36,9 +38,9 @@ pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
 pub enum Level {
     /// Plain Rust loops, on any machine.
     Scalar,
-    /// AVX2 and FMA, 8 lanes.
+    /// AVX2, FMA and F16C, 8 lanes.
     Avx2,
-    /// AVX-512F, 16 lanes.
+    /// AVX-512F and DQ, 16 lanes.
     Avx512,
 }
 
@@ -74,8 +76,13 @@ impl Level {
 
 #[cfg(target_arch = "x86_64")]
 fn detected_count() -> usize {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-    match (avx2, avx2 && is_x86_feature_detected!("avx512f")) {
+    let avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c");
+    match (
+        avx2,
+        avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq"),
+    ) {
         (_, true) => 3,
         (true, false) => 2,
         (false, _) => 1,
@@ -144,9 +151,12 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn greater(self, a: Self::V, b: Self::V) -> u32;
     /// Lane `i` of `yes` where bit `i` is set, else of `no`.
     fn select(self, bits: u32, yes: Self::V, no: Self::V) -> Self::V;
-    /// `a · 2ⁿ` for whole `n`, where `biased = n + 1.5·2²³` and `n` in `[-160, 127]`; 0 where the result
-    /// is below the normal numbers, or, on some machines, a number that is.
-    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V;
+    /// `(y, a - ⌊a⌋)` with `y` what [`Self::scale_exponent`] wants to know of `a`; the second is 0 for
+    /// infinite `a`.
+    fn split_floor(self, a: Self::V) -> (Self::V, Self::V);
+    /// `p · 2^⌊a⌋` for `p` in `[1, 2]` and the `y` of `a`. Results below the normal numbers may be 0, and
+    /// those above 2^127 may be 2^127.
+    fn scale_exponent(self, p: Self::V, y: Self::V) -> Self::V;
     /// Bit `i` is set where `mix(rows[i] ^ key) >= threshold`: the hash of dropout.
     fn hash_at_least(self, rows: &[u32], key: u32, threshold: u32) -> u32;
 
@@ -155,6 +165,16 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// They can be read.
     unsafe fn load_from(self, from: *const f32) -> Self::V;
+    /// `LANES` numbers of bfloat16 from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V;
+    /// `LANES` numbers of IEEE half precision from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V;
     /// Writes `LANES` numbers from `to` on.
     ///
     /// # Safety
@@ -166,6 +186,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// Every row has `LANES` numbers that can be read or written.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
+    /// Asks for the cache line at `at`, to be read or (`write`) written soon. Any address will do.
+    fn prefetch(self, at: *const f32, write: bool);
     /// Runs `kernel` on this vector unit as a function of its own, so that its registers are allotted
     /// apart from the caller's.
     fn outline<K: Kernel>(self, kernel: K) -> K::Output;
@@ -213,9 +235,9 @@ pub(crate) fn run<K: Kernel>(level: Level, kernel: K) -> K::Output {
     {
         let level = level.min(Level::available()[Level::available().len() - 1]);
         match level {
-            // SAFETY: `level` is at most the highest available one, so detection found AVX-512F.
+            // SAFETY: `level` is at most the highest available one, so detection found AVX-512F and DQ.
             Level::Avx512 => return unsafe { avx512::call(kernel) },
-            // SAFETY: as above, detection found AVX2 and FMA.
+            // SAFETY: as above, detection found AVX2, FMA and F16C.
             Level::Avx2 => return unsafe { avx2::call(kernel) },
             Level::Scalar => {}
         }

@@ -114,10 +114,18 @@ impl Simd for Portable {
         std::array::from_fn(|i| if bits >> i & 1 == 1 { yes[i] } else { no[i] })
     }
     #[inline(always)]
-    fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
-        zip(a, biased, |a, biased| {
-            let power = f32::from_bits((biased.to_bits() << 23).wrapping_add(127 << 23));
-            a * if biased >= 12_582_912.0 - 126.0 { power } else { 0.0 }
+    fn split_floor(self, a: Self::V) -> (Self::V, Self::V) {
+        let floor = a.map(|a| a.clamp(-127.0, 127.0).floor());
+        (
+            floor,
+            zip(a, floor, |a, floor| a.clamp(-127.0, 127.0) - floor),
+        )
+    }
+    #[inline(always)]
+    fn scale_exponent(self, p: Self::V, y: Self::V) -> Self::V {
+        // 2^-127 comes out as 0.
+        zip(p, y, |p, y| {
+            p * f32::from_bits(((y as i32 + 127) as u32) << 23)
         })
     }
     #[inline(always)]
@@ -133,12 +141,36 @@ impl Simd for Portable {
         unsafe { from.cast::<[f32; LANES]>().read() }
     }
     #[inline(always)]
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
+        // SAFETY: the caller vouches for the memory.
+        unsafe {
+            from.cast::<[half::bf16; LANES]>()
+                .read()
+                .map(half::bf16::to_f32)
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
+        // SAFETY: the caller vouches for the memory.
+        unsafe {
+            from.cast::<[half::f16; LANES]>()
+                .read()
+                .map(half::f16::to_f32)
+        }
+    }
+    #[inline(always)]
     unsafe fn store_to(self, to: *mut f32, v: Self::V) {
         // SAFETY: the caller vouches for the memory.
         unsafe { to.cast::<[f32; LANES]>().write(v) }
     }
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         for i in 0..LANES {
             for j in 0..LANES {
                 // SAFETY: the caller vouches for LANES rows of LANES numbers on both sides.
@@ -146,6 +178,8 @@ impl Simd for Portable {
             }
         }
     }
+    #[inline(always)]
+    fn prefetch(self, _: *const f32, _: bool) {}
     #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.call(self)

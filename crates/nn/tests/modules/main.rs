@@ -10,6 +10,7 @@
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
 //! | [`recurrent`] | padding, stepping and dropout of sequences |
+//! | [`vision`] | attention in vision |
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |
 
 mod attention;
@@ -21,4 +22,5 @@ mod mask;
 mod properties;
 mod recurrent;
 mod support;
+mod vision;
 mod weights;

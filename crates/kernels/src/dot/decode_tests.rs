@@ -1,0 +1,314 @@
+//! Decoding against the definition.
+
+use half::{bf16, f16};
+
+use super::{
+    Cache,
+    decode::decode_at,
+    modify::Unmodified,
+    reference,
+    tests::{OPTIONS, Options, Shape},
+};
+use crate::{
+    Attention, Element, View, ViewMut,
+    simd::Level,
+    testing::{assert_close, on_every_pool, wide},
+};
+
+fn decode<T: Element>(
+    level: Level,
+    attention: &Attention,
+    shape: Shape,
+    query: &[f32],
+    cache: Cache<T>,
+) -> (Vec<f32>, Vec<f32>) {
+    let rows = shape.batch * shape.heads * shape.queries;
+    let (mut output, mut lse) = (vec![f32::NAN; rows * shape.value_dim], vec![f32::NAN; rows]);
+    let to = ViewMut::heads_first(&mut output, shape.output());
+    let query = View::heads_first(query, shape.views()[0]);
+    decode_at(level, attention, query, cache, to, Some(&mut lse)).unwrap();
+    (output, lse)
+}
+
+/// Checks a contiguous cache of `T` on every level.
+fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
+    let mut inputs = shape.inputs(2.0);
+    let narrow = |x: &[f32]| x.iter().map(|&x| T::narrow(x)).collect::<Vec<T>>();
+    let (key, value) = (narrow(&inputs[1]), narrow(&inputs[2]));
+    inputs[1] = key.iter().map(|x| x.widen()).collect();
+    inputs[2] = value.iter().map(|x| x.widen()).collect();
+    let cache = Cache::Contiguous {
+        key: View::heads_first(&key, shape.views()[1]),
+        value: View::heads_first(&value, shape.views()[2]),
+    };
+    let [query, key, value] = &inputs.each_ref().map(|x| wide(x));
+    let truth = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    let [query, key, value] = &inputs;
+    let naive = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    for &level in Level::available() {
+        let name = format!("{name} {:?} {level:?} {shape:?}", T::KIND);
+        let (output, lse) = decode(level, attention, shape, query, cache);
+        assert_close(
+            &format!("{name}: output"),
+            &output,
+            &naive.output,
+            &truth.output,
+            2.0,
+        );
+        for (fast, truth) in lse.iter().zip(&truth.lse) {
+            let close = (f64::from(*fast) - truth).abs() < 1e-5 || f64::from(*fast) == *truth;
+            assert!(close, "{name}: lse {fast}, not {truth}");
+        }
+    }
+}
+
+#[test]
+fn every_storage_and_awkward_size() {
+    for (queries, keys) in [(1, 1), (1, 63), (2, 300), (5, 64), (3, 4500)] {
+        for (dim, value_dim) in [(1, 3), (40, 40), (64, 111), (128, 128), (256, 8)] {
+            for (heads, key_heads) in [(1, 1), (8, 2)] {
+                let shape = Shape {
+                    heads,
+                    key_heads,
+                    ..Shape::one_head(queries, keys, dim, value_dim)
+                };
+                let causal = Attention {
+                    causal: true,
+                    ..Attention::default()
+                };
+                check::<f32>("causal", &causal, shape);
+                check::<bf16>("causal", &causal, shape);
+                check::<f16>("plain", &Attention::default(), shape);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_option_of_a_full_cache() {
+    let shape = Shape {
+        batch: 2,
+        heads: 4,
+        key_heads: 2,
+        ..Shape::one_head(5, 150, 24, 20)
+    };
+    let options = Options::new(shape);
+    let mut checked = 0;
+    // Lengths mean filled keys here (tested below); dropout is refused.
+    for option in (0..OPTIONS).filter(|option| ![7, 16].contains(option)) {
+        let mut attention = Attention::default();
+        let name = options.set(option, &mut attention);
+        check::<f32>(name, &attention, shape);
+        attention.causal = true;
+        check::<f32>(name, &attention, shape);
+        checked += 1;
+    }
+    assert_eq!(checked, OPTIONS - 2);
+}
+
+#[test]
+fn pages_and_lengths_are_the_cache_cut_to_them() {
+    let (batch, heads, key_heads, queries, dim, page, pages) = (3, 4, 2, 2, 16, 16, 12);
+    let shape = Shape {
+        batch,
+        heads,
+        key_heads,
+        ..Shape::one_head(queries, 4 * page, dim, dim)
+    };
+    let lengths = [50u32, 2, 64];
+    let table = [7u32, 0, 3, 9, 5, 999, 999, 999, 1, 2, 11, 4];
+    let store = Shape {
+        batch: pages,
+        heads: 1,
+        key_heads,
+        ..Shape::one_head(1, page, dim, dim)
+    };
+    let [_, key, value] = store.inputs(2.0);
+    let query = shape.inputs(2.0)[0].clone();
+    let attention = Attention {
+        causal: true,
+        lengths: Some(&lengths),
+        ..Attention::default()
+    };
+    for &level in Level::available() {
+        let cache = Cache::Paged {
+            key: View::heads_first(&key, store.views()[1]),
+            value: View::heads_first(&value, store.views()[2]),
+            table: &table,
+        };
+        let paged = decode(level, &attention, shape, &query, cache);
+        // The same cache side by side, with NaN where nothing is filled.
+        let gather = |from: &[f32]| {
+            let mut to = vec![f32::NAN; batch * key_heads * 4 * page * dim];
+            for b in 0..batch {
+                for h in 0..key_heads {
+                    for j in 0..lengths[b] as usize {
+                        let at = table[b * 4 + j / page] as usize;
+                        let from = &from[((at * key_heads + h) * page + j % page) * dim..][..dim];
+                        to[((b * key_heads + h) * 4 * page + j) * dim..][..dim]
+                            .copy_from_slice(from);
+                    }
+                }
+            }
+            to
+        };
+        let (key, value) = (gather(&key), gather(&value));
+        let whole = Cache::Contiguous {
+            key: View::heads_first(&key, shape.views()[1]),
+            value: View::heads_first(&value, shape.views()[2]),
+        };
+        assert_eq!(decode(level, &attention, shape, &query, whole), paged);
+        for b in 0..batch {
+            // Alone, cut to its length.
+            let length = lengths[b] as usize;
+            let cut = |from: &[f32]| -> Vec<f32> {
+                let head = |h: usize| &from[(b * key_heads + h) * 4 * page * dim..][..length * dim];
+                (0..key_heads).flat_map(|h| head(h).to_vec()).collect()
+            };
+            let alone = Shape {
+                batch: 1,
+                keys: length,
+                ..shape
+            };
+            let (key, value) = (cut(&key), cut(&value));
+            let cache = Cache::Contiguous {
+                key: View::heads_first(&key, alone.views()[1]),
+                value: View::heads_first(&value, alone.views()[2]),
+            };
+            let causal = Attention {
+                causal: true,
+                ..Attention::default()
+            };
+            let size = heads * queries * dim;
+            let (output, _) = decode(level, &causal, alone, &query[b * size..][..size], cache);
+            assert_eq!(output, paged.0[b * size..][..size]);
+        }
+    }
+}
+
+#[test]
+fn the_same_bits_on_any_pool() {
+    let shape = Shape {
+        heads: 4,
+        key_heads: 2,
+        ..Shape::one_head(1, 9000, 64, 64)
+    };
+    let [query, key, value] = shape.inputs(2.0);
+    on_every_pool(|| {
+        let cache = Cache::Contiguous {
+            key: View::heads_first(&key, shape.views()[1]),
+            value: View::heads_first(&value, shape.views()[2]),
+        };
+        let (output, lse) = decode(
+            Level::current(),
+            &Attention::default(),
+            shape,
+            &query,
+            cache,
+        );
+        vec![output, lse]
+    });
+}
+
+#[test]
+fn hidden_positions_are_not_read() {
+    let shape = Shape {
+        heads: 2,
+        key_heads: 1,
+        ..Shape::one_head(3, 100, 16, 16)
+    };
+    let [query, key, value] = shape.inputs(2.0);
+    let options = Options::new(shape);
+    for option in [2, 4, 8, 9] {
+        let mut attention = Attention::default();
+        let name = options.set(option, &mut attention);
+        let run = |key: &[f32], value: &[f32]| {
+            let cache = Cache::Contiguous {
+                key: View::heads_first(key, shape.views()[1]),
+                value: View::heads_first(value, shape.views()[2]),
+            };
+            decode(Level::current(), &attention, shape, &query, cache).0
+        };
+        let expected = run(&key, &value);
+        let visible = crate::mask::Visible::new(
+            &attention,
+            &attention
+                .check(shape.views()[0], shape.views()[1], shape.views()[2])
+                .unwrap(),
+            &crate::problem::Sequence {
+                batch: 0,
+                first_query: 0,
+                queries: 3,
+                first_key: 0,
+                keys: 100,
+            },
+            0,
+            0,
+        );
+        for position in [0, 2, 50, 98, 99] {
+            let (mut key, mut value) = (key.clone(), value.clone());
+            key[position * 16..][..16].fill(f32::NAN);
+            value[position * 16..][..16].fill(f32::INFINITY);
+            let found = run(&key, &value);
+            for row in 0..6 {
+                if !visible.sees(row % 3, position) {
+                    assert_eq!(
+                        found[row * 16..][..16],
+                        expected[row * 16..][..16],
+                        "{name} {position}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_caches_are_named() {
+    let numbers = [0.0f32; 64];
+    let query = View::heads_first(&numbers[..8], [1, 1, 1, 8]);
+    let page = View::heads_first(&numbers, [4, 1, 2, 8]);
+    let refused = |attention: &Attention, table: &[u32]| {
+        let mut output = [0.0f32; 8];
+        let cache = Cache::Paged {
+            key: page,
+            value: page,
+            table,
+        };
+        let to = ViewMut::heads_first(&mut output, [1, 1, 1, 8]);
+        super::decode(attention, query, cache, to, None)
+            .unwrap_err()
+            .to_string()
+    };
+    let none = Attention::default();
+    assert!(refused(&none, &[0]).contains("`lengths`"));
+    let long = Attention {
+        lengths: Some(&[5]),
+        ..none
+    };
+    let message = refused(&long, &[0, 1]);
+    assert!(
+        message.contains("`lengths`") && message.contains("at most the cache's 4 keys"),
+        "{message}"
+    );
+    let message = refused(
+        &Attention {
+            lengths: Some(&[4]),
+            ..none
+        },
+        &[0, 4],
+    );
+    assert!(
+        message.contains("`table` holds 4 at position 1") && message.contains("below 4"),
+        "{message}"
+    );
+    let dropout = Attention {
+        dropout: Some(crate::Dropout {
+            probability: 0.5,
+            seed: 1,
+        }),
+        lengths: Some(&[1]),
+        ..none
+    };
+    assert!(refused(&dropout, &[0]).contains("`dropout.probability`"));
+}

@@ -1,0 +1,81 @@
+//! How numbers are stored: `f32`, bfloat16 or IEEE half precision. Arithmetic is `f32` in any case.
+
+use half::{bf16, f16};
+
+use crate::simd::Simd;
+
+/// The kinds of storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Single precision.
+    F32,
+    /// bfloat16: the upper half of an `f32`.
+    Bf16,
+    /// IEEE half precision.
+    F16,
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for half::bf16 {}
+    impl Sealed for half::f16 {}
+}
+
+/// A type that queries, keys and values may be stored in: `f32`, [`bf16`] or [`f16`].
+pub trait Element: Copy + Send + Sync + std::fmt::Debug + sealed::Sealed + 'static {
+    /// Which one.
+    const KIND: Kind;
+
+    /// The same number as `f32`.
+    fn widen(self) -> f32;
+
+    /// The nearest number of this type.
+    fn narrow(x: f32) -> Self;
+}
+
+impl Element for f32 {
+    const KIND: Kind = Kind::F32;
+    fn widen(self) -> f32 {
+        self
+    }
+    fn narrow(x: f32) -> Self {
+        x
+    }
+}
+
+impl Element for bf16 {
+    const KIND: Kind = Kind::Bf16;
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+    fn narrow(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+}
+
+impl Element for f16 {
+    const KIND: Kind = Kind::F16;
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+    fn narrow(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+}
+
+/// A vector of numbers from `from` on, as `f32`.
+///
+/// # Safety
+/// `LANES` numbers can be read.
+#[inline(always)]
+pub(crate) unsafe fn load<S: Simd, T: Element>(s: S, from: *const T) -> S::V {
+    // SAFETY: the caller vouches for the memory; `KIND` says what `T` is.
+    unsafe {
+        match T::KIND {
+            Kind::F32 => s.load_from(from.cast()),
+            Kind::Bf16 => s.load_bf16(from.cast()),
+            Kind::F16 => s.load_f16(from.cast()),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the vision modules need of convolution networks: a convolution with seeded initial values,
+//! pooling that takes maps of any size, and interpolation.
+
+use burn::{
+    nn::{PaddingConfig2d, conv::Conv2d},
+    tensor::{
+        Tensor,
+        module::{interpolate, max_pool2d},
+        ops::{InterpolateMode, InterpolateOptions, MaxPoolOptions},
+    },
+};
+
+use crate::initialize::Initializer;
+
+/// A convolution with a square window of odd size `kernel` that keeps the size of the map (zeros around
+/// it), without bias; its weights `[outputs, inputs, kernel, kernel]` come from
+/// `U(-1/√fan, 1/√fan)`, `fan = inputs · kernel²`.
+pub(super) fn convolution(
+    inputs: usize,
+    outputs: usize,
+    kernel: usize,
+    initializer: &mut Initializer,
+) -> Conv2d {
+    let bound = 1.0 / ((inputs * kernel * kernel) as f32).sqrt();
+    let around = kernel / 2;
+    Conv2d {
+        weight: initializer.uniform([outputs, inputs, kernel, kernel], bound),
+        bias: None,
+        stride: [1, 1],
+        kernel_size: [kernel, kernel],
+        dilation: [1, 1],
+        groups: 1,
+        padding: PaddingConfig2d::Explicit(around, around, around, around),
+    }
+}
+
+/// The largest value in windows of `kernel × kernel`, `stride` apart. Windows are cut at the border, and
+/// no row or column is left out: the last window starts inside the map.
+pub(super) fn max_pool(map: Tensor<4>, kernel: usize, stride: usize) -> Tensor<4> {
+    let [_, _, height, width] = map.dims();
+    let options = MaxPoolOptions::new([kernel.min(height), kernel.min(width)])
+        .with_stride([stride, stride])
+        .with_ceil_mode(true);
+    max_pool2d(map, options)
+}
+
+/// `map` at another height and width, bilinear, corners on corners.
+pub(super) fn resize(map: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
+    let options = InterpolateOptions::new(InterpolateMode::Bilinear)
+        .with_output_size(size)
+        .with_align_corners(true);
+    interpolate(map, options)
+}

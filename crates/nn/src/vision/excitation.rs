@@ -1,0 +1,44 @@
+//! The two layers that turn a summary of each channel into a score of each channel, shared by
+//! [`SqueezeExcite`](super::SqueezeExcite) and [`ChannelAttention`](super::ChannelAttention).
+
+use burn::{
+    module::Module,
+    nn::Linear,
+    tensor::{Tensor, activation::relu},
+};
+
+use super::error::{VisionError, divide};
+use crate::initialize::Initializer;
+
+/// `W_2 ReLU(W_1 z)`: a bottleneck of `channels / reduction` units between two layers.
+#[derive(Module, Debug)]
+pub struct Excitation {
+    /// `W_1ᵀ`, `[channels, channels / reduction]`.
+    pub reduce: Linear,
+    /// `W_2ᵀ`, `[channels / reduction, channels]`.
+    pub expand: Linear,
+}
+
+impl Excitation {
+    pub(super) fn new(
+        channels: usize,
+        reduction: usize,
+        bias: bool,
+        initializer: &mut Initializer,
+    ) -> Result<Self, VisionError> {
+        let hidden = divide(("channels", channels), ("reduction", reduction))?;
+        Ok(Self {
+            reduce: initializer.linear(channels, hidden, bias),
+            expand: initializer.linear(hidden, channels, bias),
+        })
+    }
+
+    pub(super) fn channels(&self) -> usize {
+        self.reduce.weight.dims()[0]
+    }
+
+    /// `z [batch, channels]` -> `[batch, channels]`.
+    pub(super) fn forward(&self, z: Tensor<2>) -> Tensor<2> {
+        self.expand.forward(relu(self.reduce.forward(z)))
+    }
+}

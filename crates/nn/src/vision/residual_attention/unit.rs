@@ -1,0 +1,87 @@
+//! The pre-activation residual unit (He et al. 2016) that the mask branch is made of:
+//! `x + W_3 a(W_2 * a(W_1 a(x)))`, `a(x) = ReLU(BatchNorm(x))`, windows of 1, 3 and 1.
+
+use burn::{
+    module::Module,
+    nn::{BatchNorm, BatchNormConfig, conv::Conv2d},
+    tensor::{Tensor, activation::relu},
+};
+
+use crate::{
+    initialize::Initializer,
+    vision::{
+        VisionError,
+        convolution::convolution,
+        error::{check_map, divide},
+    },
+};
+
+/// Batch normalisation, ReLU, convolution without bias.
+#[derive(Module, Debug)]
+pub struct PreActivation {
+    /// Scale, shift and running statistics of each channel.
+    pub norm: BatchNorm,
+    /// `[outputs, inputs, kernel, kernel]`.
+    pub convolution: Conv2d,
+}
+
+impl PreActivation {
+    pub(super) fn new(
+        inputs: usize,
+        outputs: usize,
+        kernel: usize,
+        initializer: &mut Initializer,
+    ) -> Self {
+        Self {
+            norm: BatchNormConfig::new(inputs).init(initializer.device()),
+            convolution: convolution(inputs, outputs, kernel, initializer),
+        }
+    }
+
+    /// `map [batch, inputs, height, width]` -> `[batch, outputs, height, width]`.
+    pub(super) fn forward(&self, map: Tensor<4>) -> Tensor<4> {
+        self.convolution.forward(relu(self.norm.forward(map)))
+    }
+}
+
+/// `x + W_3 a(W_2 * a(W_1 a(x)))`, `a(x) = ReLU(BatchNorm(x))`, windows of 1, 3 and 1: the pre-activation
+/// residual unit (K. He, X. Zhang, S. Ren, J. Sun, arXiv:1603.05027).
+#[derive(Module, Debug)]
+pub struct ResidualUnit {
+    /// `W_1`: 1×1, to fewer channels.
+    pub reduce: PreActivation,
+    /// `W_2`: 3×3.
+    pub window: PreActivation,
+    /// `W_3`: 1×1, back to all channels.
+    pub expand: PreActivation,
+}
+
+impl ResidualUnit {
+    /// A unit for maps of `channels`, with `reduction` times fewer in the middle (He et al. 2016: 4).
+    ///
+    /// # Errors
+    /// A size of 0, or a reduction that does not divide the channels.
+    pub fn new(
+        channels: usize,
+        reduction: usize,
+        initializer: &mut Initializer,
+    ) -> Result<Self, VisionError> {
+        let hidden = divide(("channels", channels), ("reduction", reduction))?;
+        Ok(Self {
+            reduce: PreActivation::new(channels, hidden, 1, initializer),
+            window: PreActivation::new(hidden, hidden, 3, initializer),
+            expand: PreActivation::new(hidden, channels, 1, initializer),
+        })
+    }
+
+    /// `map [batch, channels, height, width]`, in the same shape.
+    ///
+    /// # Errors
+    /// A map of other channels, or with a size of 0.
+    pub fn forward(&self, map: Tensor<4>) -> Result<Tensor<4>, VisionError> {
+        let [_, channels, _, _] = self.reduce.convolution.weight.dims();
+        check_map("map", map.dims(), channels)?;
+        let branch = self.window.forward(self.reduce.forward(map.clone()));
+        Ok(map + self.expand.forward(branch))
+    }
+}

@@ -403,7 +403,7 @@ impl<M: Modify> Worker<'_, M> {
 /// Rows of a key or value, from one position on.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    start: *const f32,
+    pub(super) start: *const f32,
     stride: usize,
 }
 
@@ -616,18 +616,18 @@ impl<const R: usize> Kernel for Raise<'_, R> {
 }
 
 /// Adds `keys` weighted values to the output panel.
-struct Context<'a> {
+pub(super) struct Context<'a> {
     /// `[keys, width]`
-    weights: &'a [f32],
+    pub(super) weights: &'a [f32],
     /// `[value_dim, width]`
-    output: &'a mut [f32],
-    value: Rows,
-    keys: usize,
-    value_dim: usize,
-    first: usize,
+    pub(super) output: &'a mut [f32],
+    pub(super) value: Rows,
+    pub(super) keys: usize,
+    pub(super) value_dim: usize,
+    pub(super) first: usize,
 }
 
-struct ContextKernel<'a, const V: usize>(Context<'a>);
+pub(super) struct ContextKernel<'a, const V: usize>(pub(super) Context<'a>);
 
 impl<const V: usize> Kernel for ContextKernel<'_, V> {
     type Output = ();
@@ -683,7 +683,7 @@ fn context_block<S: Simd, const R: usize, const V: usize>(s: S, run: &mut Contex
 
 /// The context of segments that follow each other, each value read only into the lanes that see it.
 #[inline(always)]
-fn careful_context<S: Simd>(s: S, run: Context, segments: &[Segment]) {
+pub(super) fn careful_context<S: Simd>(s: S, run: Context, segments: &[Segment]) {
     let width = width::<S>();
     for dim in 0..run.value_dim {
         for v in run.first..segments[0].end {

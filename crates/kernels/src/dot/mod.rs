@@ -25,6 +25,7 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+mod backward;
 mod decode;
 #[cfg(test)]
 mod decode_tests;
@@ -41,6 +42,7 @@ mod tests;
 
 use std::sync::atomic::AtomicUsize;
 
+pub use backward::Gradients;
 pub use decode::{Cache, decode};
 pub use modify::{Modify, Place, Unmodified};
 pub use observe::{Observe, Top, observe, observe_modified};
@@ -231,6 +233,79 @@ fn forward_at<M: Modify>(
         );
     });
     Ok(())
+}
+
+/// The gradients of a scalar by the arguments of [`forward`], given `d_output`, its gradient by the
+/// output: what `attention`, `query`, `key` and `value` were there, with the `output` and the `lse` that
+/// came out.
+///
+/// A query that sees nothing gets gradients of 0 and gives none; what a mask hides has no influence, NaN
+/// included. Memory: a tile for each thread, and, with fewer than 4 key heads in the whole batch, up to
+/// 3 copies of the gradients of key and value.
+///
+/// ```
+/// use regard_kernels::{Attention, View, ViewMut, dot};
+///
+/// // Two keys of equal score: both weights are 1/2.
+/// let (query, key, value) = ([0.0f32], [1.0f32, 3.0], [10.0f32, 20.0]);
+/// let view = |x| View::heads_first(x, [1, 1, 2, 1]);
+/// let one = |x| View::heads_first(x, [1, 1, 1, 1]);
+/// let (mut output, mut lse) = ([0.0f32], [0.0f32]);
+/// let attention = Attention::default();
+/// let to = ViewMut::heads_first(&mut output, [1, 1, 1, 1]);
+/// dot::forward(&attention, one(&query), view(&key), view(&value), to, Some(&mut lse))?;
+///
+/// let (mut d_query, mut d_key, mut d_value) = ([0.0f32], [0.0f32; 2], [0.0f32; 2]);
+/// let gradients = dot::Gradients {
+///     query: ViewMut::heads_first(&mut d_query, [1, 1, 1, 1]),
+///     key: ViewMut::heads_first(&mut d_key, [1, 1, 2, 1]),
+///     value: ViewMut::heads_first(&mut d_value, [1, 1, 2, 1]),
+///     bias: None,
+///     sink: None,
+/// };
+/// let d_output = [1.0f32];
+/// dot::backward(
+///     &attention, one(&query), view(&key), view(&value), one(&output), &lse, one(&d_output), gradients,
+/// )?;
+/// assert!((d_value[0] - 0.5).abs() < 1e-6 && (d_value[1] - 0.5).abs() < 1e-6);
+/// assert!((d_query[0] - 5.0).abs() < 1e-5); // Σ weight · (value - 15) · key
+/// # Ok::<(), regard_kernels::KernelError>(())
+/// ```
+///
+/// # Errors
+/// An argument whose shape, strides or values do not fit, by name; nothing is written then.
+#[allow(clippy::too_many_arguments)]
+pub fn backward(
+    attention: &Attention,
+    query: View,
+    key: View,
+    value: View,
+    output: View,
+    lse: &[f32],
+    d_output: View,
+    gradients: Gradients,
+) -> Result<(), KernelError> {
+    backward_modified(attention, &Unmodified, query, key, value, output, lse, d_output, gradients)
+}
+
+/// [`backward`] of [`forward_modified`].
+///
+/// # Errors
+/// As [`backward`].
+#[allow(clippy::too_many_arguments)]
+pub fn backward_modified<M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    query: View,
+    key: View,
+    value: View,
+    output: View,
+    lse: &[f32],
+    d_output: View,
+    gradients: Gradients,
+) -> Result<(), KernelError> {
+    let inputs = backward::Inputs { query, key, value, output, lse, d_output };
+    backward::backward_at(Level::current(), attention, modify, inputs, gradients)
 }
 
 fn check_shape(

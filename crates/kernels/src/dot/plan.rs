@@ -69,6 +69,18 @@ impl Plan {
             + (queries - whole * self.block).div_ceil(self.width)
     }
 
+    /// The tasks of `head` of sequence `index`.
+    pub(super) fn panels_of(
+        &self,
+        sequence: &Sequence,
+        index: usize,
+        head: usize,
+    ) -> std::ops::Range<usize> {
+        let panels = self.panels(sequence.queries);
+        let first = self.firsts[index] + head * panels;
+        first..first + panels
+    }
+
     pub(super) fn task(&self, attention: &Attention, sizes: &Sizes, task: usize) -> Task {
         let index = self.firsts.partition_point(|&first| first <= task) - 1;
         let sequence = attention.sequence(sizes, index);

@@ -9,7 +9,7 @@ use crate::{
     reference::Real,
 };
 
-use super::modify::{Modify, Place};
+use super::modify::{Modify, Place, Unmodified};
 
 /// What [`forward`] returns.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +60,100 @@ pub fn forward<T: Real, M: Modify>(
         }
     });
     result
+}
+
+/// What [`backward`] returns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backward<T> {
+    /// `[batch, heads, queries, dim]`
+    pub query: Vec<T>,
+    /// `[batch, key_heads, keys, dim]`
+    pub key: Vec<T>,
+    /// `[batch, key_heads, keys, value_dim]`
+    pub value: Vec<T>,
+    /// Of the shape of the attention's bias; empty without one.
+    pub bias: Vec<T>,
+    /// `[heads]`; empty without a sink.
+    pub sink: Vec<T>,
+}
+
+/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`, from what that
+/// leaves behind, its output and `lse`: `P = e^{s - lse}`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
+///
+/// # Panics
+/// Where options and shapes do not fit.
+pub fn backward<T: Real, M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    shapes: [[usize; 4]; 3],
+    query: &[T],
+    key: &[T],
+    value: &[T],
+    d_output: &[T],
+) -> Backward<T> {
+    let sizes = attention.check(shapes[0], shapes[1], shapes[2]).expect("options that fit");
+    let Forward { output, lse, .. } = forward(attention, modify, shapes, query, key, value);
+    let zero = T::of(0.0);
+    let scale = T::of(attention.scale.map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from));
+    let bias_shape = attention.bias.map_or([0; 4], |bias| bias.shape);
+    let mut d = Backward {
+        query: vec![zero; query.len()],
+        key: vec![zero; key.len()],
+        value: vec![zero; value.len()],
+        bias: vec![zero; bias_shape.iter().product()],
+        sink: vec![zero; attention.sink.map_or(0, <[f32]>::len)],
+    };
+    for_each_row(attention, &sizes, |row| {
+        let lse = lse[row.query_row];
+        if lse.to_f64() == f64::NEG_INFINITY {
+            return; // sees nothing
+        }
+        let values = row.query_row * sizes.value_dim..(row.query_row + 1) * sizes.value_dim;
+        let (output, d_output) = (&output[values.clone()], &d_output[values]);
+        let dot = |a: &[T], b: &[T]| a.iter().zip(b).fold(zero, |sum, (&a, &b)| sum + a * b);
+        let delta = dot(d_output, output);
+        if let Some(sinks) = attention.sink {
+            let weight = (T::of(sinks[row.head].into()) - lse).exp();
+            d.sink[row.head] = d.sink[row.head] - weight * delta;
+        }
+        let scores = row_scores(attention, modify, &sizes, &row, query, key);
+        for (j, &score) in scores.iter().enumerate() {
+            let Some(score) = score else { continue };
+            let weight = (score - lse).exp();
+            let keep = row.dropout::<T>(attention, j);
+            let at = (row.first_key_row + j) * sizes.value_dim;
+            for (c, &d_output) in d_output.iter().enumerate() {
+                d.value[at + c] = d.value[at + c] + weight * keep * d_output;
+            }
+            let d_weight = keep * dot(d_output, &value[at..][..sizes.value_dim]);
+            let mut gradient = weight * (d_weight - delta);
+            let product = product(attention, &sizes, &row, query, key, j);
+            if M::ACTIVE {
+                let score = modified(attention, &Unmodified, &row, j, product);
+                let slope = modify.slope(score.to_f64() as f32, row.place(j));
+                gradient = gradient * T::of(slope.into());
+            }
+            if attention.bias.is_some() {
+                let axes = [row.index, row.head, row.query, j];
+                let at = axes.iter().zip(&bias_shape).fold(0, |at, (&index, &size)| {
+                    at * size + if size == 1 { 0 } else { index }
+                });
+                d.bias[at] = d.bias[at] + gradient;
+            }
+            if let Some(cap) = attention.softcap {
+                let bend = (product / T::of(cap.into())).tanh();
+                gradient = gradient * (T::of(1.0) - bend * bend);
+            }
+            let query_at = row.query_row * sizes.dim;
+            let key_at = (row.first_key_row + j) * sizes.dim;
+            for c in 0..sizes.dim {
+                let (i, j) = (query_at + c, key_at + c);
+                d.query[i] = d.query[i] + gradient * scale * key[j];
+                d.key[j] = d.key[j] + gradient * scale * query[i];
+            }
+        }
+    });
+    d
 }
 
 /// One query of one head.

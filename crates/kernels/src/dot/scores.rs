@@ -29,29 +29,57 @@ pub(super) fn modify_score<S: Simd, M: Modify>(
     mut x: S::V,
     bias: Option<S::V>,
 ) -> S::V {
-    let attention = &job.attention;
-    let first = task.query + v * S::LANES;
-    if let Some(cap) = attention.softcap {
+    if let Some(cap) = job.attention.softcap {
         x = s.mul(s.splat(cap), softcap_tanh(s, s.mul(x, s.splat(1.0 / cap))));
     }
+    x = biased(s, job, task, v, key, x, bias);
+    if M::ACTIVE {
+        x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
+    }
+    x
+}
+
+/// Scores with bias and ALiBi.
+#[inline(always)]
+pub(super) fn biased<S: Simd, M: Modify>(
+    s: S,
+    job: &Job<M>,
+    task: &Task,
+    v: usize,
+    key: usize,
+    mut x: S::V,
+    bias: Option<S::V>,
+) -> S::V {
     if let Some(bias) = bias {
         x = s.add(x, bias);
     }
-    if let Some(slopes) = attention.alibi {
+    if let Some(slopes) = job.attention.alibi {
         // Whole numbers below 2²⁴ are exact, and a distance beyond that is far enough.
+        let first = task.query + v * S::LANES;
         let nearest = (first as i64 + job.shift(task) - key as i64) as f32;
         let distance = s.abs(s.add(s.splat(nearest), s.load(&COUNT)));
         x = s.fnma(s.splat(slopes[task.head]), distance, x);
     }
-    if M::ACTIVE {
-        let mut lanes = [0.0f32; 16];
-        s.store(&mut lanes, x);
-        for (i, lane) in lanes[..S::LANES].iter_mut().enumerate() {
-            *lane = job.modify.score(*lane, place(task, first + i, key));
-        }
-        x = s.load(&lanes);
-    }
     x
+}
+
+/// What `change` makes of each score.
+#[inline(always)]
+pub(super) fn changed<S: Simd>(
+    s: S,
+    task: &Task,
+    v: usize,
+    key: usize,
+    x: S::V,
+    change: impl Fn(f32, Place) -> f32,
+) -> S::V {
+    let first = task.query + v * S::LANES;
+    let mut lanes = [0.0f32; 16];
+    s.store(&mut lanes, x);
+    for (i, lane) in lanes[..S::LANES].iter_mut().enumerate() {
+        *lane = change(*lane, place(task, first + i, key));
+    }
+    s.load(&lanes)
 }
 
 static COUNT: [f32; 16] = [

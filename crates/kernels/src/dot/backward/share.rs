@@ -1,0 +1,202 @@
+//! Who computes which gradients, and how parts are summed.
+//!
+//! ```text
+//!                        dK, dV of (sequence, key head)
+//!  many heads            one task each, written in place
+//!  fewer than 4          part 0: panels 0, p, 2p ...      in place
+//!                        part 1: panels 1, p + 1 ...      a copy   } added in order at the end
+//!                        ...                              a copy   }
+//! ```
+//! Panels are dealt out in turn, so that under a causal mask all parts are as long. A bias that serves
+//! several batch entries or heads binds these together: they become one task, or the same parts of one,
+//! which go through them in order.
+//!
+//! Memory: no copies with [`TASKS`] heads or more; else `parts - 1` (at most 3) of `dK` and `dV`.
+
+use std::{ops::Range, sync::atomic::Ordering};
+
+use crate::{
+    problem::{Attention, Sizes},
+    threads::crew,
+    view::{SharedRows, ViewMut},
+};
+
+/// Tasks that a call is cut into at least, where its length allows. More would serve machines of more
+/// cores, at 3 % a part at 2,048 queries for clearing and adding the copies.
+pub(super) const TASKS: usize = 4;
+/// Queries that a part has at least: below this, adding the copies costs more than it gains.
+const PART_QUERIES: usize = 192;
+
+/// How a call is cut.
+pub(super) struct Shares {
+    batch: usize,
+    key_heads: usize,
+    /// Groups of sequences, and of key heads, that are bound together: each one, or all.
+    batch_groups: usize,
+    head_groups: usize,
+    /// Parts of every group.
+    pub(super) parts: usize,
+}
+
+/// One task.
+pub(super) struct Share {
+    pub(super) sequences: Range<usize>,
+    pub(super) key_heads: Range<usize>,
+    pub(super) part: usize,
+}
+
+impl Shares {
+    /// The cut of a call, with the shape of the bias whose gradient is asked for.
+    pub(super) fn new(attention: &Attention, sizes: &Sizes, bias: Option<[usize; 4]>) -> Self {
+        let groups = |count: usize, axis: usize| match bias {
+            Some(shape) if shape[axis] == 1 => count.min(1),
+            _ => count,
+        };
+        let (batch_groups, head_groups) = (groups(sizes.batch, 0), groups(sizes.key_heads, 1));
+        let queries = |index| attention.sequence(sizes, index).queries;
+        let longest = (0..sizes.batch).map(queries).max().unwrap_or(0);
+        let group = sizes.heads / sizes.key_heads.max(1);
+        let wanted = TASKS.div_ceil((batch_groups * head_groups).max(1));
+        let room = longest.saturating_mul(group) / PART_QUERIES;
+        let parts = wanted.min(room).max(1);
+        Self { batch: sizes.batch, key_heads: sizes.key_heads, batch_groups, head_groups, parts }
+    }
+
+    pub(super) fn tasks(&self) -> usize {
+        self.batch_groups * self.head_groups * self.parts
+    }
+
+    pub(super) fn share(&self, task: usize) -> Share {
+        let (group, part) = (task / self.parts, task % self.parts);
+        let range = |group: usize, groups: usize, count: usize| {
+            if groups == count { group..group + 1 } else { 0..count }
+        };
+        Share {
+            sequences: range(group / self.head_groups, self.batch_groups, self.batch),
+            key_heads: range(group % self.head_groups, self.head_groups, self.key_heads),
+            part,
+        }
+    }
+}
+
+/// Copies of an output for the parts after the first.
+pub(super) struct Copies {
+    numbers: Vec<f32>,
+    shape: [usize; 4],
+    parts: usize,
+}
+
+impl Copies {
+    pub(super) fn new(shape: [usize; 4], parts: usize) -> Self {
+        let numbers = vec![0.0; shape.iter().product::<usize>() * (parts - 1)];
+        Self { numbers, shape, parts }
+    }
+
+    /// The copies as one view, one after the other along the batch.
+    pub(super) fn view(&mut self) -> ViewMut<'_> {
+        let [batch, heads, length, dim] = self.shape;
+        ViewMut::heads_first(&mut self.numbers, [batch * (self.parts - 1), heads, length, dim])
+    }
+
+    /// Adds the copies, in order.
+    pub(super) fn add_to(&self, to: &mut ViewMut) {
+        const ROWS: usize = 64;
+        if self.numbers.is_empty() {
+            return;
+        }
+        let [batch, heads, length, dim] = self.shape;
+        let rows = batch * heads * length;
+        let to = to.shared();
+        let nanoseconds = (self.numbers.len() / 4) as f64;
+        crew(rows.div_ceil(ROWS), nanoseconds, &|next| {
+            loop {
+                let first = next.fetch_add(1, Ordering::Relaxed) * ROWS;
+                if first >= rows {
+                    return;
+                }
+                for row in first..rows.min(first + ROWS) {
+                    let (plane, position) = (row / length, row % length);
+                    // SAFETY: the output was checked; this task alone has this row.
+                    let to = unsafe { to.row_mut(plane / heads, plane % heads, position) };
+                    for copy in self.numbers.chunks_exact(rows * dim) {
+                        for (to, &x) in to.iter_mut().zip(&copy[row * dim..][..dim]) {
+                            *to += x;
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// An output and its copies, of which each part writes one.
+#[derive(Clone, Copy)]
+pub(super) struct Destination<'a> {
+    output: SharedRows<'a, f32>,
+    copies: SharedRows<'a, f32>,
+    shape: [usize; 4],
+    parts: usize,
+}
+
+impl<'a> Destination<'a> {
+    /// `copies` is what [`Copies::view`] gave.
+    pub(super) fn new(output: &'a mut ViewMut, copies: &'a mut ViewMut) -> Self {
+        let shape = output.shape;
+        let parts = 1 + copies.shape[0] / shape[0].max(1);
+        Self { output: output.shared(), copies: copies.shared(), shape, parts }
+    }
+
+    /// The rows of `part` at `(batch, head, position)` and after.
+    #[inline(always)]
+    pub(super) fn rows(&self, part: usize, batch: usize, head: usize, position: usize) -> Target {
+        let (start, stride) = if part == 0 || self.parts == 1 {
+            self.output.start(batch, head, position)
+        } else {
+            self.copies.start((part - 1) * self.shape[0] + batch, head, position)
+        };
+        Target { start, stride }
+    }
+
+    /// The row of `part` that serves `(batch, head, position)`, and its length, where sizes may be 1.
+    #[inline(always)]
+    pub(super) fn broadcast(&self, part: usize, batch: usize, head: usize, position: usize) -> (Target, usize) {
+        let at = |axis: usize, index: usize| if self.shape[axis] == 1 { 0 } else { index };
+        (self.rows(part, at(0, batch), at(1, head), at(2, position)), self.shape[3])
+    }
+}
+
+/// Rows of an output, from one position on.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub(super) start: *mut f32,
+    pub(super) stride: usize,
+}
+
+impl Target {
+    /// The rows from `position` on.
+    #[inline(always)]
+    pub(super) fn from(self, position: usize) -> Self {
+        Self { start: self.start.wrapping_add(position * self.stride), ..self }
+    }
+
+    /// The first row, of `dim` numbers.
+    ///
+    /// # Safety
+    /// There is such a row in a checked output, and no other reference to it is alive.
+    #[inline(always)]
+    pub(super) unsafe fn row<'a>(self, dim: usize) -> &'a mut [f32] {
+        // SAFETY: as the caller vouches.
+        unsafe { std::slice::from_raw_parts_mut(self.start, dim) }
+    }
+}
+
+/// Sets every number of a checked view to 0.
+pub(super) fn clear(view: &mut ViewMut) {
+    let [batch, heads, length, _] = view.shape;
+    let rows = view.shared();
+    for row in 0..batch * heads * length {
+        let (plane, position) = (row / length, row % length);
+        // SAFETY: the view was checked and is borrowed for this function alone.
+        unsafe { rows.row_mut(plane / heads, plane % heads, position) }.fill(0.0);
+    }
+}

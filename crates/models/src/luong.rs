@@ -40,13 +40,13 @@ use regard_nn::{
     initialize::Initializer,
     mask::Locality,
     recurrent::{Direction, Lstm, LstmStack, LstmState},
-    score::{Additive, Dot, General, Location, Score},
+    score::{Additive, General, Location, Score},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     SourceBatch, TargetBatch,
-    model::{Output, Scored},
+    model::{Output, Scored, read},
     tables::{Tables, TablesConfig, Tie},
 };
 
@@ -154,7 +154,7 @@ impl LuongConfig {
         let init = &mut initializer;
         let n = self.hidden;
         let score = match self.score {
-            LuongScore::Dot => Score::Dot(Dot),
+            LuongScore::Dot => Score::dot(),
             LuongScore::General => Score::General(General::new(n, n, init)),
             LuongScore::Concat => Score::Additive(Additive::new(n, n, self.attention, init)),
             LuongScore::Location => Score::Location(Location::new(n, self.positions, init)),
@@ -176,7 +176,7 @@ impl LuongConfig {
                         .collect(),
                 })
                 .collect(),
-            attention: Attention::new(score, self.locality, n, init),
+            attention: Attention::new(score).with_locality(self.locality, n, init),
             decoder: LstmStack::new(self.layers, self.embedding + fed, n, init),
             combine: init.linear(2 * n, n, false),
             choices: Choices {
@@ -315,7 +315,7 @@ impl Luong {
             noise,
         );
         let query = top.swap_dims(0, 1); // [batch, time, n]
-        let attended = self.attention.forward(query.clone(), &state.memory, 0);
+        let attended = read(&self.attention, query.clone(), &state.memory, 0);
         let combined = Tensor::cat(vec![attended.context, query], 2);
         let attentional = self.combine.forward(combined).tanh().swap_dims(0, 1);
         let attentional = dropout(attentional, self.choices.output_dropout, noise);
@@ -337,7 +337,7 @@ impl Luong {
                 query_weight: score.query.weight.val(),
                 vector: score.vector.val(),
             }),
-            Score::Location(_) => None,
+            _ => None,
         };
         let local = matches!(self.attention.locality(), Locality::Predictive { .. });
         match score {
@@ -483,7 +483,7 @@ impl Luong {
         let between = &masks[..masks.len().min(last)];
         let (top, layers) = self.decoder.step(x, state.layers, between);
         let query = top.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-        let attended = self.attention.forward(query, &state.memory, state.step);
+        let attended = read(&self.attention, query, &state.memory, state.step);
         let combined = Tensor::cat(vec![attended.context.squeeze_dim(1), top], 1);
         let attentional = self.combine.forward(combined).tanh();
         let next = LuongState {

@@ -4,7 +4,7 @@ use burn::{
     module::Module,
     tensor::{Device, Int, Tensor, TensorData},
 };
-use regard_nn::dropout::Noise;
+use regard_nn::{Attention, Call, Memory, Reading, dropout::Noise};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -219,6 +219,23 @@ impl DecoderState {
                 step: state.step,
             }),
         }
+    }
+}
+
+/// Reads `memory` with the states of decoder steps `first_step..`.
+///
+/// # Panics
+/// Never: the sizes of memory and states follow from one configuration.
+pub(crate) fn read(
+    attention: &Attention,
+    query: Tensor<3>,
+    memory: &Memory,
+    first_step: usize,
+) -> Reading {
+    let call = Call::default().first_query(first_step);
+    match attention.read(query, memory, call) {
+        Ok(reading) => reading,
+        Err(error) => unreachable!("{error}"),
     }
 }
 

@@ -41,7 +41,6 @@ use regard_nn::{
     bridge::sequence::{self, AdditiveGruInput},
     dropout::{Noise, dropout},
     initialize::Initializer,
-    mask::Locality,
     recurrent::{Direction, Gru, Reset},
     score::{Additive, Score},
 };
@@ -49,7 +48,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     SourceBatch, TargetBatch,
-    model::{Output, Scored},
+    model::{Output, Scored, read},
     tables::{Tables, TablesConfig, Tie},
 };
 
@@ -136,7 +135,7 @@ impl RnnSearchConfig {
             encoder_forward: gru(init),
             encoder_backward: gru(init),
             initial: linear(n, n, true, init),
-            attention: Attention::new(Score::Additive(score), Locality::Global, n, init),
+            attention: Attention::new(Score::Additive(score)),
             decoder: gru(init),
             decoder_context: linear(2 * n, 3 * n, false, init),
             readout_state: linear(n, 2 * l, true, init),
@@ -313,7 +312,7 @@ impl RnnSearch {
     /// One step: `x [rows, 3n]` (projected), `hidden [rows, n]`.
     fn advance(&self, x: Tensor<2>, hidden: Tensor<2>, memory: &Memory) -> Advanced {
         let query = hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-        let attended = self.attention.forward(query, memory, 0);
+        let attended = read(&self.attention, query, memory, 0);
         let context: Tensor<2> = attended.context.squeeze_dim(1);
         let projected = self.decoder_context.forward(context.clone());
         Advanced {

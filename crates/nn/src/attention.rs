@@ -3,189 +3,205 @@
 //!
 //! `context = Σ_i α_i v_i`, `α = normalize(mask(score(q, k_i)))`
 //!
-//! The annotations of a source are prepared once ([`Attention::memory`]) and read any number of times.
+//! [`Attention`] is made of those words. `query [batch, heads, queries, size]`, `key` and `value
+//! [batch, key heads, keys, size]`; the key heads divide the heads (grouped queries share them).
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{Attention, initialize::Initializer, mask::{Keep, Locality}, score::{Dot, Score}};
+//! use regard_nn::{Attention, Observe, mask::Mask, score::Score};
 //!
 //! let device = Device::flex();
-//! let mut initializer = Initializer::new(1, &device);
-//! let attention = Attention::new(Score::Dot(Dot), Locality::Global, 3, &mut initializer);
+//! let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
+//! let x = Tensor::<4>::ones([2, 4, 10, 16], &device); // [batch, heads, length, size]
+//! let attended = attention.forward(x.clone(), x.clone(), x, Observe::Weights)?;
+//! assert_eq!(attended.context.dims(), [2, 4, 10, 16]);
+//! assert_eq!(attended.weights.unwrap().dims(), [2, 4, 10, 10]);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+//!
+//! A decoder reads the same source at every step. Its annotations are prepared once ([`Attention::memory`]) and read
+//! any number of times ([`Attention::read`]):
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{Attention, Call, mask::Keep, score::Score};
+//!
+//! let device = Device::flex();
+//! let attention = Attention::new(Score::dot());
 //! // Formula sheet, worked numbers: the second key wins, so the context is the second key.
 //! let keys = Tensor::<3>::from_floats([[[0., 1., 1.], [5., 0., 1.], [1., 1., 0.], [0., 5., 1.]]], &device);
 //! let memory = attention.memory(keys, Keep::from_lengths(&[4], 4, &device));
 //! let query = Tensor::<3>::from_floats([[[10., 5., 10.]]], &device);
-//! let attended = attention.forward(query, &memory, 0);
-//! let context = attended.context.into_data().into_vec::<f32>().unwrap();
+//! let reading = attention.read(query, &memory, Call::default())?;
+//! let context = reading.context.into_data().into_vec::<f32>().unwrap();
 //! assert!((context[0] - 5.0).abs() < 1e-5 && context[1].abs() < 1e-5 && (context[2] - 1.0).abs() < 1e-5);
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
+//!
+//! What runs fused: see [`Path`]. Both ways give the same numbers up to rounding.
 
-use burn::{
-    module::Module,
-    tensor::{Bool, Int, Tensor, TensorData},
-};
+mod attended;
+mod call;
+mod check;
+mod error;
+mod fused;
+mod memory;
+mod observe;
+mod plain;
+
+use burn::{module::Module, tensor::Tensor};
 
 use crate::{
-    bridge,
     initialize::Initializer,
-    mask::{Keep, Locality, PositionPredictor, local},
-    normalize::masked_softmax,
+    mask::{Locality, Mask, PositionPredictor},
+    normalize::Normalize,
     score::Score,
 };
 
-/// An attention mechanism: a score, and which part of the source a step may see.
+pub use attended::{Attended, Sampled, Top};
+pub use call::{Call, Observe, Path};
+pub use error::AttentionError;
+pub use memory::{Memory, Reading};
+
+/// An attention mechanism: a score, a mask, a normaliser.
 #[derive(Module, Debug)]
 pub struct Attention {
     /// How well a query and a key match.
     pub score: Score,
     /// The centre of the window, for local-p.
     pub predictor: Option<PositionPredictor>,
+    /// From scores to weights.
+    pub normalize: Normalize,
     #[module(skip)]
-    locality: Locality,
-}
-
-/// A source prepared for attention.
-#[derive(Debug, Clone)]
-pub struct Memory {
-    /// What queries are scored against: `[batch, keys, key size]`.
-    pub keys: Tensor<3>,
-    /// What is read: `[batch, keys, value size]`.
-    pub values: Tensor<3>,
-    /// Which positions are real.
-    pub keep: Keep,
-}
-
-/// What attention returns.
-#[derive(Debug, Clone)]
-pub struct Attended {
-    /// The weighted sum of the values: `[batch, queries, value size]`.
-    pub context: Tensor<3>,
-    /// One row per query: `[batch, queries, keys]`. Rows sum to 1, except under local-p, whose Gaussian
-    /// is not renormalised, and where nothing may be seen (0).
-    pub weights: Tensor<3>,
-}
-
-impl Memory {
-    /// The sources at `rows`, in that order (rows may repeat).
-    pub fn select(&self, rows: &[usize]) -> Self {
-        let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        let index: Tensor<1, Int> =
-            Tensor::from_data(TensorData::new(index, [rows.len()]), &self.keys.device());
-        Self {
-            keys: self.keys.clone().select(0, index.clone()),
-            values: self.values.clone().select(0, index),
-            keep: self.keep.select(rows),
-        }
-    }
+    mask: Mask,
+    #[module(skip)]
+    softcap: Option<f64>,
+    #[module(skip)]
+    dropout: f64,
 }
 
 impl Attention {
-    /// Attention with `score` over `locality`, for queries of `query_size`.
-    pub fn new(
-        score: Score,
+    /// Attention with `score` that sees everything, normalised by softmax.
+    pub fn new(score: Score) -> Self {
+        Self {
+            score,
+            predictor: None,
+            normalize: Normalize::softmax(),
+            mask: Mask::all(),
+            softcap: None,
+            dropout: 0.0,
+        }
+    }
+
+    /// Sees what `mask` allows, in every call.
+    pub fn with_mask(self, mask: Mask) -> Self {
+        Self { mask, ..self }
+    }
+
+    /// Normalised by `normalize`.
+    pub fn with_normalize(self, normalize: Normalize) -> Self {
+        Self { normalize, ..self }
+    }
+
+    /// Scores bent by `c · tanh(s / c)`, so that none passes `c` (Gemma 2: 50).
+    pub fn with_softcap(self, softcap: f64) -> Self {
+        Self {
+            softcap: Some(softcap),
+            ..self
+        }
+    }
+
+    /// In training each weight is dropped with this probability and the others are raised by `1 / (1 - p)`.
+    pub fn with_dropout(self, dropout: f64) -> Self {
+        Self { dropout, ..self }
+    }
+
+    /// local-p (Luong 2015): a window around a predicted position, and a Gaussian on the weights.
+    pub fn with_predictor(self, predictor: PositionPredictor) -> Self {
+        Self {
+            predictor: Some(predictor),
+            ..self
+        }
+    }
+
+    /// One of Luong's localities (2015, section 3), for queries of `query_size`.
+    pub fn with_locality(
+        self,
         locality: Locality,
         query_size: usize,
         initializer: &mut Initializer,
     ) -> Self {
-        let predictor = matches!(locality, Locality::Predictive { .. })
-            .then(|| PositionPredictor::new(query_size, initializer));
-        Self {
-            score,
-            predictor,
-            locality,
+        match locality {
+            Locality::Global => self,
+            Locality::Monotonic { half_width } => self.with_mask(Mask::local_monotonic(half_width)),
+            Locality::Predictive { half_width } => {
+                self.with_predictor(PositionPredictor::new(query_size, half_width, initializer))
+            }
         }
     }
 
-    /// Which part of the source a step may see.
+    /// What every call may see.
+    pub fn mask(&self) -> &Mask {
+        &self.mask
+    }
+
+    /// The bound on scores.
+    pub fn softcap(&self) -> Option<f64> {
+        self.softcap
+    }
+
+    /// The probability of dropping a weight in training.
+    pub fn dropout(&self) -> f64 {
+        self.dropout
+    }
+
+    /// Which of Luong's localities this is.
     pub fn locality(&self) -> Locality {
-        self.locality
+        Locality::of(&self.predictor, &self.mask)
     }
 
-    /// Prepares annotations `[batch, keys, annotation size]`: zeros the padding and computes the keys.
-    pub fn memory(&self, annotations: Tensor<3>, keep: Keep) -> Memory {
-        let values = keep.zero_padding(annotations);
-        Memory {
-            keys: self.score.keys(values.clone()),
-            values,
-            keep,
-        }
+    /// Reads `value` with `query` against `key`, and reports what `observe` asks for.
+    ///
+    /// # Errors
+    /// When shapes do not fit, a setting is outside its range, or two settings cannot stand together.
+    pub fn forward(
+        &self,
+        query: Tensor<4>,
+        key: Tensor<4>,
+        value: Tensor<4>,
+        observe: Observe,
+    ) -> Result<Attended, AttentionError> {
+        self.forward_with(query, key, value, Call::new(observe))
     }
 
-    /// Reads `memory` with `query [batch, queries, query size]`; the queries are decoder steps
-    /// `first_step..` (local-m needs to know). Runs fused where a kernel serves.
-    pub fn forward(&self, query: Tensor<3>, memory: &Memory, first_step: usize) -> Attended {
-        match (&self.score, self.locality) {
-            (Score::Additive(score), Locality::Global) => {
-                let (context, weights) = bridge::additive_attention(
-                    score.query.forward(query),
-                    memory.keys.clone(),
-                    score.vector.val(),
-                    memory.values.clone(),
-                    (!memory.keep.is_full()).then(|| memory.keep.tensor()),
-                    None,
-                );
-                Attended { context, weights }
-            }
-            _ => self.forward_plain(query, memory, first_step),
-        }
+    /// The same with padding, bias, noise and whatever else `call` holds.
+    ///
+    /// # Errors
+    /// As [`Attention::forward`].
+    pub fn forward_with(
+        &self,
+        query: Tensor<4>,
+        key: Tensor<4>,
+        value: Tensor<4>,
+        call: Call<'_>,
+    ) -> Result<Attended, AttentionError> {
+        let problem = self.problem(query, key, value, false, call)?;
+        problem.solve(self)
     }
 
-    /// The same by plain tensor operations, on every device: the definition that the fused form is
-    /// tested against.
-    pub fn forward_plain(&self, query: Tensor<3>, memory: &Memory, first_step: usize) -> Attended {
-        let [_, queries, _] = query.dims();
-        let length = memory.keep.length();
-        let device = query.device();
-        let mut seen = self.seen(memory);
-        let mut gaussian = None;
-        match (self.locality, &self.predictor) {
-            (Locality::Monotonic { half_width }, _) => {
-                let window =
-                    local::monotonic_window(first_step, queries, half_width, length, &device);
-                seen = Some(intersect(seen, window));
-            }
-            (Locality::Predictive { half_width }, Some(predictor)) => {
-                let centre = predictor.forward(query.clone(), &memory.keep);
-                let (window, factor) = local::predictive_window(centre, half_width, length);
-                seen = Some(intersect(seen, window));
-                gaussian = Some(factor);
-            }
-            _ => {}
-        }
-        let scores = self.score.forward(query, memory.keys.clone());
-        let mut weights = masked_softmax(scores, seen);
-        if let Some(factor) = gaussian {
-            weights = weights * factor;
-        }
-        Attended {
-            context: weights.clone().matmul(memory.values.clone()),
-            weights,
-        }
+    /// The scores as they go into the normaliser: scaled, capped, biased. `[batch, heads, queries, keys]`. For
+    /// mechanisms that do something of their own between the words (talking heads).
+    ///
+    /// # Errors
+    /// As [`Attention::forward`].
+    pub fn scores(
+        &self,
+        query: Tensor<4>,
+        key: Tensor<4>,
+        call: Call<'_>,
+    ) -> Result<Tensor<4>, AttentionError> {
+        let value = key.clone();
+        let problem = self.problem(query, key, value, false, call)?;
+        problem.scores(self)
     }
-
-    /// Padding and the score's reach: `[batch, 1, keys]`, or nothing when every key may be seen.
-    fn seen(&self, memory: &Memory) -> Option<Tensor<3, Bool>> {
-        let length = memory.keep.length();
-        let padded = (!memory.keep.is_full()).then(|| memory.keep.tensor().unsqueeze_dim::<3>(1));
-        match self.score.reach() {
-            Some(reach) if reach < length => {
-                let positions = Tensor::<1, Int>::arange(0..length as i64, &memory.keys.device());
-                let reachable = positions
-                    .lower_elem(reach as i64)
-                    .unsqueeze_dims::<3>(&[0, 1]);
-                Some(intersect(padded, reachable))
-            }
-            _ => padded,
-        }
-    }
-}
-
-/// Where both may be seen; the operands broadcast.
-fn intersect(a: Option<Tensor<3, Bool>>, b: Tensor<3, Bool>) -> Tensor<3, Bool> {
-    let Some(a) = a else { return b };
-    let [a_batch, a_queries, keys] = a.dims();
-    let [b_batch, b_queries, _] = b.dims();
-    let shape = [a_batch.max(b_batch), a_queries.max(b_queries), keys];
-    a.expand(shape).bool_and(b.expand(shape))
 }

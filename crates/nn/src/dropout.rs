@@ -42,6 +42,40 @@ impl Noise {
         }
     }
 
+    /// The key of the next draw; nothing without a seed.
+    fn next_key(&mut self) -> Option<u64> {
+        let seed = self.seed?;
+        self.draws += 1;
+        Some(mix(seed ^ mix(self.draws)))
+    }
+
+    /// Numbers from the open interval (0, 1), or nothing in inference.
+    pub fn uniform<const D: usize>(
+        &mut self,
+        shape: [usize; D],
+        device: &Device,
+    ) -> Option<Tensor<D>> {
+        let key = self.next_key()?;
+        let (low, high) = (key as u32, (key >> 32) as u32);
+        let count: usize = shape.iter().product();
+        let values: Vec<f32> = (0..count as u32)
+            .map(|i| ((hash(i, low, high) >> 8) as f32 + 0.5) / 16_777_216.0)
+            .collect();
+        Some(Tensor::from_data(TensorData::new(values, shape), device))
+    }
+
+    /// Numbers from the normal distribution N(0, 1), or nothing in inference.
+    pub fn normal<const D: usize>(
+        &mut self,
+        shape: [usize; D],
+        device: &Device,
+    ) -> Option<Tensor<D>> {
+        // Box-Muller.
+        let radius = (self.uniform(shape, device)?.log() * -2.0).sqrt();
+        let angle = self.uniform(shape, device)? * std::f32::consts::TAU;
+        Some(radius * angle.cos())
+    }
+
     /// A mask of `shape` holding 0 with `probability` and `1 / (1 - probability)` otherwise, or nothing
     /// when nothing is to be dropped.
     pub fn mask<const D: usize>(
@@ -50,9 +84,10 @@ impl Noise {
         probability: f64,
         device: &Device,
     ) -> Option<Tensor<D>> {
-        let seed = self.seed.filter(|_| probability > 0.0)?;
-        self.draws += 1;
-        let key = mix(seed ^ mix(self.draws));
+        if probability <= 0.0 {
+            return None;
+        }
+        let key = self.next_key()?;
         let count = shape.iter().product();
         // The comparison is between 32-bit integers, so that the loop vectorises.
         let threshold = (probability * f64::from(u32::MAX)) as u32;
@@ -73,7 +108,7 @@ impl Noise {
 /// `x` with values dropped with `probability`, as `noise` says.
 pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, noise: &mut Noise) -> Tensor<D> {
     match noise.mask(x.dims(), probability, &x.device()) {
-        Some(mask) => x * mask,
+        Some(mask) => x.clone() * mask.cast(x.dtype()),
         None => x,
     }
 }

@@ -27,6 +27,11 @@ pub use lstm::lstm_step;
 
 use burn::tensor::{Bool, Tensor};
 
+/// Whether fused operations take `tensor`: it is `f32` on the Flex backend.
+pub(crate) fn serves<const D: usize>(tensor: &Tensor<D>) -> bool {
+    fused::takes(tensor)
+}
+
 /// The flags of a mask, 1 for true.
 fn bytes<const D: usize>(mask: Tensor<D, Bool>) -> Vec<u8> {
     mask.into_data().iter::<bool>().map(u8::from).collect()

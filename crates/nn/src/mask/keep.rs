@@ -1,23 +1,40 @@
-//! The padding mask of a batch: `keep[b, i]` is true where position `i` of sentence `b` is real.
+//! Padding: sentences of a batch have different lengths, and what fills them up may not be seen.
+//! `keep[b, i]` is true where position `i` of sentence `b` is real.
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_nn::mask::Keep;
+//! use regard_nn::mask::{Keep, Mask};
 //!
 //! let keep = Keep::from_lengths(&[3, 1], 3, &Device::flex());
 //! assert_eq!(keep.lengths(), &[3, 1]);
 //! assert_eq!(keep.tensor().dims(), [2, 3]);
+//! assert_eq!(Mask::padding(keep.select(&[1])).picture(2, 3), "■··\n■··\n");
 //! ```
+
+use std::sync::Arc;
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
+use super::{Grid, Mask, Rule, check_batch};
+use crate::attention::AttentionError;
+
 /// Which positions of a padded batch may be seen: `[batch, length]`, true = may be seen.
 ///
-/// Sentences are left-aligned: position `i` of row `b` is real when `i < lengths[b]`.
+/// From lengths, sentences are left-aligned: position `i` of row `b` is real when `i < lengths[b]`. From
+/// flags, real positions may lie anywhere.
 #[derive(Debug, Clone)]
 pub struct Keep {
     tensor: Tensor<2, Bool>,
     lengths: Vec<usize>,
+    /// `[batch, length]`; nothing where sentences are left-aligned.
+    flags: Option<Arc<[bool]>>,
+}
+
+impl Mask {
+    /// Every query of batch row `b` sees the real positions of sentence `b`.
+    pub fn padding(keep: Keep) -> Self {
+        Self(Rule::Padding(keep))
+    }
 }
 
 impl Keep {
@@ -33,7 +50,34 @@ impl Keep {
         Self {
             tensor: Tensor::from_data(TensorData::new(values, [lengths.len(), length]), device),
             lengths,
+            flags: None,
         }
+    }
+
+    /// The mask of the given `flags [batch, length]`, true = may be seen.
+    ///
+    /// # Errors
+    /// When the rows differ in length.
+    pub fn from_flags(flags: &[Vec<bool>], device: &Device) -> Result<Self, AttentionError> {
+        let length = flags.first().map_or(0, Vec::len);
+        if let Some(row) = flags.iter().find(|row| row.len() != length) {
+            return Err(AttentionError::value(
+                "row of keep flags",
+                row.len(),
+                format!("{length} flags, as in the first row"),
+                "pad every row to one length",
+            ));
+        }
+        let values = flags.concat();
+        let data = TensorData::new(values.clone(), [flags.len(), length]);
+        Ok(Self {
+            tensor: Tensor::from_data(data, device),
+            lengths: flags
+                .iter()
+                .map(|row| row.iter().filter(|&&real| real).count())
+                .collect(),
+            flags: Some(values.into()),
+        })
     }
 
     /// The mask, `[batch, length]`, true = may be seen.
@@ -49,6 +93,11 @@ impl Keep {
     /// The number of real positions of each sentence.
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
+    }
+
+    /// The number of sentences.
+    pub fn batch(&self) -> usize {
+        self.lengths.len()
     }
 
     /// The padded length.
@@ -67,9 +116,14 @@ impl Keep {
         let device = self.tensor.device();
         let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
         let index = Tensor::<1, Int>::from_data(TensorData::new(index, [rows.len()]), &device);
+        let length = self.length();
         Self {
             tensor: self.tensor.clone().select(0, index),
             lengths: rows.iter().map(|&row| self.lengths[row]).collect(),
+            flags: self.flags.as_ref().map(|flags| {
+                let of_row = |&row: &usize| &flags[row * length..(row + 1) * length];
+                rows.iter().flat_map(of_row).copied().collect()
+            }),
         }
     }
 
@@ -82,5 +136,31 @@ impl Keep {
         let hidden = self.tensor.clone().bool_not().unsqueeze_dim::<3>(2);
         let shape = values.dims();
         values.mask_fill(hidden.expand(shape), 0.0)
+    }
+
+    /// Writes what batch row `batch` may see (the only row, if there is one for all).
+    pub(super) fn fill(&self, batch: usize, seen: &mut [bool]) {
+        let row = batch.min(self.batch() - 1);
+        match &self.flags {
+            None => {
+                let length = self.lengths[row];
+                seen[..length].fill(true);
+                seen[length..].fill(false);
+            }
+            Some(flags) => seen.copy_from_slice(&flags[row * seen.len()..][..seen.len()]),
+        }
+    }
+
+    pub(super) fn check(&self, grid: &Grid) -> Result<(), AttentionError> {
+        check_batch("padding batch", self.batch(), grid)?;
+        if self.length() == grid.keys {
+            return Ok(());
+        }
+        Err(AttentionError::value(
+            "padding length",
+            self.length(),
+            format!("{} (the number of keys)", grid.keys),
+            "make the padding mask of the keys that are read",
+        ))
     }
 }

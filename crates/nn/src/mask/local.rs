@@ -7,16 +7,30 @@
 //!
 //! Positions `s` count from 0; the window is `[p_t - D, p_t + D]`, cut at the sentence's ends, and the
 //! softmax runs inside it. `S` is the true length of each sentence.
+//!
+//! Use local-m where source and target run in step (speech, transliteration), local-p where the order differs but
+//! an alignment is sharp. Not for short sentences: a window of 21 positions holds them whole.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::mask::Mask;
+//!
+//! assert_eq!(Mask::local_monotonic(1).picture(3, 4), "■■··\n■■■·\n·■■■\n");
+//! let centres = Tensor::from_floats([[[[0.2], [2.9]]]], &Device::flex());
+//! assert_eq!(Mask::local_predictive(centres, 1).picture(2, 4), "■■··\n··■■\n");
+//! ```
+
+use std::sync::Arc;
 
 use burn::{
     module::{Module, Param},
     nn::Linear,
-    tensor::{Bool, Device, Int, Tensor, TensorData, activation},
+    tensor::{Int, Tensor, TensorData, activation},
 };
 use serde::{Deserialize, Serialize};
 
-use super::Keep;
-use crate::initialize::Initializer;
+use super::{Grid, Mask, Row, Rule};
+use crate::{attention::AttentionError, initialize::Initializer};
 
 /// Which part of the source a decoder step may see.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
@@ -37,83 +51,147 @@ pub enum Locality {
     },
 }
 
-/// Predicts the centre of attention: `p = S · σ(v_pᵀ tanh(W_p h))`.
+impl Locality {
+    /// The locality of an attention with `predictor` and `mask`.
+    pub(crate) fn of(predictor: &Option<PositionPredictor>, mask: &Mask) -> Self {
+        match (predictor, &mask.0) {
+            (Some(predictor), _) => Self::Predictive {
+                half_width: predictor.half_width(),
+            },
+            (
+                None,
+                Rule::Local(Centres {
+                    half_width,
+                    predicted: None,
+                }),
+            ) => Self::Monotonic {
+                half_width: *half_width,
+            },
+            _ => Self::Global,
+        }
+    }
+}
+
+/// Predicts the centre of attention: `p = S · σ(v_pᵀ tanh(W_p h))`, with the window `D` around it.
 #[derive(Module, Debug)]
 pub struct PositionPredictor {
     /// `W_p`, `[query size, query size]`, no bias.
     pub hidden: Linear,
     /// `v_p`, `[query size]`.
     pub vector: Param<Tensor<1>>,
+    #[module(skip)]
+    half_width: usize,
 }
 
 impl PositionPredictor {
-    /// A predictor for queries of size `query_size`.
-    pub fn new(query_size: usize, initializer: &mut Initializer) -> Self {
+    /// A predictor for queries of size `query_size`; the window reaches `half_width` (`D`) to each side.
+    pub fn new(query_size: usize, half_width: usize, initializer: &mut Initializer) -> Self {
         let bound = 1.0 / (query_size as f32).sqrt();
         Self {
             hidden: initializer.linear(query_size, query_size, false),
             vector: initializer.uniform([query_size], bound),
+            half_width,
         }
     }
 
-    /// The centre `p` for each query. `query` is `[batch, queries, size]`; the result
-    /// `[batch, queries, 1]`, in source positions of each sentence.
-    pub fn forward(&self, query: Tensor<3>, keep: &Keep) -> Tensor<3> {
-        let device = query.device();
-        let hidden = self.hidden.forward(query).tanh(); // [batch, queries, size]
-        let vector = self.vector.val().unsqueeze_dims::<3>(&[0, 1]); // [1, 1, size]
-        let share = activation::sigmoid((hidden * vector).sum_dim(2)); // [batch, queries, 1]
-        share * source_lengths(keep, &device)
+    /// `D`, in source positions.
+    pub fn half_width(&self) -> usize {
+        self.half_width
+    }
+
+    /// The centre `p` for each query `[batch, heads, queries, size]`, given the true length of each sentence
+    /// (one for each batch row): `[batch, heads, queries, 1]`, in source positions of each sentence.
+    pub fn forward(&self, query: Tensor<4>, lengths: &[usize]) -> Tensor<4> {
+        let lengths: Vec<f32> = lengths.iter().map(|&length| length as f32).collect();
+        let batch = lengths.len();
+        let lengths = TensorData::new(lengths, [batch, 1, 1, 1]);
+        let lengths = Tensor::<4>::from_data(lengths, &query.device()).cast(query.dtype());
+        let hidden = self.hidden.forward(query).tanh(); // [batch, heads, queries, size]
+        let vector = self.vector.val().unsqueeze_dims::<4>(&[0, 1, 2]);
+        activation::sigmoid((hidden * vector).sum_dim(3)) * lengths
     }
 }
 
-/// `[batch, 1, 1]`.
-fn source_lengths(keep: &Keep, device: &Device) -> Tensor<3> {
-    let lengths: Vec<f32> = keep.lengths().iter().map(|&n| n as f32).collect();
-    let batch = lengths.len();
-    Tensor::from_data(TensorData::new(lengths, [batch, 1, 1]), device)
+/// Where the windows of local attention stand.
+#[derive(Debug, Clone)]
+pub(crate) struct Centres {
+    pub(crate) half_width: usize,
+    /// `p_t`, `[batch, heads, queries]` row-major with those sizes; nothing for `p_t = t`.
+    pub(crate) predicted: Option<(Arc<[f32]>, [usize; 3])>,
 }
 
-/// Source positions `0..length` as `[1, 1, length]`.
-fn positions(length: usize, device: &Device) -> Tensor<3> {
-    Tensor::<1, Int>::arange(0..length as i64, device)
-        .float()
-        .unsqueeze_dims::<3>(&[0, 1])
+impl Mask {
+    /// local-m: decoder step `t` (the query's number, [`crate::Call::first_query`] onwards) sees keys at most
+    /// `half_width` away from key `t`.
+    pub fn local_monotonic(half_width: usize) -> Self {
+        Self(Rule::Local(Centres {
+            half_width,
+            predicted: None,
+        }))
+    }
+
+    /// local-p: each query sees keys at most `half_width` away from its predicted centre; `centres` is
+    /// `[batch, heads, queries, 1]` (batch and heads may be 1). The mask has no gradient; the Gaussian factor
+    /// of [`crate::Attention::with_predictor`] gives `p_t` one.
+    pub fn local_predictive(centres: Tensor<4>, half_width: usize) -> Self {
+        let [batch, heads, queries, _] = centres.dims();
+        let values: Vec<f32> = centres.into_data().iter::<f32>().collect();
+        Self(Rule::Local(Centres {
+            half_width,
+            predicted: Some((values.into(), [batch, heads, queries])),
+        }))
+    }
 }
 
-/// Where `|s - centre| <= half_width`; `centre` is `[batch or 1, queries, 1]`, the result
-/// `[batch or 1, queries, length]`.
-fn window(centre: Tensor<3>, half_width: usize, length: usize) -> Tensor<3, Bool> {
-    let positions = positions(length, &centre.device());
-    (positions - centre)
-        .abs()
-        .lower_equal_scalar(half_width as f32)
+impl Centres {
+    pub(super) fn batch(&self) -> usize {
+        self.predicted.as_ref().map_or(1, |(_, sizes)| sizes[0])
+    }
+
+    pub(super) fn heads(&self) -> usize {
+        self.predicted.as_ref().map_or(1, |(_, sizes)| sizes[1])
+    }
+
+    pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
+        let centre = match &self.predicted {
+            None => (row.grid.first_query + row.query) as f32,
+            Some((centres, [batch, heads, queries])) => {
+                let (b, h) = (row.batch.min(batch - 1), row.head.min(heads - 1));
+                centres[(b * heads + h) * queries + row.query]
+            }
+        };
+        for (key, seen) in seen.iter_mut().enumerate() {
+            *seen = (key as f32 - centre).abs() <= self.half_width as f32;
+        }
+    }
+
+    pub(super) fn check(&self, grid: &Grid) -> Result<(), AttentionError> {
+        let Some((_, found)) = &self.predicted else {
+            return Ok(());
+        };
+        let [batch, heads, queries] = *found;
+        let fits = |found: usize, size: usize| found == 1 || found == size;
+        if fits(batch, grid.batch) && fits(heads, grid.heads) && queries == grid.queries {
+            return Ok(());
+        }
+        let expected = [grid.batch, grid.heads, grid.queries];
+        Err(AttentionError::shape(
+            "local centres",
+            found,
+            format!("{expected:?} (batch and heads may be 1)"),
+            "predict one centre for each query that is read",
+        ))
+    }
 }
 
-/// local-m: `[1, queries, length]`, the queries being decoder steps `first_step..`.
-pub(crate) fn monotonic_window(
-    first_step: usize,
-    queries: usize,
-    half_width: usize,
-    length: usize,
-    device: &Device,
-) -> Tensor<3, Bool> {
-    let steps: Vec<f32> = (first_step..first_step + queries)
-        .map(|t| t as f32)
-        .collect();
-    let centre = Tensor::from_data(TensorData::new(steps, [1, queries, 1]), device);
-    window(centre, half_width, length)
-}
-
-/// local-p: the window and the Gaussian factor, both `[batch, queries, length]`.
-pub(crate) fn predictive_window(
-    centre: Tensor<3>,
-    half_width: usize,
-    length: usize,
-) -> (Tensor<3, Bool>, Tensor<3>) {
+/// The Gaussian factor `exp(-(s - p)² / 2σ²)`, `σ = D/2`, of local-p: `[batch, heads, queries, length]` of centres
+/// `[batch, heads, queries, 1]`.
+pub(crate) fn gaussian(centre: Tensor<4>, half_width: usize, length: usize) -> Tensor<4> {
     // A window of no width has no deviation; this one is 0 to any position but the centre.
     let deviation = (half_width as f32 / 2.0).max(1e-3);
-    let distance = positions(length, &centre.device()) - centre.clone();
-    let gaussian = (distance.powi_scalar(2) / (-2.0 * deviation * deviation)).exp();
-    (window(centre.detach(), half_width, length), gaussian)
+    let positions = Tensor::<1, Int>::arange(0..length as i64, &centre.device())
+        .float()
+        .cast(centre.dtype())
+        .unsqueeze_dims::<4>(&[0, 1, 2]);
+    ((positions - centre).powi_scalar(2) / (-2.0 * deviation * deviation)).exp()
 }

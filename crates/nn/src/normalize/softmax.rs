@@ -1,6 +1,10 @@
 //! Softmax over what may be seen: `α_i = e^{s_i} / Σ_{j seen} e^{s_j}`, and 0 elsewhere.
 //!
-//! A row in which nothing may be seen gives weights 0 and gradient 0, never NaN.
+//! Every seen key gets some weight; only differences of scores count. A row in which nothing may be seen gives
+//! weights 0 and gradient 0, never NaN. The usual choice; it cannot say "nothing here matters", for which see
+//! [`super::Sink`], nor give exact zeros, for which see [`super::Sparsemax`].
+//!
+//! Cost: one exponential a score.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -13,22 +17,87 @@
 //! assert!((weights[2] - 0.098_565_89).abs() < 1e-6);
 //! ```
 
-use burn::tensor::{Bool, Tensor};
+use burn::{
+    module::Module,
+    tensor::{Bool, Tensor},
+};
+
+use super::Normalized;
 
 /// A score so low that its exponential is 0, yet finite, so that no `inf - inf` can arise.
-const UNSEEN: f32 = -1e30;
+pub(super) const UNSEEN: f32 = -1e30;
 
-/// Weights `[batch, queries, keys]` from scores of the same shape. `seen` is true where a key may be
-/// seen and broadcasts against the scores.
-pub fn masked_softmax(scores: Tensor<3>, seen: Option<Tensor<3, Bool>>) -> Tensor<3> {
-    let Some(seen) = seen else {
-        return burn::tensor::activation::softmax(scores, 2);
-    };
-    let unseen = seen.bool_not().expand(scores.dims());
-    let scores = scores.mask_fill(unseen.clone(), UNSEEN);
-    let maximum = scores.clone().detach().max_dim(2);
-    let exponentials = (scores - maximum).exp().mask_fill(unseen, 0.0);
-    let sum = exponentials.clone().sum_dim(2);
-    let empty = sum.clone().equal_elem(0.0);
-    exponentials / sum.mask_fill(empty, 1.0)
+/// `e^{s_i} / Σ_j e^{s_j}` over the seen keys.
+#[derive(Module, Debug, Default)]
+pub struct Softmax;
+
+impl Softmax {
+    /// Weights and `lse` of scores `[batch, heads, queries, keys]`.
+    pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        let parts = Parts::new(scores, seen, None);
+        let lse = parts.lse();
+        Normalized {
+            lse: Some(lse.squeeze_dim(3)),
+            ..Normalized::new(parts.weights())
+        }
+    }
+}
+
+/// Softmax over the last dimension where `seen` is true (`seen` broadcasts against the scores).
+pub fn masked_softmax<const D: usize>(
+    scores: Tensor<D>,
+    seen: Option<Tensor<D, Bool>>,
+) -> Tensor<D> {
+    Parts::new(scores, seen, None).weights()
+}
+
+/// Numerator and denominator of a softmax.
+pub(super) struct Parts<const D: usize> {
+    exponentials: Tensor<D>,
+    sum: Tensor<D>,
+    maximum: Tensor<D>,
+}
+
+impl<const D: usize> Parts<D> {
+    /// `sink` is one more score in the denominator, broadcast against `[.., 1]`.
+    pub(super) fn new(
+        scores: Tensor<D>,
+        seen: Option<Tensor<D, Bool>>,
+        sink: Option<Tensor<D>>,
+    ) -> Self {
+        let unseen = seen.map(|seen| seen.bool_not().expand(scores.dims()));
+        let scores = match &unseen {
+            None => scores,
+            Some(unseen) => scores.mask_fill(unseen.clone(), UNSEEN),
+        };
+        let mut maximum = scores.clone().detach().max_dim(D - 1);
+        if let Some(sink) = &sink {
+            let sink = sink.clone().detach().expand(maximum.dims());
+            maximum = maximum.max_pair(sink);
+        }
+        let mut exponentials = (scores - maximum.clone()).exp();
+        if let Some(unseen) = unseen {
+            exponentials = exponentials.mask_fill(unseen, 0.0);
+        }
+        let mut sum = exponentials.clone().sum_dim(D - 1);
+        if let Some(sink) = sink {
+            sum = sum + (sink - maximum.clone()).exp();
+        }
+        Self {
+            exponentials,
+            sum,
+            maximum,
+        }
+    }
+
+    /// `[.., keys]`.
+    pub(super) fn weights(self) -> Tensor<D> {
+        let empty = self.sum.clone().equal_elem(0.0);
+        self.exponentials / self.sum.mask_fill(empty, 1.0)
+    }
+
+    /// `[.., 1]`; -∞ where nothing is seen.
+    pub(super) fn lse(&self) -> Tensor<D> {
+        self.sum.clone().log() + self.maximum.clone()
+    }
 }

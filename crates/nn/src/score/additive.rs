@@ -1,5 +1,16 @@
-//! Additive score: `score(s, h) = vᵀ tanh(W s + U h)` (Bahdanau 2014; "concat" in Luong 2015, where
-//! `W [s; h]` is the same two matrices side by side). `U h` is computed once per source.
+//! Additive score: `score(s, h) = vᵀ tanh(W s + U h + b)` (Bahdanau 2014, App. A.1.2).
+//!
+//! A small network of one hidden layer judges how well a query and an annotation match. Luong's "concat",
+//! `vᵀ tanh(W_a [s; h])`, is the same with both matrices side by side: [`Additive::concat`]. `U h` is computed
+//! once per source.
+//!
+//! [`WeightNormAdditive`] writes `v` as a direction and a length, `g · v/‖v‖` (Salimans & Kingma 2016; TensorFlow's
+//! "normed Bahdanau"): the length is trained apart, which steadies large learning rates.
+//!
+//! Use it in recurrent encoder-decoders, or where query and key differ in kind. Not for long self-attention: each
+//! pair costs `size` tanh where a dot score costs `d` multiplications.
+//!
+//! Cost: `Lq · Lk · size` tanh. The plain form holds `[batch, heads, queries, keys, size]`; the fused one never does.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -7,8 +18,8 @@
 //!
 //! let device = Device::flex();
 //! let score = Additive::new(4, 6, 8, &mut Initializer::new(1, &device));
-//! let keys = score.keys(Tensor::ones([2, 5, 6], &device)); // [batch, keys, attention size]
-//! assert_eq!(score.forward(Tensor::ones([2, 3, 4], &device), keys).dims(), [2, 3, 5]);
+//! let keys = score.keys(Tensor::<4>::ones([2, 1, 5, 6], &device)); // [batch, heads, keys, attention size]
+//! assert_eq!(score.forward(Tensor::ones([2, 1, 3, 4], &device), keys).dims(), [2, 1, 3, 5]);
 //! ```
 
 use burn::{
@@ -17,9 +28,9 @@ use burn::{
     tensor::Tensor,
 };
 
-use crate::initialize::Initializer;
+use crate::{attention::AttentionError, initialize::Initializer};
 
-/// `vᵀ tanh(W s + U h)`.
+/// `vᵀ tanh(W s + U h + b)`.
 #[derive(Module, Debug)]
 pub struct Additive {
     /// `W`, `[query size, attention size]`, no bias.
@@ -61,19 +72,112 @@ impl Additive {
         }
     }
 
-    /// `U h` for every annotation: `[batch, keys, annotation size]` -> `[batch, keys, attention size]`.
-    pub fn keys(&self, annotations: Tensor<3>) -> Tensor<3> {
+    /// Luong's concat from its one matrix: `weight [query size + annotation size, attention size]`, rows in the
+    /// order `[s; h]`, and `vector [attention size]`. No bias.
+    ///
+    /// # Errors
+    /// When the sizes do not fit together.
+    pub fn concat(
+        query_size: usize,
+        weight: Tensor<2>,
+        vector: Tensor<1>,
+    ) -> Result<Self, AttentionError> {
+        let [rows, size] = weight.dims();
+        if rows <= query_size {
+            return Err(AttentionError::shape(
+                "weight",
+                &[rows, size],
+                format!("more than {query_size} rows"),
+                "rows are query size + annotation size",
+            ));
+        }
+        if vector.dims() != [size] {
+            return Err(AttentionError::shape(
+                "vector",
+                &vector.dims(),
+                format!("[{size}]"),
+                "one entry a column of the weight",
+            ));
+        }
+        let linear = |weight| Linear {
+            weight: Param::from_tensor(weight),
+            bias: None,
+        };
+        Ok(Self {
+            query: linear(weight.clone().narrow(0, 0, query_size)),
+            key: linear(weight.narrow(0, query_size, rows - query_size)),
+            vector: Param::from_tensor(vector),
+        })
+    }
+
+    /// `U h + b` for every annotation: `[.., annotation size]` -> `[.., attention size]`.
+    pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
         self.key.forward(annotations)
     }
 
-    /// `query [batch, queries, query size]`, prepared `keys` -> `[batch, queries, keys]`.
-    ///
-    /// This plain form keeps `[batch, queries, keys, attention size]`; [`crate::Attention`] takes the
-    /// fused one where there is one.
-    pub fn forward(&self, query: Tensor<3>, keys: Tensor<3>) -> Tensor<3> {
-        let query = self.query.forward(query).unsqueeze_dim::<4>(2); // [batch, queries, 1, size]
-        let keys = keys.unsqueeze_dim::<4>(1); // [batch, 1, keys, size]
-        let vector = self.vector.val().unsqueeze_dims::<4>(&[0, 1, 2]);
-        ((query + keys).tanh() * vector).sum_dim(3).squeeze_dim(3)
+    /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
+    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        compare(self.query.forward(query), keys, self.vector.val())
     }
+}
+
+/// `g · v/‖v‖ · tanh(W s + U h + b)`.
+#[derive(Module, Debug)]
+pub struct WeightNormAdditive {
+    /// `W`, `[query size, attention size]`, no bias.
+    pub query: Linear,
+    /// `U`, `[annotation size, attention size]`, with the one bias inside the tanh, 0 at the start.
+    pub key: Linear,
+    /// `v`, `[attention size]`: the direction.
+    pub vector: Param<Tensor<1>>,
+    /// `g`, `[1]`: the length, `1/√(attention size)` at the start.
+    pub gain: Param<Tensor<1>>,
+}
+
+impl WeightNormAdditive {
+    /// A score between queries of `query_size` and annotations of `annotation_size`, compared in
+    /// `attention_size` dimensions.
+    pub fn new(
+        query_size: usize,
+        annotation_size: usize,
+        attention_size: usize,
+        initializer: &mut Initializer,
+    ) -> Self {
+        let bound = 1.0 / (attention_size as f32).sqrt();
+        let key = Linear {
+            bias: Some(initializer.zeros([attention_size])),
+            ..initializer.linear(annotation_size, attention_size, false)
+        };
+        Self {
+            query: initializer.linear(query_size, attention_size, false),
+            key,
+            vector: initializer.uniform([attention_size], bound),
+            gain: initializer.constant([1], bound),
+        }
+    }
+
+    /// `g · v/‖v‖`, `[attention size]`.
+    pub fn score_vector(&self) -> Tensor<1> {
+        let vector = self.vector.val();
+        let length = vector.clone().powi_scalar(2).sum().sqrt();
+        vector * (self.gain.val() / length)
+    }
+
+    /// `U h + b` for every annotation: `[.., annotation size]` -> `[.., attention size]`.
+    pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
+        self.key.forward(annotations)
+    }
+
+    /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
+    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        compare(self.query.forward(query), keys, self.score_vector())
+    }
+}
+
+/// `vᵀ tanh(q + k)` of projected queries and keys.
+fn compare(query: Tensor<4>, keys: Tensor<4>, vector: Tensor<1>) -> Tensor<4> {
+    let query = query.unsqueeze_dim::<5>(3); // [batch, heads, queries, 1, size]
+    let keys = keys.unsqueeze_dim::<5>(2); // [batch, heads, 1, keys, size]
+    let vector = vector.unsqueeze_dims::<5>(&[0, 1, 2, 3]);
+    ((query + keys).tanh() * vector).sum_dim(4).squeeze_dim(4)
 }

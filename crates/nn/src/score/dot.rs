@@ -1,12 +1,18 @@
-//! Dot score: `score(s, h) = sᵀ h` (Luong 2015). No parameters; query and key have the same size.
+//! Dot score: `score(s, h) = sᵀ h` (Luong 2015, section 3.1).
+//!
+//! Two vectors match as far as they point the same way, and more if they are long. No parameters; query and key
+//! have the same size. Use it where both come from spaces trained to be alike; with large sizes prefer
+//! [`super::ScaledDot`], as the spread of scores grows with `√d` and the softmax saturates.
+//!
+//! Cost: `Lq · Lk · d` multiplications, `Lq · Lk` numbers (none where a kernel serves).
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::score::Dot;
 //!
 //! let device = Device::flex();
-//! let query = Tensor::<3>::from_floats([[[10., 5., 10.]]], &device);
-//! let keys = Tensor::<3>::from_floats([[[0., 1., 1.], [5., 0., 1.], [1., 1., 0.], [0., 5., 1.]]], &device);
+//! let query = Tensor::<4>::from_floats([[[[10., 5., 10.]]]], &device);
+//! let keys = Tensor::<4>::from_floats([[[[0., 1., 1.], [5., 0., 1.], [1., 1., 0.], [0., 5., 1.]]]], &device);
 //! let scores = Dot.forward(query, keys).into_data().into_vec::<f32>().unwrap();
 //! assert_eq!(scores, [15., 60., 15., 35.]);
 //! ```
@@ -18,8 +24,8 @@ use burn::{module::Module, tensor::Tensor};
 pub struct Dot;
 
 impl Dot {
-    /// `query [batch, queries, size]`, `keys [batch, keys, size]` -> `[batch, queries, keys]`.
-    pub fn forward(&self, query: Tensor<3>, keys: Tensor<3>) -> Tensor<3> {
-        query.matmul(keys.swap_dims(1, 2))
+    /// `query [batch, heads, queries, size]`, `keys [batch, heads, keys, size]` -> `[batch, heads, queries, keys]`.
+    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        query.matmul(keys.swap_dims(2, 3))
     }
 }

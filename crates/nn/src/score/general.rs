@@ -1,4 +1,12 @@
-//! General score: `score(s, h) = sᵀ W h` (Luong 2015). `W h` is computed once per source.
+//! General score: `score(s, h) = sᵀ W h` (Luong 2015, section 3.1). `W h` is computed once per source.
+//!
+//! A dot score between a query and keys brought into the query's space. Use it where decoder and encoder states
+//! have different sizes or meanings; in Luong 2015 the best score for local attention.
+//!
+//! [`ScaledGeneral`] multiplies by a learned number `g` (TensorFlow's "scaled Luong"): `g · sᵀ W h`, so that the
+//! sharpness of the softmax is trained apart from `W`.
+//!
+//! Cost: `Lk · d_h · d_s` once per source, then as [`super::Dot`].
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -6,12 +14,17 @@
 //!
 //! let device = Device::flex();
 //! let score = General::new(4, 6, &mut Initializer::new(1, &device));
-//! let keys = score.keys(Tensor::ones([2, 5, 6], &device)); // [batch, keys, query size]
-//! assert_eq!(score.forward(Tensor::ones([2, 3, 4], &device), keys).dims(), [2, 3, 5]);
+//! let keys = score.keys(Tensor::<4>::ones([2, 1, 5, 6], &device)); // [batch, heads, keys, query size]
+//! assert_eq!(score.forward(Tensor::ones([2, 1, 3, 4], &device), keys).dims(), [2, 1, 3, 5]);
 //! ```
 
-use burn::{module::Module, nn::Linear, tensor::Tensor};
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::Tensor,
+};
 
+use super::Dot;
 use crate::initialize::Initializer;
 
 /// `sᵀ W h`.
@@ -29,13 +42,47 @@ impl General {
         }
     }
 
-    /// `W h` for every annotation: `[batch, keys, annotation size]` -> `[batch, keys, query size]`.
-    pub fn keys(&self, annotations: Tensor<3>) -> Tensor<3> {
+    /// `W h` for every annotation: `[.., annotation size]` -> `[.., query size]`.
+    pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
         self.key.forward(annotations)
     }
 
-    /// `query [batch, queries, query size]`, prepared `keys` -> `[batch, queries, keys]`.
-    pub fn forward(&self, query: Tensor<3>, keys: Tensor<3>) -> Tensor<3> {
-        query.matmul(keys.swap_dims(1, 2))
+    /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
+    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        Dot.forward(query, keys)
+    }
+}
+
+/// `g · sᵀ W h` with a learned `g`.
+#[derive(Module, Debug)]
+pub struct ScaledGeneral {
+    /// `Wᵀ`, `[annotation size, query size]`, no bias.
+    pub key: Linear,
+    /// `g`, `[1]`, 1 at the start.
+    pub gain: Param<Tensor<1>>,
+}
+
+impl ScaledGeneral {
+    /// A score between queries of `query_size` and annotations of `annotation_size`.
+    pub fn new(query_size: usize, annotation_size: usize, initializer: &mut Initializer) -> Self {
+        Self {
+            key: initializer.linear(annotation_size, query_size, false),
+            gain: initializer.constant([1], 1.0),
+        }
+    }
+
+    /// `W h` for every annotation: `[.., annotation size]` -> `[.., query size]`.
+    pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
+        self.key.forward(annotations)
+    }
+
+    /// The query times `g`, so that what follows is a dot score.
+    pub(crate) fn scaled_query(&self, query: Tensor<4>) -> Tensor<4> {
+        query * self.gain.val().unsqueeze::<4>()
+    }
+
+    /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
+    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        Dot.forward(self.scaled_query(query), keys)
     }
 }

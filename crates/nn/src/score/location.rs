@@ -1,5 +1,10 @@
-//! Location-based score (Luong 2015): `a_t = softmax(W s_t)`. The score of position `i` depends on the
-//! query alone. `W` knows a fixed number of positions; as in the paper, words beyond it are ignored.
+//! Location-based score: `a_t = softmax(W s_t)` (Luong 2015, section 3.1). The score of position `i` depends on
+//! the query alone.
+//!
+//! `W` knows a fixed number of positions; as in the paper, words beyond it are ignored. Use it to see how far one
+//! comes without looking at the content; it is the weakest score of the paper.
+//!
+//! Cost: `Lq · positions · d`.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -7,7 +12,7 @@
 //!
 //! let device = Device::flex();
 //! let score = Location::new(4, 50, &mut Initializer::new(1, &device));
-//! assert_eq!(score.forward(Tensor::ones([2, 3, 4], &device), 7).dims(), [2, 3, 7]);
+//! assert_eq!(score.forward(Tensor::ones([2, 1, 3, 4], &device), 7).dims(), [2, 1, 3, 7]);
 //! ```
 
 use burn::{module::Module, nn::Linear, tensor::Tensor};
@@ -34,16 +39,17 @@ impl Location {
         self.weight.weight.dims()[1]
     }
 
-    /// `query [batch, queries, query size]` -> `[batch, queries, keys]`; keys beyond
-    /// [`Location::positions`] score 0 and are for the caller to mask.
-    pub fn forward(&self, query: Tensor<3>, keys: usize) -> Tensor<3> {
-        let [batch, queries, _] = query.dims();
+    /// `query [batch, heads, queries, query size]` -> `[batch, heads, queries, keys]`; keys beyond
+    /// [`Location::positions`] score 0 and are for the caller to mask ([`super::Score::reach`]).
+    pub fn forward(&self, query: Tensor<4>, keys: usize) -> Tensor<4> {
+        let [batch, heads, queries, _] = query.dims();
         let known = self.positions().min(keys);
-        let scores = self.weight.forward(query).narrow(2, 0, known);
+        let scores = self.weight.forward(query).narrow(3, 0, known);
         if known == keys {
             return scores;
         }
-        let rest = Tensor::zeros([batch, queries, keys - known], &scores.device());
-        Tensor::cat(vec![scores, rest], 2)
+        let shape = [batch, heads, queries, keys - known];
+        let rest = Tensor::zeros(shape, (&scores.device(), scores.dtype()));
+        Tensor::cat(vec![scores, rest], 3)
     }
 }

@@ -1,15 +1,13 @@
-//! Outputs and gradients of every module against PyTorch: `../golden/nn_golden.py` and its output.
+//! Outputs and gradients of the recurrent modules and the loss against PyTorch: `../golden/nn_golden.py` and its output.
 
 use crate::support::{Case, GoldenFile, device};
 use burn::tensor::{Bool, Int, Tensor};
 use regard_nn::{
-    Attention,
     bridge::{cross_entropy, cross_entropy_mean},
     dropout::Noise,
     initialize::Initializer,
-    mask::{Keep, Locality},
+    mask::Keep,
     recurrent::{Direction, Gru, LstmStack, LstmState, Reset},
-    score::{Additive, Dot, General, Location, Score},
 };
 
 const TIME: usize = 4;
@@ -169,88 +167,6 @@ fn lstm_sequences() {
             case.gradient(&format!("h.{l}"), &state.hidden, &gradients);
             case.gradient(&format!("c.{l}"), &state.cell, &gradients);
         }
-        case.close();
-    }
-}
-
-const QUERIES: usize = 4;
-const KEYS: usize = 6;
-const QUERY: usize = 5;
-const ANNOTATION: usize = 7;
-const ATTENTION: usize = 3;
-const SOURCES: [usize; BATCH] = [6, 3, 1];
-const FIRST_STEP: usize = 1;
-
-/// The score of a case, and the size of the annotations it takes.
-fn score(case: &Case) -> (Score, usize) {
-    let init = &mut initializer();
-    match case.text("score") {
-        "dot" => (Score::Dot(Dot), QUERY),
-        "general" => (
-            Score::General(General::new(QUERY, ANNOTATION, init)),
-            ANNOTATION,
-        ),
-        "additive" => {
-            let score = Additive::new(QUERY, ANNOTATION, ATTENTION, init);
-            (Score::Additive(score), ANNOTATION)
-        }
-        "location-short" => (Score::Location(Location::new(QUERY, 4, init)), ANNOTATION),
-        "location-long" => (Score::Location(Location::new(QUERY, 9, init)), ANNOTATION),
-        other => panic!("{other}"),
-    }
-}
-
-#[test]
-fn scores() {
-    let golden = golden();
-    let cases = golden.cases("score");
-    assert_eq!(cases.len(), 5);
-    for mut case in cases {
-        let (score, size) = score(&case);
-        let score = case.fill(score);
-        let query = case.leaf("query", [BATCH, QUERIES, QUERY]);
-        let annotations = case.leaf("annotations", [BATCH, KEYS, size]);
-        let scores = score.forward(query.clone(), score.keys(annotations.clone()));
-        case.output("scores", &scores);
-        let loss = scores * case.constant("loss", [BATCH, QUERIES, KEYS]);
-        let gradients = loss.sum().backward();
-        case.gradients(&score, &gradients);
-        case.gradient("query", &query, &gradients);
-        case.gradient("annotations", &annotations, &gradients);
-        case.close();
-    }
-}
-
-#[test]
-fn attention() {
-    let golden = golden();
-    for (mut case, plain) in twice(&golden, "attention", 15) {
-        let half_width = case.number("half_width") as usize;
-        let locality = match case.text("locality") {
-            "global" => Locality::Global,
-            "monotonic" => Locality::Monotonic { half_width },
-            "predictive" => Locality::Predictive { half_width },
-            other => panic!("{other}"),
-        };
-        let (score, size) = score(&case);
-        let attention = case.fill(Attention::new(score, locality, QUERY, &mut initializer()));
-        let query = case.leaf("query", [BATCH, QUERIES, QUERY]);
-        let annotations = case.leaf("annotations", [BATCH, KEYS, size]);
-        let keep = Keep::from_lengths(&SOURCES, KEYS, &device());
-        let memory = attention.memory(annotations.clone(), keep);
-        let form = if plain {
-            Attention::forward_plain
-        } else {
-            Attention::forward
-        };
-        let attended = form(&attention, query.clone(), &memory, FIRST_STEP);
-        case.output("context", &attended.context);
-        case.output("weights", &attended.weights);
-        let loss = attended.context * case.constant("loss", [BATCH, QUERIES, size]);
-        let gradients = loss.sum().backward();
-        case.gradients(&attention, &gradients);
-        case.gradient("query", &query, &gradients);
-        case.gradient("annotations", &annotations, &gradients);
         case.close();
     }
 }

@@ -2,13 +2,23 @@
 //!
 //! | module | what holds |
 //! |---|---|
+//! | [`attention`] | scores, normalisers, whole attentions: golden outputs and gradients |
+//! | [`attention_gradients`] | finite differences in f64 of every score and normaliser |
+//! | [`attention_properties`] | what holds for any attention; traps; refused input |
 //! | [`golden`] | outputs and gradients equal PyTorch's (`../golden/nn_golden.py`) |
+//! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
+//! | [`mask`] | every mask is its definition; combinations, pictures, errors |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
 //! | [`recurrent`] | padding, stepping and dropout of sequences |
 //! | [`vision`] | attention in vision |
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |
 
+mod attention;
+mod attention_gradients;
+mod attention_properties;
 mod golden;
+mod hard_attention;
+mod mask;
 mod properties;
 mod recurrent;
 mod support;

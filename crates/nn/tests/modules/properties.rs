@@ -4,11 +4,11 @@ use crate::support::{device, gradients, numbers, values};
 use burn::tensor::{Bool, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
-    Attended, Attention,
+    Attention, Call, Memory, Path, Reading,
     initialize::Initializer,
     mask::{Keep, Locality},
     normalize::masked_softmax,
-    score::{Additive, Dot, General, Location, Score},
+    score::{Additive, General, Location, Score},
 };
 
 const QUERY: usize = 5;
@@ -26,13 +26,18 @@ fn drawn<const D: usize>(name: &str, shape: [usize; D], scale: f32) -> Tensor<D>
 fn attention(score: &str, locality: Locality) -> Attention {
     let init = &mut Initializer::new(7, &device());
     let score = match score {
-        "dot" => Score::Dot(Dot),
+        "dot" => Score::dot(),
         "general" => Score::General(General::new(QUERY, QUERY, init)),
         "additive" => Score::Additive(Additive::new(QUERY, QUERY, 3, init)),
         "location" => Score::Location(Location::new(QUERY, 4, init)),
         other => panic!("{other}"),
     };
-    Attention::new(score, locality, QUERY, init)
+    Attention::new(score).with_locality(locality, QUERY, init)
+}
+
+fn read(attention: &Attention, query: Tensor<3>, memory: &Memory, first_step: usize) -> Reading {
+    let call = Call::default().first_query(first_step);
+    attention.read(query, memory, call).unwrap()
 }
 
 fn localities() -> [Locality; 3] {
@@ -114,8 +119,9 @@ proptest! {
         let keep = Keep::from_lengths(&lengths, keys, &device());
         let query = drawn("query", [batch, queries, QUERY], 2.0);
         let memory = attention.memory(drawn("annotations", [batch, keys, QUERY], 2.0), keep.clone());
-        let attended = attention.forward(query.clone(), &memory, first_step);
-        let plain = attention.forward_plain(query.clone(), &memory, first_step);
+        let call = || Call::default().first_query(first_step);
+        let attended = attention.read(query.clone(), &memory, call()).unwrap();
+        let plain = attention.read(query.clone(), &memory, call().path(Path::Plain)).unwrap();
         let close = |a: &Tensor<3>, b: &Tensor<3>| {
             let worst = (a.clone() - b.clone()).abs().max().into_scalar::<f32>();
             worst <= 16.0 * f32::EPSILON
@@ -123,7 +129,10 @@ proptest! {
         prop_assert!(close(&attended.weights, &plain.weights));
         prop_assert!(close(&attended.context, &plain.context));
 
-        let centres = attention.predictor.as_ref().map(|p| numbers(&p.forward(query, &keep)));
+        let centres = attention
+            .predictor
+            .as_ref()
+            .map(|p| numbers(&p.forward(query.unsqueeze_dim(1), keep.lengths())));
         for (i, row) in rows(&attended.weights).iter().enumerate() {
             let (b, t) = (i / queries, i % queries);
             let centre = match locality {
@@ -171,7 +180,9 @@ fn padding_does_not_leak() {
                 let annotations = floats(&numbers_, [batch, keys, QUERY]).require_grad();
                 let query = drawn("query", [batch, queries, QUERY], 2.0).require_grad();
                 let memory = attention.memory(annotations.clone(), keep.clone());
-                let Attended { context, weights } = attention.forward(query.clone(), &memory, 0);
+                let Reading {
+                    context, weights, ..
+                } = read(&attention, query.clone(), &memory, 0);
                 let upstream = drawn("upstream", context.dims(), 1.0);
                 let all = (context.clone() * upstream).sum().backward();
                 (
@@ -215,7 +226,7 @@ fn nothing_to_see_gives_zeros() {
             let annotations = drawn("annotations", [2, keys, QUERY], 2.0).require_grad();
             let keep = Keep::from_lengths(&lengths, keys, &device());
             let memory = attention.memory(annotations.clone(), keep);
-            let attended = attention.forward(query.clone(), &memory, first_step);
+            let attended = read(&attention, query.clone(), &memory, first_step);
             let what = format!("{score} {locality:?}");
             assert_eq!(
                 numbers(&attended.weights)[..keys],
@@ -258,7 +269,7 @@ fn windows_of_no_width() {
             .require_grad();
         let annotations = drawn("annotations", [2, 4, QUERY], 2.0).require_grad();
         let memory = attention.memory(annotations.clone(), keep);
-        let attended = attention.forward(query.clone(), &memory, 0);
+        let attended = read(&attention, query.clone(), &memory, 0);
         let weights = rows(&attended.weights);
         let expected: [&[f32]; 3] = match locality {
             Locality::Monotonic { .. } => [&[1., 0., 0., 0.], &[0., 1., 0., 0.], &[0., 0., 1., 0.]],
@@ -292,11 +303,8 @@ fn keys_in_another_order() {
         let parts = order.map(|i| annotations.clone().narrow(1, i, 1));
         let reordered = Tensor::cat(parts.to_vec(), 1);
         let attend = |annotations| {
-            attention.forward(
-                query.clone(),
-                &attention.memory(annotations, keep.clone()),
-                0,
-            )
+            let memory = attention.memory(annotations, keep.clone());
+            read(&attention, query.clone(), &memory, 0)
         };
         let (a, b) = (attend(annotations), attend(reordered));
         for (a, b) in rows(&a.weights).iter().zip(rows(&b.weights)) {
@@ -313,8 +321,8 @@ fn keys_in_another_order() {
 #[test]
 fn worked_dot_products() {
     let words = [[0.71, 0.14, 0.51], [0.69, 0.15, 0.48], [0.16, 0.59, 0.49]].concat();
-    let words = floats(&words, [1, 3, 3]);
-    let scores = numbers(&Score::Dot(Dot).forward(words.clone(), words));
+    let words = floats(&words, [1, 1, 3, 3]);
+    let scores = numbers(&Score::dot().forward(words.clone(), words));
     for (found, expected) in [
         (scores[1], 0.7557f32),
         (scores[2], 0.4461),

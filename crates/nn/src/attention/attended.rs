@@ -1,0 +1,64 @@
+//! What attention returns.
+
+use burn::tensor::{Int, Tensor};
+
+/// The result of reading: the context, and what was asked of the weights.
+///
+/// What is observed has no gradient, unless [`super::Call::differentiable`] asked for it.
+#[derive(Debug, Clone)]
+pub struct Attended {
+    /// The weighted sum of the values: `[batch, heads, queries, value size]`.
+    pub context: Tensor<4>,
+    /// One row a query, `[batch, heads, queries (or chosen rows), keys]`, before dropout. Under softmax a
+    /// row sums to 1, or is 0 where nothing may be seen.
+    pub weights: Option<Tensor<4>>,
+    /// `ln Σ_i e^{s_i}` over the seen keys (and the sink), `[batch, heads, queries]`; -∞ where nothing may be
+    /// seen. Only of the softmax normalisers.
+    pub lse: Option<Tensor<3>>,
+    /// `[batch, heads, queries]`, nats.
+    pub entropy: Option<Tensor<3>>,
+    /// `[batch, heads, keys]`.
+    pub column_sums: Option<Tensor<3>>,
+    /// The most attended keys.
+    pub top: Option<Top>,
+    /// The keys that hard attention drew.
+    pub sampled: Option<Sampled>,
+    /// What the next reading goes on from: pass it to [`super::Call::carried`].
+    pub carried: Option<Tensor<4>>,
+}
+
+/// The most attended keys of each query, best first; of equal weights the earlier key.
+#[derive(Debug, Clone)]
+pub struct Top {
+    /// `[batch, heads, queries, k]`.
+    pub keys: Tensor<4, Int>,
+    /// `[batch, heads, queries, k]`.
+    pub weights: Tensor<4>,
+}
+
+/// What hard attention drew, and what its gradient estimator needs.
+#[derive(Debug, Clone)]
+pub struct Sampled {
+    /// The drawn keys, `[batch, heads, queries]`.
+    pub keys: Tensor<3, Int>,
+    /// `ln p` of each draw, with gradient into the scores: `[batch, heads, queries]`.
+    pub log_probability: Tensor<3>,
+    /// `H[α]` of the distribution drawn from, with gradient: `[batch, heads, queries]`.
+    pub entropy: Tensor<3>,
+}
+
+impl Attended {
+    /// The context alone.
+    pub(super) fn of(context: Tensor<4>) -> Self {
+        Self {
+            context,
+            weights: None,
+            lse: None,
+            entropy: None,
+            column_sums: None,
+            top: None,
+            sampled: None,
+            carried: None,
+        }
+    }
+}

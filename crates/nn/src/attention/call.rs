@@ -1,0 +1,123 @@
+//! What one reading is given beside query, key and value, and what it reports beside the context.
+
+use burn::tensor::Tensor;
+
+use crate::{dropout::Noise, mask::Mask};
+
+/// What to report of the weights. Asking changes no number, and where a kernel serves, what was not
+/// asked for is never materialised.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Observe {
+    /// The context alone.
+    #[default]
+    Nothing,
+    /// All weights, `[batch, heads, queries, keys]`.
+    Weights,
+    /// The weights of these queries, `[batch, heads, rows, keys]`, in this order.
+    Rows(Vec<usize>),
+    /// `-Σ_i α_i ln α_i` of each query, in nats: `[batch, heads, queries]`.
+    Entropy,
+    /// How much each key was looked at, `Σ_t α_ti`: `[batch, heads, keys]`.
+    ColumnSums,
+    /// The most attended keys of each query and their weights, best first: `[batch, heads, queries, k]`.
+    TopK(usize),
+}
+
+/// Which implementation computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Path {
+    /// A fused kernel where one serves, plain tensor operations elsewhere.
+    #[default]
+    Auto,
+    /// A fused kernel, or an error that says what no kernel serves.
+    Fused,
+    /// Plain tensor operations: the definition.
+    Plain,
+}
+
+/// The circumstances of one reading. [`Call::new`] gives the usual ones.
+///
+/// ```
+/// use burn::tensor::Device;
+/// use regard_nn::{Call, Observe, dropout::Noise, mask::{Keep, Mask}};
+///
+/// let padding = Mask::padding(Keep::from_lengths(&[3, 5], 5, &Device::flex()));
+/// let mut noise = Noise::seeded(1);
+/// let call = Call::new(Observe::Entropy).mask(padding).noise(&mut noise);
+/// assert_eq!(call.observe, Observe::Entropy);
+/// ```
+#[derive(Debug, Default)]
+pub struct Call<'a> {
+    /// What to report.
+    pub observe: Observe,
+    /// What this batch may see, such as its padding; met (`&`) with the mechanism's own mask.
+    pub mask: Mask,
+    /// Added to the scores after the softcap, such as a position bias: `[batch, heads, queries, keys]`,
+    /// each of the first three sizes or 1.
+    pub bias: Option<Tensor<4>>,
+    /// The randomness of dropout and of sampling; without it nothing is dropped and the most probable key
+    /// is taken.
+    pub noise: Option<&'a mut Noise>,
+    /// The number of the first query, for masks that count from the first key ([`Mask::local_monotonic`],
+    /// `Alignment::UpperLeft`).
+    pub first_query: usize,
+    /// What the reading before left in [`super::Attended::carried`], for mechanisms that go on from there
+    /// (monotonic, NTM addressing, the Gaussian window).
+    pub carried: Option<Tensor<4>>,
+    /// Whether what is observed keeps its gradient, as a penalty on the weights needs. Takes the plain path.
+    pub differentiable: bool,
+    /// Which implementation computes.
+    pub path: Path,
+}
+
+impl<'a> Call<'a> {
+    /// A reading without padding, bias, noise or past.
+    pub fn new(observe: Observe) -> Self {
+        Self {
+            observe,
+            ..Self::default()
+        }
+    }
+
+    /// Adds to what hides keys: sees only what `mask` allows as well.
+    pub fn mask(mut self, mask: Mask) -> Self {
+        self.mask = self.mask & mask;
+        self
+    }
+
+    /// With a bias on the scores.
+    pub fn bias(mut self, bias: Tensor<4>) -> Self {
+        self.bias = Some(bias);
+        self
+    }
+
+    /// With dropout and sampling drawn from `noise`.
+    pub fn noise(mut self, noise: &'a mut Noise) -> Self {
+        self.noise = Some(noise);
+        self
+    }
+
+    /// The queries are numbers `first_query..`.
+    pub fn first_query(mut self, first_query: usize) -> Self {
+        self.first_query = first_query;
+        self
+    }
+
+    /// Going on from the reading before.
+    pub fn carried(mut self, carried: Option<Tensor<4>>) -> Self {
+        self.carried = carried;
+        self
+    }
+
+    /// What is observed keeps its gradient.
+    pub fn differentiable(mut self) -> Self {
+        self.differentiable = true;
+        self
+    }
+
+    /// By a chosen implementation.
+    pub fn path(mut self, path: Path) -> Self {
+        self.path = path;
+        self
+    }
+}

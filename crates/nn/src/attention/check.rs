@@ -1,0 +1,269 @@
+//! Checks of one reading, before anything is computed.
+
+use burn::tensor::Tensor;
+
+use super::{Attention, AttentionError, Call, Observe, Path};
+use crate::{
+    mask::{Grid, Mask},
+    normalize::{Estimator, Normalize},
+    score::Score,
+};
+
+/// A reading whose shapes and settings fit together.
+pub(super) struct Problem<'a> {
+    pub(super) query: Tensor<4>, // [batch, heads, queries, query size]
+    pub(super) key: Tensor<4>,   // [batch, key heads, keys, annotation or key size]
+    pub(super) value: Tensor<4>, // [batch, key heads, keys, value size]
+    /// Whether `key` went through [`Score::keys`] already.
+    pub(super) prepared: bool,
+    /// All that hides keys, but for the window of local-p.
+    pub(super) mask: Mask,
+    pub(super) grid: Grid,
+    pub(super) call: Call<'a>,
+}
+
+const SIZES: &str =
+    "query is [batch, heads, queries, size], key and value are [batch, key heads, keys, size]";
+
+impl Attention {
+    pub(super) fn problem<'a>(
+        &self,
+        query: Tensor<4>,
+        key: Tensor<4>,
+        value: Tensor<4>,
+        prepared: bool,
+        mut call: Call<'a>,
+    ) -> Result<Problem<'a>, AttentionError> {
+        let [batch, heads, queries, _] = query.dims();
+        let [key_batch, key_heads, keys, _] = key.dims();
+        let [_, _, _, value_size] = value.dims();
+        if key_batch != batch {
+            let expected = format!("batch {batch}, as the query");
+            return Err(AttentionError::shape("key", &key.dims(), expected, SIZES));
+        }
+        if heads > 0 && (key_heads == 0 || heads % key_heads != 0) {
+            return Err(AttentionError::shape(
+                "key",
+                &key.dims(),
+                format!("a number of heads that divides the query's {heads}"),
+                "each key head serves the same number of query heads",
+            ));
+        }
+        if value.dims() != [batch, key_heads, keys, value_size] {
+            let expected = format!("[{batch}, {key_heads}, {keys}, any], as the key");
+            return Err(AttentionError::shape(
+                "value",
+                &value.dims(),
+                expected,
+                SIZES,
+            ));
+        }
+        self.check_sizes(&query, &key, prepared)?;
+        self.check_settings(heads, &call)?;
+        let grid = Grid {
+            batch,
+            heads,
+            queries,
+            keys,
+            first_query: call.first_query,
+        };
+        let mut mask = self.mask.clone() & std::mem::take(&mut call.mask);
+        if let Some(reach) = self.score.reach().filter(|&reach| reach < keys) {
+            mask = mask & Mask::reach(reach);
+        }
+        mask.check(&grid)?;
+        check_bias(&call, &grid)?;
+        check_observe(&call.observe, &grid)?;
+        Ok(Problem {
+            query,
+            key,
+            value,
+            prepared,
+            mask,
+            grid,
+            call,
+        })
+    }
+
+    fn check_sizes(
+        &self,
+        query: &Tensor<4>,
+        key: &Tensor<4>,
+        prepared: bool,
+    ) -> Result<(), AttentionError> {
+        let [query_size, key_size] = [query.dims()[3], key.dims()[3]];
+        let of_query = |expected: usize| match query_size == expected {
+            true => Ok(()),
+            false => Err(AttentionError::shape(
+                "query",
+                &query.dims(),
+                format!(
+                    "size {expected}, which the {} score was made for",
+                    self.score.name()
+                ),
+                "make the score for queries of this size",
+            )),
+        };
+        let of_key = |raw: usize, ready: usize, advice| {
+            let expected = if prepared { ready } else { raw };
+            match key_size == expected {
+                true => Ok(()),
+                false => Err(AttentionError::shape(
+                    "key",
+                    &key.dims(),
+                    format!("size {expected} for the {} score", self.score.name()),
+                    advice,
+                )),
+            }
+        };
+        const MADE: &str = "make the score for keys of this size";
+        match &self.score {
+            Score::Dot(_) | Score::ScaledDot(_) | Score::Distance(_) => of_key(
+                query_size,
+                query_size,
+                "query and key have one size; use the general or additive score for different ones",
+            )?,
+            Score::Cosine(score) => {
+                if let Some(sharpening) = &score.sharpening {
+                    of_query(sharpening.weight.dims()[0])?;
+                }
+                of_key(query_size, query_size, "query and key have one size")?;
+            }
+            Score::General(score) => {
+                let [annotation, size] = score.key.weight.dims();
+                of_query(size)?;
+                of_key(annotation, size, MADE)?;
+            }
+            Score::ScaledGeneral(score) => {
+                let [annotation, size] = score.key.weight.dims();
+                of_query(size)?;
+                of_key(annotation, size, MADE)?;
+            }
+            Score::Additive(score) => {
+                let [annotation, size] = score.key.weight.dims();
+                of_query(score.query.weight.dims()[0])?;
+                of_key(annotation, size, MADE)?;
+            }
+            Score::WeightNormAdditive(score) => {
+                let [annotation, size] = score.key.weight.dims();
+                of_query(score.query.weight.dims()[0])?;
+                of_key(annotation, size, MADE)?;
+            }
+            Score::Location(score) => of_query(score.weight.weight.dims()[0])?,
+            Score::GaussianWindow(score) => of_query(score.parameters.weight.dims()[0])?,
+        }
+        if let Some(predictor) = &self.predictor {
+            of_query(predictor.hidden.weight.dims()[0])?;
+        }
+        if let Normalize::Addressing(addressing) = &self.normalize {
+            of_query(addressing.gate.weight.dims()[0])?;
+        }
+        Ok(())
+    }
+
+    fn check_settings(&self, heads: usize, call: &Call<'_>) -> Result<(), AttentionError> {
+        if let Some(softcap) = self.softcap
+            && !(softcap > 0.0 && softcap.is_finite())
+        {
+            return Err(AttentionError::value(
+                "softcap",
+                softcap,
+                "a finite number above 0",
+                "leave it out to cap nothing",
+            ));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(AttentionError::value(
+                "dropout",
+                self.dropout,
+                "a probability from 0 to less than 1",
+                "0 drops nothing",
+            ));
+        }
+        if let Normalize::Sink(sink) = &self.normalize
+            && let Some(found) = sink.heads()
+            && found != heads
+            && found != 1
+        {
+            return Err(AttentionError::value(
+                "sink heads",
+                found,
+                format!("{heads} (the query's heads) or 1"),
+                "make one sink a head",
+            ));
+        }
+        if let Normalize::HardSample(sample) = &self.normalize
+            && let Estimator::Gumbel { temperature } = sample.estimator()
+            && !(temperature > 0.0 && temperature.is_finite())
+        {
+            return Err(AttentionError::value(
+                "Gumbel temperature",
+                temperature,
+                "a finite number above 0",
+                "1 is usual; lower is nearer to the draw",
+            ));
+        }
+        if call.path == Path::Fused && call.differentiable {
+            return Err(AttentionError::combination(
+                "path",
+                "Fused",
+                "differentiable observations",
+                "kernels give no gradient to what is observed; use Path::Auto",
+            ));
+        }
+        let carries = |name: &str| {
+            AttentionError::combination(
+                "score",
+                "Gaussian window",
+                format!("the {name} normaliser"),
+                "its weights are final; use Normalize::identity",
+            )
+        };
+        if matches!(self.score, Score::GaussianWindow(_))
+            && !matches!(self.normalize, Normalize::Identity(_))
+        {
+            return Err(carries(self.normalize.name()));
+        }
+        Ok(())
+    }
+}
+
+fn check_bias(call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
+    let Some(bias) = &call.bias else {
+        return Ok(());
+    };
+    let [batch, heads, queries, keys] = bias.dims();
+    let fits = |found: usize, size: usize| found == 1 || found == size;
+    let all = fits(batch, grid.batch) && fits(heads, grid.heads) && fits(queries, grid.queries);
+    if all && keys == grid.keys {
+        return Ok(());
+    }
+    let expected = [grid.batch, grid.heads, grid.queries, grid.keys];
+    Err(AttentionError::shape(
+        "bias",
+        &bias.dims(),
+        format!("{expected:?} (each of the first three may be 1)"),
+        "give one number a score",
+    ))
+}
+
+fn check_observe(observe: &Observe, grid: &Grid) -> Result<(), AttentionError> {
+    match observe {
+        Observe::Rows(rows) => match rows.iter().find(|&&row| row >= grid.queries) {
+            Some(row) => Err(AttentionError::value(
+                "observed row",
+                row,
+                format!("less than {} (the number of queries)", grid.queries),
+                "rows count from 0",
+            )),
+            None => Ok(()),
+        },
+        Observe::TopK(k) if *k == 0 || *k > grid.keys => Err(AttentionError::value(
+            "top k",
+            k,
+            format!("from 1 to {} (the number of keys)", grid.keys),
+            "ask for no more keys than there are",
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,220 @@
+//! Attention by plain tensor operations, on every device: the definition that the fused forms are tested against.
+
+use burn::tensor::{Bool, Tensor};
+
+use super::{Attended, Attention, AttentionError, Observe, Path, check::Problem, fused, observe};
+use crate::{
+    dropout::dropout,
+    mask::{Mask, local},
+    score::Score,
+};
+
+impl Problem<'_> {
+    /// Fused where a kernel serves and the path allows.
+    pub(super) fn solve(self, attention: &Attention) -> Result<Attended, AttentionError> {
+        if self.is_empty() {
+            return Ok(self.nothing());
+        }
+        if self.call.path != Path::Plain {
+            match fused::solve(&self, attention) {
+                Ok(attended) => return Ok(attended),
+                Err(reason) if self.call.path == Path::Fused => {
+                    let advice = "use Path::Auto";
+                    return Err(AttentionError::combination("path", "Fused", reason, advice));
+                }
+                Err(_) => {}
+            }
+        }
+        self.plain(attention)
+    }
+
+    /// The scores that go into the normaliser.
+    pub(super) fn scores(mut self, attention: &Attention) -> Result<Tensor<4>, AttentionError> {
+        let seen = self.seen(attention)?;
+        Ok(self.score(attention, &seen.tensor).0)
+    }
+
+    fn plain(mut self, attention: &Attention) -> Result<Attended, AttentionError> {
+        let Seen {
+            tensor: seen,
+            gaussian,
+        } = self.seen(attention)?;
+        let (scores, centres) = self.score(attention, &seen);
+        let carried = self.call.carried.take();
+        let noise = self.call.noise.as_deref_mut();
+        let normalized =
+            attention
+                .normalize
+                .forward(scores, seen.clone(), &self.query, carried, noise);
+        let mut weights = normalized.weights;
+        if let Some(gaussian) = gaussian {
+            weights = weights * gaussian;
+        }
+        let mut read = weights.clone();
+        if let Some(noise) = self.call.noise.take() {
+            read = dropout(read, attention.dropout, noise);
+        }
+        let value = self.value.clone();
+        let context = self.read(read, value, &seen);
+        let call = &self.call;
+        let observed = match call.differentiable {
+            true => weights,
+            false => weights.detach(),
+        };
+        Ok(Attended {
+            lse: normalized.lse.map(Tensor::detach),
+            sampled: normalized.sampled,
+            carried: normalized.carried.or(centres),
+            ..observe::report(context, observed, &call.observe)
+        })
+    }
+
+    /// Whether there is nothing to compute.
+    fn is_empty(&self) -> bool {
+        let [batch, heads, queries, keys] = self.sizes();
+        batch * heads * queries * keys * self.value.dims()[3] == 0
+    }
+
+    pub(super) fn sizes(&self) -> [usize; 4] {
+        let grid = &self.grid;
+        [grid.batch, grid.heads, grid.queries, grid.keys]
+    }
+
+    /// What reading nothing gives: zeros, where there is anything at all.
+    fn nothing(self) -> Attended {
+        let [batch, heads, queries, keys] = self.sizes();
+        let options = (&self.query.device(), self.query.dtype());
+        let context = Tensor::zeros([batch, heads, queries, self.value.dims()[3]], options);
+        let weights = Tensor::zeros([batch, heads, queries, keys], options);
+        let mut attended = Attended::of(context);
+        match &self.call.observe {
+            Observe::Nothing | Observe::TopK(_) => {}
+            Observe::Weights => attended.weights = Some(weights),
+            Observe::Rows(rows) => {
+                attended.weights = Some(Tensor::zeros([batch, heads, rows.len(), keys], options));
+            }
+            Observe::Entropy => {
+                attended.entropy = Some(Tensor::zeros([batch, heads, queries], options));
+            }
+            Observe::ColumnSums => {
+                attended.column_sums = Some(Tensor::zeros([batch, heads, keys], options));
+            }
+        }
+        attended
+    }
+
+    /// All that hides keys as a tensor, and local-p's Gaussian.
+    fn seen(&self, attention: &Attention) -> Result<Seen, AttentionError> {
+        let mut mask = self.mask.clone();
+        let mut gaussian = None;
+        if let Some(predictor) = &attention.predictor {
+            let lengths = mask.lengths(&self.grid);
+            let centre = predictor.forward(self.query.clone(), &lengths);
+            let half_width = predictor.half_width();
+            mask = mask & Mask::local_predictive(centre.clone().detach(), half_width);
+            gaussian = Some(local::gaussian(centre, half_width, self.grid.keys));
+        }
+        let tensor = match mask.is_all() {
+            true => None,
+            false => Some(mask.tensor(&self.grid, &self.query.device())?),
+        };
+        Ok(Seen { tensor, gaussian })
+    }
+
+    /// Scores, capped and biased; and where the Gaussian window stopped.
+    fn score(
+        &mut self,
+        attention: &Attention,
+        seen: &Option<Tensor<4, Bool>>,
+    ) -> (Tensor<4>, Option<Tensor<4>>) {
+        let (key, poisoned) = without_poison(self.key.clone(), seen);
+        let key = match self.prepared {
+            true => key,
+            false => attention.score.keys(key),
+        };
+        let key = for_each_head(key, self.grid.heads);
+        let query = self.query.clone();
+        let (mut scores, centres) = match &attention.score {
+            Score::GaussianWindow(window) => {
+                let before = self.call.carried.take();
+                let (weights, centres) = window.forward(query, before, self.grid.keys);
+                (weights, Some(centres))
+            }
+            score => (score.forward(query, key), None),
+        };
+        if let Some(softcap) = attention.softcap {
+            scores = (scores / softcap).tanh() * softcap;
+        }
+        if let Some(bias) = self.call.bias.take() {
+            scores = scores + bias;
+        }
+        (poison(scores, poisoned, seen, self.grid.heads), centres)
+    }
+
+    /// `weights · value`.
+    fn read(
+        &self,
+        weights: Tensor<4>,
+        value: Tensor<4>,
+        seen: &Option<Tensor<4, Bool>>,
+    ) -> Tensor<4> {
+        let heads = self.grid.heads;
+        let (value, poisoned) = without_poison(value, seen);
+        poison(weights, poisoned, seen, heads).matmul(for_each_head(value, heads))
+    }
+}
+
+struct Seen {
+    /// True where a key may be seen; nothing where all may be. `[batch or 1, heads or 1, queries or 1, keys]`.
+    tensor: Option<Tensor<4, Bool>>,
+    gaussian: Option<Tensor<4>>,
+}
+
+/// `x [batch, key heads, keys, size]` repeated to `heads`.
+fn for_each_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
+    let [batch, key_heads, keys, size] = x.dims();
+    match key_heads == heads {
+        true => x,
+        false => x
+            .unsqueeze_dim::<5>(2)
+            .expand([batch, key_heads, heads / key_heads, keys, size])
+            .reshape([batch, heads, keys, size]),
+    }
+}
+
+/// Behind a mask: `x [batch, key heads, keys, size]` with zeros for what is not finite, so that a key nobody sees
+/// reaches nothing, and which keys were not finite, `[batch, key heads, 1, keys]` (nothing when all were).
+fn without_poison(
+    x: Tensor<4>,
+    seen: &Option<Tensor<4, Bool>>,
+) -> (Tensor<4>, Option<Tensor<4, Bool>>) {
+    if seen.is_none() {
+        return (x, None);
+    }
+    let finite = x.clone().detach().is_finite();
+    if finite.clone().all().into_scalar::<bool>() {
+        return (x, None);
+    }
+    let keys = finite.clone().all_dim(3).bool_not().swap_dims(2, 3);
+    (x.mask_fill(finite.bool_not(), 0.0), Some(keys))
+}
+
+/// `x [batch, heads, queries, keys]` with NaN where a poisoned key is seen, as plain arithmetic would have it.
+fn poison(
+    x: Tensor<4>,
+    poisoned: Option<Tensor<4, Bool>>,
+    seen: &Option<Tensor<4, Bool>>,
+    heads: usize,
+) -> Tensor<4> {
+    let (Some(poisoned), Some(seen)) = (poisoned, seen) else {
+        return x;
+    };
+    let shape = x.dims();
+    let [batch, key_heads, _, keys] = poisoned.dims();
+    let poisoned = poisoned
+        .unsqueeze_dim::<5>(2)
+        .expand([batch, key_heads, heads / key_heads, 1, keys])
+        .reshape([batch, heads, 1, keys]);
+    let both = poisoned.expand(shape).bool_and(seen.clone().expand(shape));
+    x.mask_fill(both, f32::NAN)
+}

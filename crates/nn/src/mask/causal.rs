@@ -1,0 +1,46 @@
+//! Causal mask: no query sees the future (Vaswani 2017, section 3.2.3). `j <= pos(i)`.
+//!
+//! With as many queries as keys `pos(i) = i`. With fewer queries than keys there are two answers in use, and
+//! libraries changed theirs silently (FlashAttention in 2.1), so here it is named: [`Alignment`].
+//!
+//! Use it where position `t` may only depend on what came before: language models, decoders. Not for
+//! encoders, and not between a decoder and its source.
+//!
+//! ```
+//! use regard_nn::mask::{Alignment, Mask};
+//!
+//! assert_eq!(Mask::causal().picture(2, 4), "■■■·\n■■■■\n");
+//! assert_eq!(Mask::causal_aligned(Alignment::UpperLeft).picture(2, 4), "■···\n■■··\n");
+//! ```
+
+use super::{Mask, Rule};
+
+/// Where query `i` of `Lq` stands among `Lk` keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Alignment {
+    /// `pos(i) = i + Lk - Lq`: the last query stands at the last key. What decoding with a cache needs.
+    #[default]
+    LowerRight,
+    /// `pos(i) = first_query + i`: the first query stands at the first key ([`crate::Call::first_query`] is
+    /// usually 0).
+    UpperLeft,
+}
+
+impl Mask {
+    /// No query sees the future; the last query stands at the last key.
+    pub fn causal() -> Self {
+        Self::causal_aligned(Alignment::LowerRight)
+    }
+
+    /// No query sees the future; `alignment` says where the queries stand.
+    pub fn causal_aligned(alignment: Alignment) -> Self {
+        Self(Rule::Causal(alignment))
+    }
+}
+
+/// Sees keys up to `position`.
+pub(super) fn fill(position: isize, seen: &mut [bool]) {
+    let end = (position + 1).clamp(0, seen.len() as isize) as usize;
+    seen[..end].fill(true);
+    seen[end..].fill(false);
+}

@@ -1,0 +1,61 @@
+//! A mask of your own: any function of the place.
+//!
+//! ```
+//! use regard_nn::mask::Mask;
+//!
+//! let diagonal = Mask::function("not itself", |place| place.query != place.key);
+//! assert_eq!(diagonal.picture(2, 2), "·■\n■·\n");
+//! ```
+
+use std::{fmt, sync::Arc};
+
+use super::{Mask, Row, Rule};
+
+/// One place of the scores, counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The batch row.
+    pub batch: usize,
+    /// The query head.
+    pub head: usize,
+    /// The query.
+    pub query: usize,
+    /// The key.
+    pub key: usize,
+}
+
+/// A user's function with a name.
+#[derive(Clone)]
+pub(crate) struct Function {
+    name: Arc<str>,
+    sees: Arc<dyn Fn(Place) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({:?})", self.name)
+    }
+}
+
+impl Mask {
+    /// A query sees a key where `sees` says so. `name` is what the mask is called when printed for debugging.
+    pub fn function(name: &str, sees: impl Fn(Place) -> bool + Send + Sync + 'static) -> Self {
+        Self(Rule::Function(Function {
+            name: name.into(),
+            sees: Arc::new(sees),
+        }))
+    }
+}
+
+impl Function {
+    pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
+        for (key, seen) in seen.iter_mut().enumerate() {
+            *seen = (self.sees)(Place {
+                batch: row.batch,
+                head: row.head,
+                query: row.query,
+                key,
+            });
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Hard attention: one key, not a mixture.
+//!
+//! - [`Hardmax`]: the best key, `α = one-hot(argmax s)`; of equal scores the first. No gradient into the scores:
+//!   for evaluation, or where scores are trained otherwise.
+//! - [`HardSample`]: a key drawn from `softmax(s)` (Xu 2015, section 4.1: stochastic "hard" attention), with one of
+//!   three gradient estimators ([`Estimator`]):
+//!
+//! | estimator | forward | gradient into the scores | source |
+//! |---|---|---|---|
+//! | straight-through | one-hot draw | that of the softmax | Bengio 2013 |
+//! | Gumbel | one-hot draw | that of `softmax((s + g) / τ)`, `g` the Gumbel noise of the draw | Jang 2017 |
+//! | REINFORCE | one-hot draw, or `α` itself with probability ½ | none through the weights: [`Reinforce`] adds it to the loss | Xu 2015 |
+//!
+//! Straight-through and Gumbel are biased but steady; REINFORCE is unbiased and noisy, hence its baseline.
+//! Without noise (inference) all pick the most probable key.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::normalize::Hardmax;
+//!
+//! let scores = Tensor::<4>::from_floats([[[[2.0, 3.0, 0.1]]]], &Device::flex());
+//! let weights = Hardmax.forward(scores, None).weights;
+//! assert_eq!(weights.into_data().into_vec::<f32>().unwrap(), [0.0, 1.0, 0.0]);
+//! ```
+
+use burn::{
+    module::Module,
+    tensor::{Bool, Int, Tensor},
+};
+
+use super::{
+    Normalized,
+    softmax::{Parts, UNSEEN},
+};
+use crate::{attention::Sampled, dropout::Noise};
+
+/// The best key alone.
+#[derive(Module, Debug, Default)]
+pub struct Hardmax;
+
+/// A drawn key.
+#[derive(Module, Debug)]
+pub struct HardSample {
+    #[module(skip)]
+    estimator: Estimator,
+}
+
+/// How a gradient comes back through a draw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Estimator {
+    /// As if the softmax itself had been passed on.
+    StraightThrough,
+    /// Through the relaxed draw.
+    Gumbel {
+        /// `τ`: lower is nearer to the draw, and noisier.
+        temperature: f64,
+    },
+    /// By the loss of [`super::Reinforce`]. With `soften`, a reading takes `α` in place of the draw with
+    /// probability ½ (one decision a batch row), as in Xu 2015.
+    Reinforce {
+        /// Whether to take `α` half of the time.
+        soften: bool,
+    },
+}
+
+impl Hardmax {
+    /// Weights of scores `[batch, heads, queries, keys]`.
+    pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        let best = best(&scores, &seen);
+        Normalized::new(super::hide(one_hot(best, &scores), &seen))
+    }
+}
+
+impl HardSample {
+    /// A sampler with `estimator`.
+    pub fn new(estimator: Estimator) -> Self {
+        Self { estimator }
+    }
+
+    /// How a gradient comes back.
+    pub fn estimator(&self) -> Estimator {
+        self.estimator
+    }
+
+    /// Weights of scores `[batch, heads, queries, keys]`, and what was drawn.
+    pub fn forward(
+        &self,
+        scores: Tensor<4>,
+        seen: Option<Tensor<4, Bool>>,
+        noise: Option<&mut Noise>,
+    ) -> Normalized {
+        let shape = scores.dims();
+        let device = scores.device();
+        let dtype = scores.dtype();
+        let mut soften = None;
+        let gumbel = noise.and_then(|noise| {
+            if let Estimator::Reinforce { soften: true } = self.estimator {
+                soften = noise.uniform([shape[0], 1, 1, 1], &device);
+            }
+            let uniform = noise.uniform(shape, &device)?.cast(dtype);
+            Some(uniform.log().neg().log().neg()) // -ln(-ln u)
+        });
+        let perturbed = match gumbel {
+            // argmax(s + g) is a draw from softmax(s) (Gumbel 1954).
+            Some(gumbel) => scores.clone() + gumbel,
+            None => scores.clone(),
+        };
+        let drawn = best(&perturbed, &seen);
+        let hard = super::hide(one_hot(drawn.clone(), &scores), &seen);
+        let soft = Parts::new(scores.clone(), seen.clone(), None);
+        let log_probabilities = super::hide(scores - soft.lse(), &seen); // 0 where unseen
+        let soft = soft.weights();
+        let log_probability = log_probabilities.clone().gather(3, drawn.clone());
+        let entropy = (soft.clone() * log_probabilities).sum_dim(3).neg();
+        let straight = |soft: Tensor<4>| hard.clone() + soft.clone() - soft.detach();
+        let weights = match self.estimator {
+            Estimator::StraightThrough => straight(soft),
+            Estimator::Gumbel { temperature } => {
+                straight(super::masked_softmax(perturbed / temperature, seen))
+            }
+            Estimator::Reinforce { .. } => match soften {
+                None => hard,
+                Some(soften) => {
+                    let soften = soften.lower_elem(0.5).expand(shape);
+                    hard.mask_where(soften, soft)
+                }
+            },
+        };
+        Normalized {
+            sampled: Some(Sampled {
+                keys: drawn.squeeze_dim(3),
+                log_probability: log_probability.squeeze_dim(3),
+                entropy: entropy.squeeze_dim(3),
+            }),
+            ..Normalized::new(weights)
+        }
+    }
+}
+
+/// The best seen key of each row, `[batch, heads, queries, 1]`; of equal scores the first.
+fn best(scores: &Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4, Int> {
+    let scores = scores.clone().detach();
+    let shape = scores.dims();
+    let scores = match seen {
+        None => scores,
+        Some(seen) => scores.mask_fill(seen.clone().bool_not().expand(shape), UNSEEN),
+    };
+    scores.argmax(3)
+}
+
+/// 1 at `keys [batch, heads, queries, 1]`, like `scores`.
+fn one_hot(keys: Tensor<4, Int>, scores: &Tensor<4>) -> Tensor<4> {
+    let shape = scores.dims();
+    let positions = Tensor::<1, Int>::arange(0..shape[3] as i64, &scores.device())
+        .cast(keys.dtype())
+        .unsqueeze_dims::<4>(&[0, 1, 2])
+        .expand(shape);
+    positions
+        .equal(keys.expand(shape))
+        .float()
+        .cast(scores.dtype())
+}

@@ -1,0 +1,161 @@
+//! Monotonic attention (Raffel, Luong, Liu, Weiss, Eck 2017): each query goes on from where the one before stopped.
+//!
+//! From the place of the query before, the reader moves right and stops at key `j` with probability
+//! `p_j = σ(s_j)`. The expected place is
+//!
+//! ```text
+//! q_i = (1 - p_{i-1}) q_{i-1} + α_{prev,i}        α_i = p_i q_i
+//! ```
+//!
+//! At the start all weight is on the first key. A row sums to at most 1: the reader may run past the end. Two forms
+//! compute the same ([`Form`]): recursive, exact, key by key; and parallel, from cumulative sums and products,
+//! `α = p · c · cumsum(α_prev / c)`, `c_i = Π_{j<i} (1 - p_j)`, with `c` cut at 1e-10 as the authors do. A hard reader
+//! stops at the first `p_j >= ½`: linear time, online.
+//!
+//! With noise (training), Gaussian noise of deviation `noise` is added to the scores, which drives `p` to 0 or 1.
+//!
+//! Use it where the order is the same on both sides: speech, handwriting, transliteration.
+//!
+//! Cost: queries one after the other; each `Lk`, key by key in the recursive form.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::normalize::{Form, Monotonic};
+//!
+//! let scores = Tensor::<4>::from_floats([[[[0.0, 0.0, 0.0], [-200.0, 200.0, 0.0]]]], &Device::flex());
+//! let weights = Monotonic::new(Form::Recursive).forward(scores, None, None, None).weights;
+//! let weights = weights.into_data().into_vec::<f32>().unwrap();
+//! assert_eq!(weights, [0.5, 0.25, 0.125, 0.0, 0.75, 0.0625]);
+//! ```
+
+use burn::{
+    module::Module,
+    tensor::{Bool, Tensor, activation},
+};
+
+use super::Normalized;
+use crate::dropout::Noise;
+
+/// How the expected place is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// Key by key; exact.
+    Recursive,
+    /// By cumulative sums and products.
+    #[default]
+    Parallel,
+    /// The reader's own steps at inference: stop where `p >= ½`. No gradient.
+    Hard,
+}
+
+/// `α_i = p_i ((1 - p_{i-1}) q_{i-1} + α_{prev,i})`.
+#[derive(Module, Debug, Default)]
+pub struct Monotonic {
+    #[module(skip)]
+    form: Form,
+    #[module(skip)]
+    noise: f64,
+}
+
+impl Monotonic {
+    /// In the given form, without noise on the scores.
+    pub fn new(form: Form) -> Self {
+        Self { form, noise: 0.0 }
+    }
+
+    /// How the expected place is computed.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// With Gaussian noise of this deviation on the scores in training (paper: 1).
+    pub fn with_noise(self, deviation: f64) -> Self {
+        Self {
+            noise: deviation,
+            ..self
+        }
+    }
+
+    /// Weights of scores `[batch, heads, queries, keys]`, whose queries follow each other. `before` are the weights
+    /// of the query before the first, `[batch, heads, 1, keys]`; nothing at the start.
+    pub fn forward(
+        &self,
+        scores: Tensor<4>,
+        seen: Option<Tensor<4, Bool>>,
+        before: Option<Tensor<4>>,
+        noise: Option<&mut Noise>,
+    ) -> Normalized {
+        let [batch, heads, queries, keys] = scores.dims();
+        let device = scores.device();
+        let mut scores = super::hide(scores, &seen);
+        if self.noise > 0.0
+            && let Some(gaussian) = noise.and_then(|noise| noise.normal(scores.dims(), &device))
+        {
+            scores = scores.clone() + gaussian.cast(scores.dtype()) * self.noise;
+        }
+        let stop = match self.form {
+            Form::Hard => {
+                let dtype = scores.dtype();
+                scores.detach().greater_equal_elem(0.0).float().cast(dtype)
+            }
+            _ => activation::sigmoid(scores),
+        };
+        let stop = super::hide(stop, &seen);
+        let mut before = before.unwrap_or_else(|| {
+            let options = (&device, stop.dtype());
+            let first = Tensor::ones([batch, heads, 1, 1], options);
+            let rest = Tensor::zeros([batch, heads, 1, keys - 1], options);
+            match keys {
+                1 => first,
+                _ => Tensor::cat(vec![first, rest], 3),
+            }
+        });
+        let mut rows = Vec::with_capacity(queries);
+        for query in 0..queries {
+            let stop = stop.clone().narrow(2, query, 1);
+            before = match self.form {
+                Form::Parallel => parallel(stop, before),
+                Form::Recursive | Form::Hard => recursive(stop, before),
+            };
+            rows.push(before.clone());
+        }
+        Normalized {
+            carried: Some(before),
+            ..Normalized::new(Tensor::cat(rows, 2))
+        }
+    }
+}
+
+/// One query from the stopping probabilities and the weights before, both `[batch, heads, 1, keys]`, key by key.
+fn recursive(stop: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
+    let keys = stop.dims()[3];
+    let mut passed: Option<Tensor<4>> = None; // (1 - p_{i-1}) q_{i-1}
+    let mut weights = Vec::with_capacity(keys);
+    for key in 0..keys {
+        let p = stop.clone().narrow(3, key, 1);
+        let arriving = before.clone().narrow(3, key, 1);
+        let q = match passed {
+            None => arriving,
+            Some(passed) => passed + arriving,
+        };
+        weights.push(p.clone() * q.clone());
+        passed = Some((p.neg() + 1.0) * q);
+    }
+    Tensor::cat(weights, 3)
+}
+
+/// The same by cumulative sums and products.
+fn parallel(stop: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
+    const SMALLEST: f64 = 1e-10;
+    let [batch, heads, _, keys] = stop.dims();
+    let going = (stop.clone().neg() + 1.0).clamp_min(SMALLEST).log();
+    // Exclusive: the product over the keys before.
+    let zero = Tensor::zeros([batch, heads, 1, 1], (&stop.device(), stop.dtype()));
+    let before_it = match keys {
+        1 => zero,
+        _ => Tensor::cat(vec![zero, going.narrow(3, 0, keys - 1)], 3),
+    };
+    let passed = before_it.cumsum(3).exp();
+    let arrived = (before / passed.clone().clamp_min(SMALLEST)).cumsum(3);
+    stop * passed * arrived
+}

@@ -1,0 +1,51 @@
+//! Sigmoid attention: `α_i = σ(s_i + b)`: each key is judged for itself.
+//!
+//! Keys do not compete; a row need not sum to 1. With `b = -ln(keys)` a row sums to about 1 at the start (Ramapuram
+//! 2024), which is what [`Sigmoid::default`] does. Use it where several keys, or none, may matter at once.
+//!
+//! Cost: one exponential a score, no reduction over the row.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::normalize::Sigmoid;
+//!
+//! let scores = Tensor::<4>::zeros([1, 1, 1, 3], &Device::flex());
+//! let weights = Sigmoid::with_bias(0.0).forward(scores.clone(), None).weights;
+//! assert_eq!(weights.into_data().into_vec::<f32>().unwrap(), [0.5; 3]);
+//! let weights = Sigmoid::default().forward(scores, None).weights; // 1 / (1 + 3)
+//! assert_eq!(weights.into_data().into_vec::<f32>().unwrap(), [0.25; 3]);
+//! ```
+
+use burn::{
+    module::Module,
+    tensor::{Bool, Tensor, activation},
+};
+
+use super::Normalized;
+
+/// `σ(s_i + b)`.
+#[derive(Module, Debug, Default)]
+pub struct Sigmoid {
+    #[module(skip)]
+    bias: Option<f64>,
+}
+
+impl Sigmoid {
+    /// With a fixed `b` in place of `-ln(keys)`.
+    pub fn with_bias(bias: f64) -> Self {
+        Self { bias: Some(bias) }
+    }
+
+    /// `b` for rows of `keys`.
+    pub fn bias(&self, keys: usize) -> f64 {
+        self.bias.unwrap_or(-(keys.max(1) as f64).ln())
+    }
+
+    /// Weights of scores `[batch, heads, queries, keys]`.
+    pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        let bias = self.bias(scores.dims()[3]);
+        // An unseen score may be anything, NaN included, whose gradient would be NaN times 0.
+        let weights = activation::sigmoid(super::hide(scores, &seen) + bias);
+        Normalized::new(super::hide(weights, &seen))
+    }
+}

@@ -1,0 +1,75 @@
+//! Softmax with a sink: `α_i = e^{s_i} / (e^{sink} + Σ_j e^{s_j})`.
+//!
+//! One more score stands in the denominator but has no value behind it, so that a row may sum to less than 1: a
+//! head that finds nothing can say so instead of pouring its weight on the first token (Xiao 2024). The sink is
+//! one learned number a head (gpt-oss), or fixed; 0 is Miller's "softmax off by one" (2023).
+//!
+//! A row in which nothing may be seen gives weights 0. Cost: as softmax.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::normalize::Sink;
+//!
+//! let zeros = Tensor::<4>::zeros([1, 1, 1, 3], &Device::flex());
+//! let weights = Sink::fixed(0.0).forward(zeros, None).weights;
+//! assert_eq!(weights.into_data().into_vec::<f32>().unwrap(), [0.25; 3]);
+//! ```
+
+use burn::{
+    module::{Module, Param},
+    tensor::{Bool, Tensor},
+};
+
+use super::{Normalized, softmax::Parts};
+use crate::initialize::Initializer;
+
+/// `e^{s_i} / (e^{sink} + Σ_j e^{s_j})`.
+#[derive(Module, Debug)]
+pub struct Sink {
+    /// The sink's score in each head, `[heads]`; nothing for a fixed one.
+    pub logits: Option<Param<Tensor<1>>>,
+    #[module(skip)]
+    fixed: f64,
+}
+
+impl Sink {
+    /// The same sink in every head, not trained.
+    pub fn fixed(score: f64) -> Self {
+        Self {
+            logits: None,
+            fixed: score,
+        }
+    }
+
+    /// A learned sink for each of `heads`, 0 at the start.
+    pub fn learned(heads: usize, initializer: &mut Initializer) -> Self {
+        Self {
+            logits: Some(initializer.zeros([heads])),
+            fixed: 0.0,
+        }
+    }
+
+    /// The number of heads a learned sink is made for.
+    pub fn heads(&self) -> Option<usize> {
+        self.logits.as_ref().map(|logits| logits.dims()[0])
+    }
+
+    /// The sink as `[1, heads or 1, 1, 1]` beside `scores`.
+    pub(crate) fn score(&self, scores: &Tensor<4>) -> Tensor<4> {
+        match &self.logits {
+            Some(logits) => logits.val().reshape([1, -1, 1, 1]),
+            None => Tensor::full([1, 1, 1, 1], self.fixed, (&scores.device(), scores.dtype())),
+        }
+    }
+
+    /// Weights and `lse` (the sink counted) of scores `[batch, heads, queries, keys]`.
+    pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        let sink = self.score(&scores);
+        let parts = Parts::new(scores, seen, Some(sink));
+        let lse = parts.lse();
+        Normalized {
+            lse: Some(lse.squeeze_dim(3)),
+            ..Normalized::new(parts.weights())
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Cosine score: `score(s, h) = β · sᵀh / (‖s‖ ‖h‖)` (Graves, Wayne, Danihelka 2014, section 3.3.1).
+//!
+//! Only the angle counts. The cosine lies in `[-1, 1]`, so a softmax of it is nearly flat; the sharpening `β`
+//! gives it contrast. In the Neural Turing Machine the controller emits `β_t`, here `softplus(w·s_t + b)`
+//! ([`Cosine::learned`]); a fixed `β` is [`Cosine::fixed`] (QK-norm with a scale is the same thing).
+//!
+//! Use it to address a memory by content, or where the lengths of vectors carry no meaning.
+//!
+//! Cost: as [`super::Dot`], and one norm a vector; keys are normalised once per source.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::score::Cosine;
+//!
+//! let device = Device::flex();
+//! let score = Cosine::fixed(2.0);
+//! let query = Tensor::<4>::from_floats([[[[3., 0.]]]], &device);
+//! let keys = score.keys(Tensor::<4>::from_floats([[[[9., 0.], [0., 4.], [-1., 0.]]]], &device));
+//! assert_eq!(score.forward(query, keys).into_data().into_vec::<f32>().unwrap(), [2., 0., -2.]);
+//! ```
+
+use burn::{
+    module::Module,
+    nn::Linear,
+    tensor::{Tensor, activation},
+};
+
+use crate::initialize::Initializer;
+
+/// Vectors shorter than this count as this long (PyTorch's `cosine_similarity` does the same).
+const SHORTEST: f64 = 1e-8;
+
+/// `β cos(s, h)`.
+#[derive(Module, Debug)]
+pub struct Cosine {
+    /// From the query to `β` before the softplus, `[query size, 1]`; nothing for a fixed `β`.
+    pub sharpening: Option<Linear>,
+    #[module(skip)]
+    fixed: f64,
+}
+
+impl Cosine {
+    /// With the same `β` for every query.
+    pub fn fixed(beta: f64) -> Self {
+        Self {
+            sharpening: None,
+            fixed: beta,
+        }
+    }
+
+    /// With `β = softplus(w·s + b)` from each query of `query_size`.
+    pub fn learned(query_size: usize, initializer: &mut Initializer) -> Self {
+        Self {
+            sharpening: Some(initializer.linear(query_size, 1, true)),
+            fixed: 1.0,
+        }
+    }
+
+    /// `h / ‖h‖` for every annotation.
+    pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
+        unit(annotations)
+    }
+
+    /// `β s / ‖s‖`, so that what follows is a dot score.
+    pub(crate) fn sharpened_query(&self, query: Tensor<4>) -> Tensor<4> {
+        match &self.sharpening {
+            None => unit(query) * self.fixed,
+            Some(sharpening) => {
+                let beta = activation::softplus(sharpening.forward(query.clone()), 1.0);
+                unit(query) * beta
+            }
+        }
+    }
+
+    /// `query [batch, heads, queries, size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
+    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        super::Dot.forward(self.sharpened_query(query), keys)
+    }
+}
+
+/// Each vector divided by its length; 0 stays 0, with a finite gradient.
+fn unit<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let squared = x.clone().powi_scalar(2).sum_dim(D - 1);
+    x / squared.clamp_min(SHORTEST * SHORTEST).sqrt()
+}

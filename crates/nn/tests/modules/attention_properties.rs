@@ -1,0 +1,821 @@
+//! What holds for any attention: both paths agree, observing changes nothing, unseen places reach nothing, NaN
+//! included; and the mistakes of other libraries, one test each (practice.md, "what went wrong for others").
+
+use burn::tensor::{DType, Tensor, TensorData};
+use proptest::prelude::*;
+use regard_nn::{
+    Attended, Attention, AttentionError, Call, Observe, Path,
+    dropout::Noise,
+    initialize::Initializer,
+    mask::{Alignment, Grid, Keep, Mask, Place, PositionPredictor},
+    normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sigmoid, Sink},
+    score::{
+        Additive, Cosine, Distance, GaussianWindow, General, Location, ScaledGeneral, Score,
+        WeightNormAdditive,
+    },
+};
+
+use crate::support::{device, numbers, values};
+
+pub const SIZE: usize = 4;
+
+fn drawn(name: &str, shape: [usize; 4], scale: f32) -> Tensor<4> {
+    let values = values(name, shape.iter().product(), scale);
+    Tensor::from_data(TensorData::new(values, shape), &device())
+}
+
+/// Every score, for queries and keys of [`SIZE`].
+pub fn scores() -> Vec<Score> {
+    let init = &mut Initializer::new(5, &device());
+    vec![
+        Score::dot(),
+        Score::scaled_dot(),
+        Score::General(General::new(SIZE, SIZE, init)),
+        Score::ScaledGeneral(ScaledGeneral::new(SIZE, SIZE, init)),
+        Score::Additive(Additive::new(SIZE, SIZE, 3, init)),
+        Score::WeightNormAdditive(WeightNormAdditive::new(SIZE, SIZE, 3, init)),
+        Score::Cosine(Cosine::fixed(2.0)),
+        Score::Cosine(Cosine::learned(SIZE, init)),
+        Score::Distance(Distance::default()),
+        Score::Location(Location::new(SIZE, 9, init)),
+        Score::GaussianWindow(GaussianWindow::new(SIZE, 2, init)),
+    ]
+}
+
+/// Every normaliser, for `heads`.
+pub fn normalisers(heads: usize) -> Vec<Normalize> {
+    let init = &mut Initializer::new(6, &device());
+    vec![
+        Normalize::softmax(),
+        Normalize::Sink(Sink::learned(heads, init)),
+        Normalize::Sink(Sink::fixed(0.0)),
+        Normalize::sparsemax(),
+        Normalize::entmax15(),
+        Normalize::Sigmoid(Sigmoid::default()),
+        Normalize::hardmax(),
+        Normalize::HardSample(HardSample::new(Estimator::StraightThrough)),
+        Normalize::HardSample(HardSample::new(Estimator::Gumbel { temperature: 0.7 })),
+        Normalize::HardSample(HardSample::new(Estimator::Reinforce { soften: false })),
+        Normalize::Monotonic(Monotonic::new(Form::Parallel)),
+        Normalize::Monotonic(Monotonic::new(Form::Recursive)),
+        Normalize::Monotonic(Monotonic::new(Form::Hard)),
+        Normalize::Addressing(Addressing::new(SIZE, 1, init)),
+        Normalize::identity(),
+    ]
+}
+
+/// Whether the two cannot stand together.
+pub fn is_impossible(score: &Score, normalize: &Normalize) -> bool {
+    matches!(score, Score::GaussianWindow(_)) && !matches!(normalize, Normalize::Identity(_))
+}
+
+/// Every score with every normaliser that it can stand with.
+fn mechanisms(heads: usize) -> Vec<Attention> {
+    let mut all = vec![];
+    for score in scores() {
+        for normalize in normalisers(heads) {
+            if !is_impossible(&score, &normalize) {
+                all.push(Attention::new(score.clone()).with_normalize(normalize));
+            }
+        }
+    }
+    assert_eq!(all.len(), 10 * 15 + 1);
+    all
+}
+
+fn named(attention: &Attention) -> String {
+    format!("{} {}", attention.score.name(), attention.normalize.name())
+}
+
+fn same_bits(a: &Tensor<4>, b: &Tensor<4>) -> bool {
+    let bits = |x: &Tensor<4>| -> Vec<u32> { numbers(x).into_iter().map(f32::to_bits).collect() };
+    bits(a) == bits(b)
+}
+
+fn attend(attention: &Attention, x: &[Tensor<4>; 3], call: Call<'_>) -> Attended {
+    let [query, key, value] = x.clone();
+    attention.forward_with(query, key, value, call).unwrap()
+}
+
+fn inputs(heads: usize, key_heads: usize, queries: usize, keys: usize) -> [Tensor<4>; 3] {
+    [
+        drawn("query", [2, heads, queries, SIZE], 2.0),
+        drawn("key", [2, key_heads, keys, SIZE], 2.0),
+        drawn("value", [2, key_heads, keys, 3], 2.0),
+    ]
+}
+
+/// Whatever is observed, the context has the same bits, and what is reported follows from the weights.
+#[test]
+fn observing_changes_no_number() {
+    let x = inputs(2, 1, 3, 6);
+    let padding = || Mask::padding(Keep::from_lengths(&[6, 4], 6, &device())) & Mask::causal();
+    for attention in mechanisms(2) {
+        let name = named(&attention);
+        let seen = |observe| attend(&attention, &x, Call::new(observe).mask(padding()));
+        let all = seen(Observe::Weights);
+        let weights = all.weights.clone().unwrap();
+        let rows = numbers(&weights);
+        for observe in [
+            Observe::Nothing,
+            Observe::Rows(vec![2, 0]),
+            Observe::Entropy,
+            Observe::ColumnSums,
+            Observe::TopK(2),
+        ] {
+            let other = seen(observe.clone());
+            assert!(
+                same_bits(&all.context, &other.context),
+                "{name} {observe:?}"
+            );
+            match observe {
+                Observe::Rows(_) => {
+                    let picked = Tensor::cat(
+                        [2, 0].map(|row| weights.clone().narrow(2, row, 1)).to_vec(),
+                        2,
+                    );
+                    assert!(same_bits(&picked, &other.weights.unwrap()), "{name}");
+                }
+                Observe::Entropy => {
+                    let found = numbers(&other.entropy.unwrap());
+                    for (row, found) in rows.chunks(6).zip(found) {
+                        let plain = |w: &f32| if *w > 0.0 { -w * w.ln() } else { 0.0 };
+                        let expected: f32 = row.iter().map(plain).sum();
+                        let negative = row.iter().any(|w| *w < 0.0);
+                        assert!(negative || (found - expected).abs() < 1e-5, "{name}");
+                    }
+                }
+                Observe::ColumnSums => {
+                    let found = numbers(&other.column_sums.unwrap());
+                    for (head, found) in rows.chunks(18).zip(found.chunks(6)) {
+                        for (key, found) in found.iter().enumerate() {
+                            let expected: f32 = (0..3).map(|row| head[row * 6 + key]).sum();
+                            assert!((found - expected).abs() < 1e-5, "{name}");
+                        }
+                    }
+                }
+                Observe::TopK(_) => {
+                    let top = other.top.unwrap();
+                    let keys: Vec<i64> = top.keys.into_data().iter::<i64>().collect();
+                    for ((row, keys), best) in rows
+                        .chunks(6)
+                        .zip(keys.chunks(2))
+                        .zip(numbers(&top.weights).chunks(2))
+                    {
+                        let mut order: Vec<usize> = (0..6).collect();
+                        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+                        assert_eq!(keys, [order[0] as i64, order[1] as i64], "{name}");
+                        assert_eq!(best, [row[order[0]], row[order[1]]], "{name}");
+                    }
+                }
+                _ => {
+                    assert!(other.weights.is_none());
+                }
+            }
+        }
+    }
+}
+
+/// What stands in unseen places (NaN, infinities, huge numbers) reaches neither context nor weights nor gradients:
+/// under padding, where nobody sees them, and under causality, where some queries do and others do not.
+#[test]
+fn unseen_places_reach_nothing() {
+    let (queries, keys) = (3, 5);
+    for attention in mechanisms(2) {
+        let name = named(&attention);
+        let run = |poison: Option<f32>| {
+            let [query, key, value] = inputs(2, 2, queries, keys);
+            let spoil = |x: Tensor<4>| match poison {
+                // The last key: behind the padding of row 1, and in the future of all queries but the last.
+                Some(poison) => x.slice_fill([0..2, 0..2, keys - 1..keys, 0..3], poison),
+                None => x,
+            };
+            let leaves = [query, spoil(key), spoil(value)].map(Tensor::require_grad);
+            let padding = Mask::padding(Keep::from_lengths(&[5, 4], keys, &device()));
+            let call = Call::new(Observe::Weights).mask(padding & Mask::causal());
+            let attended = attend(&attention, &leaves, call);
+            // The last query of the unpadded row does see the last key.
+            let blind = |x: Tensor<4>| {
+                let of_padded = numbers(&x.clone().narrow(0, 1, 1));
+                let of_earlier = numbers(&x.narrow(0, 0, 1).narrow(2, 0, queries - 1));
+                [of_padded, of_earlier].concat()
+            };
+            let upstream = drawn("upstream", [2, 2, queries, 3], 1.0)
+                .slice_fill([0..1, 0..2, queries - 1..queries, 0..3], 0.0);
+            let context = attended.context.clone();
+            // A NaN context times 0 would be NaN: those rows are cut off.
+            let kept = context
+                .clone()
+                .slice_fill([0..1, 0..2, queries - 1..queries, 0..3], 0.0);
+            let all = (kept * upstream + leaves[0].clone().narrow(3, 0, 3) * 0.0)
+                .sum()
+                .backward();
+            // In row 0 the last query sees the poison, and it reaches every gradient of that row.
+            let gradients: Vec<Option<Vec<f32>>> = leaves
+                .iter()
+                .map(|leaf| Some(numbers(&leaf.grad(&all)?.narrow(0, 1, 1))))
+                .collect();
+            (blind(context), blind(attended.weights.unwrap()), gradients)
+        };
+        let clean = run(None);
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e4] {
+            let found = run(Some(poison));
+            assert_eq!(found.0, clean.0, "{name}: {poison} reaches the context");
+            assert_eq!(found.1, clean.1, "{name}: {poison} reaches the weights");
+            // Burn adds the parts of a gradient in an order of its own, so the last bit may differ.
+            let pairs = found
+                .2
+                .iter()
+                .flatten()
+                .flatten()
+                .zip(clean.2.iter().flatten().flatten());
+            for (found, clean) in pairs {
+                let close = (found - clean).abs() <= 4.0 * f32::EPSILON;
+                assert!(close, "{name}: {poison} reaches a gradient");
+            }
+        }
+    }
+}
+
+/// A seen NaN is not hidden: the queries that see it get NaN, the others do not.
+#[test]
+fn a_seen_nan_stays_visible() {
+    let x = inputs(1, 1, 3, 3);
+    let [query, key, value] = x;
+    let value = value.slice_fill([0..1, 0..1, 1..2, 0..1], f32::NAN);
+    let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
+    let context = attend(&attention, &[query, key, value], Call::default()).context;
+    let rows: Vec<bool> = numbers(&context)
+        .chunks(3)
+        .map(|row| row[0].is_nan())
+        .collect();
+    assert_eq!(rows, [false, true, true, false, false, false]);
+}
+
+/// Rows of nothing give zeros and finite gradients, and harm no other row (PyTorch 41508).
+#[test]
+fn a_row_that_sees_nothing() {
+    for attention in mechanisms(2) {
+        let name = named(&attention);
+        let leaves = inputs(2, 2, 2, 4).map(Tensor::require_grad);
+        let first_is_blind = Mask::function("second query", |place| place.query == 1);
+        let call = Call::new(Observe::Weights).mask(first_is_blind);
+        let attended = attend(&attention, &leaves, call);
+        let first = |x: &Tensor<4>| numbers(&x.clone().narrow(2, 0, 1));
+        assert!(first(&attended.context).iter().all(|x| *x == 0.0), "{name}");
+        assert!(
+            first(&attended.weights.unwrap()).iter().all(|x| *x == 0.0),
+            "{name}"
+        );
+        let all = (attended.context.sum() + leaves[0].clone().sum() * 0.0).backward();
+        for leaf in &leaves {
+            let slope = leaf
+                .grad(&all)
+                .map(|slope| numbers(&slope))
+                .unwrap_or_default();
+            assert!(slope.iter().all(|x| x.is_finite()), "{name}");
+        }
+        // The blind query of a normaliser without memory gets no gradient.
+        let goes_on = attended.carried.is_some();
+        let slope = leaves[0].grad(&all).unwrap();
+        assert!(goes_on || first(&slope).iter().all(|x| *x == 0.0), "{name}");
+    }
+}
+
+/// Scores of ±1e4 give no NaN, forward or backward.
+#[test]
+fn extreme_scores() {
+    for attention in mechanisms(1) {
+        let name = named(&attention);
+        let leaves = inputs(1, 1, 3, 4).map(|x| (x * 100.0).require_grad());
+        let attended = attend(&attention, &leaves, Call::new(Observe::Weights));
+        let is_window = matches!(attention.score, Score::GaussianWindow(_));
+        let finite = numbers(&attended.context).iter().all(|x| x.is_finite());
+        // The window's exponentials of ±100 do overflow; its queries are what a layer puts out.
+        assert!(is_window || finite, "{name}");
+        let all = (attended.context.sum() + leaves[0].clone().sum() * 0.0).backward();
+        let slope = numbers(&leaves[0].grad(&all).unwrap());
+        assert!(is_window || slope.iter().all(|x| x.is_finite()), "{name}");
+    }
+}
+
+/// Keras 23038: a causal mask must hold with scores asked for, with dropout, and for one head.
+#[test]
+fn a_causal_mask_is_never_dropped() {
+    let mut checked = 0;
+    for heads in [1, 2] {
+        for observe in [Observe::Nothing, Observe::Weights] {
+            for probability in [0.0, 0.5] {
+                let [query, key, value] = inputs(heads, heads, 4, 4);
+                let attention = Attention::new(Score::scaled_dot())
+                    .with_mask(Mask::causal())
+                    .with_dropout(probability);
+                let run = |value: Tensor<4>| {
+                    let mut noise = Noise::seeded(3);
+                    let call = Call::new(observe.clone()).noise(&mut noise);
+                    attend(&attention, &[query.clone(), key.clone(), value], call).context
+                };
+                let future = value.clone().slice_fill([0..2, 0..heads, 3..4, 0..3], 9.0);
+                let past = |x: Tensor<4>| x.narrow(2, 0, 3);
+                assert!(same_bits(&past(run(value.clone())), &past(run(future))));
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 8);
+}
+
+/// Which alignment is asked for is which is given, whatever the batch (candle's means two things by batch size).
+#[test]
+fn alignments_do_not_depend_on_the_batch() {
+    for batch in [1, 2] {
+        let ones = |length| Tensor::<4>::ones([batch, 1, length, 2], &device());
+        for (alignment, expected) in [
+            (
+                Alignment::LowerRight,
+                [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0, 0.25, 0.25, 0.25, 0.25],
+            ),
+            (
+                Alignment::UpperLeft,
+                [1.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0],
+            ),
+        ] {
+            let attention = Attention::new(Score::dot()).with_mask(Mask::causal_aligned(alignment));
+            let attended = attention
+                .forward(ones(2), ones(4), ones(4), Observe::Weights)
+                .unwrap();
+            for row in numbers(&attended.weights.unwrap()).chunks(8) {
+                for (found, expected) in row.iter().zip(expected) {
+                    assert!((found - expected).abs() < 1e-6);
+                }
+            }
+        }
+    }
+}
+
+/// Dropout changes the context, not what is reported; without noise nothing is dropped; the same seed drops the same.
+#[test]
+fn dropout_acts_on_what_is_read() {
+    let x = inputs(2, 2, 3, 6);
+    let attention = Attention::new(Score::scaled_dot()).with_dropout(0.5);
+    let quiet = attend(&attention, &x, Call::new(Observe::Weights));
+    let with_seed = |seed| {
+        let mut noise = Noise::seeded(seed);
+        attend(
+            &attention,
+            &x,
+            Call::new(Observe::Weights).noise(&mut noise),
+        )
+    };
+    let (a, b, c) = (with_seed(1), with_seed(1), with_seed(2));
+    assert!(same_bits(&a.context, &b.context));
+    assert!(!same_bits(&a.context, &c.context));
+    assert!(same_bits(&a.weights.unwrap(), &quiet.weights.unwrap()));
+    let plain = Attention::new(Score::scaled_dot());
+    assert!(same_bits(
+        &attend(&plain, &x, Call::default()).context,
+        &quiet.context
+    ));
+    let mean = (0..400)
+        .map(|seed| with_seed(seed).context)
+        .fold(quiet.context.zeros_like(), |sum, x| sum + x)
+        / 400.0;
+    let worst = (mean - quiet.context).abs().max().into_scalar::<f32>();
+    assert!(worst < 0.25, "{worst}");
+}
+
+/// The bias is added after the softcap, and shared sizes of it broadcast.
+#[test]
+fn bias_and_softcap() {
+    let x = inputs(2, 2, 3, 4);
+    let attention = Attention::new(Score::dot())
+        .with_softcap(1.5)
+        .with_normalize(Normalize::identity());
+    let scores = numbers(
+        &attention
+            .scores(x[0].clone(), x[1].clone(), Call::default())
+            .unwrap(),
+    );
+    let raw = numbers(&Score::dot().forward(x[0].clone(), x[1].clone()));
+    for (found, raw) in scores.iter().zip(&raw) {
+        assert!((found - 1.5 * (raw / 1.5).tanh()).abs() < 1e-6);
+    }
+    let bias = drawn("bias", [1, 2, 1, 4], 3.0);
+    let call = Call::default().bias(bias.clone());
+    let biased = attention.scores(x[0].clone(), x[1].clone(), call).unwrap();
+    let expected = Tensor::<4>::from_data(TensorData::new(scores, [2, 2, 3, 4]), &device()) + bias;
+    assert!(same_bits(&biased, &expected));
+}
+
+/// One reading of three queries is three readings of one, for the mechanisms that go on from query to query.
+#[test]
+fn carried_readings_are_one_reading() {
+    let init = &mut Initializer::new(6, &device());
+    let mechanisms = [
+        Attention::new(Score::dot())
+            .with_normalize(Normalize::Monotonic(Monotonic::new(Form::Parallel))),
+        Attention::new(Score::dot())
+            .with_normalize(Normalize::Monotonic(Monotonic::new(Form::Recursive))),
+        Attention::new(Score::Cosine(Cosine::learned(SIZE, init)))
+            .with_normalize(Normalize::Addressing(Addressing::new(SIZE, 1, init))),
+        Attention::new(Score::GaussianWindow(GaussianWindow::new(SIZE, 2, init)))
+            .with_normalize(Normalize::identity()),
+    ];
+    let [query, key, value] = inputs(2, 2, 3, 5);
+    for attention in mechanisms {
+        let whole = attend(
+            &attention,
+            &[query.clone(), key.clone(), value.clone()],
+            Call::default(),
+        );
+        let mut carried = None;
+        let mut steps = vec![];
+        for t in 0..3 {
+            let step = [query.clone().narrow(2, t, 1), key.clone(), value.clone()];
+            let attended = attend(&attention, &step, Call::default().carried(carried));
+            carried = attended.carried;
+            steps.push(attended.context);
+        }
+        let worst = (Tensor::cat(steps, 2) - whole.context)
+            .abs()
+            .max()
+            .into_scalar::<f32>();
+        assert!(
+            worst <= 4.0 * f32::EPSILON,
+            "{}: {worst}",
+            named(&attention)
+        );
+    }
+}
+
+/// A batch of one is that row of the batch; grouped heads are repeated heads.
+#[test]
+fn rows_and_groups() {
+    for attention in mechanisms(4) {
+        let name = named(&attention);
+        let x = inputs(4, 2, 3, 5);
+        let both = attend(&attention, &x, Call::default()).context;
+        let second = x.clone().map(|x| x.narrow(0, 1, 1));
+        let alone = attend(&attention, &second, Call::default()).context;
+        let close = |a: Tensor<4>, b: Tensor<4>| {
+            let worst = (a - b).abs().max().into_scalar::<f32>();
+            assert!(worst <= 16.0 * f32::EPSILON, "{name}: {worst}");
+        };
+        close(both.clone().narrow(0, 1, 1), alone);
+        let [query, key, value] = x;
+        let repeat = |x: Tensor<4>| {
+            let heads = [0, 0, 1, 1].map(|head| x.clone().narrow(1, head, 1));
+            Tensor::cat(heads.to_vec(), 1)
+        };
+        let repeated = attend(
+            &attention,
+            &[query, repeat(key), repeat(value)],
+            Call::default(),
+        );
+        close(both, repeated.context);
+    }
+}
+
+/// Without positions the order of the keys does not matter.
+#[test]
+fn keys_have_no_order() {
+    let [query, key, value] = inputs(2, 2, 3, 4);
+    let reorder = |x: Tensor<4>| {
+        let parts = [2, 0, 3, 1].map(|i| x.clone().narrow(2, i, 1));
+        Tensor::cat(parts.to_vec(), 2)
+    };
+    for attention in mechanisms(2) {
+        let by_place = matches!(
+            attention.score,
+            Score::Location(_) | Score::GaussianWindow(_)
+        );
+        let x = [query.clone(), key.clone(), value.clone()];
+        let attended = attend(&attention, &x, Call::default());
+        if by_place || attended.carried.is_some() {
+            continue;
+        }
+        let x = [query.clone(), reorder(key.clone()), reorder(value.clone())];
+        let other = attend(&attention, &x, Call::default());
+        let worst = (attended.context - other.context)
+            .abs()
+            .max()
+            .into_scalar::<f32>();
+        assert!(
+            worst <= 16.0 * f32::EPSILON,
+            "{}: {worst}",
+            named(&attention)
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() })]
+
+    /// Rows sum to 1 (at most 1, or anything, where the normaliser says so); no weight where nothing is seen.
+    #[test]
+    fn rows_of_every_mechanism(
+        queries in 1usize..5,
+        keys in 1usize..8,
+        heads in 1usize..3,
+        seed in any::<u64>(),
+        lengths in (0usize..8, 1usize..8),
+    ) {
+        let lengths = [lengths.0.min(keys), lengths.1.min(keys)];
+        let x = inputs(heads, 1, queries, keys);
+        for attention in mechanisms(heads) {
+            let padding = Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
+            let mask = padding & Mask::causal_aligned(Alignment::UpperLeft);
+            let grid = Grid { batch: 2, heads, queries, keys, first_query: 0 };
+            let mut noise = Noise::seeded(seed);
+            let call = Call::new(Observe::Weights).mask(mask.clone()).noise(&mut noise);
+            let weights = numbers(&attend(&attention, &x, call).weights.unwrap());
+            for (i, row) in weights.chunks(keys).enumerate() {
+                let (batch, query) = (i / (heads * queries), i % queries);
+                let sees = |key| mask.sees(&grid, Place { batch, head: 0, query, key }).unwrap();
+                let any = (0..keys).any(sees);
+                for (key, weight) in row.iter().enumerate() {
+                    prop_assert!(sees(key) || *weight == 0.0, "{}", named(&attention));
+                }
+                let sum: f32 = row.iter().sum();
+                let close = (sum - 1.0).abs() <= 16.0 * f32::EPSILON;
+                match &attention.normalize {
+                    _ if !any => prop_assert_eq!(sum, 0.0),
+                    Normalize::Softmax(_) | Normalize::Sparsemax(_) | Normalize::Entmax15(_)
+                    | Normalize::Hardmax(_) | Normalize::HardSample(_) =>
+                        prop_assert!(close, "{}: {sum}", named(&attention)),
+                    Normalize::Sink(_) | Normalize::Monotonic(_) =>
+                        prop_assert!(sum <= 1.0 + 16.0 * f32::EPSILON, "{}: {sum}", named(&attention)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Fused or plain: the same numbers, within twice the distance of plain f32 from plain f64.
+    #[test]
+    fn both_paths(queries in 1usize..9, keys in 1usize..20, lengths in (1usize..20, 1usize..20)) {
+        let lengths = [lengths.0.min(keys), lengths.1.min(keys)];
+        let x = inputs(1, 1, queries, keys);
+        for attention in mechanisms(1) {
+            let padding = Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
+            let run = |path| attend(&attention, &x, Call::default().mask(padding.clone()).path(path));
+            let (auto, plain) = (run(Path::Auto).context, run(Path::Plain).context);
+            let worst = (auto - plain).abs().max().into_scalar::<f32>();
+            prop_assert!(worst <= 32.0 * f32::EPSILON, "{}: {worst}", named(&attention));
+        }
+    }
+}
+
+/// Nothing to read, nothing to read with.
+#[test]
+fn empty_tensors() {
+    for attention in [
+        Attention::new(Score::scaled_dot()),
+        mechanisms(1).remove(60),
+    ] {
+        for [queries, keys] in [[0, 3], [3, 0], [0, 0]] {
+            let query = Tensor::<4>::zeros([2, 1, queries, SIZE], &device());
+            let key = Tensor::<4>::zeros([2, 1, keys, SIZE], &device());
+            let attended = attention
+                .forward(query, key.clone(), key, Observe::Weights)
+                .unwrap();
+            assert_eq!(attended.context.dims(), [2, 1, queries, SIZE]);
+            assert_eq!(attended.weights.unwrap().dims(), [2, 1, queries, keys]);
+            assert!(numbers(&attended.context).iter().all(|x| *x == 0.0));
+        }
+    }
+}
+
+fn refused(result: Result<Attended, AttentionError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn shapes_that_do_not_fit() {
+    let attention = Attention::new(Score::scaled_dot());
+    let zeros = |shape: [usize; 4]| Tensor::<4>::zeros(shape, &device());
+    let run = |query, key, value| {
+        refused(attention.forward(zeros(query), zeros(key), zeros(value), Observe::Nothing))
+    };
+    let found = run([2, 4, 3, 8], [1, 4, 5, 8], [1, 4, 5, 8]);
+    assert!(
+        found.starts_with("`key` has shape [1, 4, 5, 8], expected batch 2, as the query"),
+        "{found}"
+    );
+    let found = run([2, 4, 3, 8], [2, 3, 5, 8], [2, 3, 5, 8]);
+    assert!(
+        found.contains("expected a number of heads that divides the query's 4"),
+        "{found}"
+    );
+    let found = run([2, 4, 3, 8], [2, 4, 5, 8], [2, 4, 6, 8]);
+    assert!(
+        found.starts_with("`value` has shape [2, 4, 6, 8], expected [2, 4, 5, any]"),
+        "{found}"
+    );
+    let found = run([2, 4, 3, 8], [2, 4, 5, 6], [2, 4, 5, 8]);
+    assert!(
+        found.starts_with("`key` has shape [2, 4, 5, 6], expected size 8 for the scaled dot score"),
+        "{found}"
+    );
+    let init = &mut Initializer::new(1, &device());
+    for score in [
+        Score::General(General::new(6, 8, init)),
+        Score::ScaledGeneral(ScaledGeneral::new(6, 8, init)),
+        Score::Additive(Additive::new(6, 8, 3, init)),
+        Score::WeightNormAdditive(WeightNormAdditive::new(6, 8, 3, init)),
+        Score::Location(Location::new(6, 9, init)),
+        Score::Cosine(Cosine::learned(6, init)),
+        Score::GaussianWindow(GaussianWindow::new(6, 2, init)),
+    ] {
+        let name = score.name();
+        let attention = Attention::new(score).with_normalize(Normalize::identity());
+        let found = refused(attention.forward(
+            zeros([1, 1, 2, 8]),
+            zeros([1, 1, 3, 8]),
+            zeros([1, 1, 3, 8]),
+            Observe::Nothing,
+        ));
+        let expected = format!(
+            "`query` has shape [1, 1, 2, 8], expected size 6, which the {name} score was made for"
+        );
+        assert!(found.starts_with(&expected), "{found}");
+    }
+    let predictor = PositionPredictor::new(6, 2, init);
+    let attention = Attention::new(Score::dot()).with_predictor(predictor);
+    let same = || zeros([1, 1, 2, 8]);
+    assert!(
+        refused(attention.forward(same(), same(), same(), Observe::Nothing)).contains("size 6")
+    );
+    let addressing = Normalize::Addressing(Addressing::new(6, 1, init));
+    let attention = Attention::new(Score::dot()).with_normalize(addressing);
+    assert!(
+        refused(attention.forward(same(), same(), same(), Observe::Nothing)).contains("size 6")
+    );
+}
+
+#[test]
+fn settings_out_of_range_and_impossible_combinations() {
+    let init = &mut Initializer::new(1, &device());
+    let zeros = || Tensor::<4>::zeros([1, 2, 3, SIZE], &device());
+    let run = |attention: Attention, call: Call<'_>| {
+        refused(attention.forward_with(zeros(), zeros(), zeros(), call))
+    };
+    let dot = || Attention::new(Score::dot());
+    for softcap in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let found = run(dot().with_softcap(softcap), Call::default());
+        assert!(found.contains(&format!(
+            "`softcap` is {softcap}, expected a finite number above 0"
+        )));
+    }
+    for dropout in [1.0, -0.1, f64::NAN] {
+        let found = run(dot().with_dropout(dropout), Call::default());
+        assert!(
+            found.contains(&format!("`dropout` is {dropout}")),
+            "{found}"
+        );
+    }
+    let sink = Normalize::Sink(Sink::learned(3, init));
+    let found = run(dot().with_normalize(sink), Call::default());
+    assert!(
+        found.contains("`sink heads` is 3, expected 2 (the query's heads) or 1"),
+        "{found}"
+    );
+    let gumbel =
+        |temperature| Normalize::HardSample(HardSample::new(Estimator::Gumbel { temperature }));
+    let found = run(dot().with_normalize(gumbel(0.0)), Call::default());
+    assert!(found.contains("`Gumbel temperature` is 0"), "{found}");
+    let window = Score::GaussianWindow(GaussianWindow::new(SIZE, 2, init));
+    let found = run(Attention::new(window), Call::default());
+    assert!(
+        found.contains(
+            "`score` is Gaussian window, which cannot be combined with the softmax normaliser"
+        ),
+        "{found}"
+    );
+    for (attention, with) in [
+        (
+            dot().with_normalize(gumbel(1.0)),
+            "the hard sample normaliser",
+        ),
+        (
+            dot().with_normalize(Normalize::hardmax()),
+            "the hardmax normaliser",
+        ),
+        (
+            dot().with_normalize(Normalize::sparsemax()),
+            "the sparsemax normaliser",
+        ),
+        (
+            Attention::new(Score::Location(Location::new(SIZE, 3, init))),
+            "the location score",
+        ),
+    ] {
+        let found = run(attention, Call::default().path(Path::Fused));
+        let expected =
+            format!("`path` is Fused, which cannot be combined with {with}: use Path::Auto");
+        assert_eq!(found, expected);
+    }
+    let found = run(dot(), Call::default().path(Path::Fused).differentiable());
+    assert!(found.contains("differentiable observations"), "{found}");
+    let bias = Tensor::<4>::zeros([1, 3, 3, 3], &device());
+    let found = run(dot(), Call::default().bias(bias));
+    assert!(
+        found.starts_with("`bias` has shape [1, 3, 3, 3], expected [1, 2, 3, 3]"),
+        "{found}"
+    );
+    let found = run(dot(), Call::new(Observe::Rows(vec![0, 3])));
+    assert!(
+        found.contains("`observed row` is 3, expected less than 3"),
+        "{found}"
+    );
+    for k in [0, 4] {
+        let found = run(dot(), Call::new(Observe::TopK(k)));
+        assert!(
+            found.contains(&format!("`top k` is {k}, expected from 1 to 3")),
+            "{found}"
+        );
+    }
+    let padding = Mask::padding(Keep::from_lengths(&[3], 4, &device()));
+    let found = run(dot(), Call::default().mask(padding));
+    assert!(
+        found.contains("`padding length` is 4, expected 3"),
+        "{found}"
+    );
+    let found = Additive::concat(
+        5,
+        Tensor::zeros([5, 3], &device()),
+        Tensor::zeros([3], &device()),
+    );
+    assert!(
+        found
+            .unwrap_err()
+            .to_string()
+            .starts_with("`weight` has shape [5, 3], expected more than 5 rows")
+    );
+    let found = Additive::concat(
+        4,
+        Tensor::zeros([5, 3], &device()),
+        Tensor::zeros([2], &device()),
+    );
+    assert!(
+        found
+            .unwrap_err()
+            .to_string()
+            .starts_with("`vector` has shape [2], expected [3]")
+    );
+}
+
+/// Luong's concat from its one matrix is the additive score of its two halves.
+#[test]
+fn concat_is_additive() {
+    let weight = drawn("weight", [1, 1, 7, 3], 1.0).squeeze_dims::<2>(&[0, 1]);
+    let vector = drawn("vector", [1, 1, 1, 3], 1.0).reshape([3]);
+    let score = Additive::concat(4, weight.clone(), vector.clone()).unwrap();
+    let query = drawn("query", [2, 1, 2, 4], 2.0);
+    let annotations = drawn("annotations", [2, 1, 5, 3], 2.0);
+    let found = score.forward(query.clone(), score.keys(annotations.clone()));
+    let pair = Tensor::cat(
+        vec![
+            query.unsqueeze_dim::<5>(3).expand([2, 1, 2, 5, 4]),
+            annotations.unsqueeze_dim::<5>(2).expand([2, 1, 2, 5, 3]),
+        ],
+        4,
+    );
+    let hidden = pair.matmul(weight.unsqueeze::<5>()).tanh();
+    let expected = (hidden * vector.unsqueeze::<5>())
+        .sum_dim(4)
+        .squeeze_dim::<4>(4);
+    let worst = (found - expected).abs().max().into_scalar::<f32>();
+    assert!(worst <= 4.0 * f32::EPSILON, "{worst}");
+}
+
+/// Double precision goes through every mechanism.
+#[test]
+fn double_precision() {
+    let x = inputs(1, 1, 3, 4).map(|x| x.cast(DType::F64));
+    for attention in [
+        Score::dot(),
+        Score::scaled_dot(),
+        Score::Distance(Distance::default()),
+    ] {
+        for normalize in normalisers(1) {
+            if matches!(normalize, Normalize::Addressing(_)) {
+                continue; // its weights are f32
+            }
+            if let Normalize::Sink(sink) = &normalize
+                && sink.logits.is_some()
+            {
+                continue;
+            }
+            let attention = Attention::new(attention.clone()).with_normalize(normalize);
+            let mask = Mask::causal_aligned(Alignment::UpperLeft);
+            let attended = attend(&attention, &x, Call::default().mask(mask));
+            assert_eq!(
+                attended.context.dtype(),
+                DType::F64,
+                "{}",
+                named(&attention)
+            );
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Masks against their definitions, place by place; combinations, pictures, errors.
+
+use proptest::prelude::*;
+use regard_nn::mask::{Alignment, Grid, Keep, Mask, Place};
+
+use crate::support::device;
+
+fn grid(batch: usize, heads: usize, queries: usize, keys: usize) -> Grid {
+    Grid {
+        batch,
+        heads,
+        queries,
+        keys,
+        first_query: 0,
+    }
+}
+
+/// Compares the tensor and `sees` with `expected(place, pos)`, where `pos` is the query's place among the keys, the
+/// last query standing at the last key.
+fn compare(mask: &Mask, grid: Grid, expected: impl Fn(Place, isize) -> bool) {
+    let tensor = mask.tensor(&grid, &device()).unwrap();
+    let full = tensor.expand([grid.batch, grid.heads, grid.queries, grid.keys]);
+    let seen: Vec<bool> = full.into_data().iter::<bool>().collect();
+    let mut at = seen.iter();
+    for batch in 0..grid.batch {
+        for head in 0..grid.heads {
+            for query in 0..grid.queries {
+                for key in 0..grid.keys {
+                    let place = Place {
+                        batch,
+                        head,
+                        query,
+                        key,
+                    };
+                    let position = query as isize + grid.keys as isize - grid.queries as isize;
+                    let expected = expected(place, position);
+                    assert_eq!(*at.next().unwrap(), expected, "{mask:?} {place:?}");
+                    assert_eq!(mask.sees(&grid, place), Ok(expected), "{mask:?} {place:?}");
+                }
+            }
+        }
+    }
+}
+
+const SIZES: [(usize, usize); 9] = [
+    (1, 1),
+    (1, 7),
+    (7, 1),
+    (5, 5),
+    (3, 8),
+    (8, 3),
+    (2, 13),
+    (17, 17),
+    (4, 33),
+];
+
+#[test]
+fn every_kind_is_its_definition() {
+    let mut checked = 0;
+    for (queries, keys) in SIZES {
+        let grid = grid(2, 2, queries, keys);
+        let mut check = |mask: Mask, expected: &dyn Fn(Place, isize) -> bool| {
+            compare(&mask, grid, expected);
+            checked += 1;
+        };
+        check(Mask::all(), &|_, _| true);
+        check(Mask::causal(), &|at, pos| at.key as isize <= pos);
+        check(Mask::causal_aligned(Alignment::UpperLeft), &|at, _| {
+            at.key <= at.query
+        });
+        let lengths = [keys, keys / 2];
+        let padding = Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
+        check(padding, &|at, _| at.key < lengths[at.batch]);
+        let real = |b: usize, key: usize| !(key + b).is_multiple_of(3);
+        let flags = [0, 1].map(|b| (0..keys).map(|key| real(b, key)).collect());
+        let keep = Keep::from_flags(&flags, &device()).unwrap();
+        check(Mask::padding(keep), &|at, _| real(at.batch, at.key));
+        for (width, dilation) in [(1, 1), (2, 1), (3, 1), (2, 3), (100, 1), (3, 2)] {
+            let mask = Mask::dilated_window(width, dilation).unwrap();
+            check(mask, &|at, pos| {
+                let distance = (at.key as isize - pos).unsigned_abs();
+                distance < width * dilation && distance.is_multiple_of(dilation)
+            });
+        }
+        let positions = [0, 4];
+        let global = |at: Place, pos: isize| {
+            positions.contains(&at.key) || positions.iter().any(|&p| p as isize == pos)
+        };
+        check(Mask::global(&positions), &global);
+        check(Mask::longformer(2, 1, &positions).unwrap(), &|at, pos| {
+            global(at, pos) || (at.key as isize - pos).abs() < 2
+        });
+        check(Mask::local_monotonic(2), &|at, _| {
+            at.key.abs_diff(at.query) <= 2
+        });
+        for (size, left) in [(1, 0), (2, 0), (3, 1), (4, 2), (100, 0)] {
+            check(Mask::chunked(size, left).unwrap(), &|at, pos| {
+                let own = pos.div_euclid(size as isize);
+                let other = (at.key / size) as isize;
+                own - left as isize <= other && other <= own
+            });
+        }
+        let table: Vec<Vec<bool>> = (0..queries.div_ceil(2))
+            .map(|a| (0..keys.div_ceil(3)).map(|b| (a + b) % 2 == 0).collect())
+            .collect();
+        check(Mask::block_sparse(2, 3, &table).unwrap(), &|at, _| {
+            table[at.query / 2][at.key / 3]
+        });
+        let document = |b: usize, i: usize| i / (2 + b);
+        let of = |length: usize| [0, 1].map(|b| (0..length).map(|i| document(b, i)).collect());
+        check(Mask::documents(&of(queries), &of(keys)), &|at, _| {
+            document(at.batch, at.query) == document(at.batch, at.key)
+        });
+        check(Mask::prefix(&[1, 6]), &|at, pos| {
+            at.key < [1, 6][at.batch] || at.key as isize <= pos
+        });
+        let mine = |at: Place| (at.batch + at.head + at.query * at.key).is_multiple_of(3);
+        check(Mask::function("mine", mine), &|at, _| mine(at));
+    }
+    assert_eq!(checked, 9 * 23);
+}
+
+#[test]
+fn later_queries_of_a_decoder_stand_further_on() {
+    let step = Grid {
+        first_query: 5,
+        ..grid(1, 1, 1, 8)
+    };
+    assert_eq!(Mask::local_monotonic(1).picture_of(&step), "····■■■·\n");
+    let upper_left = Mask::causal_aligned(Alignment::UpperLeft);
+    assert_eq!(upper_left.picture_of(&step), "■■■■■■··\n");
+    assert_eq!(Mask::causal().picture_of(&step), "■■■■■■■■\n");
+}
+
+/// `&`, `|` and `!` are those of the places, however deep.
+#[derive(Debug, Clone)]
+enum Tree {
+    Leaf(usize),
+    And(Box<Tree>, Box<Tree>),
+    Or(Box<Tree>, Box<Tree>),
+    Not(Box<Tree>),
+}
+
+fn tree() -> impl Strategy<Value = Tree> {
+    (0usize..5)
+        .prop_map(Tree::Leaf)
+        .prop_recursive(4, 16, 2, |inner| {
+            prop_oneof![
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| Tree::And(a.into(), b.into())),
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| Tree::Or(a.into(), b.into())),
+                inner.prop_map(|a| Tree::Not(a.into())),
+            ]
+        })
+}
+
+const LENGTHS: [usize; 2] = [4, 2];
+
+impl Tree {
+    fn mask(&self) -> Mask {
+        match self {
+            Self::Leaf(0) => Mask::all(),
+            Self::Leaf(1) => Mask::causal(),
+            Self::Leaf(2) => Mask::padding(Keep::from_lengths(&LENGTHS, 4, &device())),
+            Self::Leaf(3) => Mask::window(2).unwrap(),
+            Self::Leaf(_) => Mask::function("head", |at| at.head == at.key),
+            Self::And(a, b) => a.mask() & b.mask(),
+            Self::Or(a, b) => a.mask() | b.mask(),
+            Self::Not(a) => !a.mask(),
+        }
+    }
+
+    fn sees(&self, at: Place, position: isize) -> bool {
+        match self {
+            Self::Leaf(0) => true,
+            Self::Leaf(1) => at.key as isize <= position,
+            Self::Leaf(2) => at.key < LENGTHS[at.batch],
+            Self::Leaf(3) => (at.key as isize - position).abs() < 2,
+            Self::Leaf(_) => at.head == at.key,
+            Self::And(a, b) => a.sees(at, position) && b.sees(at, position),
+            Self::Or(a, b) => a.sees(at, position) || b.sees(at, position),
+            Self::Not(a) => !a.sees(at, position),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn combinations(tree in tree(), queries in 1usize..6) {
+        compare(&tree.mask(), grid(2, 2, queries, 4), |at, position| tree.sees(at, position));
+    }
+}
+
+#[test]
+fn masks_of_nothing_and_of_one_place() {
+    let empty = Mask::causal().tensor(&grid(2, 2, 0, 3), &device()).unwrap();
+    assert_eq!(empty.dims(), [1, 1, 0, 3]);
+    assert_eq!((!Mask::all()).picture(2, 3), "···\n···\n");
+    assert_eq!(Mask::causal().to_string().lines().count(), 8);
+    assert_eq!(Mask::all().to_string(), "■■■■■■■■\n".repeat(8));
+}
+
+#[test]
+fn what_no_mask_can_be() {
+    let message = |mask: Result<Mask, regard_nn::AttentionError>| mask.unwrap_err().to_string();
+    assert_eq!(
+        message(Mask::window(0)),
+        "`window width` is 0, expected at least 1: a window of 0 sees nothing; leave the window out to see everything"
+    );
+    assert!(message(Mask::dilated_window(1, 0)).contains("`window dilation` is 0"));
+    assert!(message(Mask::longformer(0, 1, &[])).contains("`window width` is 0"));
+    assert!(message(Mask::chunked(0, 1)).contains("`chunk size` is 0"));
+    assert!(message(Mask::block(0)).contains("`chunk size` is 0"));
+    assert!(message(Mask::block_sparse(0, 1, &[])).contains("`block query size` is 0"));
+    let ragged = [vec![true], vec![true, false]];
+    assert!(
+        message(Mask::block_sparse(1, 1, &ragged)).contains("`block table row` is 2, expected 1")
+    );
+    assert!(Keep::from_flags(&ragged, &device()).is_err());
+
+    let of_grid = |mask: Mask| mask.check(&grid(2, 1, 3, 4)).unwrap_err().to_string();
+    let keep = |batch: usize, length| Keep::from_lengths(&vec![1; batch], length, &device());
+    assert!(
+        of_grid(Mask::padding(keep(3, 4)))
+            .starts_with("`padding batch` is 3, expected 2 (the batch of the query) or 1")
+    );
+    assert!(
+        of_grid(Mask::padding(keep(2, 5)))
+            .starts_with("`padding length` is 5, expected 4 (the number of keys)")
+    );
+    assert!(of_grid(Mask::document(&[vec![0; 4]])).contains("`documents of the queries` is 4"));
+    assert!(of_grid(Mask::prefix(&[1, 2, 3])).contains("`prefix lengths` is 3"));
+    assert!(of_grid(Mask::prefix(&[])).contains("`prefix lengths` is 0"));
+    let table = [vec![true]];
+    let blocks = Mask::block_sparse(2, 2, &table).unwrap();
+    assert!(
+        of_grid(blocks & Mask::causal())
+            .contains("`block table` has shape [1, 1], expected [2, 2]")
+    );
+    let place = Place {
+        batch: 0,
+        head: 0,
+        query: 3,
+        key: 0,
+    };
+    let outside = Mask::all().sees(&grid(2, 1, 3, 4), place).unwrap_err();
+    assert!(
+        outside
+            .to_string()
+            .starts_with("`place.query` is 3, expected less than 3")
+    );
+}

@@ -115,6 +115,7 @@ pub mod dropout;
 pub mod initialize;
 pub mod mask;
 pub mod normalize;
+pub mod position;
 pub mod recurrent;
 pub mod score;
 pub mod weights;

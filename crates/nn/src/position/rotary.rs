@@ -1,0 +1,283 @@
+//! Rotary positions, RoPE: pairs of features of queries and keys are turned by an angle that grows
+//! with the position, so that their dot product knows the distance alone (Su et al. 2021, section 3).
+//!
+//! Pair `i` of a vector at position `p` is turned by `p θ_i`, `θ_i = base^{-2i/r}`, `i = 0..r/2`:
+//!
+//! `(x, y) -> (x cos pθ_i - y sin pθ_i, x sin pθ_i + y cos pθ_i)`, hence
+//! `⟨turn(q, p), turn(k, s)⟩` depends on `p - s` only.
+//!
+//! - **Layouts**: which features form pair `i`. [`Layout::Interleaved`]: `2i` and `2i + 1` (the paper,
+//!   GPT-J, Meta's Llama files). [`Layout::HalfSplit`]: `i` and `i + r/2` (GPT-NeoX, and Llama as
+//!   converted for most libraries). Weights trained for one give nonsense with the other.
+//! - **Shapes**: `x [batch, heads, length, d]` -> the same; the first `r <= d` features of a head turn.
+//! - **Longer contexts**: [`Scaling`] and the base.
+//! - **When**: the choice of nearly all recent decoders; goes with any cache, as keys are stored
+//!   turned. **When not**: far beyond the length of training without scaling.
+//! - **Cost**: no parameters; six multiplications a pair, and `length · r/2` sines and cosines a call,
+//!   shared by all heads, queries and keys.
+//!
+//! ```
+//! use burn::tensor::{Device, DType, Tensor};
+//! use regard_nn::position::{Layout, RotaryConfig};
+//!
+//! let device = Device::flex();
+//! let rotary = RotaryConfig { layout: Layout::Interleaved, ..RotaryConfig::new(2) }.init()?;
+//! let rotation = rotary.rotation(1, 2, &device, DType::F32); // positions 1 and 2
+//! let x = Tensor::<4>::from_floats([[[[1.0, 0.0], [1.0, 0.0]]]], &device);
+//! let turned = rotation.apply(x)?.into_data().into_vec::<f32>().unwrap();
+//! assert!((turned[0] - 1f32.cos()).abs() < 1e-6 && (turned[1] - 1f32.sin()).abs() < 1e-6);
+//! assert!((turned[2] - 2f32.cos()).abs() < 1e-6 && (turned[3] - 2f32.sin()).abs() < 1e-6);
+//! # Ok::<(), regard_nn::position::PositionError>(())
+//! ```
+
+use std::f64::consts::TAU;
+
+use burn::{
+    module::Module,
+    tensor::{DType, Device, Tensor, TensorData},
+};
+use serde::{Deserialize, Serialize};
+
+use super::error::PositionError;
+
+/// Which features of a head form a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// `i` and `i + r/2`.
+    #[default]
+    HalfSplit,
+    /// `2i` and `2i + 1`.
+    Interleaved,
+}
+
+/// How angles are slowed down, so that a model reads texts longer than those it was trained on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// All angles are divided by `factor`: position interpolation (Chen et al. 2023).
+    Linear {
+        /// The new length over the length of training.
+        factor: f64,
+    },
+    /// The base is multiplied by `factor^{r / (r - 2)}`: the slowest pair slows down by `factor`, the
+    /// fastest not at all ("NTK-aware", bloc97 2023; Peng et al. 2023, section 3.1).
+    Ntk {
+        /// The new length over the length of training.
+        factor: f64,
+    },
+    /// Llama 3.1: pairs whose wavelength is longer than `original_length / low_frequency_factor` slow
+    /// down by `factor`, those shorter than `original_length / high_frequency_factor` not at all, those
+    /// between in proportion (Grattafiori et al. 2024; the formula is that of the published code).
+    Llama3 {
+        /// The most by which a pair slows down (8).
+        factor: f64,
+        /// 1.
+        low_frequency_factor: f64,
+        /// 4; more than `low_frequency_factor`.
+        high_frequency_factor: f64,
+        /// The length of training, in tokens (8192).
+        original_length: usize,
+    },
+}
+
+/// Sizes and choices of [`Rotary`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RotaryConfig {
+    /// `r`: how many of a head's features turn, from the first one on; even.
+    pub size: usize,
+    /// The base of the wavelengths (10000; Llama 3: 500000).
+    pub base: f64,
+    /// Which features form a pair.
+    pub layout: Layout,
+    /// How angles are slowed down.
+    pub scaling: Scaling,
+}
+
+impl RotaryConfig {
+    /// The paper's angles for `size` features, half-split, without scaling.
+    pub fn new(size: usize) -> Self {
+        Self {
+            size,
+            base: 10000.0,
+            layout: Layout::HalfSplit,
+            scaling: Scaling::None,
+        }
+    }
+
+    /// Computes the frequencies.
+    ///
+    /// # Errors
+    /// If `size` is 0 or odd, if `base` is not above 1, or if a number of the scaling is out of range.
+    pub fn init(&self) -> Result<Rotary, PositionError> {
+        let at_least_1 = |field, found: f64| match found.is_finite() && found >= 1.0 {
+            true => Ok(()),
+            false => Err(PositionError::value(field, found, "a finite number of at least 1")),
+        };
+        if self.size == 0 || !self.size.is_multiple_of(2) {
+            let expected = "an even number of at least 2, as features turn in pairs";
+            return Err(PositionError::value("size", self.size, expected));
+        }
+        if !self.base.is_finite() || self.base <= 1.0 {
+            let expected = "a finite number above 1, such as 10000";
+            return Err(PositionError::value("base", self.base, expected));
+        }
+        let size = self.size as f64;
+        let mut base = self.base;
+        match self.scaling {
+            Scaling::None => {}
+            Scaling::Linear { factor } => at_least_1("scaling.factor", factor)?,
+            Scaling::Ntk { factor } => {
+                at_least_1("scaling.factor", factor)?;
+                if self.size == 2 {
+                    let expected = "at least 4 under `Scaling::Ntk`, which leaves the first pair as it is";
+                    return Err(PositionError::value("size", self.size, expected));
+                }
+                base *= factor.powf(size / (size - 2.0));
+            }
+            Scaling::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_length,
+            } => {
+                at_least_1("scaling.factor", factor)?;
+                if !(low > 0.0 && high > low && high.is_finite()) {
+                    let expected = format!("a finite number above `low_frequency_factor`, {low}, itself above 0");
+                    return Err(PositionError::value("scaling.high_frequency_factor", high, expected));
+                }
+                if original_length == 0 {
+                    return Err(PositionError::value("scaling.original_length", 0, "at least 1"));
+                }
+            }
+        }
+        let frequencies = (0..self.size / 2)
+            .map(|i| self.scaling.slow(base.powf(-2.0 * i as f64 / size)))
+            .collect();
+        Ok(Rotary {
+            frequencies,
+            layout: self.layout,
+        })
+    }
+}
+
+impl Scaling {
+    /// The frequency, in radians a position, that takes the place of `frequency`.
+    fn slow(&self, frequency: f64) -> f64 {
+        match *self {
+            Self::None | Self::Ntk { .. } => frequency,
+            Self::Linear { factor } => frequency / factor,
+            Self::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_length,
+            } => {
+                let turns = original_length as f64 * frequency / TAU;
+                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                kept * frequency + (1.0 - kept) * frequency / factor
+            }
+        }
+    }
+}
+
+/// Turns queries and keys by their position.
+#[derive(Module, Debug)]
+pub struct Rotary {
+    #[module(skip)]
+    frequencies: Vec<f64>,
+    #[module(skip)]
+    layout: Layout,
+}
+
+impl Rotary {
+    /// `r`: how many of a head's features turn.
+    pub fn size(&self) -> usize {
+        2 * self.frequencies.len()
+    }
+
+    /// Which features form a pair.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The angles of the positions `first..first + length`, for any number of [`Rotation::apply`].
+    pub fn rotation(&self, first: usize, length: usize, device: &Device, dtype: DType) -> Rotation {
+        let count = length * self.frequencies.len();
+        let (mut cosine, mut sine) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for position in first..first + length {
+            for frequency in &self.frequencies {
+                let (s, c) = (position as f64 * frequency).sin_cos();
+                sine.push(s);
+                cosine.push(c);
+            }
+        }
+        let half = self.frequencies.len();
+        let shape = match self.layout {
+            Layout::HalfSplit => [1, 1, length, 1, half],
+            Layout::Interleaved => [1, 1, length, half, 1],
+        };
+        let tensor = |values| Tensor::from_data(TensorData::new(values, shape), (device, dtype));
+        Rotation {
+            cosine: tensor(cosine),
+            sine: tensor(sine),
+            layout: self.layout,
+        }
+    }
+}
+
+/// The angles of consecutive positions.
+#[derive(Debug, Clone)]
+pub struct Rotation {
+    /// `cos pθ_i`: `[1, 1, length, 1, r/2]` (half-split) or `[1, 1, length, r/2, 1]` (interleaved).
+    cosine: Tensor<5>,
+    /// `sin pθ_i`, of the same shape.
+    sine: Tensor<5>,
+    layout: Layout,
+}
+
+impl Rotation {
+    /// `x [batch, heads, length, d]` turned, of the same shape; features from `r` on stay as they are.
+    ///
+    /// # Errors
+    /// If `length` is not the number of positions, or if `d` is less than `r`.
+    pub fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>, PositionError> {
+        let [batch, heads, length, size] = x.dims();
+        let [_, _, positions, a, b] = self.cosine.dims();
+        let half = a * b;
+        if length != positions || size < 2 * half {
+            return Err(PositionError::Shape {
+                argument: "x",
+                found: x.dims().to_vec(),
+                expected: format!("[_, _, {positions}, at least {}]", 2 * half),
+            });
+        }
+        if x.shape().num_elements() == 0 {
+            return Ok(x);
+        }
+        let (pairs, pair) = match self.layout {
+            Layout::HalfSplit => ([batch, heads, length, 2, half], 3),
+            Layout::Interleaved => ([batch, heads, length, half, 2], 4),
+        };
+        let turning = x.clone().narrow(3, 0, 2 * half).reshape(pairs);
+        let first = turning.clone().narrow(pair, 0, 1);
+        let second = turning.narrow(pair, 1, 1);
+        let (cosine, sine) = (self.cosine.clone(), self.sine.clone());
+        let turned = Tensor::cat(
+            vec![
+                first.clone() * cosine.clone() - second.clone() * sine.clone(),
+                first * sine + second * cosine,
+            ],
+            pair,
+        )
+        .reshape([batch, heads, length, 2 * half]);
+        if size == 2 * half {
+            return Ok(turned);
+        }
+        let rest = x.narrow(3, 2 * half, size - 2 * half);
+        Ok(Tensor::cat(vec![turned, rest], 3))
+    }
+}

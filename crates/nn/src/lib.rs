@@ -111,7 +111,9 @@
 
 pub mod attention;
 pub mod bridge;
+pub mod cache;
 pub mod dropout;
+pub mod heads;
 pub mod initialize;
 pub mod mask;
 pub mod normalize;

@@ -23,7 +23,7 @@
 //! let bias = alibi.bias(&Positions::lower_right(1, 3), &Device::flex(), DType::F32); // [1, 8, 1, 3]
 //! let bias = bias.into_data().into_vec::<f32>().unwrap();
 //! assert_eq!(bias[..3], [-1.0, -0.5, 0.0]);
-//! # Ok::<(), regard_nn::position::PositionError>(())
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use burn::{
@@ -31,7 +31,8 @@ use burn::{
     tensor::{DType, Device, Tensor, TensorData},
 };
 
-use super::{Positions, error::PositionError};
+use super::{Positions, expect_positive};
+use crate::attention::AttentionError;
 
 /// `-m_h |i - j|`.
 #[derive(Module, Debug)]
@@ -45,10 +46,8 @@ impl Alibi {
     ///
     /// # Errors
     /// If `heads` is 0.
-    pub fn new(heads: usize) -> Result<Self, PositionError> {
-        if heads == 0 {
-            return Err(PositionError::value("heads", heads, "at least 1"));
-        }
+    pub fn new(heads: usize) -> Result<Self, AttentionError> {
+        expect_positive("heads", heads)?;
         let power = 1 << heads.ilog2();
         let of_twice = geometric(2 * power).step_by(2).take(heads - power);
         Ok(Self {

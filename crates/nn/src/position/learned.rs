@@ -11,20 +11,19 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{initialize::Initializer, position::{Learned, PositionError}};
+//! use regard_nn::{AttentionError, initialize::Initializer, position::Learned};
 //!
 //! let device = Device::flex();
 //! let learned = Learned::new(16, 4, &mut Initializer::new(1, &device))?;
 //! assert_eq!(learned.forward(Tensor::zeros([2, 5, 4], &device), 11)?.dims(), [2, 5, 4]);
-//! let beyond = learned.forward(Tensor::zeros([2, 5, 4], &device), 12);
-//! assert!(matches!(beyond, Err(PositionError::Beyond { last: 16, positions: 16 })));
-//! # Ok::<(), PositionError>(())
+//! assert!(learned.forward(Tensor::zeros([2, 5, 4], &device), 12).is_err()); // beyond the table
+//! # Ok::<(), AttentionError>(())
 //! ```
 
 use burn::{module::Module, nn::Embedding, tensor::Tensor};
 
-use super::error::{PositionError, expect_last};
-use crate::initialize::Initializer;
+use super::{expect_last, expect_positive};
+use crate::{attention::AttentionError, initialize::Initializer};
 
 /// The standard deviation of the initial vectors (BERT, GPT-2).
 const DEVIATION: f32 = 0.02;
@@ -45,12 +44,9 @@ impl Learned {
         positions: usize,
         size: usize,
         initializer: &mut Initializer,
-    ) -> Result<Self, PositionError> {
-        for (field, found) in [("positions", positions), ("size", size)] {
-            if found == 0 {
-                return Err(PositionError::value(field, found, "at least 1"));
-            }
-        }
+    ) -> Result<Self, AttentionError> {
+        expect_positive("positions", positions)?;
+        expect_positive("size", size)?;
         Ok(Self {
             table: initializer.embedding(positions, size, DEVIATION),
         })
@@ -60,7 +56,7 @@ impl Learned {
     ///
     /// # Errors
     /// If the last dimension of `x` is not `d`, or if `first + length` is more than `positions`.
-    pub fn forward(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, PositionError> {
+    pub fn forward(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, AttentionError> {
         let [positions, size] = self.table.weight.dims();
         expect_last("x", &x.dims(), size)?;
         let length = x.dims()[1];
@@ -68,10 +64,12 @@ impl Learned {
             return Ok(x);
         }
         if first + length > positions {
-            return Err(PositionError::Beyond {
-                last: first + length - 1,
-                positions,
-            });
+            return Err(AttentionError::value(
+                "first + length",
+                first + length,
+                format!("at most {positions}, the positions that have a vector"),
+                "cut the text, or make the table with more positions and train it",
+            ));
         }
         let vectors = self.table.weight.val().narrow(0, first, length);
         Ok(x + vectors.unsqueeze::<3>())

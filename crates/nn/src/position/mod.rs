@@ -11,7 +11,7 @@
 //! | | [`Relative`] | a trained vector for each distance, seen by the query and read with the value | Shaw 2018 |
 //!
 //! The first kind is for the model to add before its first layer. The others act inside every
-//! attention layer: [`crate::heads::MultiHeadConfig`] takes one of them. They depend on distances
+//! attention layer: [`PositionConfig`] chooses one, as a field of [`crate::heads::MultiHeadConfig`]. They depend on distances
 //! alone, so moving queries and keys by the same number of positions changes nothing.
 //!
 //! Which one: rotary for a new decoder; ALiBi where texts at inference are longer than those of
@@ -29,7 +29,7 @@
 //! ```
 
 mod alibi;
-mod error;
+mod choice;
 mod learned;
 mod relative;
 mod relative_buckets;
@@ -38,8 +38,10 @@ mod sinusoidal;
 
 use std::ops::Range;
 
+use crate::attention::AttentionError;
+
 pub use alibi::Alibi;
-pub use error::PositionError;
+pub use choice::{Position, PositionConfig};
 pub use learned::Learned;
 pub use relative::Relative;
 pub use relative_buckets::{RelativeBuckets, RelativeBucketsConfig};
@@ -80,4 +82,31 @@ impl Positions {
     pub fn dims(&self) -> [usize; 2] {
         [self.queries.len(), self.keys.len()]
     }
+}
+
+/// Checks a size that may not be 0.
+fn expect_positive(field: &'static str, found: usize) -> Result<(), AttentionError> {
+    match found {
+        0 => Err(AttentionError::value(
+            field,
+            found,
+            "at least 1",
+            "leave the mechanism out where it is not wanted",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the last dimension of an input is the size that the mechanism was made for.
+fn expect_last(field: &'static str, found: &[usize], size: usize) -> Result<(), AttentionError> {
+    if found.last() == Some(&size) {
+        return Ok(());
+    }
+    let free = vec!["_"; found.len().saturating_sub(1)].join(", ");
+    Err(AttentionError::shape(
+        field,
+        found,
+        format!("[{free}, {size}]"),
+        "make the mechanism with the size of its input",
+    ))
 }

@@ -20,13 +20,13 @@
 //! use regard_nn::{initialize::Initializer, position::{Positions, Relative}};
 //!
 //! let device = Device::flex();
-//! let relative = Relative::new(4, 8, true, &mut Initializer::new(1, &device))?;
+//! let relative = Relative::new(4, 8, Some(8), &mut Initializer::new(1, &device))?;
 //! let positions = Positions::lower_right(3, 7);
 //! let scores = relative.scores(Tensor::ones([2, 4, 3, 8], &device), &positions)?;
 //! assert_eq!(scores.dims(), [2, 4, 3, 7]);
 //! let context = relative.context(Tensor::ones([2, 4, 3, 7], &device), &positions)?;
 //! assert_eq!(context.unwrap().dims(), [2, 4, 3, 8]);
-//! # Ok::<(), regard_nn::position::PositionError>(())
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use burn::{
@@ -34,11 +34,8 @@ use burn::{
     tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData},
 };
 
-use super::{
-    Positions,
-    error::{PositionError, expect_last},
-};
-use crate::initialize::Initializer;
+use super::{Positions, expect_last, expect_positive};
+use crate::{attention::AttentionError, initialize::Initializer};
 
 /// A trained vector for each distance.
 #[derive(Module, Debug)]
@@ -50,27 +47,26 @@ pub struct Relative {
 }
 
 impl Relative {
-    /// Vectors for distances up to `reach` tokens in both directions and heads of `size`, from
-    /// `U(-1/√size, 1/√size)`; `values` says whether there are vectors for values too.
+    /// Vectors for distances up to `reach` tokens in both directions and queries of `size`, from
+    /// `U(-1/√size, 1/√size)`, and for values of `value_size` if these are to have some.
     ///
     /// # Errors
-    /// If `reach` or `size` is 0.
+    /// If a size is 0.
     pub fn new(
         reach: usize,
         size: usize,
-        values: bool,
+        value_size: Option<usize>,
         initializer: &mut Initializer,
-    ) -> Result<Self, PositionError> {
-        for (field, found) in [("reach", reach), ("size", size)] {
-            if found == 0 {
-                return Err(PositionError::value(field, found, "at least 1"));
-            }
-        }
-        let bound = 1.0 / (size as f32).sqrt();
-        let distances = 2 * reach + 1;
+    ) -> Result<Self, AttentionError> {
+        expect_positive("reach", reach)?;
+        expect_positive("size", size)?;
+        expect_positive("value_size", value_size.unwrap_or(size))?;
+        let mut table = |size: usize| {
+            initializer.uniform([2 * reach + 1, size], 1.0 / (size as f32).sqrt())
+        };
         Ok(Self {
-            keys: initializer.uniform([distances, size], bound),
-            values: values.then(|| initializer.uniform([distances, size], bound)),
+            keys: table(size),
+            values: value_size.map(table),
         })
     }
 
@@ -88,7 +84,7 @@ impl Relative {
         &self,
         query: Tensor<4>,
         positions: &Positions,
-    ) -> Result<Tensor<4>, PositionError> {
+    ) -> Result<Tensor<4>, AttentionError> {
         let [batch, heads, queries, _] = query.dims();
         let [expected, keys] = positions.dims();
         expect_last("query", &query.dims(), self.keys.dims()[1])?;
@@ -107,7 +103,7 @@ impl Relative {
         &self,
         weights: Tensor<4>,
         positions: &Positions,
-    ) -> Result<Option<Tensor<4>>, PositionError> {
+    ) -> Result<Option<Tensor<4>>, AttentionError> {
         let Some(values) = &self.values else {
             return Ok(None);
         };
@@ -140,16 +136,17 @@ impl Relative {
 }
 
 fn expect_queries(
-    argument: &'static str,
+    field: &'static str,
     found: &[usize; 4],
     queries: usize,
-) -> Result<(), PositionError> {
+) -> Result<(), AttentionError> {
     if found[2] == queries {
         return Ok(());
     }
-    Err(PositionError::Shape {
-        argument,
-        found: found.to_vec(),
-        expected: format!("[_, _, {queries}, _], one row for each query of `positions`"),
-    })
+    Err(AttentionError::shape(
+        field,
+        found,
+        format!("[_, _, {queries}, _]"),
+        "`positions` must name one position for each query",
+    ))
 }

@@ -23,7 +23,7 @@
 //! assert_eq!([0, -1, -8, -9, -500, 1].map(|distance| config.bucket(distance)), [0, 1, 8, 8, 15, 17]);
 //! let buckets = RelativeBuckets::new(&config, 4, &mut Initializer::new(1, &device))?;
 //! assert_eq!(buckets.bias(&Positions::lower_right(3, 7)).dims(), [1, 4, 3, 7]);
-//! # Ok::<(), regard_nn::position::PositionError>(())
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use burn::{
@@ -32,8 +32,8 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Positions, error::PositionError};
-use crate::initialize::Initializer;
+use super::{Positions, expect_positive};
+use crate::{attention::AttentionError, initialize::Initializer};
 
 /// The standard deviation of the initial numbers.
 const DEVIATION: f32 = 0.02;
@@ -71,21 +71,27 @@ impl RelativeBucketsConfig {
     /// If there are too few buckets to give one to a single distance and one to the rest, if a
     /// bidirectional table has an odd number of them, or if `maximum_distance` lies among the
     /// distances that have a bucket each.
-    pub fn check(&self) -> Result<(), PositionError> {
+    pub fn check(&self) -> Result<(), AttentionError> {
         let ways = if self.bidirectional { 2 } else { 1 };
         if self.buckets < 2 * ways || !self.buckets.is_multiple_of(ways) {
             let expected = match self.bidirectional {
                 true => "an even number of at least 4, half of them for each direction",
                 false => "at least 2",
             };
-            return Err(PositionError::value("buckets", self.buckets, expected));
+            return Err(AttentionError::value(
+                "buckets",
+                self.buckets,
+                expected,
+                "T5 has 32",
+            ));
         }
         let exact = self.one_way() / 2;
         if self.maximum_distance <= exact {
-            return Err(PositionError::value(
+            return Err(AttentionError::value(
                 "maximum_distance",
                 self.maximum_distance,
                 format!("more than the {exact} distances that have a bucket each"),
+                "T5 has 128; with fewer buckets a smaller one will do",
             ));
         }
         Ok(())
@@ -129,10 +135,8 @@ impl RelativeBuckets {
         config: &RelativeBucketsConfig,
         heads: usize,
         initializer: &mut Initializer,
-    ) -> Result<Self, PositionError> {
-        if heads == 0 {
-            return Err(PositionError::value("heads", heads, "at least 1"));
-        }
+    ) -> Result<Self, AttentionError> {
+        expect_positive("heads", heads)?;
         config.check()?;
         Ok(Self {
             table: initializer.normal([config.buckets, heads], DEVIATION),

@@ -27,7 +27,7 @@
 //! let turned = rotation.apply(x)?.into_data().into_vec::<f32>().unwrap();
 //! assert!((turned[0] - 1f32.cos()).abs() < 1e-6 && (turned[1] - 1f32.sin()).abs() < 1e-6);
 //! assert!((turned[2] - 2f32.cos()).abs() < 1e-6 && (turned[3] - 2f32.sin()).abs() < 1e-6);
-//! # Ok::<(), regard_nn::position::PositionError>(())
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use std::f64::consts::TAU;
@@ -38,7 +38,7 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::error::PositionError;
+use crate::attention::AttentionError;
 
 /// Which features of a head form a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -112,18 +112,31 @@ impl RotaryConfig {
     ///
     /// # Errors
     /// If `size` is 0 or odd, if `base` is not above 1, or if a number of the scaling is out of range.
-    pub fn init(&self) -> Result<Rotary, PositionError> {
+    pub fn init(&self) -> Result<Rotary, AttentionError> {
         let at_least_1 = |field, found: f64| match found.is_finite() && found >= 1.0 {
             true => Ok(()),
-            false => Err(PositionError::value(field, found, "a finite number of at least 1")),
+            false => Err(AttentionError::value(
+                field,
+                found,
+                "a finite number of at least 1",
+                "it is the new length over the length of training",
+            )),
         };
         if self.size == 0 || !self.size.is_multiple_of(2) {
-            let expected = "an even number of at least 2, as features turn in pairs";
-            return Err(PositionError::value("size", self.size, expected));
+            return Err(AttentionError::value(
+                "rotary.size",
+                self.size,
+                "an even number of at least 2",
+                "features turn in pairs; the last of an odd head must stay as it is",
+            ));
         }
         if !self.base.is_finite() || self.base <= 1.0 {
-            let expected = "a finite number above 1, such as 10000";
-            return Err(PositionError::value("base", self.base, expected));
+            return Err(AttentionError::value(
+                "rotary.base",
+                self.base,
+                "a finite number above 1",
+                "the paper has 10000",
+            ));
         }
         let size = self.size as f64;
         let mut base = self.base;
@@ -133,8 +146,12 @@ impl RotaryConfig {
             Scaling::Ntk { factor } => {
                 at_least_1("scaling.factor", factor)?;
                 if self.size == 2 {
-                    let expected = "at least 4 under `Scaling::Ntk`, which leaves the first pair as it is";
-                    return Err(PositionError::value("size", self.size, expected));
+                    return Err(AttentionError::combination(
+                        "rotary.size",
+                        self.size,
+                        "`Scaling::Ntk`",
+                        "it leaves the first pair as it is, and there is no other; turn at least 4 features",
+                    ));
                 }
                 base *= factor.powf(size / (size - 2.0));
             }
@@ -146,11 +163,20 @@ impl RotaryConfig {
             } => {
                 at_least_1("scaling.factor", factor)?;
                 if !(low > 0.0 && high > low && high.is_finite()) {
-                    let expected = format!("a finite number above `low_frequency_factor`, {low}, itself above 0");
-                    return Err(PositionError::value("scaling.high_frequency_factor", high, expected));
+                    return Err(AttentionError::value(
+                        "scaling.high_frequency_factor",
+                        high,
+                        format!("a finite number above `low_frequency_factor` ({low}), itself above 0"),
+                        "Llama 3.1 has 1 and 4",
+                    ));
                 }
                 if original_length == 0 {
-                    return Err(PositionError::value("scaling.original_length", 0, "at least 1"));
+                    return Err(AttentionError::value(
+                        "scaling.original_length",
+                        0,
+                        "at least 1",
+                        "it is the length of training; Llama 3.1 has 8192",
+                    ));
                 }
             }
         }
@@ -244,16 +270,17 @@ impl Rotation {
     ///
     /// # Errors
     /// If `length` is not the number of positions, or if `d` is less than `r`.
-    pub fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>, PositionError> {
+    pub fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>, AttentionError> {
         let [batch, heads, length, size] = x.dims();
         let [_, _, positions, a, b] = self.cosine.dims();
         let half = a * b;
         if length != positions || size < 2 * half {
-            return Err(PositionError::Shape {
-                argument: "x",
-                found: x.dims().to_vec(),
-                expected: format!("[_, _, {positions}, at least {}]", 2 * half),
-            });
+            return Err(AttentionError::shape(
+                "x",
+                &x.dims(),
+                format!("[_, _, {positions}, at least {}]", 2 * half),
+                "make the rotation for the length of `x`, and turn at most as many features as a head has",
+            ));
         }
         if x.shape().num_elements() == 0 {
             return Ok(x);

@@ -25,7 +25,7 @@
 //! let x = x.into_data().into_vec::<f32>().unwrap();
 //! assert_eq!(x[..4], [0.0, 1.0, 0.0, 1.0]); // position 0
 //! assert!((x[4] - 1f32.sin()).abs() < 1e-6 && (x[6] - 0.01f32.sin()).abs() < 1e-6); // position 1
-//! # Ok::<(), regard_nn::position::PositionError>(())
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use burn::{
@@ -33,7 +33,8 @@ use burn::{
     tensor::{DType, Device, Tensor, TensorData},
 };
 
-use super::error::{PositionError, expect_last};
+use super::{expect_last, expect_positive};
+use crate::attention::AttentionError;
 
 /// `PE(p, 2i) = sin(p / 10000^{2i/d})`, `PE(p, 2i+1) = cos(p / 10000^{2i/d})`.
 #[derive(Module, Debug)]
@@ -49,10 +50,8 @@ impl Sinusoidal {
     ///
     /// # Errors
     /// If `size` is 0.
-    pub fn new(size: usize) -> Result<Self, PositionError> {
-        if size == 0 {
-            return Err(PositionError::value("size", size, "at least 1"));
-        }
+    pub fn new(size: usize) -> Result<Self, AttentionError> {
+        expect_positive("size", size)?;
         let frequencies = (0..size.div_ceil(2))
             .map(|i| 10000f64.powf(-2.0 * i as f64 / size as f64))
             .collect();
@@ -79,7 +78,7 @@ impl Sinusoidal {
     ///
     /// # Errors
     /// If the last dimension of `x` is not `d`.
-    pub fn forward(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, PositionError> {
+    pub fn forward(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, AttentionError> {
         expect_last("x", &x.dims(), self.size)?;
         let table = self.table(first, x.dims()[1], &x.device(), x.dtype());
         Ok(x + table.unsqueeze::<3>())

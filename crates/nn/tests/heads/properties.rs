@@ -1,0 +1,534 @@
+//! What must hold of multi-head attention for any numbers: caching, order, causality, batching, groups,
+//! observation, gradients; and what it refuses.
+
+use crate::{
+    finite_differences::{check_gradients, double, doubles},
+    support::{device, numbers, values},
+};
+use burn::tensor::{Int, Tensor, TensorData};
+use proptest::prelude::*;
+use regard_nn::{
+    Attention, Call, Observe, Path,
+    cache::KeyValueCache,
+    dropout::Noise,
+    heads::{Gate, MultiHead, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
+    initialize::Initializer,
+    mask::{Keep, Mask},
+    normalize::Normalize,
+    position::{Layout, PositionConfig, RelativeBucketsConfig, RotaryConfig, Scaling},
+    score::Score,
+    weights,
+};
+
+fn drawn<const D: usize>(name: &str, shape: [usize; D], scale: f32) -> Tensor<D> {
+    let data = TensorData::new(values(name, shape.iter().product(), scale), shape);
+    Tensor::from_data(data, &device())
+}
+
+fn init(config: &MultiHeadConfig) -> MultiHead {
+    config.init(&mut Initializer::new(3, &device())).unwrap()
+}
+
+/// With weights that are all different from their first values (identity, gain 1).
+fn shaken(config: &MultiHeadConfig) -> MultiHead {
+    let layer = init(config);
+    let mut arrays = weights::collect(&layer);
+    for (name, array) in &mut arrays {
+        let noise = values(name, array.values.len(), 0.25);
+        array.values.iter_mut().zip(noise).for_each(|(value, noise)| *value += noise);
+    }
+    weights::apply(layer, arrays).unwrap()
+}
+
+fn distance<const D: usize>(a: &Tensor<D>, b: &Tensor<D>) -> f32 {
+    (a.clone() - b.clone()).abs().max().into_scalar()
+}
+
+fn largest<const D: usize>(a: &Tensor<D>) -> f32 {
+    a.clone().abs().max().into_scalar()
+}
+
+/// Two computations of the same numbers in f32: sums of up to some hundred terms in another order.
+fn close<const D: usize>(a: &Tensor<D>, b: &Tensor<D>) -> bool {
+    distance(a, b) <= 64.0 * f32::EPSILON * largest(b).max(1.0)
+}
+
+/// Every mechanism that acts inside a layer, on heads of an even size.
+fn mechanisms(heads: usize, groups: usize, head_size: usize) -> Vec<(&'static str, MultiHeadConfig)> {
+    let plain = MultiHeadConfig {
+        head_size: Some(head_size),
+        ..MultiHeadConfig::grouped_query(10, heads, groups)
+    };
+    let at = |position| MultiHeadConfig { position, ..plain.clone() };
+    let rotary = RotaryConfig::new(head_size / 2 * 2);
+    let buckets = RelativeBucketsConfig { buckets: 6, maximum_distance: 12, bidirectional: false };
+    vec![
+        ("plain", plain.clone()),
+        ("fused", MultiHeadConfig { projection: ProjectionLayout::Fused, input_bias: true, ..plain.clone() }),
+        ("rotary", at(PositionConfig::Rotary(rotary))),
+        (
+            "interleaved",
+            at(PositionConfig::Rotary(RotaryConfig {
+                layout: Layout::Interleaved,
+                scaling: Scaling::Linear { factor: 2.0 },
+                ..rotary
+            })),
+        ),
+        ("alibi", at(PositionConfig::Alibi)),
+        ("buckets", at(PositionConfig::Buckets(buckets))),
+        ("relative", at(PositionConfig::Relative { reach: 3, values: true })),
+        ("relative keys", at(PositionConfig::Relative { reach: 3, values: false })),
+        ("rms", MultiHeadConfig {
+            query_key_norm: Some(QueryKeyNormKind::Rms { epsilon: 1e-6 }),
+            ..at(PositionConfig::Rotary(rotary))
+        }),
+        ("l2", MultiHeadConfig {
+            query_key_norm: Some(QueryKeyNormKind::L2 { length: 8 }),
+            ..plain.clone()
+        }),
+        ("talking", MultiHeadConfig { talking_heads: true, ..at(PositionConfig::Alibi) }),
+        ("headwise", MultiHeadConfig { gate: Some(Gate::Headwise), ..plain.clone() }),
+        ("elementwise", MultiHeadConfig { gate: Some(Gate::Elementwise), ..plain }),
+    ]
+}
+
+/// Every mechanism, groups of 1, 2 and 8, awkward sizes.
+fn all() -> Vec<(String, MultiHeadConfig)> {
+    [(8, 8, 4), (8, 4, 6), (8, 1, 2), (1, 1, 40), (1, 1, 59), (1, 1, 64), (2, 1, 111)]
+        .into_iter()
+        .flat_map(|(heads, groups, size)| {
+            mechanisms(heads, groups, size)
+                .into_iter()
+                .map(move |(name, config)| (format!("{name} {heads}/{groups} of {size}"), config))
+        })
+        .collect()
+}
+
+fn part(x: &Tensor<3>, first: usize, length: usize) -> Tensor<3> {
+    x.clone().narrow(1, first, length)
+}
+
+fn causal<'a>() -> Call<'a> {
+    Call::new(Observe::Nothing).mask(Mask::causal())
+}
+
+/// Token by token, in chunks or at once, growing or rolling: the same numbers.
+#[test]
+fn cached_equals_uncached() {
+    let (length, window) = (13, 4);
+    let mut checked = 0;
+    for (name, config) in all() {
+        let layer = shaken(&config);
+        let x = drawn("x", [2, length, 10], 1.0);
+        for window in [None, Some(window)] {
+            let mut call = causal();
+            if let Some(window) = window {
+                call = call.mask(Mask::window(window).unwrap());
+            }
+            let whole = layer.forward(x.clone(), call).unwrap().output;
+            for chunks in [vec![1; length], vec![7, 1, 1, 4], vec![13], vec![2, 11]] {
+                let mut cache = match window {
+                    Some(window) => KeyValueCache::rolling(window).unwrap(),
+                    None => KeyValueCache::growing(),
+                };
+                let mut first = 0;
+                for chunk in chunks {
+                    let new = part(&x, first, chunk);
+                    let call = Call::new(Observe::Nothing);
+                    let read = layer.forward_cached(new, &mut cache, call).unwrap();
+                    let expected = part(&whole, first, chunk);
+                    assert!(
+                        close(&read.output, &expected),
+                        "{name}, window {window:?}, at {first}: off by {}",
+                        distance(&read.output, &expected)
+                    );
+                    first += chunk;
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(checked, 7 * 13 * 2 * (13 + 4 + 1 + 2));
+}
+
+/// Changing a token changes nothing before it, and something after it.
+#[test]
+fn no_token_sees_the_future() {
+    for (name, config) in all() {
+        let layer = shaken(&config);
+        let x = drawn("x", [1, 6, 10], 1.0);
+        let changed = x.clone().slice_assign([0..1, 3..4, 0..10], drawn("other", [1, 1, 10], 1.0));
+        let run = |x: Tensor<3>| layer.forward(x, causal()).unwrap().output;
+        let (before, after) = (run(x), run(changed));
+        assert_eq!(numbers(&part(&before, 0, 3)), numbers(&part(&after, 0, 3)), "{name}");
+        for t in 3..6 {
+            assert!(distance(&part(&before, t, 1), &part(&after, t, 1)) > 0.0, "{name} {t}");
+        }
+    }
+}
+
+/// Without positions tokens are a set: permuting them permutes the result. With positions not.
+#[test]
+fn order_counts_with_positions_alone() {
+    let order = [4, 0, 3, 1, 2];
+    let index = Tensor::<1, Int>::from_ints(order, &device());
+    for (name, config) in all() {
+        let layer = shaken(&config);
+        let x = drawn("x", [2, 5, 10], 1.0);
+        let run = |x: Tensor<3>| layer.forward(x, Call::default()).unwrap().output;
+        let expected = run(x.clone()).select(1, index.clone());
+        let found = run(x.select(1, index.clone()));
+        match config.position {
+            PositionConfig::None => assert!(close(&found, &expected), "{name}"),
+            _ => assert!(!close(&found, &expected), "{name}"),
+        }
+    }
+}
+
+/// A row of a batch gives what it gives alone, padding or not.
+#[test]
+fn a_row_of_a_batch_is_itself_alone() {
+    for (name, config) in all() {
+        let layer = shaken(&config);
+        let lengths = [6, 3, 1];
+        let x = drawn("x", [3, 6, 10], 1.0);
+        let poisoned = lengths.iter().enumerate().fold(x.clone(), |x, (b, &length)| {
+            match length < 6 {
+                true => x.slice_fill([b..b + 1, length..6, 0..10], 1e30),
+                false => x,
+            }
+        });
+        let padding = Mask::padding(Keep::from_lengths(&lengths, 6, &device()));
+        let call = Call::new(Observe::Nothing).mask(padding);
+        let batch = layer.forward(poisoned, call).unwrap().output;
+        for (b, length) in lengths.into_iter().enumerate() {
+            let alone = part(&x.clone().narrow(0, b, 1), 0, length);
+            let alone = layer.forward(alone, Call::default()).unwrap().output;
+            let found = part(&batch.clone().narrow(0, b, 1), 0, length);
+            assert!(close(&found, &alone), "{name}, row {b}");
+        }
+    }
+}
+
+/// Key/value heads that are copied for every query head of their group give multi-head attention.
+#[test]
+fn groups_share_keys_and_values() {
+    for (heads, groups) in [(8, 8), (8, 4), (8, 1), (6, 2)] {
+        let size = 3;
+        let config = |groups| MultiHeadConfig {
+            head_size: Some(size),
+            ..MultiHeadConfig::grouped_query(10, heads, groups)
+        };
+        let grouped = init(&config(groups));
+        let mut arrays = weights::collect(&grouped);
+        for name in ["projection.Separate.key.weight", "projection.Separate.value.weight"] {
+            let array = arrays.get_mut(name).unwrap();
+            let columns = |row: &[f32]| -> Vec<f32> {
+                (0..heads * size)
+                    .map(|column| row[column / size / (heads / groups) * size + column % size])
+                    .collect()
+            };
+            array.values = array.values.chunks(groups * size).flat_map(columns).collect();
+            array.shape[1] = heads * size;
+        }
+        let copied = weights::apply(init(&config(heads)), arrays).unwrap();
+        let x = drawn("x", [2, 4, 10], 1.0);
+        let run = |layer: &MultiHead| layer.forward(x.clone(), causal()).unwrap().output;
+        assert!(close(&run(&grouped), &run(&copied)), "{heads} / {groups}");
+    }
+}
+
+/// One matrix or three, from one seed: the same layer. So is a cross-attention to oneself.
+#[test]
+fn layouts_start_alike() {
+    for input_bias in [false, true] {
+        let layer = |projection| {
+            init(&MultiHeadConfig {
+                projection,
+                input_bias,
+                value_size: Some(5),
+                ..MultiHeadConfig::grouped_query(12, 4, 2)
+            })
+        };
+        let x = drawn("x", [2, 5, 12], 1.0);
+        let three = layer(ProjectionLayout::Separate);
+        let expected = three.forward(x.clone(), Call::default()).unwrap().output;
+        for layer in [three, layer(ProjectionLayout::Fused)] {
+            let found = layer.forward(x.clone(), Call::default()).unwrap().output;
+            assert!(close(&found, &expected));
+            let source = layer.source(x.clone()).unwrap();
+            let crossed = layer.forward_source(x.clone(), &source, Call::default()).unwrap();
+            assert!(close(&crossed.output, &expected));
+            let rows = source.select(&[1, 1]).unwrap();
+            let crossed = layer.forward_source(x.clone(), &rows, Call::default()).unwrap();
+            let second = crossed.output.narrow(0, 1, 1);
+            assert!(close(&second, &expected.clone().narrow(0, 1, 1)));
+        }
+    }
+}
+
+/// One matrix holds what three hold, side by side.
+#[test]
+fn one_matrix_is_three_side_by_side() {
+    let config = |projection| MultiHeadConfig {
+        projection,
+        input_bias: true,
+        value_size: Some(5),
+        ..MultiHeadConfig::grouped_query(12, 4, 2)
+    };
+    let fused = shaken(&config(ProjectionLayout::Fused));
+    let mut arrays = weights::collect(&fused);
+    for kind in ["weight", "bias"] {
+        let joint = arrays.remove(&format!("projection.Fused.query_key_value.{kind}")).unwrap();
+        let width = *joint.shape.last().unwrap();
+        assert_eq!(width, 4 * 3 + 2 * 3 + 2 * 5);
+        for (name, columns) in [("query", 0..12), ("key", 12..18), ("value", 18..28)] {
+            let mut shape = joint.shape.clone();
+            *shape.last_mut().unwrap() = columns.len();
+            let rows = joint.values.chunks(width);
+            let values = rows.flat_map(|row| row[columns.clone()].to_vec()).collect();
+            arrays.insert(
+                format!("projection.Separate.{name}.{kind}"),
+                weights::Array { shape, values },
+            );
+        }
+    }
+    let separate = weights::apply(init(&config(ProjectionLayout::Separate)), arrays).unwrap();
+    let x = drawn("x", [2, 5, 12], 1.0);
+    let run = |layer: &MultiHead| layer.forward(x.clone(), causal()).unwrap().output;
+    assert!(close(&run(&separate), &run(&fused)));
+}
+
+/// New talking heads say what silent ones say.
+#[test]
+fn talking_heads_start_silent() {
+    let config = MultiHeadConfig::new(12, 4);
+    let talking = MultiHeadConfig { talking_heads: true, ..config.clone() };
+    let x = drawn("x", [2, 5, 12], 1.0);
+    let run = |config| init(config).forward(x.clone(), causal()).unwrap().output;
+    assert!(close(&run(&talking), &run(&config)));
+}
+
+/// Asking for weights changes no number, with and without dropout, on every path.
+#[test]
+fn observing_changes_nothing() {
+    let mut checked = 0;
+    for (name, config) in mechanisms(4, 2, 4) {
+        for dropout in [0.0, 0.5] {
+            let score = match config.query_key_norm {
+                Some(QueryKeyNormKind::L2 { .. }) => Score::dot(),
+                _ => Score::scaled_dot(),
+            };
+            let attention = Attention::new(score).with_dropout(dropout);
+            let layer = config.init_with(attention, &mut Initializer::new(3, &device())).unwrap();
+            let x = drawn("x", [2, 5, 10], 1.0);
+            let mut expected = None;
+            for observe in [
+                Observe::Nothing,
+                Observe::Weights,
+                Observe::Rows(vec![1, 4]),
+                Observe::ColumnSums,
+                Observe::TopK(2),
+                Observe::Entropy,
+            ] {
+                if config.talking_heads && observe == Observe::Entropy {
+                    continue;
+                }
+                let noise = &mut Noise::seeded(5);
+                let call = Call::new(observe).mask(Mask::causal()).noise(noise);
+                let output = numbers(&layer.forward(x.clone(), call).unwrap().output);
+                assert_eq!(expected.get_or_insert(output.clone()), &output, "{name} {dropout}");
+                checked += 1;
+            }
+            let rest = layer.forward(x, causal()).unwrap().output;
+            assert_eq!(numbers(&rest) == expected.unwrap(), dropout == 0.0, "{name}");
+        }
+    }
+    assert_eq!(checked, 13 * 2 * 6 - 2);
+}
+
+/// A query that may see nothing: heads read 0, and no gradient is NaN.
+#[test]
+fn nothing_seen_gives_nothing() {
+    for (name, config) in mechanisms(4, 2, 4) {
+        let layer = shaken(&config);
+        let x = drawn("x", [2, 4, 10], 1.0).require_grad();
+        let none = Mask::padding(Keep::from_lengths(&[4, 0], 4, &device()));
+        let call = Call::new(Observe::Weights).mask(none);
+        let read = layer.forward(x.clone(), call).unwrap();
+        let second = read.attended.context.narrow(0, 1, 1);
+        assert!(numbers(&second).iter().all(|&value| value == 0.0), "{name}");
+        let gradients = read.output.sum().backward();
+        let gradient = numbers(&x.grad(&gradients).unwrap());
+        assert!(gradient.iter().all(|value| value.is_finite()), "{name}");
+    }
+}
+
+/// Any score, mask and normaliser serves under several heads.
+#[test]
+fn heads_take_any_attention() {
+    let init = &mut Initializer::new(3, &device());
+    let config = MultiHeadConfig::new(12, 3);
+    let attention = Attention::new(Score::dot())
+        .with_normalize(Normalize::sparsemax())
+        .with_mask(Mask::window(2).unwrap());
+    let layer = config.init_with(attention, init).unwrap();
+    let x = drawn("x", [1, 5, 12], 2.0);
+    let read = layer.forward(x, Call::new(Observe::Weights)).unwrap();
+    let found = numbers(&read.attended.weights.unwrap());
+    for (i, weight) in found.iter().enumerate() {
+        let (query, key) = (i / 5 % 5, i % 5);
+        assert!(query.abs_diff(key) < 2 || *weight == 0.0);
+    }
+}
+
+/// Every weight and the input of every mechanism, against finite differences.
+#[test]
+fn gradients_equal_finite_differences() {
+    let mut checked = 0;
+    for (name, config) in mechanisms(2, 1, 4) {
+        let config = MultiHeadConfig { model_size: 3, output_bias: true, ..config };
+        let layer = double(shaken(&config));
+        let inputs = [doubles(&values("x", 12, 1.0), [1, 4, 3])];
+        let upstream = doubles(&values("u", 12, 1.0), [1, 4, 3]);
+        checked += check_gradients(name, &layer, &inputs, |layer, inputs| {
+            let read = layer.forward(inputs[0].clone(), causal().path(Path::Plain)).unwrap();
+            (read.output * upstream.clone()).sum()
+        });
+        if matches!(config.position, PositionConfig::None) {
+            let inputs = [
+                doubles(&values("x", 6, 1.0), [1, 2, 3]),
+                doubles(&values("y", 9, 1.0), [1, 3, 3]),
+            ];
+            let upstream = doubles(&values("u", 6, 1.0), [1, 2, 3]);
+            checked += check_gradients(name, &layer, &inputs, |layer, inputs| {
+                let source = layer.source(inputs[1].clone()).unwrap();
+                let call = Call::default().path(Path::Plain);
+                let read = layer.forward_source(inputs[0].clone(), &source, call).unwrap();
+                (read.output * upstream.clone()).sum()
+            });
+        }
+    }
+    assert!(checked > 13 * 70, "{checked}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
+
+    /// Text that starts later in the sequence, with nothing before it to be seen: nothing changes. The
+    /// positions inside a layer know distances alone.
+    #[test]
+    fn a_later_start_changes_nothing(
+        kind in 0usize..13,
+        before in 1usize..40,
+        length in 1usize..7,
+    ) {
+        let (name, config) = mechanisms(4, 2, 6).swap_remove(kind);
+        let layer = shaken(&config);
+        let x = drawn("x", [1, length, 10], 1.0);
+        let expected = layer.forward(x.clone(), causal()).unwrap().output;
+        let mut cache = KeyValueCache::growing();
+        layer.forward_cached(drawn("before", [1, before, 10], 1.0), &mut cache, Call::default()).unwrap();
+        let all = before + length;
+        let hidden: Vec<bool> = (0..all).map(|key| key >= before).collect();
+        let keep = Keep::from_flags(&[hidden], &device()).unwrap();
+        let call = Call::default().mask(Mask::padding(keep));
+        let found = layer.forward_cached(x, &mut cache, call).unwrap().output;
+        // Rotary angles are rounded to f32 at other positions.
+        let tolerance = 512.0 * f32::EPSILON * largest(&expected).max(1.0);
+        prop_assert!(distance(&found, &expected) <= tolerance, "{name}: {}", distance(&found, &expected));
+    }
+}
+
+/// Every refusal names its field, what was found and what was expected.
+#[test]
+fn refusals() {
+    let plain = MultiHeadConfig::new(12, 4);
+    let refused = |config: MultiHeadConfig| {
+        config.init(&mut Initializer::new(3, &device())).unwrap_err()
+    };
+    let rotary = |size| PositionConfig::Rotary(RotaryConfig::new(size));
+    let layer = init(&plain);
+    let x = |shape: [usize; 3]| drawn("x", shape, 1.0);
+    let cross = init(&MultiHeadConfig { source_size: Some(7), ..plain.clone() });
+    let placed = init(&MultiHeadConfig { position: PositionConfig::Alibi, ..plain.clone() });
+    let source = layer.source(x([2, 3, 12])).unwrap();
+    let talking = init(&MultiHeadConfig { talking_heads: true, ..plain.clone() });
+    let mut cache = KeyValueCache::growing();
+    layer.forward_cached(x([2, 3, 12]), &mut cache, Call::default()).unwrap();
+    let refusals = [
+        (refused(MultiHeadConfig::new(12, 5)), "heads", "5"),
+        (refused(MultiHeadConfig::new(0, 1)), "model_size", "0"),
+        (refused(MultiHeadConfig::new(12, 0)), "heads", "0"),
+        (refused(MultiHeadConfig::grouped_query(12, 4, 3)), "key_value_heads", "3"),
+        (refused(MultiHeadConfig::grouped_query(12, 4, 8)), "key_value_heads", "8"),
+        (refused(MultiHeadConfig::grouped_query(12, 4, 0)), "key_value_heads", "0"),
+        (refused(MultiHeadConfig { head_size: Some(0), ..plain.clone() }), "head_size", "0"),
+        (refused(MultiHeadConfig { value_size: Some(0), ..plain.clone() }), "value_size", "0"),
+        (refused(MultiHeadConfig { source_size: Some(0), ..plain.clone() }), "source_size", "0"),
+        (
+            refused(MultiHeadConfig {
+                source_size: Some(7),
+                projection: ProjectionLayout::Fused,
+                ..plain.clone()
+            }),
+            "source_size",
+            "7",
+        ),
+        (refused(MultiHeadConfig { position: rotary(3), ..plain.clone() }), "rotary.size", "3"),
+        (refused(MultiHeadConfig { position: rotary(4), ..plain.clone() }), "rotary.size", "4"),
+        (
+            refused(MultiHeadConfig {
+                query_key_norm: Some(QueryKeyNormKind::Rms { epsilon: 0.0 }),
+                ..plain.clone()
+            }),
+            "query_key_norm.epsilon",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                query_key_norm: Some(QueryKeyNormKind::L2 { length: 1 }),
+                ..plain.clone()
+            }),
+            "query_key_norm.length",
+            "1",
+        ),
+        (layer.forward(x([2, 3, 11]), Call::default()).unwrap_err(), "x", "[2, 3, 11]"),
+        (layer.source(x([2, 3, 7])).unwrap_err(), "source", "[2, 3, 7]"),
+        (layer.forward_source(x([2, 3, 7]), &source, Call::default()).unwrap_err(), "x", "[2, 3, 7]"),
+        (layer.forward_source(x([1, 3, 12]), &source, Call::default()).unwrap_err(), "key", "[2, 4, 3, 3]"),
+        (source.select(&[2]).unwrap_err(), "rows", "2"),
+        (cross.forward(x([2, 3, 12]), Call::default()).unwrap_err(), "source_size", "7"),
+        (
+            placed.forward_source(x([2, 3, 12]), &source, Call::default()).unwrap_err(),
+            "position",
+            "distance",
+        ),
+        (
+            talking.forward(x([2, 3, 12]), Call::new(Observe::Entropy)).unwrap_err(),
+            "observe",
+            "Entropy",
+        ),
+        (
+            talking.forward(x([2, 3, 12]), Call::default().path(Path::Fused)).unwrap_err(),
+            "path",
+            "Fused",
+        ),
+        (layer.forward_cached(x([1, 1, 12]), &mut cache, Call::default()).unwrap_err(), "keys", "[1, 4, 1, 3]"),
+    ];
+    for (error, field, found) in refusals {
+        let message = error.to_string();
+        assert!(message.contains(&format!("`{field}`")), "{field}: {message}");
+        assert!(message.contains(found), "{found}: {message}");
+        assert!(message.contains("expected") || message.contains("combined"), "{message}");
+    }
+}
+
+/// A configuration reads back as it was written.
+#[test]
+fn configurations_are_plain_data() {
+    for (_, config) in all() {
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<MultiHeadConfig>(&text).unwrap(), config);
+    }
+}

@@ -133,8 +133,15 @@ impl KeyValueCache {
         self.check(&keys, &values)?;
         let new = keys.dims()[2];
         let past = self.visible();
-        self.seen += new;
         let total = past + new;
+        self.seen += new;
+        if total == 0 {
+            return Ok(Cached {
+                keys,
+                values,
+                first: self.seen,
+            });
+        }
         let buffers = match self.buffers.take() {
             Some(buffers) if buffers.end() + new <= buffers.capacity() => {
                 buffers.write(keys, values, past)
@@ -147,7 +154,7 @@ impl KeyValueCache {
             values: buffers.values.clone().narrow(2, start, total),
             first: self.seen - total,
         };
-        self.buffers = Some(self.trim(buffers));
+        self.buffers = self.trim(buffers);
         Ok(cached)
     }
 
@@ -214,11 +221,14 @@ impl KeyValueCache {
     }
 
     /// Lets go of what no later token can see.
-    fn trim(&self, mut buffers: Buffers) -> Buffers {
+    fn trim(&self, mut buffers: Buffers) -> Option<Buffers> {
         let Some(window) = self.window else {
-            return buffers;
+            return Some(buffers);
         };
         let kept = buffers.length.min(window - 1);
+        if kept == 0 {
+            return None;
+        }
         buffers.start += buffers.length - kept;
         buffers.length = kept;
         if buffers.capacity() > rolling_capacity(window) {
@@ -238,7 +248,7 @@ impl KeyValueCache {
                 length: kept,
             };
         }
-        buffers
+        Some(buffers)
     }
 
     fn check(&self, keys: &Tensor<4>, values: &Tensor<4>) -> Result<(), AttentionError> {

@@ -122,9 +122,9 @@ impl MultiHeadConfig {
             self.output_bias,
             initializer,
         );
-        let position =
-            self.position
-                .init(sizes.heads, sizes.head, sizes.value, initializer)?;
+        let position = self
+            .position
+            .init(sizes.heads, sizes.head, sizes.value, initializer)?;
         let query_key_norm = self
             .query_key_norm
             .map(|kind| QueryKeyNorm::new(kind, sizes.head, initializer))

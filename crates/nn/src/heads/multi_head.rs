@@ -73,11 +73,7 @@ impl MultiHead {
     /// # Errors
     /// If `x` has another size than the layer, if the layer reads a source of another size, or as
     /// [`Attention::forward`].
-    pub fn forward(
-        &self,
-        x: Tensor<3>,
-        call: Call<'_>,
-    ) -> Result<MultiHeadOutput, AttentionError> {
+    pub fn forward(&self, x: Tensor<3>, call: Call<'_>) -> Result<MultiHeadOutput, AttentionError> {
         self.expect_self(&x)?;
         let length = x.dims()[1];
         let (query, source) = self.projection.all(x.clone(), &self.sizes);
@@ -197,6 +193,7 @@ impl MultiHead {
         mut call: Call<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
         let mut values = None;
+        let positions = positions.filter(|positions| !positions.dims().contains(&0));
         if let (Some(position), Some(positions)) = (&self.position, positions) {
             if let Some(bias) = position.bias(&query, &positions, self.scale())? {
                 call.bias = Some(match call.bias {
@@ -286,11 +283,7 @@ impl Between for OwnWords<'_> {
     }
 }
 
-fn expect_size(
-    field: &'static str,
-    x: &Tensor<3>,
-    size: usize,
-) -> Result<(), AttentionError> {
+fn expect_size(field: &'static str, x: &Tensor<3>, size: usize) -> Result<(), AttentionError> {
     if x.dims()[2] == size {
         return Ok(());
     }

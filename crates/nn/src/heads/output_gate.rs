@@ -74,9 +74,6 @@ impl OutputGate {
         let [batch, heads, queries, _] = context.dims();
         let gate = activation::sigmoid(self.weight.forward(x));
         let size = gate.dims()[2] / heads;
-        context
-            * gate
-                .reshape([batch, queries, heads, size])
-                .swap_dims(1, 2)
+        context * gate.reshape([batch, queries, heads, size]).swap_dims(1, 2)
     }
 }

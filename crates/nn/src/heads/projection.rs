@@ -183,10 +183,7 @@ impl Projection {
             joint.clone().narrow(2, query, key),
             joint.clone().narrow(2, query + key, value),
         );
-        (
-            split_heads(joint.narrow(2, 0, query), sizes.heads),
-            source,
-        )
+        (split_heads(joint.narrow(2, 0, query), sizes.heads), source)
     }
 
     /// Queries: `[batch, length, model]` -> `[batch, h, length, d]`.
@@ -249,14 +246,15 @@ pub(super) fn glorot(
 
 /// One layer with the columns of all.
 fn side_by_side(layers: [Linear; 3]) -> Linear {
-    let weights = layers.iter().map(|layer| layer.weight.val().detach());
+    let weights = layers.iter().map(|layer| layer.weight.val()).collect();
     let biases: Option<Vec<_>> = layers
         .iter()
-        .map(|layer| layer.bias.as_ref().map(|bias| bias.val().detach()))
+        .map(|layer| layer.bias.as_ref().map(Param::val))
         .collect();
     Linear {
-        weight: Param::from_tensor(Tensor::cat(weights.collect(), 1)),
-        bias: biases.map(|biases| Param::from_tensor(Tensor::cat(biases, 0))),
+        // A parameter must not hang on those it was made of.
+        weight: Param::from_tensor(Tensor::cat(weights, 1).detach()),
+        bias: biases.map(|biases| Param::from_tensor(Tensor::cat(biases, 0).detach())),
     }
 }
 

@@ -48,7 +48,10 @@ impl TalkingHeads {
     /// Heads that do not talk yet.
     pub fn new(heads: usize, initializer: &mut Initializer) -> Self {
         let mut identity = vec![0.0f32; heads * heads];
-        identity.iter_mut().step_by(heads + 1).for_each(|x| *x = 1.0);
+        identity
+            .iter_mut()
+            .step_by(heads + 1)
+            .for_each(|x| *x = 1.0);
         let matrix = || {
             let data = TensorData::new(identity.clone(), [heads, heads]);
             Param::from_tensor(Tensor::from_data(data, initializer.device()))
@@ -72,10 +75,11 @@ impl TalkingHeads {
 
 fn mix(x: Tensor<4>, matrix: &Param<Tensor<2>>) -> Tensor<4> {
     let [batch, heads, queries, keys] = x.dims();
-    let mixed = matrix
-        .val()
-        .transpose()
-        .unsqueeze::<3>()
-        .matmul(x.reshape([batch, heads, queries * keys]));
+    let mixed =
+        matrix
+            .val()
+            .transpose()
+            .unsqueeze::<3>()
+            .matmul(x.reshape([batch, heads, queries * keys]));
     mixed.reshape([batch, heads, queries, keys])
 }

@@ -113,9 +113,7 @@ impl Position {
             Self::Rotary(_) => None,
             Self::Alibi(alibi) => Some(alibi.bias(positions, &query.device(), query.dtype())),
             Self::Buckets(buckets) => Some(buckets.bias(positions)),
-            Self::Relative(relative) => {
-                Some(relative.scores(query.clone() * scale, positions)?)
-            }
+            Self::Relative(relative) => Some(relative.scores(query.clone() * scale, positions)?),
         })
     }
 

@@ -71,11 +71,9 @@ impl Positions {
     /// Key position minus query position for every pair, row after row (one row a query): negative
     /// where the key stands before the query.
     pub fn distances(&self) -> impl Iterator<Item = i64> + '_ {
-        self.queries.clone().flat_map(move |query| {
-            self.keys
-                .clone()
-                .map(move |key| key as i64 - query as i64)
-        })
+        self.queries
+            .clone()
+            .flat_map(move |query| self.keys.clone().map(move |key| key as i64 - query as i64))
     }
 
     /// `[queries, keys]`: how many there are of each.

@@ -61,9 +61,8 @@ impl Relative {
         expect_positive("reach", reach)?;
         expect_positive("size", size)?;
         expect_positive("value_size", value_size.unwrap_or(size))?;
-        let mut table = |size: usize| {
-            initializer.uniform([2 * reach + 1, size], 1.0 / (size as f32).sqrt())
-        };
+        let mut table =
+            |size: usize| initializer.uniform([2 * reach + 1, size], 1.0 / (size as f32).sqrt());
         Ok(Self {
             keys: table(size),
             values: value_size.map(table),

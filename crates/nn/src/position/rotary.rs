@@ -166,7 +166,9 @@ impl RotaryConfig {
                     return Err(AttentionError::value(
                         "scaling.high_frequency_factor",
                         high,
-                        format!("a finite number above `low_frequency_factor` ({low}), itself above 0"),
+                        format!(
+                            "a finite number above `low_frequency_factor` ({low}), itself above 0"
+                        ),
                         "Llama 3.1 has 1 and 4",
                     ));
                 }

@@ -80,7 +80,11 @@ impl Sinusoidal {
     /// If the last dimension of `x` is not `d`.
     pub fn forward(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, AttentionError> {
         expect_last("x", &x.dims(), self.size)?;
-        let table = self.table(first, x.dims()[1], &x.device(), x.dtype());
+        let length = x.dims()[1];
+        if length == 0 {
+            return Ok(x);
+        }
+        let table = self.table(first, length, &x.device(), x.dtype());
         Ok(x + table.unsqueeze::<3>())
     }
 }

@@ -75,14 +75,19 @@ fn rows_are_selected_and_copies_part() {
     beam.select(&[2, 0, 2, 1]).unwrap();
     let new = drawn("new", [4, 2, 1, 2]);
     let cached = beam.append(new.clone(), new.clone()).unwrap();
-    let rows = [2, 0, 2, 1].map(|row| keys.clone().narrow(0, row, 1)).to_vec();
+    let rows = [2, 0, 2, 1]
+        .map(|row| keys.clone().narrow(0, row, 1))
+        .to_vec();
     let expected = Tensor::cat(vec![Tensor::cat(rows, 0), new], 2);
     assert_eq!(numbers(&cached.keys), numbers(&expected));
     assert_eq!(cached.values.dims(), [4, 2, 5, 2]);
 
     let new = drawn("other", [3, 2, 1, 2]);
     let cached = cache.append(new.clone(), new.clone()).unwrap();
-    assert_eq!(numbers(&cached.keys), numbers(&Tensor::cat(vec![keys, new], 2)));
+    assert_eq!(
+        numbers(&cached.keys),
+        numbers(&Tensor::cat(vec![keys, new], 2))
+    );
     KeyValueCache::growing().select(&[5]).unwrap();
 }
 
@@ -124,7 +129,10 @@ fn gradients_pass_through() {
 #[test]
 fn refusals() {
     let error = KeyValueCache::rolling(0).unwrap_err().to_string();
-    assert!(error.contains("`window` is 0, expected at least 1"), "{error}");
+    assert!(
+        error.contains("`window` is 0, expected at least 1"),
+        "{error}"
+    );
     let mut cache = KeyValueCache::growing();
     let x = |shape| drawn("x", shape);
     for (keys, values, field) in [
@@ -133,7 +141,10 @@ fn refusals() {
         ([2, 2, 3, 4], [1, 2, 3, 4], "values"),
     ] {
         let error = cache.append(x(keys), x(values)).unwrap_err().to_string();
-        assert!(error.contains(field) && error.contains(&format!("{values:?}")), "{error}");
+        assert!(
+            error.contains(field) && error.contains(&format!("{values:?}")),
+            "{error}"
+        );
     }
     cache.append(x([2, 2, 3, 4]), x([2, 2, 3, 5])).unwrap();
     for (keys, values, field) in [
@@ -145,7 +156,14 @@ fn refusals() {
         let error = cache.append(x(keys), x(values)).unwrap_err().to_string();
         assert!(error.contains(&format!("`{field}`")), "{error}");
     }
-    assert_eq!(cache.next_position(), 3, "a refused append leaves the cache as it was");
+    assert_eq!(
+        cache.next_position(),
+        3,
+        "a refused append leaves the cache as it was"
+    );
     let error = cache.select(&[0, 2]).unwrap_err().to_string();
-    assert!(error.contains("`rows` is 2, expected less than 2"), "{error}");
+    assert!(
+        error.contains("`rows` is 2, expected less than 2"),
+        "{error}"
+    );
 }

@@ -123,20 +123,30 @@ pub fn check_gradients<M: Module, const D: usize>(
     let at_rest = number(value);
     let mut checked = 0;
     for (i, (weight, gradient)) in weights(module, &gradients).iter().enumerate() {
-        check(&format!("{name}: {weight}"), at_rest, gradient, |index, by| {
-            let nudge = &mut Nudge { skip: i, index, by };
-            number(loss(&module.clone().map(nudge), inputs))
-        });
+        check(
+            &format!("{name}: {weight}"),
+            at_rest,
+            gradient,
+            |index, by| {
+                let nudge = &mut Nudge { skip: i, index, by };
+                number(loss(&module.clone().map(nudge), inputs))
+            },
+        );
         checked += gradient.len();
     }
     for (i, input) in inputs.iter().enumerate() {
         let gradient = input.grad(&gradients).map(numbers);
         let gradient = gradient.unwrap_or_else(|| vec![0.0; input.shape().num_elements()]);
-        check(&format!("{name}: input {i}"), at_rest, &gradient, |index, by| {
-            let mut inputs = inputs.to_vec();
-            inputs[i] = nudged(&inputs[i], index, by);
-            number(loss(module, &inputs))
-        });
+        check(
+            &format!("{name}: input {i}"),
+            at_rest,
+            &gradient,
+            |index, by| {
+                let mut inputs = inputs.to_vec();
+                inputs[i] = nudged(&inputs[i], index, by);
+                number(loss(module, &inputs))
+            },
+        );
         checked += gradient.len();
     }
     checked

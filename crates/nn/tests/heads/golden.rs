@@ -34,7 +34,9 @@ fn torch_modules() {
     for mut case in cases {
         let flag = |field: &str| case.description[field].as_bool().unwrap();
         let (fused, bias, masked) = (flag("fused"), flag("bias"), flag("masked"));
-        let source_size = case.description["source"].as_u64().map(|size| size as usize);
+        let source_size = case.description["source"]
+            .as_u64()
+            .map(|size| size as usize);
         let (model, length) = (count(&case, "model"), count(&case, "length"));
         let config = MultiHeadConfig {
             source_size: source_size.filter(|&size| size != model),
@@ -51,7 +53,11 @@ fn torch_modules() {
         let mut call = Call::new(Observe::Weights);
         let keys = source_size.map_or(length, |_| KEYS);
         if masked {
-            call = call.mask(Mask::padding(Keep::from_lengths(&[keys, keys - 2], keys, &device())));
+            call = call.mask(Mask::padding(Keep::from_lengths(
+                &[keys, keys - 2],
+                keys,
+                &device(),
+            )));
         }
         let y = source_size.map(|size| case.leaf("y", [BATCH, KEYS, size]));
         let read = match &y {
@@ -78,14 +84,20 @@ fn self_attention(case: &mut Case, config: &MultiHeadConfig, path: Path, weights
     let layer = layer(case, config);
     let shape = [BATCH, LENGTH, config.model_size];
     let x = case.leaf("x", shape);
-    let observe = if weights { Observe::Weights } else { Observe::Nothing };
+    let observe = if weights {
+        Observe::Weights
+    } else {
+        Observe::Nothing
+    };
     let call = Call::new(observe).mask(Mask::causal()).path(path);
     let read = layer.forward(x.clone(), call).unwrap();
     case.output("output", &read.output);
     if weights {
         case.output("weights", &read.attended.weights.unwrap());
     }
-    let gradients = (read.output * case.constant("loss", shape)).sum().backward();
+    let gradients = (read.output * case.constant("loss", shape))
+        .sum()
+        .backward();
     case.gradients(&layer, &gradients);
     case.gradient("x", &x, &gradients);
 }
@@ -126,7 +138,10 @@ fn variants() {
                 ..MultiHeadConfig::grouped_query(8, 4, count(&case, "groups"))
             };
             let rotary = |layout| {
-                PositionConfig::Rotary(RotaryConfig { layout, ..RotaryConfig::new(4) })
+                PositionConfig::Rotary(RotaryConfig {
+                    layout,
+                    ..RotaryConfig::new(4)
+                })
             };
             let rms = Some(QueryKeyNormKind::Rms { epsilon: 1e-6 });
             match case.text("variant") {
@@ -147,10 +162,16 @@ fn variants() {
                     });
                 }
                 "relative" => {
-                    config.position = PositionConfig::Relative { reach: 2, values: true };
+                    config.position = PositionConfig::Relative {
+                        reach: 2,
+                        values: true,
+                    };
                 }
                 "relative-keys" => {
-                    config.position = PositionConfig::Relative { reach: 2, values: false };
+                    config.position = PositionConfig::Relative {
+                        reach: 2,
+                        values: false,
+                    };
                 }
                 "talking" => config.talking_heads = true,
                 "headwise" => config.gate = Some(Gate::Headwise),

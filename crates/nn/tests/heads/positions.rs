@@ -110,7 +110,9 @@ fn alibi() {
         let heads = count(&case, "heads");
         let scores = case.leaf("scores", [1, heads, 3, KEYS]);
         let positions = Positions::lower_right(3, KEYS);
-        let bias = Alibi::new(heads).unwrap().bias(&positions, &device(), DType::F32);
+        let bias = Alibi::new(heads)
+            .unwrap()
+            .bias(&positions, &device(), DType::F32);
         let biased = scores.clone() + bias;
         case.output("scores", &biased);
         let loss = biased * case.constant("loss", [1, heads, 3, KEYS]);
@@ -134,8 +136,16 @@ fn relative_buckets() {
             serde_json::from_value(case.description["steps"].clone()).unwrap();
         let reach = case.number("reach") as i64;
         for distance in -reach..=reach {
-            let (_, expected) = steps.iter().rev().find(|(first, _)| *first <= distance).unwrap();
-            assert_eq!(config.bucket(distance), *expected, "{config:?} at {distance}");
+            let (_, expected) = steps
+                .iter()
+                .rev()
+                .find(|(first, _)| *first <= distance)
+                .unwrap();
+            assert_eq!(
+                config.bucket(distance),
+                *expected,
+                "{config:?} at {distance}"
+            );
         }
         let module = case.fill(RelativeBuckets::new(&config, 3, &mut initializer()).unwrap());
         let bias = module.bias(&Positions::lower_right(4, 9));
@@ -159,7 +169,10 @@ fn relative() {
         let weights = case.leaf("weights", [BATCH, 2, 4, KEYS]);
         let positions = Positions::lower_right(4, KEYS);
         let scores = module.scores(query.clone(), &positions).unwrap();
-        let context = module.context(weights.clone(), &positions).unwrap().unwrap();
+        let context = module
+            .context(weights.clone(), &positions)
+            .unwrap()
+            .unwrap();
         case.output("scores", &scores);
         case.output("context", &context);
         let loss = (scores * case.constant("loss", [BATCH, 2, 4, KEYS])).sum()
@@ -191,8 +204,15 @@ fn learned_positions_add_their_rows() {
 
 #[test]
 fn gradients_equal_finite_differences() {
-    let positions = Positions { queries: 2..5, keys: 1..7 };
-    let config = RelativeBucketsConfig { buckets: 6, maximum_distance: 9, bidirectional: true };
+    let positions = Positions {
+        queries: 2..5,
+        keys: 1..7,
+    };
+    let config = RelativeBucketsConfig {
+        buckets: 6,
+        maximum_distance: 9,
+        bidirectional: true,
+    };
     let buckets = double(RelativeBuckets::new(&config, 2, &mut initializer()).unwrap());
     let upstream = doubles(&values("u", 2 * 3 * 6, 1.0), [1, 2, 3, 6]);
     let checked = check_gradients::<_, 4>("buckets", &buckets, &[], |module, _| {
@@ -207,13 +227,21 @@ fn gradients_equal_finite_differences() {
     ];
     let checked = check_gradients("relative", &relative, &inputs, |module, inputs| {
         let scores = module.scores(inputs[0].clone(), &positions).unwrap();
-        let context = module.context(inputs[1].clone(), &positions).unwrap().unwrap();
+        let context = module
+            .context(inputs[1].clone(), &positions)
+            .unwrap()
+            .unwrap();
         (scores.tanh() * upstream.clone()).sum() + context.tanh().sum()
     });
     assert_eq!(checked, 5 * 3 + 5 * 4 + 18 + 36);
 
     for layout in [Layout::HalfSplit, Layout::Interleaved] {
-        let rotary = RotaryConfig { layout, ..RotaryConfig::new(4) }.init().unwrap();
+        let rotary = RotaryConfig {
+            layout,
+            ..RotaryConfig::new(4)
+        }
+        .init()
+        .unwrap();
         let inputs = [doubles(&values("x", 2 * 3 * 5, 1.0), [1, 2, 3, 5])];
         let weights = doubles(&values("w", 30, 1.0), [1, 2, 3, 5]);
         let checked = check_gradients("rotary", &rotary, &inputs, |rotary, inputs| {
@@ -321,7 +349,10 @@ fn empty_inputs_stay_empty() {
     assert_eq!(learned.forward(empty.clone(), 3).unwrap().dims(), [2, 0, 4]);
     let sinusoidal = Sinusoidal::new(4).unwrap();
     assert_eq!(sinusoidal.forward(empty, 3).unwrap().dims(), [2, 0, 4]);
-    let rotation = RotaryConfig::new(4).init().unwrap().rotation(0, 0, &device(), DType::F32);
+    let rotation = RotaryConfig::new(4)
+        .init()
+        .unwrap()
+        .rotation(0, 0, &device(), DType::F32);
     let empty = Tensor::<4>::zeros([2, 3, 0, 4], &device());
     assert_eq!(rotation.apply(empty).unwrap().dims(), [2, 3, 0, 4]);
 }
@@ -337,69 +368,177 @@ fn refusals() {
         high_frequency_factor: high,
         original_length,
     };
-    let buckets = |buckets, maximum_distance, bidirectional| {
-        RelativeBucketsConfig { buckets, maximum_distance, bidirectional }
+    let buckets = |buckets, maximum_distance, bidirectional| RelativeBucketsConfig {
+        buckets,
+        maximum_distance,
+        bidirectional,
     };
     let scaled = |scaling| RotaryConfig { scaling, ..rotary }.init().unwrap_err();
     let three = Positions::lower_right(3, 5);
     let relative = Relative::new(2, 4, None, init).unwrap();
-    assert!(relative.context(drawn("w", [1, 1, 3, 5], 1.0), &three).unwrap().is_none());
+    assert!(
+        relative
+            .context(drawn("w", [1, 1, 3, 5], 1.0), &three)
+            .unwrap()
+            .is_none()
+    );
     let both = Relative::new(2, 4, Some(4), init).unwrap();
     let rotation = rotary.init().unwrap().rotation(0, 3, &device(), DType::F32);
     let learned = Learned::new(8, 4, init).unwrap();
     let refusals = [
         (RotaryConfig::new(7).init().unwrap_err(), "rotary.size", "7"),
         (RotaryConfig::new(0).init().unwrap_err(), "rotary.size", "0"),
-        (RotaryConfig { base: 1.0, ..rotary }.init().unwrap_err(), "rotary.base", "1"),
-        (RotaryConfig { base: f64::NAN, ..rotary }.init().unwrap_err(), "rotary.base", "NaN"),
-        (scaled(Scaling::Linear { factor: 0.5 }), "scaling.factor", "0.5"),
-        (scaled(Scaling::Ntk { factor: f64::INFINITY }), "scaling.factor", "inf"),
+        (
+            RotaryConfig {
+                base: 1.0,
+                ..rotary
+            }
+            .init()
+            .unwrap_err(),
+            "rotary.base",
+            "1",
+        ),
+        (
+            RotaryConfig {
+                base: f64::NAN,
+                ..rotary
+            }
+            .init()
+            .unwrap_err(),
+            "rotary.base",
+            "NaN",
+        ),
+        (
+            scaled(Scaling::Linear { factor: 0.5 }),
+            "scaling.factor",
+            "0.5",
+        ),
+        (
+            scaled(Scaling::Ntk {
+                factor: f64::INFINITY,
+            }),
+            "scaling.factor",
+            "inf",
+        ),
         (scaled(llama(2.0, 10)), "scaling.high_frequency_factor", "2"),
         (scaled(llama(4.0, 0)), "scaling.original_length", "0"),
         (
-            RotaryConfig { scaling: Scaling::Ntk { factor: 2.0 }, ..RotaryConfig::new(2) }
-                .init()
-                .unwrap_err(),
+            RotaryConfig {
+                scaling: Scaling::Ntk { factor: 2.0 },
+                ..RotaryConfig::new(2)
+            }
+            .init()
+            .unwrap_err(),
             "rotary.size",
             "2",
         ),
-        (rotation.apply(drawn("x", [1, 1, 3, 5], 1.0)).unwrap_err(), "x", "[1, 1, 3, 5]"),
-        (rotation.apply(drawn("x", [1, 1, 2, 6], 1.0)).unwrap_err(), "x", "[1, 1, 2, 6]"),
+        (
+            rotation.apply(drawn("x", [1, 1, 3, 5], 1.0)).unwrap_err(),
+            "x",
+            "[1, 1, 3, 5]",
+        ),
+        (
+            rotation.apply(drawn("x", [1, 1, 2, 6], 1.0)).unwrap_err(),
+            "x",
+            "[1, 1, 2, 6]",
+        ),
         (Alibi::new(0).unwrap_err(), "heads", "0"),
-        (RelativeBuckets::new(&buckets(3, 9, true), 2, init).unwrap_err(), "buckets", "3"),
-        (RelativeBuckets::new(&buckets(7, 9, true), 2, init).unwrap_err(), "buckets", "7"),
-        (RelativeBuckets::new(&buckets(1, 9, false), 2, init).unwrap_err(), "buckets", "1"),
-        (RelativeBuckets::new(&buckets(8, 4, false), 2, init).unwrap_err(), "maximum_distance", "4"),
-        (RelativeBuckets::new(&buckets(8, 9, false), 0, init).unwrap_err(), "heads", "0"),
+        (
+            RelativeBuckets::new(&buckets(3, 9, true), 2, init).unwrap_err(),
+            "buckets",
+            "3",
+        ),
+        (
+            RelativeBuckets::new(&buckets(7, 9, true), 2, init).unwrap_err(),
+            "buckets",
+            "7",
+        ),
+        (
+            RelativeBuckets::new(&buckets(1, 9, false), 2, init).unwrap_err(),
+            "buckets",
+            "1",
+        ),
+        (
+            RelativeBuckets::new(&buckets(8, 4, false), 2, init).unwrap_err(),
+            "maximum_distance",
+            "4",
+        ),
+        (
+            RelativeBuckets::new(&buckets(8, 9, false), 0, init).unwrap_err(),
+            "heads",
+            "0",
+        ),
         (Relative::new(0, 4, None, init).unwrap_err(), "reach", "0"),
         (Relative::new(2, 0, None, init).unwrap_err(), "size", "0"),
-        (relative.scores(drawn("q", [1, 1, 3, 5], 1.0), &three).unwrap_err(), "query", "[1, 1, 3, 5]"),
-        (relative.scores(drawn("q", [1, 1, 2, 4], 1.0), &three).unwrap_err(), "query", "[1, 1, 2, 4]"),
-        (both.context(drawn("w", [1, 1, 3, 4], 1.0), &three).unwrap_err(), "weights", "[1, 1, 3, 4]"),
-        (both.context(drawn("w", [1, 1, 2, 5], 1.0), &three).unwrap_err(), "weights", "[1, 1, 2, 5]"),
+        (
+            relative
+                .scores(drawn("q", [1, 1, 3, 5], 1.0), &three)
+                .unwrap_err(),
+            "query",
+            "[1, 1, 3, 5]",
+        ),
+        (
+            relative
+                .scores(drawn("q", [1, 1, 2, 4], 1.0), &three)
+                .unwrap_err(),
+            "query",
+            "[1, 1, 2, 4]",
+        ),
+        (
+            both.context(drawn("w", [1, 1, 3, 4], 1.0), &three)
+                .unwrap_err(),
+            "weights",
+            "[1, 1, 3, 4]",
+        ),
+        (
+            both.context(drawn("w", [1, 1, 2, 5], 1.0), &three)
+                .unwrap_err(),
+            "weights",
+            "[1, 1, 2, 5]",
+        ),
         (Learned::new(0, 4, init).unwrap_err(), "positions", "0"),
         (Learned::new(4, 0, init).unwrap_err(), "size", "0"),
-        (learned.forward(drawn("x", [1, 3, 4], 1.0), 6).unwrap_err(), "first + length", "9"),
-        (learned.forward(drawn("x", [1, 3, 5], 1.0), 0).unwrap_err(), "x", "[1, 3, 5]"),
+        (
+            learned.forward(drawn("x", [1, 3, 4], 1.0), 6).unwrap_err(),
+            "first + length",
+            "9",
+        ),
+        (
+            learned.forward(drawn("x", [1, 3, 5], 1.0), 0).unwrap_err(),
+            "x",
+            "[1, 3, 5]",
+        ),
         (Sinusoidal::new(0).unwrap_err(), "size", "0"),
         (
-            Sinusoidal::new(4).unwrap().forward(drawn("x", [1, 3, 5], 1.0), 0).unwrap_err(),
+            Sinusoidal::new(4)
+                .unwrap()
+                .forward(drawn("x", [1, 3, 5], 1.0), 0)
+                .unwrap_err(),
             "x",
             "[1, 3, 5]",
         ),
     ];
     for (error, field, found) in refusals {
         let message = error.to_string();
-        assert!(message.contains(&format!("`{field}`")), "{field}: {message}");
+        assert!(
+            message.contains(&format!("`{field}`")),
+            "{field}: {message}"
+        );
         assert!(message.contains(found), "{found}: {message}");
-        assert!(message.contains("expected") || message.contains("combined"), "{message}");
+        assert!(
+            message.contains("expected") || message.contains("combined"),
+            "{message}"
+        );
     }
 }
 
 /// A configuration reads back as it was written, and an unknown word is refused.
 #[test]
 fn configurations_are_plain_data() {
-    let config = RotaryConfig { scaling: Scaling::Linear { factor: 2.0 }, ..RotaryConfig::new(8) };
+    let config = RotaryConfig {
+        scaling: Scaling::Linear { factor: 2.0 },
+        ..RotaryConfig::new(8)
+    };
     let text = serde_json::to_string(&config).unwrap();
     assert_eq!(serde_json::from_str::<RotaryConfig>(&text).unwrap(), config);
     let unknown: Value = serde_json::from_str(&text.replace("half-split", "halved")).unwrap();

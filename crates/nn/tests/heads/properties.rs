@@ -35,7 +35,11 @@ fn shaken(config: &MultiHeadConfig) -> MultiHead {
     let mut arrays = weights::collect(&layer);
     for (name, array) in &mut arrays {
         let noise = values(name, array.values.len(), 0.25);
-        array.values.iter_mut().zip(noise).for_each(|(value, noise)| *value += noise);
+        array
+            .values
+            .iter_mut()
+            .zip(noise)
+            .for_each(|(value, noise)| *value += noise);
     }
     weights::apply(layer, arrays).unwrap()
 }
@@ -54,17 +58,35 @@ fn close<const D: usize>(a: &Tensor<D>, b: &Tensor<D>) -> bool {
 }
 
 /// Every mechanism that acts inside a layer, on heads of an even size.
-fn mechanisms(heads: usize, groups: usize, head_size: usize) -> Vec<(&'static str, MultiHeadConfig)> {
+fn mechanisms(
+    heads: usize,
+    groups: usize,
+    head_size: usize,
+) -> Vec<(&'static str, MultiHeadConfig)> {
     let plain = MultiHeadConfig {
         head_size: Some(head_size),
         ..MultiHeadConfig::grouped_query(10, heads, groups)
     };
-    let at = |position| MultiHeadConfig { position, ..plain.clone() };
+    let at = |position| MultiHeadConfig {
+        position,
+        ..plain.clone()
+    };
     let rotary = RotaryConfig::new(head_size / 2 * 2);
-    let buckets = RelativeBucketsConfig { buckets: 6, maximum_distance: 12, bidirectional: false };
+    let buckets = RelativeBucketsConfig {
+        buckets: 6,
+        maximum_distance: 12,
+        bidirectional: false,
+    };
     vec![
         ("plain", plain.clone()),
-        ("fused", MultiHeadConfig { projection: ProjectionLayout::Fused, input_bias: true, ..plain.clone() }),
+        (
+            "fused",
+            MultiHeadConfig {
+                projection: ProjectionLayout::Fused,
+                input_bias: true,
+                ..plain.clone()
+            },
+        ),
         ("rotary", at(PositionConfig::Rotary(rotary))),
         (
             "interleaved",
@@ -76,32 +98,76 @@ fn mechanisms(heads: usize, groups: usize, head_size: usize) -> Vec<(&'static st
         ),
         ("alibi", at(PositionConfig::Alibi)),
         ("buckets", at(PositionConfig::Buckets(buckets))),
-        ("relative", at(PositionConfig::Relative { reach: 3, values: true })),
-        ("relative keys", at(PositionConfig::Relative { reach: 3, values: false })),
-        ("rms", MultiHeadConfig {
-            query_key_norm: Some(QueryKeyNormKind::Rms { epsilon: 1e-6 }),
-            ..at(PositionConfig::Rotary(rotary))
-        }),
-        ("l2", MultiHeadConfig {
-            query_key_norm: Some(QueryKeyNormKind::L2 { length: 8 }),
-            ..plain.clone()
-        }),
-        ("talking", MultiHeadConfig { talking_heads: true, ..at(PositionConfig::Alibi) }),
-        ("headwise", MultiHeadConfig { gate: Some(Gate::Headwise), ..plain.clone() }),
-        ("elementwise", MultiHeadConfig { gate: Some(Gate::Elementwise), ..plain }),
+        (
+            "relative",
+            at(PositionConfig::Relative {
+                reach: 3,
+                values: true,
+            }),
+        ),
+        (
+            "relative keys",
+            at(PositionConfig::Relative {
+                reach: 3,
+                values: false,
+            }),
+        ),
+        (
+            "rms",
+            MultiHeadConfig {
+                query_key_norm: Some(QueryKeyNormKind::Rms { epsilon: 1e-6 }),
+                ..at(PositionConfig::Rotary(rotary))
+            },
+        ),
+        (
+            "l2",
+            MultiHeadConfig {
+                query_key_norm: Some(QueryKeyNormKind::L2 { length: 8 }),
+                ..plain.clone()
+            },
+        ),
+        (
+            "talking",
+            MultiHeadConfig {
+                talking_heads: true,
+                ..at(PositionConfig::Alibi)
+            },
+        ),
+        (
+            "headwise",
+            MultiHeadConfig {
+                gate: Some(Gate::Headwise),
+                ..plain.clone()
+            },
+        ),
+        (
+            "elementwise",
+            MultiHeadConfig {
+                gate: Some(Gate::Elementwise),
+                ..plain
+            },
+        ),
     ]
 }
 
 /// Every mechanism, groups of 1, 2 and 8, awkward sizes.
 fn all() -> Vec<(String, MultiHeadConfig)> {
-    [(8, 8, 4), (8, 4, 6), (8, 1, 2), (1, 1, 40), (1, 1, 59), (1, 1, 64), (2, 1, 111)]
-        .into_iter()
-        .flat_map(|(heads, groups, size)| {
-            mechanisms(heads, groups, size)
-                .into_iter()
-                .map(move |(name, config)| (format!("{name} {heads}/{groups} of {size}"), config))
-        })
-        .collect()
+    [
+        (8, 8, 4),
+        (8, 4, 6),
+        (8, 1, 2),
+        (1, 1, 40),
+        (1, 1, 59),
+        (1, 1, 64),
+        (2, 1, 111),
+    ]
+    .into_iter()
+    .flat_map(|(heads, groups, size)| {
+        mechanisms(heads, groups, size)
+            .into_iter()
+            .map(move |(name, config)| (format!("{name} {heads}/{groups} of {size}"), config))
+    })
+    .collect()
 }
 
 fn part(x: &Tensor<3>, first: usize, length: usize) -> Tensor<3> {
@@ -157,12 +223,21 @@ fn no_token_sees_the_future() {
     for (name, config) in all() {
         let layer = shaken(&config);
         let x = drawn("x", [1, 6, 10], 1.0);
-        let changed = x.clone().slice_assign([0..1, 3..4, 0..10], drawn("other", [1, 1, 10], 1.0));
+        let changed = x
+            .clone()
+            .slice_assign([0..1, 3..4, 0..10], drawn("other", [1, 1, 10], 1.0));
         let run = |x: Tensor<3>| layer.forward(x, causal()).unwrap().output;
         let (before, after) = (run(x), run(changed));
-        assert_eq!(numbers(&part(&before, 0, 3)), numbers(&part(&after, 0, 3)), "{name}");
+        assert_eq!(
+            numbers(&part(&before, 0, 3)),
+            numbers(&part(&after, 0, 3)),
+            "{name}"
+        );
         for t in 3..6 {
-            assert!(distance(&part(&before, t, 1), &part(&after, t, 1)) > 0.0, "{name} {t}");
+            assert!(
+                distance(&part(&before, t, 1), &part(&after, t, 1)) > 0.0,
+                "{name} {t}"
+            );
         }
     }
 }
@@ -192,12 +267,13 @@ fn a_row_of_a_batch_is_itself_alone() {
         let layer = shaken(&config);
         let lengths = [6, 3, 1];
         let x = drawn("x", [3, 6, 10], 1.0);
-        let poisoned = lengths.iter().enumerate().fold(x.clone(), |x, (b, &length)| {
-            match length < 6 {
+        let poisoned = lengths
+            .iter()
+            .enumerate()
+            .fold(x.clone(), |x, (b, &length)| match length < 6 {
                 true => x.slice_fill([b..b + 1, length..6, 0..10], 1e30),
                 false => x,
-            }
-        });
+            });
         let padding = Mask::padding(Keep::from_lengths(&lengths, 6, &device()));
         let call = Call::new(Observe::Nothing).mask(padding);
         let batch = layer.forward(poisoned, call).unwrap().output;
@@ -221,14 +297,21 @@ fn groups_share_keys_and_values() {
         };
         let grouped = init(&config(groups));
         let mut arrays = weights::collect(&grouped);
-        for name in ["projection.Separate.key.weight", "projection.Separate.value.weight"] {
+        for name in [
+            "projection.Separate.key.weight",
+            "projection.Separate.value.weight",
+        ] {
             let array = arrays.get_mut(name).unwrap();
             let columns = |row: &[f32]| -> Vec<f32> {
                 (0..heads * size)
                     .map(|column| row[column / size / (heads / groups) * size + column % size])
                     .collect()
             };
-            array.values = array.values.chunks(groups * size).flat_map(columns).collect();
+            array.values = array
+                .values
+                .chunks(groups * size)
+                .flat_map(columns)
+                .collect();
             array.shape[1] = heads * size;
         }
         let copied = weights::apply(init(&config(heads)), arrays).unwrap();
@@ -257,10 +340,14 @@ fn layouts_start_alike() {
             let found = layer.forward(x.clone(), Call::default()).unwrap().output;
             assert!(close(&found, &expected));
             let source = layer.source(x.clone()).unwrap();
-            let crossed = layer.forward_source(x.clone(), &source, Call::default()).unwrap();
+            let crossed = layer
+                .forward_source(x.clone(), &source, Call::default())
+                .unwrap();
             assert!(close(&crossed.output, &expected));
             let rows = source.select(&[1, 1]).unwrap();
-            let crossed = layer.forward_source(x.clone(), &rows, Call::default()).unwrap();
+            let crossed = layer
+                .forward_source(x.clone(), &rows, Call::default())
+                .unwrap();
             let second = crossed.output.narrow(0, 1, 1);
             assert!(close(&second, &expected.clone().narrow(0, 1, 1)));
         }
@@ -279,7 +366,9 @@ fn one_matrix_is_three_side_by_side() {
     let fused = shaken(&config(ProjectionLayout::Fused));
     let mut arrays = weights::collect(&fused);
     for kind in ["weight", "bias"] {
-        let joint = arrays.remove(&format!("projection.Fused.query_key_value.{kind}")).unwrap();
+        let joint = arrays
+            .remove(&format!("projection.Fused.query_key_value.{kind}"))
+            .unwrap();
         let width = *joint.shape.last().unwrap();
         assert_eq!(width, 4 * 3 + 2 * 3 + 2 * 5);
         for (name, columns) in [("query", 0..12), ("key", 12..18), ("value", 18..28)] {
@@ -303,7 +392,10 @@ fn one_matrix_is_three_side_by_side() {
 #[test]
 fn talking_heads_start_silent() {
     let config = MultiHeadConfig::new(12, 4);
-    let talking = MultiHeadConfig { talking_heads: true, ..config.clone() };
+    let talking = MultiHeadConfig {
+        talking_heads: true,
+        ..config.clone()
+    };
     let x = drawn("x", [2, 5, 12], 1.0);
     let run = |config| init(config).forward(x.clone(), causal()).unwrap().output;
     assert!(close(&run(&talking), &run(&config)));
@@ -320,7 +412,9 @@ fn observing_changes_nothing() {
                 _ => Score::scaled_dot(),
             };
             let attention = Attention::new(score).with_dropout(dropout);
-            let layer = config.init_with(attention, &mut Initializer::new(3, &device())).unwrap();
+            let layer = config
+                .init_with(attention, &mut Initializer::new(3, &device()))
+                .unwrap();
             let x = drawn("x", [2, 5, 10], 1.0);
             let mut expected = None;
             for observe in [
@@ -337,11 +431,19 @@ fn observing_changes_nothing() {
                 let noise = &mut Noise::seeded(5);
                 let call = Call::new(observe).mask(Mask::causal()).noise(noise);
                 let output = numbers(&layer.forward(x.clone(), call).unwrap().output);
-                assert_eq!(expected.get_or_insert(output.clone()), &output, "{name} {dropout}");
+                assert_eq!(
+                    expected.get_or_insert(output.clone()),
+                    &output,
+                    "{name} {dropout}"
+                );
                 checked += 1;
             }
             let rest = layer.forward(x, causal()).unwrap().output;
-            assert_eq!(numbers(&rest) == expected.unwrap(), dropout == 0.0, "{name}");
+            assert_eq!(
+                numbers(&rest) == expected.unwrap(),
+                dropout == 0.0,
+                "{name}"
+            );
         }
     }
     assert_eq!(checked, 13 * 2 * 6 - 2);
@@ -361,6 +463,36 @@ fn nothing_seen_gives_nothing() {
         let gradients = read.output.sum().backward();
         let gradient = numbers(&x.grad(&gradients).unwrap());
         assert!(gradient.iter().all(|value| value.is_finite()), "{name}");
+    }
+}
+
+/// No tokens: no output, from every door.
+#[test]
+fn no_tokens_give_no_output() {
+    for (name, config) in mechanisms(4, 2, 4) {
+        let layer = init(&config);
+        let none = drawn("x", [2, 0, 10], 1.0);
+        let output = layer.forward(none.clone(), causal()).unwrap().output;
+        assert_eq!(output.dims(), [2, 0, 10], "{name}");
+        let mut cache = KeyValueCache::rolling(3).unwrap();
+        for length in [0, 2, 0, 5, 0] {
+            let x = drawn("x", [2, length, 10], 1.0);
+            let read = layer
+                .forward_cached(x, &mut cache, Call::default())
+                .unwrap();
+            assert_eq!(read.output.dims(), [2, length, 10], "{name}");
+        }
+        if config.position == PositionConfig::None {
+            let source = layer.source(none).unwrap();
+            let x = drawn("x", [2, 3, 10], 1.0);
+            let read = layer.forward_source(x, &source, Call::default()).unwrap();
+            assert!(
+                numbers(&read.attended.context)
+                    .iter()
+                    .all(|&value| value == 0.0),
+                "{name}"
+            );
+        }
     }
 }
 
@@ -387,12 +519,18 @@ fn heads_take_any_attention() {
 fn gradients_equal_finite_differences() {
     let mut checked = 0;
     for (name, config) in mechanisms(2, 1, 4) {
-        let config = MultiHeadConfig { model_size: 3, output_bias: true, ..config };
+        let config = MultiHeadConfig {
+            model_size: 3,
+            output_bias: true,
+            ..config
+        };
         let layer = double(shaken(&config));
         let inputs = [doubles(&values("x", 12, 1.0), [1, 4, 3])];
         let upstream = doubles(&values("u", 12, 1.0), [1, 4, 3]);
         checked += check_gradients(name, &layer, &inputs, |layer, inputs| {
-            let read = layer.forward(inputs[0].clone(), causal().path(Path::Plain)).unwrap();
+            let read = layer
+                .forward(inputs[0].clone(), causal().path(Path::Plain))
+                .unwrap();
             (read.output * upstream.clone()).sum()
         });
         if matches!(config.position, PositionConfig::None) {
@@ -404,7 +542,9 @@ fn gradients_equal_finite_differences() {
             checked += check_gradients(name, &layer, &inputs, |layer, inputs| {
                 let source = layer.source(inputs[1].clone()).unwrap();
                 let call = Call::default().path(Path::Plain);
-                let read = layer.forward_source(inputs[0].clone(), &source, call).unwrap();
+                let read = layer
+                    .forward_source(inputs[0].clone(), &source, call)
+                    .unwrap();
                 (read.output * upstream.clone()).sum()
             });
         }
@@ -445,27 +585,73 @@ proptest! {
 fn refusals() {
     let plain = MultiHeadConfig::new(12, 4);
     let refused = |config: MultiHeadConfig| {
-        config.init(&mut Initializer::new(3, &device())).unwrap_err()
+        config
+            .init(&mut Initializer::new(3, &device()))
+            .unwrap_err()
     };
     let rotary = |size| PositionConfig::Rotary(RotaryConfig::new(size));
     let layer = init(&plain);
     let x = |shape: [usize; 3]| drawn("x", shape, 1.0);
-    let cross = init(&MultiHeadConfig { source_size: Some(7), ..plain.clone() });
-    let placed = init(&MultiHeadConfig { position: PositionConfig::Alibi, ..plain.clone() });
+    let cross = init(&MultiHeadConfig {
+        source_size: Some(7),
+        ..plain.clone()
+    });
+    let placed = init(&MultiHeadConfig {
+        position: PositionConfig::Alibi,
+        ..plain.clone()
+    });
     let source = layer.source(x([2, 3, 12])).unwrap();
-    let talking = init(&MultiHeadConfig { talking_heads: true, ..plain.clone() });
+    let talking = init(&MultiHeadConfig {
+        talking_heads: true,
+        ..plain.clone()
+    });
     let mut cache = KeyValueCache::growing();
-    layer.forward_cached(x([2, 3, 12]), &mut cache, Call::default()).unwrap();
+    layer
+        .forward_cached(x([2, 3, 12]), &mut cache, Call::default())
+        .unwrap();
     let refusals = [
         (refused(MultiHeadConfig::new(12, 5)), "heads", "5"),
         (refused(MultiHeadConfig::new(0, 1)), "model_size", "0"),
         (refused(MultiHeadConfig::new(12, 0)), "heads", "0"),
-        (refused(MultiHeadConfig::grouped_query(12, 4, 3)), "key_value_heads", "3"),
-        (refused(MultiHeadConfig::grouped_query(12, 4, 8)), "key_value_heads", "8"),
-        (refused(MultiHeadConfig::grouped_query(12, 4, 0)), "key_value_heads", "0"),
-        (refused(MultiHeadConfig { head_size: Some(0), ..plain.clone() }), "head_size", "0"),
-        (refused(MultiHeadConfig { value_size: Some(0), ..plain.clone() }), "value_size", "0"),
-        (refused(MultiHeadConfig { source_size: Some(0), ..plain.clone() }), "source_size", "0"),
+        (
+            refused(MultiHeadConfig::grouped_query(12, 4, 3)),
+            "key_value_heads",
+            "3",
+        ),
+        (
+            refused(MultiHeadConfig::grouped_query(12, 4, 8)),
+            "key_value_heads",
+            "8",
+        ),
+        (
+            refused(MultiHeadConfig::grouped_query(12, 4, 0)),
+            "key_value_heads",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                head_size: Some(0),
+                ..plain.clone()
+            }),
+            "head_size",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                value_size: Some(0),
+                ..plain.clone()
+            }),
+            "value_size",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                source_size: Some(0),
+                ..plain.clone()
+            }),
+            "source_size",
+            "0",
+        ),
         (
             refused(MultiHeadConfig {
                 source_size: Some(7),
@@ -475,8 +661,22 @@ fn refusals() {
             "source_size",
             "7",
         ),
-        (refused(MultiHeadConfig { position: rotary(3), ..plain.clone() }), "rotary.size", "3"),
-        (refused(MultiHeadConfig { position: rotary(4), ..plain.clone() }), "rotary.size", "4"),
+        (
+            refused(MultiHeadConfig {
+                position: rotary(3),
+                ..plain.clone()
+            }),
+            "rotary.size",
+            "3",
+        ),
+        (
+            refused(MultiHeadConfig {
+                position: rotary(4),
+                ..plain.clone()
+            }),
+            "rotary.size",
+            "4",
+        ),
         (
             refused(MultiHeadConfig {
                 query_key_norm: Some(QueryKeyNormKind::Rms { epsilon: 0.0 }),
@@ -493,34 +693,76 @@ fn refusals() {
             "query_key_norm.length",
             "1",
         ),
-        (layer.forward(x([2, 3, 11]), Call::default()).unwrap_err(), "x", "[2, 3, 11]"),
-        (layer.source(x([2, 3, 7])).unwrap_err(), "source", "[2, 3, 7]"),
-        (layer.forward_source(x([2, 3, 7]), &source, Call::default()).unwrap_err(), "x", "[2, 3, 7]"),
-        (layer.forward_source(x([1, 3, 12]), &source, Call::default()).unwrap_err(), "key", "[2, 4, 3, 3]"),
-        (source.select(&[2]).unwrap_err(), "rows", "2"),
-        (cross.forward(x([2, 3, 12]), Call::default()).unwrap_err(), "source_size", "7"),
         (
-            placed.forward_source(x([2, 3, 12]), &source, Call::default()).unwrap_err(),
+            layer.forward(x([2, 3, 11]), Call::default()).unwrap_err(),
+            "x",
+            "[2, 3, 11]",
+        ),
+        (
+            layer.source(x([2, 3, 7])).unwrap_err(),
+            "source",
+            "[2, 3, 7]",
+        ),
+        (
+            layer
+                .forward_source(x([2, 3, 7]), &source, Call::default())
+                .unwrap_err(),
+            "x",
+            "[2, 3, 7]",
+        ),
+        (
+            layer
+                .forward_source(x([1, 3, 12]), &source, Call::default())
+                .unwrap_err(),
+            "key",
+            "[2, 4, 3, 3]",
+        ),
+        (source.select(&[2]).unwrap_err(), "rows", "2"),
+        (
+            cross.forward(x([2, 3, 12]), Call::default()).unwrap_err(),
+            "source_size",
+            "7",
+        ),
+        (
+            placed
+                .forward_source(x([2, 3, 12]), &source, Call::default())
+                .unwrap_err(),
             "position",
             "distance",
         ),
         (
-            talking.forward(x([2, 3, 12]), Call::new(Observe::Entropy)).unwrap_err(),
+            talking
+                .forward(x([2, 3, 12]), Call::new(Observe::Entropy))
+                .unwrap_err(),
             "observe",
             "Entropy",
         ),
         (
-            talking.forward(x([2, 3, 12]), Call::default().path(Path::Fused)).unwrap_err(),
+            talking
+                .forward(x([2, 3, 12]), Call::default().path(Path::Fused))
+                .unwrap_err(),
             "path",
             "Fused",
         ),
-        (layer.forward_cached(x([1, 1, 12]), &mut cache, Call::default()).unwrap_err(), "keys", "[1, 4, 1, 3]"),
+        (
+            layer
+                .forward_cached(x([1, 1, 12]), &mut cache, Call::default())
+                .unwrap_err(),
+            "keys",
+            "[1, 4, 1, 3]",
+        ),
     ];
     for (error, field, found) in refusals {
         let message = error.to_string();
-        assert!(message.contains(&format!("`{field}`")), "{field}: {message}");
+        assert!(
+            message.contains(&format!("`{field}`")),
+            "{field}: {message}"
+        );
         assert!(message.contains(found), "{found}: {message}");
-        assert!(message.contains("expected") || message.contains("combined"), "{message}");
+        assert!(
+            message.contains("expected") || message.contains("combined"),
+            "{message}"
+        );
     }
 }
 
@@ -529,6 +771,9 @@ fn refusals() {
 fn configurations_are_plain_data() {
     for (_, config) in all() {
         let text = serde_json::to_string(&config).unwrap();
-        assert_eq!(serde_json::from_str::<MultiHeadConfig>(&text).unwrap(), config);
+        assert_eq!(
+            serde_json::from_str::<MultiHeadConfig>(&text).unwrap(),
+            config
+        );
     }
 }

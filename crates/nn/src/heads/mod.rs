@@ -6,16 +6,16 @@
 //! | mechanism | where | source |
 //! |---|---|---|
 //! | multi-head | [`MultiHeadConfig::new`] | Vaswani 2017 |
-//! | grouped-query | [`MultiHeadConfig::grouped_query`] | Ainslie 2023 |
-//! | multi-query | [`MultiHeadConfig::multi_query`] | Shazeer 2019 |
+//! | [grouped-query](grouped_query) | [`MultiHeadConfig::grouped_query`] | Ainslie 2023 |
+//! | [multi-query](multi_query) | [`MultiHeadConfig::multi_query`] | Shazeer 2019 |
 //! | self-attention | [`MultiHead::forward`]; bidirectional as it is, causal with [`Mask::causal`] | Vaswani 2017 |
 //! | cross-attention | [`MultiHead::source`] once, then [`MultiHead::forward_source`] | Vaswani 2017 |
 //! | decoding with a cache | [`MultiHead::forward_cached`] with a [`KeyValueCache`] | |
-//! | one matrix or three | [`ProjectionLayout`] | |
+//! | [one matrix or three](projection) | [`ProjectionLayout`] | |
 //! | positions | [`crate::position`] | |
-//! | query-key norm | [`QueryKeyNorm`] | Henry 2020; Dehghani 2023 |
-//! | talking heads | [`TalkingHeads`] | Shazeer 2020 |
-//! | gated output | [`OutputGate`] | Qiu 2025 |
+//! | [query-key norm](query_key_norm) | [`QueryKeyNorm`] | Henry 2020; Dehghani 2023 |
+//! | [talking heads](talking_heads) | [`TalkingHeads`] | Shazeer 2020 |
+//! | [gated output](output_gate) | [`OutputGate`] | Qiu 2025 |
 //!
 //! **Why several**: one softmax averages; with several, one head can follow syntax and another the
 //! previous word, at the same total cost, as each head has `1 / h` of the features.
@@ -40,13 +40,13 @@
 //! [`KeyValueCache`]: crate::cache::KeyValueCache
 
 mod config;
-mod grouped_query;
+pub mod grouped_query;
 mod multi_head;
-mod multi_query;
-mod output_gate;
-mod projection;
-mod query_key_norm;
-mod talking_heads;
+pub mod multi_query;
+pub mod output_gate;
+pub mod projection;
+pub mod query_key_norm;
+pub mod talking_heads;
 
 pub use config::MultiHeadConfig;
 pub use multi_head::{MultiHead, MultiHeadOutput};

@@ -3,12 +3,12 @@
 //!
 //! | how | mechanism | what it does | source |
 //! |---|---|---|---|
-//! | added to the embeddings | [`Sinusoidal`] | sines and cosines of the position, no parameters | Vaswani 2017 |
-//! | | [`Learned`] | one trained vector for each position | Gehring 2017; GPT-2, BERT |
-//! | turns queries and keys | [`Rotary`] | rotates pairs of features by an angle that grows with the position | Su 2021 |
-//! | added to the scores | [`Alibi`] | a penalty that grows with the distance, no parameters | Press 2021 |
-//! | | [`RelativeBuckets`] | one trained number for each head and bucket of distances | Raffel 2019 (T5) |
-//! | | [`Relative`] | a trained vector for each distance, seen by the query and read with the value | Shaw 2018 |
+//! | added to the embeddings | [sinusoidal]: [`Sinusoidal`] | sines and cosines of the position, no parameters | Vaswani 2017 |
+//! | | [learned]: [`Learned`] | one trained vector for each position | Gehring 2017; GPT-2, BERT |
+//! | turns queries and keys | [rotary]: [`Rotary`] | rotates pairs of features by an angle that grows with the position | Su 2021 |
+//! | added to the scores | [ALiBi](alibi): [`Alibi`] | a penalty that grows with the distance, no parameters | Press 2021 |
+//! | | [T5's buckets](relative_buckets): [`RelativeBuckets`] | one trained number for each head and bucket of distances | Raffel 2019 (T5) |
+//! | | [Shaw's vectors](mod@relative): [`Relative`] | a trained vector for each distance, seen by the query and read with the value | Shaw 2018 |
 //!
 //! The first kind is for the model to add before its first layer. The others act inside every
 //! attention layer: [`PositionConfig`] chooses one, as a field of [`crate::heads::MultiHeadConfig`]. They depend on distances
@@ -28,13 +28,13 @@
 //! assert_eq!(distances, [-3, -2, -1, 0, 1, -4, -3, -2, -1, 0]);
 //! ```
 
-mod alibi;
+pub mod alibi;
 mod choice;
-mod learned;
-mod relative;
-mod relative_buckets;
-mod rotary;
-mod sinusoidal;
+pub mod learned;
+pub mod relative;
+pub mod relative_buckets;
+pub mod rotary;
+pub mod sinusoidal;
 
 use std::ops::Range;
 

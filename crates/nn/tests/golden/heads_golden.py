@@ -1,8 +1,9 @@
 """Makes heads.safetensors: expected outputs and gradients of positions and multi-head attention.
 
-Run in this folder: `python heads_golden.py`. Made with Python 3, torch 2.15.0, numpy 2.4.6, safetensors 0.8.0.
+Run in this folder: `python heads_golden.py`. Made with Python 3, torch 2.15.0, keras 3.15.1 (on torch), numpy
+2.4.6, safetensors 0.8.0.
 
-Sources. PyTorch's own modules where it has them:
+Sources. Keras' MultiHeadAttention and GroupQueryAttention. PyTorch's own modules where it has them:
 - torch.nn.MultiheadAttention (one matrix, or three with kdim and vdim), with causal and padding masks
 - torch.nn.functional.scaled_dot_product_attention(enable_gqa=True): grouped-query and multi-query
 - torch.nn.functional.rms_norm, normalize
@@ -21,8 +22,12 @@ Layouts are those of regard-nn: x W with W [inputs, outputs], the columns of a h
 """
 
 import math
+import os
 from pathlib import Path
 
+os.environ["KERAS_BACKEND"] = "torch"
+
+import keras
 import torch
 from torch.nn.functional import normalize, rms_norm, scaled_dot_product_attention, softmax
 
@@ -312,6 +317,57 @@ for name, model, heads, source, fused, bias, masked, length in (
     golden.case(f"torch-{name}", torch_multi_head(model, heads, source, fused, bias, masked, length),
                 kind="torch", model=model, heads=heads, source=source, fused=fused, bias=bias, masked=masked,
                 length=length)
+
+
+# --- multi-head attention: Keras -------------------------------------------------------------------------
+
+
+def keras_case(heads, groups, size, value_size, model, source, causal):
+    """keras.layers.MultiHeadAttention, or GroupQueryAttention when heads share. Its kernels are
+    [input, heads, size], and that of the output [heads, size, output]."""
+
+    def compute(draw):
+        x = draw("x", BATCH, LENGTH, model, scale=1.0)
+        y = x if source is None else draw("y", BATCH, KEYS, source, scale=1.0)
+        inputs = y.shape[2]
+        dtype = {torch.float64: "float64", torch.float32: "float32"}[draw.dtype]
+        if groups == heads:
+            layer = keras.layers.MultiHeadAttention(heads, size, value_size, use_bias=False, dtype=dtype)
+            kernels = [
+                draw("projection.Separate.query.weight", model, heads * size).reshape(model, heads, size),
+                draw("projection.Separate.key.weight", inputs, heads * size).reshape(inputs, heads, size),
+                draw("projection.Separate.value.weight", inputs, heads * value_size)
+                .reshape(inputs, heads, value_size),
+            ]
+        else:
+            assert size == value_size
+            layer = keras.layers.GroupQueryAttention(size, heads, groups, use_bias=False, dtype=dtype)
+            kernels = [
+                draw(f"projection.Separate.{name}.weight", width, count * size).reshape(width, count, size)
+                for name, width, count in (("query", model, heads), ("key", inputs, groups), ("value", inputs, groups))
+            ]
+        kernels.append(draw("output.weight", heads * value_size, model).reshape(heads, value_size, model))
+        with torch.no_grad():
+            layer(x, y)  # makes the variables
+        assert [tuple(v.shape) for v in layer.trainable_variables] == [tuple(k.shape) for k in kernels]
+        (output, weights), _ = layer.stateless_call(
+            kernels, layer.non_trainable_variables, x, y,
+            return_attention_scores=True, use_causal_mask=causal)
+        return weigh(draw, output), {"output": output, "weights": weights}
+
+    return compute
+
+
+for name, heads, groups, size, value_size, model, source, causal in (
+    ("self", 3, 3, 4, 5, 6, None, False),
+    ("causal", 2, 2, 3, 3, 6, None, True),
+    ("cross", 2, 2, 4, 3, 5, 7, False),
+    ("grouped", 4, 2, 3, 3, 6, None, True),
+    ("multi-query", 4, 1, 3, 3, 6, None, False),
+):
+    golden.case(f"keras-{name}", keras_case(heads, groups, size, value_size, model, source, causal),
+                kind="keras", model=model, heads=heads, groups=groups, size=size, value_size=value_size,
+                source=source, causal=causal)
 
 
 # --- multi-head attention: everything else ---------------------------------------------------------------

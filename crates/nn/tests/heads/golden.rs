@@ -79,6 +79,48 @@ fn torch_modules() {
     }
 }
 
+/// `keras.layers.MultiHeadAttention` and `GroupQueryAttention`.
+#[test]
+fn keras_layers() {
+    let golden = golden();
+    let cases = golden.cases("keras");
+    assert_eq!(cases.len(), 5);
+    for mut case in cases {
+        let source_size = case.description["source"]
+            .as_u64()
+            .map(|size| size as usize);
+        let model = count(&case, "model");
+        let config = MultiHeadConfig {
+            source_size,
+            head_size: Some(count(&case, "size")),
+            value_size: Some(count(&case, "value_size")),
+            ..MultiHeadConfig::grouped_query(model, count(&case, "heads"), count(&case, "groups"))
+        };
+        let layer = layer(&case, &config);
+        let x = case.leaf("x", [BATCH, LENGTH, model]);
+        let y = source_size.map(|size| case.leaf("y", [BATCH, KEYS, size]));
+        let mut call = Call::new(Observe::Weights);
+        if case.description["causal"].as_bool().unwrap() {
+            call = call.mask(Mask::causal());
+        }
+        let read = match &y {
+            None => layer.forward(x.clone(), call),
+            Some(y) => layer.forward_source(x.clone(), &layer.source(y.clone()).unwrap(), call),
+        };
+        let read = read.unwrap();
+        case.output("output", &read.output);
+        case.output("weights", &read.attended.weights.unwrap());
+        let loss = read.output * case.constant("loss", [BATCH, LENGTH, model]);
+        let gradients = loss.sum().backward();
+        case.gradients(&layer, &gradients);
+        case.gradient("x", &x, &gradients);
+        if let Some(y) = y {
+            case.gradient("y", &y, &gradients);
+        }
+        case.close();
+    }
+}
+
 /// Causal self-attention against a golden output, by the usual path and by plain operations.
 fn self_attention(case: &mut Case, config: &MultiHeadConfig, path: Path, weights: bool) {
     let layer = layer(case, config);

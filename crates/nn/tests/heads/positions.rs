@@ -1,11 +1,11 @@
-//! Positions: equal to the published code (`../golden/heads_golden.py`), dependent on distances alone, and
-//! strict about their configuration.
+//! Positions: equal to the published code (`../golden/heads_golden.py`), and dependent on distances alone.
 
 use crate::{
     finite_differences::{check_gradients, double, doubles},
+    mechanisms::drawn,
     support::{Case, GoldenFile, device, numbers, values},
 };
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Tensor};
 use proptest::prelude::*;
 use regard_nn::{
     initialize::Initializer,
@@ -14,7 +14,6 @@ use regard_nn::{
         RotaryConfig, Scaling, Sinusoidal,
     },
 };
-use serde_json::Value;
 
 const BATCH: usize = 2;
 const LENGTH: usize = 5;
@@ -26,11 +25,6 @@ fn golden() -> GoldenFile {
 
 fn initializer() -> Initializer {
     Initializer::new(1, &device())
-}
-
-fn drawn<const D: usize>(name: &str, shape: [usize; D], scale: f32) -> Tensor<D> {
-    let data = TensorData::new(values(name, shape.iter().product(), scale), shape);
-    Tensor::from_data(data, &device())
 }
 
 fn count(case: &Case, field: &str) -> usize {
@@ -355,192 +349,4 @@ fn empty_inputs_stay_empty() {
         .rotation(0, 0, &device(), DType::F32);
     let empty = Tensor::<4>::zeros([2, 3, 0, 4], &device());
     assert_eq!(rotation.apply(empty).unwrap().dims(), [2, 3, 0, 4]);
-}
-
-/// Every refusal names its field, what was found and what was expected.
-#[test]
-fn refusals() {
-    let init = &mut initializer();
-    let rotary = RotaryConfig::new(6);
-    let llama = |high: f64, original_length| Scaling::Llama3 {
-        factor: 8.0,
-        low_frequency_factor: 2.0,
-        high_frequency_factor: high,
-        original_length,
-    };
-    let buckets = |buckets, maximum_distance, bidirectional| RelativeBucketsConfig {
-        buckets,
-        maximum_distance,
-        bidirectional,
-    };
-    let scaled = |scaling| RotaryConfig { scaling, ..rotary }.init().unwrap_err();
-    let three = Positions::lower_right(3, 5);
-    let relative = Relative::new(2, 4, None, init).unwrap();
-    assert!(
-        relative
-            .context(drawn("w", [1, 1, 3, 5], 1.0), &three)
-            .unwrap()
-            .is_none()
-    );
-    let both = Relative::new(2, 4, Some(4), init).unwrap();
-    let rotation = rotary.init().unwrap().rotation(0, 3, &device(), DType::F32);
-    let learned = Learned::new(8, 4, init).unwrap();
-    let refusals = [
-        (RotaryConfig::new(7).init().unwrap_err(), "rotary.size", "7"),
-        (RotaryConfig::new(0).init().unwrap_err(), "rotary.size", "0"),
-        (
-            RotaryConfig {
-                base: 1.0,
-                ..rotary
-            }
-            .init()
-            .unwrap_err(),
-            "rotary.base",
-            "1",
-        ),
-        (
-            RotaryConfig {
-                base: f64::NAN,
-                ..rotary
-            }
-            .init()
-            .unwrap_err(),
-            "rotary.base",
-            "NaN",
-        ),
-        (
-            scaled(Scaling::Linear { factor: 0.5 }),
-            "scaling.factor",
-            "0.5",
-        ),
-        (
-            scaled(Scaling::Ntk {
-                factor: f64::INFINITY,
-            }),
-            "scaling.factor",
-            "inf",
-        ),
-        (scaled(llama(2.0, 10)), "scaling.high_frequency_factor", "2"),
-        (scaled(llama(4.0, 0)), "scaling.original_length", "0"),
-        (
-            RotaryConfig {
-                scaling: Scaling::Ntk { factor: 2.0 },
-                ..RotaryConfig::new(2)
-            }
-            .init()
-            .unwrap_err(),
-            "rotary.size",
-            "2",
-        ),
-        (
-            rotation.apply(drawn("x", [1, 1, 3, 5], 1.0)).unwrap_err(),
-            "x",
-            "[1, 1, 3, 5]",
-        ),
-        (
-            rotation.apply(drawn("x", [1, 1, 2, 6], 1.0)).unwrap_err(),
-            "x",
-            "[1, 1, 2, 6]",
-        ),
-        (Alibi::new(0).unwrap_err(), "heads", "0"),
-        (
-            RelativeBuckets::new(&buckets(3, 9, true), 2, init).unwrap_err(),
-            "buckets",
-            "3",
-        ),
-        (
-            RelativeBuckets::new(&buckets(7, 9, true), 2, init).unwrap_err(),
-            "buckets",
-            "7",
-        ),
-        (
-            RelativeBuckets::new(&buckets(1, 9, false), 2, init).unwrap_err(),
-            "buckets",
-            "1",
-        ),
-        (
-            RelativeBuckets::new(&buckets(8, 4, false), 2, init).unwrap_err(),
-            "maximum_distance",
-            "4",
-        ),
-        (
-            RelativeBuckets::new(&buckets(8, 9, false), 0, init).unwrap_err(),
-            "heads",
-            "0",
-        ),
-        (Relative::new(0, 4, None, init).unwrap_err(), "reach", "0"),
-        (Relative::new(2, 0, None, init).unwrap_err(), "size", "0"),
-        (
-            relative
-                .scores(drawn("q", [1, 1, 3, 5], 1.0), &three)
-                .unwrap_err(),
-            "query",
-            "[1, 1, 3, 5]",
-        ),
-        (
-            relative
-                .scores(drawn("q", [1, 1, 2, 4], 1.0), &three)
-                .unwrap_err(),
-            "query",
-            "[1, 1, 2, 4]",
-        ),
-        (
-            both.context(drawn("w", [1, 1, 3, 4], 1.0), &three)
-                .unwrap_err(),
-            "weights",
-            "[1, 1, 3, 4]",
-        ),
-        (
-            both.context(drawn("w", [1, 1, 2, 5], 1.0), &three)
-                .unwrap_err(),
-            "weights",
-            "[1, 1, 2, 5]",
-        ),
-        (Learned::new(0, 4, init).unwrap_err(), "positions", "0"),
-        (Learned::new(4, 0, init).unwrap_err(), "size", "0"),
-        (
-            learned.forward(drawn("x", [1, 3, 4], 1.0), 6).unwrap_err(),
-            "first + length",
-            "9",
-        ),
-        (
-            learned.forward(drawn("x", [1, 3, 5], 1.0), 0).unwrap_err(),
-            "x",
-            "[1, 3, 5]",
-        ),
-        (Sinusoidal::new(0).unwrap_err(), "size", "0"),
-        (
-            Sinusoidal::new(4)
-                .unwrap()
-                .forward(drawn("x", [1, 3, 5], 1.0), 0)
-                .unwrap_err(),
-            "x",
-            "[1, 3, 5]",
-        ),
-    ];
-    for (error, field, found) in refusals {
-        let message = error.to_string();
-        assert!(
-            message.contains(&format!("`{field}`")),
-            "{field}: {message}"
-        );
-        assert!(message.contains(found), "{found}: {message}");
-        assert!(
-            message.contains("expected") || message.contains("combined"),
-            "{message}"
-        );
-    }
-}
-
-/// A configuration reads back as it was written, and an unknown word is refused.
-#[test]
-fn configurations_are_plain_data() {
-    let config = RotaryConfig {
-        scaling: Scaling::Linear { factor: 2.0 },
-        ..RotaryConfig::new(8)
-    };
-    let text = serde_json::to_string(&config).unwrap();
-    assert_eq!(serde_json::from_str::<RotaryConfig>(&text).unwrap(), config);
-    let unknown: Value = serde_json::from_str(&text.replace("half-split", "halved")).unwrap();
-    assert!(serde_json::from_value::<RotaryConfig>(unknown).is_err());
 }

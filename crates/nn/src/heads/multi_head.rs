@@ -147,9 +147,12 @@ impl MultiHead {
             queries,
         };
         call.first_query = first - cached.first;
-        call = call.mask(Mask::causal());
-        if let Some(window) = cache.window() {
-            call = call.mask(Mask::window(window)?);
+        // A single new token sees all that the cache gives.
+        if positions.queries.len() > 1 {
+            call = call.mask(Mask::causal());
+            if let Some(window) = cache.window() {
+                call = call.mask(Mask::window(window)?);
+            }
         }
         let source = Source {
             keys: cached.keys,

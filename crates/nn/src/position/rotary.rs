@@ -243,11 +243,7 @@ impl Rotary {
                 cosine.push(c);
             }
         }
-        let half = self.frequencies.len();
-        let shape = match self.layout {
-            Layout::HalfSplit => [1, 1, length, 1, half],
-            Layout::Interleaved => [1, 1, length, half, 1],
-        };
+        let shape = [1, 1, length, 1, self.frequencies.len()];
         let tensor = |values| Tensor::from_data(TensorData::new(values, shape), (device, dtype));
         Rotation {
             cosine: tensor(cosine),
@@ -260,10 +256,8 @@ impl Rotary {
 /// The angles of consecutive positions.
 #[derive(Debug, Clone)]
 pub struct Rotation {
-    /// `cos pθ_i`: `[1, 1, length, 1, r/2]` (half-split) or `[1, 1, length, r/2, 1]` (interleaved).
-    cosine: Tensor<5>,
-    /// `sin pθ_i`, of the same shape.
-    sine: Tensor<5>,
+    cosine: Tensor<5>, // [1, 1, length, 1, r/2]
+    sine: Tensor<5>,   // [1, 1, length, 1, r/2]
     layout: Layout,
 }
 
@@ -274,8 +268,7 @@ impl Rotation {
     /// If `length` is not the number of positions, or if `d` is less than `r`.
     pub fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>, AttentionError> {
         let [batch, heads, length, size] = x.dims();
-        let [_, _, positions, a, b] = self.cosine.dims();
-        let half = a * b;
+        let [_, _, positions, _, half] = self.cosine.dims();
         if length != positions || size < 2 * half {
             return Err(AttentionError::shape(
                 "x",
@@ -287,22 +280,28 @@ impl Rotation {
         if x.shape().num_elements() == 0 {
             return Ok(x);
         }
-        let (pairs, pair) = match self.layout {
-            Layout::HalfSplit => ([batch, heads, length, 2, half], 3),
-            Layout::Interleaved => ([batch, heads, length, half, 2], 4),
+        let joint = [batch, heads, length, 2 * half];
+        let paired = [batch, heads, length, half, 2];
+        let turning = x.clone().narrow(3, 0, 2 * half);
+        // Pairs are taken apart and put together by one copy each: arithmetic on every second number is slow.
+        let turning = match self.layout {
+            Layout::HalfSplit => turning,
+            Layout::Interleaved => turning.reshape(paired).swap_dims(3, 4).reshape(joint),
         };
-        let turning = x.clone().narrow(3, 0, 2 * half).reshape(pairs);
-        let first = turning.clone().narrow(pair, 0, 1);
-        let second = turning.narrow(pair, 1, 1);
+        let first = turning.clone().narrow(3, 0, half).unsqueeze_dim::<5>(3);
+        let second = turning.narrow(3, half, half).unsqueeze_dim::<5>(3);
         let (cosine, sine) = (self.cosine.clone(), self.sine.clone());
         let turned = Tensor::cat(
             vec![
                 first.clone() * cosine.clone() - second.clone() * sine.clone(),
                 first * sine + second * cosine,
             ],
-            pair,
-        )
-        .reshape([batch, heads, length, 2 * half]);
+            3,
+        );
+        let turned = match self.layout {
+            Layout::HalfSplit => turned.reshape(joint),
+            Layout::Interleaved => turned.swap_dims(3, 4).reshape(joint),
+        };
         if size == 2 * half {
             return Ok(turned);
         }

@@ -4,14 +4,15 @@
 //! `score(i, j) = q_iᵀ (k_j + a^K_{j-i}) / √d`, `context_i = Σ_j α_ij (v_j + a^V_{j-i})`,
 //! distances clipped to `[-reach, reach]`, tables `a^K, a^V [2 · reach + 1, d]` shared by all heads.
 //!
-//! The product with `a^K` is taken once for each query and distance and then laid out over the keys;
-//! the weights are summed by distance before they meet `a^V`. No `[queries, keys, d]` tensor arises.
+//! Queries meet the vectors of all `queries + keys - 1` distances in one product, whose rows are then
+//! shifted into place by a change of shape ("skewing", Huang et al. 2018, section 3.4.1), and weights go
+//! the opposite way before they meet `a^V`. No `[queries, keys, d]` tensor arises and nothing is gathered.
 //!
 //! - **Shapes**: queries `[batch, heads, queries, d]`, weights `[batch, heads, queries, keys]`.
 //! - **When**: small encoders and music or graph models that need more than one number for each
 //!   distance. **When not**: long sequences, as the scores cannot stay inside a fused kernel.
-//! - **Cost**: `2 (2 · reach + 1) d` parameters; `batch · heads · queries · keys` numbers of memory,
-//!   and time in proportion to `batch · heads · queries · (reach · d + keys)`.
+//! - **Cost**: `2 (2 · reach + 1) d` parameters; twice the multiplications of scoring and reading over
+//!   again, and `batch · heads · queries · (queries + keys)` numbers of memory.
 //!
 //! The paper finds the vectors for values of little use in translation; they can be left out.
 //!
@@ -31,7 +32,7 @@
 
 use burn::{
     module::{Module, Param},
-    tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData},
+    tensor::{Int, Tensor, TensorData},
 };
 
 use super::{Positions, expect_last, expect_positive};
@@ -88,9 +89,12 @@ impl Relative {
         let [expected, keys] = positions.dims();
         expect_last("query", &query.dims(), self.keys.dims()[1])?;
         expect_queries("query", &query.dims(), expected)?;
-        let index = self.index(positions, &query.device());
-        let by_distance = query.matmul(self.keys.val().transpose().unsqueeze::<4>());
-        Ok(by_distance.gather(3, index.expand([batch, heads, queries, keys])))
+        if queries == 0 || keys == 0 {
+            let options = (&query.device(), query.dtype());
+            return Ok(Tensor::zeros([batch, heads, queries, keys], options));
+        }
+        let table = self.by_distance(&self.keys, positions);
+        Ok(skew(query.matmul(table.swap_dims(2, 3)), keys))
     }
 
     /// `Σ_j α_ij a^V_{j-i}`, to be added to the context: `weights [batch, heads, queries, keys]` gives
@@ -106,32 +110,69 @@ impl Relative {
         let Some(values) = &self.values else {
             return Ok(None);
         };
-        let [batch, heads, queries, keys] = weights.dims();
-        let [expected, expected_keys] = positions.dims();
-        expect_last("weights", &weights.dims(), expected_keys)?;
+        let [batch, heads, queries, _] = weights.dims();
+        let [expected, keys] = positions.dims();
+        expect_last("weights", &weights.dims(), keys)?;
         expect_queries("weights", &weights.dims(), expected)?;
-        let device = weights.device();
-        let shape = [batch, heads, queries, values.dims()[0]];
-        let index = self.index(positions, &device);
-        let by_distance = Tensor::zeros(shape, (&device, weights.dtype())).scatter(
-            3,
-            index.expand([batch, heads, queries, keys]),
-            weights,
-            IndexingUpdateOp::Add,
-        );
-        Ok(Some(by_distance.matmul(values.val().unsqueeze::<4>())))
+        if queries == 0 || keys == 0 {
+            let options = (&weights.device(), weights.dtype());
+            let shape = [batch, heads, queries, values.dims()[1]];
+            return Ok(Some(Tensor::zeros(shape, options)));
+        }
+        let table = self.by_distance(values, positions);
+        Ok(Some(unskew(weights).matmul(table)))
     }
 
-    /// The row of the tables for every pair: `[1, 1, queries, keys]`.
-    fn index(&self, positions: &Positions, device: &Device) -> Tensor<4, Int> {
+    /// The vector of every distance that occurs, from that of the first key to the last query to that of
+    /// the last key to the first query: `[1, 1, queries + keys - 1, d]`.
+    fn by_distance(&self, table: &Param<Tensor<2>>, positions: &Positions) -> Tensor<4> {
         let reach = self.reach() as i64;
         let [queries, keys] = positions.dims();
-        let rows: Vec<i32> = positions
-            .distances()
+        let first = positions.keys.start as i64 - positions.queries.end as i64 + 1;
+        let rows: Vec<i32> = (first..first + (queries + keys) as i64 - 1)
             .map(|distance| (distance.clamp(-reach, reach) + reach) as i32)
             .collect();
-        Tensor::from_data(TensorData::new(rows, [1, 1, queries, keys]), device)
+        let table = table.val();
+        let rows = TensorData::new(rows, [queries + keys - 1]);
+        let rows = Tensor::<1, Int>::from_data(rows, &table.device());
+        table.select(0, rows).unsqueeze::<4>()
     }
+}
+
+/// From a column for each distance to a column for each key: row `i` of `x [.., queries, distances]`
+/// starts at column `queries - 1 - i`. In memory each row then starts one number earlier in its line
+/// than the row before, that is, rows lie `distances - 1` apart.
+fn skew(x: Tensor<4>, keys: usize) -> Tensor<4> {
+    let [batch, heads, queries, distances] = x.dims();
+    if queries == 1 {
+        return x;
+    }
+    x.reshape([batch, heads, queries * distances])
+        .narrow(2, queries - 1, queries * (distances - 1))
+        .reshape([batch, heads, queries, distances - 1])
+        .narrow(3, 0, keys)
+}
+
+/// The opposite of [`skew`], with 0 where no key has the distance.
+fn unskew(x: Tensor<4>) -> Tensor<4> {
+    let [batch, heads, queries, keys] = x.dims();
+    if queries == 1 {
+        return x;
+    }
+    let distances = queries + keys - 1;
+    let device = x.device();
+    let options = (&device, x.dtype());
+    let x = match queries {
+        2 => x,
+        _ => {
+            let rest = Tensor::zeros([batch, heads, queries, queries - 2], options);
+            Tensor::cat(vec![x, rest], 3)
+        }
+    };
+    let x = x.reshape([batch, heads, queries * (distances - 1)]);
+    let before = Tensor::zeros([batch, heads, queries - 1], options);
+    let after = Tensor::zeros([batch, heads, 1], options);
+    Tensor::cat(vec![before, x, after], 2).reshape([batch, heads, queries, distances])
 }
 
 fn expect_queries(

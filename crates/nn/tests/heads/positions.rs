@@ -289,6 +289,46 @@ proptest! {
         }
     }
 
+    /// Shaw's vectors, pair by pair: `q_i · a^K` and `Σ_j α_ij a^V`, wherever queries and keys stand.
+    #[test]
+    fn relative_vectors_are_their_definition(
+        queries in 1usize..7,
+        keys in 1usize..9,
+        first_query in 0usize..9,
+        first_key in 0usize..9,
+        reach in 1usize..5,
+    ) {
+        let positions = Positions {
+            queries: first_query..first_query + queries,
+            keys: first_key..first_key + keys,
+        };
+        let relative = Relative::new(reach, 3, Some(2), &mut initializer()).unwrap();
+        let query = drawn("q", [1, 1, queries, 3], 1.0);
+        let weights = drawn("w", [1, 1, queries, keys], 1.0);
+        let scores = numbers(&relative.scores(query.clone(), &positions).unwrap());
+        let context = numbers(&relative.context(weights.clone(), &positions).unwrap().unwrap());
+        let (query, weights) = (numbers(&query), numbers(&weights));
+        let vectors = numbers(&relative.keys.val());
+        let values = numbers(&relative.values.as_ref().unwrap().val());
+        let row = |i: usize, j: usize| {
+            let distance = (first_key + j) as i64 - (first_query + i) as i64;
+            (distance.clamp(-(reach as i64), reach as i64) + reach as i64) as usize
+        };
+        // Sums of at most 8 products below 1.
+        let close = |a: f32, b: f32| (a - b).abs() <= 8.0 * f32::EPSILON;
+        for i in 0..queries {
+            let mut read = [0.0; 2];
+            for j in 0..keys {
+                let score: f32 = (0..3).map(|d| query[i * 3 + d] * vectors[row(i, j) * 3 + d]).sum();
+                prop_assert!(close(scores[i * keys + j], score), "{i} {j}");
+                for (d, read) in read.iter_mut().enumerate() {
+                    *read += weights[i * keys + j] * values[row(i, j) * 2 + d];
+                }
+            }
+            prop_assert!(close(context[i * 2], read[0]) && close(context[i * 2 + 1], read[1]));
+        }
+    }
+
     /// Biases depend on distances alone, to the bit, and say the same of a part as of the whole.
     #[test]
     fn biases_know_the_distance_alone(

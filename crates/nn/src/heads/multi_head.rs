@@ -199,8 +199,12 @@ impl MultiHead {
         let positions = positions.filter(|positions| !positions.dims().contains(&0));
         if let (Some(position), Some(positions)) = (&self.position, positions) {
             if let Some(bias) = position.bias(&query, &positions, self.scale())? {
-                call.bias = Some(match call.bias {
-                    Some(own) => own + bias,
+                call.bias = Some(match call.bias.take() {
+                    Some(own) => {
+                        let [batch, heads, queries, _] = query.dims();
+                        expect_bias(&own, [batch, heads, queries, source.length()])?;
+                        own + bias
+                    }
                     None => bias,
                 });
             }
@@ -295,5 +299,20 @@ fn expect_size(field: &'static str, x: &Tensor<3>, size: usize) -> Result<(), At
         &x.dims(),
         format!("[_, _, {size}]"),
         "make the layer with the size of its input",
+    ))
+}
+
+/// Checks that a bias can be added to scores of `expected` sizes.
+fn expect_bias(bias: &Tensor<4>, expected: [usize; 4]) -> Result<(), AttentionError> {
+    let found = bias.dims();
+    let fits = |i: usize| found[i] == expected[i] || (i < 3 && found[i] == 1);
+    if (0..4).all(fits) {
+        return Ok(());
+    }
+    Err(AttentionError::shape(
+        "bias",
+        &found,
+        format!("{expected:?}, each of the first three or 1"),
+        "a bias is added to the scores, one number for each query and key",
     ))
 }

@@ -5,7 +5,7 @@ use crate::{
     mechanisms::{all, causal, close, distance, drawn, init, largest, mechanisms, shaken},
     support::{device, numbers},
 };
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 use proptest::prelude::*;
 use regard_nn::{
     Attention, Call, Observe,
@@ -15,7 +15,7 @@ use regard_nn::{
     initialize::Initializer,
     mask::{Keep, Mask},
     normalize::Normalize,
-    position::PositionConfig,
+    position::{Alibi, PositionConfig, Positions},
     score::Score,
     weights,
 };
@@ -340,6 +340,23 @@ fn no_tokens_give_no_output() {
             );
         }
     }
+}
+
+/// A bias of the caller's own joins that of the positions.
+#[test]
+fn biases_add_up() {
+    let plain = MultiHeadConfig::new(12, 4);
+    let config = MultiHeadConfig {
+        position: PositionConfig::Alibi,
+        ..plain.clone()
+    };
+    let x = drawn("x", [2, 5, 12], 1.0);
+    let alibi = Alibi::new(4).unwrap();
+    let bias = alibi.bias(&Positions::lower_right(5, 5), &device(), DType::F32);
+    let expected = init(&plain).forward(x.clone(), causal()).unwrap().output;
+    let call = causal().bias(bias.neg());
+    let found = init(&config).forward(x, call).unwrap().output;
+    assert!(close(&found, &expected));
 }
 
 /// Any score, mask and normaliser serves under several heads.

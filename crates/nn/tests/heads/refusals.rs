@@ -343,6 +343,16 @@ fn of_heads() {
             "distance",
         ),
         (
+            placed
+                .forward(
+                    x([2, 3, 12]),
+                    Call::default().bias(drawn("b", [1, 1, 3, 1], 1.0)),
+                )
+                .unwrap_err(),
+            "bias",
+            "[1, 1, 3, 1]",
+        ),
+        (
             talking
                 .forward(x([2, 3, 12]), Call::new(Observe::Entropy))
                 .unwrap_err(),

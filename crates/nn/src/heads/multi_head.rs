@@ -70,6 +70,10 @@ impl MultiHead {
     /// Self-attention: every token of `x [batch, length, model]` reads all that the masks let it see.
     /// Bidirectional as it is; causal with [`Mask::causal`] in `call` or in the attention.
     ///
+    /// What stands at a hidden position (NaN included) reaches no other token. The gradient of the
+    /// matrices does pass over it: where padding may not be finite, zero it first
+    /// ([`Keep::zero_padding`](crate::mask::Keep::zero_padding)).
+    ///
     /// # Errors
     /// If `x` has another size than the layer, if the layer reads a source of another size, or as
     /// [`Attention::forward`].

@@ -106,30 +106,32 @@ fn order_counts_with_positions_alone() {
     }
 }
 
-/// A row of a batch gives what it gives alone, padding or not.
+/// A row of a batch gives what it gives alone, whatever stands in its padding.
 #[test]
 fn a_row_of_a_batch_is_itself_alone() {
+    let lengths = [6, 3, 1];
+    let mut checked = 0;
     for (name, config) in all() {
         let layer = shaken(&config);
-        let lengths = [6, 3, 1];
         let x = drawn("x", [3, 6, 10], 1.0);
-        let poisoned = lengths
-            .iter()
-            .enumerate()
-            .fold(x.clone(), |x, (b, &length)| match length < 6 {
-                true => x.slice_fill([b..b + 1, length..6, 0..10], 1e30),
-                false => x,
-            });
-        let padding = Mask::padding(Keep::from_lengths(&lengths, 6, &device()));
-        let call = Call::new(Observe::Nothing).mask(padding);
-        let batch = layer.forward(poisoned, call).unwrap().output;
-        for (b, length) in lengths.into_iter().enumerate() {
-            let alone = part(&x.clone().narrow(0, b, 1), 0, length);
-            let alone = layer.forward(alone, Call::default()).unwrap().output;
-            let found = part(&batch.clone().narrow(0, b, 1), 0, length);
-            assert!(close(&found, &alone), "{name}, row {b}");
+        for poison in [0.0, 1e30, f32::NAN] {
+            let mut batch = x.clone();
+            for (b, &length) in lengths.iter().enumerate().skip(1) {
+                batch = batch.slice_fill([b..b + 1, length..6, 0..10], poison);
+            }
+            let padding = Mask::padding(Keep::from_lengths(&lengths, 6, &device()));
+            let call = Call::new(Observe::Nothing).mask(padding);
+            let batch = layer.forward(batch, call).unwrap().output;
+            for (b, length) in lengths.into_iter().enumerate() {
+                let alone = part(&x.clone().narrow(0, b, 1), 0, length);
+                let alone = layer.forward(alone, Call::default()).unwrap().output;
+                let found = part(&batch.clone().narrow(0, b, 1), 0, length);
+                assert!(close(&found, &alone), "{name}, row {b}, {poison}");
+                checked += 1;
+            }
         }
     }
+    assert_eq!(checked, 7 * 13 * 3 * 3);
 }
 
 /// Key/value heads that are copied for every query head of their group give multi-head attention.

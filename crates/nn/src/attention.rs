@@ -41,6 +41,7 @@
 //! What runs fused: see [`Path`]. Both ways give the same numbers up to rounding.
 
 mod attended;
+mod between;
 mod call;
 mod check;
 mod error;
@@ -59,6 +60,7 @@ use crate::{
 };
 
 pub use attended::{Attended, Sampled, Top};
+pub(crate) use between::Between;
 pub use call::{Call, Observe, Path};
 pub use error::AttentionError;
 pub use memory::{Memory, Reading};

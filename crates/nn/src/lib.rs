@@ -88,7 +88,27 @@
 //!
 //! ## Heads
 //!
+//! | mechanism | what | source |
+//! |---|---|---|
+//! | [`heads::MultiHeadConfig::new`] | multi-head attention: self, causal or bidirectional, and cross | Vaswani 2017 |
+//! | [`heads::MultiHeadConfig::grouped_query`] | several query heads share keys and values | Ainslie 2023 |
+//! | [`heads::MultiHeadConfig::multi_query`] | all share them | Shazeer 2019 |
+//! | [`heads::ProjectionLayout`] | one matrix for queries, keys and values, or three | |
+//! | [`heads::QueryKeyNorm`] | queries and keys of one length | Henry 2020; Dehghani 2023 |
+//! | [`heads::TalkingHeads`] | heads mix scores and weights | Shazeer 2020 |
+//! | [`heads::OutputGate`] | a gate on what was read | Qiu 2025 |
+//! | [`cache::KeyValueCache`] | keys and values of the past, growing or rolling | Jiang 2023 |
+//!
 //! ## Positions
+//!
+//! | mechanism | what | source |
+//! |---|---|---|
+//! | [`position::Sinusoidal`] | sines and cosines, added to embeddings | Vaswani 2017 |
+//! | [`position::Learned`] | a vector for each position, added to embeddings | Gehring 2017 |
+//! | [`position::Rotary`] | turns queries and keys | Su 2021 |
+//! | [`position::Alibi`] | lowers scores with the distance | Press 2021 |
+//! | [`position::RelativeBuckets`] | a number for each head and bucket of distances | Raffel 2019 (T5) |
+//! | [`position::Relative`] | a vector for each distance | Shaw 2018 |
 //!
 //! ## Recurrent
 //!
@@ -111,10 +131,13 @@
 
 pub mod attention;
 pub mod bridge;
+pub mod cache;
 pub mod dropout;
+pub mod heads;
 pub mod initialize;
 pub mod mask;
 pub mod normalize;
+pub mod position;
 pub mod recurrent;
 pub mod score;
 pub mod vision;

@@ -2,7 +2,12 @@
 
 use burn::tensor::{Bool, Tensor};
 
-use super::{Attended, Attention, AttentionError, Observe, Path, check::Problem, fused, observe};
+use super::{
+    Attended, Attention, AttentionError, Observe, Path,
+    between::{Between, Nothing},
+    check::Problem,
+    fused, observe,
+};
 use crate::{
     dropout::dropout,
     mask::{Mask, local},
@@ -25,7 +30,7 @@ impl Problem<'_> {
                 Err(_) => {}
             }
         }
-        self.plain(attention)
+        self.plain(attention, &Nothing)
     }
 
     /// The scores that go into the normaliser.
@@ -34,12 +39,17 @@ impl Problem<'_> {
         Ok(self.score(attention, &seen.tensor).0)
     }
 
-    fn plain(mut self, attention: &Attention) -> Result<Attended, AttentionError> {
+    pub(super) fn plain(
+        mut self,
+        attention: &Attention,
+        between: &dyn Between,
+    ) -> Result<Attended, AttentionError> {
         let Seen {
             tensor: seen,
             gaussian,
         } = self.seen(attention)?;
         let (scores, centres) = self.score(attention, &seen);
+        let scores = between.scores(scores);
         let carried = self.call.carried.take();
         let noise = self.call.noise.as_deref_mut();
         let normalized =
@@ -50,12 +60,17 @@ impl Problem<'_> {
         if let Some(gaussian) = gaussian {
             weights = weights * gaussian;
         }
+        weights = between.weights(weights);
         let mut read = weights.clone();
         if let Some(noise) = self.call.noise.take() {
             read = dropout(read, attention.dropout, noise);
         }
+        let beside = between.beside_values(&read)?;
         let value = self.value.clone();
-        let context = self.read(read, value, &seen);
+        let mut context = self.read(read, value, &seen);
+        if let Some(beside) = beside {
+            context = context + beside;
+        }
         let call = &self.call;
         let observed = match call.differentiable {
             true => weights,
@@ -70,7 +85,7 @@ impl Problem<'_> {
     }
 
     /// Whether there is nothing to compute.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let [batch, heads, queries, keys] = self.sizes();
         batch * heads * queries * keys * self.value.dims()[3] == 0
     }
@@ -81,7 +96,7 @@ impl Problem<'_> {
     }
 
     /// What reading nothing gives: zeros, where there is anything at all.
-    fn nothing(self) -> Attended {
+    pub(super) fn nothing(self) -> Attended {
         let [batch, heads, queries, keys] = self.sizes();
         let options = (&self.query.device(), self.query.dtype());
         let context = Tensor::zeros([batch, heads, queries, self.value.dims()[3]], options);

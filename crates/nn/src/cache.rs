@@ -1,0 +1,316 @@
+//! Keys and values of the past, kept so that a decoder computes each of them once.
+//!
+//! Without a cache, step `t` of a decoder projects all `t` tokens again; with one it projects the new
+//! token alone and reads the others' keys and values from here: `O(t)` instead of `O(t²)` a step. The
+//! numbers are the same either way.
+//!
+//! - [`KeyValueCache::growing`] keeps everything.
+//! - [`KeyValueCache::rolling`] keeps what a sliding window can still see (Mistral 7B, Jiang et al.
+//!   2023, section 2): memory stays the same however long the text grows. There slot `t mod W` holds
+//!   token `t`. Here tokens stay in order, at the end of a buffer a quarter larger than the window,
+//!   whose last part moves to its front when it is full: a mask or position that goes by order needs
+//!   no knowledge of the cache, and each token is moved four times at most, on average.
+//!
+//! **Shapes**: keys `[batch, heads, length, d]`, values `[batch, heads, length, d_v]`; `heads` are
+//! key/value heads, so that grouped queries make the cache smaller by the size of a group.
+//!
+//! **When not**: in training, where all steps of a sequence run at once.
+//!
+//! **Cost**: `batch · heads · length · (d + d_v)` numbers, up to twice that while growing. An append
+//! is a write in place as long as nobody holds what the append before it gave.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::cache::KeyValueCache;
+//!
+//! let device = Device::flex();
+//! let token = |x: f32| Tensor::<4>::full([1, 1, 1, 2], x, &device);
+//! let mut cache = KeyValueCache::rolling(3)?;
+//! for t in 0..4 {
+//!     cache.append(token(t as f32), token(t as f32))?;
+//! }
+//! // Token 4 sees itself and the two before it.
+//! let seen = cache.append(token(4.0), token(4.0))?;
+//! assert_eq!((seen.first, seen.keys.dims()), (2, [1, 1, 3, 2]));
+//! assert_eq!(seen.keys.into_data().into_vec::<f32>().unwrap(), [2.0, 2.0, 3.0, 3.0, 4.0, 4.0]);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+
+use burn::tensor::Tensor;
+
+use crate::{attention::AttentionError, heads::row_index};
+
+/// Tokens for which a cache makes room at least.
+const MINIMUM: usize = 16;
+
+/// Keys and values of the past of one attention layer.
+#[derive(Debug, Clone)]
+pub struct KeyValueCache {
+    window: Option<usize>,
+    buffers: Option<Buffers>,
+    seen: usize,
+}
+
+/// Tokens `seen - length .. seen` stand at `start .. start + length` of both buffers.
+#[derive(Debug, Clone)]
+struct Buffers {
+    keys: Tensor<4>,   // [batch, heads, capacity, d]
+    values: Tensor<4>, // [batch, heads, capacity, d_v]
+    start: usize,
+    length: usize,
+}
+
+/// What the newest queries may see, oldest first.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    /// `[batch, heads, length, d]`
+    pub keys: Tensor<4>,
+    /// `[batch, heads, length, d_v]`
+    pub values: Tensor<4>,
+    /// The position of the first key in its sequence; the others follow one by one.
+    pub first: usize,
+}
+
+impl KeyValueCache {
+    /// A cache that keeps everything.
+    pub fn growing() -> Self {
+        Self {
+            window: None,
+            buffers: None,
+            seen: 0,
+        }
+    }
+
+    /// A cache that keeps what a token can see that sees `window` tokens, itself among them.
+    ///
+    /// # Errors
+    /// If `window` is 0.
+    pub fn rolling(window: usize) -> Result<Self, AttentionError> {
+        if window == 0 {
+            return Err(AttentionError::value(
+                "window",
+                0,
+                "at least 1",
+                "a token sees itself; keep everything with `KeyValueCache::growing`",
+            ));
+        }
+        Ok(Self {
+            window: Some(window),
+            ..Self::growing()
+        })
+    }
+
+    /// How many tokens a token can see, itself among them, if not all.
+    pub fn window(&self) -> Option<usize> {
+        self.window
+    }
+
+    /// How many tokens have been appended: the position of the next one.
+    pub fn next_position(&self) -> usize {
+        self.seen
+    }
+
+    /// How many of the tokens so far the next one sees.
+    pub fn visible(&self) -> usize {
+        let most = self.window.map_or(usize::MAX, |window| window - 1);
+        let kept = self.buffers.as_ref().map_or(0, |buffers| buffers.length);
+        kept.min(most)
+    }
+
+    /// How many tokens there is room for; what is kept is less.
+    pub fn capacity(&self) -> usize {
+        self.buffers.as_ref().map_or(0, Buffers::capacity)
+    }
+
+    /// Appends the keys and values of any number of new tokens, and gives all that the new tokens'
+    /// queries may see: the kept past, then the new. Under a window the oldest of several new tokens
+    /// sees further back than the newest: the mask must still be applied.
+    ///
+    /// # Errors
+    /// If keys and values differ in anything but their last dimension, or if batch, heads or sizes
+    /// differ from what the cache holds.
+    pub fn append(&mut self, keys: Tensor<4>, values: Tensor<4>) -> Result<Cached, AttentionError> {
+        self.check(&keys, &values)?;
+        let new = keys.dims()[2];
+        let past = self.visible();
+        let total = past + new;
+        self.seen += new;
+        if total == 0 {
+            return Ok(Cached {
+                keys,
+                values,
+                first: self.seen,
+            });
+        }
+        let buffers = match self.buffers.take() {
+            Some(buffers) if buffers.end() + new <= buffers.capacity() => {
+                buffers.write(keys, values, past)
+            }
+            buffers => self.make_room(buffers, keys, values, past),
+        };
+        let start = buffers.start;
+        let cached = Cached {
+            keys: buffers.keys.clone().narrow(2, start, total),
+            values: buffers.values.clone().narrow(2, start, total),
+            first: self.seen - total,
+        };
+        self.buffers = self.trim(buffers);
+        Ok(cached)
+    }
+
+    /// Keeps the batch rows at `rows`, in that order (rows may repeat): what beam search asks for.
+    ///
+    /// # Errors
+    /// If a row is not there.
+    pub fn select(&mut self, rows: &[usize]) -> Result<(), AttentionError> {
+        let Some(buffers) = &mut self.buffers else {
+            return Ok(());
+        };
+        let batch = buffers.keys.dims()[0];
+        let index = row_index(rows, batch, &buffers.keys)?;
+        buffers.keys = buffers.keys.clone().select(0, index.clone());
+        buffers.values = buffers.values.clone().select(0, index);
+        Ok(())
+    }
+
+    /// Buffers with room to spare that hold the last `past` tokens and the new ones.
+    fn make_room(
+        &self,
+        old: Option<Buffers>,
+        keys: Tensor<4>,
+        values: Tensor<4>,
+        past: usize,
+    ) -> Buffers {
+        let length = past + keys.dims()[2];
+        let capacity = match self.window {
+            Some(window) => rolling_capacity(window).max(length),
+            None => {
+                let doubled = old.as_ref().map_or(0, |buffers| 2 * buffers.capacity());
+                doubled.max(length).max(MINIMUM)
+            }
+        };
+        let pack = |old: Option<Tensor<4>>, new: Tensor<4>| {
+            let [batch, heads, _, size] = new.dims();
+            let mut parts: Vec<Tensor<4>> = old.into_iter().collect();
+            let spare = Tensor::zeros(
+                [batch, heads, capacity - length, size],
+                (&new.device(), new.dtype()),
+            );
+            parts.push(new);
+            if capacity > length {
+                parts.push(spare);
+            }
+            Tensor::cat(parts, 2)
+        };
+        let (old_keys, old_values) = old
+            .filter(|_| past > 0)
+            .map(|buffers| {
+                let first = buffers.end() - past;
+                (
+                    buffers.keys.narrow(2, first, past),
+                    buffers.values.narrow(2, first, past),
+                )
+            })
+            .unzip();
+        Buffers {
+            keys: pack(old_keys, keys),
+            values: pack(old_values, values),
+            start: 0,
+            length,
+        }
+    }
+
+    /// Lets go of what no later token can see.
+    fn trim(&self, mut buffers: Buffers) -> Option<Buffers> {
+        let Some(window) = self.window else {
+            return Some(buffers);
+        };
+        let kept = buffers.length.min(window - 1);
+        if kept == 0 {
+            return None;
+        }
+        buffers.start += buffers.length - kept;
+        buffers.length = kept;
+        if buffers.capacity() > rolling_capacity(window) {
+            // A long text came in at once: its buffer is not to stay for the sake of its end.
+            let start = buffers.start;
+            let keep = |x: Tensor<4>| {
+                let [batch, heads, _, size] = x.dims();
+                let kept_part = x.narrow(2, start, kept);
+                let spare = [batch, heads, rolling_capacity(window) - kept, size];
+                let spare = Tensor::zeros(spare, (&kept_part.device(), kept_part.dtype()));
+                Tensor::cat(vec![kept_part, spare], 2)
+            };
+            buffers = Buffers {
+                keys: keep(buffers.keys),
+                values: keep(buffers.values),
+                start: 0,
+                length: kept,
+            };
+        }
+        Some(buffers)
+    }
+
+    fn check(&self, keys: &Tensor<4>, values: &Tensor<4>) -> Result<(), AttentionError> {
+        let [batch, heads, length, size] = keys.dims();
+        if values.dims()[..3] != [batch, heads, length] {
+            return Err(AttentionError::shape(
+                "values",
+                &values.dims(),
+                format!("[{batch}, {heads}, {length}, _]"),
+                "there is one value for each key",
+            ));
+        }
+        let Some(buffers) = &self.buffers else {
+            return Ok(());
+        };
+        let expect = |field, found: [usize; 4], held: [usize; 4]| {
+            let [batch, heads, _, size] = held;
+            if [found[0], found[1], found[3]] == [batch, heads, size] {
+                return Ok(());
+            }
+            Err(AttentionError::shape(
+                field,
+                &found,
+                format!("[{batch}, {heads}, _, {size}]"),
+                "that is what is cached; start a new cache for a new batch",
+            ))
+        };
+        expect("keys", [batch, heads, length, size], buffers.keys.dims())?;
+        expect("values", values.dims(), buffers.values.dims())
+    }
+}
+
+impl Buffers {
+    fn capacity(&self) -> usize {
+        self.keys.dims()[2]
+    }
+
+    fn end(&self) -> usize {
+        self.start + self.length
+    }
+
+    /// Writes new tokens behind the kept ones, of which `past` stay.
+    fn write(self, keys: Tensor<4>, values: Tensor<4>, past: usize) -> Self {
+        let end = self.end();
+        let new = keys.dims()[2];
+        let write = |buffer: Tensor<4>, part: Tensor<4>| {
+            let [batch, heads, length, size] = part.dims();
+            if length == 0 {
+                return buffer;
+            }
+            buffer.slice_assign([0..batch, 0..heads, end..end + length, 0..size], part)
+        };
+        Self {
+            keys: write(self.keys, keys),
+            values: write(self.values, values),
+            start: end - past,
+            length: past + new,
+        }
+    }
+}
+
+/// Room for a window and a quarter, so that tokens are moved rarely.
+fn rolling_capacity(window: usize) -> usize {
+    window + (window / 4).max(MINIMUM)
+}

@@ -1,0 +1,322 @@
+//! Multi-head attention as a layer.
+
+use burn::{module::Module, nn::Linear, tensor::Tensor};
+
+use super::{
+    OutputGate, Projection, QueryKeyNorm, Source, TalkingHeads,
+    projection::{Sizes, join_heads},
+};
+use crate::{
+    attention::{Attended, Attention, AttentionError, Between, Call, Observe},
+    cache::KeyValueCache,
+    mask::Mask,
+    position::{Position, Positions, Relative},
+    score::Score,
+};
+
+/// Several attentions side by side; see the [module page](super). Made by
+/// [`MultiHeadConfig::init`](super::MultiHeadConfig::init).
+#[derive(Module, Debug)]
+pub struct MultiHead {
+    /// How each head scores, masks and normalises.
+    pub attention: Attention,
+    /// `W^Q`, `W^K`, `W^V`.
+    pub projection: Projection,
+    /// `W^O`, `[h · d_v, model]`.
+    pub output: Linear,
+    /// What tells the heads where a token stands.
+    pub position: Option<Position>,
+    /// Brings queries and keys to one length.
+    pub query_key_norm: Option<QueryKeyNorm>,
+    /// Mixes scores and weights among heads.
+    pub talking_heads: Option<TalkingHeads>,
+    /// What the heads read passes it.
+    pub gate: Option<OutputGate>,
+    #[module(skip)]
+    pub(super) sizes: Sizes,
+}
+
+/// What multi-head attention returns.
+#[derive(Debug, Clone)]
+pub struct MultiHeadOutput {
+    /// `Concat(head_1, .., head_h) W^O`: `[batch, queries, model]`.
+    pub output: Tensor<3>,
+    /// What each head read, before gate and output matrix, and what was asked of the weights. Talking
+    /// heads report the mixed weights, by which values are read.
+    pub attended: Attended,
+}
+
+impl MultiHead {
+    /// `h`: the number of query heads.
+    pub fn heads(&self) -> usize {
+        self.sizes.heads
+    }
+
+    /// `g`: the number of key/value heads.
+    pub fn key_value_heads(&self) -> usize {
+        self.sizes.key_value_heads
+    }
+
+    /// `d`: the features of a query and of a key.
+    pub fn head_size(&self) -> usize {
+        self.sizes.head
+    }
+
+    /// `d_v`: the features of a value.
+    pub fn value_size(&self) -> usize {
+        self.sizes.value
+    }
+
+    /// Self-attention: every token of `x [batch, length, model]` reads all that the masks let it see.
+    /// Bidirectional as it is; causal with [`Mask::causal`] in `call` or in the attention.
+    ///
+    /// What stands at a hidden position (NaN included) reaches no other token. The gradient of the
+    /// matrices does pass over it: where padding may not be finite, zero it first
+    /// ([`Keep::zero_padding`](crate::mask::Keep::zero_padding)).
+    ///
+    /// # Errors
+    /// If `x` has another size than the layer, if the layer reads a source of another size, or as
+    /// [`Attention::forward`].
+    pub fn forward(&self, x: Tensor<3>, call: Call<'_>) -> Result<MultiHeadOutput, AttentionError> {
+        self.expect_self(&x)?;
+        let length = x.dims()[1];
+        let (query, source) = self.projection.all(x.clone(), &self.sizes);
+        let query = self.placed_query(query, 0)?;
+        let source = self.placed_source(source, 0)?;
+        let positions = Positions::lower_right(length, length);
+        self.read(x, query, source, Some(positions), call)
+    }
+
+    /// The keys and values of `source [batch, length, source size]`, to be read by
+    /// [`MultiHead::forward_source`] any number of times.
+    ///
+    /// # Errors
+    /// If the layer was made for a source of another size.
+    pub fn source(&self, source: Tensor<3>) -> Result<Source, AttentionError> {
+        expect_size("source", &source, self.projection.source_size())?;
+        let source = self.projection.source(source, &self.sizes);
+        self.placed_source(source, 0)
+    }
+
+    /// Cross-attention: `x [batch, queries, model]` reads `source`.
+    ///
+    /// # Errors
+    /// If the layer has positions, as those of `x` and of a source are not of one sequence; if sizes do
+    /// not fit, or as [`Attention::forward`].
+    pub fn forward_source(
+        &self,
+        x: Tensor<3>,
+        source: &Source,
+        call: Call<'_>,
+    ) -> Result<MultiHeadOutput, AttentionError> {
+        if self.position.is_some() {
+            return Err(AttentionError::combination(
+                "position",
+                "a distance between tokens",
+                "a source of its own",
+                "tokens of two sequences have no distance; make the layer with `PositionConfig::None`",
+            ));
+        }
+        expect_size("x", &x, self.projection.model_size())?;
+        let query = self.projection.query(x.clone(), &self.sizes);
+        let query = self.placed_query(query, 0)?;
+        self.read(x, query, source.clone(), None, call)
+    }
+
+    /// Causal self-attention of new tokens `x [batch, new, model]` to themselves and to all before them,
+    /// whose keys and values are in `cache`; theirs are added to it. A rolling cache adds its window to
+    /// the masks. Token by token, in chunks or all at once: the numbers are the same.
+    ///
+    /// Masks and biases in `call` are over the keys that [`KeyValueCache::append`] gives, of which there
+    /// are [`KeyValueCache::visible`] and the new ones.
+    ///
+    /// # Errors
+    /// As [`MultiHead::forward`], or if `x` is of another batch than the cache. After an error in
+    /// `call` the cache holds the new tokens all the same.
+    pub fn forward_cached(
+        &self,
+        x: Tensor<3>,
+        cache: &mut KeyValueCache,
+        mut call: Call<'_>,
+    ) -> Result<MultiHeadOutput, AttentionError> {
+        self.expect_self(&x)?;
+        let first = cache.next_position();
+        let queries = first..first + x.dims()[1];
+        let (query, source) = self.projection.all(x.clone(), &self.sizes);
+        let query = self.placed_query(query, first)?;
+        let source = self.placed_source(source, first)?;
+        let cached = cache.append(source.keys, source.values)?;
+        let positions = Positions {
+            keys: cached.first..queries.end,
+            queries,
+        };
+        call.first_query = first - cached.first;
+        // A single new token sees all that the cache gives.
+        if positions.queries.len() > 1 {
+            call = call.mask(Mask::causal());
+            if let Some(window) = cache.window() {
+                call = call.mask(Mask::window(window)?);
+            }
+        }
+        let source = Source {
+            keys: cached.keys,
+            values: cached.values,
+        };
+        self.read(x, query, source, Some(positions), call)
+    }
+
+    /// Queries normalised and turned, the first of them at position `first`.
+    fn placed_query(&self, query: Tensor<4>, first: usize) -> Result<Tensor<4>, AttentionError> {
+        let query = match &self.query_key_norm {
+            Some(norm) => norm.query(query),
+            None => query,
+        };
+        match &self.position {
+            Some(position) => position.place(query, first),
+            None => Ok(query),
+        }
+    }
+
+    /// Keys normalised and turned, the first of them at position `first`.
+    fn placed_source(&self, source: Source, first: usize) -> Result<Source, AttentionError> {
+        let keys = match &self.query_key_norm {
+            Some(norm) => norm.key(source.keys),
+            None => source.keys,
+        };
+        let keys = match &self.position {
+            Some(position) => position.place(keys, first)?,
+            None => keys,
+        };
+        Ok(Source { keys, ..source })
+    }
+
+    /// What the heads read of `source`, gated and put together.
+    fn read(
+        &self,
+        x: Tensor<3>,
+        query: Tensor<4>,
+        source: Source,
+        positions: Option<Positions>,
+        mut call: Call<'_>,
+    ) -> Result<MultiHeadOutput, AttentionError> {
+        let mut values = None;
+        let positions = positions.filter(|positions| !positions.dims().contains(&0));
+        if let (Some(position), Some(positions)) = (&self.position, positions) {
+            if let Some(bias) = position.bias(&query, &positions, self.scale())? {
+                call.bias = Some(match call.bias.take() {
+                    Some(own) => {
+                        let [batch, heads, queries, _] = query.dims();
+                        expect_bias(&own, [batch, heads, queries, source.length()])?;
+                        own + bias
+                    }
+                    None => bias,
+                });
+            }
+            values = position.values().map(|relative| (relative, positions));
+        }
+        let attended = if self.talking_heads.is_none() && values.is_none() {
+            self.attention
+                .forward_with(query, source.keys, source.values, call)?
+        } else {
+            if self.talking_heads.is_some() && call.observe == Observe::Entropy {
+                return Err(AttentionError::combination(
+                    "observe",
+                    "Entropy",
+                    "talking heads",
+                    "mixed weights are no distribution; ask for the weights",
+                ));
+            }
+            let between = OwnWords {
+                talking_heads: self.talking_heads.as_ref(),
+                values,
+            };
+            self.attention
+                .forward_between(query, source.keys, source.values, call, &between)?
+        };
+        let context = match &self.gate {
+            Some(gate) => gate.forward(attended.context.clone(), x),
+            None => attended.context.clone(),
+        };
+        Ok(MultiHeadOutput {
+            output: self.output.forward(join_heads(context)),
+            attended,
+        })
+    }
+
+    /// What scores are multiplied by, for what is added to them.
+    fn scale(&self) -> f64 {
+        match &self.attention.score {
+            Score::ScaledDot(score) => score.scale(self.sizes.head),
+            _ => 1.0,
+        }
+    }
+
+    fn expect_self(&self, x: &Tensor<3>) -> Result<(), AttentionError> {
+        let [model, source] = [self.projection.model_size(), self.projection.source_size()];
+        if model != source {
+            return Err(AttentionError::combination(
+                "source_size",
+                source,
+                format!("self-attention of `model_size` {model}"),
+                "read the source with `MultiHead::forward_source`",
+            ));
+        }
+        expect_size("x", x, model)
+    }
+}
+
+/// What this layer does between the words of [`Attention`].
+struct OwnWords<'a> {
+    talking_heads: Option<&'a TalkingHeads>,
+    values: Option<(&'a Relative, Positions)>,
+}
+
+impl Between for OwnWords<'_> {
+    fn scores(&self, scores: Tensor<4>) -> Tensor<4> {
+        match self.talking_heads {
+            Some(talking_heads) => talking_heads.mix_scores(scores),
+            None => scores,
+        }
+    }
+
+    fn weights(&self, weights: Tensor<4>) -> Tensor<4> {
+        match self.talking_heads {
+            Some(talking_heads) => talking_heads.mix_weights(weights),
+            None => weights,
+        }
+    }
+
+    fn beside_values(&self, weights: &Tensor<4>) -> Result<Option<Tensor<4>>, AttentionError> {
+        match &self.values {
+            Some((relative, positions)) => relative.context(weights.clone(), positions),
+            None => Ok(None),
+        }
+    }
+}
+
+fn expect_size(field: &'static str, x: &Tensor<3>, size: usize) -> Result<(), AttentionError> {
+    if x.dims()[2] == size {
+        return Ok(());
+    }
+    Err(AttentionError::shape(
+        field,
+        &x.dims(),
+        format!("[_, _, {size}]"),
+        "make the layer with the size of its input",
+    ))
+}
+
+/// Checks that a bias can be added to scores of `expected` sizes.
+fn expect_bias(bias: &Tensor<4>, expected: [usize; 4]) -> Result<(), AttentionError> {
+    let found = bias.dims();
+    let fits = |i: usize| found[i] == expected[i] || (i < 3 && found[i] == 1);
+    if (0..4).all(fits) {
+        return Ok(());
+    }
+    Err(AttentionError::shape(
+        "bias",
+        &found,
+        format!("{expected:?}, each of the first three or 1"),
+        "a bias is added to the scores, one number for each query and key",
+    ))
+}

@@ -1,0 +1,79 @@
+//! Gated output: what the heads read passes a gate that the query's own state opens (Qiu et al. 2025,
+//! "Gated Attention for Large Language Models", position G1).
+//!
+//! `context' = σ(X W_g) ∘ context`, before the output matrix; `W_g [model, h]` gives one number for each
+//! head ([`Gate::Headwise`]), `W_g [model, h · d_v]` one for each feature ([`Gate::Elementwise`]).
+//!
+//! A softmax must put its weight somewhere: a head with nothing to say looks at the first token. A
+//! closed gate lets it say nothing; the paper finds steadier training and no such sinks. The same
+//! gate, `β_t = σ(f_β(h_{t-1}))`, scales the context of Xu et al. 2015 (section 4.2.1), with one head.
+//!
+//! - **When**: training decoders from scratch. **When not**: to load a model trained without.
+//! - **Cost**: `model · h` parameters and next to no time, or as much again as the query matrix.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{Call, Observe, heads::{Gate, MultiHeadConfig}, initialize::Initializer};
+//!
+//! let device = Device::flex();
+//! let config = MultiHeadConfig { gate: Some(Gate::Headwise), ..MultiHeadConfig::new(8, 2) };
+//! let layer = config.init(&mut Initializer::new(1, &device))?;
+//! assert_eq!(layer.gate.as_ref().unwrap().weight.weight.dims(), [8, 2]);
+//! let read = layer.forward(Tensor::ones([1, 3, 8], &device), Call::new(Observe::Nothing))?;
+//! assert_eq!(read.output.dims(), [1, 3, 8]);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+
+use burn::{
+    module::Module,
+    nn::Linear,
+    tensor::{Tensor, activation},
+};
+use serde::{Deserialize, Serialize};
+
+use super::projection::glorot;
+use crate::initialize::Initializer;
+
+/// How fine the gate is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gate {
+    /// One number for each head.
+    Headwise,
+    /// One number for each feature of each head.
+    Elementwise,
+}
+
+/// `σ(X W_g)`.
+#[derive(Module, Debug)]
+pub struct OutputGate {
+    /// `W_g`, `[model, h]` or `[model, h · d_v]`, no bias.
+    pub weight: Linear,
+}
+
+impl OutputGate {
+    /// A gate for `heads` heads whose values are of `value_size`, opened by states of `model_size`.
+    pub fn new(
+        gate: Gate,
+        model_size: usize,
+        heads: usize,
+        value_size: usize,
+        initializer: &mut Initializer,
+    ) -> Self {
+        let outputs = match gate {
+            Gate::Headwise => heads,
+            Gate::Elementwise => heads * value_size,
+        };
+        Self {
+            weight: glorot(model_size, outputs, false, initializer),
+        }
+    }
+
+    /// `context [batch, heads, queries, d_v]` as far as `x [batch, queries, model]` lets it pass.
+    pub fn forward(&self, context: Tensor<4>, x: Tensor<3>) -> Tensor<4> {
+        let [batch, heads, queries, _] = context.dims();
+        let gate = activation::sigmoid(self.weight.forward(x));
+        let size = gate.dims()[2] / heads;
+        context * gate.reshape([batch, queries, heads, size]).swap_dims(1, 2)
+    }
+}

@@ -1,0 +1,282 @@
+//! From states to the queries, keys and values of every head, by three matrices or by one.
+//!
+//! `Q = X W^Q`, `K = Y W^K`, `V = Y W^V`; `W^Q [model, h · d]`, `W^K [source, g · d]`,
+//! `W^V [source, g · d_v]` for `h` query heads and `g` key/value heads. The columns of a head stand side
+//! by side.
+//!
+//! [`Fused`] holds `W^Q | W^K | W^V` as one matrix: self-attention then takes one large product in place
+//! of three. Both layouts start from the same numbers and give the same results; which one to take is
+//! a question of how a checkpoint is stored (GPT-2 and PyTorch: one; Llama: three).
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{heads::MultiHeadConfig, heads::ProjectionLayout, initialize::Initializer};
+//!
+//! let device = Device::flex();
+//! let config = MultiHeadConfig { projection: ProjectionLayout::Fused, ..MultiHeadConfig::new(8, 2) };
+//! let layer = config.init(&mut Initializer::new(1, &device))?;
+//! let source = layer.source(Tensor::ones([1, 3, 8], &device))?;
+//! assert_eq!((source.keys.dims(), source.values.dims()), ([1, 2, 3, 4], [1, 2, 3, 4]));
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::{Int, Tensor, TensorData},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{attention::AttentionError, initialize::Initializer};
+
+/// How the matrices of [`Projection`] are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProjectionLayout {
+    /// `W^Q`, `W^K` and `W^V`, each by itself.
+    #[default]
+    Separate,
+    /// `W^Q | W^K | W^V`, one matrix; queries and source must be of one size.
+    Fused,
+}
+
+/// The sizes of the heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// `h`
+    pub(super) heads: usize,
+    /// `g`, a divisor of `h`
+    pub(super) key_value_heads: usize,
+    /// `d`
+    pub(super) head: usize,
+    /// `d_v`
+    pub(super) value: usize,
+}
+
+impl Sizes {
+    /// The columns of `W^Q`, `W^K` and `W^V`.
+    fn columns(&self) -> [usize; 3] {
+        [
+            self.heads * self.head,
+            self.key_value_heads * self.head,
+            self.key_value_heads * self.value,
+        ]
+    }
+
+    /// Keys and values, the columns of each head together, as heads.
+    fn shaped(&self, key: Tensor<3>, value: Tensor<3>) -> Source {
+        Source {
+            keys: split_heads(key, self.key_value_heads),
+            values: split_heads(value, self.key_value_heads),
+        }
+    }
+}
+
+/// `W^Q`, `W^K` and `W^V`, as three matrices or as one.
+#[derive(Module, Debug)]
+pub enum Projection {
+    /// Three matrices.
+    Separate(Separate),
+    /// One matrix.
+    Fused(Fused),
+}
+
+/// Three matrices.
+#[derive(Module, Debug)]
+pub struct Separate {
+    /// `W^Q`, `[model, h · d]`.
+    pub query: Linear,
+    /// `W^K`, `[source, g · d]`.
+    pub key: Linear,
+    /// `W^V`, `[source, g · d_v]`.
+    pub value: Linear,
+}
+
+/// One matrix.
+#[derive(Module, Debug)]
+pub struct Fused {
+    /// `W^Q | W^K | W^V`, `[model, (h + g) · d + g · d_v]`.
+    pub query_key_value: Linear,
+}
+
+/// The keys and values of a source, computed once and read any number of times.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// `[batch, key/value heads, length, d]`
+    pub keys: Tensor<4>,
+    /// `[batch, key/value heads, length, d_v]`
+    pub values: Tensor<4>,
+}
+
+impl Source {
+    /// How many keys there are.
+    pub fn length(&self) -> usize {
+        self.keys.dims()[2]
+    }
+
+    /// The batch rows at `rows`, in that order (rows may repeat).
+    ///
+    /// # Errors
+    /// If a row is not there.
+    pub fn select(&self, rows: &[usize]) -> Result<Self, AttentionError> {
+        let batch = self.keys.dims()[0];
+        let index = row_index(rows, batch, &self.keys)?;
+        Ok(Self {
+            keys: self.keys.clone().select(0, index.clone()),
+            values: self.values.clone().select(0, index),
+        })
+    }
+}
+
+/// `rows` as a tensor beside `like`, checked against the `batch`.
+pub(crate) fn row_index(
+    rows: &[usize],
+    batch: usize,
+    like: &Tensor<4>,
+) -> Result<Tensor<1, Int>, AttentionError> {
+    if let Some(found) = rows.iter().find(|&&row| row >= batch) {
+        return Err(AttentionError::value(
+            "rows",
+            found,
+            format!("less than {batch}, the rows of the batch"),
+            "rows count from 0",
+        ));
+    }
+    let rows_of: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    Ok(Tensor::from_data(
+        TensorData::new(rows_of, [rows.len()]),
+        &like.device(),
+    ))
+}
+
+impl Projection {
+    /// Draws the matrices in the order query, key, value, each from `U(-b, b)` with
+    /// `b = √(6 / (inputs + outputs))` (Glorot & Bengio 2010), so that both layouts start alike. Biases
+    /// are 0.
+    pub(super) fn new(
+        layout: ProjectionLayout,
+        [model, source]: [usize; 2],
+        sizes: &Sizes,
+        bias: bool,
+        initializer: &mut Initializer,
+    ) -> Self {
+        let [query, key, value] = sizes.columns();
+        let query = glorot(model, query, bias, initializer);
+        let key = glorot(source, key, bias, initializer);
+        let value = glorot(source, value, bias, initializer);
+        match layout {
+            ProjectionLayout::Separate => Self::Separate(Separate { query, key, value }),
+            ProjectionLayout::Fused => Self::Fused(Fused {
+                query_key_value: side_by_side([query, key, value]),
+            }),
+        }
+    }
+
+    /// Queries `[batch, h, length, d]`, keys and values, all of one sequence `[batch, length, model]`.
+    pub(super) fn all(&self, x: Tensor<3>, sizes: &Sizes) -> (Tensor<4>, Source) {
+        let Self::Fused(fused) = self else {
+            return (self.query(x.clone(), sizes), self.source(x, sizes));
+        };
+        let [query, key, value] = sizes.columns();
+        let joint = fused.query_key_value.forward(x);
+        let source = sizes.shaped(
+            joint.clone().narrow(2, query, key),
+            joint.clone().narrow(2, query + key, value),
+        );
+        (split_heads(joint.narrow(2, 0, query), sizes.heads), source)
+    }
+
+    /// Queries: `[batch, length, model]` -> `[batch, h, length, d]`.
+    pub(super) fn query(&self, x: Tensor<3>, sizes: &Sizes) -> Tensor<4> {
+        let query = match self {
+            Self::Separate(separate) => separate.query.forward(x),
+            Self::Fused(fused) => {
+                let [query, ..] = sizes.columns();
+                forward_columns(&fused.query_key_value, 0, query, x)
+            }
+        };
+        split_heads(query, sizes.heads)
+    }
+
+    /// Keys and values: `[batch, length, source]` -> [`Source`].
+    pub(super) fn source(&self, y: Tensor<3>, sizes: &Sizes) -> Source {
+        let (key, value) = match self {
+            Self::Separate(separate) => {
+                (separate.key.forward(y.clone()), separate.value.forward(y))
+            }
+            Self::Fused(fused) => {
+                let [query, key, value] = sizes.columns();
+                let both = forward_columns(&fused.query_key_value, query, key + value, y);
+                (both.clone().narrow(2, 0, key), both.narrow(2, key, value))
+            }
+        };
+        sizes.shaped(key, value)
+    }
+
+    /// The size of what queries are made of.
+    pub(super) fn model_size(&self) -> usize {
+        match self {
+            Self::Separate(separate) => separate.query.weight.dims()[0],
+            Self::Fused(fused) => fused.query_key_value.weight.dims()[0],
+        }
+    }
+
+    /// The size of what keys and values are made of.
+    pub(super) fn source_size(&self) -> usize {
+        match self {
+            Self::Separate(separate) => separate.key.weight.dims()[0],
+            Self::Fused(fused) => fused.query_key_value.weight.dims()[0],
+        }
+    }
+}
+
+/// `W` from `U(-b, b)`, `b = √(6 / (inputs + outputs))`, biases 0.
+pub(super) fn glorot(
+    inputs: usize,
+    outputs: usize,
+    bias: bool,
+    initializer: &mut Initializer,
+) -> Linear {
+    let bound = (6.0 / (inputs + outputs) as f32).sqrt();
+    Linear {
+        weight: initializer.uniform([inputs, outputs], bound),
+        bias: bias.then(|| initializer.zeros([outputs])),
+    }
+}
+
+/// One layer with the columns of all.
+fn side_by_side(layers: [Linear; 3]) -> Linear {
+    let weights = layers.iter().map(|layer| layer.weight.val()).collect();
+    let biases: Option<Vec<_>> = layers
+        .iter()
+        .map(|layer| layer.bias.as_ref().map(Param::val))
+        .collect();
+    Linear {
+        // A parameter must not hang on those it was made of.
+        weight: Param::from_tensor(Tensor::cat(weights, 1).detach()),
+        bias: biases.map(|biases| Param::from_tensor(Tensor::cat(biases, 0).detach())),
+    }
+}
+
+/// `x W + b` for the columns `first..first + count` of `W` and `b`.
+fn forward_columns(layer: &Linear, first: usize, count: usize, x: Tensor<3>) -> Tensor<3> {
+    let weight = layer.weight.val().narrow(1, first, count);
+    let bias = layer
+        .bias
+        .as_ref()
+        .map(|bias| bias.val().narrow(0, first, count));
+    burn::tensor::module::linear(x, weight, bias)
+}
+
+/// `[batch, length, heads · size]` -> `[batch, heads, length, size]`.
+fn split_heads(x: Tensor<3>, heads: usize) -> Tensor<4> {
+    let [batch, length, size] = x.dims();
+    x.reshape([batch, length, heads, size / heads])
+        .swap_dims(1, 2)
+}
+
+/// `[batch, heads, length, size]` -> `[batch, length, heads · size]`.
+pub(super) fn join_heads(x: Tensor<4>) -> Tensor<3> {
+    let [batch, heads, length, size] = x.dims();
+    x.swap_dims(1, 2).reshape([batch, length, heads * size])
+}

@@ -1,0 +1,318 @@
+//! Rotary positions, RoPE: pairs of features of queries and keys are turned by an angle that grows
+//! with the position, so that their dot product knows the distance alone (Su et al. 2021, section 3).
+//!
+//! Pair `i` of a vector at position `p` is turned by `p θ_i`, `θ_i = base^{-2i/r}`, `i = 0..r/2`:
+//!
+//! `(x, y) -> (x cos pθ_i - y sin pθ_i, x sin pθ_i + y cos pθ_i)`, hence
+//! `⟨turn(q, p), turn(k, s)⟩` depends on `p - s` only.
+//!
+//! - **Layouts**: which features form pair `i`. [`Layout::Interleaved`]: `2i` and `2i + 1` (the paper,
+//!   GPT-J, Meta's Llama files). [`Layout::HalfSplit`]: `i` and `i + r/2` (GPT-NeoX, and Llama as
+//!   converted for most libraries). Weights trained for one give nonsense with the other.
+//! - **Shapes**: `x [batch, heads, length, d]` -> the same; the first `r <= d` features of a head turn.
+//! - **Longer contexts**: [`Scaling`] and the base.
+//! - **When**: the choice of nearly all recent decoders; goes with any cache, as keys are stored
+//!   turned. **When not**: far beyond the length of training without scaling.
+//! - **Cost**: no parameters; six multiplications a pair, and `length · r/2` sines and cosines a call,
+//!   shared by all heads, queries and keys.
+//!
+//! ```
+//! use burn::tensor::{Device, DType, Tensor};
+//! use regard_nn::position::{Layout, RotaryConfig};
+//!
+//! let device = Device::flex();
+//! let rotary = RotaryConfig { layout: Layout::Interleaved, ..RotaryConfig::new(2) }.init()?;
+//! let rotation = rotary.rotation(1, 2, &device, DType::F32); // positions 1 and 2
+//! let x = Tensor::<4>::from_floats([[[[1.0, 0.0], [1.0, 0.0]]]], &device);
+//! let turned = rotation.apply(x)?.into_data().into_vec::<f32>().unwrap();
+//! assert!((turned[0] - 1f32.cos()).abs() < 1e-6 && (turned[1] - 1f32.sin()).abs() < 1e-6);
+//! assert!((turned[2] - 2f32.cos()).abs() < 1e-6 && (turned[3] - 2f32.sin()).abs() < 1e-6);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+
+use std::f64::consts::TAU;
+
+use burn::{
+    module::Module,
+    tensor::{DType, Device, Tensor, TensorData},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::attention::AttentionError;
+
+/// Which features of a head form a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// `i` and `i + r/2`.
+    #[default]
+    HalfSplit,
+    /// `2i` and `2i + 1`.
+    Interleaved,
+}
+
+/// How angles are slowed down, so that a model reads texts longer than those it was trained on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// All angles are divided by `factor`: position interpolation (Chen et al. 2023).
+    Linear {
+        /// The new length over the length of training.
+        factor: f64,
+    },
+    /// The base is multiplied by `factor^{r / (r - 2)}`: the slowest pair slows down by `factor`, the
+    /// fastest not at all ("NTK-aware", bloc97 2023; Peng et al. 2023, section 3.1).
+    Ntk {
+        /// The new length over the length of training.
+        factor: f64,
+    },
+    /// Llama 3.1: pairs whose wavelength is longer than `original_length / low_frequency_factor` slow
+    /// down by `factor`, those shorter than `original_length / high_frequency_factor` not at all, those
+    /// between in proportion (Grattafiori et al. 2024; the formula is that of the published code).
+    Llama3 {
+        /// The most by which a pair slows down (8).
+        factor: f64,
+        /// 1.
+        low_frequency_factor: f64,
+        /// 4; more than `low_frequency_factor`.
+        high_frequency_factor: f64,
+        /// The length of training, in tokens (8192).
+        original_length: usize,
+    },
+}
+
+/// Sizes and choices of [`Rotary`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RotaryConfig {
+    /// `r`: how many of a head's features turn, from the first one on; even.
+    pub size: usize,
+    /// The base of the wavelengths (10000; Llama 3: 500000).
+    pub base: f64,
+    /// Which features form a pair.
+    pub layout: Layout,
+    /// How angles are slowed down.
+    pub scaling: Scaling,
+}
+
+impl RotaryConfig {
+    /// The paper's angles for `size` features, half-split, without scaling.
+    pub fn new(size: usize) -> Self {
+        Self {
+            size,
+            base: 10000.0,
+            layout: Layout::HalfSplit,
+            scaling: Scaling::None,
+        }
+    }
+
+    /// Computes the frequencies.
+    ///
+    /// # Errors
+    /// If `size` is 0 or odd, if `base` is not above 1, or if a number of the scaling is out of range.
+    pub fn init(&self) -> Result<Rotary, AttentionError> {
+        let at_least_1 = |field, found: f64| match found.is_finite() && found >= 1.0 {
+            true => Ok(()),
+            false => Err(AttentionError::value(
+                field,
+                found,
+                "a finite number of at least 1",
+                "it is the new length over the length of training",
+            )),
+        };
+        if self.size == 0 || !self.size.is_multiple_of(2) {
+            return Err(AttentionError::value(
+                "rotary.size",
+                self.size,
+                "an even number of at least 2",
+                "features turn in pairs; the last of an odd head must stay as it is",
+            ));
+        }
+        if !self.base.is_finite() || self.base <= 1.0 {
+            return Err(AttentionError::value(
+                "rotary.base",
+                self.base,
+                "a finite number above 1",
+                "the paper has 10000",
+            ));
+        }
+        let size = self.size as f64;
+        let mut base = self.base;
+        match self.scaling {
+            Scaling::None => {}
+            Scaling::Linear { factor } => at_least_1("scaling.factor", factor)?,
+            Scaling::Ntk { factor } => {
+                at_least_1("scaling.factor", factor)?;
+                if self.size == 2 {
+                    return Err(AttentionError::combination(
+                        "rotary.size",
+                        self.size,
+                        "`Scaling::Ntk`",
+                        "it leaves the first pair as it is, and there is no other; turn at least 4 features",
+                    ));
+                }
+                base *= factor.powf(size / (size - 2.0));
+            }
+            Scaling::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_length,
+            } => {
+                at_least_1("scaling.factor", factor)?;
+                if !(low > 0.0 && high > low && high.is_finite()) {
+                    return Err(AttentionError::value(
+                        "scaling.high_frequency_factor",
+                        high,
+                        format!(
+                            "a finite number above `low_frequency_factor` ({low}), itself above 0"
+                        ),
+                        "Llama 3.1 has 1 and 4",
+                    ));
+                }
+                if original_length == 0 {
+                    return Err(AttentionError::value(
+                        "scaling.original_length",
+                        0,
+                        "at least 1",
+                        "it is the length of training; Llama 3.1 has 8192",
+                    ));
+                }
+            }
+        }
+        let frequencies = (0..self.size / 2)
+            .map(|i| self.scaling.slow(base.powf(-2.0 * i as f64 / size)))
+            .collect();
+        Ok(Rotary {
+            frequencies,
+            layout: self.layout,
+        })
+    }
+}
+
+impl Scaling {
+    /// The frequency, in radians a position, that takes the place of `frequency`.
+    fn slow(&self, frequency: f64) -> f64 {
+        match *self {
+            Self::None | Self::Ntk { .. } => frequency,
+            Self::Linear { factor } => frequency / factor,
+            Self::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_length,
+            } => {
+                let turns = original_length as f64 * frequency / TAU;
+                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                kept * frequency + (1.0 - kept) * frequency / factor
+            }
+        }
+    }
+}
+
+/// Turns queries and keys by their position.
+#[derive(Module, Debug)]
+pub struct Rotary {
+    #[module(skip)]
+    frequencies: Vec<f64>,
+    #[module(skip)]
+    layout: Layout,
+}
+
+impl Rotary {
+    /// `r`: how many of a head's features turn.
+    pub fn size(&self) -> usize {
+        2 * self.frequencies.len()
+    }
+
+    /// Which features form a pair.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The angles of the positions `first..first + length`, for any number of [`Rotation::apply`].
+    pub fn rotation(&self, first: usize, length: usize, device: &Device, dtype: DType) -> Rotation {
+        let size = self.size();
+        let (mut cosine, mut sine) = (vec![0.0f64; length * size], vec![0.0f64; length * size]);
+        let mut quarter_turn = vec![0.0f64; size * size];
+        for pair in 0..self.frequencies.len() {
+            let [i, j] = self.layout.pair(pair, size);
+            for row in 0..length {
+                let angle = (first + row) as f64 * self.frequencies[pair];
+                let (s, c) = angle.sin_cos();
+                (cosine[row * size + i], cosine[row * size + j]) = (c, c);
+                (sine[row * size + i], sine[row * size + j]) = (s, s);
+            }
+            quarter_turn[i * size + j] = 1.0;
+            quarter_turn[j * size + i] = -1.0;
+        }
+        let tensor = |values, rows| {
+            let data = TensorData::new(values, [1, 1, rows, size]);
+            Tensor::from_data(data, (device, dtype))
+        };
+        Rotation {
+            cosine: tensor(cosine, length),
+            sine: tensor(sine, length),
+            quarter_turn: tensor(quarter_turn, size),
+        }
+    }
+}
+
+impl Layout {
+    /// The features of a pair.
+    fn pair(self, pair: usize, size: usize) -> [usize; 2] {
+        match self {
+            Self::HalfSplit => [pair, pair + size / 2],
+            Self::Interleaved => [2 * pair, 2 * pair + 1],
+        }
+    }
+}
+
+/// The angles of consecutive positions.
+///
+/// `turn(x) = x ∘ cos + (x R) ∘ sin`, where `R` turns every pair by a right angle, `(x, y) -> (-y, x)`. One
+/// small product does that several times faster than picking features one by one, and as each sum has one
+/// term, it is exact.
+#[derive(Debug, Clone)]
+pub struct Rotation {
+    cosine: Tensor<4>,       // [1, 1, length, r]
+    sine: Tensor<4>,         // [1, 1, length, r]
+    quarter_turn: Tensor<4>, // [1, 1, r, r]
+}
+
+impl Rotation {
+    /// `x [batch, heads, length, d]` turned, of the same shape; features from `r` on stay as they are.
+    ///
+    /// # Errors
+    /// If `length` is not the number of positions, or if `d` is less than `r`.
+    pub fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>, AttentionError> {
+        let [_, _, length, size] = x.dims();
+        let [_, _, positions, turning] = self.cosine.dims();
+        if length != positions || size < turning {
+            return Err(AttentionError::shape(
+                "x",
+                &x.dims(),
+                format!("[_, _, {positions}, at least {turning}]"),
+                "make the rotation for the length of `x`, and turn at most as many features as a head has",
+            ));
+        }
+        if x.shape().num_elements() == 0 {
+            return Ok(x);
+        }
+        if size == turning {
+            return Ok(self.turn(x));
+        }
+        let rest = x.clone().narrow(3, turning, size - turning);
+        Ok(Tensor::cat(
+            vec![self.turn(x.narrow(3, 0, turning)), rest],
+            3,
+        ))
+    }
+
+    fn turn(&self, x: Tensor<4>) -> Tensor<4> {
+        let turned = x.clone().matmul(self.quarter_turn.clone());
+        x * self.cosine.clone() + turned * self.sine.clone()
+    }
+}

@@ -1,0 +1,21 @@
+//! Heads, positions and caches of regard-nn, from outside.
+//!
+//! | module | what holds |
+//! |---|---|
+//! | [`cache`] | keys and values come out as they went in |
+//! | [`golden`] | multi-head attention equals PyTorch's, Keras' and the published code (`../golden/heads_golden.py`) |
+//! | [`gradients`] | autodiff of whole layers equals finite differences |
+//! | [`positions`] | positions equal the published code and know distances alone |
+//! | [`properties`] | multi-head attention behaves for any numbers: caches, order, groups, observation |
+//! | [`refusals`] | bad configurations and input give errors that name the field |
+
+mod cache;
+mod finite_differences;
+mod golden;
+mod gradients;
+mod mechanisms;
+mod positions;
+mod properties;
+mod refusals;
+#[path = "../modules/support.rs"]
+mod support;

@@ -1,0 +1,392 @@
+//! Bad configurations and bad input: every refusal names its field, what was found and what was expected.
+
+use crate::{
+    mechanisms::{all, drawn, init},
+    support::device,
+};
+use burn::tensor::DType;
+use regard_nn::{
+    AttentionError, Call, Observe, Path,
+    cache::KeyValueCache,
+    heads::{MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
+    initialize::Initializer,
+    position::{
+        Alibi, Learned, PositionConfig, Positions, Relative, RelativeBuckets,
+        RelativeBucketsConfig, RotaryConfig, Scaling, Sinusoidal,
+    },
+};
+
+/// Each error names its field, what was found, and what would do.
+fn check<const N: usize>(refusals: [(AttentionError, &str, &str); N]) {
+    for (error, field, found) in refusals {
+        let message = error.to_string();
+        let says = |what: &str| assert!(message.contains(what), "{what}: {message}");
+        says(&format!("`{field}`"));
+        says(found);
+        assert!(
+            message.contains("expected") || message.contains("combined"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn of_positions() {
+    let init = &mut Initializer::new(1, &device());
+    let rotary = RotaryConfig::new(6);
+    let llama = |high: f64, original_length| Scaling::Llama3 {
+        factor: 8.0,
+        low_frequency_factor: 2.0,
+        high_frequency_factor: high,
+        original_length,
+    };
+    let buckets = |buckets, maximum_distance, bidirectional| RelativeBucketsConfig {
+        buckets,
+        maximum_distance,
+        bidirectional,
+    };
+    let scaled = |scaling| RotaryConfig { scaling, ..rotary }.init().unwrap_err();
+    let three = Positions::lower_right(3, 5);
+    let relative = Relative::new(2, 4, None, init).unwrap();
+    assert!(
+        relative
+            .context(drawn("w", [1, 1, 3, 5], 1.0), &three)
+            .unwrap()
+            .is_none()
+    );
+    let both = Relative::new(2, 4, Some(4), init).unwrap();
+    let rotation = rotary.init().unwrap().rotation(0, 3, &device(), DType::F32);
+    let learned = Learned::new(8, 4, init).unwrap();
+    let refusals = [
+        (RotaryConfig::new(7).init().unwrap_err(), "rotary.size", "7"),
+        (RotaryConfig::new(0).init().unwrap_err(), "rotary.size", "0"),
+        (
+            RotaryConfig {
+                base: 1.0,
+                ..rotary
+            }
+            .init()
+            .unwrap_err(),
+            "rotary.base",
+            "1",
+        ),
+        (
+            RotaryConfig {
+                base: f64::NAN,
+                ..rotary
+            }
+            .init()
+            .unwrap_err(),
+            "rotary.base",
+            "NaN",
+        ),
+        (
+            scaled(Scaling::Linear { factor: 0.5 }),
+            "scaling.factor",
+            "0.5",
+        ),
+        (
+            scaled(Scaling::Ntk {
+                factor: f64::INFINITY,
+            }),
+            "scaling.factor",
+            "inf",
+        ),
+        (scaled(llama(2.0, 10)), "scaling.high_frequency_factor", "2"),
+        (scaled(llama(4.0, 0)), "scaling.original_length", "0"),
+        (
+            RotaryConfig {
+                scaling: Scaling::Ntk { factor: 2.0 },
+                ..RotaryConfig::new(2)
+            }
+            .init()
+            .unwrap_err(),
+            "rotary.size",
+            "2",
+        ),
+        (
+            rotation.apply(drawn("x", [1, 1, 3, 5], 1.0)).unwrap_err(),
+            "x",
+            "[1, 1, 3, 5]",
+        ),
+        (
+            rotation.apply(drawn("x", [1, 1, 2, 6], 1.0)).unwrap_err(),
+            "x",
+            "[1, 1, 2, 6]",
+        ),
+        (Alibi::new(0).unwrap_err(), "heads", "0"),
+        (
+            RelativeBuckets::new(&buckets(3, 9, true), 2, init).unwrap_err(),
+            "buckets",
+            "3",
+        ),
+        (
+            RelativeBuckets::new(&buckets(7, 9, true), 2, init).unwrap_err(),
+            "buckets",
+            "7",
+        ),
+        (
+            RelativeBuckets::new(&buckets(1, 9, false), 2, init).unwrap_err(),
+            "buckets",
+            "1",
+        ),
+        (
+            RelativeBuckets::new(&buckets(8, 4, false), 2, init).unwrap_err(),
+            "maximum_distance",
+            "4",
+        ),
+        (
+            RelativeBuckets::new(&buckets(8, 9, false), 0, init).unwrap_err(),
+            "heads",
+            "0",
+        ),
+        (Relative::new(0, 4, None, init).unwrap_err(), "reach", "0"),
+        (Relative::new(2, 0, None, init).unwrap_err(), "size", "0"),
+        (
+            relative
+                .scores(drawn("q", [1, 1, 3, 5], 1.0), &three)
+                .unwrap_err(),
+            "query",
+            "[1, 1, 3, 5]",
+        ),
+        (
+            relative
+                .scores(drawn("q", [1, 1, 2, 4], 1.0), &three)
+                .unwrap_err(),
+            "query",
+            "[1, 1, 2, 4]",
+        ),
+        (
+            both.context(drawn("w", [1, 1, 3, 4], 1.0), &three)
+                .unwrap_err(),
+            "weights",
+            "[1, 1, 3, 4]",
+        ),
+        (
+            both.context(drawn("w", [1, 1, 2, 5], 1.0), &three)
+                .unwrap_err(),
+            "weights",
+            "[1, 1, 2, 5]",
+        ),
+        (Learned::new(0, 4, init).unwrap_err(), "positions", "0"),
+        (Learned::new(4, 0, init).unwrap_err(), "size", "0"),
+        (
+            learned.forward(drawn("x", [1, 3, 4], 1.0), 6).unwrap_err(),
+            "first + length",
+            "9",
+        ),
+        (
+            learned.forward(drawn("x", [1, 3, 5], 1.0), 0).unwrap_err(),
+            "x",
+            "[1, 3, 5]",
+        ),
+        (Sinusoidal::new(0).unwrap_err(), "size", "0"),
+        (
+            Sinusoidal::new(4)
+                .unwrap()
+                .forward(drawn("x", [1, 3, 5], 1.0), 0)
+                .unwrap_err(),
+            "x",
+            "[1, 3, 5]",
+        ),
+    ];
+    check(refusals);
+}
+
+#[test]
+fn of_heads() {
+    let plain = MultiHeadConfig::new(12, 4);
+    let refused = |config: MultiHeadConfig| {
+        config
+            .init(&mut Initializer::new(3, &device()))
+            .unwrap_err()
+    };
+    let rotary = |size| PositionConfig::Rotary(RotaryConfig::new(size));
+    let layer = init(&plain);
+    let x = |shape: [usize; 3]| drawn("x", shape, 1.0);
+    let cross = init(&MultiHeadConfig {
+        source_size: Some(7),
+        ..plain.clone()
+    });
+    let placed = init(&MultiHeadConfig {
+        position: PositionConfig::Alibi,
+        ..plain.clone()
+    });
+    let source = layer.source(x([2, 3, 12])).unwrap();
+    let talking = init(&MultiHeadConfig {
+        talking_heads: true,
+        ..plain.clone()
+    });
+    let mut cache = KeyValueCache::growing();
+    layer
+        .forward_cached(x([2, 3, 12]), &mut cache, Call::default())
+        .unwrap();
+    let refusals = [
+        (refused(MultiHeadConfig::new(12, 5)), "heads", "5"),
+        (refused(MultiHeadConfig::new(0, 1)), "model_size", "0"),
+        (refused(MultiHeadConfig::new(12, 0)), "heads", "0"),
+        (
+            refused(MultiHeadConfig::grouped_query(12, 4, 3)),
+            "key_value_heads",
+            "3",
+        ),
+        (
+            refused(MultiHeadConfig::grouped_query(12, 4, 8)),
+            "key_value_heads",
+            "8",
+        ),
+        (
+            refused(MultiHeadConfig::grouped_query(12, 4, 0)),
+            "key_value_heads",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                head_size: Some(0),
+                ..plain.clone()
+            }),
+            "head_size",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                value_size: Some(0),
+                ..plain.clone()
+            }),
+            "value_size",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                source_size: Some(0),
+                ..plain.clone()
+            }),
+            "source_size",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                source_size: Some(7),
+                projection: ProjectionLayout::Fused,
+                ..plain.clone()
+            }),
+            "source_size",
+            "7",
+        ),
+        (
+            refused(MultiHeadConfig {
+                position: rotary(3),
+                ..plain.clone()
+            }),
+            "rotary.size",
+            "3",
+        ),
+        (
+            refused(MultiHeadConfig {
+                position: rotary(4),
+                ..plain.clone()
+            }),
+            "rotary.size",
+            "4",
+        ),
+        (
+            refused(MultiHeadConfig {
+                query_key_norm: Some(QueryKeyNormKind::Rms { epsilon: 0.0 }),
+                ..plain.clone()
+            }),
+            "query_key_norm.epsilon",
+            "0",
+        ),
+        (
+            refused(MultiHeadConfig {
+                query_key_norm: Some(QueryKeyNormKind::L2 { length: 1 }),
+                ..plain.clone()
+            }),
+            "query_key_norm.length",
+            "1",
+        ),
+        (
+            layer.forward(x([2, 3, 11]), Call::default()).unwrap_err(),
+            "x",
+            "[2, 3, 11]",
+        ),
+        (
+            layer.source(x([2, 3, 7])).unwrap_err(),
+            "source",
+            "[2, 3, 7]",
+        ),
+        (
+            layer
+                .forward_source(x([2, 3, 7]), &source, Call::default())
+                .unwrap_err(),
+            "x",
+            "[2, 3, 7]",
+        ),
+        (
+            layer
+                .forward_source(x([1, 3, 12]), &source, Call::default())
+                .unwrap_err(),
+            "key",
+            "[2, 4, 3, 3]",
+        ),
+        (source.select(&[2]).unwrap_err(), "rows", "2"),
+        (
+            cross.forward(x([2, 3, 12]), Call::default()).unwrap_err(),
+            "source_size",
+            "7",
+        ),
+        (
+            placed
+                .forward_source(x([2, 3, 12]), &source, Call::default())
+                .unwrap_err(),
+            "position",
+            "distance",
+        ),
+        (
+            placed
+                .forward(
+                    x([2, 3, 12]),
+                    Call::default().bias(drawn("b", [1, 1, 3, 1], 1.0)),
+                )
+                .unwrap_err(),
+            "bias",
+            "[1, 1, 3, 1]",
+        ),
+        (
+            talking
+                .forward(x([2, 3, 12]), Call::new(Observe::Entropy))
+                .unwrap_err(),
+            "observe",
+            "Entropy",
+        ),
+        (
+            talking
+                .forward(x([2, 3, 12]), Call::default().path(Path::Fused))
+                .unwrap_err(),
+            "path",
+            "Fused",
+        ),
+        (
+            layer
+                .forward_cached(x([1, 1, 12]), &mut cache, Call::default())
+                .unwrap_err(),
+            "keys",
+            "[1, 4, 1, 3]",
+        ),
+    ];
+    check(refusals);
+}
+
+/// A configuration reads back as it was written, and an unknown word is refused.
+#[test]
+fn configurations_are_plain_data() {
+    for (_, config) in all() {
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(
+            serde_json::from_str::<MultiHeadConfig>(&text).unwrap(),
+            config
+        );
+        let unknown = text.replace("separate", "apart").replace("fused", "apart");
+        assert!(serde_json::from_str::<MultiHeadConfig>(&unknown).is_err());
+    }
+}

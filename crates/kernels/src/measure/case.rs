@@ -62,8 +62,8 @@ impl Default for Settings {
     }
 }
 
-/// One call of a kernel, ready to be repeated.
-pub(super) type Call = Box<dyn FnMut() -> Result<(), KernelError>>;
+/// One call of a kernel with its data, ready to be repeated.
+pub type Call = Box<dyn FnMut() -> Result<(), KernelError>>;
 
 /// A kernel in one shape. Its data are made when it is run.
 pub struct Case {
@@ -79,16 +79,17 @@ pub struct Case {
     pub yardstick: Yardstick,
     /// Work of one call.
     pub work: f64,
+    /// Scores of one call, for attention: what a computation in plain steps would hold in memory.
+    pub scores: Option<usize>,
     pub(super) prepare: Box<dyn Fn() -> Call>,
 }
 
 /// A measured rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rate {
+struct Rate {
     /// A second, in units: the median over rounds.
-    pub value: f64,
+    value: f64,
     /// Of the yardstick, measured in the same rounds: the median over rounds.
-    pub fraction: Option<f64>,
+    fraction: Option<f64>,
 }
 
 /// A line of the table.
@@ -106,9 +107,16 @@ pub struct Row {
     pub unit: Unit,
     /// The part of the yardstick that was reached, if there is one.
     pub fraction: Option<f64>,
+    /// What `fraction` is a part of.
+    pub yardstick: Yardstick,
 }
 
 impl Case {
+    /// Makes the data and gives the call, for other ways of measuring it.
+    pub fn prepare(&self) -> Call {
+        (self.prepare)()
+    }
+
     /// Measures.
     ///
     /// # Errors
@@ -122,11 +130,12 @@ impl Case {
             value: rate.value / 1e9,
             unit: self.unit,
             fraction: rate.fraction,
+            yardstick: self.yardstick,
         })
     }
 
     fn rate(&self, settings: &Settings) -> Result<Rate, KernelError> {
-        let mut call = (self.prepare)();
+        let mut call = self.prepare();
         let mut reference = self.yardstick.ready();
         // Once for the caches, the page tables and the clock; once to know how often.
         call()?;
@@ -154,6 +163,58 @@ impl Case {
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{} {} {}", self.kernel, self.shape, self.dtype)
+    }
+}
+
+impl fmt::Display for Yardstick {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fma => "FMA peak",
+            Self::FmaOneThread => "FMA peak, one thread",
+            Self::Bf16 => "bf16 peak",
+            Self::Stream => "stream",
+            Self::Nothing => "nothing",
+        })
+    }
+}
+
+/// The machine's own lines of the table: the yardsticks themselves.
+pub fn machine(settings: &Settings) -> Vec<Row> {
+    let threads = rayon::current_num_threads();
+    let mut rows = Vec::new();
+    let mut row = |kernel: &str, shape: String, dtype, unit, measure: &mut dyn FnMut() -> f64| {
+        let mut rates: Vec<f64> = (0..settings.rounds.max(1)).map(|_| measure()).collect();
+        rows.push(Row {
+            kernel: kernel.to_owned(),
+            shape,
+            dtype,
+            value: median(&mut rates) / 1e9,
+            unit,
+            fraction: None,
+            yardstick: Yardstick::Nothing,
+        });
+    };
+    let mut counts = vec![1, threads];
+    counts.dedup();
+    for &level in Level::available().iter().filter(|&&level| level <= Level::current()) {
+        for &threads in &counts {
+            let shape = format!("{}, {}", format!("{level:?}").to_lowercase(), threads_in_words(threads));
+            row("FMA peak", shape, "f32", Unit::Operations, &mut || fma_peak(level, threads));
+        }
+    }
+    for &threads in counts.iter().filter(|&&threads| bf16_peak(threads).is_some()) {
+        let measure = &mut || bf16_peak(threads).unwrap_or(f64::NAN);
+        row("bf16 peak", threads_in_words(threads), "bf16", Unit::Operations, measure);
+    }
+    let mut stream = Stream::default();
+    row("stream", threads_in_words(threads), "f32", Unit::Bytes, &mut || stream.read());
+    rows
+}
+
+fn threads_in_words(threads: usize) -> String {
+    match threads {
+        1 => "1 thread".to_owned(),
+        _ => format!("{threads} threads"),
     }
 }
 

@@ -27,8 +27,8 @@ mod peak;
 mod stream;
 mod suite;
 
-pub use case::{Case, Rate, Row, Settings, Unit, Yardstick};
+pub use case::{Call, Case, Row, Settings, Unit, Yardstick, machine};
 pub use numbers::numbers;
 pub use peak::{bf16_peak, fma_peak};
 pub use stream::Stream;
-pub use suite::suite;
+pub use suite::{memory_suite, suite};

@@ -26,6 +26,7 @@ fn case(kernel: &str, shape: Shape, with_backward: bool) -> Case {
         unit: Unit::Values,
         yardstick: Yardstick::Nothing,
         work: (batch * queries * keys * dim) as f64,
+        scores: None,
         prepare: Box::new(move || call(shape, with_backward)),
     }
 }

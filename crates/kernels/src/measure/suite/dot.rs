@@ -108,6 +108,7 @@ fn forward(kernel: &str, shape: Shape, options: &Options, pairs: f64) -> Case {
         unit: Unit::Operations,
         yardstick: Yardstick::Fma,
         work: 4.0 * shape.dim as f64 * pairs * (shape.batch * shape.heads) as f64,
+        scores: Some(shape.batch * shape.heads * shape.length * shape.length),
         prepare: Box::new(move || forward_call(shape, options.clone())),
     }
 }
@@ -160,6 +161,17 @@ pub(super) fn cases() -> Vec<Case> {
     }
     cases.extend(optional());
     cases
+}
+
+pub(super) fn memory_cases() -> Vec<Case> {
+    let causal = Options { causal: true, ..Options::default() };
+    [1024, 4096, 16_384, 65_536]
+        .into_iter()
+        .map(|length| {
+            let shape = Shape::new(1, 1, length, 64);
+            forward("dot forward causal", shape, &causal, causal_pairs(length, length))
+        })
+        .collect()
 }
 
 /// A tenth of the 64 x 64 blocks.

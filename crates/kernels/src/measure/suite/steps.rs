@@ -82,6 +82,7 @@ fn case(
         unit,
         yardstick,
         work,
+        scores: None,
         prepare: Box::new(prepare),
     }
 }

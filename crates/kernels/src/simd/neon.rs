@@ -212,6 +212,34 @@ impl Simd for Neon {
         unsafe { [vld1q_f32(from), vld1q_f32(from.add(4))] }
     }
     #[inline(always)]
+    unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
+        // SAFETY: NEON is there; the caller vouches for the memory. A bf16 is the upper half of an f32.
+        let x = unsafe { vld1q_u16(from.cast()) };
+        intrinsic! {
+            [
+                vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(vget_low_u16(x)))),
+                vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(vget_high_u16(x)))),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
+        let (low, high): (float32x4_t, float32x4_t);
+        // SAFETY: NEON is there, and with it these conversions (their intrinsics await Rust's f16); the
+        // caller vouches for the memory.
+        unsafe {
+            std::arch::asm!(
+                "fcvtl {low:v}.4s, {x:v}.4h",
+                "fcvtl2 {high:v}.4s, {x:v}.8h",
+                x = in(vreg) vld1q_u16(from.cast()),
+                low = out(vreg) low,
+                high = out(vreg) high,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        [low, high]
+    }
+    #[inline(always)]
     unsafe fn store_to(self, to: *mut f32, v: Self::V) {
         // SAFETY: NEON is there; the caller vouches for the memory.
         unsafe {

@@ -4,7 +4,11 @@
 
 use std::{io::BufRead, time::Instant};
 
-use regard_kernels::{Attention, KernelError, View, ViewMut, dot};
+use half::{bf16, f16};
+use regard_kernels::{
+    Attention, Element, KernelError, View, ViewMut,
+    dot::{self, Cache},
+};
 
 fn main() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -50,7 +54,10 @@ impl Question {
 
     fn answer(&self) -> Result<Answer, KernelError> {
         match (self.kind.as_str(), self.dtype.as_str()) {
-            ("forward" | "decode", "f32") => self.forward(),
+            ("forward", "f32") => self.forward(),
+            ("decode", "f32") => self.decode::<f32>(),
+            ("decode", "bf16") => self.decode::<bf16>(),
+            ("decode", "f16") => self.decode::<f16>(),
             _ => Ok(Err("there is no such kernel".to_owned())),
         }
     }
@@ -68,6 +75,25 @@ impl Question {
                 ViewMut::heads_first(&mut output, self.query),
                 None,
             )
+        })?;
+        Ok(Ok((seconds, probe(&output))))
+    }
+
+    fn decode<T: Element>(&self) -> Result<Answer, KernelError> {
+        let attention = Attention { causal: self.causal, ..Attention::default() };
+        let [query, key, value] = self.inputs();
+        let narrow = |x: Vec<f32>| -> Vec<T> { x.into_iter().map(T::narrow).collect() };
+        // The query keeps its f32, whatever the cache is stored in; the peers' are rounded.
+        let query: Vec<f32> = narrow(query).into_iter().map(T::widen).collect();
+        let (key, value) = (narrow(key), narrow(value));
+        let mut output = vec![0.0; query.len()];
+        let seconds = timed(self.repeats, || {
+            let cache = Cache::Contiguous {
+                key: View::heads_first(&key, self.key),
+                value: View::heads_first(&value, self.key),
+            };
+            let to = ViewMut::heads_first(&mut output, self.query);
+            dot::decode(&attention, View::heads_first(&query, self.query), cache, to, None)
         })?;
         Ok(Ok((seconds, probe(&output))))
     }

@@ -2,13 +2,13 @@
 
 use regard_kernels::{
     KernelError,
-    dot::{self, Unmodified, reference},
+    dot::{self, Cache, Unmodified, reference},
 };
 
 use crate::{
     damage::{Results, damage},
     dice::Dice,
-    problem::{Problem, tensor},
+    problem::{Problem, Tensor, tensor},
 };
 
 /// What a case came to.
@@ -60,6 +60,7 @@ pub fn case(seed: u64) -> Result<Verdict, String> {
             if compared {
                 compare(&problem, &results)?;
             }
+            decode(dice, &problem, compared)?;
             Ok(Verdict { what: "computed", compared })
         }
     }
@@ -77,6 +78,72 @@ fn forward(problem: &Problem, results: &mut Results) -> Result<(), KernelError> 
     );
     results.lse = lse;
     answer
+}
+
+/// The same call as a step of decoding, where decoding has all of its options; from a cache side by side and
+/// from one in pages.
+fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), String> {
+    let sizes = problem.sizes;
+    if sizes.packed || problem.dropout.is_some() {
+        return Ok(());
+    }
+    let shape = sizes.shape(sizes.heads, sizes.queries, sizes.value_dim);
+    let mut results = Results {
+        output: tensor(dice, shape, false, |_| UNTOUCHED),
+        lse: Some(vec![UNTOUCHED; shape[..3].iter().product()].into()),
+    };
+    let mut lse = results.lse.take();
+    let cache = Cache::Contiguous { key: problem.key.view(), value: problem.value.view() };
+    let attention = problem.attention();
+    let answer = dot::decode(&attention, problem.query.view(), cache, results.output(), lse.as_deref_mut());
+    results.lse = lse;
+    let too_long = problem.lengths.iter().flatten().any(|&length| length as usize > sizes.keys);
+    match answer {
+        Ok(()) if too_long => return Err("decode accepted more keys than the cache has".to_owned()),
+        Err(error) if too_long && argument(&error) == "lengths" => return Ok(()),
+        Err(error) => return Err(format!("decode refused a right call: {error}")),
+        Ok(()) => {}
+    }
+    gaps_are_untouched(&results).map_err(|error| format!("decode {error}"))?;
+    // With lengths, decoding counts positions among the filled keys.
+    if comparable && problem.lengths.is_none() {
+        compare(problem, &results).map_err(|error| format!("decode: {error}"))?;
+    }
+    paged(dice, problem)
+}
+
+/// Random pages of random sizes, sometimes with a page that is not there.
+fn paged(dice: &mut Dice, problem: &Problem) -> Result<(), String> {
+    let sizes = problem.sizes;
+    let (pages, page_size, of_each) = (1 + dice.below(4), 1 + dice.below(20), 1 + dice.below(3));
+    let page = |dice: &mut Dice, dim| {
+        tensor(dice, [pages, sizes.key_heads, page_size, dim], true, |dice: &mut Dice| dice.number(1.0))
+    };
+    let (key, value): (Tensor<f32>, Tensor<f32>) = (page(dice, sizes.dim), page(dice, sizes.value_dim));
+    let table: Box<[u32]> = (0..sizes.sequences * of_each).map(|_| dice.below(pages) as u32).collect();
+    let lengths: Box<[u32]> =
+        (0..sizes.sequences).map(|_| dice.below(of_each * page_size + 1) as u32).collect();
+    let damaged = lengths.first().is_some_and(|&length| length > 0) && dice.once_in(3);
+    let table = match damaged {
+        true => [&[pages as u32 + dice.below(9) as u32][..], &table[1..]].concat().into(),
+        false => table,
+    };
+    let attention = regard_kernels::Attention {
+        causal: problem.causal,
+        softcap: problem.softcap,
+        sink: problem.sink.as_deref(),
+        lengths: Some(&lengths),
+        ..Default::default()
+    };
+    let shape = sizes.shape(sizes.heads, sizes.queries, sizes.value_dim);
+    let mut results = Results { output: tensor(dice, shape, false, |_| UNTOUCHED), lse: None };
+    let cache = Cache::Paged { key: key.view(), value: value.view(), table: &table };
+    match dot::decode(&attention, problem.query.view(), cache, results.output(), None) {
+        Ok(()) if damaged => Err("decode accepted a page that is not there".to_owned()),
+        Ok(()) => gaps_are_untouched(&results).map_err(|error| format!("paged decode {error}")),
+        Err(error) if damaged && argument(&error).contains("table") => Ok(()),
+        Err(error) => Err(format!("paged decode: {error}")),
+    }
 }
 
 /// Not a number or infinite, somewhere in keys or values.

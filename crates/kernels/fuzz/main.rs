@@ -1,9 +1,10 @@
 //! Random shapes, strides, options and damage, thrown at the door of dot-product attention.
 //!
 //! ```text
-//! cargo run --release -p regard-kernels --example fuzz -- --cases 1000000 --seed 1
-//! RUSTFLAGS=-Zsanitizer=address cargo +nightly run --release --target x86_64-unknown-linux-gnu \
-//!     -p regard-kernels --example fuzz -- --cases 1000000 --seed 1
+//! cd crates/kernels/fuzz
+//! cargo run --release -- --cases 1000000 --seed 1
+//! RUSTFLAGS=-Zsanitizer=address cargo +nightly run --release --target x86_64-unknown-linux-gnu -- --cases 1000000
+//! REGARD_SIMD=scalar MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri run -- --cases 100
 //! ```
 //! Every case is a call that is right by construction, or the same call with one thing damaged. A right one
 //! must compute what the definition computes and write nothing else; a damaged one must be refused by a

@@ -2,6 +2,7 @@
 //! measure, the same from release to release.
 
 mod additive;
+mod decode;
 mod dot;
 mod steps;
 
@@ -15,6 +16,7 @@ use super::case::Case;
 /// ```
 pub fn suite() -> Vec<Case> {
     let mut cases = dot::cases();
+    cases.extend(decode::cases());
     cases.extend(additive::cases());
     cases.extend(steps::cases());
     cases

@@ -5,6 +5,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | [`allocator`] | mimalloc, and how much was in use while somebody watched |
 //! | [`arguments`] | the command line, command by command |
 //! | [`commands`] | one file a command |
 //! | [`failure`] | how a command ends badly, and with which exit code |
@@ -15,6 +16,7 @@
 //! | [`input`] | lines as they arrive, and whole files |
 #![deny(missing_docs)]
 
+mod allocator;
 mod arguments;
 mod commands;
 mod failure;
@@ -30,10 +32,9 @@ use std::{
 };
 
 use clap::Parser;
-use mimalloc::MiMalloc;
 
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: allocator::Counted = allocator::Counted;
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {

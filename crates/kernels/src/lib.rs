@@ -8,6 +8,7 @@
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
+//! | [`measure`] | what this machine can do, and which part of it each kernel reaches |
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
 //! | [`reference`](mod@reference) | plain loops that define all of the above |
 //!
@@ -52,6 +53,7 @@ mod error;
 pub mod loss;
 mod mask;
 pub mod matmul;
+pub mod measure;
 pub mod optim;
 mod problem;
 pub mod reference;

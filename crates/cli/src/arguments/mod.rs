@@ -3,6 +3,7 @@
 //! Every command has a file with its options. Options that several commands share are structs of
 //! their own: [`Compute`], [`Search`] and [`PictureFiles`].
 
+mod bench;
 mod compute;
 mod evaluate;
 mod model;
@@ -15,6 +16,7 @@ mod view;
 
 use clap::{Parser, Subcommand};
 
+pub use bench::Bench;
 pub use compute::Compute;
 pub use evaluate::{Evaluate, MetricName, Part};
 pub use model::ModelFile;
@@ -56,4 +58,6 @@ pub enum Command {
     View(View),
     /// Say what a model is, or write it in another form
     Model(ModelFile),
+    /// Measure the kernels on this machine
+    Bench(Bench),
 }

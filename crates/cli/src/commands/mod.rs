@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod bench;
 mod evaluate;
 mod model;
 mod train;
@@ -19,5 +20,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Evaluate(options) => evaluate::run(&options),
         Command::View(options) => view::run(&options),
         Command::Model(options) => model::run(&options),
+        Command::Bench(options) => bench::run(&options),
     }
 }

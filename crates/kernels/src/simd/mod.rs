@@ -7,9 +7,10 @@
 //! |---|---|---|
 //! | `Avx512` | 16 | x86-64 with AVX-512F and AVX-512DQ |
 //! | `Avx2` | 8 | x86-64 with AVX2, FMA and F16C |
+//! | `Neon` | 8, in two registers | AArch64 |
 //! | `Scalar` | 8, as plain loops the compiler may vectorise | nothing |
 //!
-//! The environment variable `REGARD_SIMD` (`avx512`, `avx2` or `scalar`), read once, asks for a
+//! The environment variable `REGARD_SIMD` (`avx512`, `avx2`, `neon` or `scalar`), read once, asks for a
 //! lower level than the machine has; a level that the machine lacks is never chosen. Levels differ
 //! in the last bits of a result (lane count is summation order; `Scalar` has no fused
 //! multiply-add); within one level every result is reproducible.
@@ -24,6 +25,8 @@ mod zip;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use std::sync::OnceLock;
 
@@ -38,6 +41,8 @@ pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
 pub enum Level {
     /// Plain Rust loops, on any machine.
     Scalar,
+    /// NEON, 8 lanes in two registers.
+    Neon,
     /// AVX2, FMA and F16C, 8 lanes.
     Avx2,
     /// AVX-512F and DQ, 16 lanes.
@@ -52,6 +57,9 @@ impl Level {
     /// assert_eq!(Level::available()[0], Level::Scalar);
     /// ```
     pub fn available() -> &'static [Level] {
+        #[cfg(target_arch = "aarch64")]
+        const ALL: [Level; 2] = [Level::Scalar, Level::Neon];
+        #[cfg(not(target_arch = "aarch64"))]
         const ALL: [Level; 3] = [Level::Scalar, Level::Avx2, Level::Avx512];
         static COUNT: OnceLock<usize> = OnceLock::new();
         &ALL[..*COUNT.get_or_init(detected_count)]
@@ -66,10 +74,12 @@ impl Level {
             let asked = match std::env::var("REGARD_SIMD").as_deref() {
                 Ok("avx512") => Level::Avx512,
                 Ok("avx2") => Level::Avx2,
+                Ok("neon") => Level::Neon,
                 Ok("scalar") => Level::Scalar,
                 _ => best,
             };
-            asked.min(best)
+            let highest = Level::available().iter().rev().find(|&&level| level <= asked);
+            highest.copied().unwrap_or(Level::Scalar)
         })
     }
 }
@@ -89,7 +99,12 @@ fn detected_count() -> usize {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn detected_count() -> usize {
+    1 + usize::from(std::arch::is_aarch64_feature_detected!("neon"))
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn detected_count() -> usize {
     1
 }
@@ -239,8 +254,13 @@ pub(crate) fn run<K: Kernel>(level: Level, kernel: K) -> K::Output {
             Level::Avx512 => return unsafe { avx512::call(kernel) },
             // SAFETY: as above, detection found AVX2, FMA and F16C.
             Level::Avx2 => return unsafe { avx2::call(kernel) },
-            Level::Scalar => {}
+            Level::Neon | Level::Scalar => {}
         }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if level >= Level::Neon && Level::available().contains(&Level::Neon) {
+        // SAFETY: detection found NEON.
+        return unsafe { neon::call(kernel) };
     }
     let _ = level;
     kernel.call(portable::Portable)

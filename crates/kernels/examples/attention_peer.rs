@@ -1,0 +1,127 @@
+//! The side of regard in `bench/peers/attention.py`: reads questions from standard input, a line
+//! `kind batch heads key_heads queries keys dim causal dtype repeats` each, and answers with a line of JSON:
+//! the seconds of each repeat and eight numbers of the result.
+
+use std::{io::BufRead, time::Instant};
+
+use half::{bf16, f16};
+use regard_kernels::{
+    Attention, Element, KernelError, View, ViewMut,
+    dot::{self, Cache},
+};
+
+fn main() {
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let answer = match Question::parse(&line) {
+            Some(question) => question.answer().unwrap_or_else(|error| Err(error.to_string())),
+            None => Err(format!("not a question: {line}")),
+        };
+        match answer {
+            Ok((seconds, probe)) => println!("{{\"seconds\": {seconds:?}, \"probe\": {probe:?}}}"),
+            Err(error) => println!("{{\"error\": {error:?}}}"),
+        }
+    }
+}
+
+/// Seconds and probes, or why not.
+type Answer = Result<(Vec<f64>, Vec<f32>), String>;
+
+struct Question {
+    kind: String,
+    dtype: String,
+    causal: bool,
+    repeats: usize,
+    query: [usize; 4],
+    key: [usize; 4],
+}
+
+impl Question {
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [kind, batch, heads, key_heads, queries, keys, dim, causal, dtype, repeats] = words[..] else {
+            return None;
+        };
+        let size = |word: &str| word.parse::<usize>().ok();
+        Some(Self {
+            kind: kind.to_owned(),
+            dtype: dtype.to_owned(),
+            causal: causal == "1",
+            repeats: size(repeats)?,
+            query: [size(batch)?, size(heads)?, size(queries)?, size(dim)?],
+            key: [size(batch)?, size(key_heads)?, size(keys)?, size(dim)?],
+        })
+    }
+
+    fn answer(&self) -> Result<Answer, KernelError> {
+        match (self.kind.as_str(), self.dtype.as_str()) {
+            ("forward", "f32") => self.forward(),
+            ("decode", "f32") => self.decode::<f32>(),
+            ("decode", "bf16") => self.decode::<bf16>(),
+            ("decode", "f16") => self.decode::<f16>(),
+            _ => Ok(Err("there is no such kernel".to_owned())),
+        }
+    }
+
+    fn forward(&self) -> Result<Answer, KernelError> {
+        let attention = Attention { causal: self.causal, ..Attention::default() };
+        let [query, key, value] = self.inputs();
+        let mut output = vec![0.0; query.len()];
+        let seconds = timed(self.repeats, || {
+            dot::forward(
+                &attention,
+                View::heads_first(&query, self.query),
+                View::heads_first(&key, self.key),
+                View::heads_first(&value, self.key),
+                ViewMut::heads_first(&mut output, self.query),
+                None,
+            )
+        })?;
+        Ok(Ok((seconds, probe(&output))))
+    }
+
+    fn decode<T: Element>(&self) -> Result<Answer, KernelError> {
+        let attention = Attention { causal: self.causal, ..Attention::default() };
+        let [query, key, value] = self.inputs();
+        let narrow = |x: Vec<f32>| -> Vec<T> { x.into_iter().map(T::narrow).collect() };
+        // The query keeps its f32, whatever the cache is stored in; the peers' are rounded.
+        let query: Vec<f32> = narrow(query).into_iter().map(T::widen).collect();
+        let (key, value) = (narrow(key), narrow(value));
+        let mut output = vec![0.0; query.len()];
+        let seconds = timed(self.repeats, || {
+            let cache = Cache::Contiguous {
+                key: View::heads_first(&key, self.key),
+                value: View::heads_first(&value, self.key),
+            };
+            let to = ViewMut::heads_first(&mut output, self.query);
+            dot::decode(&attention, View::heads_first(&query, self.query), cache, to, None)
+        })?;
+        Ok(Ok((seconds, probe(&output))))
+    }
+
+    fn inputs(&self) -> [Vec<f32>; 3] {
+        let key = self.key.iter().product();
+        [numbers(1, self.query.iter().product()), numbers(2, key), numbers(3, key)]
+    }
+}
+
+/// Numbers in `[-1, 1]` by a formula that every side knows.
+fn numbers(seed: usize, count: usize) -> Vec<f32> {
+    (0..count).map(|i| (((i * 7919 + seed * 104_729) % 2003) as f64 / 1001.5 - 1.0) as f32).collect()
+}
+
+/// Calls once for the caches, then `repeats` times by the clock.
+fn timed(repeats: usize, mut call: impl FnMut() -> Result<(), KernelError>) -> Result<Vec<f64>, KernelError> {
+    call()?;
+    (0..repeats)
+        .map(|_| {
+            let start = Instant::now();
+            call()?;
+            Ok(start.elapsed().as_secs_f64())
+        })
+        .collect()
+}
+
+/// Eight numbers from the first to the last.
+fn probe(result: &[f32]) -> Vec<f32> {
+    (0..8).map(|k| result[k * (result.len() - 1) / 7]).collect()
+}

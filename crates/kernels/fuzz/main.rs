@@ -1,0 +1,58 @@
+//! Random shapes, strides, options and damage, thrown at the door of dot-product attention.
+//!
+//! ```text
+//! cd crates/kernels/fuzz
+//! cargo run --release -- --cases 1000000 --seed 1
+//! RUSTFLAGS=-Zsanitizer=address cargo +nightly run --release --target x86_64-unknown-linux-gnu -- --cases 1000000
+//! REGARD_SIMD=scalar MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri run -- --cases 100
+//! ```
+//! Every case is a call that is right by construction, or the same call with one thing damaged. A right one
+//! must compute what the definition computes and write nothing else; a damaged one must be refused by a
+//! typed error that names the damaged argument, with nothing written. Every slice is an allocation of its
+//! own of just the length that the call needs, so that the address sanitizer sees a step outside. A case
+//! that fails is told by its seed: `--seed N --cases 1` makes it again.
+
+mod check;
+mod damage;
+mod dice;
+mod problem;
+
+use std::{collections::BTreeMap, process::ExitCode, time::Instant};
+
+use check::Verdict;
+
+fn main() -> ExitCode {
+    let (mut cases, mut seed) = (100_000u64, 1u64);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next().and_then(|value| value.parse().ok());
+        match (argument.as_str(), value) {
+            ("--cases", Some(value)) => cases = value,
+            ("--seed", Some(value)) => seed = value,
+            _ => {
+                eprintln!("usage: fuzz [--cases N] [--seed N]");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let start = Instant::now();
+    let mut verdicts = BTreeMap::<&str, u64>::new();
+    for seed in seed..seed.saturating_add(cases) {
+        match check::case(seed) {
+            Ok(Verdict { what, compared }) => {
+                *verdicts.entry(what).or_default() += 1;
+                *verdicts.entry("compared with the definition").or_default() += u64::from(compared);
+            }
+            Err(message) => {
+                eprintln!("seed {seed}: {message}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!("{cases} cases from seed {seed} in {:.1} s, {:?}", start.elapsed().as_secs_f64(),
+        regard_kernels::simd::Level::current());
+    for (what, count) in verdicts {
+        println!("{count:>12} {what}");
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,257 @@
+//! A random call: shapes, strides, data and options of its own.
+
+use regard_kernels::{Alignment, Attention, Blocks, Documents, Dropout, Offsets, View, Window};
+
+use crate::dice::Dice;
+
+/// A strided array in an allocation of just its extent.
+pub struct Tensor<T> {
+    pub data: Box<[T]>,
+    pub shape: [usize; 4],
+    pub strides: [usize; 3],
+}
+
+impl<T: Copy> Tensor<T> {
+    pub fn view(&self) -> View<'_, T> {
+        View { data: &self.data, shape: self.shape, strides: self.strides }
+    }
+
+    /// Indices of all elements, in order.
+    pub fn places(&self) -> impl Iterator<Item = usize> + use<T> {
+        let ([batch, heads, length, dim], strides) = (self.shape, self.strides);
+        (0..batch * heads * length * dim).map(move |index| {
+            let (row, column) = (index / dim, index % dim);
+            let (position, head) = (row % length, row / length % heads);
+            row / length / heads * strides[0] + head * strides[1] + position * strides[2] + column
+        })
+    }
+
+    /// The elements side by side.
+    pub fn contiguous(&self) -> Vec<T> {
+        self.places().map(|place| self.data[place]).collect()
+    }
+}
+
+/// Strides under which no two rows share an element, or (`shared`) any at all; and the extent.
+fn layout(dice: &mut Dice, shape: [usize; 4], shared: bool) -> ([usize; 3], usize) {
+    let mut strides = [0; 3];
+    let order = dice.pick(&[[2, 1, 0], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+    let mut step = shape[3];
+    for axis in order {
+        step += if dice.once_in(3) { dice.below(5) } else { 0 };
+        strides[axis] = step;
+        step *= shape[axis].max(1);
+    }
+    if shared && dice.once_in(4) {
+        strides[dice.below(3)] = dice.below(4);
+    }
+    let extent = match shape.contains(&0) {
+        true => 0,
+        false => (0..3).map(|axis| strides[axis] * (shape[axis] - 1)).sum::<usize>() + shape[3],
+    };
+    (strides, extent)
+}
+
+pub fn tensor<T>(dice: &mut Dice, shape: [usize; 4], shared: bool, mut make: impl FnMut(&mut Dice) -> T) -> Tensor<T> {
+    let (strides, extent) = layout(dice, shape, shared);
+    let data = (0..extent).map(|_| make(dice)).collect();
+    Tensor { data, shape, strides }
+}
+
+/// The sizes of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Batch entries, or packed sequences.
+    pub sequences: usize,
+    pub heads: usize,
+    pub key_heads: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub dim: usize,
+    pub value_dim: usize,
+    /// The longest sequence.
+    pub longest: (usize, usize),
+    pub packed: bool,
+}
+
+impl Sizes {
+    /// Batch of the views.
+    pub fn batch(&self) -> usize {
+        if self.packed { 1 } else { self.sequences }
+    }
+
+    pub fn shape(&self, heads: usize, length: usize, dim: usize) -> [usize; 4] {
+        [self.batch(), heads, length, dim]
+    }
+}
+
+/// A call with everything it points to.
+pub struct Problem {
+    pub sizes: Sizes,
+    pub query: Tensor<f32>,
+    pub key: Tensor<f32>,
+    pub value: Tensor<f32>,
+    pub scale: Option<f32>,
+    pub softcap: Option<f32>,
+    pub alignment: Alignment,
+    pub causal: bool,
+    pub window: Option<Window>,
+    pub prefix: Option<Box<[u32]>>,
+    pub lengths: Option<Box<[u32]>>,
+    pub keep: Option<Tensor<u8>>,
+    pub documents: Option<[Box<[u32]>; 2]>,
+    pub blocks: Option<(usize, usize, Tensor<u8>)>,
+    pub bias: Option<Tensor<f32>>,
+    pub alibi: Option<Box<[f32]>>,
+    pub sink: Option<Box<[f32]>>,
+    pub dropout: Option<Dropout>,
+    pub offsets: Option<[Box<[u32]>; 2]>,
+}
+
+fn length(dice: &mut Dice) -> usize {
+    match dice.below(64) {
+        0 => 0,
+        1 => 64 + dice.below(100),
+        2..8 => 16 + dice.below(40),
+        _ => 1 + dice.below(20),
+    }
+}
+
+fn dim(dice: &mut Dice) -> usize {
+    match dice.below(64) {
+        0 => 1 + dice.below(256),
+        1..8 => 1 + dice.below(70),
+        _ => 1 + dice.below(18),
+    }
+}
+
+impl Problem {
+    /// A call that is right.
+    pub fn new(dice: &mut Dice) -> Self {
+        let key_heads = 1 + dice.below(2);
+        let mut sizes = Sizes {
+            sequences: if dice.once_in(50) { 0 } else { 1 + dice.below(2) },
+            heads: key_heads * (1 + dice.below(3)),
+            key_heads,
+            queries: length(dice),
+            keys: length(dice),
+            dim: dim(dice),
+            value_dim: dim(dice),
+            longest: (0, 0),
+            packed: dice.once_in(5),
+        };
+        sizes.longest = (sizes.queries, sizes.keys);
+        let offsets = sizes.packed.then(|| {
+            sizes.sequences = 1 + dice.below(4);
+            let query = offsets(dice, sizes.sequences, sizes.queries);
+            let key = offsets(dice, sizes.sequences, sizes.keys);
+            sizes.longest = (longest(&query), longest(&key));
+            [query, key]
+        });
+        // Mostly moderate scores; sometimes such that one key takes all.
+        let spread = dice.pick(&[1.0, 1.0, 1.0, 30.0]);
+        let number = move |dice: &mut Dice| dice.number(spread);
+        let query = tensor(dice, sizes.shape(sizes.heads, sizes.queries, sizes.dim), true, number);
+        let key = tensor(dice, sizes.shape(sizes.key_heads, sizes.keys, sizes.dim), true, number);
+        let value = tensor(dice, sizes.shape(sizes.key_heads, sizes.keys, sizes.value_dim), true, number);
+        let counts = |dice: &mut Dice| -> Box<[u32]> {
+            (0..sizes.sequences).map(|_| dice.below(sizes.keys + 3) as u32).collect()
+        };
+        let per_head = |dice: &mut Dice| -> Box<[f32]> { dice.numbers(sizes.heads, 1.0).into() };
+        let document_rows = if sizes.packed { 1 } else { sizes.sequences };
+        let documents = |dice: &mut Dice, length: usize| -> Box<[u32]> {
+            (0..document_rows * length).map(|_| dice.below(2) as u32).collect()
+        };
+        macro_rules! sometimes {
+            ($value:expr) => {
+                if dice.once_in(5) { Some($value) } else { None }
+            };
+        }
+        Self {
+            sizes,
+            query,
+            key,
+            value,
+            scale: sometimes!(dice.number(1.0)),
+            softcap: sometimes!(0.1 + dice.number(1.0).abs() * 20.0),
+            alignment: dice.pick(&[Alignment::LowerRight, Alignment::UpperLeft]),
+            causal: dice.once_in(3),
+            window: sometimes!(Window {
+                left: side(dice),
+                right: side(dice),
+            }),
+            prefix: sometimes!(counts(dice)),
+            lengths: sometimes!(counts(dice)),
+            keep: sometimes!(plane(dice, &sizes, |dice| dice.below(4) as u8)),
+            documents: sometimes!([documents(dice, sizes.queries), documents(dice, sizes.keys)]),
+            blocks: sometimes!(blocks(dice, &sizes)),
+            bias: sometimes!(plane(dice, &sizes, |dice| match dice.below(9) {
+                0 => f32::NEG_INFINITY,
+                _ => dice.number(3.0),
+            })),
+            alibi: sometimes!(per_head(dice)),
+            sink: sometimes!(per_head(dice)),
+            dropout: sometimes!(Dropout { probability: dice.number(0.999).abs(), seed: dice.next() }),
+            offsets,
+        }
+    }
+
+    pub fn attention(&self) -> Attention<'_> {
+        Attention {
+            scale: self.scale,
+            softcap: self.softcap,
+            alignment: self.alignment,
+            causal: self.causal,
+            window: self.window,
+            prefix: self.prefix.as_deref(),
+            lengths: self.lengths.as_deref(),
+            keep: self.keep.as_ref().map(Tensor::view),
+            documents: self.documents.as_ref().map(|[query, key]| Documents { query, key }),
+            blocks: self.blocks.as_ref().map(|(query_size, key_size, table)| Blocks {
+                query_size: *query_size,
+                key_size: *key_size,
+                table: table.view(),
+            }),
+            bias: self.bias.as_ref().map(Tensor::view),
+            alibi: self.alibi.as_deref(),
+            sink: self.sink.as_deref(),
+            dropout: self.dropout,
+            offsets: self.offsets.as_ref().map(|[query, key]| Offsets { query, key }),
+        }
+    }
+}
+
+fn offsets(dice: &mut Dice, sequences: usize, total: usize) -> Box<[u32]> {
+    let mut all: Vec<u32> = (1..sequences).map(|_| dice.below(total + 1) as u32).collect();
+    all.extend([0, total as u32]);
+    all.sort_unstable();
+    all.into()
+}
+
+fn longest(offsets: &[u32]) -> usize {
+    offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+}
+
+/// A plane that broadcasts along some axes.
+fn plane<T>(dice: &mut Dice, sizes: &Sizes, make: impl FnMut(&mut Dice) -> T) -> Tensor<T> {
+    let full = [sizes.sequences, sizes.heads, sizes.longest.0, sizes.longest.1];
+    let shape = full.map(|size| if dice.once_in(3) { 1 } else { size });
+    tensor(dice, shape, true, make)
+}
+
+fn blocks(dice: &mut Dice, sizes: &Sizes) -> (usize, usize, Tensor<u8>) {
+    let (query_size, key_size) = (1 + dice.below(40), 1 + dice.below(40));
+    let mut shape = [sizes.sequences, sizes.heads, 0, 0].map(|size| if dice.once_in(2) { 1 } else { size });
+    shape[2] = sizes.longest.0.div_ceil(query_size);
+    shape[3] = sizes.longest.1.div_ceil(key_size);
+    (query_size, key_size, tensor(dice, shape, true, |dice| dice.below(2) as u8))
+}
+
+/// A side of a window.
+fn side(dice: &mut Dice) -> Option<usize> {
+    match dice.below(4) {
+        0 => None,
+        1 => Some(usize::MAX - dice.below(2)),
+        _ => Some(dice.below(20)),
+    }
+}

@@ -1,0 +1,198 @@
+//! The other steps of a training: functions, products, recurrent layers, loss and optimizer.
+
+use crate::{
+    loss::{self, CrossEntropy},
+    matmul::Packed,
+    measure::{
+        case::{Call, Case, Unit, Yardstick},
+        numbers,
+    },
+    optim::{self, Adam},
+    sequence::{
+        gru::{Convention, GruGradients, GruSequence},
+        lstm::{LstmGradients, LstmSequence},
+    },
+    simd,
+};
+
+/// Steps, rows and units of the recurrent layers.
+const STEPS: usize = 20;
+const BATCH: usize = 64;
+const HIDDEN: usize = 256;
+/// Rows and classes of the loss.
+const ROWS: usize = 1280;
+const CLASSES: usize = 8000;
+/// Parameters of the optimizer.
+const PARAMETERS: usize = 6_000_000;
+
+pub(super) fn cases() -> Vec<Case> {
+    let logits = (ROWS * CLASSES * size_of::<f32>()) as f64;
+    let cell = (STEPS * BATCH * HIDDEN * HIDDEN) as f64;
+    let layer = format!("t{STEPS} b{BATCH} n{HIDDEN}");
+    let (operations, bytes) = (Unit::Operations, Unit::Bytes);
+    let mut cases = vec![
+        case("matmul", "64 x 256 x 768", operations, Yardstick::FmaOneThread, 2.0 * (64 * 256 * 768) as f64, product),
+        case("gru forward", &layer, operations, Yardstick::Fma, 6.0 * cell, || gru(false)),
+        case("gru forward + backward", &layer, operations, Yardstick::Fma, 18.0 * cell, || gru(true)),
+        case("lstm forward", &layer, operations, Yardstick::Fma, 8.0 * cell, || lstm(false)),
+        case("lstm forward + backward", &layer, operations, Yardstick::Fma, 24.0 * cell, || lstm(true)),
+        case("cross-entropy forward", "1280 x 8000", bytes, Yardstick::Stream, logits, || cross_entropy(false)),
+        case(
+            "cross-entropy forward + backward",
+            "1280 x 8000",
+            bytes,
+            Yardstick::Stream,
+            2.0 * logits,
+            || cross_entropy(true),
+        ),
+        case("adam", "6000000", bytes, Yardstick::Stream, 28.0 * PARAMETERS as f64, adam),
+        case("squared norm", "6000000", bytes, Yardstick::Stream, 4.0 * PARAMETERS as f64, squared_norm),
+    ];
+    let functions: [(&str, fn(&mut [f32])); 3] = [
+        ("exp", simd::exp_in_place),
+        ("tanh", simd::tanh_in_place),
+        ("sigmoid", simd::sigmoid_in_place),
+    ];
+    for (name, function) in functions {
+        cases.push(case(name, "8192, one thread", Unit::Values, Yardstick::Nothing, 8192.0, move || {
+            let from = numbers(1, 8192, 3.0);
+            let mut x = from.clone();
+            Box::new(move || {
+                x.copy_from_slice(&from);
+                function(&mut x);
+                Ok(())
+            })
+        }));
+    }
+    cases
+}
+
+fn case(
+    kernel: &str,
+    shape: &str,
+    unit: Unit,
+    yardstick: Yardstick,
+    work: f64,
+    prepare: impl Fn() -> Call + 'static,
+) -> Case {
+    Case {
+        kernel: kernel.to_owned(),
+        shape: shape.to_owned(),
+        dtype: "f32",
+        unit,
+        yardstick,
+        work,
+        scores: None,
+        prepare: Box::new(prepare),
+    }
+}
+
+fn product() -> Call {
+    let packed = Packed::new(&numbers(1, 256 * 768, 1.0), 256, 768);
+    let a = numbers(2, 64 * 256, 1.0);
+    let mut c = vec![0.0; 64 * 768];
+    Box::new(move || packed.as_ref().map_err(Clone::clone)?.multiply(&a, &mut c, 64))
+}
+
+fn gru(with_backward: bool) -> Call {
+    let x = numbers(1, STEPS * BATCH * 3 * HIDDEN, 1.0);
+    let recurrent = numbers(2, HIDDEN * 3 * HIDDEN, 0.1);
+    let initial = numbers(3, BATCH * HIDDEN, 1.0);
+    let d_states = numbers(4, STEPS * BATCH * HIDDEN, 1.0);
+    let mut states = vec![0.0; STEPS * BATCH * HIDDEN];
+    let (mut d_x, mut d_recurrent) = (vec![0.0; x.len()], vec![0.0; recurrent.len()]);
+    let (mut d_bias, mut d_initial) = (vec![0.0; 3 * HIDDEN], vec![0.0; initial.len()]);
+    let bias = numbers(5, 3 * HIDDEN, 0.1);
+    let mut saved = vec![0.0; STEPS * BATCH * 4 * HIDDEN];
+    Box::new(move || {
+        let gru = GruSequence {
+            steps: STEPS,
+            batch: BATCH,
+            hidden: HIDDEN,
+            x_projection: &x,
+            recurrent: &recurrent,
+            hidden_bias: Some(&bias),
+            initial: &initial,
+            keep: None,
+            reverse: false,
+            convention: Convention::PyTorch,
+        };
+        gru.forward(&mut states, Some(&mut saved))?;
+        if !with_backward {
+            return Ok(());
+        }
+        let gradients = GruGradients {
+            x_projection: &mut d_x,
+            recurrent: &mut d_recurrent,
+            hidden_bias: Some(&mut d_bias),
+            initial: &mut d_initial,
+        };
+        gru.backward(&states, &saved, &d_states, gradients)
+    })
+}
+
+fn lstm(with_backward: bool) -> Call {
+    let x = numbers(1, STEPS * BATCH * 4 * HIDDEN, 1.0);
+    let recurrent = numbers(2, HIDDEN * 4 * HIDDEN, 0.1);
+    let (initial_hidden, initial_cell) = (numbers(3, BATCH * HIDDEN, 1.0), numbers(4, BATCH * HIDDEN, 1.0));
+    let d_states = numbers(5, STEPS * BATCH * 2 * HIDDEN, 1.0);
+    let mut states = vec![0.0; STEPS * BATCH * 2 * HIDDEN];
+    let (mut d_x, mut d_recurrent) = (vec![0.0; x.len()], vec![0.0; recurrent.len()]);
+    let (mut d_hidden, mut d_cell) = (vec![0.0; initial_hidden.len()], vec![0.0; initial_cell.len()]);
+    let mut saved = vec![0.0; x.len()];
+    Box::new(move || {
+        let lstm = LstmSequence {
+            steps: STEPS,
+            batch: BATCH,
+            hidden: HIDDEN,
+            x_projection: &x,
+            recurrent: &recurrent,
+            initial_hidden: &initial_hidden,
+            initial_cell: &initial_cell,
+            keep: None,
+            reverse: false,
+        };
+        lstm.forward(&mut states, Some(&mut saved))?;
+        if !with_backward {
+            return Ok(());
+        }
+        let gradients = LstmGradients {
+            x_projection: &mut d_x,
+            recurrent: &mut d_recurrent,
+            initial_hidden: &mut d_hidden,
+            initial_cell: &mut d_cell,
+        };
+        lstm.backward(&states, &saved, &d_states, gradients)
+    })
+}
+
+fn cross_entropy(with_gradient: bool) -> Call {
+    let targets: Vec<u32> = (0..ROWS as u32).map(|row| row * 37 % CLASSES as u32).collect();
+    let mut logits = numbers(1, ROWS * CLASSES, 3.0);
+    Box::new(move || {
+        let spec = CrossEntropy { rows: ROWS, classes: CLASSES, targets: &targets, ignore: Some(0), smoothing: 0.1 };
+        match with_gradient {
+            true => loss::forward_backward(&spec, &mut logits, 1.0, None)?,
+            false => loss::forward(&spec, &logits, None)?,
+        };
+        Ok(())
+    })
+}
+
+fn adam() -> Call {
+    let (mut parameters, gradients) = (numbers(1, PARAMETERS, 1.0), numbers(2, PARAMETERS, 0.01));
+    let (mut first, mut second) = (vec![0.0; PARAMETERS], vec![0.0; PARAMETERS]);
+    let mut step = 0;
+    Box::new(move || {
+        step += 1;
+        Adam::default().step(step, &mut parameters, &gradients, &mut first, &mut second)
+    })
+}
+
+fn squared_norm() -> Call {
+    let gradients = numbers(1, PARAMETERS, 0.01);
+    Box::new(move || {
+        std::hint::black_box(optim::squared_norm(&[&gradients]));
+        Ok(())
+    })
+}

@@ -1,0 +1,25 @@
+//! The first cases of the fuzzer (`fuzz/main.rs`): right calls compute, damaged ones are refused by name.
+
+#[path = "../fuzz/check.rs"]
+mod check;
+#[path = "../fuzz/damage.rs"]
+mod damage;
+#[path = "../fuzz/dice.rs"]
+mod dice;
+#[path = "../fuzz/problem.rs"]
+mod problem;
+
+#[test]
+fn random_calls() {
+    let (mut refused, mut compared) = (0, 0);
+    for seed in 0..20_000 {
+        match check::case(seed) {
+            Ok(verdict) => {
+                refused += usize::from(verdict.what == "refused by name");
+                compared += usize::from(verdict.compared);
+            }
+            Err(message) => panic!("seed {seed}: {message}"),
+        }
+    }
+    assert!(refused > 2000 && compared > 2000, "{refused} refused, {compared} compared");
+}

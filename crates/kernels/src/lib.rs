@@ -6,6 +6,7 @@
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
+//! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
 //! | [`reference`](mod@reference) | plain loops that define all of the above |
@@ -36,6 +37,7 @@ mod error;
 pub mod loss;
 mod mask;
 pub mod matmul;
+pub mod norm;
 pub mod optim;
 mod problem;
 pub mod reference;

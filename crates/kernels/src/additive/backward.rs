@@ -95,35 +95,33 @@ pub(super) fn backward_at(
     } = shape;
     let chunk_rows = shape.chunk_rows();
     let accumulate = gradients.accumulate;
-    // One row of `d_v` for each batch row of the split; only the first of a chunk is used.
-    let mut v_parts = vec![0.0; batch.div_ceil(chunk_rows) * dim];
+    let chunks = batch.div_ceil(chunk_rows);
+    let mut v_parts = vec![0.0; chunks * dim];
+    let of_chunk = |width| chunk_rows * width;
     let outputs = (
-        rows(&mut *gradients.query, queries * dim),
-        rows(&mut *gradients.key, keys * dim),
-        rows(&mut *gradients.value, keys * value_dim),
+        rows(&mut *gradients.query, of_chunk(queries * dim)),
+        rows(&mut *gradients.key, of_chunk(keys * dim)),
+        rows(&mut *gradients.value, of_chunk(keys * value_dim)),
         gradients
             .bias
             .as_deref_mut()
-            .map(|bias| rows(bias, queries * keys)),
-        ChunkRows {
-            data: &mut v_parts,
-            width: dim,
-            chunk_rows,
-        },
+            .map(|bias| rows(bias, of_chunk(queries * keys))),
+        rows(&mut v_parts, dim),
     );
     type Outputs<'a> = (
         RowsMut<'a, f32>,
         RowsMut<'a, f32>,
         RowsMut<'a, f32>,
         Option<RowsMut<'a, f32>>,
-        ChunkRows<'a>,
+        RowsMut<'a, f32>,
     );
     for_each_chunk(
         outputs,
-        batch,
-        chunk_rows,
+        chunks,
+        1,
         shape.nanoseconds(0.08, 0.1),
-        &|first, (query, key, value, bias, v): Outputs<'_>| {
+        &|index, (query, key, value, bias, v): Outputs<'_>| {
+            let first = index * chunk_rows;
             run(
                 level,
                 Backward {
@@ -154,36 +152,6 @@ pub(super) fn backward_at(
         }
     }
     Ok(())
-}
-
-/// One row for each chunk of batch rows, cut along with them.
-struct ChunkRows<'a> {
-    data: &'a mut [f32],
-    width: usize,
-    chunk_rows: usize,
-}
-
-impl crate::threads::Rows for ChunkRows<'_> {
-    fn split(self, rows: usize) -> (Self, Self) {
-        let ChunkRows {
-            data,
-            width,
-            chunk_rows,
-        } = self;
-        let (head, tail) = data.split_at_mut(rows / chunk_rows * width);
-        (
-            ChunkRows {
-                data: head,
-                width,
-                chunk_rows,
-            },
-            ChunkRows {
-                data: tail,
-                width,
-                chunk_rows,
-            },
-        )
-    }
 }
 
 struct Backward<'a> {

@@ -109,7 +109,14 @@ impl Kernel for Forward<'_> {
                 let at = index * queries + from; // among all queries
                 let scores = &mut scores[..count * kept.len()];
                 factors
-                    .beside(s, 0, &input.query[at * dim..][..count * dim], key, &kept, &mut room)
+                    .beside(
+                        s,
+                        0,
+                        &input.query[at * dim..][..count * dim],
+                        key,
+                        &kept,
+                        &mut room,
+                    )
                     .scores(s, count, scores);
                 for i in 0..count {
                     let scores = row_mut(scores, i, kept.len());
@@ -150,10 +157,12 @@ pub(crate) fn weighted_sum<S: Simd>(
     let width = out.len();
     let mut at = 0;
     while at + WIDE * S::LANES <= width {
-        let mut sums: [S::V; WIDE] = std::array::from_fn(|k| match add {
-            true => s.load(&out[at + k * S::LANES..]),
-            false => s.zero(),
-        });
+        let mut sums = [s.zero(); WIDE];
+        if add {
+            for (k, sum) in sums.iter_mut().enumerate() {
+                *sum = s.load(&out[at + k * S::LANES..]);
+            }
+        }
         for (&weight, &j) in weights.iter().zip(kept) {
             let from = &row(value, j, width)[at..at + WIDE * S::LANES];
             let weight = s.splat(weight);

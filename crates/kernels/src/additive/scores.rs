@@ -16,7 +16,7 @@
 //! of one pair 23. Keys in the lanes would save the last sums over lanes, a tenth, and waste a fifth of
 //! the lanes at 50 keys.
 
-use super::operands::{Operands, denominator};
+use super::operands::{Operands, denominator, load};
 use crate::simd::{self, Simd};
 
 impl Operands<'_> {
@@ -50,8 +50,11 @@ impl Operands<'_> {
     /// The scores of `P` queries from `i` on against `P` kept keys from number `n` on.
     #[inline(always)]
     fn tile<S: Simd, const P: usize>(&self, s: S, i: usize, n: usize, scores: &mut [f32]) {
-        let queries: [&[f32]; P] = std::array::from_fn(|a| self.query(i + a));
-        let keys: [&[f32]; P] = std::array::from_fn(|b| self.key(self.kept[n + b]));
+        let (mut queries, mut keys) = ([self.query(i); P], [self.key(self.kept[n]); P]);
+        for other in 1..P {
+            queries[other] = self.query(i + other);
+            keys[other] = self.key(self.kept[n + other]);
+        }
         let mut sums = [[s.load(self.half_sum); P]; P];
         let padded = self.padded();
         let mut at = 0;
@@ -65,9 +68,9 @@ impl Operands<'_> {
             3 => self.terms::<S, P, 3>(s, queries, keys, at, &mut sums),
             _ => {}
         }
-        for (a, sums) in sums.into_iter().enumerate() {
-            for (b, sum) in sums.into_iter().enumerate() {
-                scores[(i + a) * self.kept.len() + n + b] = 2.0 * s.reduce_add(sum);
+        for a in 0..P {
+            for b in 0..P {
+                scores[(i + a) * self.kept.len() + n + b] = 2.0 * s.reduce_add(sums[a][b]);
             }
         }
     }
@@ -82,23 +85,16 @@ impl Operands<'_> {
         at: usize,
         sums: &mut [[S::V; P]; P],
     ) {
-        let load = |from: &[f32]| -> [S::V; N] {
-            let from = &from[at..at + N * S::LANES];
-            std::array::from_fn(|n| s.load(&from[n * S::LANES..]))
-        };
-        let v = load(self.v);
-        let keys = keys.map(load);
-        for (query, sums) in queries.into_iter().zip(sums) {
-            let query = load(query);
-            for (key, sum) in keys.iter().zip(sums) {
-                let one = |n: usize| (v[n], denominator(s, query[n], key[n]));
-                let (above, below) = match N {
-                    1 => one(0),
-                    2 => together(s, one(0), one(1)),
-                    3 => together(s, together(s, one(0), one(1)), one(2)),
-                    _ => together(s, together(s, one(0), one(1)), together(s, one(2), one(3))),
-                };
-                *sum = s.sub(*sum, s.div(above, below));
+        let v = load::<S, N>(s, self.v, at);
+        let mut of_keys = [[s.zero(); N]; P];
+        for b in 0..P {
+            of_keys[b] = load(s, keys[b], at);
+        }
+        for a in 0..P {
+            let query = load::<S, N>(s, queries[a], at);
+            for b in 0..P {
+                let (above, below) = fraction(s, v, query, of_keys[b]);
+                sums[a][b] = s.sub(sums[a][b], s.div(above, below));
             }
         }
     }
@@ -112,6 +108,30 @@ impl Operands<'_> {
             sum = s.fma(s.load(&self.v[at..]), t, sum);
         }
         s.reduce_add(sum)
+    }
+}
+
+/// `Σ v / x` of up to four vectors as one fraction `(above, below)`.
+#[inline(always)]
+fn fraction<S: Simd, const N: usize>(
+    s: S,
+    v: [S::V; N],
+    query: [S::V; N],
+    key: [S::V; N],
+) -> (S::V, S::V) {
+    let mut terms = [(s.zero(), s.splat(1.0)); 4];
+    for n in 0..N {
+        terms[n] = (v[n], denominator(s, query[n], key[n]));
+    }
+    match N {
+        1 => terms[0],
+        2 => together(s, terms[0], terms[1]),
+        3 => together(s, together(s, terms[0], terms[1]), terms[2]),
+        _ => together(
+            s,
+            together(s, terms[0], terms[1]),
+            together(s, terms[2], terms[3]),
+        ),
     }
 }
 
@@ -130,9 +150,13 @@ pub(crate) fn softmax<S: Simd>(s: S, scores: &mut [f32]) {
         return;
     }
     let shift = s.splat(largest);
-    simd::zip_map(s, [], [&mut *scores], |[], [x]| {
-        [simd::exp(s, s.sub(x, shift))]
-    });
+    simd::zip_map(
+        s,
+        [],
+        [&mut *scores],
+        #[inline(always)]
+        |[], [x]| [simd::exp(s, s.sub(x, shift))],
+    );
     let total: f32 = scores.iter().sum();
     simd::scale(s, 1.0 / total, scores);
 }

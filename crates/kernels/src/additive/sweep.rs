@@ -16,7 +16,7 @@
 //! faster, the arithmetic hides the loads. One division for four terms: as fast as the reciprocal
 //! estimate with a correction, but the terms then depend on their neighbours.
 
-use super::operands::{Operands, denominator};
+use super::operands::{Operands, denominator, load};
 use crate::simd::{self, Simd};
 
 impl Operands<'_> {
@@ -32,58 +32,48 @@ impl Operands<'_> {
         sums: &mut [f32],
         d_v: &mut [f32],
     ) {
+        let padded = self.padded();
+        let mut at = 0;
         if self.exponential {
-            let half_tanh = |q, k| {
-                let reciprocal = s.quick_div(s.splat(1.0), denominator(s, q, k));
-                s.sub(s.splat(0.5), reciprocal)
-            };
-            let padded = self.padded();
-            let mut at = 0;
             while at + 4 * S::LANES <= padded {
-                self.block::<S, 4>(s, at, half_tanh, d_scores, d_queries, sums, d_v);
+                self.block::<S, 4, true>(s, at, d_scores, d_queries, sums, d_v);
                 at += 4 * S::LANES;
             }
             while at < padded {
-                self.block::<S, 1>(s, at, half_tanh, d_scores, d_queries, sums, d_v);
+                self.block::<S, 1, true>(s, at, d_scores, d_queries, sums, d_v);
                 at += S::LANES;
             }
         } else {
-            let half_tanh = |q, k| s.mul(s.splat(0.5), simd::tanh(s, s.add(q, k)));
-            for at in (0..self.padded()).step_by(S::LANES) {
-                self.block::<S, 1>(s, at, half_tanh, d_scores, d_queries, sums, d_v);
+            while at < padded {
+                self.block::<S, 1, false>(s, at, d_scores, d_queries, sums, d_v);
+                at += S::LANES;
             }
         }
     }
 
     /// `N` vectors of dims from `at` on.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "one inner loop, cut out to be compiled twice")]
-    fn block<S: Simd, const N: usize>(
+    fn block<S: Simd, const N: usize, const EXPONENTIAL: bool>(
         &self,
         s: S,
         at: usize,
-        half_tanh: impl Fn(S::V, S::V) -> S::V,
         d_scores: &[f32],
         d_queries: &mut [f32],
         sums: &mut [f32],
         d_v: &mut [f32],
     ) {
-        let load = |from: &[f32]| -> [S::V; N] {
-            let from = &from[at..at + N * S::LANES];
-            std::array::from_fn(|n| s.load(&from[n * S::LANES..]))
-        };
         let (dim, count) = (self.dim, self.kept.len());
         let mut of_v = [s.zero(); N];
-        let four_v = load(self.v).map(|v| s.mul(s.splat(4.0), v));
+        let v = load::<S, N>(s, self.v, at);
         for (i, d_query) in d_queries.chunks_exact_mut(dim).enumerate() {
-            let query = load(self.query(i));
+            let query = load::<S, N>(s, self.query(i), at);
             let mut slopes = [s.zero(); N];
             for (&d, &j) in d_scores[i * count..][..count].iter().zip(self.kept) {
-                let key = load(self.key(j));
+                let key = load::<S, N>(s, self.key(j), at);
                 let (d, quarter) = (s.splat(d), s.splat(0.25 * d));
                 let sums = &mut sums[j * self.stride + at..][..N * S::LANES];
                 for n in 0..N {
-                    let h = half_tanh(query[n], key[n]);
+                    let h = half_tanh::<S, EXPONENTIAL>(s, query[n], key[n]);
                     let weighted = s.mul(d, h);
                     let slope = s.fnma(weighted, h, quarter);
                     of_v[n] = s.add(of_v[n], weighted);
@@ -95,16 +85,28 @@ impl Operands<'_> {
             for n in 0..N {
                 let to = at + n * S::LANES;
                 if to < dim {
-                    s.store_at(d_query, to, s.mul(four_v[n], slopes[n]));
+                    let four_v = s.mul(s.splat(4.0), v[n]);
+                    s.store_at(d_query, to, s.mul(four_v, slopes[n]));
                 }
             }
         }
-        for (n, of_v) in of_v.into_iter().enumerate() {
+        for n in 0..N {
             let to = at + n * S::LANES;
             if to < dim {
-                let d = s.fma(s.splat(2.0), of_v, s.load_at(d_v, to));
+                let d = s.fma(s.splat(2.0), of_v[n], s.load_at(d_v, to));
                 s.store_at(d_v, to, d);
             }
         }
+    }
+}
+
+/// `½ tanh(q + k)`, from the exponentials or from the numbers themselves.
+#[inline(always)]
+fn half_tanh<S: Simd, const EXPONENTIAL: bool>(s: S, query: S::V, key: S::V) -> S::V {
+    let half = s.splat(0.5);
+    if EXPONENTIAL {
+        s.sub(half, s.quick_div(s.splat(1.0), denominator(s, query, key)))
+    } else {
+        s.mul(half, simd::tanh(s, s.add(query, key)))
     }
 }

@@ -280,7 +280,8 @@ impl Kernel for WriteKeyGradient<'_> {
         for row in 0..rows {
             let sums = &self.sums[row * of_row..][..of_row];
             let d_keys = &mut self.d_keys[row * width..][..width];
-            self.read.write_gradient(s, sums, self.kept.of(row, None), false, d_keys);
+            self.read
+                .write_gradient(s, sums, self.kept.of(row, None), false, d_keys);
         }
     }
 }

@@ -13,7 +13,7 @@
 //! row by row:   x --mean--> x - mean --sum of squares--> x̂ --> y      the row stays in the
 //!               first-level cache from the first pass to the last: one reading, one writing
 //! ```
-//! Nothing is saved for the backward pass: `x̂` is computed again, which costs less than reading it.
+//! Nothing is saved for the backward pass: it reads `x` and computes `x̂` again.
 //! Sums over a row are taken in `f32` in blocks of 512 whose sums are added in `f64`. The variance is that
 //! of the centred row, never `mean x² - mean² x`, which loses everything where the mean is large.
 //! The sums over rows are taken by a fixed number of chunks and those added in order, in `f64`: the

@@ -16,8 +16,8 @@
 //! Nothing is saved for the backward pass: it reads `x` and computes `x̂` again.
 //! Sums over a row are taken in `f32` in blocks of 512 whose sums are added in `f64`. The variance is that
 //! of the centred row, never `mean x² - mean² x`, which loses everything where the mean is large.
-//! The sums over rows are taken by a fixed number of chunks and those added in order, in `f64`: the
-//! same bits on any number of threads.
+//! The sums over rows are taken in `f64` by a number of chunks that follows from the sizes, and those
+//! added in order: the same bits on any number of threads.
 //!
 //! ```
 //! use regard_kernels::norm::{Kind, Norm, forward};
@@ -273,7 +273,7 @@ fn backward_at(
     }
     let of_chunk = (norm.chunk_rows() * width).max(1);
     let chunks = input.len().div_ceil(of_chunk);
-    let mut parts = vec![0.0; chunks * 2 * width]; // [chunks, weight | bias]
+    let mut parts = vec![0.0f64; chunks * 2 * width]; // [chunks, weight | bias]
     for_each_chunk(
         (
             rows(&mut *gradients.input, of_chunk),
@@ -282,7 +282,7 @@ fn backward_at(
         chunks,
         1,
         norm.nanoseconds(0.5),
-        &|chunk, (d_input, parts): (RowsMut<f32>, RowsMut<f32>)| {
+        &|chunk, (d_input, parts): (RowsMut<f32>, RowsMut<f64>)| {
             let d_input = d_input.data;
             let count = d_input.len();
             let (d_weight, d_bias) = parts.data.split_at_mut(width);
@@ -300,7 +300,7 @@ fn backward_at(
     for (first, to) in [(0, &mut gradients.weight), (width, &mut gradients.bias)] {
         for (column, to) in to.iter_mut().flat_map(|to| to.iter_mut()).enumerate() {
             let of_chunks = parts.iter().skip(first + column).step_by(2 * width);
-            *to = of_chunks.map(|&part| f64::from(part)).sum::<f64>() as f32;
+            *to = of_chunks.sum::<f64>() as f32;
         }
     }
     Ok(())
@@ -312,8 +312,8 @@ struct Backward<'a> {
     d_output: &'a [f32],
     d_input: &'a mut [f32],
     /// Added to.
-    d_weight: &'a mut [f32],
-    d_bias: &'a mut [f32],
+    d_weight: &'a mut [f64],
+    d_bias: &'a mut [f64],
 }
 
 impl Kernel for Backward<'_> {
@@ -335,14 +335,11 @@ impl Kernel for Backward<'_> {
             .zip(self.d_output.chunks_exact(width));
         for ((row, d_output), d_input) in from.zip(to) {
             let factor = s.splat(self.norm.normalise(s, row, &mut normal));
-            let parameters = [&mut *self.d_weight, &mut *self.d_bias];
-            simd::zip_map(
-                s,
-                [d_output, &normal],
-                parameters,
-                #[inline(always)]
-                |[d, x], [weight, bias]| [s.fma(d, x, weight), s.add(bias, d)],
-            );
+            let sums = self.d_weight.iter_mut().zip(&mut *self.d_bias);
+            for ((weight, bias), (&d, &x)) in sums.zip(d_output.iter().zip(&normal)) {
+                *weight += f64::from(d) * f64::from(x);
+                *bias += f64::from(d);
+            }
             match weight {
                 None => d_input.copy_from_slice(d_output),
                 Some(w) => simd::zip_map(

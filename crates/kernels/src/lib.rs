@@ -7,6 +7,7 @@
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
+//! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
 //! | [`measure`] | what this machine can do, and which part of it each kernel reaches |
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
@@ -54,6 +55,7 @@ pub mod loss;
 mod mask;
 pub mod matmul;
 pub mod measure;
+pub mod norm;
 pub mod optim;
 mod problem;
 pub mod reference;

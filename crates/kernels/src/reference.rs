@@ -10,7 +10,11 @@
 //! assert!((weights[0] - 0.65900114).abs() < 1e-8);
 //! ```
 
+mod norm;
+
 use std::ops::{Add, Div, Mul, Sub};
+
+pub use norm::{NormRow, norm};
 
 use crate::additive::Shape;
 

@@ -20,14 +20,14 @@ pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()
 }
 
-/// Runs `f` on pools of 1, 2 and 3 threads and checks that the bits agree.
+/// Runs `f` on pools of 1, 2, 3 and 8 threads and checks that the bits agree.
 pub(crate) fn on_every_pool(f: impl Fn() -> Vec<Vec<f32>> + Sync) -> Vec<Vec<f32>> {
     let bits = |all: &[Vec<f32>]| -> Vec<Vec<u32>> {
         all.iter()
             .map(|x| x.iter().map(|x| x.to_bits()).collect())
             .collect()
     };
-    let mut results = (1..=3).map(|threads| {
+    let mut results = [1, 2, 3, 8].into_iter().map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()

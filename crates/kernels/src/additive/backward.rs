@@ -1,12 +1,22 @@
-//! Backward: scores' gradients from the saved weights, then one sweep over `tanh` that feeds
+//! Backward: scores' gradients from the saved weights, then one sweep over the terms that feeds
 //! `d_query`, `d_key` and `d_v` together.
+//!
+//! ```text
+//! one batch row:   e^{2k} of the kept keys      once
+//!   16 queries:    d_scores                     a dot product of d_context and value for each pair
+//!                  d_value                      each key's row in registers, over the queries
+//!                  d_query, d_v, sums of keys   see the file of the sweep
+//!                  d_key from the sums          once
+//! ```
 //!
 //! Each batch row owns its part of `d_query`, `d_key`, `d_value`, `d_bias`. `d_v` is shared: every
 //! chunk of batch rows sums its own, and the chunks are added in order at the end.
 
-use super::{CONTEXT, Input, KEY, QUERY, Shape, VALUE, WEIGHTS, row, row_mut};
+use super::forward::weighted_sum;
+use super::operands::{Keys, Room};
+use super::{CONTEXT, Input, KEY, QUERY, QUERY_BLOCK, Shape, VALUE, WEIGHTS, row, row_mut};
 use crate::error::{KernelError, check_length};
-use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::simd::{self, Buffer, Kernel, Level, Simd, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
 /// Where [`backward`] writes the gradients.
@@ -85,35 +95,33 @@ pub(super) fn backward_at(
     } = shape;
     let chunk_rows = shape.chunk_rows();
     let accumulate = gradients.accumulate;
-    // One row of `d_v` for each batch row of the split; only the first of a chunk is used.
-    let mut v_parts = vec![0.0; batch.div_ceil(chunk_rows) * dim];
+    let chunks = batch.div_ceil(chunk_rows);
+    let mut v_parts = vec![0.0; chunks * dim];
+    let of_chunk = |width| chunk_rows * width;
     let outputs = (
-        rows(&mut *gradients.query, queries * dim),
-        rows(&mut *gradients.key, keys * dim),
-        rows(&mut *gradients.value, keys * value_dim),
+        rows(&mut *gradients.query, of_chunk(queries * dim)),
+        rows(&mut *gradients.key, of_chunk(keys * dim)),
+        rows(&mut *gradients.value, of_chunk(keys * value_dim)),
         gradients
             .bias
             .as_deref_mut()
-            .map(|bias| rows(bias, queries * keys)),
-        ChunkRows {
-            data: &mut v_parts,
-            width: dim,
-            chunk_rows,
-        },
+            .map(|bias| rows(bias, of_chunk(queries * keys))),
+        rows(&mut v_parts, dim),
     );
     type Outputs<'a> = (
         RowsMut<'a, f32>,
         RowsMut<'a, f32>,
         RowsMut<'a, f32>,
         Option<RowsMut<'a, f32>>,
-        ChunkRows<'a>,
+        RowsMut<'a, f32>,
     );
     for_each_chunk(
         outputs,
-        batch,
-        chunk_rows,
-        shape.nanoseconds(0.3, 0.1),
-        &|first, (query, key, value, bias, v): Outputs<'_>| {
+        chunks,
+        1,
+        shape.nanoseconds(0.08, 0.1),
+        &|index, (query, key, value, bias, v): Outputs<'_>| {
+            let first = index * chunk_rows;
             run(
                 level,
                 Backward {
@@ -146,36 +154,6 @@ pub(super) fn backward_at(
     Ok(())
 }
 
-/// One row for each chunk of batch rows, cut along with them.
-struct ChunkRows<'a> {
-    data: &'a mut [f32],
-    width: usize,
-    chunk_rows: usize,
-}
-
-impl crate::threads::Rows for ChunkRows<'_> {
-    fn split(self, rows: usize) -> (Self, Self) {
-        let ChunkRows {
-            data,
-            width,
-            chunk_rows,
-        } = self;
-        let (head, tail) = data.split_at_mut(rows / chunk_rows * width);
-        (
-            ChunkRows {
-                data: head,
-                width,
-                chunk_rows,
-            },
-            ChunkRows {
-                data: tail,
-                width,
-                chunk_rows,
-            },
-        )
-    }
-}
-
 struct Backward<'a> {
     input: &'a Input<'a>,
     weights: &'a [f32],
@@ -204,149 +182,92 @@ impl Kernel for Backward<'_> {
             value_dim,
             ..
         } = input.shape;
+        let block = queries.min(QUERY_BLOCK);
         let mut kept = Vec::with_capacity(keys);
-        let mut d_scores = vec![0.0; keys];
+        let mut d_scores = vec![0.0; block * keys];
+        let mut of_key = vec![0.0; block];
+        let in_order: Vec<usize> = (0..block).collect();
+        let mut factors = Keys::new(s, input.v, 1, keys);
+        let mut room = Room::new(block, dim);
+        let mut sums = Buffer::new(factors.sums());
         for local in 0..self.chunk {
             let index = self.first + local;
             input.kept_keys(index, &mut kept);
             let key = row(input.key, index, keys * dim);
             let value = row(input.value, index, keys * value_dim);
-            let d_key = row_mut(self.key, local, keys * dim);
             let d_value = row_mut(self.value, local, keys * value_dim);
-            let add = self.accumulate || queries != 1;
             if !self.accumulate {
-                // A single query writes every kept key, so only the others need their zeros.
-                let mut written = kept.iter().copied().filter(|_| queries == 1).peekable();
-                for j in 0..keys {
-                    if written.next_if_eq(&j).is_none() {
-                        row_mut(d_key, j, dim).fill(0.0);
-                        row_mut(d_value, j, value_dim).fill(0.0);
-                    }
-                }
+                d_value.fill(0.0);
             }
-            for i in 0..queries {
-                let at = index * queries + i;
-                let weights = row(self.weights, at, keys);
-                let d_context = row(self.d_context, at, value_dim);
-                let d_scores = &mut d_scores[..kept.len()];
-
-                let mut expected = 0.0;
-                for (d_score, &j) in d_scores.iter_mut().zip(&kept) {
-                    *d_score = simd::dot(s, d_context, row(value, j, value_dim));
-                    if let Some(d_weights) = self.d_weights {
-                        *d_score += d_weights[at * keys + j];
+            factors.read(s, 0, key, &kept);
+            sums.fill(0.0);
+            for from in (0..queries).step_by(QUERY_BLOCK) {
+                let count = block.min(queries - from);
+                let at = index * queries + from; // among all queries
+                let d_context = &self.d_context[at * value_dim..][..count * value_dim];
+                let d_scores = &mut d_scores[..count * kept.len()];
+                for i in 0..count {
+                    let weights = row(self.weights, at + i, keys);
+                    let d_weights = self.d_weights.map(|d| row(d, at + i, keys));
+                    let d_scores = row_mut(d_scores, i, kept.len());
+                    score_gradients(
+                        s,
+                        weights,
+                        row(d_context, i, value_dim),
+                        d_weights,
+                        value,
+                        &kept,
+                        d_scores,
+                    );
+                    if let Some(bias) = &mut self.bias {
+                        let bias = row_mut(bias, local * queries + from + i, keys);
+                        bias.fill(0.0);
+                        for (&d_score, &j) in d_scores.iter().zip(&kept) {
+                            bias[j] = d_score;
+                        }
                     }
-                    expected += weights[j] * *d_score;
                 }
-                for (d_score, &j) in d_scores.iter_mut().zip(&kept) {
-                    *d_score = weights[j] * (*d_score - expected);
-                }
-
                 for &j in &kept {
+                    let of_key = &mut of_key[..count];
+                    for (i, weight) in of_key.iter_mut().enumerate() {
+                        *weight = self.weights[(at + i) * keys + j];
+                    }
                     let d_value = row_mut(d_value, j, value_dim);
-                    let weight = s.splat(weights[j]);
-                    if add {
-                        simd::axpy(s, weights[j], d_context, d_value);
-                    } else {
-                        simd::zip_map(s, [d_context], [d_value], |[x], [_]| [s.mul(weight, x)]);
-                    }
+                    weighted_sum(s, of_key, d_context, &in_order, true, d_value);
                 }
-                if let Some(bias) = &mut self.bias {
-                    let bias = row_mut(bias, local * queries + i, keys);
-                    bias.fill(0.0);
-                    for (&d_score, &j) in d_scores.iter().zip(&kept) {
-                        bias[j] = d_score;
-                    }
-                }
-                let query = row(input.query, at, dim);
-                let d_query = row_mut(self.query, local * queries + i, dim);
-                let sweep = Sweep {
-                    query,
-                    v: input.v,
-                    key,
-                    kept: &kept,
-                    d_scores,
-                };
-                if add {
-                    sweep.run::<S, true>(s, d_query, d_key, self.v);
-                } else {
-                    sweep.run::<S, false>(s, d_query, d_key, self.v);
-                }
+                let query = &input.query[at * dim..][..count * dim];
+                let to = local * queries + from;
+                let d_query = &mut self.query[to * dim..][..count * dim];
+                factors
+                    .beside(s, 0, query, key, &kept, &mut room)
+                    .sweep(s, d_scores, d_query, &mut sums, self.v);
             }
+            let d_key = row_mut(self.key, local, keys * dim);
+            factors.write_gradient(s, &sums, &kept, self.accumulate, d_key);
         }
     }
 }
 
-/// One query against its keys, a vector of dims at a time.
-pub(crate) struct Sweep<'a> {
-    pub(crate) query: &'a [f32],
-    pub(crate) v: &'a [f32],
-    pub(crate) key: &'a [f32],
-    pub(crate) kept: &'a [usize],
-    pub(crate) d_scores: &'a [f32],
-}
-
-impl Sweep<'_> {
-    #[inline(always)]
-    pub(crate) fn run<S: Simd, const ADD: bool>(
-        &self,
-        s: S,
-        d_query: &mut [f32],
-        d_key: &mut [f32],
-        d_v: &mut [f32],
-    ) {
-        let dim = self.query.len();
-        let whole = dim / S::LANES * S::LANES;
-        let mut at = 0;
-        while at < whole {
-            let (q, v) = (s.load(&self.query[at..]), s.load(&self.v[at..]));
-            let (mut slopes, mut values) = (s.zero(), s.zero());
-            for (&d_score, &j) in self.d_scores.iter().zip(self.kept) {
-                let from = j * dim + at;
-                let t = simd::tanh(s, s.add(q, s.load(&self.key[from..])));
-                let d = s.splat(d_score);
-                let weighted = s.mul(d, t);
-                let slope = s.fnma(weighted, t, d);
-                values = s.add(values, weighted);
-                slopes = s.add(slopes, slope);
-                let to = &mut d_key[from..];
-                let d_key = if ADD {
-                    s.fma(v, slope, s.load(to))
-                } else {
-                    s.mul(v, slope)
-                };
-                s.store(to, d_key);
-            }
-            s.store(&mut d_query[at..], s.mul(v, slopes));
-            let d_v = &mut d_v[at..];
-            s.store(d_v, s.add(s.load(d_v), values));
-            at += S::LANES;
+/// `ė_j = w_j (a_j - Σ_l w_l a_l)` with `a_j = ċ · value_j + ẇ_j`, over the kept keys of one query.
+#[inline(always)]
+fn score_gradients<S: Simd>(
+    s: S,
+    weights: &[f32],
+    d_context: &[f32],
+    d_weights: Option<&[f32]>,
+    value: &[f32],
+    kept: &[usize],
+    d_scores: &mut [f32],
+) {
+    let mut expected = 0.0;
+    for (d_score, &j) in d_scores.iter_mut().zip(kept) {
+        *d_score = simd::dot(s, d_context, row(value, j, d_context.len()));
+        if let Some(d_weights) = d_weights {
+            *d_score += d_weights[j];
         }
-        if at < dim {
-            let (q, v) = (
-                s.load_partial(&self.query[at..]),
-                s.load_partial(&self.v[at..]),
-            );
-            let (mut slopes, mut values) = (s.zero(), s.zero());
-            for (&d_score, &j) in self.d_scores.iter().zip(self.kept) {
-                let key = &row(self.key, j, dim)[at..];
-                let t = simd::tanh(s, s.add(q, s.load_partial(key)));
-                let d = s.splat(d_score);
-                let weighted = s.mul(d, t);
-                let slope = s.fnma(weighted, t, d);
-                values = s.add(values, weighted);
-                slopes = s.add(slopes, slope);
-                let to = &mut row_mut(d_key, j, dim)[at..];
-                let d_key = if ADD {
-                    s.fma(v, slope, s.load_partial(to))
-                } else {
-                    s.mul(v, slope)
-                };
-                s.store_partial(to, d_key);
-            }
-            s.store_partial(&mut d_query[at..], s.mul(v, slopes));
-            let d_v = &mut d_v[at..];
-            s.store_partial(d_v, s.add(s.load_partial(d_v), values));
-        }
+        expected += weights[j] * *d_score;
+    }
+    for (d_score, &j) in d_scores.iter_mut().zip(kept) {
+        *d_score = weights[j] * (*d_score - expected);
     }
 }

@@ -20,10 +20,9 @@
 //! backward pass, which is cheaper than writing and reading it.
 //!
 //! Work is split over batch rows only, in chunks that do not depend on the number of threads.
-//! What was weighed: the product form `tanh(q+k) = 1 - 2/(1 + e^{2q} e^{2k})` needs exponentials of
-//! the inputs only, which pays for many queries at once. With one query (a decoder step in training)
-//! it saves nothing over a direct tanh, and it loses the relative precision of small sums, so the
-//! direct form is the one here.
+//!
+//! `tanh(q + k) = 1 - 2 / (1 + e^{2q} e^{2k})`: the exponentials are taken of the `(queries + keys) · dim`
+//! inputs only, and four terms share one division. The absolute precision is that of a direct tanh.
 //!
 //! ```
 //! use regard_kernels::additive::{Input, Keep, Shape, forward};
@@ -47,14 +46,18 @@
 
 mod backward;
 mod forward;
+mod operands;
+mod scores;
+mod sweep;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use backward::Sweep;
 pub use backward::{Gradients, backward};
 pub use forward::forward;
-pub(crate) use forward::{score_keys, softmax, weighted_sum};
+pub(crate) use forward::weighted_sum;
+pub(crate) use operands::{Keys, Room};
+pub(crate) use scores::softmax;
 
 use crate::error::{KernelError, check_length, product};
 
@@ -103,6 +106,9 @@ pub struct Input<'a> {
     /// one query.
     pub bias: Option<&'a [f32]>,
 }
+
+/// Queries that are computed together: their exponentials stay in the first-level cache.
+const QUERY_BLOCK: usize = 16;
 
 const QUERY: &str = "[batch, queries, dim]";
 const KEY: &str = "[batch, keys, dim]";

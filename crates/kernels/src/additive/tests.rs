@@ -220,6 +220,67 @@ fn error_is_bounded_by_the_naive_computation() {
 }
 
 #[test]
+fn blocks_of_queries_and_keys_have_their_edges() {
+    let mut checked = 0;
+    for (queries, keys) in [(2, 2), (5, 4), (16, 3), (17, 9), (33, 1), (35, 50)] {
+        for dim in [13, 48, 80] {
+            let shape = [40, queries, keys, dim, 20];
+            checked += check(Problem::new(shape).with_lengths().with_bias());
+        }
+    }
+    assert_eq!(checked, 6 * 3 * NAMES.len() * Level::available().len());
+}
+
+/// Numbers whose exponentials overflow, and pairs of them that cancel.
+#[test]
+fn large_numbers_are_no_exception() {
+    let mut checked = 0;
+    for scale in [3.0, 10.0, 21.0, 50.0, 1e4] {
+        let mut problem = Problem::new([9, 5, 7, 40, 12]).with_mask();
+        problem
+            .query
+            .iter_mut()
+            .step_by(7)
+            .for_each(|q| *q *= scale);
+        for (b, keys) in problem.key.chunks_exact_mut(7 * 40).enumerate() {
+            for key in keys.chunks_exact_mut(40) {
+                let query = row(&problem.query, b * 5, 40);
+                for (k, q) in key.iter_mut().zip(query).step_by(3) {
+                    *k -= q;
+                }
+            }
+        }
+        checked += check(problem);
+    }
+    let mut problem = Problem::new([9, 5, 7, 40, 12]);
+    problem.v.iter_mut().step_by(5).for_each(|v| *v *= 1e9);
+    checked += check(problem);
+    assert_eq!(checked, 6 * NAMES.len() * Level::available().len());
+}
+
+#[test]
+fn small_numbers_keep_their_gradients() {
+    let mut problem = Problem::new([40, 3, 9, 64, 12]);
+    problem.query.iter_mut().for_each(|q| *q *= 1e-3);
+    problem.key.iter_mut().for_each(|k| *k *= 1e-3);
+    check(problem);
+}
+
+#[test]
+fn what_is_no_number_shows() {
+    for at in [0, 39] {
+        let mut problem = Problem::new([2, 2, 3, 40, 4]);
+        problem.query[at] = f32::NAN;
+        let results = problem.run(Level::current());
+        assert!(
+            results[0][..4].iter().all(|x| x.is_nan()),
+            "the query's context"
+        );
+        assert!(results[0][4..].iter().all(|x| x.is_finite()), "no other's");
+    }
+}
+
+#[test]
 fn empty_shapes_are_fine() {
     for shape in [
         [0, 1, 2, 3, 4],

@@ -1,19 +1,27 @@
 //! The attention of one decoder step for a block of rows, one query each.
 //!
 //! The additive row arithmetic is that of [`crate::additive`]; here it runs inside a task that
-//! already owns its rows, over source positions listed once for the whole sequence.
+//! already owns its rows, over source positions listed, and exponentials of the keys taken, once for
+//! the whole sequence.
 
 use super::rows::Strided;
-use crate::additive::{Sweep, score_keys, softmax, weighted_sum};
+use crate::additive::{Keys, Room, softmax, weighted_sum};
 use crate::simd::{Kernel, Simd, dot};
 
 /// How a query is scored against a key.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) enum Scoring<'a> {
     /// `q · key`
     Dot,
-    /// `v · tanh(q + key)`
-    Additive(&'a [f32]),
+    /// `v · tanh(q + key)`, from the keys as the block's task has read them.
+    Additive(&'a Keys),
+}
+
+impl<'a> Scoring<'a> {
+    /// Additive if keys have been read.
+    pub(super) fn of(read: Option<&'a Keys>) -> Self {
+        read.map_or(Self::Dot, Self::Additive)
+    }
 }
 
 /// Which source positions each row of a block may attend to.
@@ -56,6 +64,32 @@ impl Kept {
                 &positions[from..to.max(from)]
             }
         }
+    }
+}
+
+/// Makes [`Scoring::Additive`] of the keys of a block.
+pub(super) struct ReadKeys<'a> {
+    /// The score vector.
+    pub(super) v: &'a [f32],
+    /// `[rows, sources, attention]`
+    pub(super) keys: &'a [f32],
+    pub(super) kept: &'a Kept,
+    pub(super) sources: usize,
+}
+
+impl Kernel for ReadKeys<'_> {
+    type Output = Keys;
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> Keys {
+        let rows = self.kept.rows();
+        let width = self.sources * self.v.len();
+        let mut keys = Keys::new(s, self.v, rows, self.sources);
+        for row in 0..rows {
+            let from = &self.keys[row * width..][..width];
+            keys.read(s, row, from, self.kept.of(row, None));
+        }
+        keys
     }
 }
 
@@ -115,13 +149,16 @@ impl Kernel for Attend<'_> {
             value,
             ..
         } = self.from;
+        let mut room = Room::new(1, attention);
         for row in 0..kept.rows() {
             let kept = kept.of(row, windows);
             let query = &self.queries[row * attention..][..attention];
             let keys = self.from.keys_of(row);
             let scores = &mut self.scores[..kept.len()];
             match scoring {
-                Scoring::Additive(v) => score_keys(s, query, v, keys, kept, scores),
+                Scoring::Additive(read) => read
+                    .beside(s, row, query, keys, kept, &mut room)
+                    .scores(s, 1, scores),
                 Scoring::Dot => {
                     for (score, &source) in scores.iter_mut().zip(kept) {
                         *score = dot(s, query, &keys[source * attention..][..attention]);
@@ -135,7 +172,7 @@ impl Kernel for Attend<'_> {
                 weights[source] = weight;
             }
             let context = &mut self.context[row * value..][..value];
-            weighted_sum(s, scores, self.from.values_of(row), kept, context);
+            weighted_sum(s, scores, self.from.values_of(row), kept, false, context);
         }
     }
 }
@@ -160,8 +197,8 @@ pub(super) struct AttendBack<'a> {
 /// What [`AttendBack`] leaves for the gradient of the keys.
 pub(super) enum KeyGradient<'a> {
     Additive {
-        /// `[rows, sources, attention]`, added to.
-        keys: &'a mut [f32],
+        /// Each row's [`Keys::sums`], added to.
+        sums: &'a mut [f32],
         /// `[rows, attention]`: each row's part of the score vector's gradient, added to.
         v: &'a mut [f32],
     },
@@ -185,6 +222,7 @@ impl Kernel for AttendBack<'_> {
             value,
             ..
         } = self.from;
+        let mut room = Room::new(1, attention);
         for row in 0..kept.rows() {
             let kept = kept.of(row, windows);
             let (keys, values) = (self.from.keys_of(row), self.from.values_of(row));
@@ -201,27 +239,15 @@ impl Kernel for AttendBack<'_> {
             }
             let d_query = &mut self.d_queries[row * attention..][..attention];
             match (&mut self.d_keys, scoring) {
-                (
-                    KeyGradient::Additive {
-                        keys: d_keys,
-                        v: d_v,
-                    },
-                    Scoring::Additive(v),
-                ) => {
+                (KeyGradient::Additive { sums, v }, Scoring::Additive(read)) => {
                     let query = self.queries.row(row, attention);
-                    let d_keys = &mut d_keys[row * sources * attention..][..sources * attention];
-                    let d_v = &mut d_v[row * attention..][..attention];
-                    let sweep = Sweep {
-                        query,
-                        v,
-                        key: keys,
-                        kept,
-                        d_scores,
-                    };
-                    sweep.run::<S, true>(s, d_query, d_keys, d_v);
+                    let sums = &mut sums[row * read.sums()..][..read.sums()];
+                    let d_v = &mut v[row * attention..][..attention];
+                    read.beside(s, row, query, keys, kept, &mut room)
+                        .sweep(s, d_scores, d_query, sums, d_v);
                 }
                 (KeyGradient::Dot { scores }, Scoring::Dot) => {
-                    weighted_sum(s, d_scores, keys, kept, d_query);
+                    weighted_sum(s, d_scores, keys, kept, false, d_query);
                     let scores = &mut scores[row * sources..][..sources];
                     scores.fill(0.0);
                     for (&d_score, &source) in d_scores.iter().zip(kept) {
@@ -230,6 +256,32 @@ impl Kernel for AttendBack<'_> {
                 }
                 _ => unreachable!("the key gradient is that of the scoring"),
             }
+        }
+    }
+}
+
+/// From the sums of [`AttendBack`] over all steps to the gradient of additive keys.
+pub(super) struct WriteKeyGradient<'a> {
+    pub(super) read: &'a Keys,
+    pub(super) kept: &'a Kept,
+    /// `[rows, sums]`
+    pub(super) sums: &'a [f32],
+    /// `[rows, sources, attention]`, overwritten.
+    pub(super) d_keys: &'a mut [f32],
+}
+
+impl Kernel for WriteKeyGradient<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let rows = self.kept.rows();
+        let (width, of_row) = (self.d_keys.len() / rows.max(1), self.read.sums());
+        for row in 0..rows {
+            let sums = &self.sums[row * of_row..][..of_row];
+            let d_keys = &mut self.d_keys[row * width..][..width];
+            self.read
+                .write_gradient(s, sums, self.kept.of(row, None), false, d_keys);
         }
     }
 }
@@ -282,7 +334,7 @@ impl Kernel for OuterSums<'_> {
                     *to = self.left[(step * batch + first + row) * sources + source];
                 }
                 let out = &mut out[source * width..][..width];
-                weighted_sum(s, &of_source, &rows, &steps_in_order, out);
+                weighted_sum(s, &of_source, &rows, &steps_in_order, false, out);
             }
         }
     }

@@ -7,12 +7,12 @@
 use super::{AdditiveGruDecoder, Weights};
 use crate::error::{KernelError, check_length};
 use crate::matmul::{Matrix, Packed, Strides, Write, transposed_product};
-use crate::sequence::attend::{AttendBack, Kept, KeyGradient, OuterSums};
+use crate::sequence::attend::{AttendBack, Kept, KeyGradient, OuterSums, WriteKeyGradient};
 use crate::sequence::gru::step::{ChoBackGates, ChoBackState};
 use crate::sequence::rows::{
     Previous, Strided, at_step, block_rows, by_rows, column_sums, for_each_block, split,
 };
-use crate::simd::{Level, run};
+use crate::simd::{Buffer, Level, run};
 
 /// What [`AdditiveGruDecoder::forward`] wrote.
 #[derive(Debug, Clone, Copy)]
@@ -327,8 +327,9 @@ impl AdditiveGruDecoder<'_> {
         let stride = n + value;
         let mut d_left = vec![0.0; rows * n];
         let mut d_scores = vec![0.0; sources];
+        let read = self.read_keys(level, first, kept);
+        let mut sums = Buffer::new(rows * read.sums());
         d_state.fill(0.0);
-        d_keys.fill(0.0);
         for step in (0..self.steps).rev() {
             let d_out = at_step(d_output, step, batch, stride, first, rows);
             let gates = at_step(result.gates, step, batch, 3 * n, first, rows);
@@ -395,7 +396,7 @@ impl AdditiveGruDecoder<'_> {
                 .product(d_gates, 3 * n, d_context, value, rows, Write::Add);
             let queries = at_step(result.queries, step, batch, attention, first, rows);
             let attend = AttendBack {
-                from: self.sources_of(first, kept),
+                from: self.sources_of(first, kept, &read),
                 queries: Strided {
                     data: queries,
                     stride: attention,
@@ -405,7 +406,7 @@ impl AdditiveGruDecoder<'_> {
                 d_scores: &mut d_scores,
                 d_queries: d_queries[step],
                 d_keys: KeyGradient::Additive {
-                    keys: &mut *d_keys,
+                    sums: &mut sums,
                     v: &mut *d_score,
                 },
             };
@@ -414,6 +415,13 @@ impl AdditiveGruDecoder<'_> {
                 .query
                 .product(d_queries[step], attention, d_state, n, rows, Write::Add);
         }
+        let write = WriteKeyGradient {
+            read: &read,
+            kept,
+            sums: &sums,
+            d_keys,
+        };
+        run(level, write);
     }
 }
 

@@ -47,7 +47,8 @@ mod backward;
 
 use crate::error::{KernelError, check_length};
 use crate::matmul::{Packed, Strides, Write};
-use crate::sequence::attend::{Attend, Kept, Scoring, Sources};
+use crate::additive::Keys;
+use crate::sequence::attend::{Attend, Kept, ReadKeys, Scoring, Sources};
 use crate::sequence::gru::step::{ChoGates, ChoState};
 use crate::sequence::rows::{
     at_step, block_rows, by_rows, by_rows_optional, check_keep, for_each_block,
@@ -194,7 +195,12 @@ impl AdditiveGruDecoder<'_> {
     }
 
     /// What the block of rows from `first` on attends to.
-    pub(super) fn sources_of<'a>(&'a self, first: usize, kept: &'a Kept) -> Sources<'a> {
+    pub(super) fn sources_of<'a>(
+        &'a self,
+        first: usize,
+        kept: &'a Kept,
+        read: &'a Keys,
+    ) -> Sources<'a> {
         let Self {
             sources,
             attention,
@@ -202,7 +208,7 @@ impl AdditiveGruDecoder<'_> {
             ..
         } = *self;
         Sources {
-            scoring: Scoring::Additive(self.score),
+            scoring: Scoring::Additive(read),
             keys: &self.keys[first * sources * attention..],
             values: &self.values[first * sources * value..],
             kept,
@@ -211,6 +217,17 @@ impl AdditiveGruDecoder<'_> {
             attention,
             value,
         }
+    }
+
+    /// The keys of the block of rows from `first` on, ready to be scored at every step.
+    pub(super) fn read_keys(&self, level: Level, first: usize, kept: &Kept) -> Keys {
+        let read = ReadKeys {
+            v: self.score,
+            keys: &self.keys[first * self.sources * self.attention..],
+            kept,
+            sources: self.sources,
+        };
+        run(level, read)
     }
 
     /// Multiply-adds of one direction, products with weights and attention.
@@ -330,6 +347,7 @@ impl AdditiveGruDecoder<'_> {
             }
         ];
         let mut scores = vec![0.0; sources];
+        let read = self.read_keys(level, first, &kept);
         for step in 0..self.steps {
             let x = at_step(self.x_projection, step, batch, 3 * n, first, rows);
             let keep = self
@@ -348,7 +366,7 @@ impl AdditiveGruDecoder<'_> {
                 .query
                 .product(&state, n, queries, attention, rows, Write::Replace);
             let attend = Attend {
-                from: self.sources_of(first, &kept),
+                from: self.sources_of(first, &kept, &read),
                 queries,
                 scores: &mut scores,
                 weights: block.weights[step],

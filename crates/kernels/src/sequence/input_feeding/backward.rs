@@ -4,10 +4,12 @@ use super::step::{AddMasked, CombineBack};
 use super::{InputFeedingDecoder, Score, Weights};
 use crate::error::{KernelError, check_length};
 use crate::matmul::Write;
-use crate::sequence::attend::{AttendBack, Kept, KeyGradient, OuterSums};
+use crate::sequence::attend::{
+    AttendBack, Kept, KeyGradient, OuterSums, Scoring, WriteKeyGradient,
+};
 use crate::sequence::lstm::step::LstmBack;
 use crate::sequence::rows::{Strided, at_step, block_rows, by_rows, for_each_block, split};
-use crate::simd::{Level, run};
+use crate::simd::{Buffer, Level, run};
 
 /// What [`InputFeedingDecoder::forward`] wrote.
 #[derive(Debug, Clone, Copy)]
@@ -392,7 +394,9 @@ impl InputFeedingDecoder<'_> {
             .chain(&mut block.cell)
             .for_each(|state| state.fill(0.0));
         block.feed.fill(0.0);
-        block.keys.fill(0.0);
+        let read = self.read_keys(level, first, kept);
+        let scoring = Scoring::of(read.as_ref());
+        let mut sums = Buffer::new(read.as_ref().map_or(0, |read| rows * read.sums()));
         let top = layers - 1;
         for step in (0..steps).rev() {
             let d_combined = &mut *block.combined[step];
@@ -427,15 +431,14 @@ impl InputFeedingDecoder<'_> {
                     stride: query_width,
                 }
             };
-            let d_keys = if query_width == 0 {
-                KeyGradient::Dot {
+            let d_keys = match scoring {
+                Scoring::Dot => KeyGradient::Dot {
                     scores: block.scores[step],
-                }
-            } else {
-                KeyGradient::Additive {
-                    keys: &mut *block.keys,
+                },
+                Scoring::Additive(_) => KeyGradient::Additive {
+                    sums: &mut sums,
                     v: &mut *block.vector,
-                }
+                },
             };
             let d_queries = if query_width == 0 {
                 &mut d_dot_query[..]
@@ -445,7 +448,7 @@ impl InputFeedingDecoder<'_> {
             run(
                 level,
                 AttendBack {
-                    from: self.sources_of(first, kept, step),
+                    from: self.sources_of(first, kept, scoring, step),
                     queries,
                     weights: at_step(result.weights, step, batch, sources, first, rows),
                     d_context,
@@ -547,6 +550,18 @@ impl InputFeedingDecoder<'_> {
                         );
                     }
                 }
+            }
+        }
+        match &read {
+            None => block.keys.fill(0.0),
+            Some(read) => {
+                let write = WriteKeyGradient {
+                    read,
+                    kept,
+                    sums: &sums,
+                    d_keys: block.keys,
+                };
+                run(level, write);
             }
         }
     }

@@ -4,7 +4,7 @@ use super::step::{Combine, Masked};
 use super::{InputFeedingDecoder, InputFeedingSaved, Weights};
 use crate::error::{KernelError, check_length};
 use crate::matmul::Write;
-use crate::sequence::attend::{Attend, Kept};
+use crate::sequence::attend::{Attend, Kept, Scoring};
 use crate::sequence::lstm::step::LstmState;
 use crate::sequence::rows::{at_step, block_rows, by_rows, for_each_block};
 use crate::simd::{Level, run};
@@ -147,6 +147,8 @@ impl InputFeedingDecoder<'_> {
         let mut context = vec![0.0; rows * value];
         let mut combined = vec![0.0; rows * n];
         let mut scores = vec![0.0; sources];
+        let read = self.read_keys(level, first, &kept);
+        let scoring = Scoring::of(read.as_ref());
         for step in 0..steps {
             for layer in 0..layers {
                 if layer == 0 {
@@ -200,7 +202,7 @@ impl InputFeedingDecoder<'_> {
                 weights.product(top, n, &mut queries, width, rows, Write::Replace);
             }
             let attend = Attend {
-                from: self.sources_of(first, &kept, step),
+                from: self.sources_of(first, &kept, scoring, step),
                 queries: if packed.query.is_some() {
                     &queries
                 } else {

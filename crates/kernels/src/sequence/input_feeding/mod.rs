@@ -60,11 +60,12 @@ mod weight_gradients;
 
 pub use backward::{InputFeedingGradients, InputFeedingResult, ScoreGradients};
 
+use crate::additive::Keys;
 use crate::error::{KernelError, check_length};
 use crate::matmul::{Packed, Strides};
-use crate::sequence::attend::{Kept, Scoring, Sources};
+use crate::sequence::attend::{Kept, ReadKeys, Scoring, Sources};
 use crate::sequence::rows::at_step;
-use crate::simd::Level;
+use crate::simd::{Level, run};
 
 /// How the decoder scores its state against the keys.
 #[derive(Debug, Clone, Copy)]
@@ -343,6 +344,21 @@ impl InputFeedingDecoder<'_> {
         Ok(())
     }
 
+    /// The keys of the block of rows from `first` on, ready to be scored at every step; `None` where
+    /// they are scored as they are.
+    pub(super) fn read_keys(&self, level: Level, first: usize, kept: &Kept) -> Option<Keys> {
+        let Score::Additive { vector, .. } = self.score else {
+            return None;
+        };
+        let read = ReadKeys {
+            v: vector,
+            keys: &self.keys[first * self.sources * self.attention()..],
+            kept,
+            sources: self.sources,
+        };
+        Some(run(level, read))
+    }
+
     /// Multiply-adds of one direction.
     pub(super) fn products(&self) -> usize {
         let Self {
@@ -362,6 +378,7 @@ impl InputFeedingDecoder<'_> {
         &'a self,
         first: usize,
         kept: &'a Kept,
+        scoring: Scoring<'a>,
         step: usize,
     ) -> Sources<'a> {
         let Self {
@@ -371,10 +388,6 @@ impl InputFeedingDecoder<'_> {
             ..
         } = *self;
         let attention = self.attention();
-        let scoring = match self.score {
-            Score::Dot => Scoring::Dot,
-            Score::Additive { vector, .. } => Scoring::Additive(vector),
-        };
         Sources {
             scoring,
             keys: &self.keys[first * sources * attention..],

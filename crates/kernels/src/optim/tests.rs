@@ -1,5 +1,6 @@
 //! Many steps against the same formulas in `f64`, one number at a time.
 
+use super::clip::squared_norm_at;
 use super::*;
 use crate::reference;
 use crate::testing::{on_every_pool, random};
@@ -35,8 +36,13 @@ fn adam_and_adamw() {
                         (random(1, length, 1.0), vec![0.0; length], vec![0.0; length]);
                     for step in 1..=5 {
                         let g = random(u64::from(step) + 10, length, 2.0);
-                        adam.step_at(level, step, &mut p, &g, &mut m, &mut v)
-                            .unwrap();
+                        let tensor = AdamTensor {
+                            parameters: &mut p,
+                            gradients: &g,
+                            first: &mut m,
+                            second: &mut v,
+                        };
+                        adam.step_all_at(level, step, [tensor]).unwrap();
                     }
                     vec![p, m, v]
                 });
@@ -57,6 +63,70 @@ fn adam_and_adamw() {
             }
         }
     }
+}
+
+#[test]
+fn all_tensors_at_once_are_one_after_the_other() {
+    let lengths = [3, 0, 40_000, 16_384, 1];
+    let adam = Adam {
+        gradient_scale: 0.25,
+        ..Adam::default()
+    };
+    let start = || lengths.map(|length| random(7, length, 1.0));
+    let gradients = lengths.map(|length| random(8, length, 2.0));
+    let states =
+        || lengths.map(|length| random(9, length, 0.1).into_iter().map(f32::abs).collect());
+    let (mut p, mut m, mut v): (_, [Vec<f32>; 5], [Vec<f32>; 5]) = (start(), states(), states());
+    for i in 0..lengths.len() {
+        adam.step(3, &mut p[i], &gradients[i], &mut m[i], &mut v[i])
+            .unwrap();
+    }
+    let all = on_every_pool(|| {
+        let (mut p, mut m, mut v): (_, [Vec<f32>; 5], [Vec<f32>; 5]) =
+            (start(), states(), states());
+        let states = m.iter_mut().zip(&mut v);
+        let tensors = p.iter_mut().zip(&gradients).zip(states);
+        let tensors = tensors.map(|((parameters, gradients), (first, second))| AdamTensor {
+            parameters,
+            gradients,
+            first,
+            second,
+        });
+        adam.step_all(3, tensors).unwrap();
+        [p, m, v].into_iter().flatten().collect()
+    });
+    assert_eq!(all, [p, m, v].concat());
+}
+
+#[test]
+fn a_wrong_tensor_leaves_all_untouched() {
+    let (mut p, mut q, mut states) = ([1.0; 2], [1.0; 2], [[0.0; 2]; 4]);
+    let [a, b, c, d] = &mut states;
+    let tensors = [
+        AdamTensor {
+            parameters: &mut p,
+            gradients: &[1.0; 2],
+            first: a,
+            second: b,
+        },
+        AdamTensor {
+            parameters: &mut q,
+            gradients: &[1.0; 1],
+            first: c,
+            second: d,
+        },
+    ];
+    let error = Adam::default().step_all(1, tensors).unwrap_err();
+    assert!(matches!(
+        error,
+        KernelError::Length {
+            argument: "gradients",
+            expected: 2,
+            found: 1,
+            ..
+        }
+    ));
+    assert_eq!((p, states), ([1.0; 2], [[0.0; 2]; 4]));
 }
 
 #[test]

@@ -1,0 +1,375 @@
+//! Layer norm (Ba, Kiros, Hinton 2016) and RMS norm (Zhang & Sennrich 2019), forward and backward.
+//!
+//! For a row `x [width]`, with weight `w [width]`, bias `b [width]` and means over the row:
+//! ```text
+//! layer  x̂ = (x - mean x) / √(mean (x - mean x)² + ε)     RMS  x̂ = x / √(mean x² + ε)
+//! y = w ∘ x̂ + b
+//!
+//! backward, g = w ∘ ẏ and r the reciprocal of the root:
+//! layer  ẋ = r (g - mean g - x̂ mean(g ∘ x̂))               RMS  ẋ = r (g - x̂ mean(g ∘ x̂))
+//! ẇ = Σ_rows ẏ ∘ x̂        ḃ = Σ_rows ẏ
+//! ```
+//! ```text
+//! row by row:   x --mean--> x - mean --sum of squares--> x̂ --> y      the row stays in the
+//!               first-level cache from the first pass to the last: one reading, one writing
+//! ```
+//! Nothing is saved for the backward pass: it reads `x` and computes `x̂` again.
+//! Sums over a row are taken in `f32` in blocks of 512 whose sums are added in `f64`. The variance is that
+//! of the centred row, never `mean x² - mean² x`, which loses everything where the mean is large.
+//! The sums over rows are taken in `f64` by a number of chunks that follows from the sizes, and those
+//! added in order: the same bits on any number of threads.
+//!
+//! ```
+//! use regard_kernels::norm::{Kind, Norm, forward};
+//! let norm = Norm { kind: Kind::Layer, rows: 1, width: 2, weight: None, bias: Some(&[0.0, 5.0]), epsilon: 0.0 };
+//! let mut y = [0.0; 2];
+//! forward(&norm, &[1.0, 3.0], &mut y)?;
+//! assert_eq!(y, [-1.0, 6.0]);
+//! # Ok::<(), regard_kernels::KernelError>(())
+//! ```
+
+use crate::error::{KernelError, check_length, check_value};
+use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::threads::{RowsMut, for_each_chunk, rows};
+
+#[cfg(test)]
+mod tests;
+
+/// Which norm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Mean 0 and variance 1 (of the population).
+    Layer,
+    /// Mean square 1.
+    RootMeanSquare,
+}
+
+/// Sizes and parameters of a norm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Norm<'a> {
+    /// Which one.
+    pub kind: Kind,
+    /// Rows, each normalised by itself.
+    pub rows: usize,
+    /// Numbers in a row.
+    pub width: usize,
+    /// `[width]`; ones if absent.
+    pub weight: Option<&'a [f32]>,
+    /// `[width]`; zeros if absent.
+    pub bias: Option<&'a [f32]>,
+    /// `ε`, added to the mean square; finite, at least 0. With 0, a row without variance gives NaN.
+    pub epsilon: f64,
+}
+
+/// Where [`backward`] writes; every buffer is overwritten.
+#[derive(Debug)]
+pub struct Gradients<'a> {
+    /// `[rows, width]`
+    pub input: &'a mut [f32],
+    /// `[width]`, if wanted.
+    pub weight: Option<&'a mut [f32]>,
+    /// `[width]`, if wanted.
+    pub bias: Option<&'a mut [f32]>,
+}
+
+/// Chunks of rows at most: each has its own sums for the parameters' gradients.
+const CHUNKS: usize = 64;
+
+const ROWS: &str = "[rows, width]";
+
+impl Norm<'_> {
+    fn check(&self, arguments: &[(&'static str, usize)]) -> Result<(), KernelError> {
+        let width = [self.width];
+        for (argument, parameter) in [("weight", self.weight), ("bias", self.bias)] {
+            if let Some(parameter) = parameter {
+                check_length(argument, "[width]", &width, parameter.len())?;
+            }
+        }
+        for &(argument, length) in arguments {
+            check_length(argument, ROWS, &[self.rows, self.width], length)?;
+        }
+        let epsilon = self.epsilon;
+        let accepted = epsilon.is_finite() && epsilon >= 0.0;
+        check_value(
+            "epsilon",
+            "a finite number of at least 0",
+            epsilon,
+            accepted,
+        )
+    }
+
+    /// Rows in a chunk of work: a function of the sizes alone.
+    fn chunk_rows(&self) -> usize {
+        let worth_a_chunk = 4096 / self.width.max(1);
+        self.rows.div_ceil(CHUNKS).max(worth_a_chunk).max(1)
+    }
+
+    fn nanoseconds(&self, of_number: f64) -> f64 {
+        self.rows as f64 * self.width as f64 * of_number
+    }
+
+    /// Writes `x̂` of a row; gives `r`.
+    #[inline(always)]
+    fn normalise<S: Simd>(&self, s: S, row: &[f32], to: &mut [f32]) -> f32 {
+        let count = row.len() as f64;
+        match self.kind {
+            Kind::RootMeanSquare => to.copy_from_slice(row),
+            Kind::Layer => {
+                let mean = s.splat(
+                    (simd::sum_f64(
+                        s,
+                        row,
+                        #[inline(always)]
+                        |x| x,
+                    ) / count) as f32,
+                );
+                simd::zip_map(
+                    s,
+                    [row],
+                    [&mut *to],
+                    #[inline(always)]
+                    |[x], [_]| [s.sub(x, mean)],
+                );
+            }
+        }
+        let square = simd::sum_f64(
+            s,
+            to,
+            #[inline(always)]
+            |x| s.mul(x, x),
+        ) / count;
+        let factor = (1.0 / (square + self.epsilon).sqrt()) as f32;
+        simd::scale(s, factor, to);
+        factor
+    }
+}
+
+/// Normalises each row of `input [rows, width]` into `output [rows, width]`.
+///
+/// # Errors
+/// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
+pub fn forward(norm: &Norm<'_>, input: &[f32], output: &mut [f32]) -> Result<(), KernelError> {
+    forward_at(Level::current(), norm, input, output)
+}
+
+fn forward_at(
+    level: Level,
+    norm: &Norm<'_>,
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    norm.check(&[("input", input.len()), ("output", output.len())])?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let of_chunk = norm.chunk_rows() * norm.width;
+    let (chunks, nanoseconds) = (output.len().div_ceil(of_chunk), norm.nanoseconds(0.25));
+    for_each_chunk(
+        rows(output, of_chunk),
+        chunks,
+        1,
+        nanoseconds,
+        &|chunk, output: RowsMut<f32>| {
+            let output = output.data;
+            let input = &input[chunk * of_chunk..][..output.len()];
+            run(
+                level,
+                Forward {
+                    norm,
+                    input,
+                    output,
+                },
+            );
+        },
+    );
+    Ok(())
+}
+
+struct Forward<'a> {
+    norm: &'a Norm<'a>,
+    input: &'a [f32],
+    output: &'a mut [f32],
+}
+
+impl Kernel for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let Norm {
+            width,
+            weight,
+            bias,
+            ..
+        } = *self.norm;
+        for (row, to) in self
+            .input
+            .chunks_exact(width)
+            .zip(self.output.chunks_exact_mut(width))
+        {
+            self.norm.normalise(s, row, to);
+            match (weight, bias) {
+                (Some(w), Some(b)) => simd::zip_map(
+                    s,
+                    [w, b],
+                    [to],
+                    #[inline(always)]
+                    |[w, b], [x]| [s.fma(w, x, b)],
+                ),
+                (Some(w), None) => simd::zip_map(
+                    s,
+                    [w],
+                    [to],
+                    #[inline(always)]
+                    |[w], [x]| [s.mul(w, x)],
+                ),
+                (None, Some(b)) => simd::zip_map(
+                    s,
+                    [b],
+                    [to],
+                    #[inline(always)]
+                    |[b], [x]| [s.add(x, b)],
+                ),
+                (None, None) => {}
+            }
+        }
+    }
+}
+
+/// The gradients of a loss, from its gradient `d_output [rows, width]` with respect to the output of
+/// [`forward`] on the same `input`.
+///
+/// # Errors
+/// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
+pub fn backward(
+    norm: &Norm<'_>,
+    input: &[f32],
+    d_output: &[f32],
+    gradients: &mut Gradients<'_>,
+) -> Result<(), KernelError> {
+    backward_at(Level::current(), norm, input, d_output, gradients)
+}
+
+fn backward_at(
+    level: Level,
+    norm: &Norm<'_>,
+    input: &[f32],
+    d_output: &[f32],
+    gradients: &mut Gradients<'_>,
+) -> Result<(), KernelError> {
+    norm.check(&[
+        ("input", input.len()),
+        ("d_output", d_output.len()),
+        ("gradients.input", gradients.input.len()),
+    ])?;
+    let width = norm.width;
+    for (argument, parameter) in [
+        ("gradients.weight", gradients.weight.as_deref()),
+        ("gradients.bias", gradients.bias.as_deref()),
+    ] {
+        if let Some(parameter) = parameter {
+            check_length(argument, "[width]", &[width], parameter.len())?;
+        }
+    }
+    let of_chunk = (norm.chunk_rows() * width).max(1);
+    let chunks = input.len().div_ceil(of_chunk);
+    let mut parts = vec![0.0f64; chunks * 2 * width]; // [chunks, weight | bias]
+    for_each_chunk(
+        (
+            rows(&mut *gradients.input, of_chunk),
+            rows(&mut parts, 2 * width),
+        ),
+        chunks,
+        1,
+        norm.nanoseconds(0.5),
+        &|chunk, (d_input, parts): (RowsMut<f32>, RowsMut<f64>)| {
+            let d_input = d_input.data;
+            let count = d_input.len();
+            let (d_weight, d_bias) = parts.data.split_at_mut(width);
+            let backward = Backward {
+                norm,
+                input: &input[chunk * of_chunk..][..count],
+                d_output: &d_output[chunk * of_chunk..][..count],
+                d_input,
+                d_weight,
+                d_bias,
+            };
+            run(level, backward);
+        },
+    );
+    for (first, to) in [(0, &mut gradients.weight), (width, &mut gradients.bias)] {
+        for (column, to) in to.iter_mut().flat_map(|to| to.iter_mut()).enumerate() {
+            let of_chunks = parts.iter().skip(first + column).step_by(2 * width);
+            *to = of_chunks.sum::<f64>() as f32;
+        }
+    }
+    Ok(())
+}
+
+struct Backward<'a> {
+    norm: &'a Norm<'a>,
+    input: &'a [f32],
+    d_output: &'a [f32],
+    d_input: &'a mut [f32],
+    /// Added to.
+    d_weight: &'a mut [f64],
+    d_bias: &'a mut [f64],
+}
+
+impl Kernel for Backward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let Norm {
+            kind,
+            width,
+            weight,
+            ..
+        } = *self.norm;
+        let mut normal = vec![0.0; width];
+        let to = self.d_input.chunks_exact_mut(width);
+        let from = self
+            .input
+            .chunks_exact(width)
+            .zip(self.d_output.chunks_exact(width));
+        for ((row, d_output), d_input) in from.zip(to) {
+            let factor = s.splat(self.norm.normalise(s, row, &mut normal));
+            let sums = self.d_weight.iter_mut().zip(&mut *self.d_bias);
+            for ((weight, bias), (&d, &x)) in sums.zip(d_output.iter().zip(&normal)) {
+                *weight += f64::from(d) * f64::from(x);
+                *bias += f64::from(d);
+            }
+            match weight {
+                None => d_input.copy_from_slice(d_output),
+                Some(w) => simd::zip_map(
+                    s,
+                    [d_output, w],
+                    [&mut *d_input],
+                    #[inline(always)]
+                    |[d, w], [_]| [s.mul(d, w)],
+                ),
+            }
+            let along = s.splat(simd::dot(s, d_input, &normal) / width as f32);
+            let level = match kind {
+                Kind::Layer => {
+                    (simd::sum_f64(
+                        s,
+                        d_input,
+                        #[inline(always)]
+                        |x| x,
+                    ) / width as f64) as f32
+                }
+                Kind::RootMeanSquare => 0.0,
+            };
+            let level = s.splat(level);
+            simd::zip_map(
+                s,
+                [&normal],
+                [d_input],
+                #[inline(always)]
+                |[x], [g]| [s.mul(factor, s.fnma(x, along, s.sub(g, level)))],
+            );
+        }
+    }
+}

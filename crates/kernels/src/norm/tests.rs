@@ -1,0 +1,227 @@
+//! Against the reference in `f64`, with its `f32` run as the measure of what rounding costs.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::reference::{self, Real};
+use crate::testing::{assert_close, difference, on_every_pool, probe, random, wide};
+
+struct Problem {
+    kind: Kind,
+    rows: usize,
+    width: usize,
+    input: Vec<f32>,
+    weight: Option<Vec<f32>>,
+    bias: Option<Vec<f32>>,
+    d_output: Vec<f32>,
+}
+
+const EPSILON: f64 = 1e-5;
+const NAMES: [&str; 4] = ["output", "d_input", "d_weight", "d_bias"];
+
+impl Problem {
+    fn new(kind: Kind, rows: usize, width: usize) -> Self {
+        Problem {
+            kind,
+            rows,
+            width,
+            input: random(1, rows * width, 2.0),
+            weight: Some(random(2, width, 1.0)),
+            bias: Some(random(3, width, 1.0)),
+            d_output: random(4, rows * width, 1.0),
+        }
+    }
+
+    fn norm(&self) -> Norm<'_> {
+        Norm {
+            kind: self.kind,
+            rows: self.rows,
+            width: self.width,
+            weight: self.weight.as_deref(),
+            bias: self.bias.as_deref(),
+            epsilon: EPSILON,
+        }
+    }
+
+    /// Output and gradients; all buffers start as NaN.
+    fn run(&self, level: Level) -> Vec<Vec<f32>> {
+        let rows = || vec![f32::NAN; self.rows * self.width];
+        let (mut output, mut input) = (rows(), rows());
+        let mut parameters = [vec![f32::NAN; self.width], vec![f32::NAN; self.width]];
+        forward_at(level, &self.norm(), &self.input, &mut output).unwrap();
+        let [weight, bias] = &mut parameters;
+        let mut gradients = Gradients {
+            input: &mut input,
+            weight: Some(weight),
+            bias: Some(bias),
+        };
+        backward_at(
+            level,
+            &self.norm(),
+            &self.input,
+            &self.d_output,
+            &mut gradients,
+        )
+        .unwrap();
+        let [weight, bias] = parameters;
+        vec![output, input, weight, bias]
+    }
+
+    fn reference<T: Real>(&self) -> Vec<Vec<T>> {
+        let cast = |x: &[f32]| -> Vec<T> { x.iter().map(|&x| T::of(x.into())).collect() };
+        let or = |x: &Option<Vec<f32>>, other| cast(&x.clone().unwrap_or(vec![other; self.width]));
+        let (weight, bias) = (or(&self.weight, 1.0), or(&self.bias, 0.0));
+        let mut all = vec![
+            vec![],
+            vec![],
+            vec![T::of(0.0); self.width],
+            vec![T::of(0.0); self.width],
+        ];
+        for row in 0..self.rows {
+            let of_row = |x: &[f32]| cast(&x[row * self.width..][..self.width]);
+            let d_output = of_row(&self.d_output);
+            let epsilon = T::of(EPSILON);
+            let input = of_row(&self.input);
+            let row = reference::norm(self.kind, epsilon, &input, &weight, &bias, &d_output);
+            all[0].extend(row.output);
+            all[1].extend(row.input);
+            for (to, from) in [(2, &row.weight), (3, &d_output)] {
+                for (sum, &x) in all[to].iter_mut().zip(from) {
+                    *sum = *sum + x;
+                }
+            }
+        }
+        all
+    }
+}
+
+const KINDS: [Kind; 2] = [Kind::Layer, Kind::RootMeanSquare];
+
+#[test]
+fn error_is_bounded_by_the_naive_computation() {
+    let mut checked = 0;
+    for kind in KINDS {
+        for width in [1, 2, 7, 40, 64, 111, 256, 1025] {
+            for (plain, mean) in [(false, 0.0), (true, 0.0), (false, 100.0)] {
+                let mut problem = Problem::new(kind, 97, width);
+                problem.input.iter_mut().for_each(|x| *x += mean);
+                if plain {
+                    (problem.weight, problem.bias) = (None, None);
+                }
+                let (naive, truth) = (problem.reference::<f32>(), problem.reference::<f64>());
+                for &level in Level::available() {
+                    let fast = problem.run(level);
+                    // The error of one or two sums over all rows is a matter of luck.
+                    let checks = if width < 7 { 2 } else { NAMES.len() };
+                    for (i, name) in NAMES.iter().enumerate().take(checks) {
+                        let factor = if i == 0 { 2.0 } else { 3.0 };
+                        let name = format!("{name} {kind:?} {width} {mean} {level:?}");
+                        assert_close(&name, &fast[i], &naive[i], &truth[i], factor);
+                        checked += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(
+        checked,
+        2 * 3 * (6 * NAMES.len() + 2 * 2) * Level::available().len()
+    );
+}
+
+#[test]
+fn the_reference_passes_finite_differences() {
+    for kind in KINDS {
+        let problem = Problem::new(kind, 1, 5);
+        let truth = problem.reference::<f64>();
+        let loss = wide(&problem.d_output);
+        let inputs = [
+            wide(&problem.input),
+            wide(problem.weight.as_ref().unwrap()),
+            wide(problem.bias.as_ref().unwrap()),
+        ];
+        for which in 0..3 {
+            for (index, &expected) in truth[which + 1].iter().enumerate() {
+                let slope = difference(&inputs[which], index, |moved| {
+                    let mut all: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+                    all[which] = moved;
+                    let row = reference::norm(kind, EPSILON, all[0], all[1], all[2], &loss);
+                    probe(&row.output, &loss)
+                });
+                assert!(
+                    (slope - expected).abs() < 1e-8,
+                    "{} {slope} {expected}",
+                    NAMES[which + 1]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_threads_or_on_neighbours() {
+    for kind in KINDS {
+        let problem = Problem::new(kind, 1000, 100);
+        let level = Level::current();
+        let all = on_every_pool(|| problem.run(level));
+        assert_eq!(all, problem.run(level), "from run to run");
+        let mut alone = Problem::new(kind, 1, 100);
+        alone.input = problem.input[700..800].to_vec();
+        alone.d_output = problem.d_output[700..800].to_vec();
+        let alone = alone.run(level);
+        for i in 0..2 {
+            assert_eq!(all[i][700..800], alone[i], "{}", NAMES[i]);
+        }
+    }
+}
+
+#[test]
+fn empty_shapes_are_fine() {
+    for (rows, width) in [(0, 3), (3, 0), (0, 0)] {
+        let results = Problem::new(Kind::Layer, rows, width).run(Level::current());
+        assert!(results.iter().flatten().all(|&x| x == 0.0));
+    }
+}
+
+#[test]
+fn the_door_names_what_is_wrong() {
+    let problem = Problem::new(Kind::Layer, 2, 3);
+    let error = forward(&problem.norm(), &problem.input, &mut [0.0; 5]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`output` holds 5 numbers, expected 6 ([rows, width]): pass a contiguous slice of exactly \
+         that shape"
+    );
+    let mut norm = problem.norm();
+    norm.epsilon = f64::NAN;
+    let error = forward(&norm, &problem.input, &mut [0.0; 6]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`epsilon` is NaN, expected a finite number of at least 0"
+    );
+    let mut gradients = Gradients {
+        input: &mut [0.0; 6],
+        weight: Some(&mut [0.0; 2]),
+        bias: None,
+    };
+    let norm = problem.norm();
+    let error = backward(&norm, &problem.input, &problem.d_output, &mut gradients).unwrap_err();
+    let argument = "gradients.weight";
+    assert!(matches!(error, KernelError::Length { argument: a, .. } if a == argument));
+}
+
+proptest! {
+    #[test]
+    fn a_row_keeps_its_norm_under_scale_and_shift(
+        width in 2usize..200, scale in 0.5f32..100.0, shift in -10.0f32..10.0,
+    ) {
+        let mut problem = Problem::new(Kind::Layer, 1, width);
+        (problem.weight, problem.bias) = (None, None);
+        let plain = problem.run(Level::current());
+        problem.input.iter_mut().for_each(|x| *x = scale * (*x + shift));
+        let moved = problem.run(Level::current());
+        for (a, b) in plain[0].iter().zip(&moved[0]) {
+            prop_assert!((a - b).abs() < 1e-3, "{a} {b}");
+        }
+    }
+}

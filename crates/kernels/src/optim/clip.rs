@@ -1,0 +1,57 @@
+//! The global norm of gradients, and the factor that clips them to one.
+
+use super::CHUNK;
+use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::threads::{RowsMut, for_each_chunk, rows};
+
+/// `Σ x²` over all slices, in `f64` across blocks of `f32`; the same bits for any number of
+/// threads.
+///
+/// ```
+/// assert_eq!(regard_kernels::optim::squared_norm(&[&[3.0], &[4.0]]), 25.0);
+/// ```
+pub fn squared_norm(slices: &[&[f32]]) -> f64 {
+    squared_norm_at(Level::current(), slices)
+}
+
+pub(super) fn squared_norm_at(level: Level, slices: &[&[f32]]) -> f64 {
+    let chunks: Vec<&[f32]> = slices
+        .iter()
+        .flat_map(|slice| slice.chunks(CHUNK))
+        .collect();
+    let count: usize = slices.iter().map(|slice| slice.len()).sum();
+    let mut parts = vec![0.0f64; chunks.len()];
+    for_each_chunk(
+        rows(&mut parts, 1),
+        chunks.len(),
+        1,
+        count as f64 * 0.3,
+        &|first, part: RowsMut<f64>| part.data[0] = run(level, Squares(chunks[first])),
+    );
+    parts.iter().sum()
+}
+
+struct Squares<'a>(&'a [f32]);
+
+impl Kernel for Squares<'_> {
+    type Output = f64;
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> f64 {
+        simd::sum_f64(s, self.0, |x| s.mul(x, x))
+    }
+}
+
+/// The factor that brings gradients of global norm `norm` down to `max_norm`: 1 if they are within
+/// it, NaN if the norm is.
+///
+/// ```
+/// use regard_kernels::optim::clip_factor;
+/// assert_eq!((clip_factor(0.5, 1.0), clip_factor(4.0, 1.0)), (1.0, 0.25));
+/// ```
+pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
+    if norm <= max_norm {
+        1.0
+    } else {
+        max_norm / norm
+    }
+}

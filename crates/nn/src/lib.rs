@@ -112,6 +112,7 @@
 pub mod attention;
 pub mod bridge;
 pub mod dropout;
+pub mod explain;
 pub mod initialize;
 pub mod mask;
 pub mod normalize;

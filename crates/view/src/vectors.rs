@@ -286,8 +286,8 @@ impl Space {
                 r##"<path d="{lines}" stroke="#dde3eb" stroke-width="1" fill="none"/>"##
             );
         }
-        self.axis(out, 0, (1, high(1)), (-8.0, 17.0), Anchor::End);
-        self.axis(out, 1, (0, high(0)), (8.0, 17.0), Anchor::Start);
+        self.axis(out, 0, (1, high(1)), (8.0, 17.0), Anchor::Start);
+        self.axis(out, 1, (0, high(0)), (-8.0, 17.0), Anchor::End);
         self.axis(out, 2, (0, high(0)), (-9.0, 4.0), Anchor::End);
     }
 
@@ -452,9 +452,28 @@ fn labels(out: &mut String, space: &Space, arrows: &[(&Arrow, &str)], width: f64
                 r#"<path d="{}" stroke="{colour}" stroke-opacity="0.5" stroke-width="0.8" fill="none"/>"#,
                 way(&[(x + side * 3.0, y), (at - side * 3.0, place)])
             );
+            // What runs behind a name would be read as a part of it.
+            let values_width = if with_values {
+                text_width(&values, 11.5) + 6.0
+            } else {
+                0.0
+            };
+            let wide = 0.95 * text_width(&name.text, 14.0) + values_width + 6.0;
+            let left = if side < 0.0 {
+                at - wide + 3.0
+            } else {
+                at - 3.0
+            };
+            let _ = writeln!(
+                out,
+                r##"<rect x="{}" y="{}" width="{}" height="18" rx="4" fill="#ffffff" fill-opacity="0.86"/>"##,
+                coordinate(left),
+                coordinate(place - 9.0),
+                coordinate(wide)
+            );
             let _ = write!(
                 out,
-                r##"<text x="{}" y="{}" font-size="14" text-anchor="{anchor}" paint-order="stroke" stroke="#ffffff" stroke-width="3" stroke-linejoin="round"><tspan fill="{colour}" font-weight="bold">{}</tspan>"##,
+                r#"<text x="{}" y="{}" font-size="14" text-anchor="{anchor}"><tspan fill="{colour}" font-weight="bold">{}</tspan>"#,
                 coordinate(at),
                 coordinate(place + 4.5),
                 escape(&name.text)

@@ -21,7 +21,9 @@ fn words() -> Vectors {
         .with(Arrow::new("hello", [0.71, 0.14, 0.51]))
         .with(Arrow::new("hi", [0.69, 0.15, 0.48]))
         .with(Arrow::new("tomato", [0.16, 0.59, 0.49]))
-        .caption("hello · hi = 0.7557     hello · tomato = 0.4461     hi · tomato = 0.4341")
+        .caption("hello · hi = 0.7557")
+        .caption("hello · tomato = 0.4461")
+        .caption("hi · tomato = 0.4341")
 }
 
 fn causal_window() -> MaskPicture {
@@ -31,10 +33,17 @@ fn causal_window() -> MaskPicture {
 
 #[test]
 fn pictures_are_as_reviewed() {
-    for (name, picture) in [("vectors.svg", words().svg()), ("mask.svg", causal_window().svg())] {
+    for (name, picture) in [
+        ("vectors.svg", words().svg()),
+        ("mask.svg", causal_window().svg()),
+    ] {
         well_formed(&picture);
         snapshot(name, &picture);
-        assert!(from_svg(&picture, &PngOptions::default()).unwrap().starts_with(b"\x89PNG"));
+        assert!(
+            from_svg(&picture, &PngOptions::default())
+                .unwrap()
+                .starts_with(b"\x89PNG")
+        );
     }
 }
 
@@ -43,8 +52,14 @@ fn names_of_near_tips_do_not_overlap() {
     let svg = words().svg();
     let document = Document::parse(&svg).unwrap();
     let place = |name: &str| -> (f64, f64) {
-        let span = document.descendants().find(|node| node.text() == Some(name)).unwrap();
-        let text = span.ancestors().find(|node| node.has_tag_name("text")).unwrap();
+        let span = document
+            .descendants()
+            .find(|node| node.text() == Some(name))
+            .unwrap();
+        let text = span
+            .ancestors()
+            .find(|node| node.has_tag_name("text"))
+            .unwrap();
         let number = |key| text.attribute(key).unwrap().parse().unwrap();
         (number("x"), number("y"))
     };
@@ -92,10 +107,39 @@ proptest! {
 #[test]
 #[ignore]
 fn scratch() {
-    for (name, svg) in [("words", words().svg()), ("mask", causal_window().svg()),
-      ("lookup", Vectors::new("dot: a query among four keys").with(Arrow::new("query", [10.0, 5.0, 10.0]).emphasized())
-        .with(Arrow::new("k1", [0.,1.,1.])).with(Arrow::new("k2", [5.,0.,1.])).with(Arrow::new("k3", [1.,1.,0.])).with(Arrow::new("k4", [0.,5.,1.])).svg()),
-      ("negative", Vectors::new("negative").with(Arrow::new("a", [-1.0, 0.5, 0.7])).with(Arrow::new("b", [1.0,-1.2,-0.4])).with(Arrow::new("c", [0.3,0.9,-1.0])).svg())] {
-        std::fs::write(format!("/tmp/x-{name}.png"), from_svg(&svg, &PngOptions { scale: 1.3, ..Default::default() }).unwrap()).unwrap();
+    for (name, svg) in [
+        ("words", words().svg()),
+        ("mask", causal_window().svg()),
+        (
+            "lookup",
+            Vectors::new("dot: a query among four keys")
+                .with(Arrow::new("query", [10.0, 5.0, 10.0]).emphasized())
+                .with(Arrow::new("k1", [0., 1., 1.]))
+                .with(Arrow::new("k2", [5., 0., 1.]))
+                .with(Arrow::new("k3", [1., 1., 0.]))
+                .with(Arrow::new("k4", [0., 5., 1.]))
+                .svg(),
+        ),
+        (
+            "negative",
+            Vectors::new("negative")
+                .with(Arrow::new("a", [-1.0, 0.5, 0.7]))
+                .with(Arrow::new("b", [1.0, -1.2, -0.4]))
+                .with(Arrow::new("c", [0.3, 0.9, -1.0]))
+                .svg(),
+        ),
+    ] {
+        std::fs::write(
+            format!("/tmp/x-{name}.png"),
+            from_svg(
+                &svg,
+                &PngOptions {
+                    scale: 1.3,
+                    ..Default::default()
+                },
+            )
+            .unwrap(),
+        )
+        .unwrap();
     }
 }

@@ -93,8 +93,8 @@ fn arrows(example: &Example, explanation: &Explanation) -> Option<String> {
         }
     }
     if captions.len() <= MOST_CAPTIONS {
-        for line in captions.chunks(3) {
-            picture = picture.caption(line.join("        "));
+        for caption in captions {
+            picture = picture.caption(caption);
         }
     }
     Some(picture.svg())

@@ -262,6 +262,15 @@ fn normalizer(example: &Example) -> Result<(), ExplainError> {
         )
         .into());
     }
+    if example.scorer == Scorer::GaussianWindow && example.normalizer != Normalizer::Identity {
+        return Err(AttentionError::combination(
+            "score",
+            "Gaussian window",
+            format!("the {:?} normaliser", example.normalizer),
+            "its weights are final; use identity",
+        )
+        .into());
+    }
     within(
         "draw",
         parameters.draw,

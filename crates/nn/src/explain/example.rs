@@ -5,33 +5,51 @@ use crate::mask::Locality;
 
 /// How well a query and a key match, see [`crate::score`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Scorer {
+    /// `qᵀ k`
     Dot,
+    /// `scale · qᵀ k`
     ScaledDot,
+    /// `qᵀ W k`
     General,
+    /// `g · qᵀ W k`
     ScaledGeneral,
+    /// `vᵀ tanh(W q + U k + b)`
     Additive,
+    /// `g v/‖v‖ · tanh(W q + U k + b)`
     WeightNormAdditive,
+    /// `β cos(q, k)`
     Cosine,
+    /// `-scale · ‖q - k‖²`
     Distance,
+    /// `(W q)_i`
     Location,
+    /// `Σ_k a_k exp(-b_k (κ_k - i)²)`
     GaussianWindow,
 }
 
 /// From scores to weights, see [`crate::normalize`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Normalizer {
+    /// `e^{s_i} / Σ_j e^{s_j}`
     Softmax,
+    /// `e^{s_i} / (e^{sink} + Σ_j e^{s_j})`
     Sink,
+    /// `max(s_i - τ, 0)`
     Sparsemax,
+    /// `max(s_i/2 - τ, 0)²`
     Entmax15,
+    /// `σ(s_i + b)`
     Sigmoid,
+    /// 1 at the best key
     Hardmax,
+    /// 1 at a drawn key
     HardSample,
+    /// where a reader that moves right stops
     Monotonic,
+    /// content, interpolation, shift, sharpening
     Addressing,
+    /// `s_i`
     Identity,
 }
 

@@ -104,8 +104,8 @@ enum Tree {
     Not(Box<Tree>),
 }
 
-/// Parentheses and negations inside each other; more would be an attack on the stack.
-const DEEPEST: usize = 64;
+/// Names, negations and parentheses in one text; masks stand inside each other, and so do the calls that read them.
+const MOST: usize = 64;
 
 impl Expression {
     /// Reads a mask.
@@ -116,7 +116,7 @@ impl Expression {
         let mut parser = Parser {
             text,
             rest: text,
-            depth: 0,
+            count: 0,
         };
         let tree = parser.either()?;
         match parser.rest.trim_start() {
@@ -179,7 +179,7 @@ fn grid(queries: usize, keys: usize) -> Grid {
 struct Parser<'a> {
     text: &'a str,
     rest: &'a str,
-    depth: usize,
+    count: usize,
 }
 
 impl Parser<'_> {
@@ -213,9 +213,9 @@ impl Parser<'_> {
     }
 
     fn single(&mut self) -> Result<Tree, ExplainError> {
-        self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(self.error(format!("more than {DEEPEST} masks inside each other")));
+        self.count += 1;
+        if self.count > MOST {
+            return Err(self.error(format!("more than {MOST} masks combined")));
         }
         let tree = if self.take('!') {
             Tree::Not(Box::new(self.single()?))
@@ -228,7 +228,6 @@ impl Parser<'_> {
         } else {
             self.kind()?
         };
-        self.depth -= 1;
         Ok(tree)
     }
 
@@ -266,7 +265,13 @@ impl Tree {
                     |index: usize| arguments.get(index).map(|list| list.split(',').count());
                 match *name {
                     "document" => (length(0), length(0)),
-                    "keep" => (None, length(0)),
+                    "keep" => (
+                        None,
+                        arguments
+                            .first()
+                            .and_then(|text| flags(text))
+                            .map(|flags| flags.len()),
+                    ),
                     "local-p" => (length(1), None),
                     _ => (None, None),
                 }
@@ -320,7 +325,7 @@ impl Arguments<'_> {
                 }
                 Mask::padding(Keep::from_lengths(&[length], keys, &device))
             }
-            "keep" => Mask::padding(Keep::from_flags(&[self.flags(0, ',')?], &device)?),
+            "keep" => Mask::padding(Keep::from_flags(&[self.flags(0)?], &device)?),
             "window" => Mask::dilated_window(self.number(0)?, self.number_or(1, 1)?)?,
             "global" => Mask::global(&self.list(0)?),
             "longformer" => {
@@ -344,10 +349,7 @@ impl Arguments<'_> {
             "block" => Mask::block(self.number(0)?)?,
             "block-sparse" => {
                 let table = self.optional(1).ok_or_else(|| self.error())?;
-                let table: Option<Vec<Vec<bool>>> = table
-                    .split('/')
-                    .map(|row| row.chars().map(flag).collect())
-                    .collect();
+                let table: Option<Vec<Vec<bool>>> = table.split('/').map(flags).collect();
                 let size = self.number(0)?;
                 Mask::block_sparse(size, size, &table.ok_or_else(|| self.error())?)?
             }
@@ -409,24 +411,21 @@ impl Arguments<'_> {
         numbers.map_err(|_| self.error())
     }
 
-    fn flags(&self, index: usize, between: char) -> Result<Vec<bool>, ExplainError> {
-        let text = self.optional(index).ok_or_else(|| self.error())?;
-        let flags: Option<Vec<bool>> = text
-            .split(between)
-            .map(|part| match part.trim() {
-                "0" => Some(false),
-                "1" => Some(true),
-                _ => None,
-            })
-            .collect();
-        flags.ok_or_else(|| self.error())
+    fn flags(&self, index: usize) -> Result<Vec<bool>, ExplainError> {
+        self.optional(index)
+            .and_then(flags)
+            .ok_or_else(|| self.error())
     }
 }
 
-fn flag(sign: char) -> Option<bool> {
-    match sign {
+/// `1,1,0` or `110`, at least one.
+fn flags(text: &str) -> Option<Vec<bool>> {
+    let signs = text.chars().filter(|&sign| sign != ',' && sign != ' ');
+    let flags = signs.map(|sign| match sign {
         '0' => Some(false),
         '1' => Some(true),
         _ => None,
-    }
+    });
+    let flags: Vec<bool> = flags.collect::<Option<_>>()?;
+    (!flags.is_empty()).then_some(flags)
 }

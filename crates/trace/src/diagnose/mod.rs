@@ -31,13 +31,15 @@
 //! ```
 
 pub mod check;
+mod finding;
 pub mod flow;
 pub mod head;
 pub mod report;
 pub mod rollout;
 mod stack;
 
-pub use check::{Finding, Problem, check};
+pub use check::{Problem, check};
+pub use finding::Finding;
 pub use flow::{flow, flow_from};
 pub use head::{HeadDiagnostics, heads};
 pub use rollout::rollout;

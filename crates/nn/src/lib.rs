@@ -134,6 +134,7 @@ pub mod bridge;
 pub mod cache;
 pub mod dropout;
 pub mod heads;
+pub mod explain;
 pub mod initialize;
 pub mod mask;
 pub mod normalize;

@@ -15,6 +15,7 @@
 //! | [`Trace`] | one output of a model: texts, score, all of its maps |
 //! | [`Alignment`] | links between source and target, written in Pharaoh format |
 //! | [`write()`], [`read()`] | several traces in one file |
+//! | [`diagnose`] | what the heads did: sinks, diagonals, rollout and flow, in numbers and words |
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
@@ -55,6 +56,7 @@
 
 pub mod alignment;
 mod axis;
+pub mod diagnose;
 mod error;
 pub mod file;
 mod map;

@@ -11,6 +11,8 @@
 //! | [`png`] | any SVG as PNG, with fonts built in |
 //! | [`html`] | one page to explore traces in: hover, threshold, heads, words and subwords, lines |
 //! | [`chart`] | a line chart, such as BLEU against source length |
+//! | [`vectors`] | vectors of three numbers as arrows in space |
+//! | [`mask`] | what a mask lets be seen, a square for each query and key |
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens};
@@ -32,8 +34,10 @@ pub mod colour;
 mod heatmap;
 pub mod html;
 pub mod label;
+pub mod mask;
 pub mod png;
 pub mod svg;
 pub mod terminal;
+pub mod vectors;
 
 pub use heatmap::Heatmap;

@@ -6,12 +6,15 @@
 mod bench;
 mod compute;
 mod evaluate;
+mod explain;
+mod inspect;
 mod model;
 mod named;
 mod pictures;
 mod search;
 mod train;
 mod translate;
+mod vectors;
 mod view;
 
 use clap::{Parser, Subcommand};
@@ -19,12 +22,15 @@ use clap::{Parser, Subcommand};
 pub use bench::Bench;
 pub use compute::Compute;
 pub use evaluate::{Evaluate, MetricName, Part};
+pub use explain::Explain;
+pub use inspect::Inspect;
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::PictureFiles;
 pub use search::Search;
 pub use train::Train;
 pub use translate::{Attention, Translate};
+pub use vectors::{Matrix, Vector};
 pub use view::View;
 
 const EXAMPLES: &str = "\
@@ -56,6 +62,10 @@ pub enum Command {
     Evaluate(Box<Evaluate>),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
+    /// Say what the heads of saved attention do: sinks, diagonals, what was left out
+    Inspect(Inspect),
+    /// Show a mechanism at work, step by step, on vectors small enough to read
+    Explain(Box<Explain>),
     /// Say what a model is, or write it in another form
     Model(ModelFile),
     /// Measure the kernels on this machine

@@ -2,6 +2,8 @@
 
 mod bench;
 mod evaluate;
+mod explain;
+mod inspect;
 mod model;
 mod train;
 mod translate;
@@ -19,6 +21,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::View(options) => view::run(&options),
+        Command::Inspect(options) => inspect::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),
     }

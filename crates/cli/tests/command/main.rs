@@ -4,6 +4,8 @@
 mod bad_input;
 mod bench;
 mod evaluate;
+mod explain;
+mod inspect;
 mod pictures;
 mod train;
 mod translate;
@@ -131,10 +133,38 @@ pub fn inside(folder: &Path, name: &str) -> (PathBuf, String) {
     (path, argument)
 }
 
+/// Compares with `tests/snapshots/NAME`. With `REGARD_BLESS=1` in the environment the file is written instead:
+/// look at it before committing.
+pub fn snapshot(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/snapshots")
+        .join(name);
+    if std::env::var_os("REGARD_BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, found).expect("snapshots can be written");
+        return;
+    }
+    let expected = fs::read_to_string(&path)
+        .unwrap_or_default()
+        .replace("\r\n", "\n");
+    assert!(
+        found == expected,
+        "{name} was:\n{expected}\nis:\n{found}\nREGARD_BLESS=1 accepts it"
+    );
+}
+
 #[test]
 fn help_and_version_are_results() {
     let help = stdout(&run(["--help"]).success());
     for command in ["translate", "train", "evaluate", "view", "model", "bench"] {
+    for command in [
+        "translate",
+        "train",
+        "evaluate",
+        "view",
+        "inspect",
+        "explain",
+        "model",
+    ] {
         assert!(help.contains(command), "{help}");
         let help = stdout(&run([command, "--help"]).success());
         assert!(

@@ -15,7 +15,7 @@
 //! assert!(svg.contains("rnnsearch") && svg.contains(">40</text>"));
 //! ```
 
-mod ticks;
+pub(crate) mod ticks;
 
 use std::fmt::Write;
 

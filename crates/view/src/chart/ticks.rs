@@ -2,7 +2,7 @@
 
 /// An axis from a round number to a round number.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     pub low: f64,
     pub high: f64,
     pub step: f64,

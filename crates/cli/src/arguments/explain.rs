@@ -1,0 +1,266 @@
+//! `regard explain`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Matrix, Vector};
+
+const EXAMPLES: &str = "\
+Examples:
+  regard explain --list
+  regard explain dot --query 10,5,10 --keys \"0,1,1;5,0,1;1,1,0;0,5,1\"
+  regard explain words --svg words.svg
+  regard explain additive --query 1,0 --keys \"1,2;3,4\" --vector 1,-1 --normalizer sparsemax
+  regard explain scaled-dot --keys \"1,0;0,1;1,1\" --query \"1,0;0,1;1,1\" --causal
+  regard explain ntm --previous 0,1,0 --gate 0 --shift 0,0,1
+  regard explain mask \"window:3 & causal\"
+  regard explain mask longformer:2:0 --size 12 --png mask.png
+
+A vector is numbers parted by commas, a list of vectors is parted by semicolons. Without vectors the
+words of the preset `words` are taken. Matrices act from the left, one row for each output.";
+
+/// Show a mechanism at work, step by step, on vectors small enough to read
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Explain {
+    /// A mechanism or a preset of --list, or `mask`
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    pub name: Option<String>,
+    /// The mask to draw, after `mask`: masks of --list, combined with &, | and !
+    #[arg(value_name = "MASK")]
+    pub mask_to_draw: Option<String>,
+    /// List mechanisms, presets, normalisers and masks
+    #[arg(long)]
+    pub list: bool,
+
+    /// Queries
+    #[arg(
+        long,
+        visible_alias = "queries",
+        value_name = "VECTORS",
+        allow_hyphen_values = true,
+        help_heading = "Vectors"
+    )]
+    pub query: Option<Matrix>,
+    /// Keys
+    #[arg(
+        long,
+        value_name = "VECTORS",
+        allow_hyphen_values = true,
+        help_heading = "Vectors"
+    )]
+    pub keys: Option<Matrix>,
+    /// Values, one for each key [default: the keys]
+    #[arg(
+        long,
+        value_name = "VECTORS",
+        allow_hyphen_values = true,
+        help_heading = "Vectors"
+    )]
+    pub values: Option<Matrix>,
+    /// What the queries are called
+    #[arg(
+        long,
+        value_name = "NAME,..",
+        value_delimiter = ',',
+        help_heading = "Vectors"
+    )]
+    pub query_names: Vec<String>,
+    /// What the keys are called
+    #[arg(
+        long,
+        value_name = "NAME,..",
+        value_delimiter = ',',
+        help_heading = "Vectors"
+    )]
+    pub key_names: Vec<String>,
+
+    /// What each query may see, such as \"window:3 & causal\"
+    #[arg(long, value_name = "MASK", help_heading = "Mechanism")]
+    pub mask: Option<String>,
+    /// No query sees a later key (together with any other mask)
+    #[arg(long, help_heading = "Mechanism")]
+    pub causal: bool,
+    /// From scores to weights: softmax, sparsemax, .. of --list
+    #[arg(long, value_name = "NAME", help_heading = "Mechanism")]
+    pub normalizer: Option<String>,
+    /// The factor of scaled-dot and distance [default: 1/√d]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_hyphen_values = true,
+        help_heading = "Mechanism"
+    )]
+    pub scale: Option<f64>,
+    /// Cap scores at ±X by X · tanh(s / X)
+    #[arg(
+        long,
+        value_name = "X",
+        allow_hyphen_values = true,
+        help_heading = "Mechanism"
+    )]
+    pub softcap: Option<f64>,
+    /// D of local-m and local-p [default: 1]
+    #[arg(long, value_name = "D", help_heading = "Mechanism")]
+    pub half_width: Option<usize>,
+
+    /// W of general, additive and location [default: the identity]
+    #[arg(
+        long,
+        value_name = "MATRIX",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub query_weight: Option<Matrix>,
+    /// U of additive [default: the identity]
+    #[arg(
+        long,
+        value_name = "MATRIX",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub key_weight: Option<Matrix>,
+    /// v of additive [default: ones]
+    #[arg(
+        long,
+        value_name = "VECTOR",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub vector: Option<Vector>,
+    /// b inside the tanh of additive [default: zeros]
+    #[arg(
+        long,
+        value_name = "VECTOR",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub bias: Option<Vector>,
+    /// g of scaled-general and weight-norm-additive [default: 1]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub gain: Option<f64>,
+    /// β of cosine and ntm [default: 1]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub beta: Option<f64>,
+    /// The score of the sink [default: 0]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub sink: Option<f64>,
+    /// b of sigmoid [default: -ln(keys)]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub sigmoid_bias: Option<f64>,
+    /// The uniform number by which hard-sample draws [default: 0.5]
+    #[arg(
+        long,
+        value_name = "U",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub draw: Option<f64>,
+    /// The weights before the first query, of monotonic and ntm [default: all on the first key]
+    #[arg(
+        long,
+        value_name = "VECTOR",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub previous: Option<Vector>,
+    /// g of ntm: 1 is content alone, 0 the weights before [default: 1]
+    #[arg(
+        long,
+        value_name = "G",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub gate: Option<f64>,
+    /// The weights of ntm's shifts, -R to R [default: no shift]
+    #[arg(
+        long,
+        value_name = "VECTOR",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub shift: Option<Vector>,
+    /// γ of ntm [default: 1]
+    #[arg(
+        long,
+        value_name = "X",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub sharpening: Option<f64>,
+    /// W_p of local-p [default: the identity]
+    #[arg(
+        long,
+        value_name = "MATRIX",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub position_weight: Option<Matrix>,
+    /// v_p of local-p [default: ones]
+    #[arg(
+        long,
+        value_name = "VECTOR",
+        allow_hyphen_values = true,
+        help_heading = "Parameters"
+    )]
+    pub position_vector: Option<Vector>,
+
+    /// Queries and keys of a mask: one number, or QUERIESxKEYS [default: 8, or as long as its lists]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
+    pub size: Option<(usize, usize)>,
+    /// Say why the weights are uniform or saturated, if they are (dot, scaled-dot, causal)
+    #[arg(long, help_heading = "Output")]
+    pub check: bool,
+    /// Most decimals
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
+    pub digits: u8,
+    /// Draw as SVG: vectors of 2 or 3 numbers as arrows, the weights of others; a mask as squares
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub svg: Option<PathBuf>,
+    /// Draw as PNG
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub png: Option<PathBuf>,
+    /// Print JSON, with all digits
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Print weights and context alone; of a mask, no count
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// More squares than this show nothing.
+const LARGEST_SIZE: usize = 512;
+
+/// `8` or `4x8`.
+fn size(text: &str) -> Result<(usize, usize), String> {
+    let (queries, keys) = text.split_once('x').unwrap_or((text, text));
+    let number = |part: &str| {
+        part.parse()
+            .ok()
+            .filter(|size| (1..=LARGEST_SIZE).contains(size))
+    };
+    number(queries)
+        .zip(number(keys))
+        .ok_or_else(|| format!("expected a number from 1 to {LARGEST_SIZE}, or two as in 4x8"))
+}

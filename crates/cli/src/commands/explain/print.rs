@@ -1,0 +1,179 @@
+//! Steps and lists as text.
+
+use std::fmt::Write as _;
+
+use regard_nn::explain::{Explanation, Normalizer, Step, Table, catalogue, masks, presets};
+use regard_view::label::{visible, width};
+
+/// What a masked cell shows.
+const HIDDEN: &str = "·";
+
+/// All steps; the weights and the context alone if `quiet`.
+pub fn explanation(explanation: &Explanation, digits: u8, quiet: bool) -> String {
+    let mut text = String::new();
+    if !quiet {
+        let Explanation {
+            mechanism,
+            formula,
+            source,
+            ..
+        } = explanation;
+        let _ = writeln!(text, "{mechanism} ({source})\n{formula}\n");
+    }
+    let last_weights = explanation
+        .steps
+        .iter()
+        .rposition(|step| step.name.starts_with("weights"));
+    for (index, step) in explanation.steps.iter().enumerate() {
+        let is_result = Some(index) == last_weights || index + 1 == explanation.steps.len();
+        if quiet && !is_result {
+            continue;
+        }
+        self::step(&mut text, step, digits);
+    }
+    text
+}
+
+fn step(text: &mut String, step: &Step, digits: u8) {
+    let _ = writeln!(text, "{}: {}", step.name, step.formula);
+    text.push_str(&table(&step.table, digits));
+    text.push('\n');
+}
+
+/// A table with its columns set right, two spaces apart.
+fn table(table: &Table, digits: u8) -> String {
+    let header =
+        std::iter::once(String::new()).chain(table.columns.iter().map(|name| visible(name)));
+    let rows = table.rows.iter().map(|row| {
+        let cells = row.cells.iter().map(|cell| match cell {
+            None => HIDDEN.to_owned(),
+            Some(value) => number(*value, digits),
+        });
+        std::iter::once(visible(&row.name)).chain(cells).collect()
+    });
+    let lines: Vec<Vec<String>> = std::iter::once(header.collect()).chain(rows).collect();
+    columns(&lines)
+}
+
+/// Lines of cells: the first column set left, the others right.
+pub fn columns(lines: &[Vec<String>]) -> String {
+    let count = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count)
+        .map(|column| {
+            lines
+                .iter()
+                .filter_map(|line| line.get(column))
+                .map(|cell| width(cell))
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for line in lines {
+        let mut out = String::new();
+        for (column, cell) in line.iter().enumerate() {
+            let space = " ".repeat(widths[column] - width(cell));
+            match column {
+                0 => out.push_str(&format!("  {cell}{space}")),
+                _ => out.push_str(&format!("  {space}{cell}")),
+            }
+        }
+        text.push_str(out.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// At most `digits` decimals. What would look like a whole number but is none has a `≈` before it.
+pub fn number(value: f64, digits: u8) -> String {
+    if value.abs() >= 1e12 {
+        return format!("{value:.6e}");
+    }
+    let digits = usize::from(digits);
+    let fixed = format!("{value:.digits$}");
+    let short = match fixed.contains('.') {
+        true => fixed.trim_end_matches('0').trim_end_matches('.'),
+        false => &fixed,
+    };
+    let short = if short == "-0" { "0" } else { short };
+    let is_whole = !short.contains('.');
+    let away = short
+        .parse::<f64>()
+        .map_or(0.0, |shown| (shown - value).abs());
+    match is_whole && away > 1e-12 * value.abs() {
+        true => format!("≈{short}"),
+        false => short.to_owned(),
+    }
+}
+
+/// What the checks say.
+pub fn findings(findings: &[String]) -> String {
+    let mut text = "checks:\n".to_owned();
+    if findings.is_empty() {
+        text.push_str("  nothing found: queries, keys, scale and mask are in order\n");
+    }
+    for finding in findings {
+        let _ = writeln!(text, "  {finding}");
+    }
+    text
+}
+
+/// Everything that can be explained.
+pub fn list() -> String {
+    let mut text = String::new();
+    let mut section = |title: &str, rows: Vec<(String, String)>| {
+        let widest = rows.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
+        let _ = writeln!(text, "{title}");
+        for (name, about) in rows {
+            let space = " ".repeat(widest - width(&name));
+            let _ = writeln!(text, "  {name}{space}  {about}");
+        }
+        text.push('\n');
+    };
+    let mechanisms = catalogue::MECHANISMS.iter().map(|mechanism| {
+        let other = match mechanism.aliases {
+            [] => String::new(),
+            aliases => format!("; also {}", aliases.join(", ")),
+        };
+        let about = format!("{} ({}){other}", mechanism.summary, mechanism.source);
+        (mechanism.name.to_owned(), about)
+    });
+    section("Mechanisms", mechanisms.collect());
+    let presets = presets::PRESETS
+        .iter()
+        .map(|preset| (preset.name.to_owned(), preset.summary.to_owned()));
+    section("Presets", presets.collect());
+    let normalizers = Normalizer::NAMES
+        .iter()
+        .map(|(name, kind)| (format!("--normalizer {name}"), kind.formula().to_owned()));
+    section("Normalisers", normalizers.collect());
+    let masks = masks::KINDS
+        .iter()
+        .map(|kind| (kind.usage.to_owned(), format!("sees {}", kind.summary)));
+    section(
+        "Masks, for --mask and `regard explain mask`; combine with & (both), | (either), ! (not)",
+        masks.collect(),
+    );
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn numbers_say_when_they_are_rounded_to_whole_ones() {
+        let shown = |value| number(value, 8);
+        assert_eq!(shown(15.0), "15");
+        assert_eq!(shown(0.71 * 0.69 + 0.14 * 0.15 + 0.51 * 0.48), "0.7557");
+        assert_eq!(shown(0.659_001_138_9), "0.65900114");
+        assert_eq!(shown(2.9e-20), "≈0");
+        assert_eq!(shown(1.0 - 1e-11), "≈1");
+        assert_eq!(shown(-0.0), "0");
+        assert_eq!(shown(15.000_000_000_000_002), "15");
+        assert_eq!(shown(1e100), "1.000000e100");
+        assert_eq!(number(0.5, 0), "≈0");
+    }
+}

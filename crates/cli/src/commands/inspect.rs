@@ -1,0 +1,220 @@
+//! `regard inspect`: what the heads of saved attention do.
+
+use regard_trace::{
+    AttentionMap, Trace,
+    diagnose::{HeadDiagnostics, flow, heads, report, rollout, stacks},
+};
+use regard_view::label::visible;
+use serde_json::{Value, json};
+
+use super::explain::columns;
+use crate::{
+    arguments::Inspect,
+    failure::{CommandError, Failure},
+    output::{self, Output},
+    pictures::Screen,
+};
+
+/// Inspects a trace file.
+///
+/// # Errors
+/// A file that is no trace, an entry that is not there.
+pub fn run(options: &Inspect) -> Result<(), Failure> {
+    let traces = regard_trace::read(&options.file)?;
+    let count = traces.len();
+    if let Some(index) = options.index.filter(|index| !(1..=count).contains(index)) {
+        return Err(CommandError::NoEntry {
+            path: options.file.clone(),
+            index,
+            entries: count,
+        }
+        .into());
+    }
+    let mut out = Output::standard();
+    let mut first = true;
+    for (index, trace) in (1..).zip(traces) {
+        if options.index.is_some_and(|wanted| wanted != index) {
+            continue;
+        }
+        let trace = match options.words {
+            true => trace.merge_words(),
+            false => trace,
+        };
+        let stacked = stacked(options, &trace)?;
+        if options.json {
+            out.line(&serde_json::to_string(&entry_json(
+                index, &trace, &stacked,
+            ))?)?;
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            out.line("")?;
+        }
+        let number = if count > 1 {
+            format!("[{index}] ")
+        } else {
+            String::new()
+        };
+        let Trace {
+            model,
+            source,
+            target,
+            ..
+        } = &trace;
+        out.line(&format!(
+            "{number}{}: {} → {}",
+            visible(model),
+            visible(source),
+            visible(target)
+        ))?;
+        if trace.maps.is_empty() {
+            out.line("(this model looked at nothing)")?;
+        }
+        for map in &trace.maps {
+            out.text(&described(map, options.quiet))?;
+        }
+        for map in &stacked {
+            let shown = Trace::new(model.clone(), "", "").with_map(map.clone());
+            out.line(&format!(
+                "{} of {} layers",
+                visible(map.name()),
+                map.layer() + 1
+            ))?;
+            out.text(&Screen::detect(true).draw(&shown))?;
+        }
+    }
+    out.flush()
+}
+
+/// Rollout and flow of every stack, where they are asked for.
+fn stacked(options: &Inspect, trace: &Trace) -> Result<Vec<AttentionMap>, Failure> {
+    let mut maps = Vec::new();
+    if !options.rollout && !options.flow {
+        return Ok(maps);
+    }
+    let stacks = stacks(trace);
+    if stacks.is_empty() && !options.quiet {
+        output::warn(&format!(
+            "{} has no self-attention: rollout and flow have nothing to follow",
+            visible(&trace.model)
+        ));
+    }
+    for (_, layers) in &stacks {
+        if options.rollout {
+            maps.push(rollout(layers)?);
+        }
+        if options.flow {
+            maps.push(flow(layers)?);
+        }
+    }
+    Ok(maps)
+}
+
+fn described(map: &AttentionMap, quiet: bool) -> String {
+    let heads = heads(map);
+    let mut text = String::new();
+    if !quiet {
+        let [count, queries, keys] = map.shape();
+        let plural = if count == 1 { "head" } else { "heads" };
+        text.push_str(&format!(
+            "{}: layer {}, {count} {plural}, {queries} queries, {keys} keys\n",
+            visible(map.name()),
+            map.layer()
+        ));
+        text.push_str(&columns(&table(map, &heads)));
+    }
+    for head in &heads {
+        text.push_str(&visible(&report::describe(map, head)));
+        text.push('\n');
+    }
+    let uncovered = report::uncovered(map, &heads);
+    if !uncovered.is_empty() {
+        let names: Vec<String> = uncovered
+            .iter()
+            .map(|&key| format!("`{}`", map.keys().label(key)))
+            .collect();
+        text.push_str(&visible(&format!("hardly looked at: {}", names.join(", "))));
+        text.push('\n');
+    }
+    text
+}
+
+/// A row of measures for each head; columns in which no head has a number are left out.
+fn table(map: &AttentionMap, heads: &[HeadDiagnostics]) -> Vec<Vec<String>> {
+    type Measure = (&'static str, fn(&HeadDiagnostics) -> Option<f64>);
+    const MEASURES: [Measure; 11] = [
+        ("entropy", |head| head.entropy),
+        ("uniform", |head| head.uniformity),
+        ("largest", |head| head.largest_weight),
+        ("first", |head| head.first_token),
+        ("diagonal", |head| head.diagonality),
+        ("previous", |head| head.previous_token),
+        ("duplicate", |head| head.duplicate_token),
+        ("distance", |head| head.distance),
+        ("covered", |head| head.coverage),
+        ("keys", |head| head.effective_keys),
+        ("span", |head| head.effective_span),
+    ];
+    let measures: Vec<&Measure> = MEASURES
+        .iter()
+        .filter(|(_, measure)| heads.iter().any(|head| measure(head).is_some()))
+        .collect();
+    let titles = measures.iter().map(|(name, _)| (*name).to_owned());
+    let header = std::iter::once("head".to_owned())
+        .chain(titles)
+        .chain(["most on".to_owned()]);
+    let rows = heads.iter().map(|head| {
+        let cells = measures.iter().map(|(_, measure)| {
+            measure(head).map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+        });
+        let top = head.top_key.map_or_else(
+            || "-".to_owned(),
+            |(key, weight)| format!("{} {weight:.2}", visible(&map.keys().label(key))),
+        );
+        std::iter::once(head.head.to_string())
+            .chain(cells)
+            .chain([top])
+            .collect()
+    });
+    std::iter::once(header.collect()).chain(rows).collect()
+}
+
+fn entry_json(index: usize, trace: &Trace, stacked: &[AttentionMap]) -> Value {
+    let maps = trace.maps.iter().map(|map| {
+        let heads = heads(map);
+        let sentences: Vec<String> = heads
+            .iter()
+            .map(|head| report::describe(map, head))
+            .collect();
+        json!({
+            "name": map.name(),
+            "kind": map.kind(),
+            "layer": map.layer(),
+            "queries": map.queries().labels(),
+            "keys": map.keys().labels(),
+            "uncovered": report::uncovered(map, &heads),
+            "heads": heads,
+            "report": sentences,
+        })
+    });
+    let stacked = stacked.iter().map(|map| {
+        let rows: Vec<&[f32]> = (0..map.queries().len())
+            .map(|query| map.row(0, query))
+            .collect();
+        json!({
+            "name": map.name(),
+            "kind": map.kind(),
+            "labels": map.keys().labels(),
+            "weights": rows,
+            "mean": map.mean_queries(),
+        })
+    });
+    json!({
+        "index": index,
+        "model": trace.model,
+        "source": trace.source,
+        "target": trace.target,
+        "maps": maps.collect::<Vec<_>>(),
+        "stacks": stacked.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,129 @@
+//! `regard inspect`: what the heads of saved attention do.
+
+use std::path::Path;
+
+use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::{inside, refused, run, snapshot, stderr, stdout, text, trained};
+
+/// Two layers of two heads over `<s> a b a`, and a cross map that leaves a word out.
+fn traces() -> Vec<Trace> {
+    let tokens: Tokens = std::iter::once(Token::special("<s>"))
+        .chain(["a", "b", "a"].map(Token::new))
+        .collect();
+    let pointing = |at: [usize; 4]| {
+        let mut weights = vec![0.02f32; 16];
+        for (query, key) in at.into_iter().enumerate() {
+            weights[4 * query + key] = 0.94;
+        }
+        weights
+    };
+    let layer = |number: usize, heads: [[usize; 4]; 2]| {
+        let weights = heads.into_iter().flat_map(pointing).collect();
+        AttentionMap::new(
+            Kind::EncoderSelf,
+            tokens.clone(),
+            tokens.clone(),
+            2,
+            weights,
+        )
+        .unwrap()
+        .at_layer(number)
+    };
+    let cross = AttentionMap::new(
+        Kind::Cross,
+        Tokens::from_words("eins zwei"),
+        Tokens::from_words("one \u{1b}[2J two"),
+        1,
+        vec![0.96, 0.02, 0.02, 0.02, 0.02, 0.96],
+    );
+    let first = Trace::new("toy", "a b a", "eins zwei")
+        .with_map(layer(0, [[0; 4], [3, 0, 1, 2]]))
+        .with_map(layer(1, [[3, 2, 0, 1], [0, 1, 2, 3]]))
+        .with_map(cross.unwrap());
+    vec![first, Trace::new("none", "x", "y")]
+}
+
+fn written(folder: &Path) -> String {
+    let path = folder.join("look.safetensors");
+    regard_trace::write(&path, &traces()).unwrap();
+    text(&path)
+}
+
+#[test]
+fn heads_are_told_in_numbers_and_words() {
+    let folder = tempdir().unwrap();
+    let file = written(folder.path());
+    let found = stdout(&run(["inspect", &file]).success());
+    snapshot("inspect.txt", &found);
+    assert!(
+        found.contains("layer 0 head 0: 94 % on `<s>`, a sink"),
+        "{found}"
+    );
+    assert!(!found.contains('\u{1b}'), "an escape sequence got through");
+    let quiet = stdout(&run(["inspect", &file, "--quiet", "--index", "1"]).success());
+    assert!(
+        !quiet.contains("entropy") && quiet.contains("a sink"),
+        "{quiet}"
+    );
+}
+
+#[test]
+fn rollout_and_flow_are_drawn() {
+    let folder = tempdir().unwrap();
+    let file = written(folder.path());
+    let assert = run(["inspect", &file, "--quiet", "--rollout", "--flow"]).success();
+    let found = stdout(&assert);
+    assert!(
+        found.contains("rollout of 2 layers") && found.contains("flow of 2 layers"),
+        "{found}"
+    );
+    let assert = run(["inspect", &file, "--index", "2", "--rollout"]).success();
+    assert!(stderr(&assert).contains("no self-attention"));
+    assert!(stdout(&assert).contains("looked at nothing"));
+
+    let line = stdout(&run(["inspect", &file, "--index", "1", "--json", "--rollout"]).success());
+    let value: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(value["index"], 1);
+    assert_eq!(value["maps"][0]["heads"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        value["maps"][0]["report"][0],
+        "layer 0 head 0: 94 % on `<s>`, a sink"
+    );
+    assert_eq!(value["maps"][2]["uncovered"], serde_json::json!([1]));
+    let mean: f64 = value["stacks"][0]["mean"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|x| x.as_f64().unwrap())
+        .sum();
+    assert!((mean - 1.0).abs() < 1e-5);
+}
+
+#[test]
+fn a_translation_can_be_inspected() {
+    let folder = tempdir().unwrap();
+    let (_, trace) = inside(folder.path(), "look.safetensors");
+    run(["translate", "-m", trained(), "--trace", &trace, "a b c d"]).success();
+    let found = stdout(&run(["inspect", &trace]).success());
+    assert!(found.contains("decoder.cross: layer 0, 1 head"), "{found}");
+    // The task is to reverse: the head looks at one key at a time, and not along the diagonal.
+    assert!(found.contains("one key at a time"), "{found}");
+}
+
+#[test]
+fn what_cannot_be_inspected_is_refused() {
+    let folder = tempdir().unwrap();
+    let file = written(folder.path());
+    refused(
+        ["inspect", &file, "--index", "3"],
+        1,
+        ["no entry 3", "it has 2"],
+    );
+    refused(["inspect", &file, "--index", "0"], 1, ["no entry 0"]);
+    let (_, none) = inside(folder.path(), "none");
+    refused(["inspect", &none], 1, [&none]);
+    refused(["inspect"], 2, ["TRACE"]);
+}

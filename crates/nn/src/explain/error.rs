@@ -1,0 +1,44 @@
+//! Why an example could not be worked.
+
+use crate::AttentionError;
+
+/// What is wrong with an example, by the name of its field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// A value, shape or combination that does not fit.
+    #[error(transparent)]
+    Attention(#[from] AttentionError),
+    /// A name that is not known.
+    #[error("there is no {what} {name:?}")]
+    Unknown {
+        /// `mechanism`, `normaliser`, `preset` or `mask`.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+        /// The names there are.
+        known: Vec<&'static str>,
+    },
+    /// A row of a matrix has another length than the first.
+    #[error(
+        "`{field}`: row {row} has {found} numbers, expected {expected} as in row 1: give vectors of one size"
+    )]
+    Ragged {
+        /// The matrix.
+        field: &'static str,
+        /// The row, counted from 1.
+        row: usize,
+        /// Its length.
+        found: usize,
+        /// The length of the first.
+        expected: usize,
+    },
+    /// A mask's text that cannot be read.
+    #[error("mask {text:?}: {reason}")]
+    Mask {
+        /// The text.
+        text: String,
+        /// What is wrong with it, and what to write.
+        reason: String,
+    },
+}

@@ -1,0 +1,238 @@
+//! What an example is made of.
+
+use super::{ExplainError, catalogue};
+use crate::mask::Locality;
+
+/// How well a query and a key match, see [`crate::score`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scorer {
+    /// `qᵀ k`
+    Dot,
+    /// `scale · qᵀ k`
+    ScaledDot,
+    /// `qᵀ W k`
+    General,
+    /// `g · qᵀ W k`
+    ScaledGeneral,
+    /// `vᵀ tanh(W q + U k + b)`
+    Additive,
+    /// `g v/‖v‖ · tanh(W q + U k + b)`
+    WeightNormAdditive,
+    /// `β cos(q, k)`
+    Cosine,
+    /// `-scale · ‖q - k‖²`
+    Distance,
+    /// `(W q)_i`
+    Location,
+    /// `Σ_k a_k exp(-b_k (κ_k - i)²)`
+    GaussianWindow,
+}
+
+/// From scores to weights, see [`crate::normalize`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Normalizer {
+    /// `e^{s_i} / Σ_j e^{s_j}`
+    Softmax,
+    /// `e^{s_i} / (e^{sink} + Σ_j e^{s_j})`
+    Sink,
+    /// `max(s_i - τ, 0)`
+    Sparsemax,
+    /// `max(s_i/2 - τ, 0)²`
+    Entmax15,
+    /// `σ(s_i + b)`
+    Sigmoid,
+    /// 1 at the best key
+    Hardmax,
+    /// 1 at a drawn key
+    HardSample,
+    /// where a reader that moves right stops
+    Monotonic,
+    /// content, interpolation, shift, sharpening
+    Addressing,
+    /// `s_i`
+    Identity,
+}
+
+impl Normalizer {
+    /// All of them with their names.
+    pub const NAMES: [(&'static str, Normalizer); 10] = [
+        ("softmax", Self::Softmax),
+        ("sink", Self::Sink),
+        ("sparsemax", Self::Sparsemax),
+        ("entmax15", Self::Entmax15),
+        ("sigmoid", Self::Sigmoid),
+        ("hardmax", Self::Hardmax),
+        ("hard-sample", Self::HardSample),
+        ("monotonic", Self::Monotonic),
+        ("addressing", Self::Addressing),
+        ("identity", Self::Identity),
+    ];
+
+    /// The normaliser of this name.
+    ///
+    /// # Errors
+    /// A name that is not known.
+    pub fn named(name: &str) -> Result<Self, ExplainError> {
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|&(_, normalizer)| normalizer)
+            .ok_or_else(|| ExplainError::Unknown {
+                what: "normaliser",
+                name: name.to_owned(),
+                known: Self::NAMES.map(|(name, _)| name).to_vec(),
+            })
+    }
+
+    /// The formula of a row's weights.
+    pub fn formula(self) -> &'static str {
+        match self {
+            Self::Softmax => "α_i = e^{s_i} / Σ_j e^{s_j}",
+            Self::Sink => "α_i = e^{s_i} / (e^{sink} + Σ_j e^{s_j})",
+            Self::Sparsemax => "α_i = max(s_i - τ, 0)",
+            Self::Entmax15 => "α_i = max(s_i/2 - τ, 0)²",
+            Self::Sigmoid => "α_i = σ(s_i + b)",
+            Self::Hardmax => "α = one-hot(argmax s)",
+            Self::HardSample => "α = one-hot(a draw from softmax(s))",
+            Self::Monotonic => "α_i = p_i q_i, q_i = (1 - p_{i-1}) q_{i-1} + α_{t-1,i}, p = σ(s)",
+            Self::Addressing => "α = sharpen(shift(g · softmax(s) + (1 - g) · α_{t-1}))",
+            Self::Identity => "α_i = s_i",
+        }
+    }
+}
+
+/// Numbers that some mechanisms need beside queries and keys. `None` takes the default that stands there.
+///
+/// Matrices are lists of rows and act from the left: `W s` has one entry for each row of `W`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Parameters {
+    /// The factor of scaled dot and L2 scores; default `1/√d`.
+    pub scale: Option<f64>,
+    /// `c` of `c · tanh(s / c)`; default none.
+    pub softcap: Option<f64>,
+    /// `W`: general `[query size, key size]`, additive `[hidden, query size]`, location `[keys, query size]`;
+    /// default the identity.
+    pub query_weight: Option<Vec<Vec<f64>>>,
+    /// `U` of additive scores, `[hidden, key size]`; default the identity.
+    pub key_weight: Option<Vec<Vec<f64>>>,
+    /// `v` of additive scores, `[hidden]`; default ones.
+    pub vector: Option<Vec<f64>>,
+    /// `b` inside the tanh of additive scores, `[hidden]`; default zeros.
+    pub bias: Option<Vec<f64>>,
+    /// `g` of scaled general and weight-normed additive scores; default 1.
+    pub gain: Option<f64>,
+    /// `β` of the cosine; default 1.
+    pub beta: Option<f64>,
+    /// The score of the sink; default 0.
+    pub sink: Option<f64>,
+    /// `b` of sigmoid weights; default `-ln(keys)`.
+    pub sigmoid_bias: Option<f64>,
+    /// The uniform number in `[0, 1)` by which hard attention draws; default 0.5.
+    pub draw: Option<f64>,
+    /// `α_{t-1}` before the first query, `[keys]`, of monotonic and NTM attention; default all on the first key.
+    pub previous: Option<Vec<f64>>,
+    /// `g` of NTM's interpolation; default 1: content alone.
+    pub gate: Option<f64>,
+    /// The shift weights of NTM for shifts `-R ..= R`; default no shift.
+    pub shift: Option<Vec<f64>>,
+    /// `γ ≥ 1` of NTM's sharpening; default 1.
+    pub sharpening: Option<f64>,
+    /// `W_p` of local-p, `[n, query size]`; default the identity.
+    pub position_weight: Option<Vec<Vec<f64>>>,
+    /// `v_p` of local-p, `[n]`; default ones.
+    pub position_vector: Option<Vec<f64>>,
+}
+
+/// A mechanism and the vectors to work it on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    pub(super) mechanism: &'static catalogue::Mechanism,
+    /// How queries and keys are compared.
+    pub scorer: Scorer,
+    /// From scores to weights.
+    pub normalizer: Normalizer,
+    /// The part of the keys that local attention sees.
+    pub locality: Locality,
+    /// What may be seen, in the language of [`masks`](super::masks).
+    pub mask: Option<String>,
+    /// `[queries][query size]`.
+    pub queries: Vec<Vec<f64>>,
+    /// `[keys][key size]`.
+    pub keys: Vec<Vec<f64>>,
+    /// `[keys][value size]`; the keys themselves if there are none.
+    pub values: Option<Vec<Vec<f64>>>,
+    /// What the queries are called; `q1, q2, ..` if empty.
+    pub query_names: Vec<String>,
+    /// What the keys are called; `k1, k2, ..` if empty.
+    pub key_names: Vec<String>,
+    /// Everything else.
+    pub parameters: Parameters,
+}
+
+impl Example {
+    /// The mechanism of this name (see [`catalogue`]), without vectors.
+    ///
+    /// # Errors
+    /// A name that is not known.
+    pub fn new(mechanism: &str) -> Result<Self, ExplainError> {
+        catalogue::find(mechanism).map(Self::of)
+    }
+
+    pub(super) fn of(mechanism: &'static catalogue::Mechanism) -> Self {
+        Self {
+            mechanism,
+            scorer: mechanism.scorer,
+            normalizer: mechanism.normalizer,
+            locality: mechanism.locality,
+            mask: mechanism.mask.map(str::to_owned),
+            queries: Vec::new(),
+            keys: Vec::new(),
+            values: None,
+            query_names: Vec::new(),
+            key_names: Vec::new(),
+            parameters: Parameters::default(),
+        }
+    }
+
+    /// The mechanism's name.
+    pub fn name(&self) -> &'static str {
+        self.mechanism.name
+    }
+
+    /// Score and weights in one line, with what was chosen.
+    pub fn formula(&self) -> String {
+        format!(
+            "score(q, k) = {};  {};  c = Σ_i α_i v_i",
+            self.scorer.formula(),
+            self.normalizer.formula()
+        )
+    }
+
+    /// `D` of local attention.
+    pub(super) fn half_width(&self) -> Option<usize> {
+        match self.locality {
+            Locality::Global => None,
+            Locality::Monotonic { half_width } | Locality::Predictive { half_width } => {
+                Some(half_width)
+            }
+        }
+    }
+}
+
+impl Scorer {
+    /// The formula of one score.
+    pub fn formula(self) -> &'static str {
+        match self {
+            Self::Dot => "qᵀ k",
+            Self::ScaledDot => "scale · qᵀ k, scale = 1/√d unless given",
+            Self::General => "qᵀ W k",
+            Self::ScaledGeneral => "g · qᵀ W k",
+            Self::Additive => "vᵀ tanh(W q + U k + b)",
+            Self::WeightNormAdditive => "g v/‖v‖ · tanh(W q + U k + b)",
+            Self::Cosine => "β · qᵀ k / (‖q‖ ‖k‖)",
+            Self::Distance => "-scale · ‖q - k‖², scale = 1/√d unless given",
+            Self::Location => "(W q)_i",
+            Self::GaussianWindow => "φ_i = Σ_k a_k exp(-b_k (κ_k - i)²)",
+        }
+    }
+}

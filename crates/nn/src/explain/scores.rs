@@ -1,0 +1,314 @@
+//! Scores by their definitions, in `f64`, with the steps that a person would write down.
+
+use super::{
+    Example, ExplainError, Scorer, Step, map,
+    table::{Names, Table, number},
+};
+
+type Matrix = Vec<Vec<f64>>;
+
+/// Scores `[queries][keys]`; the steps on the way go to `steps`. The example has passed its checks.
+pub(super) fn scores(
+    example: &Example,
+    names: &Names,
+    steps: &mut Vec<Step>,
+) -> Result<Matrix, ExplainError> {
+    let parameters = &example.parameters;
+    let (queries, keys) = (&example.queries, &example.keys);
+    let size = queries[0].len();
+    let scale = parameters
+        .scale
+        .unwrap_or_else(|| (size as f64).sqrt().recip());
+    let by_key = |rows: &[Vec<f64>]| {
+        Table::vectors("", names.keys.iter().cloned().zip(rows.iter().cloned()))
+    };
+    let mut push =
+        |name: &str, formula: String, table: Table| steps.push(Step::new(name, formula, table));
+    let scores = match example.scorer {
+        Scorer::Dot => {
+            let scores = dots(queries, keys);
+            push("scores", "s_i = qᵀ k_i".to_owned(), names.pairs(&scores));
+            scores
+        }
+        Scorer::ScaledDot => {
+            let products = dots(queries, keys);
+            push("scores", "s_i = qᵀ k_i".to_owned(), names.pairs(&products));
+            let scaled = map(&products, |s| scale * s);
+            let formula = match parameters.scale {
+                None => format!("s_i ← s_i / √d, d = {size}"),
+                Some(scale) => format!("s_i ← {} · s_i", number(scale)),
+            };
+            push("scaled scores", formula, names.pairs(&scaled));
+            scaled
+        }
+        Scorer::General | Scorer::ScaledGeneral => {
+            let projected = apply(parameters.query_weight.as_deref(), keys);
+            push(
+                "projected keys",
+                format!("W k_i{}", identity(&parameters.query_weight)),
+                by_key(&projected),
+            );
+            let products = dots(queries, &projected);
+            push(
+                "scores",
+                "s_i = qᵀ (W k_i)".to_owned(),
+                names.pairs(&products),
+            );
+            if example.scorer == Scorer::General {
+                return Ok(products);
+            }
+            let gain = parameters.gain.unwrap_or(1.0);
+            let scaled = map(&products, |s| gain * s);
+            push(
+                "scaled scores",
+                format!("s_i ← g · s_i, g = {}", number(gain)),
+                names.pairs(&scaled),
+            );
+            scaled
+        }
+        Scorer::Additive | Scorer::WeightNormAdditive => {
+            let projected = apply(parameters.query_weight.as_deref(), queries);
+            push(
+                "projected queries",
+                format!("W q{}", identity(&parameters.query_weight)),
+                names.by_query("", &projected),
+            );
+            let keyed = apply(parameters.key_weight.as_deref(), keys);
+            push(
+                "projected keys",
+                format!("U k_i{}", identity(&parameters.key_weight)),
+                by_key(&keyed),
+            );
+            let hidden_size = projected[0].len();
+            let bias = parameters
+                .bias
+                .clone()
+                .unwrap_or_else(|| vec![0.0; hidden_size]);
+            let vector = parameters
+                .vector
+                .clone()
+                .unwrap_or_else(|| vec![1.0; hidden_size]);
+            let hidden = |query: &[f64], key: &[f64]| -> Vec<f64> {
+                let sums = query.iter().zip(key).zip(&bias);
+                sums.map(|((q, k), b)| (q + k + b).tanh()).collect()
+            };
+            let rows = projected.iter().enumerate().flat_map(|(i, query)| {
+                keyed
+                    .iter()
+                    .enumerate()
+                    .map(move |(j, key)| (i, j, query, key))
+            });
+            let rows = rows.map(|(i, j, query, key)| (names.pair(i, j), hidden(query, key)));
+            push(
+                "hidden",
+                "h_i = tanh(W q + U k_i + b)".to_owned(),
+                Table::vectors("", rows),
+            );
+            let (vector, formula) = match example.scorer {
+                Scorer::WeightNormAdditive => {
+                    let (gain, length) =
+                        (parameters.gain.unwrap_or(1.0), dot(&vector, &vector).sqrt());
+                    let formula = format!(
+                        "s_i = g v/‖v‖ · h_i, g = {}, ‖v‖ = {}",
+                        number(gain),
+                        number(length)
+                    );
+                    (vector.iter().map(|v| gain * v / length).collect(), formula)
+                }
+                _ => (vector, "s_i = vᵀ h_i".to_owned()),
+            };
+            let scores: Matrix = projected
+                .iter()
+                .map(|query| {
+                    keyed
+                        .iter()
+                        .map(|key| dot(&vector, &hidden(query, key)))
+                        .collect()
+                })
+                .collect();
+            push("scores", formula, names.pairs(&scores));
+            scores
+        }
+        Scorer::Cosine => {
+            let beta = parameters.beta.unwrap_or(1.0);
+            let products = dots(queries, keys);
+            push("products", "qᵀ k_i".to_owned(), names.pairs(&products));
+            let lengths = |rows: &Matrix| -> Vec<f64> {
+                // Shorter vectors count as this long, so that 0 has a cosine of 0.
+                rows.iter()
+                    .map(|row| dot(row, row).sqrt().max(1e-8))
+                    .collect()
+            };
+            let (of_queries, of_keys) = (lengths(queries), lengths(keys));
+            push(
+                "query lengths",
+                "‖q‖".to_owned(),
+                names.each_query("‖q‖", &of_queries),
+            );
+            let rows = names.keys.iter().cloned().zip(of_keys.iter().copied());
+            push(
+                "key lengths",
+                "‖k_i‖".to_owned(),
+                Table::column("‖k‖", rows),
+            );
+            let scores: Matrix = products
+                .iter()
+                .zip(&of_queries)
+                .map(|(row, q)| {
+                    row.iter()
+                        .zip(&of_keys)
+                        .map(|(s, k)| beta * s / (q * k))
+                        .collect()
+                })
+                .collect();
+            push(
+                "scores",
+                format!("s_i = β · qᵀ k_i / (‖q‖ ‖k_i‖), β = {}", number(beta)),
+                names.pairs(&scores),
+            );
+            scores
+        }
+        Scorer::Distance => {
+            let squares: Matrix = queries
+                .iter()
+                .map(|query| {
+                    let square =
+                        |key: &Vec<f64>| query.iter().zip(key).map(|(q, k)| (q - k).powi(2)).sum();
+                    keys.iter().map(square).collect()
+                })
+                .collect();
+            push(
+                "squared distances",
+                "‖q - k_i‖²".to_owned(),
+                names.pairs(&squares),
+            );
+            let scores = map(&squares, |square| -scale * square);
+            push(
+                "scores",
+                format!("s_i = -scale · ‖q - k_i‖², scale = {}", number(scale)),
+                names.pairs(&scores),
+            );
+            scores
+        }
+        Scorer::Location => {
+            let scores = apply(parameters.query_weight.as_deref(), queries);
+            push(
+                "scores",
+                format!(
+                    "s_i = (W q)_i{}: no key is looked at",
+                    identity(&parameters.query_weight)
+                ),
+                names.pairs(&scores),
+            );
+            scores
+        }
+        Scorer::GaussianWindow => gaussian_window(queries, keys.len(), names, &mut push),
+    };
+    Ok(scores)
+}
+
+/// Graves 2013: heights, sharpnesses and steps through an exponential, centres that add up.
+fn gaussian_window(
+    queries: &Matrix,
+    keys: usize,
+    names: &Names,
+    push: &mut impl FnMut(&str, String, Table),
+) -> Matrix {
+    let components = queries[0].len() / 3;
+    let part = |index: usize| -> Matrix {
+        let range = index * components..(index + 1) * components;
+        queries
+            .iter()
+            .map(|q| q[range.clone()].iter().map(|x| x.exp()).collect())
+            .collect()
+    };
+    let (heights, sharpnesses, moves) = (part(0), part(1), part(2));
+    let mut centre = vec![0.0; components];
+    let mut centres = Vec::new();
+    for step in &moves {
+        centre
+            .iter_mut()
+            .zip(step)
+            .for_each(|(centre, step)| *centre += step);
+        centres.push(centre.clone());
+    }
+    push(
+        "heights",
+        "a = e^{â}".to_owned(),
+        names.by_query("a", &heights),
+    );
+    push(
+        "sharpnesses",
+        "b = e^{b̂}".to_owned(),
+        names.by_query("b", &sharpnesses),
+    );
+    push(
+        "centres",
+        "κ_t = κ_{t-1} + e^{κ̂}, from 0".to_owned(),
+        names.by_query("κ", &centres),
+    );
+    let window: Matrix = (0..queries.len())
+        .map(|t| {
+            let bump = |i: usize, k: usize| {
+                heights[t][k] * (-sharpnesses[t][k] * (centres[t][k] - i as f64).powi(2)).exp()
+            };
+            (0..keys)
+                .map(|i| (0..components).map(|k| bump(i, k)).sum())
+                .collect()
+        })
+        .collect();
+    push(
+        "window",
+        "φ_i = Σ_k a_k exp(-b_k (κ_k - i)²), i from 0".to_owned(),
+        names.pairs(&window),
+    );
+    window
+}
+
+/// local-p's `p_t = S · σ(v_pᵀ tanh(W_p q))` for each query.
+pub(super) fn predict(example: &Example, names: &Names, steps: &mut Vec<Step>) -> Vec<f64> {
+    let parameters = &example.parameters;
+    let hidden = apply(parameters.position_weight.as_deref(), &example.queries);
+    let ones = vec![1.0; hidden[0].len()];
+    let vector = parameters.position_vector.as_ref().unwrap_or(&ones);
+    let length = example.keys.len() as f64;
+    let centres: Vec<f64> = hidden
+        .iter()
+        .map(|hidden| {
+            let sum: f64 = hidden.iter().zip(vector).map(|(h, v)| h.tanh() * v).sum();
+            length / (1.0 + (-sum).exp())
+        })
+        .collect();
+    steps.push(Step::new(
+        "predicted place",
+        format!("p = S · σ(v_pᵀ tanh(W_p q)), S = {length}; places count from 0"),
+        names.each_query("p", &centres),
+    ));
+    centres
+}
+
+fn identity(weight: &Option<Matrix>) -> &'static str {
+    match weight {
+        None => " (no matrix given: the identity)",
+        Some(_) => "",
+    }
+}
+
+/// `W x` for every vector; the vectors themselves without a matrix.
+fn apply(weight: Option<&[Vec<f64>]>, vectors: &[Vec<f64>]) -> Matrix {
+    match weight {
+        None => vectors.to_vec(),
+        Some(weight) => dots(vectors, weight),
+    }
+}
+
+/// All products of one side with the other, `[rows][columns]`.
+fn dots(rows: &[Vec<f64>], columns: &[Vec<f64>]) -> Matrix {
+    rows.iter()
+        .map(|row| columns.iter().map(|column| dot(row, column)).collect())
+        .collect()
+}
+
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}

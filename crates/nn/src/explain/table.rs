@@ -1,0 +1,188 @@
+//! Steps as tables: names on both sides, numbers inside.
+
+use serde::Serialize;
+
+use super::Example;
+
+/// A worked example: every step, and what came out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The mechanism's name.
+    pub mechanism: String,
+    /// The whole of it in one line.
+    pub formula: String,
+    /// Where it is from.
+    pub source: String,
+    /// The steps in order, from what was given to the context.
+    pub steps: Vec<Step>,
+    /// The scores before masking, `[queries][keys]`.
+    pub scores: Vec<Vec<f64>>,
+    /// The weights by which values were read, `[queries][keys]`.
+    pub weights: Vec<Vec<f64>>,
+    /// The contexts, `[queries][value size]`.
+    pub context: Vec<Vec<f64>>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// What it is called, such as `scores`.
+    pub name: String,
+    /// How it is computed.
+    pub formula: String,
+    /// The numbers.
+    pub table: Table,
+}
+
+impl Step {
+    pub(super) fn new(name: impl Into<String>, formula: impl Into<String>, table: Table) -> Self {
+        Self {
+            name: name.into(),
+            formula: formula.into(),
+            table,
+        }
+    }
+}
+
+/// Numbers with names on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Table {
+    /// What the columns are called.
+    pub columns: Vec<String>,
+    /// The rows; a cell without a number is hidden by a mask.
+    pub rows: Vec<Row>,
+}
+
+/// One row of a [`Table`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// What the row is called.
+    pub name: String,
+    /// One cell a column.
+    pub cells: Vec<Option<f64>>,
+}
+
+impl Table {
+    /// Vectors with names, their entries counted from 1 behind `entry`.
+    pub(super) fn vectors(entry: &str, rows: impl IntoIterator<Item = (String, Vec<f64>)>) -> Self {
+        let rows: Vec<Row> = rows
+            .into_iter()
+            .map(|(name, cells)| Row {
+                name,
+                cells: cells.into_iter().map(Some).collect(),
+            })
+            .collect();
+        let width = rows.first().map_or(0, |row| row.cells.len());
+        Self {
+            columns: (1..=width).map(|i| format!("{entry}{i}")).collect(),
+            rows,
+        }
+    }
+
+    /// One column of numbers.
+    pub(super) fn column(name: &str, rows: impl IntoIterator<Item = (String, f64)>) -> Self {
+        let rows = rows.into_iter().map(|(name, value)| (name, vec![value]));
+        Self {
+            columns: vec![name.to_owned()],
+            ..Self::vectors("", rows)
+        }
+    }
+}
+
+/// What queries and keys are called.
+pub(super) struct Names {
+    pub(super) queries: Vec<String>,
+    pub(super) keys: Vec<String>,
+}
+
+impl Names {
+    pub(super) fn of(example: &Example) -> Self {
+        let names = |given: &[String], letter: char, count: usize| match given.is_empty() {
+            true => (1..=count).map(|i| format!("{letter}{i}")).collect(),
+            false => given.to_vec(),
+        };
+        Self {
+            queries: names(&example.query_names, 'q', example.queries.len()),
+            keys: names(&example.key_names, 'k', example.keys.len()),
+        }
+    }
+
+    /// The steps before the first: what was given.
+    pub(super) fn given(&self, example: &Example, values: &[Vec<f64>]) -> Vec<Step> {
+        let named = |names: &[String], rows: &[Vec<f64>]| {
+            Table::vectors("", names.iter().cloned().zip(rows.iter().cloned()))
+        };
+        let shared = example.values.is_none();
+        let mut steps = Vec::new();
+        if example.queries == example.keys && self.queries == self.keys && shared {
+            let given = named(&self.keys, &example.keys);
+            return vec![Step::new(
+                "vectors",
+                "queries, keys and values at once: q = k = v",
+                given,
+            )];
+        }
+        steps.push(Step::new(
+            "queries",
+            "given: q",
+            named(&self.queries, &example.queries),
+        ));
+        let formula = match shared {
+            true => "given: k; the values are the keys, v = k",
+            false => "given: k",
+        };
+        steps.push(Step::new("keys", formula, named(&self.keys, &example.keys)));
+        if !shared {
+            steps.push(Step::new("values", "given: v", named(&self.keys, values)));
+        }
+        steps
+    }
+
+    /// A table of queries by keys.
+    pub(super) fn table(&self, cells: Vec<Vec<Option<f64>>>) -> Table {
+        let rows = self.queries.iter().cloned().zip(cells);
+        Table {
+            columns: self.keys.clone(),
+            rows: rows.map(|(name, cells)| Row { name, cells }).collect(),
+        }
+    }
+
+    /// The same where no cell is hidden.
+    pub(super) fn pairs(&self, rows: &[Vec<f64>]) -> Table {
+        self.table(
+            rows.iter()
+                .map(|row| row.iter().copied().map(Some).collect())
+                .collect(),
+        )
+    }
+
+    /// A table with one vector a query.
+    pub(super) fn by_query(&self, entry: &str, rows: &[Vec<f64>]) -> Table {
+        Table::vectors(
+            entry,
+            self.queries.iter().cloned().zip(rows.iter().cloned()),
+        )
+    }
+
+    /// A table with one number a query.
+    pub(super) fn each_query(&self, name: &str, values: &[f64]) -> Table {
+        Table::column(
+            name,
+            self.queries.iter().cloned().zip(values.iter().copied()),
+        )
+    }
+
+    /// A query and a key; the query goes without saying where there is one.
+    pub(super) fn pair(&self, query: usize, key: usize) -> String {
+        match self.queries.len() {
+            1 => self.keys[key].clone(),
+            _ => format!("{} → {}", self.queries[query], self.keys[key]),
+        }
+    }
+}
+
+/// A number in a formula: up to six decimals.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

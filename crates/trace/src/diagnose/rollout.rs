@@ -1,0 +1,90 @@
+//! Attention rollout: what a stack of layers looked at (Abnar & Zuidema 2020, section 3).
+//!
+//! `Ã_l = ½(Ā_l + I)`, rows renormalised, `Ā_l` the mean over heads; `R_l = Ã_l R_{l-1}`, `R_0 = I`.
+//! The half of `I` stands for the residual connection, by which a position keeps what it had.
+//!
+//! Row `i` of the result says what position `i` of the top layer took from every input. A model with
+//! a class token is read at that row; one that pools all positions by their mean, at the mean of the
+//! rows ([`AttentionMap::mean_queries`]); a language model at its last row.
+//!
+//! Shapes: maps `[heads, length, length]`, lowest layer first, to one map `[1, length, length]`.
+//! Cost: `layers · length³`.
+//!
+//! ```
+//! use regard_trace::{AttentionMap, Kind, Tokens, diagnose::rollout};
+//!
+//! let words = Tokens::from_words("a b");
+//! let layer = |weights| AttentionMap::new(Kind::EncoderSelf, words.clone(), words.clone(), 1, weights);
+//! let (low, high) = (layer(vec![1.0, 0.0, 1.0, 0.0])?, layer(vec![0.0, 1.0, 0.0, 1.0])?);
+//! let both = rollout(&[&low, &high])?;
+//! assert_eq!(both.weights(), [0.75, 0.25, 0.5, 0.5]);
+//! assert_eq!(both.mean_queries(), [0.625, 0.375]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use super::stack::{Stack, StackError};
+use crate::AttentionMap;
+use crate::map::as_weight;
+
+/// What every position of the top layer took from every input: a map `rollout`, `[1, length, length]`.
+///
+/// # Errors
+/// No layers, a layer that is no self-attention, or layers of different lengths.
+pub fn rollout(layers: &[&AttentionMap]) -> Result<AttentionMap, StackError> {
+    let stack = Stack::new(layers)?;
+    let length = stack.length;
+    let mut joint: Vec<f64> = (0..length * length)
+        .map(|place| f64::from(u8::from(place / length.max(1) == place % length.max(1))))
+        .collect();
+    for layer in &stack.layers {
+        joint = product(layer, &joint, length);
+    }
+    let weights = joint.into_iter().map(as_weight).collect();
+    Ok(stack.map("rollout", weights))
+}
+
+fn product(a: &[f64], b: &[f64], length: usize) -> Vec<f64> {
+    let mut out = vec![0.0; length * length];
+    if length == 0 {
+        return out;
+    }
+    for (out, a) in out.chunks_exact_mut(length).zip(a.chunks_exact(length)) {
+        for (weight, b) in a.iter().zip(b.chunks_exact(length)) {
+            for (out, b) in out.iter_mut().zip(b) {
+                *out += weight * b;
+            }
+        }
+    }
+    out
+}
+
+impl Stack<'_> {
+    /// The map of this stack's sequence with these weights.
+    pub(super) fn map(&self, name: &str, weights: Vec<f32>) -> AttentionMap {
+        AttentionMap {
+            name: name.to_owned(),
+            kind: self.kind(),
+            layer: self.layers.len() - 1,
+            heads: 1,
+            normalized: true,
+            queries: self.axis().clone(),
+            keys: self.axis().clone(),
+            weights,
+        }
+    }
+}
+
+impl AttentionMap {
+    /// The mean over queries and heads, `[keys]`: what a model that pools all positions looked at.
+    pub fn mean_queries(&self) -> Vec<f64> {
+        let [heads, queries, keys] = self.shape();
+        let mut sums = vec![0.0; keys];
+        for row in self.weights().chunks_exact(keys.max(1)) {
+            for (sum, &weight) in sums.iter_mut().zip(row) {
+                *sum += f64::from(weight);
+            }
+        }
+        let rows = (heads * queries).max(1) as f64;
+        sums.iter().map(|sum| sum / rows).collect()
+    }
+}

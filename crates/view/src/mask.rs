@@ -1,0 +1,165 @@
+//! A mask as a picture: a square for each query and key, dark where the key may be seen.
+//!
+//! ```
+//! use regard_view::mask::MaskPicture;
+//!
+//! let causal = MaskPicture::new("causal", vec![vec![true, false], vec![true, true]]);
+//! assert_eq!(causal.share(), (3, 4));
+//! assert!(causal.svg().contains("3 of 4 pairs"));
+//! ```
+
+use std::fmt::Write;
+
+use crate::label::visible;
+use crate::svg::xml::{Anchor, Face, coordinate, escape, open, shown, text, text_width, words};
+
+/// What each query may see.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MaskPicture {
+    title: String,
+    seen: Vec<Vec<bool>>,
+}
+
+const SEEN: &str = "#1f6ba6";
+const HIDDEN: &str = "#e9edf2";
+
+/// Pixels that the squares take at most, either way.
+const ROOM: f64 = 480.0;
+
+impl MaskPicture {
+    /// A picture of `seen [queries][keys]`, true where a key may be seen. A row that is shorter than the first
+    /// is hidden at its end.
+    pub fn new(title: impl Into<String>, seen: Vec<Vec<bool>>) -> Self {
+        Self {
+            title: title.into(),
+            seen,
+        }
+    }
+
+    fn keys(&self) -> usize {
+        self.seen.first().map_or(0, Vec::len)
+    }
+
+    /// How many pairs of a query and a key are seen, of how many.
+    pub fn share(&self) -> (usize, usize) {
+        let keys = self.keys();
+        let seen = self.seen.iter().flat_map(|row| row.iter().take(keys));
+        (seen.filter(|&&seen| seen).count(), self.seen.len() * keys)
+    }
+
+    /// The picture as a standalone SVG on white ground.
+    pub fn svg(&self) -> String {
+        let (queries, keys) = (self.seen.len(), self.keys());
+        let cell = (ROOM / queries.max(keys).max(1) as f64).clamp(2.0, 30.0);
+        let (left, top) = (74.0, 96.0);
+        let (wide, high) = (keys as f64 * cell, queries as f64 * cell);
+        let (seen, of) = self.share();
+        let percent = 100.0 * seen as f64 / of.max(1) as f64;
+        let legend = format!("{seen} of {of} pairs seen ({percent:.1} %)");
+        let width = left + wide.max(text_width(&legend, 13.0)).max(190.0) + 28.0;
+        let mut out = String::new();
+        let name = match self.title.as_str() {
+            "" => "mask".to_owned(),
+            title => visible(title),
+        };
+        open(&mut out, width, top + high + 56.0, &name);
+        let bold = Face {
+            bold: true,
+            ..Face::new(16.0, Anchor::Start)
+        };
+        text(
+            &mut out,
+            20.0,
+            32.0,
+            bold,
+            &shown(&self.title, 16.0, width - 40.0),
+        );
+        let faint = Face::new(12.0, Anchor::Start).faint();
+        words(&mut out, left, top - 28.0, faint, "key →");
+        let turned = Face {
+            turn: -90.0,
+            ..Face::new(12.0, Anchor::End).faint()
+        };
+        words(&mut out, left - 38.0, top, turned, "← query");
+        self.numbers(&mut out, left, top, cell);
+        self.cells(&mut out, left, top, cell);
+        let y = top + high + 30.0;
+        let _ = writeln!(
+            out,
+            r#"<rect x="{}" y="{}" width="12" height="12" rx="2" fill="{SEEN}"/>"#,
+            coordinate(left),
+            coordinate(y - 10.5)
+        );
+        words(
+            &mut out,
+            left + 19.0,
+            y,
+            Face::new(13.0, Anchor::Start),
+            &legend,
+        );
+        out.push_str("</svg>\n");
+        out
+    }
+
+    fn numbers(&self, out: &mut String, left: f64, top: f64, cell: f64) {
+        let size = (cell * 0.42).clamp(9.0, 12.0);
+        let every = |widest: f64| {
+            [1, 2, 5, 10, 20, 50, 100, 200, 500]
+                .into_iter()
+                .find(|&n| n as f64 * cell >= widest)
+        };
+        for key in (0..self.keys()).step_by(every(size * 2.0).unwrap_or(1000)) {
+            let x = left + (key as f64 + 0.5) * cell;
+            words(
+                out,
+                x,
+                top - 8.0,
+                Face::new(size, Anchor::Middle).faint(),
+                &key.to_string(),
+            );
+        }
+        for query in (0..self.seen.len()).step_by(every(size * 1.3).unwrap_or(1000)) {
+            let y = top + (query as f64 + 0.5) * cell + size * 0.35;
+            words(
+                out,
+                left - 8.0,
+                y,
+                Face::new(size, Anchor::End).faint(),
+                &query.to_string(),
+            );
+        }
+    }
+
+    fn cells(&self, out: &mut String, left: f64, top: f64, cell: f64) {
+        let gap = if cell >= 8.0 { cell * 0.08 } else { 0.0 };
+        let (size, round) = (
+            coordinate(cell - gap),
+            coordinate(if cell >= 12.0 { 2.0 } else { 0.0 }),
+        );
+        // Small squares without gaps would show the ground through their soft edges.
+        let edges = if gap == 0.0 {
+            r#" shape-rendering="crispEdges""#
+        } else {
+            ""
+        };
+        let _ = writeln!(out, "<g{edges}>");
+        for (query, row) in self.seen.iter().enumerate() {
+            for key in 0..self.keys() {
+                let seen = row.get(key).copied().unwrap_or(false);
+                let (fill, verb) = if seen {
+                    (SEEN, "sees")
+                } else {
+                    (HIDDEN, "does not see")
+                };
+                let _ = writeln!(
+                    out,
+                    r#"<rect x="{}" y="{}" width="{size}" height="{size}" rx="{round}" fill="{fill}"><title>{}</title></rect>"#,
+                    coordinate(left + key as f64 * cell),
+                    coordinate(top + query as f64 * cell),
+                    escape(&format!("query {query} {verb} key {key}"))
+                );
+            }
+        }
+        out.push_str("</g>\n");
+    }
+}

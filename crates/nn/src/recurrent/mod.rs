@@ -3,13 +3,17 @@
 //! Sequences are time-major, `[time, batch, size]`. A padded step carries the state through unchanged,
 //! so that a padded batch gives the same numbers as each sentence alone.
 
+mod error;
 mod gru;
 mod lstm;
+mod lstmn;
 
 use burn::tensor::{Bool, Tensor};
 
+pub use error::RecurrentError;
 pub use gru::{Gru, Reset};
 pub use lstm::{Lstm, LstmStack, LstmState};
+pub use lstmn::{DeepFusion, Lstmn, LstmnOutput, SourceTape, Tape};
 
 /// Which way time runs through a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,9 @@
 #![deny(missing_docs)]
 
 pub mod batch;
+pub mod classifier;
 pub mod generate;
+pub mod lstmn;
 pub mod luong;
 pub mod model;
 pub mod rnnsearch;
@@ -22,6 +24,7 @@ pub mod tables;
 pub mod tokens;
 
 pub use batch::{SourceBatch, TargetBatch};
+pub use classifier::{Classified, Classifier, ClassifierConfig};
 pub use luong::{Luong, LuongConfig};
 pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, TranslationModel};
 pub use rnnsearch::{RnnSearch, RnnSearchConfig};

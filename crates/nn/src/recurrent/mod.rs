@@ -7,6 +7,7 @@ mod error;
 mod gru;
 mod lstm;
 mod lstmn;
+mod pooling;
 
 use burn::tensor::{Bool, Tensor};
 
@@ -14,6 +15,7 @@ pub use error::RecurrentError;
 pub use gru::{Gru, Reset};
 pub use lstm::{Lstm, LstmStack, LstmState};
 pub use lstmn::{DeepFusion, Lstmn, LstmnOutput, SourceTape, Tape};
+pub use pooling::AttentivePooling;
 
 /// Which way time runs through a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 mod compute;
 mod evaluate;
+mod inspect;
 mod model;
 mod named;
 mod pictures;
@@ -17,6 +18,7 @@ use clap::{Parser, Subcommand};
 
 pub use compute::Compute;
 pub use evaluate::{Evaluate, MetricName, Part};
+pub use inspect::Inspect;
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::PictureFiles;
@@ -54,6 +56,8 @@ pub enum Command {
     Evaluate(Box<Evaluate>),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
+    /// See what a classifier makes of a sentence, and what it looked at
+    Inspect(Inspect),
     /// Say what a model is, or write it in another form
     Model(ModelFile),
 }

@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod evaluate;
+mod inspect;
 mod model;
 mod train;
 mod translate;
@@ -18,6 +19,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::View(options) => view::run(&options),
+        Command::Inspect(options) => inspect::run(&options),
         Command::Model(options) => model::run(&options),
     }
 }

@@ -39,7 +39,7 @@
 //! let read = lstmn.sequence(x, None, None)?;
 //! assert_eq!(read.hidden.dims(), [7, 2, 6]);
 //! assert_eq!(read.weights.dims(), [2, 7, 7]); // row t is zero from column t on
-//! # Ok::<(), regard_nn::recurrent::RecurrentError>(())
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use burn::{
@@ -48,8 +48,8 @@ use burn::{
     tensor::{Bool, Device, Int, Tensor, activation::sigmoid},
 };
 
-use super::{Lstm, LstmState, RecurrentError, at, error::check_shape};
-use crate::{bridge, initialize::Initializer, mask::Keep, score::Additive};
+use super::{Lstm, LstmState, at, check_shape};
+use crate::{AttentionError, bridge, initialize::Initializer, mask::Keep, score::Additive};
 
 /// A long short-term memory-network of `n` units.
 #[derive(Module, Debug)]
@@ -243,13 +243,16 @@ impl Lstmn {
         &self,
         x: Tensor<2>,
         tape: Tape,
-    ) -> Result<(Tape, Option<Tensor<2>>), RecurrentError> {
+    ) -> Result<(Tape, Option<Tensor<2>>), AttentionError> {
         let [batch, _] = tape.summary.dims();
         let expected = [batch, self.input_size()];
         check_shape("x", x.dims(), expected, "[batch, input]")?;
         if self.fusion.is_some() {
-            return Err(RecurrentError::Source(
-                "a step of a network with deep fusion needs its source: call `sequence`",
+            return Err(AttentionError::combination(
+                "fusion",
+                "deep",
+                "a step without its source",
+                "read the whole sequence by `sequence`, which takes the source",
             ));
         }
         let query = QueryWeights::of(&self.attention, self.input_size());
@@ -273,7 +276,7 @@ impl Lstmn {
         x: Tensor<3>,
         source: Option<&SourceTape>,
         keep: Option<Tensor<2, Bool>>,
-    ) -> Result<LstmnOutput, RecurrentError> {
+    ) -> Result<LstmnOutput, AttentionError> {
         let source = self.check(&x, source, keep.as_ref())?;
         let [length, batch, input] = x.dims();
         let (device, n) = (x.device(), self.size());
@@ -341,7 +344,7 @@ impl Lstmn {
         x: &Tensor<3>,
         source: Option<&SourceTape>,
         keep: Option<&Tensor<2, Bool>>,
-    ) -> Result<Option<Source>, RecurrentError> {
+    ) -> Result<Option<Source>, AttentionError> {
         let [length, batch, _] = x.dims();
         let expected = [length, batch, self.input_size()];
         check_shape("x", x.dims(), expected, "[time, batch, input]")?;
@@ -350,11 +353,17 @@ impl Lstmn {
         }
         match (&self.fusion, source) {
             (None, None) => Ok(None),
-            (Some(_), None) => Err(RecurrentError::Source(
-                "the network has deep fusion but no `source` was given: give the SourceTape that it is to read",
+            (Some(_), None) => Err(AttentionError::combination(
+                "fusion",
+                "deep",
+                "no source",
+                "give the SourceTape that the network is to read",
             )),
-            (None, Some(_)) => Err(RecurrentError::Source(
-                "a `source` was given to a network without deep fusion: make it with `with_fusion`, or wrap it in an AttentiveDecoder (shallow fusion)",
+            (None, Some(_)) => Err(AttentionError::combination(
+                "fusion",
+                "absent",
+                "a source",
+                "make the network with `with_fusion`, or wrap it in an AttentiveDecoder for shallow fusion",
             )),
             (Some(fusion), Some(source)) => {
                 let [rows, positions, _] = source.hidden.dims();

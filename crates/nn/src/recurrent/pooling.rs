@@ -22,7 +22,7 @@
 //! let pooled = pooling.forward(annotations, &Keep::from_lengths(&[7, 2, 4], 7, &device))?;
 //! assert_eq!(pooled.context.dims(), [3, 2, 6]); // [batch, hops, size]
 //! assert_eq!(pooled.weights.dims(), [3, 2, 7]);
-//! # Ok::<(), regard_nn::recurrent::RecurrentError>(())
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use burn::{
@@ -31,8 +31,17 @@ use burn::{
     tensor::Tensor,
 };
 
-use super::{RecurrentError, error::check_shape};
-use crate::{Attended, initialize::Initializer, mask::Keep, normalize::masked_softmax};
+use super::check_shape;
+use crate::{AttentionError, initialize::Initializer, mask::Keep, normalize::masked_softmax};
+
+/// What pooling gives.
+#[derive(Debug, Clone)]
+pub struct Pooled {
+    /// `M`, `[batch, hops, size]`.
+    pub context: Tensor<3>,
+    /// `A`, `[batch, hops, positions]`, with gradient.
+    pub weights: Tensor<3>,
+}
 
 /// `softmax(W_2 tanh(W_1 Hᵀ))` and what it reads.
 #[derive(Module, Debug)]
@@ -58,8 +67,7 @@ impl AttentivePooling {
         }
     }
 
-    /// Pools `annotations [batch, positions, size]`: context `[batch, hops, size]`, weights
-    /// `[batch, hops, positions]`.
+    /// Pools `annotations [batch, positions, size]`.
     ///
     /// # Errors
     /// Annotations of another size, or a mask of another batch or length.
@@ -67,7 +75,7 @@ impl AttentivePooling {
         &self,
         annotations: Tensor<3>,
         keep: &Keep,
-    ) -> Result<Attended, RecurrentError> {
+    ) -> Result<Pooled, AttentionError> {
         let [batch, positions, _] = annotations.dims();
         let [size, _] = self.hidden.weight.dims();
         let meaning = "[batch, positions, size]";
@@ -79,7 +87,7 @@ impl AttentivePooling {
         let scores = hidden.matmul(self.hops.val().unsqueeze()).swap_dims(1, 2);
         let seen = (!keep.is_full()).then(|| keep.tensor().unsqueeze_dim::<3>(1));
         let weights = masked_softmax(scores, seen);
-        Ok(Attended {
+        Ok(Pooled {
             context: weights.clone().matmul(values),
             weights,
         })

@@ -123,7 +123,11 @@ impl PointerGenerator {
         let said = vocabulary * generate.clone();
         let said = match extended - words {
             0 => said,
-            more => Tensor::cat(vec![said, Tensor::zeros([rows, more], &weights.device())], 1),
+            more => {
+                let options = (&said.device(), said.dtype());
+                let unsaid = Tensor::zeros([rows, more], options);
+                Tensor::cat(vec![said, unsaid], 1)
+            }
         };
         let copied = weights * (generate.neg() + 1.0);
         Ok(said.scatter(1, source, copied, IndexingUpdateOp::Add))

@@ -224,7 +224,8 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
     /// The state before the first step over `memory`, from a state of the cell (an encoder's last, say).
     pub fn start_from(&self, cell: C::State, memory: &Memory) -> AttentiveState<C::State> {
         let [batch, positions, _] = memory.values.dims();
-        let zeros = |size| Tensor::zeros([batch, size], &memory.values.device());
+        let (device, dtype) = (memory.values.device(), memory.values.dtype());
+        let zeros = |size: usize| Tensor::zeros([batch, size], (&device, dtype));
         let feeding = self.wiring
             == Wiring::Current {
                 input_feeding: true,

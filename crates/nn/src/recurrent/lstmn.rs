@@ -223,14 +223,20 @@ impl Lstmn {
 
     /// A tape of nothing, for `batch` sequences.
     pub fn tape(&self, batch: usize, device: &Device) -> Tape {
+        // Of the weights' precision, in which everything is computed.
+        let dtype = self.cell.recurrent.val().dtype();
+        let zeros = |size: usize| Tensor::zeros([batch, size], (device, dtype));
         Tape {
             written: None,
-            summary: Tensor::zeros([batch, self.size()], device),
-            source_summary: self.fusion.as_ref().map(|fusion| {
-                let [size, _] = fusion.recurrent.dims();
-                Tensor::zeros([batch, size], device)
-            }),
-            last: LstmState::zeros(batch, self.size(), device),
+            summary: zeros(self.size()),
+            source_summary: self
+                .fusion
+                .as_ref()
+                .map(|fusion| zeros(fusion.recurrent.dims()[0])),
+            last: LstmState {
+                hidden: zeros(self.size()),
+                cell: zeros(self.size()),
+            },
         }
     }
 
@@ -279,7 +285,17 @@ impl Lstmn {
     ) -> Result<LstmnOutput, AttentionError> {
         let source = self.check(&x, source, keep.as_ref())?;
         let [length, batch, input] = x.dims();
-        let (device, n) = (x.device(), self.size());
+        let device = x.device();
+        if length == 0 {
+            let none = || Tensor::zeros([0, batch, self.size()], &device);
+            return Ok(LstmnOutput {
+                hidden: none(),
+                cell: none(),
+                weights: Tensor::zeros([batch, 0, 0], &device),
+                source_weights: source
+                    .map(|source| Tensor::zeros([batch, 0, source.keys.dims()[1]], &device)),
+            });
+        }
         let x = match &keep {
             // What stands in the padding must not reach a gradient through a product with zero.
             Some(keep) => {
@@ -318,23 +334,15 @@ impl Lstmn {
             let read = self.advance(projected, &own.summary, &mut tape, source, keep.as_ref());
             hidden.push(tape.last.hidden.clone());
             cell.push(tape.last.cell.clone());
-            weights.push(row(read.own, length, batch, &device));
+            weights.push(row(read.own, length, &tape.summary));
             source_weights.extend(read.source);
         }
-        let stacked = |steps: Vec<Tensor<2>>| match steps.is_empty() {
-            true => Tensor::zeros([0, batch, n], &device),
-            false => Tensor::stack(steps, 0),
-        };
-        let rows = |steps: Vec<Tensor<2>>, width: usize| match steps.is_empty() {
-            true => Tensor::zeros([batch, 0, width], &device),
-            false => real_rows(Tensor::stack(steps, 1), keep.as_ref()),
-        };
+        let rows = |steps: Vec<Tensor<2>>| real_rows(Tensor::stack(steps, 1), keep.as_ref());
         Ok(LstmnOutput {
-            hidden: stacked(hidden),
-            cell: stacked(cell),
-            weights: rows(weights, length),
-            source_weights: source
-                .map(|(source, _)| rows(source_weights, source.keys.dims()[1])),
+            hidden: Tensor::stack(hidden, 0),
+            cell: Tensor::stack(cell, 0),
+            weights: rows(weights),
+            source_weights: source.map(|_| rows(source_weights)),
         })
     }
 
@@ -494,9 +502,11 @@ struct Read {
     source: Option<Tensor<2>>,
 }
 
-/// `weights [batch, some]` as a row of `width`, zeros on the right; all zeros where there are none.
-fn row(weights: Option<Tensor<2>>, width: usize, batch: usize, device: &Device) -> Tensor<2> {
-    let zeros = |width| Tensor::zeros([batch, width], device);
+/// `weights [batch, some]` as a row of `width`, zeros on the right; all zeros where there are none. Of the batch, device
+/// and precision of `like`.
+fn row(weights: Option<Tensor<2>>, width: usize, like: &Tensor<2>) -> Tensor<2> {
+    let (device, [batch, _]) = (like.device(), like.dims());
+    let zeros = |width| Tensor::zeros([batch, width], (&device, like.dtype()));
     match weights {
         None => zeros(width),
         Some(weights) => match width - weights.dims()[1] {

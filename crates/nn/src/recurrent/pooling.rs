@@ -97,8 +97,8 @@ impl AttentivePooling {
     /// [`forward`](Self::forward): a penalty to be added to a loss, times a small number.
     pub fn redundancy(weights: Tensor<3>) -> Tensor<1> {
         let [batch, hops, _] = weights.dims();
-        let identity = Tensor::<2>::eye(hops, &weights.device()).unsqueeze::<3>();
-        let overlap = weights.clone().matmul(weights.swap_dims(1, 2)) - identity;
+        let identity = Tensor::<2>::eye(hops, &weights.device()).cast(weights.dtype());
+        let overlap = weights.clone().matmul(weights.swap_dims(1, 2)) - identity.unsqueeze();
         let squares = overlap.clone() * overlap;
         squares.reshape([batch, hops * hops]).sum_dim(1).squeeze_dim(1)
     }

@@ -8,4 +8,5 @@
 mod golden;
 mod properties;
 #[path = "../modules/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of the other modules")]
 mod support;

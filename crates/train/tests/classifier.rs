@@ -211,10 +211,16 @@ fn a_recipe_of_the_wrong_task_is_refused() {
         Recipe::parse(&text, "r.toml", &[]).unwrap_err().to_string()
     };
     let labelled = "[data.labelled]\ntrain = \"a\"\nvalid = \"b\"\n";
+    let files = |rest: &str| {
+        let names = ["train_source", "train_target", "valid_source", "valid_target"];
+        let files: String = names.iter().map(|name| format!("{name} = \"x\"\n")).collect();
+        format!("[data]\n{files}{rest}")
+    };
     for (model, rest, expected) in [
         (LSTMN, "", "data.labelled: missing"),
         (LSTMN, "[data.labelled]\ntrain = \"a\"", "data.labelled.valid: missing"),
-        ("kind = \"rnnsearch\"", labelled, "r.toml:5:7: data.labelled: set for a model that translates"),
+        ("kind = \"rnnsearch\"", &files(labelled), "data.labelled: set for a model that translates"),
+        (LSTM, &files(labelled), "data.train_source: set for a classifier"),
         ("kind = \"lstm\"\nbidirectional = true\nhidden = 7", labelled, "model.hidden: found 7; expected an even"),
         (LSTM, &format!("{labelled}[validation]\nmeasure = \"bleu\""), "validation.measure: found \"bleu\""),
         (LSTM, &format!("{labelled}[training.scheduled_sampling]"), "training.scheduled_sampling: set for a classifier"),

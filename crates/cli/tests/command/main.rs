@@ -2,6 +2,7 @@
 //! writes and returns.
 
 mod bad_input;
+mod classifier;
 mod evaluate;
 mod pictures;
 mod train;
@@ -133,7 +134,7 @@ pub fn inside(folder: &Path, name: &str) -> (PathBuf, String) {
 #[test]
 fn help_and_version_are_results() {
     let help = stdout(&run(["--help"]).success());
-    for command in ["translate", "train", "evaluate", "view", "model"] {
+    for command in ["translate", "train", "evaluate", "view", "inspect", "model"] {
         assert!(help.contains(command), "{help}");
         let help = stdout(&run([command, "--help"]).success());
         assert!(

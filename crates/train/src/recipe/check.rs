@@ -212,6 +212,18 @@ fn stack_dropout(check: &mut Check, dropout: &StackDropout) {
 }
 
 fn labelled(check: &mut Check, data: &Data) {
+    let files = [
+        ("train_source", &data.train_source),
+        ("train_target", &data.train_target),
+        ("valid_source", &data.valid_source),
+        ("valid_target", &data.valid_target),
+        ("test_source", &data.test_source),
+        ("test_target", &data.test_target),
+    ];
+    for (key, _) in files.into_iter().filter(|(_, file)| file.is_some()) {
+        let expected = "the files of [data.labelled] alone";
+        check.fail(&format!("data.{key}"), "set for a classifier", expected);
+    }
     let Some(LabelledData { train, valid, .. }) = &data.labelled else {
         check.fail(
             "data.labelled",
@@ -241,10 +253,6 @@ fn data(check: &mut Check, data: &Data, task: Task) {
 }
 
 fn parallel(check: &mut Check, data: &Data) {
-    if data.labelled.is_some() {
-        let expected = "no [data.labelled], or one of the kinds of model that classify sentences";
-        check.fail("data.labelled", "set for a model that translates", expected);
-    }
     let files = [
         ("train", &data.train_source, &data.train_target),
         ("valid", &data.valid_source, &data.valid_target),
@@ -284,6 +292,10 @@ fn parallel(check: &mut Check, data: &Data) {
                 "a file for each side, or a section [data.synthetic]",
             );
         }
+    }
+    if data.labelled.is_some() {
+        let expected = "no [data.labelled], or one of the kinds of model that classify sentences";
+        check.fail("data.labelled", "set for a model that translates", expected);
     }
 }
 

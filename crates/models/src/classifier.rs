@@ -359,9 +359,10 @@ impl Classifier {
                 maps.extend(read.weights.into_iter().map(|map| map.unsqueeze_dim(1)));
                 mean(read.hidden, &source.keep)
             }
-            SentenceEncoder::Lstm(encoder) => {
-                mean(encoder.forward(x, &source.keep, between, noise), &source.keep)
-            }
+            SentenceEncoder::Lstm(encoder) => mean(
+                encoder.forward(x, &source.keep, between, noise),
+                &source.keep,
+            ),
             SentenceEncoder::SelfAttentive(encoder) => {
                 let states = encoder.lstm.forward(x, &source.keep, between, noise);
                 let annotations = states.swap_dims(0, 1);

@@ -54,7 +54,10 @@ impl Description {
             max_tokens: self.max_tokens,
         };
         HashMap::from([
-            (CLASSIFIER.to_owned(), json(serde_json::to_string(&self.model))),
+            (
+                CLASSIFIER.to_owned(),
+                json(serde_json::to_string(&self.model)),
+            ),
             (TOKENIZERS.to_owned(), tokenizers),
             (LABELS.to_owned(), json(serde_json::to_string(&labels))),
         ])

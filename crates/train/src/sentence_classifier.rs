@@ -146,7 +146,11 @@ impl SentenceClassifier {
         let length = keys.len();
         let (queries, rows, kind) = match self.description.model.encoder {
             EncoderConfig::Lstmn { .. } => (keys.clone(), length, Kind::SelfAttention),
-            _ => (Tokens::from(vec![Token::special(label)]), queries, Kind::Other),
+            _ => (
+                Tokens::from(vec![Token::special(label)]),
+                queries,
+                Kind::Other,
+            ),
         };
         let weights = weights.narrow(2, 0, rows).narrow(3, 0, length);
         let weights = weights.into_data().iter().collect();

@@ -24,7 +24,9 @@ fn sentences(count: usize, seed: usize) -> String {
     (0..count)
         .map(|i| {
             let draw = |k: usize| (i * 7919 + seed * 104_729 + k * 613 + i / 3 * k) % 97;
-            let mut words: Vec<&str> = (0..2 + draw(0) % 5).map(|k| FILL[draw(k + 1) % 6]).collect();
+            let mut words: Vec<&str> = (0..2 + draw(0) % 5)
+                .map(|k| FILL[draw(k + 1) % 6])
+                .collect();
             let good = draw(9) % 2;
             let at = draw(11) % (words.len() + 1);
             words.insert(at, ["bad", "good"][good]);
@@ -146,7 +148,10 @@ fn an_interrupted_classifier_goes_on_exactly() {
     let recipe = recipe(folder.path(), LSTMN, &[]);
     let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
     train(&recipe, &whole, None, false);
-    assert_eq!(train(&recipe, &parts, Some(5), false).reason, Reason::Interrupted);
+    assert_eq!(
+        train(&recipe, &parts, Some(5), false).reason,
+        Reason::Interrupted
+    );
     assert_eq!(train(&recipe, &parts, None, true).reason, Reason::Limit);
     for file in ["model.safetensors", "best.safetensors"] {
         let content = |run: &Path| weights::from_bytes(&fs::read(run.join(file)).unwrap()).unwrap();
@@ -165,7 +170,11 @@ fn traces_show_what_was_looked_at() {
         train(&recipe(folder.path(), model, &steps), &run, None, false);
         let classifier = SentenceClassifier::open(&run, &Device::flex()).unwrap();
         // Beside a longer one, so that there is padding to be cut off; an empty one is no error.
-        let lines = ["the film was good", "the very very very bad story was a film", ""];
+        let lines = [
+            "the film was good",
+            "the very very very bad story was a film",
+            "",
+        ];
         classifier.classify(&lines).unwrap()
     };
     let found = of("lstmn", LSTMN);
@@ -212,29 +221,75 @@ fn a_recipe_of_the_wrong_task_is_refused() {
     };
     let labelled = "[data.labelled]\ntrain = \"a\"\nvalid = \"b\"\n";
     let files = |rest: &str| {
-        let names = ["train_source", "train_target", "valid_source", "valid_target"];
-        let files: String = names.iter().map(|name| format!("{name} = \"x\"\n")).collect();
+        let names = [
+            "train_source",
+            "train_target",
+            "valid_source",
+            "valid_target",
+        ];
+        let files: String = names
+            .iter()
+            .map(|name| format!("{name} = \"x\"\n"))
+            .collect();
         format!("[data]\n{files}{rest}")
     };
     for (model, rest, expected) in [
         (LSTMN, "", "data.labelled: missing"),
-        (LSTMN, "[data.labelled]\ntrain = \"a\"", "data.labelled.valid: missing"),
-        ("kind = \"rnnsearch\"", &files(labelled), "data.labelled: set for a model that translates"),
-        (LSTM, &files(labelled), "data.train_source: set for a classifier"),
-        ("kind = \"lstm\"\nbidirectional = true\nhidden = 7", labelled, "model.hidden: found 7; expected an even"),
-        (LSTM, &format!("{labelled}[validation]\nmeasure = \"bleu\""), "validation.measure: found \"bleu\""),
-        (LSTM, &format!("{labelled}[training.scheduled_sampling]"), "training.scheduled_sampling: set for a classifier"),
-        (LSTM, "[data.labeled]\n", "unknown key data.labeled; did you mean labelled?"),
-        ("kind = \"lstmn\"\nhops = 3", labelled, "kind = \"self-attentive\""),
+        (
+            LSTMN,
+            "[data.labelled]\ntrain = \"a\"",
+            "data.labelled.valid: missing",
+        ),
+        (
+            "kind = \"rnnsearch\"",
+            &files(labelled),
+            "data.labelled: set for a model that translates",
+        ),
+        (
+            LSTM,
+            &files(labelled),
+            "data.train_source: set for a classifier",
+        ),
+        (
+            "kind = \"lstm\"\nbidirectional = true\nhidden = 7",
+            labelled,
+            "model.hidden: found 7; expected an even",
+        ),
+        (
+            LSTM,
+            &format!("{labelled}[validation]\nmeasure = \"bleu\""),
+            "validation.measure: found \"bleu\"",
+        ),
+        (
+            LSTM,
+            &format!("{labelled}[training.scheduled_sampling]"),
+            "training.scheduled_sampling: set for a classifier",
+        ),
+        (
+            LSTM,
+            "[data.labeled]\n",
+            "unknown key data.labeled; did you mean labelled?",
+        ),
+        (
+            "kind = \"lstmn\"\nhops = 3",
+            labelled,
+            "kind = \"self-attentive\"",
+        ),
     ] {
         let message = parse(model, rest);
-        assert!(message.contains(expected), "{expected:?} is not in: {message}");
+        assert!(
+            message.contains(expected),
+            "{expected:?} is not in: {message}"
+        );
     }
     for kind in ["lstmn", "lstm", "self-attentive"] {
         let example = Recipe::example(kind).unwrap();
         let text = example.commented().unwrap();
         assert_eq!(Recipe::parse(&text, kind, &[]).unwrap(), example);
-        assert_eq!(Recipe::parse(&example.to_toml().unwrap(), kind, &[]).unwrap(), example);
+        assert_eq!(
+            Recipe::parse(&example.to_toml().unwrap(), kind, &[]).unwrap(),
+            example
+        );
     }
 }
 
@@ -242,7 +297,12 @@ fn a_recipe_of_the_wrong_task_is_refused() {
 fn a_damaged_classifier_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    train(&recipe(folder.path(), LSTMN, &["training.epochs=1"]), &run, None, false);
+    train(
+        &recipe(folder.path(), LSTMN, &["training.epochs=1"]),
+        &run,
+        None,
+        false,
+    );
     let (arrays, metadata) =
         weights::from_bytes(&fs::read(run.join("model.safetensors")).unwrap()).unwrap();
     let open = |change: &dyn Fn(&mut std::collections::HashMap<String, String>)| {
@@ -264,7 +324,10 @@ fn a_damaged_classifier_is_refused() {
     let message = open(&|metadata| {
         metadata.insert("regard.model".into(), String::new());
     });
-    assert!(message.contains("holds a model that translates"), "{message}");
+    assert!(
+        message.contains("holds a model that translates"),
+        "{message}"
+    );
     let missing = folder.path().join("nothing");
     assert!(!classifier_file::is_classifier(&missing));
     assert!(SentenceClassifier::open(&missing, &Device::flex()).is_err());

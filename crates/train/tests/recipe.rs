@@ -45,7 +45,14 @@ scheduled_sampling.final_probability = 0.1
 "#;
 
 /// Every kind of model.
-const KINDS: [&str; 6] = ["rnnsearch", "luong", "seq2seq", "lstmn", "lstm", "self-attentive"];
+const KINDS: [&str; 6] = [
+    "rnnsearch",
+    "luong",
+    "seq2seq",
+    "lstmn",
+    "lstm",
+    "self-attentive",
+];
 
 fn overridden(text: &str, overrides: &[&str]) -> Result<Recipe, RecipeError> {
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();

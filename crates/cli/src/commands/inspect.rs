@@ -83,7 +83,8 @@ impl Writer<'_> {
                     let text = regard_view::label::visible(text);
                     let share = 100.0 * found.probability();
                     let label = regard_view::label::visible(&found.label);
-                    self.output.line(&format!("{label} ({share:.1} %): {text}"))?;
+                    self.output
+                        .line(&format!("{label} ({share:.1} %): {text}"))?;
                     self.output.text(&self.screen.draw(&found.trace))?;
                 }
             }

@@ -69,19 +69,33 @@ fn a_classifier_is_scored_by_its_accuracy() {
     let folder = tempdir().unwrap();
     let model = classifier();
     let of_split = stdout(&run(["evaluate", "--model", model, "--split", "test"]).success());
-    assert!(of_split.starts_with("accuracy 100.00 % (30 of 30 sentences;"), "{of_split}");
+    assert!(
+        of_split.starts_with("accuracy 100.00 % (30 of 30 sentences;"),
+        "{of_split}"
+    );
     assert!(of_split.contains("of label 0: "), "{of_split}");
     let labelled = file(folder.path(), "labelled.tsv", "very good film\t0\nbad\t0\n");
     let (output, argument) = inside(folder.path(), "labels.txt");
     let mut command = regard();
-    command.args(["evaluate", "--model", model, "--labelled", &labelled, "--json"]);
+    command.args([
+        "evaluate",
+        "--model",
+        model,
+        "--labelled",
+        &labelled,
+        "--json",
+    ]);
     let assert = command.args(["--output", &argument]).assert().success();
     let report: Value = serde_json::from_str(&stdout(&assert)).unwrap();
     let judged = &report["classifiers"][0];
-    assert_eq!((judged["correct"].as_u64(), judged["sentences"].as_u64()), (Some(1), Some(2)));
+    assert_eq!(
+        (judged["correct"].as_u64(), judged["sentences"].as_u64()),
+        (Some(1), Some(2))
+    );
     assert_eq!(judged["confusion"][0], serde_json::json!([1, 1]));
     assert_eq!(fs::read_to_string(output).unwrap(), "1\n0\n");
-    let score = stdout(&run(["evaluate", "--model", model, "--labelled", &labelled, "-b"]).success());
+    let score =
+        stdout(&run(["evaluate", "--model", model, "--labelled", &labelled, "-b"]).success());
     assert_eq!(score, "50.0\n");
 }
 
@@ -94,27 +108,40 @@ fn inspect_shows_the_label_and_the_links() {
         assert!(shown.contains(part), "{part:?} is not in: {shown}");
     }
     let mut command = regard();
-    command.args(["inspect", "--model", model, "--json"]).write_stdin("a good film\na bad film\n");
+    command
+        .args(["inspect", "--model", model, "--json"])
+        .write_stdin("a good film\na bad film\n");
     let lines: Vec<Value> = stdout(&command.assert().success())
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 2);
-    assert_eq!((&lines[0]["label"], &lines[1]["label"]), (&"1".into(), &"0".into()));
+    assert_eq!(
+        (&lines[0]["label"], &lines[1]["label"]),
+        (&"1".into(), &"0".into())
+    );
     let map = &lines[0]["maps"][0];
-    assert_eq!(map["keys"], serde_json::json!(["a", "good", "film", "</s>"]));
-    assert_eq!(map["weights"][0][0], serde_json::json!([0.0, 0.0, 0.0, 0.0]));
+    assert_eq!(
+        map["keys"],
+        serde_json::json!(["a", "good", "film", "</s>"])
+    );
+    assert_eq!(
+        map["weights"][0][0],
+        serde_json::json!([0.0, 0.0, 0.0, 0.0])
+    );
     assert_eq!(map["weights"][0][1][0], 1.0);
 }
 
 #[test]
 fn inspect_writes_pictures_and_traces() {
     let (folder, model) = (tempdir().unwrap(), classifier());
-    let [svg, png, html, trace] = ["a.svg", "a.png", "a.html", "a.safetensors"]
-        .map(|name| inside(folder.path(), name).1);
+    let [svg, png, html, trace] =
+        ["a.svg", "a.png", "a.html", "a.safetensors"].map(|name| inside(folder.path(), name).1);
     let mut command = regard();
     command.args(["inspect", "--model", model, "the film was good"]);
-    command.args(["--svg", &svg, "--png", &png, "--html", &html, "--trace", &trace]);
+    command.args([
+        "--svg", &svg, "--png", &png, "--html", &html, "--trace", &trace,
+    ]);
     command.assert().success();
     assert!(fs::read_to_string(svg).unwrap().contains("good"));
     assert!(fs::read(png).unwrap().starts_with(b"\x89PNG"));
@@ -126,9 +153,21 @@ fn inspect_writes_pictures_and_traces() {
 #[test]
 fn the_tasks_are_not_mixed_up() {
     let (folder, model) = (tempdir().unwrap(), classifier());
-    refused(["translate", "--model", model, "a"], 1, ["holds a classifier of sentences"]);
-    refused(["inspect", "--model", trained(), "a"], 1, ["holds a model that translates"]);
-    refused(["evaluate", "--model", model, "--source", "x"], 2, ["--labelled FILE"]);
+    refused(
+        ["translate", "--model", model, "a"],
+        1,
+        ["holds a classifier of sentences"],
+    );
+    refused(
+        ["inspect", "--model", trained(), "a"],
+        1,
+        ["holds a model that translates"],
+    );
+    refused(
+        ["evaluate", "--model", model, "--source", "x"],
+        2,
+        ["--labelled FILE"],
+    );
     let unknown = file(folder.path(), "unknown.tsv", "a film\tmaybe\n");
     refused(
         ["evaluate", "--model", model, "--labelled", &unknown],
@@ -136,7 +175,10 @@ fn the_tasks_are_not_mixed_up() {
         ["line 1", "\"maybe\"", "expected one of 0, 1"],
     );
     let about = stdout(&run(["model", model]).success());
-    assert!(about.contains("lstmn, a classifier of sentences"), "{about}");
+    assert!(
+        about.contains("lstmn, a classifier of sentences"),
+        "{about}"
+    );
     let (half, argument) = inside(folder.path(), "half.safetensors");
     run(["model", model, "--f16", &argument]).success();
     assert!(half.is_file());

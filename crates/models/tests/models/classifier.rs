@@ -80,7 +80,10 @@ fn every_weight_learns() {
         struct Learns<'a>(&'a burn::tensor::Gradients, usize);
         impl burn::module::ModuleVisitor for Learns<'_> {
             fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<Tensor<D>>) {
-                let gradient = param.val().grad(self.0).expect("every weight has a gradient");
+                let gradient = param
+                    .val()
+                    .grad(self.0)
+                    .expect("every weight has a gradient");
                 let largest: f32 = gradient.abs().max().into_scalar();
                 assert!(largest > 0.0 && largest.is_finite());
                 self.1 += 1;

@@ -77,8 +77,18 @@ impl PointerGenerator {
     ) -> Result<Tensor<1>, AttentionError> {
         let [rows, _] = context.dims();
         let size = |linear: &Linear| [rows, linear.weight.dims()[0]];
-        check_shape("context", context.dims(), size(&self.context), "[rows, context size]")?;
-        check_shape("state", state.dims(), size(&self.state), "[rows, state size]")?;
+        check_shape(
+            "context",
+            context.dims(),
+            size(&self.context),
+            "[rows, context size]",
+        )?;
+        check_shape(
+            "state",
+            state.dims(),
+            size(&self.state),
+            "[rows, state size]",
+        )?;
         check_shape("x", x.dims(), size(&self.input), "[rows, input size]")?;
         let sum = self.context.forward(context) + self.state.forward(state) + self.input.forward(x);
         Ok(sigmoid(sum).squeeze_dim(1))
@@ -99,8 +109,18 @@ impl PointerGenerator {
     ) -> Result<Tensor<2>, AttentionError> {
         let [rows, words] = vocabulary.dims();
         let [_, positions] = weights.dims();
-        check_shape("weights", weights.dims(), [rows, positions], "[rows, positions]")?;
-        check_shape("source", source.dims(), [rows, positions], "[rows, positions]")?;
+        check_shape(
+            "weights",
+            weights.dims(),
+            [rows, positions],
+            "[rows, positions]",
+        )?;
+        check_shape(
+            "source",
+            source.dims(),
+            [rows, positions],
+            "[rows, positions]",
+        )?;
         check_shape("generate", generate.dims(), [rows], "[rows]")?;
         if extended < words {
             return Err(AttentionError::value(

@@ -55,7 +55,12 @@ impl Coverage {
     /// A coverage vector of another batch or length, or keys of another size than `w_c`.
     pub fn apply(&self, memory: &Memory, seen: Tensor<2>) -> Result<Memory, AttentionError> {
         let [batch, positions, size] = memory.keys.dims();
-        check_shape("seen", seen.dims(), [batch, positions], "[batch, positions]")?;
+        check_shape(
+            "seen",
+            seen.dims(),
+            [batch, positions],
+            "[batch, positions]",
+        )?;
         let meaning = "[attention size], as the keys of the memory have";
         check_shape("weight", self.weight.dims(), [size], meaning)?;
         let shift = seen.unsqueeze_dim::<3>(2) * self.weight.val().unsqueeze_dims::<3>(&[0, 1]);

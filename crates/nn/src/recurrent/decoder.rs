@@ -286,7 +286,9 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
                 let hidden = self.cell.hidden(&cell);
                 let reading = look(hidden.clone(), noise)?;
                 let context: Tensor<2> = reading.context.clone().squeeze_dim(1);
-                let output = combine.forward(Tensor::cat(vec![context, hidden], 1)).tanh();
+                let output = combine
+                    .forward(Tensor::cat(vec![context, hidden], 1))
+                    .tanh();
                 (cell, output, reading)
             }
             _ => {
@@ -333,7 +335,12 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         let [time, _, _] = x.dims();
         if time == 0 {
             let advice = "a target starts with <s>: give at least one step";
-            return Err(AttentionError::shape("x", &x.dims(), "at least one step", advice));
+            return Err(AttentionError::shape(
+                "x",
+                &x.dims(),
+                "at least one step",
+                advice,
+            ));
         }
         let (mut output, mut context) = (Vec::with_capacity(time), Vec::with_capacity(time));
         let (mut weights, mut losses) = (Vec::with_capacity(time), vec![]);

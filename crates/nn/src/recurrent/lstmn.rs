@@ -178,12 +178,7 @@ impl QueryWeights {
 impl Lstmn {
     /// A network of `size` units for inputs of `input`; tape and query are compared in `attention`
     /// dimensions.
-    pub fn new(
-        input: usize,
-        size: usize,
-        attention: usize,
-        initializer: &mut Initializer,
-    ) -> Self {
+    pub fn new(input: usize, size: usize, attention: usize, initializer: &mut Initializer) -> Self {
         Self {
             cell: Lstm::new(input, size, initializer),
             attention: Additive::new(input + size, size, attention, initializer),
@@ -311,10 +306,14 @@ impl Lstmn {
             .map(|fusion| QueryWeights::of(&fusion.attention, input));
         let gates = self.cell.project(x.clone());
         let queries = x.clone().matmul(own.input.unsqueeze());
-        let fusion = self.fusion.as_ref().zip(fused.as_ref()).map(|(f, weights)| {
-            let queries = x.clone().matmul(weights.input.clone().unsqueeze());
-            (f.input.forward(x.clone()), queries)
-        });
+        let fusion = self
+            .fusion
+            .as_ref()
+            .zip(fused.as_ref())
+            .map(|(f, weights)| {
+                let queries = x.clone().matmul(weights.input.clone().unsqueeze());
+                (f.input.forward(x.clone()), queries)
+            });
         let keep = keep.map(|keep| keep.swap_dims(0, 1)); // [batch, time]
         let source = source
             .as_ref()

@@ -54,12 +54,7 @@ pub struct AttentivePooling {
 
 impl AttentivePooling {
     /// A pooling of annotations of `size` into `hops` means, by way of `attention` dimensions.
-    pub fn new(
-        size: usize,
-        attention: usize,
-        hops: usize,
-        initializer: &mut Initializer,
-    ) -> Self {
+    pub fn new(size: usize, attention: usize, hops: usize, initializer: &mut Initializer) -> Self {
         let bound = 1.0 / (attention as f32).sqrt();
         Self {
             hidden: initializer.linear(size, attention, false),
@@ -71,15 +66,16 @@ impl AttentivePooling {
     ///
     /// # Errors
     /// Annotations of another size, or a mask of another batch or length.
-    pub fn forward(
-        &self,
-        annotations: Tensor<3>,
-        keep: &Keep,
-    ) -> Result<Pooled, AttentionError> {
+    pub fn forward(&self, annotations: Tensor<3>, keep: &Keep) -> Result<Pooled, AttentionError> {
         let [batch, positions, _] = annotations.dims();
         let [size, _] = self.hidden.weight.dims();
         let meaning = "[batch, positions, size]";
-        check_shape("annotations", annotations.dims(), [batch, positions, size], meaning)?;
+        check_shape(
+            "annotations",
+            annotations.dims(),
+            [batch, positions, size],
+            meaning,
+        )?;
         let meaning = "[batch, positions]";
         check_shape("keep", keep.tensor().dims(), [batch, positions], meaning)?;
         let values = keep.zero_padding(annotations);
@@ -100,6 +96,9 @@ impl AttentivePooling {
         let identity = Tensor::<2>::eye(hops, &weights.device()).cast(weights.dtype());
         let overlap = weights.clone().matmul(weights.swap_dims(1, 2)) - identity.unsqueeze();
         let squares = overlap.clone() * overlap;
-        squares.reshape([batch, hops * hops]).sum_dim(1).squeeze_dim(1)
+        squares
+            .reshape([batch, hops * hops])
+            .sum_dim(1)
+            .squeeze_dim(1)
     }
 }

@@ -42,9 +42,7 @@ use burn::{
     tensor::{Device, Int, Tensor},
 };
 
-use super::{
-    AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape,
-};
+use super::{AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape};
 use crate::{Attention, AttentionError, Memory, mask::Keep};
 
 /// A cell that takes one input after the other.

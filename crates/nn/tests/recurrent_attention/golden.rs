@@ -67,7 +67,9 @@ fn lstmn_alone_and_with_deep_fusion() {
         let lstmn = case.fill(lstmn);
         let x = case.leaf("x", [TIME, BATCH, INPUT]);
         let keep = Keep::from_lengths(&LENGTHS, TIME, &device()).time_major();
-        let read = lstmn.sequence(x.clone(), source.as_ref(), Some(keep)).unwrap();
+        let read = lstmn
+            .sequence(x.clone(), source.as_ref(), Some(keep))
+            .unwrap();
         let (hidden, cell) = (real_steps(read.hidden), real_steps(read.cell));
         case.output("hidden", &hidden);
         case.output("cell", &cell);
@@ -160,7 +162,12 @@ fn pointer_generator() {
     let mut cases = golden.cases("pointer-generator");
     assert_eq!(cases.len(), 1);
     let mut case = cases.remove(0);
-    let pointer = case.fill(PointerGenerator::new(SOURCE, SIZE, INPUT, &mut initializer()));
+    let pointer = case.fill(PointerGenerator::new(
+        SOURCE,
+        SIZE,
+        INPUT,
+        &mut initializer(),
+    ));
     let context = case.leaf("context", [BATCH, SOURCE]);
     let state = case.leaf("state", [BATCH, SIZE]);
     let x = case.leaf("x", [BATCH, INPUT]);
@@ -176,7 +183,9 @@ fn pointer_generator() {
     let p = PointerGenerator::mix(said, looked, text, generate.clone(), EXTENDED).unwrap();
     case.output("generate", &generate);
     case.output("distribution", &p);
-    let gradients = (p * case.constant("loss", [BATCH, EXTENDED])).sum().backward();
+    let gradients = (p * case.constant("loss", [BATCH, EXTENDED]))
+        .sum()
+        .backward();
     case.gradients(&pointer, &gradients);
     case.gradient("context", &context, &gradients);
     case.gradient("state", &state, &gradients);
@@ -195,7 +204,9 @@ fn attentive_pooling() {
     let pooling = AttentivePooling::new(SOURCE, ATTENTION, HOPS, &mut initializer());
     let pooling = case.fill(pooling);
     let annotations = case.leaf("annotations", [BATCH, POSITIONS, SOURCE]);
-    let pooled = pooling.forward(annotations.clone(), &source_keep()).unwrap();
+    let pooled = pooling
+        .forward(annotations.clone(), &source_keep())
+        .unwrap();
     let redundancy = AttentivePooling::redundancy(pooled.weights.clone());
     case.output("context", &pooled.context);
     case.output("weights", &pooled.weights);

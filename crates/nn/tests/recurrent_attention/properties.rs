@@ -144,7 +144,9 @@ fn an_lstmn_step_by_step_equals_the_sequence() {
     let swapped = tape.clone().select(Tensor::from_ints([1, 0], &device()));
     let expected = tape.last().hidden.clone().flip([0]);
     assert_eq!(numbers(&swapped.last().hidden), numbers(&expected));
-    let empty = network.sequence(Tensor::zeros([0, 2, INPUT], &device()), None, None).unwrap();
+    let empty = network
+        .sequence(Tensor::zeros([0, 2, INPUT], &device()), None, None)
+        .unwrap();
     assert_eq!(empty.hidden.dims(), [0, 2, SIZE]);
     assert_eq!(empty.weights.dims(), [2, 0, 0]);
 }
@@ -214,7 +216,10 @@ fn differences<M: Module>(module: M, loss: impl Fn(&M) -> Tensor<1>) {
             let error = (f64::from(array.values[index]) - expected).abs();
             // The gradient is read back in single precision.
             let allowed = 1e-8 + 2.0 * f64::from(f32::EPSILON) * expected.abs();
-            assert!(error <= allowed, "{name}[{index}]: off by {error:.1e} of {expected:.3e}");
+            assert!(
+                error <= allowed,
+                "{name}[{index}]: off by {error:.1e} of {expected:.3e}"
+            );
         }
     }
 }
@@ -244,12 +249,16 @@ fn gradients_equal_finite_differences() {
         let mut start = decoder.start(&memory);
         start.cell = start.cell.cast(DType::F64);
         let x = f64s("x", [4, 2, INPUT]);
-        let decoded = decoder.sequence(x, start, &memory, &mut Noise::none()).unwrap();
+        let decoded = decoder
+            .sequence(x, start, &memory, &mut Noise::none())
+            .unwrap();
         (decoded.output * probe()).sum() + decoded.coverage_loss.unwrap().sum()
     });
     let pooling = AttentivePooling::new(SIZE, ATTENTION, 3, &mut initializer());
     differences(pooling, |pooling| {
-        let pooled = pooling.forward(f64s("annotations", [2, 4, SIZE]), &keep).unwrap();
+        let pooled = pooling
+            .forward(f64s("annotations", [2, 4, SIZE]), &keep)
+            .unwrap();
         let redundancy = AttentivePooling::redundancy(pooled.weights);
         (pooled.context * f64s("probe", [2, 3, SIZE])).sum() + redundancy.sum()
     });
@@ -299,7 +308,9 @@ fn a_decoder_treats_rows_alone_with_every_cell() {
         let x = drawn("x", [3, 2, INPUT], 1.0);
         let noise = &mut Noise::none();
         let start = decoder.start(&together);
-        let both = decoder.sequence(x.clone(), start, &together, noise).unwrap();
+        let both = decoder
+            .sequence(x.clone(), start, &together, noise)
+            .unwrap();
         for row in 0..2 {
             let own = together.select(&[row]);
             let x = x.clone().narrow(1, row, 1);
@@ -325,13 +336,22 @@ fn coverage_counts_what_was_looked_at() {
     let memory = memory(&decoder, &[4, 2]);
     let x = drawn("x", [5, 2, INPUT], 1.0);
     let start = decoder.start(&memory);
-    let decoded = decoder.sequence(x, start, &memory, &mut Noise::none()).unwrap();
+    let decoded = decoder
+        .sequence(x, start, &memory, &mut Noise::none())
+        .unwrap();
     let seen = decoded.state.seen.unwrap();
     let sums: Tensor<2> = decoded.weights.clone().sum_dim(1).squeeze_dim(1);
     assert!(distance(&seen, &sums) <= ROUNDING);
     let losses = numbers(&decoded.coverage_loss.unwrap());
-    assert!(losses[..2].iter().all(|&loss| loss == 0.0), "nothing is seen before the first step");
-    assert!(losses[2..].iter().all(|&loss| loss > 0.0 && loss <= 1.0 + 1e-6));
+    assert!(
+        losses[..2].iter().all(|&loss| loss == 0.0),
+        "nothing is seen before the first step"
+    );
+    assert!(
+        losses[2..]
+            .iter()
+            .all(|&loss| loss > 0.0 && loss <= 1.0 + 1e-6)
+    );
 }
 
 /// The same position at every step costs a whole unit of coverage loss a step.
@@ -340,7 +360,10 @@ fn coverage_loss_of_looking_at_one_place() {
     let one = Tensor::<2>::from_floats([[0.0, 1.0, 0.0]], &device());
     let seen = one.clone() * 3.0;
     assert_eq!(numbers(&Coverage::loss(one.clone(), seen)), [1.0]);
-    assert_eq!(numbers(&Coverage::loss(one.clone(), one.zeros_like())), [0.0]);
+    assert_eq!(
+        numbers(&Coverage::loss(one.clone(), one.zeros_like())),
+        [0.0]
+    );
 }
 
 /// What is said and what is copied is a distribution over the extended vocabulary.
@@ -377,7 +400,11 @@ fn any_network_can_be_given_attention() {
     assert_eq!(memory.values.dims(), [2, 4, SIZE]);
     let short = Keep::from_lengths(&[3, 3], 3, &device());
     let refused = network.memory(x, Some(short)).unwrap_err();
-    assert!(refused.to_string().contains("`keep` has shape [2, 3], expected [2, 4]"));
+    assert!(
+        refused
+            .to_string()
+            .contains("`keep` has shape [2, 3], expected [2, 4]")
+    );
 }
 
 fn refused<T>(result: Result<T, AttentionError>, parts: &[&str]) {
@@ -394,11 +421,23 @@ fn refused<T>(result: Result<T, AttentionError>, parts: &[&str]) {
 fn what_does_not_fit_is_refused_by_name() {
     let x = |time, batch, size| drawn("x", [time, batch, size], 1.0);
     let (plain, deep) = (lstmn(), deep());
-    refused(plain.sequence(x(3, 2, 4), None, None), &["`x`", "[3, 2, 4]", "[3, 2, 3]"]);
+    refused(
+        plain.sequence(x(3, 2, 4), None, None),
+        &["`x`", "[3, 2, 4]", "[3, 2, 3]"],
+    );
     let keep = Tensor::<2, Bool>::full([2, 2], true, &device());
-    refused(plain.sequence(x(3, 2, INPUT), None, Some(keep)), &["`keep`", "[2, 2]", "[3, 2]"]);
-    refused(plain.sequence(x(3, 2, INPUT), Some(&source(2, 3)), None), &["with_fusion"]);
-    refused(deep.sequence(x(3, 2, INPUT), None, None), &["no source", "SourceTape"]);
+    refused(
+        plain.sequence(x(3, 2, INPUT), None, Some(keep)),
+        &["`keep`", "[2, 2]", "[3, 2]"],
+    );
+    refused(
+        plain.sequence(x(3, 2, INPUT), Some(&source(2, 3)), None),
+        &["with_fusion"],
+    );
+    refused(
+        deep.sequence(x(3, 2, INPUT), None, None),
+        &["no source", "SourceTape"],
+    );
     refused(
         deep.sequence(x(3, 2, INPUT), Some(&source(1, 3)), None),
         &["`source.hidden`", "[1, 3, 6]", "[2, 3, 6]"],
@@ -429,18 +468,30 @@ fn what_does_not_fit_is_refused_by_name() {
         &["cell input size", "5"],
     );
     let dot = AttentiveDecoder::current(cell, attention(), SOURCE, false, init).unwrap();
-    refused(dot.with_coverage(init), &["coverage", "dot score", "additive"]);
+    refused(
+        dot.with_coverage(init),
+        &["coverage", "dot score", "additive"],
+    );
     let decoder = decoder(false);
     let memory = memory(&decoder, &[4, 2]);
     let noise = &mut Noise::none();
     let start = || decoder.start(&memory);
-    refused(decoder.sequence(x(3, 2, 4), start(), &memory, noise), &["`x`", "[2, 4]", "[2, 3]"]);
-    refused(decoder.sequence(x(0, 2, INPUT), start(), &memory, noise), &["at least one step"]);
+    refused(
+        decoder.sequence(x(3, 2, 4), start(), &memory, noise),
+        &["`x`", "[2, 4]", "[2, 3]"],
+    );
+    refused(
+        decoder.sequence(x(0, 2, INPUT), start(), &memory, noise),
+        &["at least one step"],
+    );
     let wide = Memory {
         values: drawn("values", [2, 4, 7], 1.0),
         ..memory.clone()
     };
-    refused(decoder.sequence(x(3, 2, INPUT), start(), &wide, noise), &["memory.values", "[7]"]);
+    refused(
+        decoder.sequence(x(3, 2, INPUT), start(), &wide, noise),
+        &["memory.values", "[7]"],
+    );
 
     let coverage = Coverage::new(ATTENTION, init);
     refused(
@@ -453,8 +504,14 @@ fn what_does_not_fit_is_refused_by_name() {
     );
     let pooling = AttentivePooling::new(SIZE, ATTENTION, 2, init);
     let keep = Keep::from_lengths(&[4, 2], 4, &device());
-    refused(pooling.forward(drawn("h", [2, 4, 3], 1.0), &keep), &["annotations", "[2, 4, 5]"]);
-    refused(pooling.forward(drawn("h", [2, 3, SIZE], 1.0), &keep), &["keep", "[2, 3]"]);
+    refused(
+        pooling.forward(drawn("h", [2, 4, 3], 1.0), &keep),
+        &["annotations", "[2, 4, 5]"],
+    );
+    refused(
+        pooling.forward(drawn("h", [2, 3, SIZE], 1.0), &keep),
+        &["keep", "[2, 3]"],
+    );
 
     let pointer = PointerGenerator::new(SOURCE, SIZE, INPUT, init);
     let row = |name: &str, size| drawn(name, [2, size], 1.0);
@@ -477,7 +534,10 @@ fn what_does_not_fit_is_refused_by_name() {
 fn weights_have_names() {
     let names: Vec<String> = weights::collect(&deep()).into_keys().collect();
     for name in ["cell.recurrent", "attention.vector", "fusion.recurrent"] {
-        assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
+        assert!(
+            names.iter().any(|known| known == name),
+            "{name} is not in {names:?}"
+        );
     }
     let decoder = decoder(true);
     let arrays = weights::collect(&decoder);

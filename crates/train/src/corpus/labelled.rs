@@ -46,10 +46,7 @@ impl LabelledText {
     ///
     /// # Errors
     /// Those of [`read`](Self::read), but no text at all is no error.
-    pub fn read_from(
-        reader: impl std::io::Read + Send,
-        name: &str,
-    ) -> Result<Self, CorpusError> {
+    pub fn read_from(reader: impl std::io::Read + Send, name: &str) -> Result<Self, CorpusError> {
         Self::from_lines(Lines::new(reader, name)?, name.to_owned())
     }
 
@@ -62,9 +59,7 @@ impl LabelledText {
                 line: index + 1,
                 problem,
             };
-            let (sentence, label) = line
-                .rsplit_once('\t')
-                .ok_or_else(|| refuse("has no tab"))?;
+            let (sentence, label) = line.rsplit_once('\t').ok_or_else(|| refuse("has no tab"))?;
             let label = label.trim();
             if label.is_empty() {
                 return Err(refuse("has nothing after its last tab"));
@@ -111,7 +106,10 @@ impl LabelledText {
                     name: self.name.clone(),
                     line: index + 1,
                     label: label.clone(),
-                    known: labels.iter().map(|known| known.as_ref().to_owned()).collect(),
+                    known: labels
+                        .iter()
+                        .map(|known| known.as_ref().to_owned())
+                        .collect(),
                 })
         };
         self.pairs.target().iter().enumerate().map(class).collect()

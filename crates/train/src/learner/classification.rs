@@ -111,8 +111,7 @@ impl Task for Classification {
         let (source, classes, tokens) = self.train.batch(update.rows, update.training);
         let classified = model.forward(&source, &mut noise);
         let smoothing = settings.label_smoothing as f32;
-        let batch =
-            bridge::cross_entropy_mean(classified.logits, classes, NO_CLASS, smoothing);
+        let batch = bridge::cross_entropy_mean(classified.logits, classes, NO_CLASS, smoothing);
         BatchLoss {
             loss: match classified.penalty {
                 Some(penalty) => batch.loss + penalty,

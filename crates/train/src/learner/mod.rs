@@ -147,9 +147,7 @@ pub fn train(
         return Err(TrainError::Occupied(run.folder.to_owned()));
     }
     match recipe.model.task() {
-        Task::Translation => {
-            Session::<Translation>::start(recipe.clone(), run, report)?.run()
-        }
+        Task::Translation => Session::<Translation>::start(recipe.clone(), run, report)?.run(),
         Task::Classification => {
             Session::<Classification>::start(recipe.clone(), run, report)?.run()
         }

@@ -50,7 +50,9 @@ impl<'a, T: Task> Session<'a, T> {
         let model = task.init(recipe.training.seed, &training)?;
         files::create_folder(run.folder)?;
         files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
-        task.contents().tokenizers.save(run.folder.join(TOKENIZER))?;
+        task.contents()
+            .tokenizers
+            .save(run.folder.join(TOKENIZER))?;
         files::write_atomically(&run.folder.join(METRICS), b"")?;
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),

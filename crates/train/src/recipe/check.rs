@@ -111,7 +111,11 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<Problem> {
     training(&mut check, &recipe.training);
     if recipe.model.task() == Task::Classification && recipe.training.scheduled_sampling.is_some() {
         let expected = "no such section: a classifier does not read its own words";
-        check.fail("training.scheduled_sampling", "set for a classifier", expected);
+        check.fail(
+            "training.scheduled_sampling",
+            "set for a classifier",
+            expected,
+        );
     }
     validation(&mut check, &recipe.validation, recipe.model.task());
     translate(&mut check, &recipe.translate);
@@ -240,7 +244,11 @@ fn labelled(check: &mut Check, data: &Data) {
     }
     if data.synthetic.is_some() {
         let expected = "labelled sentences or a task of translation, not both";
-        check.fail("data.synthetic", "set together with data.labelled", expected);
+        check.fail(
+            "data.synthetic",
+            "set together with data.labelled",
+            expected,
+        );
     }
 }
 

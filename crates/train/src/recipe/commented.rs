@@ -8,8 +8,8 @@ use toml::{Table, Value};
 use super::parse::{SECTIONS, kinds, plain_keys};
 use super::section::Key;
 use super::{
-    LabelledData, Lstm, Lstmn, Luong, Model, Recipe, RecipeError, Rnnsearch, SelfAttentive, Seq2seq,
-    Task,
+    LabelledData, Lstm, Lstmn, Luong, Model, Recipe, RecipeError, Rnnsearch, SelfAttentive,
+    Seq2seq, Task,
 };
 
 impl Recipe {

@@ -36,7 +36,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
         return usage("--labelled needs a classifier; give --model PATH");
     }
     if options.labelled.is_none() && options.split.is_none() {
-        return usage("a classifier needs labelled sentences; give --labelled FILE or --split test");
+        return usage(
+            "a classifier needs labelled sentences; give --labelled FILE or --split test",
+        );
     }
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");

@@ -50,7 +50,11 @@ pub(crate) struct Plane<'a, T> {
 impl<'a, T: Copy> Plane<'a, T> {
     pub(crate) fn new(view: &View<'a, T>, batch: usize, head: usize) -> Self {
         let [batches, heads, rows, columns] = view.shape;
-        let start = view.at(if batches == 1 { 0 } else { batch }, if heads == 1 { 0 } else { head }, 0);
+        let start = view.at(
+            if batches == 1 { 0 } else { batch },
+            if heads == 1 { 0 } else { head },
+            0,
+        );
         Self {
             data: view.data.get(start..).unwrap_or_default(),
             row_stride: if rows == 1 { 0 } else { view.strides[2] },
@@ -96,15 +100,24 @@ impl<'a> Visible<'a> {
         let left = window.map_or(FAR, |window| side(window.left));
         let right = window.map_or(FAR, |window| side(window.right));
         let count = |counts: Option<&[u32]>, otherwise| {
-            counts.map_or(otherwise, |counts| (counts[index] as usize).min(sequence.keys))
+            counts.map_or(otherwise, |counts| {
+                (counts[index] as usize).min(sequence.keys)
+            })
         };
         Self {
             shift,
             left,
-            right: if attention.causal { right.min(0) } else { right },
+            right: if attention.causal {
+                right.min(0)
+            } else {
+                right
+            },
             prefix: count(attention.prefix, 0),
             keys: count(attention.lengths, sequence.keys),
-            keep: attention.keep.as_ref().map(|keep| Plane::new(keep, index, head)),
+            keep: attention
+                .keep
+                .as_ref()
+                .map(|keep| Plane::new(keep, index, head)),
             documents: attention.documents.map(|documents| {
                 let query = sequence.batch * sizes.queries + sequence.first_query;
                 let key = sequence.batch * sizes.keys + sequence.first_key;
@@ -150,7 +163,12 @@ impl<'a> Visible<'a> {
     }
 
     /// A range of queries outside which keys `first..first + count` are seen by nobody.
-    pub(crate) fn reached_by(&self, first: usize, count: usize, queries: usize) -> std::ops::Range<usize> {
+    pub(crate) fn reached_by(
+        &self,
+        first: usize,
+        count: usize,
+        queries: usize,
+    ) -> std::ops::Range<usize> {
         if first < self.prefix {
             return 0..queries;
         }
@@ -168,8 +186,12 @@ impl<'a> Visible<'a> {
         let near = (low..high).contains(&(key as i64)) || key < self.prefix;
         near && key < self.keys
             && self.keep.is_none_or(|keep| keep.get(query, key) != 0)
-            && self.documents.is_none_or(|(queries, keys)| queries[query] == keys[key])
-            && self.blocks.is_none_or(|(rows, columns, table)| table.get(query / rows, key / columns) != 0)
+            && self
+                .documents
+                .is_none_or(|(queries, keys)| queries[query] == keys[key])
+            && self
+                .blocks
+                .is_none_or(|(rows, columns, table)| table.get(query / rows, key / columns) != 0)
     }
 
     /// What queries `query..query + queries` (at most 16) see of keys `key..key + keys` (at most 16).
@@ -245,7 +267,13 @@ impl<'a> Visible<'a> {
     }
 
     /// The bits of window, causality, prefix and lengths.
-    fn interval_bits(&self, query: usize, queries: usize, key: usize, keys: usize) -> [u16; TILE_KEYS] {
+    fn interval_bits(
+        &self,
+        query: usize,
+        queries: usize,
+        key: usize,
+        keys: usize,
+    ) -> [u16; TILE_KEYS] {
         let mut bits = [0u16; TILE_KEYS];
         for (j, bits) in bits[..keys].iter_mut().enumerate() {
             let key = key + j;
@@ -285,7 +313,11 @@ fn kept_bits(
     let all = ((1u32 << queries) - 1) as u16;
     if keep.is_one_row() {
         for (j, bits) in bits[..keys].iter_mut().enumerate() {
-            *bits = if keep.get(query, key + j) != 0 { all } else { 0 };
+            *bits = if keep.get(query, key + j) != 0 {
+                all
+            } else {
+                0
+            };
         }
         return bits;
     }
@@ -317,22 +349,62 @@ mod tests {
     fn tiles_agree_with_single_places() {
         let keep: Vec<u8> = (0..70 * 90).map(|x| u8::from(x % 7 != 3)).collect();
         let table: Vec<u8> = (0..7 * 6).map(|x| u8::from(x % 3 == 0)).collect();
-        let (query_documents, key_documents): (Vec<u32>, Vec<u32>) =
-            ((0..70).map(|i| i / 30).collect(), (0..90).map(|j| j / 33).collect());
+        let (query_documents, key_documents): (Vec<u32>, Vec<u32>) = (
+            (0..70).map(|i| i / 30).collect(),
+            (0..90).map(|j| j / 33).collect(),
+        );
         let window = |left, right| Some(Window { left, right });
         let none = Attention::default();
         let masks = [
             none,
-            Attention { causal: true, ..none },
-            Attention { causal: true, alignment: Alignment::UpperLeft, ..none },
-            Attention { window: window(Some(9), Some(4)), ..none },
-            Attention { window: window(None, Some(20)), ..none },
-            Attention { causal: true, window: window(Some(5), None), prefix: Some(&[37]), ..none },
-            Attention { lengths: Some(&[61]), causal: true, ..none },
-            Attention { keep: Some(View::heads_first(&keep, [1, 1, 70, 90])), ..none },
-            Attention { keep: Some(View::heads_first(&keep, [1, 1, 1, 90])), causal: true, ..none },
-            Attention { keep: Some(View::heads_first(&keep, [1, 1, 70, 1])), ..none },
-            Attention { documents: Some(Documents { query: &query_documents, key: &key_documents }), ..none },
+            Attention {
+                causal: true,
+                ..none
+            },
+            Attention {
+                causal: true,
+                alignment: Alignment::UpperLeft,
+                ..none
+            },
+            Attention {
+                window: window(Some(9), Some(4)),
+                ..none
+            },
+            Attention {
+                window: window(None, Some(20)),
+                ..none
+            },
+            Attention {
+                causal: true,
+                window: window(Some(5), None),
+                prefix: Some(&[37]),
+                ..none
+            },
+            Attention {
+                lengths: Some(&[61]),
+                causal: true,
+                ..none
+            },
+            Attention {
+                keep: Some(View::heads_first(&keep, [1, 1, 70, 90])),
+                ..none
+            },
+            Attention {
+                keep: Some(View::heads_first(&keep, [1, 1, 1, 90])),
+                causal: true,
+                ..none
+            },
+            Attention {
+                keep: Some(View::heads_first(&keep, [1, 1, 70, 1])),
+                ..none
+            },
+            Attention {
+                documents: Some(Documents {
+                    query: &query_documents,
+                    key: &key_documents,
+                }),
+                ..none
+            },
             Attention {
                 blocks: Some(Blocks {
                     query_size: 10,
@@ -344,7 +416,9 @@ mod tests {
         ];
         let mut checked = 0;
         for attention in masks {
-            let sizes = attention.check([1, 1, 70, 8], [1, 1, 90, 8], [1, 1, 90, 8]).unwrap();
+            let sizes = attention
+                .check([1, 1, 70, 8], [1, 1, 90, 8], [1, 1, 90, 8])
+                .unwrap();
             let visible = Visible::new(&attention, &sizes, &attention.sequence(&sizes, 0), 0, 0);
             for query in (0..70).step_by(16) {
                 let queries = 16.min(70 - query);
@@ -359,7 +433,13 @@ mod tests {
                                 Tile::Full => true,
                                 Tile::Partial(bits) => bits[j] >> i & 1 == 1,
                             };
-                            assert_eq!(found, expected, "{attention:?} at {}, {}", query + i, key + j);
+                            assert_eq!(
+                                found,
+                                expected,
+                                "{attention:?} at {}, {}",
+                                query + i,
+                                key + j
+                            );
                             if expected {
                                 assert!(visible.reach(query, queries).contains(&(key + j)));
                                 assert!(visible.reached_by(key, keys, 70).contains(&(query + i)));

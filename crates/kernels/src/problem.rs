@@ -257,7 +257,12 @@ impl Attention<'_> {
         if let Some(documents) = self.documents {
             let batch = if self.offsets.is_some() { 1 } else { batch };
             let rows = [batch, sizes.queries];
-            check_length("documents.query", "[batch, queries]", &rows, documents.query.len())?;
+            check_length(
+                "documents.query",
+                "[batch, queries]",
+                &rows,
+                documents.query.len(),
+            )?;
             let rows = [batch, sizes.keys];
             check_length("documents.key", "[batch, keys]", &rows, documents.key.len())?;
         }
@@ -277,11 +282,20 @@ impl Attention<'_> {
             }
             let query_blocks = queries.div_ceil(blocks.query_size);
             let key_blocks = keys.div_ceil(blocks.key_size);
-            check_plane("blocks.table", &blocks.table, [batch, heads, query_blocks, key_blocks])?;
+            check_plane(
+                "blocks.table",
+                &blocks.table,
+                [batch, heads, query_blocks, key_blocks],
+            )?;
         }
         if let Some(dropout) = self.dropout {
             let p = dropout.probability;
-            check_value("dropout.probability", "in [0, 1)", p.into(), (0.0..1.0).contains(&p))?;
+            check_value(
+                "dropout.probability",
+                "in [0, 1)",
+                p.into(),
+                (0.0..1.0).contains(&p),
+            )?;
         }
         Ok(())
     }
@@ -314,7 +328,13 @@ impl Attention<'_> {
                 };
                 let (first_query, queries) = span(offsets.query);
                 let (first_key, keys) = span(offsets.key);
-                Sequence { batch: 0, first_query, queries, first_key, keys }
+                Sequence {
+                    batch: 0,
+                    first_query,
+                    queries,
+                    first_key,
+                    keys,
+                }
             }
         }
     }
@@ -325,13 +345,14 @@ impl Attention<'_> {
     }
 }
 
-fn check_offsets(
-    argument: &'static str,
-    offsets: &[u32],
-    total: usize,
-) -> Result<(), KernelError> {
+fn check_offsets(argument: &'static str, offsets: &[u32], total: usize) -> Result<(), KernelError> {
     let entry = |position, expected: String, found: String| {
-        Err(KernelError::Entry { argument, position, expected, found })
+        Err(KernelError::Entry {
+            argument,
+            position,
+            expected,
+            found,
+        })
     };
     let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
         return entry(0, "the offset 0".into(), "nothing".into());

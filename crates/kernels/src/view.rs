@@ -56,13 +56,21 @@ impl<'a, T> View<'a, T> {
     /// `data` stored as `[batch, heads, length, dim]`; `shape` is in that order.
     pub fn heads_first(data: &'a [T], shape: [usize; 4]) -> Self {
         let strides = heads_first(shape);
-        Self { data, shape, strides }
+        Self {
+            data,
+            shape,
+            strides,
+        }
     }
 
     /// `data` stored as `[batch, length, heads, dim]`; `shape` is still `[batch, heads, length, dim]`.
     pub fn length_first(data: &'a [T], shape: [usize; 4]) -> Self {
         let strides = length_first(shape);
-        Self { data, shape, strides }
+        Self {
+            data,
+            shape,
+            strides,
+        }
     }
 
     /// Checks that every element lies inside the slice.
@@ -87,18 +95,30 @@ impl<'a, T> ViewMut<'a, T> {
     /// `data` stored as `[batch, heads, length, dim]`; `shape` is in that order.
     pub fn heads_first(data: &'a mut [T], shape: [usize; 4]) -> Self {
         let strides = heads_first(shape);
-        Self { data, shape, strides }
+        Self {
+            data,
+            shape,
+            strides,
+        }
     }
 
     /// `data` stored as `[batch, length, heads, dim]`; `shape` is still `[batch, heads, length, dim]`.
     pub fn length_first(data: &'a mut [T], shape: [usize; 4]) -> Self {
         let strides = length_first(shape);
-        Self { data, shape, strides }
+        Self {
+            data,
+            shape,
+            strides,
+        }
     }
 
     /// The same view, read-only.
     pub fn as_view(&self) -> View<'_, T> {
-        View { data: self.data, shape: self.shape, strides: self.strides }
+        View {
+            data: self.data,
+            shape: self.shape,
+            strides: self.strides,
+        }
     }
 
     /// Checks that every element lies inside the slice and that no two rows share a number.
@@ -116,7 +136,11 @@ impl<'a, T> ViewMut<'a, T> {
         let mut inside = self.shape[3]; // numbers spanned by what lies inside
         for (stride, size) in outer {
             if stride < inside {
-                return Err(KernelError::Overlap { argument, shape: self.shape, strides: self.strides });
+                return Err(KernelError::Overlap {
+                    argument,
+                    shape: self.shape,
+                    strides: self.strides,
+                });
             }
             inside += stride * (size - 1);
         }
@@ -145,7 +169,9 @@ fn check_extent(
         return Ok(());
     }
     let expected = (0..3).try_fold(shape[3], |last, axis| {
-        strides[axis].checked_mul(shape[axis] - 1)?.checked_add(last)
+        strides[axis]
+            .checked_mul(shape[axis] - 1)?
+            .checked_add(last)
     });
     match expected {
         Some(expected) if expected <= found => Ok(()),
@@ -200,7 +226,10 @@ mod tests {
         assert!(view.check("key").is_ok());
         view.shape[2] = 4;
         let message = view.check("key").unwrap_err().to_string();
-        assert!(message.contains("`key`") && message.contains("28") && message.contains("24"), "{message}");
+        assert!(
+            message.contains("`key`") && message.contains("28") && message.contains("24"),
+            "{message}"
+        );
         view.strides = [usize::MAX, usize::MAX, usize::MAX];
         view.shape = [2, 2, 2, 1];
         assert!(view.check("key").is_err());
@@ -216,8 +245,14 @@ mod tests {
         let mut view = ViewMut::length_first(&mut numbers, [2, 2, 4, 4]);
         assert!(view.check("output").is_ok());
         view.strides = [32, 3, 8];
-        assert!(matches!(view.check("output"), Err(KernelError::Overlap { .. })));
+        assert!(matches!(
+            view.check("output"),
+            Err(KernelError::Overlap { .. })
+        ));
         view.strides = [0, 4, 8];
-        assert!(matches!(view.check("output"), Err(KernelError::Overlap { .. })));
+        assert!(matches!(
+            view.check("output"),
+            Err(KernelError::Overlap { .. })
+        ));
     }
 }

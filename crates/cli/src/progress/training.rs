@@ -172,8 +172,13 @@ fn describe(started: &Started) -> String {
     let corpus = &started.corpus;
     let dropped = corpus.empty + corpus.too_long + corpus.ratio;
     let mut text = format!(
-        "{}: {} parameters, vocabulary {} / {}\n{} sentence pairs",
-        started.model, started.parameters, started.vocabulary.0, started.vocabulary.1, corpus.kept,
+        "{}: {} parameters, vocabulary {} / {}\n{} {}",
+        started.model,
+        started.parameters,
+        started.vocabulary.0,
+        started.vocabulary.1,
+        corpus.kept,
+        started.examples,
     );
     if dropped > 0 {
         text.push_str(&format!(

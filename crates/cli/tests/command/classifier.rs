@@ -56,7 +56,12 @@ fn classifier() -> &'static str {
         let run_folder = text(&folder.join("run"));
         let assert = run(["train", &recipe, "--folder", &run_folder]).success();
         let progress = stderr(&assert);
-        for part in ["lstmn: ", "160 sentence", "accuracy", "the best so far"] {
+        for part in [
+            "lstmn: ",
+            "160 labelled sentences",
+            "accuracy",
+            "the best so far",
+        ] {
             assert!(progress.contains(part), "{part:?} is not in: {progress}");
         }
         assert!(!progress.contains("BLEU"), "{progress}");

@@ -108,10 +108,22 @@ impl<M: Modify> Worker<'_, M> {
         let sequence = &task.sequence;
         let key_head = task.head / (sizes.heads / sizes.key_heads);
         let query_row = |i: usize| {
-            job.query.row(sequence.batch, task.head, sequence.first_query + task.query + i)
+            job.query.row(
+                sequence.batch,
+                task.head,
+                sequence.first_query + task.query + i,
+            )
         };
         let stride = job.query.strides[2];
-        pack(s, &mut scratch.query, task.queries, sizes.dim, stride, job.factor, query_row);
+        pack(
+            s,
+            &mut scratch.query,
+            task.queries,
+            sizes.dim,
+            stride,
+            job.factor,
+            query_row,
+        );
         scratch.output.fill(0.0);
         scratch.minus_m.fill(0.0);
         scratch.limit.fill(f32::NEG_INFINITY);
@@ -167,7 +179,13 @@ impl<M: Modify> Worker<'_, M> {
             }
         }
         if let Some(dropout) = &self.job.attention.dropout {
-            super::scores::drop_weights(s, dropout, task, &scratch.segments[..count], &mut scratch.weights);
+            super::scores::drop_weights(
+                s,
+                dropout,
+                task,
+                &scratch.segments[..count],
+                &mut scratch.weights,
+            );
         }
         let mut index = 0;
         while index < count {
@@ -254,10 +272,24 @@ impl<M: Modify> Worker<'_, M> {
         let live = segment.first..segment.end;
         if job.modified {
             let rows = &mut scratch.weights[at * width..][..R * width];
-            modify_scores(s, job, task, first..first + keys, live.clone(), &scratch.minus_m, rows, bits.as_ref());
+            modify_scores(
+                s,
+                job,
+                task,
+                first..first + keys,
+                live.clone(),
+                &scratch.minus_m,
+                rows,
+                bits.as_ref(),
+            );
         }
         let value_dim = job.sizes.value_dim;
-        s.outline(Raise::<R> { scratch, live, at, value_dim });
+        s.outline(Raise::<R> {
+            scratch,
+            live,
+            at,
+            value_dim,
+        });
     }
 
     /// Divides by the sums and writes the rows. False if a result is not finite and `check` is set.
@@ -281,7 +313,8 @@ impl<M: Modify> Worker<'_, M> {
                 for i in 0..S::LANES {
                     let sink = f64::from(sinks[task.head]);
                     let log = if seen >> i & 1 == 1 {
-                        let own = f64::from(bases[i]) * std::f64::consts::LN_2 + f64::from(factors[i]).ln();
+                        let own = f64::from(bases[i]) * std::f64::consts::LN_2
+                            + f64::from(factors[i]).ln();
                         let top = own.max(sink);
                         top + ((own - top).exp() + (sink - top).exp()).ln()
                     } else {
@@ -464,7 +497,10 @@ impl<const R: usize> Kernel for Raise<'_, R> {
                 let factor = s.select(seen, exp2(s, shift), s.splat(1.0));
                 let minus_m = s.load(&scratch.minus_m[lane..]);
                 s.store(&mut scratch.minus_m[lane..], s.add(minus_m, shift));
-                s.store(&mut scratch.limit[lane..], s.select(over, s.splat(SLACK), limit));
+                s.store(
+                    &mut scratch.limit[lane..],
+                    s.select(over, s.splat(SLACK), limit),
+                );
                 let scale = |x: &mut [f32]| {
                     let scaled = s.mul(s.load(x), factor);
                     s.store(x, scaled);

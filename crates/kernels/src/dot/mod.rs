@@ -91,9 +91,15 @@ impl<'a, M: Modify> Job<'a, M> {
             query,
             key,
             value,
-            factor: if modified { scale } else { scale * std::f32::consts::LOG2_E },
+            factor: if modified {
+                scale
+            } else {
+                scale * std::f32::consts::LOG2_E
+            },
             modified,
-            keep_scale: attention.dropout.map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
+            keep_scale: attention
+                .dropout
+                .map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
         })
     }
 
@@ -114,7 +120,8 @@ impl<'a, M: Modify> Job<'a, M> {
                 sequence.queries as f64 * sequence.keys as f64
             })
             .sum();
-        products * pairs * (self.sizes.heads * self.sizes.dim.max(self.sizes.value_dim)) as f64 / 40.0
+        products * pairs * (self.sizes.heads * self.sizes.dim.max(self.sizes.value_dim)) as f64
+            / 40.0
     }
 }
 
@@ -149,7 +156,16 @@ pub fn forward_modified<M: Modify>(
     output: ViewMut,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
-    forward_at(Level::current(), attention, modify, query, key, value, output, lse)
+    forward_at(
+        Level::current(),
+        attention,
+        modify,
+        query,
+        key,
+        value,
+        output,
+        lse,
+    )
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -179,7 +195,16 @@ fn forward_at<M: Modify>(
     let output = output.shared();
     let lse = lse.as_mut().map(ViewMut::shared);
     crew(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {
-        run(level, Worker { job: &job, plan: &plan, output, lse, next });
+        run(
+            level,
+            Worker {
+                job: &job,
+                plan: &plan,
+                output,
+                lse,
+                next,
+            },
+        );
     });
     Ok(())
 }

@@ -47,7 +47,12 @@ pub(super) fn pack<'a, S: Simd>(
                 // apart; the panel has `dim` lines of `width` numbers.
                 unsafe {
                     let from = row(first).as_ptr().add(column);
-                    s.transpose(from, stride, panel.as_mut_ptr().add(column * width + first), width);
+                    s.transpose(
+                        from,
+                        stride,
+                        panel.as_mut_ptr().add(column * width + first),
+                        width,
+                    );
                 }
                 continue;
             }
@@ -90,7 +95,8 @@ pub(super) fn unpack<'a, S: Simd>(
         for column in (0..dim).step_by(S::LANES) {
             let columns = S::LANES.min(dim - column);
             if columns == S::LANES {
-                let square_panel = &panel[column * width + first..][..(S::LANES - 1) * width + S::LANES];
+                let square_panel =
+                    &panel[column * width + first..][..(S::LANES - 1) * width + S::LANES];
                 // SAFETY: the slice just taken has LANES lines of LANES numbers, and so has the square.
                 unsafe { s.transpose(square_panel.as_ptr(), width, square.as_mut_ptr(), S::LANES) };
                 for i in 0..inside {

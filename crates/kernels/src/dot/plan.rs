@@ -47,7 +47,12 @@ impl Plan {
             Some(blocks) if blocks.query_size >= 2 * width / VECTORS => blocks.query_size,
             _ => usize::MAX / 2,
         };
-        let mut plan = Self { width, block, heads: sizes.heads, firsts: vec![0] };
+        let mut plan = Self {
+            width,
+            block,
+            heads: sizes.heads,
+            firsts: vec![0],
+        };
         for index in 0..sizes.batch {
             let panels = plan.panels(attention.sequence(sizes, index).queries);
             plan.firsts.push(plan.firsts[index] + panels * sizes.heads);
@@ -62,7 +67,8 @@ impl Plan {
 
     fn panels(&self, queries: usize) -> usize {
         let whole = queries / self.block;
-        whole * self.block.div_ceil(self.width) + (queries - whole * self.block).div_ceil(self.width)
+        whole * self.block.div_ceil(self.width)
+            + (queries - whole * self.block).div_ceil(self.width)
     }
 
     pub(super) fn task(&self, attention: &Attention, sizes: &Sizes, task: usize) -> Task {
@@ -99,7 +105,13 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    pub(super) const EMPTY: Self = Self { key: 0, keys: 0, first: 0, end: 0, bits: None };
+    pub(super) const EMPTY: Self = Self {
+        key: 0,
+        keys: 0,
+        first: 0,
+        end: 0,
+        bits: None,
+    };
 
     /// `key..key + keys` as the queries of `task` see them; `None` if no one sees anything.
     #[inline(always)]
@@ -116,7 +128,13 @@ impl Segment {
         if M::ACTIVE && modify.skips(task.index, task.head, queries, key..key + keys) {
             return None;
         }
-        let mut segment = Self { key, keys, first: VECTORS, end: 0, bits: None };
+        let mut segment = Self {
+            key,
+            keys,
+            first: VECTORS,
+            end: 0,
+            bits: None,
+        };
         let mut bits = [[0u16; TILE_KEYS]; VECTORS];
         let mut partial = keys < TILE_KEYS;
         for (v, bits) in bits[..vectors].iter_mut().enumerate() {
@@ -144,7 +162,10 @@ impl Segment {
         // A skipped vector after the last live one makes nothing partial.
         let inside = segment.first..segment.end;
         partial = keys < TILE_KEYS
-            || bits[inside].iter().any(|bits| bits.iter().any(|&bits| bits != !0)) && partial;
+            || bits[inside]
+                .iter()
+                .any(|bits| bits.iter().any(|&bits| bits != !0))
+                && partial;
         segment.bits = partial.then_some(bits);
         Some(segment)
     }

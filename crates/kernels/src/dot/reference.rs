@@ -35,7 +35,9 @@ pub fn forward<T: Real, M: Modify>(
     key: &[T],
     value: &[T],
 ) -> Forward<T> {
-    let sizes = attention.check(shapes[0], shapes[1], shapes[2]).expect("options that fit");
+    let sizes = attention
+        .check(shapes[0], shapes[1], shapes[2])
+        .expect("options that fit");
     let mut result = Forward {
         output: vec![T::of(0.0); query.len() / sizes.dim * sizes.value_dim],
         lse: vec![T::of(f64::NEG_INFINITY); query.len() / sizes.dim],
@@ -146,10 +148,15 @@ pub(super) fn product<T: Real>(
     key: &[T],
     j: usize,
 ) -> T {
-    let scale = attention.scale.map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from);
+    let scale = attention
+        .scale
+        .map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from);
     let query = &query[row.query_row * sizes.dim..][..sizes.dim];
     let key = &key[(row.first_key_row + j) * sizes.dim..][..sizes.dim];
-    let dot = query.iter().zip(key).fold(T::of(0.0), |sum, (&q, &k)| sum + q * k);
+    let dot = query
+        .iter()
+        .zip(key)
+        .fold(T::of(0.0), |sum, (&q, &k)| sum + q * k);
     dot * T::of(scale)
 }
 
@@ -189,10 +196,16 @@ fn softmax<T: Real>(scores: &[Option<T>], sink: Option<T>) -> (Vec<Option<T>>, T
     let all = || scores.iter().flatten().copied().chain(sink);
     let largest = all().fold(lowest, |m, x| if x > m { x } else { m });
     if largest == lowest && !all().any(|x| x.to_f64().is_nan()) {
-        let weights = scores.iter().map(|score| score.map(|_| T::of(0.0))).collect();
+        let weights = scores
+            .iter()
+            .map(|score| score.map(|_| T::of(0.0)))
+            .collect();
         return (weights, lowest);
     }
     let total = all().fold(T::of(0.0), |sum, x| sum + (x - largest).exp());
-    let weights = scores.iter().map(|score| score.map(|x| (x - largest).exp() / total)).collect();
+    let weights = scores
+        .iter()
+        .map(|score| score.map(|x| (x - largest).exp() / total))
+        .collect();
     (weights, largest + total.ln())
 }

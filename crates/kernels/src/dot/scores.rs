@@ -44,7 +44,15 @@ pub(super) fn modify_scores<S: Simd, M: Modify>(
             if r < keys.len() {
                 let first = task.query + at;
                 let count = S::LANES.min(task.queries - at);
-                x = modified(s, job, task, first, count, keys.start + r, s.load(&line[at..]));
+                x = modified(
+                    s,
+                    job,
+                    task,
+                    first,
+                    count,
+                    keys.start + r,
+                    s.load(&line[at..]),
+                );
                 x = s.fma(x, log2_e, s.load(&minus_m[at..]));
                 if let Some(bits) = bits {
                     x = s.select(bits[v][r].into(), x, hidden);
@@ -71,7 +79,16 @@ pub(super) fn modified<S: Simd, M: Modify>(
         x = s.mul(s.splat(cap), tanh(s, s.mul(x, s.splat(1.0 / cap))));
     }
     if let Some(bias) = &attention.bias {
-        x = s.add(x, bias_lanes(s, &Plane::new(bias, task.index, task.head), first, count, key));
+        x = s.add(
+            x,
+            bias_lanes(
+                s,
+                &Plane::new(bias, task.index, task.head),
+                first,
+                count,
+                key,
+            ),
+        );
     }
     if let Some(slopes) = attention.alibi {
         let mut distance = [0.0f32; 16];

@@ -1,6 +1,10 @@
 //! The kernels against their definition.
 
-use super::{forward_at, modify::{Modify, Place, Unmodified}, reference};
+use super::{
+    forward_at,
+    modify::{Modify, Place, Unmodified},
+    reference,
+};
 use crate::{
     Alignment, Attention, Blocks, Documents, Dropout, KernelError, Offsets, View, ViewMut, Window,
     simd::Level,
@@ -42,10 +46,26 @@ fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (queries, keys) in [(1, 1), (2, 5), (97, 97), (33, 200), (130, 50), (257, 257)] {
         for (dim, value_dim) in [(1, 3), (40, 40), (59, 64), (64, 111), (128, 8)] {
-            shapes.push(Shape { batch: 1, heads: 2, key_heads: 1, queries, keys, dim, value_dim });
+            shapes.push(Shape {
+                batch: 1,
+                heads: 2,
+                key_heads: 1,
+                queries,
+                keys,
+                dim,
+                value_dim,
+            });
         }
     }
-    shapes.push(Shape { batch: 2, heads: 8, key_heads: 2, queries: 50, keys: 70, dim: 16, value_dim: 16 });
+    shapes.push(Shape {
+        batch: 2,
+        heads: 8,
+        key_heads: 2,
+        queries: 50,
+        keys: 70,
+        dim: 16,
+        value_dim: 16,
+    });
     shapes
 }
 
@@ -67,7 +87,10 @@ fn forward<M: Modify>(
         View::heads_first(&inputs[0], query),
         View::heads_first(&inputs[1], key),
         View::heads_first(&inputs[2], value),
-        ViewMut::heads_first(&mut output, [shape.batch, shape.heads, shape.queries, shape.value_dim]),
+        ViewMut::heads_first(
+            &mut output,
+            [shape.batch, shape.heads, shape.queries, shape.value_dim],
+        ),
         Some(&mut lse),
     )
     .unwrap();
@@ -75,7 +98,13 @@ fn forward<M: Modify>(
 }
 
 /// Runs forward on every level and compares with the definition.
-fn check<M: Modify>(name: &str, attention: &Attention, modify: &M, shape: Shape, inputs: &[Vec<f32>; 3]) {
+fn check<M: Modify>(
+    name: &str,
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f32>; 3],
+) {
     let wides = inputs.each_ref().map(|x| wide(x));
     let [query, key, value] = &wides;
     let truth = reference::forward(attention, modify, shape.views(), query, key, value);
@@ -84,7 +113,13 @@ fn check<M: Modify>(name: &str, attention: &Attention, modify: &M, shape: Shape,
     for &level in Level::available() {
         let name = format!("{name} {level:?} {shape:?}");
         let (output, lse) = forward(level, attention, modify, shape, inputs);
-        assert_close(&format!("{name}: output"), &output, &naive.output, &truth.output, 2.0);
+        assert_close(
+            &format!("{name}: output"),
+            &output,
+            &naive.output,
+            &truth.output,
+            2.0,
+        );
         let finite = |x: &[f64]| -> Vec<f64> { x.iter().map(|x| x.max(-1e30)).collect() };
         let lse32 = |x: &[f32]| -> Vec<f32> { x.iter().map(|x| x.max(-1e30)).collect() };
         assert_close(
@@ -100,7 +135,13 @@ fn check<M: Modify>(name: &str, attention: &Attention, modify: &M, shape: Shape,
 #[test]
 fn plain_attention_of_every_shape() {
     for shape in shapes() {
-        check("plain", &Attention::default(), &Unmodified, shape, &shape.inputs(2.0));
+        check(
+            "plain",
+            &Attention::default(),
+            &Unmodified,
+            shape,
+            &shape.inputs(2.0),
+        );
     }
 }
 
@@ -123,24 +164,38 @@ impl Options {
         Self {
             bias: random(11, shape.heads * plane, 3.0),
             keep: (0..plane).map(|x| u8::from(x * 7919 % 11 > 4)).collect(),
-            lengths: (0..shape.batch).map(|b| (shape.keys * 2 / 3 + b) as u32).collect(),
+            lengths: (0..shape.batch)
+                .map(|b| (shape.keys * 2 / 3 + b) as u32)
+                .collect(),
             prefix: vec![(shape.keys / 4) as u32; shape.batch],
-            query_documents: (0..shape.batch * shape.queries).map(|i| (i % shape.queries / 20) as u32).collect(),
-            key_documents: (0..shape.batch * shape.keys).map(|j| (j % shape.keys / 23) as u32).collect(),
+            query_documents: (0..shape.batch * shape.queries)
+                .map(|i| (i % shape.queries / 20) as u32)
+                .collect(),
+            key_documents: (0..shape.batch * shape.keys)
+                .map(|j| (j % shape.keys / 23) as u32)
+                .collect(),
             table: (0..blocks).map(|x| u8::from(x % 3 != 1)).collect(),
             per_head: (0..shape.heads).map(|h| 0.5 / (h + 1) as f32).collect(),
         }
     }
 
     fn all(&self, shape: Shape) -> Vec<(&'static str, Box<dyn Fn(&mut Attention<'_>) + '_>)> {
-        let Shape { queries, keys, heads, .. } = shape;
+        let Shape {
+            queries,
+            keys,
+            heads,
+            ..
+        } = shape;
         // The borrows of `self` outlive every call.
         macro_rules! option {
             ($name:literal, |$a:ident| $body:expr) => {{
-                ($name, Box::new(move |$a: &mut Attention<'_>| {
-                    // SAFETY: never; see `set`.
-                    $body
-                }) as Box<dyn Fn(&mut Attention<'_>) + '_>)
+                (
+                    $name,
+                    Box::new(move |$a: &mut Attention<'_>| {
+                        // SAFETY: never; see `set`.
+                        $body
+                    }) as Box<dyn Fn(&mut Attention<'_>) + '_>,
+                )
             }};
         }
         let _ = (queries, keys, heads);

@@ -194,7 +194,13 @@ impl Simd for Avx2 {
         unsafe { _mm256_storeu_ps(to, v) }
     }
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         // SAFETY: AVX2 is there; the caller vouches for 8 rows of 8 numbers on both sides.
         unsafe {
             // Rows i and i + 4 side by side in 128-bit halves.

@@ -154,7 +154,10 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
-        intrinsic!(_mm512_scalef_ps(a, _mm512_sub_ps(biased, _mm512_set1_ps(12_582_912.0))))
+        intrinsic!(_mm512_scalef_ps(
+            a,
+            _mm512_sub_ps(biased, _mm512_set1_ps(12_582_912.0))
+        ))
     }
     #[inline(always)]
     fn hash_at_least(self, rows: &[u32], key: u32, threshold: u32) -> u32 {
@@ -182,7 +185,13 @@ impl Simd for Avx512 {
         unsafe { _mm512_storeu_ps(to, v) }
     }
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         // SAFETY: AVX-512F is there; the caller vouches for 16 rows of 16 numbers on both sides.
         unsafe {
             // Four lines of four rows: row i, i + 4, i + 8, i + 12 side by side in 128-bit quarters.

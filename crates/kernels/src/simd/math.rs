@@ -66,7 +66,13 @@ pub(crate) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     let r = s.sub(x, s.sub(biased, s.splat(MAGIC))); // in [-1/2, 1/2]
     // The smallest largest relative error with a constant of 1: 9.1e-8.
     let mut p = s.splat(1.326_472_6e-3);
-    for coefficient in [9.671_513e-3, 5.550_733_7e-2, 2.402_224_2e-1, 6.931_47e-1, 1.0] {
+    for coefficient in [
+        9.671_513e-3,
+        5.550_733_7e-2,
+        2.402_224_2e-1,
+        6.931_47e-1,
+        1.0,
+    ] {
         p = s.fma(p, r, s.splat(coefficient));
     }
     s.scale_exponent(p, biased)

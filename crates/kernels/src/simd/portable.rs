@@ -117,7 +117,11 @@ impl Simd for Portable {
     fn scale_exponent(self, a: Self::V, biased: Self::V) -> Self::V {
         zip(a, biased, |a, biased| {
             let power = f32::from_bits((biased.to_bits() << 23).wrapping_add(127 << 23));
-            a * if biased >= 12_582_912.0 - 126.0 { power } else { 0.0 }
+            a * if biased >= 12_582_912.0 - 126.0 {
+                power
+            } else {
+                0.0
+            }
         })
     }
     #[inline(always)]
@@ -138,7 +142,13 @@ impl Simd for Portable {
         unsafe { to.cast::<[f32; LANES]>().write(v) }
     }
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         for i in 0..LANES {
             for j in 0..LANES {
                 // SAFETY: the caller vouches for LANES rows of LANES numbers on both sides.

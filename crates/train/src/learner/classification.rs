@@ -97,6 +97,7 @@ impl Task for Classification {
     fn contents(&self) -> Contents<'_> {
         Contents {
             model: self.description.model.name(),
+            examples: "labelled sentences",
             tokenizers: &self.description.tokenizers,
             batches: &self.train.batches,
             filtered: &self.filtered,

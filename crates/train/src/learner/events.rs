@@ -43,9 +43,11 @@ pub struct Started {
     pub model: String,
     /// The number of weights.
     pub parameters: usize,
-    /// Sentence pairs (or labelled sentences) that are trained on, and what was left out.
+    /// What is trained on: "sentence pairs" or "labelled sentences".
+    pub examples: &'static str,
+    /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
-    /// Sentence pairs (or labelled sentences) of the validation set.
+    /// How many of them the validation set has.
     pub validation_pairs: usize,
     /// Entries of the source and target vocabulary.
     pub vocabulary: (usize, usize),

@@ -394,6 +394,7 @@ impl<'a, T: Task> Session<'a, T> {
         let event = Event::Started(Started {
             model: contents.model.to_owned(),
             parameters: self.model().num_params(),
+            examples: contents.examples,
             corpus: contents.filtered.into(),
             validation_pairs: contents.validation,
             vocabulary: (

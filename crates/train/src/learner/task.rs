@@ -56,6 +56,8 @@ pub(super) trait Task: Sized {
 pub(super) struct Contents<'a> {
     /// The architecture's name.
     pub(super) model: &'static str,
+    /// What one example is called, in the plural.
+    pub(super) examples: &'static str,
     pub(super) tokenizers: &'a TokenizerPair,
     pub(super) batches: &'a Batches,
     /// What became of the corpus.

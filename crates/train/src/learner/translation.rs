@@ -57,6 +57,7 @@ impl Task for Translation {
     fn contents(&self) -> Contents<'_> {
         Contents {
             model: self.description.model.name(),
+            examples: "sentence pairs",
             tokenizers: &self.description.tokenizers,
             batches: &self.batches,
             filtered: &self.filtered,

@@ -32,22 +32,18 @@ pub fn wanted(options: &Evaluate) -> bool {
 /// Options that lack something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
-    if options.model.is_empty() {
-        return usage("--labelled needs a classifier; give --model PATH");
-    }
-    if options.labelled.is_none() && options.split.is_none() {
-        return usage(
-            "a classifier needs labelled sentences; give --labelled FILE or --split test",
-        );
-    }
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
     let device = options.compute.set_up(None)?;
     let text = match (&options.labelled, options.split) {
-        (None, Some(part)) => of_recipe(&options.model[0].path, part)?,
         (Some(path), _) => LabelledText::read(path)?,
-        (None, None) => unreachable!("one of them was asked for above"),
+        (None, Some(part)) => of_recipe(&options.model[0].path, part)?,
+        (None, None) => {
+            return usage(
+                "a classifier needs labelled sentences; give --labelled FILE or --split test",
+            );
+        }
     };
     let mut judged = vec![];
     for (index, named) in options.model.iter().enumerate() {

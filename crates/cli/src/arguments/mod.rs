@@ -5,7 +5,7 @@
 
 mod compute;
 mod evaluate;
-mod inspect;
+mod inspect_model;
 mod model;
 mod named;
 mod pictures;
@@ -18,7 +18,7 @@ use clap::{Parser, Subcommand};
 
 pub use compute::Compute;
 pub use evaluate::{Evaluate, MetricName, Part};
-pub use inspect::Inspect;
+pub use inspect_model::InspectModel;
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::PictureFiles;
@@ -57,7 +57,7 @@ pub enum Command {
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
     /// See what a classifier makes of a sentence, and what it looked at
-    Inspect(Inspect),
+    Inspect(InspectModel),
     /// Say what a model is, or write it in another form
     Model(ModelFile),
 }

@@ -1,7 +1,7 @@
 //! What each command does.
 
 mod evaluate;
-mod inspect;
+mod inspect_model;
 mod model;
 mod train;
 mod translate;
@@ -19,7 +19,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::View(options) => view::run(&options),
-        Command::Inspect(options) => inspect::run(&options),
+        Command::Inspect(options) => inspect_model::run(&options),
         Command::Model(options) => model::run(&options),
     }
 }

@@ -39,7 +39,7 @@ fn classifier() -> &'static str {
             attention_dimension = 8
             readout = 8
             [data]
-            vocabulary = {{ size = 280 }}
+            vocabulary = {{ size = 400 }}
             [data.labelled]
             train = {train:?}
             valid = {valid:?}
@@ -115,7 +115,7 @@ fn inspect_shows_the_label_and_the_links() {
     let mut command = regard();
     command
         .args(["inspect", "--model", model, "--json"])
-        .write_stdin("a good film\na bad film\n");
+        .write_stdin("the good film\nthe bad film\n");
     let lines: Vec<Value> = stdout(&command.assert().success())
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -128,7 +128,7 @@ fn inspect_shows_the_label_and_the_links() {
     let map = &lines[0]["maps"][0];
     assert_eq!(
         map["keys"],
-        serde_json::json!(["a", "good", "film", "</s>"])
+        serde_json::json!(["the", "good", "film", "</s>"])
     );
     assert_eq!(
         map["weights"][0][0],

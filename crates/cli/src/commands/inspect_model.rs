@@ -1,29 +1,27 @@
 //! `regard inspect --model`: a sentence's label, and what the classifier looked at.
 
 use regard_trace::{AttentionMap, Trace};
-use regard_train::{
-    Classification, SentenceClassifier,
-    corpus::{CorpusError, Lines},
-};
+use regard_train::{Classification, SentenceClassifier, corpus::CorpusError};
 use serde_json::{Value, json};
 
 use crate::{
-    arguments::Inspect,
+    arguments::InspectModel,
     failure::{CommandError, Failure},
+    input::{Group, Groups},
     output::{self, Output},
     pictures::{self, Entry, Screen},
 };
 
 /// Pictures are kept in memory until they are written.
 const MOST_PICTURES: usize = 10_000;
-/// Sentences that are classified before the first answer is given.
+/// Most sentences that are classified together.
 const AT_ONCE: usize = 32;
 
 /// Classifies arguments, a file or standard input, and shows what was looked at.
 ///
 /// # Errors
 /// A model or a file that is wrong, a picture that cannot be written.
-pub fn run(options: &Inspect) -> Result<(), Failure> {
+pub fn run(options: &InspectModel) -> Result<(), Failure> {
     let device = options.compute.set_up(None)?;
     let classifier = SentenceClassifier::open(&options.model, &device)?;
     let mut writer = Writer {
@@ -38,18 +36,14 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         writer.classify(&options.text)?;
         return writer.finish();
     }
-    let lines = match &options.input {
-        Some(path) => Lines::open(path)?,
-        None => Lines::standard_input()?,
-    };
-    let mut waiting = vec![];
-    for line in lines {
-        waiting.push(line?);
-        if waiting.len() == AT_ONCE {
-            writer.classify(&std::mem::take(&mut waiting))?;
+    for Group { lines, error } in Groups::read(options.input.as_deref(), AT_ONCE) {
+        writer.classify(&lines)?;
+        if let Some(error) = error {
+            // What was classified is whole, and its pictures are too.
+            writer.finish()?;
+            return Err(error.into());
         }
     }
-    writer.classify(&waiting)?;
     if let (0, Some(path)) = (writer.line, &options.input) {
         return Err(CorpusError::Empty { path: path.clone() }.into());
     }
@@ -58,7 +52,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
 
 /// Where answers and pictures go.
 struct Writer<'a> {
-    options: &'a Inspect,
+    options: &'a InspectModel,
     classifier: &'a SentenceClassifier,
     output: Output,
     screen: Screen,

@@ -1,4 +1,4 @@
-//! `regard inspect`.
+//! `regard inspect --model`.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ object on a line of its own, weights included.";
 /// See what a classifier makes of a sentence, and what it looked at
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Inspect {
+pub struct InspectModel {
     /// Sentences, one an argument; without any, lines of standard input
     #[arg(value_name = "TEXT")]
     pub text: Vec<String>,

@@ -6,8 +6,10 @@
 //! | [`RnnSearch`] | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
 //! | [`Luong`] | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
 //!
-//! Every one is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
-//! [`generate`]'s greedy and beam search. It can always be asked what it looked at.
+//! Every one of these is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
+//! [`generate`]'s greedy and beam search. It can always be asked what it looked at. So can a [`Classifier`] of
+//! sentences ([`classifier`]), whose encoder is an LSTMN ([`lstmn`]: Cheng 2016), an LSTM or a self-attentive one
+//! (Lin 2017).
 //!
 //! Sequences of ids are time-major inside, `[time, batch]`, padded with [`tokens::PADDING`].
 #![deny(missing_docs)]

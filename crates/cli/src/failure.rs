@@ -115,6 +115,14 @@ pub enum CommandError {
         /// "validation" or "test".
         part: &'static str,
     },
+    /// A classifier's recipe does not name the part of the data that was asked for.
+    #[error("{}: the recipe names no labelled {part} data; give --labelled", recipe.display())]
+    NoLabelled {
+        /// The recipe.
+        recipe: PathBuf,
+        /// "validation" or "test".
+        part: &'static str,
+    },
     /// A signal handler could not be set.
     #[error("cannot listen for Ctrl-C: {0}")]
     Signal(#[from] ctrlc::Error),

@@ -6,14 +6,18 @@
 //! | [`RnnSearch`] | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
 //! | [`Luong`] | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
 //!
-//! Every one is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
-//! [`generate`]'s greedy and beam search. It can always be asked what it looked at.
+//! Every one of these is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
+//! [`generate`]'s greedy and beam search. It can always be asked what it looked at. So can a [`Classifier`] of
+//! sentences ([`classifier`]), whose encoder is an LSTMN ([`lstmn`]: Cheng 2016), an LSTM or a self-attentive one
+//! (Lin 2017).
 //!
 //! Sequences of ids are time-major inside, `[time, batch]`, padded with [`tokens::PADDING`].
 #![deny(missing_docs)]
 
 pub mod batch;
+pub mod classifier;
 pub mod generate;
+pub mod lstmn;
 pub mod luong;
 pub mod model;
 pub mod rnnsearch;
@@ -22,6 +26,7 @@ pub mod tables;
 pub mod tokens;
 
 pub use batch::{SourceBatch, TargetBatch};
+pub use classifier::{Classified, Classifier, ClassifierConfig};
 pub use luong::{Luong, LuongConfig};
 pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, TranslationModel};
 pub use rnnsearch::{RnnSearch, RnnSearchConfig};

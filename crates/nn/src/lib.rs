@@ -116,6 +116,12 @@
 //! |---|---|---|
 //! | [`recurrent::Gru`] | gated recurrent unit, reset before or after the product | Cho 2014 |
 //! | [`recurrent::LstmStack`] | stacked long short-term memory | Hochreiter & Schmidhuber 1997 |
+//! | [`recurrent::Lstmn`] | a cell that reads its former states by attention; deep fusion with a source | Cheng 2016 |
+//! | [`recurrent::AttentiveDecoder`] | any cell, any score; attention before or after the cell, input feeding | Bahdanau 2014, Luong 2015 |
+//! | [`recurrent::Coverage`] | what was looked at before enters the score, and a loss | See 2017 |
+//! | [`recurrent::PointerGenerator`] | copies words of the source | See 2017 |
+//! | [`recurrent::AttentivePooling`] | a sequence as a few weighted means | Lin 2017 |
+//! | [`recurrent::WithAttention`], [`recurrent::WithPooling`] | any RNN or CNN of yours, given attention | |
 //!
 //! ## Vision
 //!

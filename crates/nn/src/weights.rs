@@ -253,13 +253,21 @@ pub fn to_bytes(
     Ok(safetensors::serialize(views, Some(metadata))?)
 }
 
+/// The metadata of a safetensors file, its arrays left alone.
+///
+/// # Errors
+/// Bytes that do not start as a safetensors file does.
+pub fn metadata(bytes: &[u8]) -> Result<HashMap<String, String>, WeightsError> {
+    let (_, header) = SafeTensors::read_metadata(bytes)?;
+    Ok(header.metadata().clone().unwrap_or_default())
+}
+
 /// The arrays and metadata of a safetensors file.
 ///
 /// # Errors
 /// Bytes that are no safetensors or cut short, or a tensor that is not F32, F16 or BF16.
 pub fn from_bytes(bytes: &[u8]) -> Result<(Arrays, HashMap<String, String>), WeightsError> {
-    let (_, header) = SafeTensors::read_metadata(bytes)?;
-    let metadata = header.metadata().clone().unwrap_or_default();
+    let metadata = metadata(bytes)?;
     let file = SafeTensors::deserialize(bytes)?;
     let arrays = file
         .iter()

@@ -1,20 +1,24 @@
 //! Corpora, recipes, training and evaluation of attention models.
 //!
-//! - [`corpus`]: parallel text and synthetic tasks, filtered and batched by length;
+//! - [`corpus`]: parallel text, labelled sentences and synthetic tasks, filtered and batched by length;
 //! - [`tokenizer`]: sub-words that lose nothing;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`] and [`model_file`]: a trained model at work;
-//! - [`evaluate`]: BLEU, chrF, AER, perplexity, scores by length, bootstrap.
+//! - [`translator`] and [`model_file`]: a trained model at work; [`sentence_classifier`] and
+//!   [`classifier_file`]: a trained classifier;
+//! - [`evaluate`]: BLEU, chrF, AER, accuracy, perplexity, scores by length, bootstrap.
 #![deny(missing_docs)]
 
+pub mod classifier_file;
 pub mod corpus;
 pub mod evaluate;
 pub mod files;
 pub mod learner;
 pub mod model_file;
 pub mod recipe;
+pub mod sentence_classifier;
 pub mod tokenizer;
 pub mod translator;
 
+pub use sentence_classifier::{Classification, SentenceClassifier};
 pub use translator::{Translated, Translation, Translator};

@@ -22,6 +22,7 @@ use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
+    classifier_file::CLASSIFIER,
     files::{self, FileError},
     recipe::Translation,
     tokenizer::{TokenizerError, TokenizerPair},
@@ -30,7 +31,7 @@ use crate::{
 /// Files beyond this size are refused unread.
 const LARGEST: u64 = 8 << 30;
 
-const MODEL: &str = "regard.model";
+pub(crate) const MODEL: &str = "regard.model";
 const TOKENIZERS: &str = "regard.tokenizers";
 const TRANSLATE: &str = "regard.translate";
 const LANGUAGES: &str = "regard.languages";
@@ -89,6 +90,26 @@ pub enum ModelFileError {
         name: String,
         /// The key that is missing.
         key: &'static str,
+    },
+    /// A model of another task.
+    #[error("{name}: holds {found}; expected {expected}")]
+    OtherTask {
+        /// The file.
+        name: String,
+        /// What it holds.
+        found: &'static str,
+        /// What was wanted.
+        expected: &'static str,
+    },
+    /// Labels and classes disagree.
+    #[error("{name}: there are {labels} labels for {classes} classes")]
+    Labels {
+        /// The file.
+        name: String,
+        /// Labels of the file.
+        labels: usize,
+        /// Classes of the model.
+        classes: usize,
     },
     /// A metadata entry that does not parse.
     #[error("{name}: metadata `{key}`: {source}")]
@@ -159,31 +180,21 @@ impl Description {
         metadata: &HashMap<String, String>,
         name: &str,
     ) -> Result<Self, ModelFileError> {
-        let text = |key: &'static str| {
-            metadata.get(key).ok_or_else(|| ModelFileError::Foreign {
+        if metadata.contains_key(CLASSIFIER) {
+            return Err(ModelFileError::OtherTask {
                 name: name.to_owned(),
-                key,
-            })
-        };
-        fn parse<T: DeserializeOwned>(
-            text: &str,
-            key: &'static str,
-            name: &str,
-        ) -> Result<T, ModelFileError> {
-            serde_json::from_str(text).map_err(|source| ModelFileError::Metadata {
-                name: name.to_owned(),
-                key,
-                source,
-            })
+                found: "a classifier of sentences",
+                expected: "a model that translates",
+            });
         }
-        let model: ModelConfig = parse(text(MODEL)?, MODEL, name)?;
-        let tokenizers =
-            TokenizerPair::from_bytes(text(TOKENIZERS)?.as_bytes()).map_err(|source| {
-                ModelFileError::Tokenizers {
-                    name: name.to_owned(),
-                    source,
-                }
-            })?;
+        let model: ModelConfig = metadata_json(metadata, MODEL, name)?;
+        let tokenizers = metadata_text(metadata, TOKENIZERS, name)?;
+        let tokenizers = TokenizerPair::from_bytes(tokenizers.as_bytes()).map_err(|source| {
+            ModelFileError::Tokenizers {
+                name: name.to_owned(),
+                source,
+            }
+        })?;
         let tables = model.tables();
         let sides = [
             (
@@ -210,10 +221,36 @@ impl Description {
         Ok(Self {
             model,
             tokenizers,
-            translate: parse(text(TRANSLATE)?, TRANSLATE, name)?,
-            languages: parse(text(LANGUAGES)?, LANGUAGES, name)?,
+            translate: metadata_json(metadata, TRANSLATE, name)?,
+            languages: metadata_json(metadata, LANGUAGES, name)?,
         })
     }
+}
+
+/// An entry of the metadata of the file called `name`.
+pub(crate) fn metadata_text<'a>(
+    metadata: &'a HashMap<String, String>,
+    key: &'static str,
+    name: &str,
+) -> Result<&'a String, ModelFileError> {
+    metadata.get(key).ok_or_else(|| ModelFileError::Foreign {
+        name: name.to_owned(),
+        key,
+    })
+}
+
+/// An entry of the metadata that is JSON.
+pub(crate) fn metadata_json<T: DeserializeOwned>(
+    metadata: &HashMap<String, String>,
+    key: &'static str,
+    name: &str,
+) -> Result<T, ModelFileError> {
+    let text = metadata_text(metadata, key, name)?;
+    serde_json::from_str(text).map_err(|source| ModelFileError::Metadata {
+        name: name.to_owned(),
+        key,
+        source,
+    })
 }
 
 /// A model file as bytes.
@@ -263,13 +300,24 @@ pub fn open(
     device: &Device,
 ) -> Result<(TranslationModel, Description), ModelFileError> {
     let path = locate(path)?;
-    let size = std::fs::metadata(&path)
-        .map_err(|source| FileError::new(&path, "read", source))?
+    from_bytes(&read(&path)?, &path.display().to_string(), device)
+}
+
+/// The bytes of a model file.
+///
+/// # Errors
+/// A file that cannot be read, or is larger than any model.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelFileError> {
+    let size = std::fs::metadata(path)
+        .map_err(|source| FileError::new(path, "read", source))?
         .len();
     if size > LARGEST {
-        return Err(ModelFileError::TooLarge { path, bytes: size });
+        return Err(ModelFileError::TooLarge {
+            path: path.to_owned(),
+            bytes: size,
+        });
     }
-    from_bytes(&files::read(&path)?, &path.display().to_string(), device)
+    Ok(files::read(path)?)
 }
 
 /// The model file that `path` means: itself, or the finished or best model of a run folder.

@@ -196,7 +196,7 @@ pub fn beam_config(settings: &Settings) -> BeamConfig {
 }
 
 /// Ids as the tokens of a picture's axis.
-fn axis(tokenizer: &SubwordTokenizer, ids: &[u32], ended: bool) -> Tokens {
+pub(crate) fn axis(tokenizer: &SubwordTokenizer, ids: &[u32], ended: bool) -> Tokens {
     let ids: Vec<u32> = ids.iter().copied().chain(ended.then_some(END)).collect();
     tokenizer
         .pieces(&ids)

@@ -44,6 +44,16 @@ validate_every = 250
 scheduled_sampling.final_probability = 0.1
 "#;
 
+/// Every kind of model.
+const KINDS: [&str; 6] = [
+    "rnnsearch",
+    "luong",
+    "seq2seq",
+    "lstmn",
+    "lstm",
+    "self-attentive",
+];
+
 fn overridden(text: &str, overrides: &[&str]) -> Result<Recipe, RecipeError> {
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
     Recipe::parse(text, "r.toml", &overrides)
@@ -220,7 +230,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"seq2seq\""
+         \"rnnsearch\", \"luong\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -491,7 +501,7 @@ fn mistakes_in_overrides_are_named_as_such() {
 
 #[test]
 fn the_commented_recipe_explains_every_key() {
-    for kind in ["rnnsearch", "luong", "seq2seq"] {
+    for kind in KINDS {
         let recipe = Recipe::example(kind).unwrap();
         let text = recipe.commented().unwrap();
         assert_eq!(overridden(&text, &[]).unwrap(), recipe);
@@ -578,7 +588,7 @@ fn translation_settings_reach_the_filter() {
 proptest! {
     #[test]
     fn a_written_recipe_is_read_back_the_same(
-        kind in prop::sample::select(vec!["rnnsearch", "luong", "seq2seq"]),
+        kind in prop::sample::select(KINDS.to_vec()),
         size in 1usize..5_000,
         fraction in 0.0f64..1.0,
         rate in 1e-12f64..1e3,
@@ -592,7 +602,11 @@ proptest! {
             Model::Rnnsearch(model) => { model.hidden = size; model.dropout.output = fraction; }
             Model::Luong(model) => { model.window = size; model.dropout.layers = fraction; }
             Model::Seq2seq(model) => { model.embedding = size; model.dropout.embedding = fraction; }
+            Model::Lstmn(model) => { model.hidden = size; model.dropout.word = fraction; }
+            Model::Lstm(model) => { model.readout = size; model.dropout.layers = fraction; }
+            Model::SelfAttentive(model) => { model.hops = size; model.penalty = fraction; }
         }
+        let file = Some(PathBuf::from(&path));
         recipe.schedule = Schedule::Constant(regard_train::recipe::Constant { learning_rate: rate });
         recipe.optimizer = Optimizer::Adadelta(Default::default());
         recipe.training.seed = seed;
@@ -600,9 +614,14 @@ proptest! {
         recipe.training.steps = limits.1;
         recipe.training.minutes = Some(limits.2);
         recipe.training.validate_every = every.map_or(Every::Epoch, Every::Steps);
-        recipe.training.scheduled_sampling = limits.0.map(|_| Default::default());
-        recipe.data.test_source = Some(PathBuf::from(&path));
-        recipe.data.test_target = Some(PathBuf::from(&path));
+        match &mut recipe.data.labelled {
+            Some(labelled) => labelled.test = file,
+            None => {
+                recipe.training.scheduled_sampling = limits.0.map(|_| Default::default());
+                recipe.data.test_source = file.clone();
+                recipe.data.test_target = file;
+            }
+        }
         recipe.batch.tokens = limits.1.map(|tokens| tokens as usize);
         prop_assert_eq!(&overridden(&recipe.to_toml().unwrap(), &[]).unwrap(), &recipe);
         prop_assert_eq!(&overridden(&recipe.commented().unwrap(), &[]).unwrap(), &recipe);

@@ -16,10 +16,13 @@ Examples:
   regard evaluate --model runs/reverse --split test
   regard evaluate --model att=runs/rnnsearch --model none=runs/seq2seq --source test.en -r test.de \\
       --by-length --svg length.svg
+  regard evaluate --model runs/sst2-lstmn --split test
   regard evaluate --alignments found.pharaoh --gold gold.pharaoh
 
 Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are
 UTF-8, plain or gzip, one sentence a line; `-` is standard input.
+
+A classifier of sentences (of `regard train`) is scored by its accuracy on --labelled FILE or --split.
 
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is
 taken from its own translations: each target word is linked to the source word it looked at most.";
@@ -45,7 +48,10 @@ pub struct Evaluate {
     /// first model's run folder
     #[arg(long, value_name = "PART", requires = "model", conflicts_with_all = ["source", "references", "gold"])]
     pub split: Option<Part>,
-    /// Write the models' translations, one file for each --model
+    /// Labelled sentences, one `sentence TAB label` a line, for a classifier of sentences
+    #[arg(long, value_name = "FILE", requires = "model", conflicts_with_all = ["source", "references", "split", "gold"])]
+    pub labelled: Option<PathBuf>,
+    /// Write the models' translations (or labels), one file for each --model
     #[arg(short, long, value_name = "FILE", num_args = 1..)]
     pub output: Vec<PathBuf>,
 

@@ -4,41 +4,95 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::{Compute, PictureFiles};
+
 const EXAMPLES: &str = "\
 Examples:
   regard translate --trace look.safetensors \"Two dogs play in the snow.\"
   regard inspect look.safetensors
   regard inspect look.safetensors --index 1 --words --json
   regard inspect look.safetensors --rollout
+  regard inspect --model runs/sst2-lstmn \"a film that is never dull\"
+  regard inspect --model runs/sst2-lstmn --json < sentences.txt
 
-Each head gets a row of measures and a sentence. Entropy is in nats; `uniform` is its share of the largest
-possible; `first` the weight of the first key; `diagonal` 1 for a head along the diagonal, 0.67 for a uniform one;
-`previous` and `duplicate` the weight of the token before and of earlier equal ones; `covered` the share of the
-keys that were looked at; `keys` how many keys a query looks at; `span` how many neighbours hold 90 %.";
+Of a trace, each head gets a row of measures and a sentence. Entropy is in nats; `uniform` is its share of the
+largest possible; `first` the weight of the first key; `diagonal` 1 for a head along the diagonal, 0.67 for a
+uniform one; `previous` and `duplicate` the weight of the token before and of earlier equal ones; `covered` the
+share of the keys that were looked at; `keys` how many keys a query looks at; `span` how many neighbours hold 90 %.
 
-/// Say what the heads of saved attention do: sinks, diagonals, what was left out
+With --model, each sentence is answered with its label, the label's probability and a heat map. Of an LSTMN the
+rows and the columns are the sentence's words: a row says which earlier words its word was linked to. Of a
+self-attentive classifier there is one row a hop: what the verdict was taken from. Without TEXT and --input, lines
+are read from standard input. With --json each sentence becomes one JSON object on a line of its own, weights
+included.";
+
+/// Say what the heads of saved attention do, or what a classifier makes of a sentence and what it looked at
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Inspect {
-    /// The trace file, of `regard translate --trace`
-    #[arg(value_name = "TRACE")]
-    pub file: PathBuf,
-    /// Inspect entry N alone, counted from 1
-    #[arg(long, value_name = "N")]
-    pub index: Option<usize>,
-    /// Merge the subwords that the model works on into words first
-    #[arg(long)]
-    pub words: bool,
-    /// Show what the whole stack of self-attention layers looked at, by rollout
-    #[arg(long)]
-    pub rollout: bool,
-    /// Show the same by maximum flow; slow beyond some fifty tokens
-    #[arg(long)]
-    pub flow: bool,
+    /// The trace file, of `regard translate --trace`; with --model, sentences, one an argument
+    #[arg(value_name = "TRACE|TEXT", required_unless_present = "model")]
+    pub subjects: Vec<String>,
+    /// A classifier: its file, or the run folder of `regard train`
+    #[arg(short, long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// What to say of a trace.
+    #[command(flatten)]
+    pub heads: InspectHeads,
+    /// How to read and show sentences.
+    #[command(flatten)]
+    pub sentences: InspectSentences,
     /// Print JSON, an object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// What to say of a trace.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of a trace")]
+pub struct InspectHeads {
+    /// Inspect entry N alone, counted from 1
+    #[arg(long, value_name = "N", conflicts_with = "model")]
+    pub index: Option<usize>,
+    /// Merge the subwords that the model works on into words first
+    #[arg(long, conflicts_with = "model")]
+    pub words: bool,
+    /// Show what the whole stack of self-attention layers looked at, by rollout
+    #[arg(long, conflicts_with = "model")]
+    pub rollout: bool,
+    /// Show the same by maximum flow; slow beyond some fifty tokens
+    #[arg(long, conflicts_with = "model")]
+    pub flow: bool,
     /// Print the sentences alone
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "model")]
     pub quiet: bool,
+}
+
+/// How to read and show sentences.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of a classifier")]
+pub struct InspectSentences {
+    /// Read sentences from a file, plain or gzip
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        conflicts_with = "subjects",
+        requires = "model"
+    )]
+    pub input: Option<PathBuf>,
+    /// Pictures to write.
+    #[command(flatten)]
+    pub pictures: PictureFiles,
+    /// Write what the model looked at, for `regard view` and for Python (safetensors)
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Pictures",
+        requires = "model"
+    )]
+    pub trace: Option<PathBuf>,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
 }

@@ -62,8 +62,8 @@ pub enum Command {
     Evaluate(Box<Evaluate>),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
-    /// Say what the heads of saved attention do: sinks, diagonals, what was left out
-    Inspect(Inspect),
+    /// Say what the heads of saved attention do, or what a classifier makes of a sentence
+    Inspect(Box<Inspect>),
     /// Show a mechanism at work, step by step, on vectors small enough to read
     Explain(Box<Explain>),
     /// Say what a model is, or write it in another form

@@ -59,6 +59,12 @@ pub enum Example {
     Luong,
     /// No attention, the baseline (Cho et al. 2014, Sutskever et al. 2014)
     Seq2seq,
+    /// A sentence classifier that links every word to earlier ones (Cheng et al. 2016)
+    Lstmn,
+    /// A sentence classifier without attention, the baseline
+    Lstm,
+    /// A sentence classifier, pooled by attention (Lin et al. 2017)
+    SelfAttentive,
 }
 
 impl Example {
@@ -68,6 +74,9 @@ impl Example {
             Self::Rnnsearch => "rnnsearch",
             Self::Luong => "luong",
             Self::Seq2seq => "seq2seq",
+            Self::Lstmn => "lstmn",
+            Self::Lstm => "lstm",
+            Self::SelfAttentive => "self-attentive",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `regard inspect`: what the heads of saved attention do.
 
+use std::path::Path;
+
 use regard_trace::{
     AttentionMap, Trace,
     diagnose::{HeadDiagnostics, flow, heads, report, rollout, stacks},
@@ -20,11 +22,27 @@ use crate::{
 /// # Errors
 /// A file that is no trace, an entry that is not there.
 pub fn run(options: &Inspect) -> Result<(), Failure> {
-    let traces = regard_trace::read(&options.file)?;
+    let [file] = options.subjects.as_slice() else {
+        return Err(Failure::Usage(format!(
+            "{} traces are given, expected one; sentences need --model",
+            options.subjects.len()
+        )));
+    };
+    let file = Path::new(file);
+    if options.sentences.pictures.any() {
+        return Err(Failure::Usage(
+            "--svg, --png and --html need --model here; draw a trace with `regard view`".into(),
+        ));
+    }
+    let traces = regard_trace::read(file)?;
     let count = traces.len();
-    if let Some(index) = options.index.filter(|index| !(1..=count).contains(index)) {
+    if let Some(index) = options
+        .heads
+        .index
+        .filter(|index| !(1..=count).contains(index))
+    {
         return Err(CommandError::NoEntry {
-            path: options.file.clone(),
+            path: file.to_owned(),
             index,
             entries: count,
         }
@@ -33,10 +51,10 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
     let mut out = Output::standard();
     let mut first = true;
     for (index, trace) in (1..).zip(traces) {
-        if options.index.is_some_and(|wanted| wanted != index) {
+        if options.heads.index.is_some_and(|wanted| wanted != index) {
             continue;
         }
-        let trace = match options.words {
+        let trace = match options.heads.words {
             true => trace.merge_words(),
             false => trace,
         };
@@ -71,7 +89,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
             out.line("(this model looked at nothing)")?;
         }
         for map in &trace.maps {
-            out.text(&described(map, options.quiet))?;
+            out.text(&described(map, options.heads.quiet))?;
         }
         for map in &stacked {
             let shown = Trace::new(model.clone(), "", "").with_map(map.clone());
@@ -89,21 +107,21 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
 /// Rollout and flow of every stack, where they are asked for.
 fn stacked(options: &Inspect, trace: &Trace) -> Result<Vec<AttentionMap>, Failure> {
     let mut maps = Vec::new();
-    if !options.rollout && !options.flow {
+    if !options.heads.rollout && !options.heads.flow {
         return Ok(maps);
     }
     let stacks = stacks(trace);
-    if stacks.is_empty() && !options.quiet {
+    if stacks.is_empty() && !options.heads.quiet {
         output::warn(&format!(
             "{} has no self-attention: rollout and flow have nothing to follow",
             visible(&trace.model)
         ));
     }
     for (_, layers) in &stacks {
-        if options.rollout {
+        if options.heads.rollout {
             maps.push(rollout(layers)?);
         }
-        if options.flow {
+        if options.heads.flow {
             maps.push(flow(layers)?);
         }
     }

@@ -4,6 +4,7 @@ mod bench;
 mod evaluate;
 mod explain;
 mod inspect;
+mod inspect_model;
 mod model;
 mod train;
 mod translate;
@@ -21,7 +22,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::View(options) => view::run(&options),
-        Command::Inspect(options) => inspect::run(&options),
+        Command::Inspect(options) => match &options.model {
+            Some(model) => inspect_model::run(&options, model),
+            None => inspect::run(&options),
+        },
         Command::Explain(options) => explain::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -5,7 +5,10 @@ use std::path::Path;
 use burn::{module::Module, tensor::Device};
 use regard_models::TranslationModel;
 use regard_nn::weights::{self, Storage};
-use regard_train::model_file::{self, Description};
+use regard_train::{
+    classifier_file,
+    model_file::{self, Description},
+};
 use serde_json::json;
 
 use crate::{
@@ -20,6 +23,11 @@ use crate::{
 /// # Errors
 /// Whatever is wrong with the model, or a file that cannot be written.
 pub fn run(options: &ModelFile) -> Result<(), Failure> {
+    if let Some(path) = options.path.as_deref()
+        && classifier_file::is_classifier(path)
+    {
+        return classifier(path, options);
+    }
     let (model, description) = models::open(options.path.as_deref(), &Device::flex())?;
     let forms = [
         (options.f16.as_deref(), Storage::F16),
@@ -53,6 +61,46 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
             "translate": description.translate,
         }))?,
         false => describe(&name, &model, &description),
+    };
+    output::print(&format!("{text}\n"))
+}
+
+/// The same of a classifier of sentences.
+fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
+    let (model, description) = classifier_file::open(path, &Device::flex())?;
+    let forms = [(&options.f16, Storage::F16), (&options.f32, Storage::F32)];
+    let mut written = false;
+    for (path, storage) in forms {
+        if let Some(path) = path {
+            let arrays = weights::collect(&model);
+            let bytes = classifier_file::to_bytes(&arrays, &description, storage)?;
+            output::write_file(path, &bytes)?;
+            written = true;
+        }
+    }
+    if written && !options.json {
+        return Ok(());
+    }
+    let vocabulary = description.tokenizers.source().vocabulary_size();
+    let text = match options.json {
+        true => serde_json::to_string_pretty(&json!({
+            "name": path.display().to_string(),
+            "parameters": model.num_params(),
+            "vocabulary": vocabulary,
+            "labels": description.labels,
+            "model": description.model,
+        }))?,
+        false => format!(
+            "{}\n\
+             architecture  {}, a classifier of sentences\n\
+             labels        {}\n\
+             parameters    {}\n\
+             vocabulary    {vocabulary} tokens",
+            path.display(),
+            description.model.name(),
+            description.labels.join(", "),
+            model.num_params(),
+        ),
     };
     output::print(&format!("{text}\n"))
 }

@@ -6,7 +6,9 @@ use std::{
 };
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use regard_train::learner::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics};
+use regard_train::learner::{
+    Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics,
+};
 
 use crate::output;
 
@@ -20,8 +22,9 @@ pub struct Training {
     limits: Limits,
     /// The share that was done when this session began, for the time left.
     done_before: Option<f64>,
-    last_bleu: Option<f64>,
-    /// How that BLEU is computed, once it has been told.
+    /// What the last validation found, in words.
+    last: Option<String>,
+    /// How BLEU is computed, once it has been told.
     signature: Option<String>,
 }
 
@@ -64,7 +67,7 @@ impl Training {
                 seconds: minutes.map(|minutes| minutes * 60.0),
             },
             done_before: None,
-            last_bleu: None,
+            last: None,
             signature: None,
         }
     }
@@ -82,10 +85,12 @@ impl Training {
             }
             Event::Train(metrics) => self.train(metrics),
             Event::Validation(metrics) => {
-                self.last_bleu = Some(metrics.bleu);
-                if self.signature.as_ref() != Some(&metrics.signature) {
-                    self.line(&format!("BLEU is {}", metrics.signature));
-                    self.signature = Some(metrics.signature.clone());
+                self.last = Some(quality(&metrics.quality));
+                if let Quality::Bleu { signature, .. } = &metrics.quality
+                    && self.signature.as_ref() != Some(signature)
+                {
+                    self.line(&format!("BLEU is {signature}"));
+                    self.signature = Some(signature.clone());
                 }
                 self.line(&validation("validation", metrics));
             }
@@ -123,7 +128,7 @@ impl Training {
     fn train(&mut self, metrics: &TrainMetrics) {
         let share = self.limits.share(metrics.step, metrics.seconds);
         let left = share.and_then(|share| self.time_left(share));
-        let text = numbers(metrics, self.limits.updates, self.last_bleu, left);
+        let text = numbers(metrics, self.limits.updates, self.last.as_deref(), left);
         match &self.bar {
             Some(bar) => {
                 if let Some(share) = share {
@@ -167,8 +172,13 @@ fn describe(started: &Started) -> String {
     let corpus = &started.corpus;
     let dropped = corpus.empty + corpus.too_long + corpus.ratio;
     let mut text = format!(
-        "{}: {} parameters, vocabulary {} / {}\n{} sentence pairs",
-        started.model, started.parameters, started.vocabulary.0, started.vocabulary.1, corpus.kept,
+        "{}: {} parameters, vocabulary {} / {}\n{} {}",
+        started.model,
+        started.parameters,
+        started.vocabulary.0,
+        started.vocabulary.1,
+        corpus.kept,
+        started.examples,
     );
     if dropped > 0 {
         text.push_str(&format!(
@@ -196,16 +206,16 @@ fn describe(started: &Started) -> String {
 fn numbers(
     metrics: &TrainMetrics,
     last: Option<u64>,
-    bleu: Option<f64>,
+    last_validation: Option<&str>,
     left: Option<Duration>,
 ) -> String {
     let of = last.map_or_else(String::new, |last| format!("/{last}"));
-    let bleu = bleu.map_or_else(String::new, |bleu| format!(", BLEU {bleu:.2}"));
+    let quality = last_validation.map_or_else(String::new, |found| format!(", {found}"));
     let left = left.map_or_else(String::new, |left| {
         format!(", {:#} left", HumanDuration(left))
     });
     format!(
-        "update {}{of}{left}, loss {:.4}, perplexity {:.2}{bleu}, epoch {}, rate {:.2e}, {:.0} tokens/s",
+        "update {}{of}{left}, loss {:.4}, perplexity {:.2}{quality}, epoch {}, rate {:.2e}, {:.0} tokens/s",
         metrics.step,
         metrics.loss,
         metrics.perplexity,
@@ -221,10 +231,24 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
     } else {
         ""
     };
+    let perplexity = match metrics.quality {
+        Quality::Bleu { .. } => format!(", perplexity {:.2} (teacher-forced)", metrics.perplexity),
+        Quality::Accuracy { .. } => String::new(),
+    };
     format!(
-        "{title} at update {} (epoch {:.2}): loss {:.4}, perplexity {:.2} (teacher-forced), BLEU {:.2}{best}",
-        metrics.step, metrics.epoch, metrics.loss, metrics.perplexity, metrics.bleu
+        "{title} at update {} (epoch {:.2}): loss {:.4}{perplexity}, {}{best}",
+        metrics.step,
+        metrics.epoch,
+        metrics.loss,
+        quality(&metrics.quality)
     )
+}
+
+fn quality(quality: &Quality) -> String {
+    match quality {
+        Quality::Bleu { bleu, .. } => format!("BLEU {bleu:.2}"),
+        Quality::Accuracy { accuracy, .. } => format!("accuracy {:.2} %", 100.0 * accuracy),
+    }
 }
 
 fn ending(summary: &Summary) -> String {
@@ -274,7 +298,7 @@ mod tests {
         let text = numbers(
             &metrics,
             Some(400),
-            Some(21.3),
+            Some("BLEU 21.30"),
             Some(Duration::from_secs(480)),
         );
         assert_eq!(

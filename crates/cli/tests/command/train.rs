@@ -255,7 +255,14 @@ fn ctrl_c_saves_and_resuming_goes_on_as_if_nothing_had_been() {
 #[test]
 fn the_examples_are_recipes() {
     let folder = tempdir().unwrap();
-    for kind in ["rnnsearch", "luong", "seq2seq"] {
+    for (kind, data) in [
+        ("rnnsearch", "data/train.en.gz"),
+        ("luong", "data/train.en.gz"),
+        ("seq2seq", "data/train.en.gz"),
+        ("lstmn", "data/train.tsv"),
+        ("lstm", "data/train.tsv"),
+        ("self-attentive", "data/train.tsv"),
+    ] {
         let example = stdout(&run(["train", "--example", kind]).success());
         assert!(example.contains(&format!("kind = \"{kind}\"")) && example.contains('#'));
         let name = format!("{kind}.toml");
@@ -265,7 +272,7 @@ fn the_examples_are_recipes() {
         crate::refused_command(
             command.current_dir(folder.path()).args(["train", &name]),
             1,
-            ["data/train.en.gz", "cannot read"],
+            [data, "cannot read"],
         );
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! | module | what holds |
 //! |---|---|
+//! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |
 //! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
 //! | [`gradients`] | gradients with dropout equal finite differences |
 //! | [`invariance`] | what must not change the numbers does not |
 //! | [`search`] | beam search equals exhaustive search, and one written differently |
 //! | [`translate`] | hypotheses of real models, scored again under teacher forcing |
 
+mod classifier;
 mod common;
 mod golden;
 mod gradients;

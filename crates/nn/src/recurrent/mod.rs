@@ -1,15 +1,39 @@
-//! Recurrent cells: [`Gru`] in the conventions of Bahdanau/Cho and of PyTorch, [`Lstm`], and stacks.
+//! Recurrent cells, and the attention that goes with them.
+//!
+//! | module | what | source |
+//! |---|---|---|
+//! | [`Gru`], [`Lstm`], [`LstmStack`] | the cells, and stacks of them | Cho 2014; Hochreiter & Schmidhuber 1997 |
+//! | [`Lstmn`] | a cell that reads all its former states by attention | Cheng 2016 |
+//! | [`AttentiveDecoder`] | any cell with attention over a source | Bahdanau 2014, Luong 2015 |
+//! | [`Coverage`] | what was looked at before enters the score | See 2017, Tu 2016 |
+//! | [`PointerGenerator`] | words copied from the source beside words of the vocabulary | See 2017 |
+//! | [`AttentivePooling`] | a sequence as a few weighted means | Lin 2017 |
+//! | [`WithAttention`], [`WithPooling`] | any network of yours, with attention | |
 //!
 //! Sequences are time-major, `[time, batch, size]`. A padded step carries the state through unchanged,
 //! so that a padded batch gives the same numbers as each sentence alone.
 
+mod copy;
+mod coverage;
+mod decoder;
 mod gru;
 mod lstm;
+mod lstmn;
+mod pooling;
+mod wrap;
 
 use burn::tensor::{Bool, Tensor};
 
+use crate::AttentionError;
+
+pub use copy::PointerGenerator;
+pub use coverage::Coverage;
+pub use decoder::{AttentiveDecoder, AttentiveOutput, AttentiveState, AttentiveStep, Wiring};
 pub use gru::{Gru, Reset};
 pub use lstm::{Lstm, LstmStack, LstmState};
+pub use lstmn::{DeepFusion, Lstmn, LstmnOutput, SourceTape, Tape};
+pub use pooling::{AttentivePooling, Pooled};
+pub use wrap::{FeatureMap, RecurrentCell, Unrolled, WithAttention, WithPooling, positions};
 
 /// Which way time runs through a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +68,22 @@ pub(crate) fn carry(
             let kept = keep.clone().narrow(0, step, 1).reshape([batch, 1]);
             let shape = new.dims();
             old.mask_where(kept.expand(shape), new)
+        }
+    }
+}
+
+/// Checks the shape of an argument; `meaning` says what its dimensions are.
+pub(crate) fn check_shape<const D: usize>(
+    field: &'static str,
+    found: [usize; D],
+    expected: [usize; D],
+    meaning: &'static str,
+) -> Result<(), AttentionError> {
+    match found == expected {
+        true => Ok(()),
+        false => {
+            let expected = format!("{expected:?}");
+            Err(AttentionError::shape(field, &found, expected, meaning))
         }
     }
 }

@@ -86,6 +86,30 @@ pub enum CorpusError {
         /// What was dropped and why.
         report: super::FilterReport,
     },
+    /// A line of labelled text without a label.
+    #[error(
+        "{name}: line {line} {problem}; expected a sentence, a tab and its label on every line"
+    )]
+    Label {
+        /// The file.
+        name: String,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A label that the classifier does not know.
+    #[error("{name}: line {line} has the label {label:?}, which no training sentence has; expected one of {}", known.join(", "))]
+    UnknownLabel {
+        /// The file.
+        name: String,
+        /// The line, counted from 1.
+        line: usize,
+        /// The label.
+        label: String,
+        /// The labels of the training text.
+        known: Vec<String>,
+    },
     /// A setting that cannot be met.
     #[error("{field}: {problem}")]
     Setting {

@@ -28,6 +28,7 @@
 
 mod error;
 mod filter;
+mod labelled;
 mod lines;
 mod order;
 mod parallel;
@@ -36,6 +37,7 @@ mod synthetic;
 
 pub use error::CorpusError;
 pub use filter::{EncodedPair, FilterReport, LengthFilter, Limited, LongLines};
+pub use labelled::LabelledText;
 pub use lines::{Lines, read_lines};
 pub use order::{Batches, Budget};
 pub use parallel::ParallelText;

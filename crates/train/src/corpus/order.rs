@@ -46,6 +46,22 @@ impl Batches {
     /// # Errors
     /// [`CorpusError::Setting`] if the budget has no limit, or one of 0.
     pub fn new(pairs: &[EncodedPair], budget: Budget) -> Result<Self, CorpusError> {
+        let lengths = pairs
+            .iter()
+            .map(|pair| (pair.source.len() + 1, pair.target.len() + 1));
+        Self::of_lengths(lengths.collect(), budget)
+    }
+
+    /// Plans batches of sentences of which only the source counts.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_sources(pairs: &[EncodedPair], budget: Budget) -> Result<Self, CorpusError> {
+        let lengths = pairs.iter().map(|pair| (pair.source.len() + 1, 0));
+        Self::of_lengths(lengths.collect(), budget)
+    }
+
+    fn of_lengths(lengths: Vec<(usize, usize)>, budget: Budget) -> Result<Self, CorpusError> {
         let refuse = |field, problem: &str| CorpusError::Setting {
             field,
             problem: problem.to_owned(),
@@ -65,13 +81,7 @@ impl Batches {
         if budget.pool == 0 {
             return Err(refuse("batch.pool", "0 found, expected at least 1"));
         }
-        Ok(Self {
-            lengths: pairs
-                .iter()
-                .map(|pair| (pair.source.len() + 1, pair.target.len() + 1))
-                .collect(),
-            budget,
-        })
+        Ok(Self { lengths, budget })
     }
 
     /// The batches of an epoch, each as indices of pairs; every pair is in exactly one.

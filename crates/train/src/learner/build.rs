@@ -1,20 +1,28 @@
 //! From a recipe's `[model]` section and the vocabularies to an architecture.
 
 use regard_models::{
-    LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig,
+    ClassifierConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig,
+    classifier::EncoderConfig,
     luong::{LuongScore, Reading},
     seq2seq,
     tables::Tie,
 };
 use regard_nn::mask::Locality;
 
+use super::TrainError;
 use crate::{recipe, tokenizer::TokenizerPair};
 
 /// The architecture that `model` describes, for the vocabularies of `tokenizers`.
-pub fn model_config(model: &recipe::Model, tokenizers: &TokenizerPair) -> ModelConfig {
+///
+/// # Errors
+/// [`TrainError::Kind`] for a model that does not translate.
+pub fn model_config(
+    model: &recipe::Model,
+    tokenizers: &TokenizerPair,
+) -> Result<ModelConfig, TrainError> {
     let source_vocabulary = tokenizers.source().vocabulary_size();
     let target_vocabulary = tokenizers.target().vocabulary_size();
-    match model {
+    Ok(match model {
         recipe::Model::Rnnsearch(m) => ModelConfig::RnnSearch(RnnSearchConfig {
             source_vocabulary,
             target_vocabulary,
@@ -80,7 +88,69 @@ pub fn model_config(model: &recipe::Model, tokenizers: &TokenizerPair) -> ModelC
             layer_dropout: m.dropout.layers,
             output_dropout: m.dropout.output,
         }),
-    }
+        recipe::Model::Lstmn(_) | recipe::Model::Lstm(_) | recipe::Model::SelfAttentive(_) => {
+            return Err(TrainError::Kind {
+                kind: model.kind(),
+                task: "model that translates",
+            });
+        }
+    })
+}
+
+/// The classifier that `model` describes, for the vocabulary of `tokenizers` and so many `classes`.
+///
+/// # Errors
+/// [`TrainError::Kind`] for a model that does not classify.
+pub fn classifier_config(
+    model: &recipe::Model,
+    tokenizers: &TokenizerPair,
+    classes: usize,
+) -> Result<ClassifierConfig, TrainError> {
+    let (embedding, readout, dropout, encoder) = match model {
+        recipe::Model::Lstmn(m) => {
+            let encoder = EncoderConfig::Lstmn {
+                hidden: m.hidden,
+                layers: m.layers,
+                attention: m.attention_dimension,
+            };
+            (m.embedding, m.readout, &m.dropout, encoder)
+        }
+        recipe::Model::Lstm(m) => {
+            let encoder = EncoderConfig::Lstm {
+                hidden: m.hidden,
+                layers: m.layers,
+                bidirectional: m.bidirectional,
+            };
+            (m.embedding, m.readout, &m.dropout, encoder)
+        }
+        recipe::Model::SelfAttentive(m) => {
+            let encoder = EncoderConfig::SelfAttentive {
+                hidden: m.hidden,
+                layers: m.layers,
+                attention: m.attention_dimension,
+                hops: m.hops,
+                penalty: m.penalty,
+            };
+            (m.embedding, m.readout, &m.dropout, encoder)
+        }
+        recipe::Model::Rnnsearch(_) | recipe::Model::Luong(_) | recipe::Model::Seq2seq(_) => {
+            return Err(TrainError::Kind {
+                kind: model.kind(),
+                task: "classifier of sentences",
+            });
+        }
+    };
+    Ok(ClassifierConfig {
+        vocabulary: tokenizers.source().vocabulary_size(),
+        classes,
+        embedding,
+        encoder,
+        readout,
+        word_dropout: dropout.word,
+        embedding_dropout: dropout.embedding,
+        layer_dropout: dropout.layers,
+        output_dropout: dropout.output,
+    })
 }
 
 fn tie(tie: recipe::Tie) -> Tie {

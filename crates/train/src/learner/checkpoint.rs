@@ -10,10 +10,7 @@ use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 use serde::{Deserialize, Serialize};
 
 use super::schedule::ScheduleState;
-use crate::{
-    files::{self, FileError},
-    model_file::{Description, ModelFileError},
-};
+use crate::files::{self, FileError};
 
 const PROGRESS: &str = "regard.training";
 
@@ -49,7 +46,7 @@ pub struct Progress {
 pub struct Best {
     /// Its update.
     pub step: u64,
-    /// Its measure: BLEU, or the loss.
+    /// Its measure: BLEU, the accuracy, or the loss.
     pub measure: f64,
 }
 
@@ -62,7 +59,9 @@ pub struct Window {
     pub negative_log_likelihood: f64,
     /// Of the gradient norms.
     pub gradient_norm: f64,
-    /// Of the target tokens.
+    /// Of the predictions: target tokens, or labelled sentences.
+    pub predictions: u64,
+    /// Of the tokens.
     pub tokens: u64,
     /// Updates.
     pub updates: u64,
@@ -84,9 +83,6 @@ pub enum CheckpointError {
         /// What is wrong.
         source: WeightsError,
     },
-    /// The description is damaged or missing.
-    #[error(transparent)]
-    Description(#[from] ModelFileError),
     /// The progress is damaged or missing.
     #[error(
         "{name}: metadata `regard.training` is {problem}; expected the last.safetensors of a `regard train` run"
@@ -104,8 +100,8 @@ pub enum CheckpointError {
 pub struct Checkpoint {
     /// Where the run stands.
     pub progress: Progress,
-    /// The model but for its weights.
-    pub description: Description,
+    /// What a model file says beside the weights.
+    pub metadata: HashMap<String, String>,
     /// The weights.
     pub model: Arrays,
     /// The optimizer's state.
@@ -118,7 +114,7 @@ impl Checkpoint {
     /// # Errors
     /// A full disk, above all.
     pub fn save(self, path: &Path) -> Result<(), CheckpointError> {
-        let mut metadata = self.description.metadata();
+        let mut metadata = self.metadata;
         let progress = serde_json::to_string(&self.progress).expect("plain data serialises");
         metadata.insert(PROGRESS.to_owned(), progress);
         let mut arrays = Arrays::new();
@@ -144,7 +140,7 @@ impl Checkpoint {
     pub fn load(path: &Path) -> Result<Self, CheckpointError> {
         let name = path.display().to_string();
         let bytes = files::read(path)?;
-        let (arrays, metadata) =
+        let (arrays, mut metadata) =
             weights::from_bytes(&bytes).map_err(|source| CheckpointError::Weights {
                 name: name.clone(),
                 source,
@@ -153,7 +149,7 @@ impl Checkpoint {
             name: name.clone(),
             problem,
         })?;
-        let description = Description::from_metadata(&metadata, &name)?;
+        metadata.remove(PROGRESS);
         let (mut model, mut optimizer) = (Arrays::new(), Arrays::new());
         for (key, array) in arrays {
             match key.split_once('.') {
@@ -169,7 +165,7 @@ impl Checkpoint {
         }
         Ok(Self {
             progress,
-            description,
+            metadata,
             model,
             optimizer,
         })

@@ -43,9 +43,11 @@ pub struct Started {
     pub model: String,
     /// The number of weights.
     pub parameters: usize,
-    /// Sentence pairs that are trained on, and what was left out.
+    /// What is trained on: "sentence pairs" or "labelled sentences".
+    pub examples: &'static str,
+    /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
-    /// Sentence pairs of the validation set.
+    /// How many of them the validation set has.
     pub validation_pairs: usize,
     /// Entries of the source and target vocabulary.
     pub vocabulary: (usize, usize),
@@ -95,15 +97,15 @@ pub struct TrainMetrics {
     pub step: u64,
     /// The epoch, counted from 1.
     pub epoch: u64,
-    /// The loss that is minimised, nats per target token (with label smoothing).
+    /// The loss that is minimised, nats per target token or labelled sentence (with label smoothing).
     pub loss: f64,
-    /// `exp` of the mean negative log-likelihood per target token, teacher-forced, with dropout.
+    /// `exp` of the mean negative log-likelihood of the same, teacher-forced, with dropout.
     pub perplexity: f64,
     /// The learning rate of the last update.
     pub learning_rate: f64,
     /// The mean norm of the gradient before clipping.
     pub gradient_norm: f64,
-    /// Target tokens per second.
+    /// Target tokens per second; of labelled sentences, their own tokens.
     pub tokens_per_second: f64,
     /// Seconds of training so far, resumed ones included.
     pub seconds: f64,
@@ -116,18 +118,50 @@ pub struct ValidationMetrics {
     pub step: u64,
     /// Epochs finished so far, as a fraction.
     pub epoch: f64,
-    /// Mean negative log-likelihood per target token, nats, teacher-forced, without smoothing.
+    /// Mean negative log-likelihood per target token (teacher-forced) or sentence (classified), nats,
+    /// without smoothing.
     pub loss: f64,
-    /// `exp` of it: teacher-forced perplexity.
+    /// `exp` of it: for translation the teacher-forced perplexity.
     pub perplexity: f64,
-    /// Corpus BLEU of the translations.
-    pub bleu: f64,
-    /// How that BLEU was computed.
-    pub signature: String,
+    /// What the model made of the validation set.
+    #[serde(flatten)]
+    pub quality: Quality,
     /// Whether this is the best so far.
     pub improved: bool,
     /// Seconds of training so far.
     pub seconds: f64,
+}
+
+/// How good translations or labels are.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Quality {
+    /// Of translations.
+    Bleu {
+        /// Corpus BLEU, 0 to 100.
+        bleu: f64,
+        /// How it was computed.
+        signature: String,
+    },
+    /// Of labels.
+    Accuracy {
+        /// The share of sentences with their true label, 0 to 1.
+        accuracy: f64,
+        /// Sentences with their true label.
+        correct: usize,
+        /// All sentences.
+        sentences: usize,
+    },
+}
+
+impl Quality {
+    /// BLEU or accuracy: the higher the better.
+    pub fn score(&self) -> f64 {
+        match self {
+            Self::Bleu { bleu, .. } => *bleu,
+            Self::Accuracy { accuracy, .. } => *accuracy,
+        }
+    }
 }
 
 /// How training ended.

@@ -11,19 +11,22 @@
 //! | `recent/step-N.safetensors` | the models of the last validations, to be averaged |
 //! | `model.safetensors` | the finished model: the average, or the best if that is better |
 //! | `metrics.jsonl` | one JSON object a line (see [`Event`]) |
-//! | `validation/step-N.txt` | the translations of the validation set |
+//! | `validation/step-N.txt` | the translations (or labels) of the validation set |
 //!
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
 //! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not.
 
 pub mod build;
 pub mod checkpoint;
+mod classification;
 pub mod events;
 pub mod loss;
 pub mod optimizer;
 pub mod sampling;
 pub mod schedule;
 mod session;
+mod task;
+mod translation;
 pub mod validate;
 
 use std::{
@@ -35,17 +38,20 @@ use burn::tensor::Device;
 use regard_models::ModelError;
 use regard_nn::weights::WeightsError;
 
-pub use events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics};
+pub use events::{Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics};
 
 use crate::{
     corpus::CorpusError,
     files::FileError,
     model_file::ModelFileError,
-    recipe::{Recipe, RecipeError},
+    recipe::{Recipe, RecipeError, Task},
     tokenizer::TokenizerError,
 };
 use checkpoint::CheckpointError;
+use classification::Classification;
 use optimizer::OptimizerError;
+use session::Session;
+use translation::Translation;
 use validate::ValidateError;
 
 /// Where and on what a run works.
@@ -70,7 +76,7 @@ pub enum TrainError {
     Corpus(#[from] CorpusError),
     /// No training data is named.
     #[error(
-        "the recipe names no training data; set data.train_source and data.train_target, or [data.synthetic]"
+        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], or for a classifier [data.labelled]"
     )]
     NoData,
     /// Nothing is left after filtering.
@@ -90,6 +96,14 @@ pub enum TrainError {
     /// A model file is damaged.
     #[error(transparent)]
     ModelFile(#[from] ModelFileError),
+    /// The recipe asks for a model of another task.
+    #[error("model.kind = {kind:?} is no {task}")]
+    Kind {
+        /// The kind.
+        kind: &'static str,
+        /// What was wanted.
+        task: &'static str,
+    },
     /// The weights do not fit the recipe's model.
     #[error("the checkpoint does not fit the recipe: {0}")]
     Weights(#[from] WeightsError),
@@ -132,7 +146,12 @@ pub fn train(
     if run.folder.join(session::LAST).exists() || run.folder.join(session::MODEL).exists() {
         return Err(TrainError::Occupied(run.folder.to_owned()));
     }
-    session::Session::start(recipe.clone(), run, report)?.run()
+    match recipe.model.task() {
+        Task::Translation => Session::<Translation>::start(recipe.clone(), run, report)?.run(),
+        Task::Classification => {
+            Session::<Classification>::start(recipe.clone(), run, report)?.run()
+        }
+    }
 }
 
 /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) laid over its recipe.
@@ -148,5 +167,8 @@ pub fn resume(
         return Err(TrainError::NothingToResume(run.folder.to_owned()));
     }
     let recipe = Recipe::load(run.folder.join(session::RECIPE), overrides)?;
-    session::Session::resume(recipe, run, report)?.run()
+    match recipe.model.task() {
+        Task::Translation => Session::<Translation>::resume(recipe, run, report)?.run(),
+        Task::Classification => Session::<Classification>::resume(recipe, run, report)?.run(),
+    }
 }

@@ -3,28 +3,18 @@
 use std::{fs, io::Write as _, path::PathBuf, sync::atomic::Ordering, time::Instant};
 
 use burn::{module::Module, tensor::Device};
-use regard_models::{SourceBatch, TargetBatch, TranslationModel};
-use regard_nn::{
-    dropout::Noise,
-    weights::{self, Arrays, Storage},
-};
+use regard_nn::weights::{self, Arrays, Storage};
 
 use super::{
     Run, TrainError,
-    build::model_config,
-    checkpoint::{Best, Checkpoint, Progress, Window},
+    checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics},
-    loss::loss,
     optimizer::Optimizer,
-    sampling,
-    validate::{ValidationSet, Verdict, validate},
+    task::{Task, Update, Verdict},
 };
 use crate::{
-    corpus::{Batches, EncodedPair, FilterReport, Random},
     files::{self, FileError},
-    model_file::{self, Description, Languages},
-    recipe::{Every, Measure, Recipe, Split},
-    tokenizer::TokenizerPair,
+    recipe::{Every, Measure, Recipe},
 };
 
 pub(super) const LAST: &str = "last.safetensors";
@@ -37,41 +27,33 @@ const METRICS: &str = "metrics.jsonl";
 const VALIDATION: &str = "validation";
 const AWAY: &str = "the model is away only during an update, and a failed one ends the session";
 
-pub(super) struct Session<'a> {
+pub(super) struct Session<'a, T: Task> {
     recipe: Recipe,
     run: &'a Run<'a>,
     report: &'a mut dyn FnMut(&Event),
     training: Device,
-    data: Data,
-    description: Description,
+    task: T,
     /// Absent only during an update.
-    model: Option<TranslationModel>,
+    model: Option<T::Model>,
     optimizer: Optimizer,
     progress: Progress,
 }
 
-struct Data {
-    pairs: Vec<EncodedPair>,
-    batches: Batches,
-    filtered: FilterReport,
-    validation: Option<ValidationSet>,
-}
-
-impl<'a> Session<'a> {
+impl<'a, T: Task> Session<'a, T> {
     pub(super) fn start(
         recipe: Recipe,
         run: &'a Run<'a>,
         report: &'a mut dyn FnMut(&Event),
     ) -> Result<Self, TrainError> {
-        let (data, tokenizers) = load(&recipe, None)?;
-        let config = model_config(&recipe.model, &tokenizers);
+        let task = T::start(&recipe)?;
         let training = run.device.clone().autodiff();
-        let model = config.init(recipe.training.seed, &training)?;
+        let model = task.init(recipe.training.seed, &training)?;
         files::create_folder(run.folder)?;
         files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
-        tokenizers.save(run.folder.join(TOKENIZER))?;
+        task.contents()
+            .tokenizers
+            .save(run.folder.join(TOKENIZER))?;
         files::write_atomically(&run.folder.join(METRICS), b"")?;
-        let description = describe(&recipe, config, tokenizers);
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
             progress: Progress::default(),
@@ -79,8 +61,7 @@ impl<'a> Session<'a> {
             run,
             report,
             training,
-            data,
-            description,
+            task,
             model: Some(model),
         })
     }
@@ -90,12 +71,12 @@ impl<'a> Session<'a> {
         run: &'a Run<'a>,
         report: &'a mut dyn FnMut(&Event),
     ) -> Result<Self, TrainError> {
-        let checkpoint = Checkpoint::load(&run.folder.join(LAST))?;
-        let tokenizers = checkpoint.description.tokenizers;
-        let (data, tokenizers) = load(&recipe, Some(tokenizers))?;
-        let config = model_config(&recipe.model, &tokenizers);
+        let path = run.folder.join(LAST);
+        let checkpoint = Checkpoint::load(&path)?;
+        let name = path.display().to_string();
+        let task = T::resume(&recipe, &checkpoint.metadata, &name)?;
         let training = run.device.clone().autodiff();
-        let model = config.init(recipe.training.seed, &training)?;
+        let model = task.init(recipe.training.seed, &training)?;
         let model = weights::apply(model, checkpoint.model)?;
         let progress = checkpoint.progress;
         let optimizer = Optimizer::restore(
@@ -105,14 +86,12 @@ impl<'a> Session<'a> {
         )?;
         files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
         keep_metrics(&run.folder.join(METRICS), progress.step)?;
-        let description = describe(&recipe, config, tokenizers);
         Ok(Self {
             recipe,
             run,
             report,
             training,
-            data,
-            description,
+            task,
             model: Some(model),
             optimizer,
             progress,
@@ -160,12 +139,13 @@ impl<'a> Session<'a> {
         Ok(self.summary(reason, Some(model)))
     }
 
-    fn model(&self) -> &TranslationModel {
+    fn model(&self) -> &T::Model {
         self.model.as_ref().expect(AWAY)
     }
 
     fn order(&self) -> Vec<Vec<usize>> {
-        self.data
+        self.task
+            .contents()
             .batches
             .epoch(self.recipe.training.seed, self.progress.epoch)
     }
@@ -186,36 +166,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One update on the sentence pairs at `rows`.
+    /// One update on the training examples at `rows`.
     fn update(&mut self, rows: &[usize]) -> Result<(), TrainError> {
         let started = Instant::now();
         let step = self.progress.step + 1;
-        let mut random = Random::new(&[self.recipe.training.seed, step]);
-        let mut noise = Noise::seeded(random.next_u64());
-        let sources: Vec<_> = rows
-            .iter()
-            .map(|&i| self.data.pairs[i].source.clone())
-            .collect();
-        let targets: Vec<_> = rows
-            .iter()
-            .map(|&i| self.data.pairs[i].target.clone())
-            .collect();
-        let mut target = TargetBatch::new(&targets, &self.training);
-        if let Some(settings) = &self.recipe.training.scheduled_sampling {
-            target = sampling::mix(
-                &self.model().valid(),
-                &sources,
-                target,
-                sampling::probability(settings, step),
-                &mut random,
-                self.run.device,
-                &self.training,
-            );
-        }
-        let source = SourceBatch::new(&sources, &self.training);
-        let scored = self.model().forward(&source, &target, &mut noise);
-        let smoothing = self.recipe.training.label_smoothing;
-        let batch = loss(scored.logits, target.outputs, smoothing);
+        let update = Update {
+            recipe: &self.recipe,
+            rows,
+            step,
+            training: &self.training,
+            device: self.run.device,
+        };
+        let batch = self.task.loss(self.model(), &update);
         let mean = f64::from(batch.loss.clone().into_scalar::<f32>());
         if !mean.is_finite() {
             return Err(TrainError::Loss { loss: mean, step });
@@ -234,9 +196,10 @@ impl<'a> Session<'a> {
         progress.step = step;
         progress.seconds += seconds;
         let window = &mut progress.window;
-        window.loss += mean * batch.tokens as f64;
-        window.negative_log_likelihood += batch.nll;
+        window.loss += mean * batch.predictions as f64;
+        window.negative_log_likelihood += batch.negative_log_likelihood;
         window.gradient_norm += norm;
+        window.predictions += batch.predictions as u64;
         window.tokens += batch.tokens as u64;
         window.updates += 1;
         window.seconds += seconds;
@@ -247,15 +210,8 @@ impl<'a> Session<'a> {
     fn judge(&mut self) -> Result<(), TrainError> {
         self.progress.validated = self.progress.step;
         let arrays = weights::collect(self.model());
-        if let Some(set) = &self.data.validation {
-            let started = Instant::now();
-            let verdict = validate(
-                &self.model().valid(),
-                set,
-                &self.description,
-                &self.recipe.validation,
-                self.run.device,
-            )?;
+        let started = Instant::now();
+        if let Some(verdict) = self.validate(self.model())? {
             self.progress.seconds += started.elapsed().as_secs_f64();
             let measure = self.measure(&verdict);
             let improved = self
@@ -274,24 +230,33 @@ impl<'a> Session<'a> {
                 self.write_model(BEST, &arrays)?;
             }
             let file = format!("step-{}.txt", self.progress.step);
-            self.write_translations(&file, &verdict.translations)?;
+            self.write_lines(&file, &verdict.lines)?;
             let metrics = self.metrics(&verdict, improved);
             self.tell(Event::Validation(metrics))?;
         }
         self.keep_recent(&arrays)
     }
 
+    fn validate(&self, model: &T::Model) -> Result<Option<Verdict>, TrainError> {
+        self.task
+            .validate(&model.valid(), &self.recipe, self.run.device)
+    }
+
+    fn by_loss(&self) -> bool {
+        self.recipe.validation.measure == Some(Measure::Loss)
+    }
+
     fn measure(&self, verdict: &Verdict) -> f64 {
-        match self.recipe.validation.measure {
-            Measure::Bleu => verdict.bleu,
-            Measure::Loss => verdict.loss,
+        match self.by_loss() {
+            true => verdict.loss,
+            false => verdict.quality.score(),
         }
     }
 
     fn is_better(&self, a: f64, b: f64) -> bool {
-        match self.recipe.validation.measure {
-            Measure::Bleu => a > b,
-            Measure::Loss => a < b,
+        match self.by_loss() {
+            true => a < b,
+            false => a > b,
         }
     }
 
@@ -303,8 +268,7 @@ impl<'a> Session<'a> {
             epoch: epoch + within,
             loss: verdict.loss,
             perplexity: verdict.loss.exp(),
-            bleu: verdict.bleu,
-            signature: verdict.signature.clone(),
+            quality: verdict.quality.clone(),
             improved,
             seconds: self.progress.seconds,
         }
@@ -337,18 +301,13 @@ impl<'a> Session<'a> {
             let average = self.average()?;
             let mut taken = true;
             let mut validation = None;
-            if let (Some(set), Some(best)) = (&self.data.validation, self.progress.best) {
+            if let Some(best) = self.progress.best {
                 let model = weights::apply(self.model().clone(), average.clone())?;
-                let verdict = validate(
-                    &model.valid(),
-                    set,
-                    &self.description,
-                    &self.recipe.validation,
-                    self.run.device,
-                )?;
-                taken = !self.is_better(best.measure, self.measure(&verdict));
-                validation = Some(self.metrics(&verdict, taken));
-                self.write_translations("average.txt", &verdict.translations)?;
+                if let Some(verdict) = self.validate(&model)? {
+                    taken = !self.is_better(best.measure, self.measure(&verdict));
+                    validation = Some(self.metrics(&verdict, taken));
+                    self.write_lines("average.txt", &verdict.lines)?;
+                }
             }
             if taken {
                 chosen = average;
@@ -390,14 +349,14 @@ impl<'a> Session<'a> {
     }
 
     fn write_model(&self, file: &str, arrays: &Arrays) -> Result<(), TrainError> {
-        let bytes = model_file::to_bytes(arrays, &self.description, Storage::F32)?;
+        let bytes = weights::to_bytes(arrays, self.task.metadata(), Storage::F32)?;
         Ok(files::write_atomically(
             &self.run.folder.join(file),
             &bytes,
         )?)
     }
 
-    fn write_translations(&self, file: &str, lines: &[String]) -> Result<(), TrainError> {
+    fn write_lines(&self, file: &str, lines: &[String]) -> Result<(), TrainError> {
         let folder = self.run.folder.join(VALIDATION);
         files::create_folder(&folder)?;
         let text: String = lines
@@ -417,7 +376,7 @@ impl<'a> Session<'a> {
         let path = self.run.folder.join(LAST);
         let checkpoint = Checkpoint {
             progress: self.progress.clone(),
-            description: self.description.clone(),
+            metadata: self.task.metadata(),
             model: weights::collect(self.model()),
             optimizer,
         };
@@ -431,21 +390,19 @@ impl<'a> Session<'a> {
         let order = self.order();
         let limits = &self.recipe.training;
         let epochs = limits.epochs.map(|epochs| epochs * order.len() as u64);
+        let contents = self.task.contents();
         let event = Event::Started(Started {
-            model: self.description.model.name().to_owned(),
+            model: contents.model.to_owned(),
             parameters: self.model().num_params(),
-            corpus: (&self.data.filtered).into(),
-            validation_pairs: self
-                .data
-                .validation
-                .as_ref()
-                .map_or(0, |set| set.pairs.len()),
+            examples: contents.examples,
+            corpus: contents.filtered.into(),
+            validation_pairs: contents.validation,
             vocabulary: (
-                self.description.tokenizers.source().vocabulary_size(),
-                self.description.tokenizers.target().vocabulary_size(),
+                contents.tokenizers.source().vocabulary_size(),
+                contents.tokenizers.target().vocabulary_size(),
             ),
             updates_per_epoch: order.len(),
-            padding: self.data.batches.padding(&order),
+            padding: contents.batches.padding(&order),
             resumed_at: self.progress.step,
             last_update: [epochs, limits.steps].into_iter().flatten().min(),
             folder: self.run.folder.to_owned(),
@@ -455,16 +412,14 @@ impl<'a> Session<'a> {
 
     fn tell_window(&mut self) -> Result<(), TrainError> {
         let window = std::mem::take(&mut self.progress.window);
-        let Window {
-            tokens, updates, ..
-        } = window;
-        let (tokens, updates) = (tokens as f64, updates as f64);
+        let [predictions, tokens, updates] =
+            [window.predictions, window.tokens, window.updates].map(|count| count as f64);
         let step = self.progress.step;
         let event = Event::Train(TrainMetrics {
             step,
             epoch: self.progress.epoch + 1,
-            loss: window.loss / tokens,
-            perplexity: (window.negative_log_likelihood / tokens).exp(),
+            loss: window.loss / predictions,
+            perplexity: (window.negative_log_likelihood / predictions).exp(),
             learning_rate: self
                 .progress
                 .schedule
@@ -506,63 +461,6 @@ impl<'a> Session<'a> {
 
 fn recent(step: u64) -> String {
     format!("{RECENT}/step-{step}.safetensors")
-}
-
-fn describe(
-    recipe: &Recipe,
-    model: regard_models::ModelConfig,
-    tokenizers: TokenizerPair,
-) -> Description {
-    Description {
-        model,
-        tokenizers,
-        translate: recipe.translate.clone(),
-        languages: Languages {
-            source: recipe.data.source_language.clone(),
-            target: recipe.data.target_language.clone(),
-        },
-    }
-}
-
-/// Reads and encodes the data; learns the tokenizers unless they are given.
-fn load(
-    recipe: &Recipe,
-    tokenizers: Option<TokenizerPair>,
-) -> Result<(Data, TokenizerPair), TrainError> {
-    let seed = recipe.training.seed;
-    let train = recipe
-        .data
-        .load(Split::Train, seed)?
-        .ok_or(TrainError::NoData)?;
-    let tokenizers = match tokenizers {
-        Some(tokenizers) => tokenizers,
-        None => recipe.data.tokenizers(&train.text)?,
-    };
-    let filter = recipe.data.filter.length_filter();
-    let (pairs, filtered) = filter.apply(&train.text, &tokenizers)?;
-    if pairs.is_empty() {
-        return Err(TrainError::NothingKept(train.text.len()));
-    }
-    let batches = Batches::new(&pairs, recipe.batch.budget())?;
-    let validation = match recipe.data.load(Split::Valid, seed)? {
-        Some(loaded) => {
-            let (pairs, _) = filter.apply(&loaded.text, &tokenizers)?;
-            let batches = Batches::new(&pairs, recipe.batch.budget())?;
-            Some(ValidationSet {
-                text: loaded.text,
-                pairs,
-                batches,
-            })
-        }
-        None => None,
-    };
-    let data = Data {
-        pairs,
-        batches,
-        filtered,
-        validation,
-    };
-    Ok((data, tokenizers))
 }
 
 /// Drops the lines of `metrics.jsonl` that lie after update `step`: they will be written again.

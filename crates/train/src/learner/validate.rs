@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use regard_models::{SourceBatch, TargetBatch, TranslationModel};
 use regard_nn::dropout::Noise;
 
-use super::loss::loss;
+use super::{events::Quality, loss::loss, task::Verdict};
 use crate::{
     Translator,
     corpus::{Batches, EncodedPair, ParallelText},
@@ -23,19 +23,6 @@ pub struct ValidationSet {
     pub pairs: Vec<EncodedPair>,
     /// Its batches, by length.
     pub batches: Batches,
-}
-
-/// How a model did.
-#[derive(Debug)]
-pub struct Verdict {
-    /// Nats per target token, teacher-forced.
-    pub loss: f64,
-    /// Corpus BLEU.
-    pub bleu: f64,
-    /// How it was computed.
-    pub signature: String,
-    /// The translations, line by line.
-    pub translations: Vec<String>,
 }
 
 /// Why a model could not be judged.
@@ -74,7 +61,7 @@ pub fn teacher_forced(
 ///
 /// # Errors
 /// Translations or scores that cannot be had.
-pub fn validate(
+pub(super) fn validate(
     model: &TranslationModel,
     set: &ValidationSet,
     description: &Description,
@@ -106,8 +93,10 @@ pub fn validate(
     let score = metric.corpus(&translations, &[&set.text.target()[..count]])?;
     Ok(Verdict {
         loss,
-        bleu: score.score,
-        signature: score.signature.to_string(),
-        translations,
+        quality: Quality::Bleu {
+            bleu: score.score,
+            signature: score.signature.to_string(),
+        },
+        lines: translations,
     })
 }

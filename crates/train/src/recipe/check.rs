@@ -3,9 +3,11 @@
 use std::fmt::Display;
 
 use super::error::{Place, RecipeError};
-use super::model::{AttentionKind, Cell, Dropout, Model, Score, StackDropout, Tie};
+use super::model::{
+    AttentionKind, Cell, ClassifierDropout, Dropout, Model, Score, StackDropout, Task, Tie,
+};
 use super::optimization::{Optimizer, Schedule};
-use super::{Data, Every, Recipe, Training, Translation, Validation};
+use super::{Data, Every, LabelledData, Measure, Recipe, Training, Translation, Validation};
 use crate::tokenizer::MINIMUM_VOCABULARY_SIZE;
 
 /// A key whose value does not fit.
@@ -92,7 +94,7 @@ impl Check {
 pub(super) fn problems(recipe: &Recipe) -> Vec<Problem> {
     let mut check = Check::default();
     model(&mut check, &recipe.model);
-    data(&mut check, &recipe.data);
+    data(&mut check, &recipe.data, recipe.model.task());
     if recipe.model.tie() == Tie::All
         && recipe.data.synthetic.is_none()
         && !recipe.data.vocabulary.joint
@@ -107,7 +109,15 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<Problem> {
     optimizer(&mut check, &recipe.optimizer);
     schedule(&mut check, &recipe.schedule);
     training(&mut check, &recipe.training);
-    validation(&mut check, &recipe.validation);
+    if recipe.model.task() == Task::Classification && recipe.training.scheduled_sampling.is_some() {
+        let expected = "no such section: a classifier does not read its own words";
+        check.fail(
+            "training.scheduled_sampling",
+            "set for a classifier",
+            expected,
+        );
+    }
+    validation(&mut check, &recipe.validation, recipe.model.task());
     translate(&mut check, &recipe.translate);
     check.problems
 }
@@ -158,7 +168,44 @@ fn model(check: &mut Check, model: &Model) {
                 );
             }
         }
+        Model::Lstmn(model) => {
+            check.size("model.attention_dimension", model.attention_dimension);
+            let sizes = [model.embedding, model.hidden, model.layers, model.readout];
+            classifier(check, sizes, &model.dropout);
+        }
+        Model::Lstm(model) => {
+            let sizes = [model.embedding, model.hidden, model.layers, model.readout];
+            classifier(check, sizes, &model.dropout);
+            if model.bidirectional {
+                halves(check, model.hidden);
+            }
+        }
+        Model::SelfAttentive(model) => {
+            check.size("model.attention_dimension", model.attention_dimension);
+            check.size("model.hops", model.hops);
+            check.not_negative("model.penalty", model.penalty);
+            let sizes = [model.embedding, model.hidden, model.layers, model.readout];
+            classifier(check, sizes, &model.dropout);
+            halves(check, model.hidden);
+        }
     }
+}
+
+/// What every classifier has: `embedding, hidden, layers, readout` and dropout.
+fn classifier(check: &mut Check, sizes: [usize; 4], dropout: &ClassifierDropout) {
+    let keys = ["embedding", "hidden", "layers", "readout"];
+    for (key, size) in keys.into_iter().zip(sizes) {
+        check.size(&format!("model.{key}"), size);
+    }
+    check.fraction("model.dropout.word", dropout.word);
+    check.fraction("model.dropout.embedding", dropout.embedding);
+    check.fraction("model.dropout.layers", dropout.layers);
+    check.fraction("model.dropout.output", dropout.output);
+}
+
+fn halves(check: &mut Check, hidden: usize) {
+    let expected = "an even number: each direction has half of the units";
+    check.require(hidden.is_multiple_of(2), "model.hidden", hidden, expected);
 }
 
 fn stack_dropout(check: &mut Check, dropout: &StackDropout) {
@@ -168,7 +215,52 @@ fn stack_dropout(check: &mut Check, dropout: &StackDropout) {
     check.fraction("model.dropout.output", dropout.output);
 }
 
-fn data(check: &mut Check, data: &Data) {
+fn labelled(check: &mut Check, data: &Data) {
+    let files = [
+        ("train_source", &data.train_source),
+        ("train_target", &data.train_target),
+        ("valid_source", &data.valid_source),
+        ("valid_target", &data.valid_target),
+        ("test_source", &data.test_source),
+        ("test_target", &data.test_target),
+    ];
+    for (key, _) in files.into_iter().filter(|(_, file)| file.is_some()) {
+        let expected = "the files of [data.labelled] alone";
+        check.fail(&format!("data.{key}"), "set for a classifier", expected);
+    }
+    let Some(LabelledData { train, valid, .. }) = &data.labelled else {
+        check.fail(
+            "data.labelled",
+            "missing",
+            "a section [data.labelled] with train and valid, which a classifier learns from",
+        );
+        return;
+    };
+    for (key, file) in [("train", train), ("valid", valid)] {
+        if file.is_none() {
+            let key = format!("data.labelled.{key}");
+            check.fail(&key, "missing", "a file of labelled sentences");
+        }
+    }
+    if data.synthetic.is_some() {
+        let expected = "labelled sentences or a task of translation, not both";
+        check.fail(
+            "data.synthetic",
+            "set together with data.labelled",
+            expected,
+        );
+    }
+}
+
+fn data(check: &mut Check, data: &Data, task: Task) {
+    match task {
+        Task::Translation => parallel(check, data),
+        Task::Classification => labelled(check, data),
+    }
+    common_data(check, data);
+}
+
+fn parallel(check: &mut Check, data: &Data) {
     let files = [
         ("train", &data.train_source, &data.train_target),
         ("valid", &data.valid_source, &data.valid_target),
@@ -209,6 +301,13 @@ fn data(check: &mut Check, data: &Data) {
             );
         }
     }
+    if data.labelled.is_some() {
+        let expected = "no [data.labelled], or one of the kinds of model that classify sentences";
+        check.fail("data.labelled", "set for a model that translates", expected);
+    }
+}
+
+fn common_data(check: &mut Check, data: &Data) {
     let size = data.vocabulary.size;
     check.require(
         (MINIMUM_VOCABULARY_SIZE..=LARGEST_SIZE).contains(&size),
@@ -356,7 +455,16 @@ fn training(check: &mut Check, training: &Training) {
     }
 }
 
-fn validation(check: &mut Check, validation: &Validation) {
+fn validation(check: &mut Check, validation: &Validation, task: Task) {
+    let refused = match (task, validation.measure) {
+        (Task::Translation, Some(Measure::Accuracy)) => Some(("accuracy", "bleu")),
+        (Task::Classification, Some(Measure::Bleu)) => Some(("bleu", "accuracy")),
+        _ => None,
+    };
+    if let Some((found, expected)) = refused {
+        let expected = format!("{expected:?} or \"loss\" for this kind of model");
+        check.fail("validation.measure", format!("found {found:?}"), expected);
+    }
     beam(check, "validation.beam", validation.beam);
     if let Some(most) = validation.max_sentences {
         check.count("validation.max_sentences", most as u64);

@@ -7,7 +7,10 @@ use toml::{Table, Value};
 
 use super::parse::{SECTIONS, kinds, plain_keys};
 use super::section::Key;
-use super::{Luong, Model, Recipe, RecipeError, Rnnsearch, Seq2seq};
+use super::{
+    LabelledData, Lstm, Lstmn, Luong, Model, Recipe, RecipeError, Rnnsearch, SelfAttentive,
+    Seq2seq, Task,
+};
 
 impl Recipe {
     /// A complete recipe to start from, for a model kind; `None` if there is no such kind.
@@ -24,13 +27,27 @@ impl Recipe {
             "rnnsearch" => Model::Rnnsearch(Rnnsearch::default()),
             "luong" => Model::Luong(Luong::default()),
             "seq2seq" => Model::Seq2seq(Seq2seq::default()),
+            "lstmn" => Model::Lstmn(Lstmn::default()),
+            "lstm" => Model::Lstm(Lstm::default()),
+            "self-attentive" => Model::SelfAttentive(SelfAttentive::default()),
             _ => return None,
         };
         let mut recipe = Self::new(model);
-        recipe.data.train_source = Some(PathBuf::from("data/train.en.gz"));
-        recipe.data.train_target = Some(PathBuf::from("data/train.de.gz"));
-        recipe.data.valid_source = Some(PathBuf::from("data/val.en.gz"));
-        recipe.data.valid_target = Some(PathBuf::from("data/val.de.gz"));
+        match recipe.model.task() {
+            Task::Translation => {
+                recipe.data.train_source = Some(PathBuf::from("data/train.en.gz"));
+                recipe.data.train_target = Some(PathBuf::from("data/train.de.gz"));
+                recipe.data.valid_source = Some(PathBuf::from("data/val.en.gz"));
+                recipe.data.valid_target = Some(PathBuf::from("data/val.de.gz"));
+            }
+            Task::Classification => {
+                recipe.data.labelled = Some(LabelledData {
+                    train: Some(PathBuf::from("data/train.tsv")),
+                    valid: Some(PathBuf::from("data/dev.tsv")),
+                    ..LabelledData::default()
+                });
+            }
+        }
         recipe.training.epochs = Some(20);
         Some(recipe)
     }

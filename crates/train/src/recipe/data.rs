@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::section::{plain_fields, section};
-use crate::corpus::{CorpusError, LengthFilter, LongLines, ParallelText, Random, Synthetic, Task};
+use crate::corpus::{
+    CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, Random, Synthetic, Task,
+};
 use crate::tokenizer::{TokenizerError, TokenizerPair};
 
 plain_fields!(LongLines, Task);
@@ -36,6 +38,8 @@ section! {
         filter: Filter = Filter::default();
         /// A task made up on the spot, in place of the files.
         synthetic: Option<SyntheticData> = None;
+        /// Sentences with a label each, in place of the files: for the classifiers.
+        labelled: Option<LabelledData> = None;
     }
 }
 
@@ -80,6 +84,18 @@ section! {
         valid_sentences: usize = 500;
         /// Test pairs.
         test_sentences: usize = 1_000;
+    }
+}
+
+section! {
+    /// Sentences with a label each: plain or gzip, one `sentence TAB label` a line.
+    pub struct LabelledData {
+        /// Training sentences.
+        train: Option<PathBuf> = None, example "\"data/train.tsv\"";
+        /// Validation sentences.
+        valid: Option<PathBuf> = None, example "\"data/dev.tsv\"";
+        /// Test sentences; scored once, after training.
+        test: Option<PathBuf> = None, example "\"data/test.tsv\"";
     }
 }
 
@@ -150,6 +166,21 @@ impl Data {
             let Vocabulary { joint, size } = self.vocabulary;
             TokenizerPair::learn(source, target, joint, size, self.lowercase)
         }
+    }
+}
+
+impl LabelledData {
+    /// Reads a part; `None` if the recipe names no file for it.
+    ///
+    /// # Errors
+    /// Those of [`LabelledText::read`].
+    pub fn load(&self, split: Split) -> Result<Option<LabelledText>, CorpusError> {
+        let path = match split {
+            Split::Train => &self.train,
+            Split::Valid => &self.valid,
+            Split::Test => &self.test,
+        };
+        path.as_ref().map(LabelledText::read).transpose()
     }
 }
 

@@ -52,11 +52,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use data::{Data, Filter, Loaded, Split, SyntheticData, Vocabulary};
+pub use data::{Data, Filter, LabelledData, Loaded, Split, SyntheticData, Vocabulary};
 pub use error::{Place, RecipeError};
 pub use model::{
-    AttentionKind, Cell, Dropout, Encoder, Initialisation, Luong, Model, Rnnsearch, Score, Seq2seq,
-    StackDropout, Tie,
+    AttentionKind, Cell, ClassifierDropout, Dropout, Encoder, Initialisation, Lstm, Lstmn, Luong,
+    Model, Rnnsearch, Score, SelfAttentive, Seq2seq, StackDropout, Task, Tie,
 };
 pub use nearest::nearest;
 pub use optimization::{

@@ -14,6 +14,22 @@ pub enum Model {
     Luong(Luong),
     /// No attention: Cho et al. 2014 or Sutskever, Vinyals and Le 2014.
     Seq2seq(Seq2seq),
+    /// A sentence classifier: Cheng, Dong and Lapata 2016.
+    Lstmn(Lstmn),
+    /// A sentence classifier without attention.
+    Lstm(Lstm),
+    /// A sentence classifier: Lin et al. 2017.
+    #[serde(rename = "self-attentive")]
+    SelfAttentive(SelfAttentive),
+}
+
+/// What a model is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// From a sentence to another one.
+    Translation,
+    /// From a sentence to a label.
+    Classification,
 }
 
 impl Model {
@@ -23,6 +39,17 @@ impl Model {
             Self::Rnnsearch(_) => "rnnsearch",
             Self::Luong(_) => "luong",
             Self::Seq2seq(_) => "seq2seq",
+            Self::Lstmn(_) => "lstmn",
+            Self::Lstm(_) => "lstm",
+            Self::SelfAttentive(_) => "self-attentive",
+        }
+    }
+
+    /// What the model is for.
+    pub fn task(&self) -> Task {
+        match self {
+            Self::Rnnsearch(_) | Self::Luong(_) | Self::Seq2seq(_) => Task::Translation,
+            Self::Lstmn(_) | Self::Lstm(_) | Self::SelfAttentive(_) => Task::Classification,
         }
     }
 
@@ -32,6 +59,7 @@ impl Model {
             Self::Rnnsearch(model) => model.tie,
             Self::Luong(model) => model.tie,
             Self::Seq2seq(model) => model.tie,
+            Self::Lstmn(_) | Self::Lstm(_) | Self::SelfAttentive(_) => Tie::None,
         }
     }
 }
@@ -212,5 +240,79 @@ section! {
         tie: Tie = Tie::None;
         /// Dropout.
         dropout: StackDropout = StackDropout::default();
+    }
+}
+
+section! {
+    /// Shares of units set to zero in training, by place, of a sentence classifier.
+    pub struct ClassifierDropout {
+        /// Of whole words, in [0, 1).
+        word: f64 = 0.1;
+        /// On word vectors, in [0, 1).
+        embedding: f64 = 0.3;
+        /// Between stacked layers, in [0, 1); not on recurrent connections.
+        layers: f64 = 0.3;
+        /// On the pooled vector and the classifier's hidden layer, in [0, 1).
+        output: f64 = 0.5;
+    }
+}
+
+section! {
+    /// Long short-term memory-network: a sentence classifier that reads word by word and searches
+    /// everything read so far by attention (Cheng, Dong and Lapata 2016).
+    pub struct Lstmn {
+        /// Size of a word vector (there 300, trained before).
+        embedding: usize = 128;
+        /// Size of a layer's state (there 168).
+        hidden: usize = 168;
+        /// Number of stacked layers (there 1 and 2).
+        layers: usize = 1;
+        /// Size in which a word and the states read so far are compared.
+        attention_dimension: usize = 64;
+        /// Size of the classifier's hidden layer.
+        readout: usize = 64;
+        /// Dropout.
+        dropout: ClassifierDropout = ClassifierDropout::default();
+    }
+}
+
+section! {
+    /// LSTM: a sentence classifier without attention, the baseline.
+    pub struct Lstm {
+        /// Size of a word vector.
+        embedding: usize = 128;
+        /// Size of a layer's state, of both directions together.
+        hidden: usize = 168;
+        /// Number of stacked layers.
+        layers: usize = 1;
+        /// Whether it reads in both directions, each with half of the units.
+        bidirectional: bool = false;
+        /// Size of the classifier's hidden layer.
+        readout: usize = 64;
+        /// Dropout.
+        dropout: ClassifierDropout = ClassifierDropout::default();
+    }
+}
+
+section! {
+    /// Self-attentive encoder: a sentence classifier, an LSTM in both directions whose states are
+    /// pooled by several hops of attention (Lin et al. 2017).
+    pub struct SelfAttentive {
+        /// Size of a word vector.
+        embedding: usize = 128;
+        /// Size of a layer's state, of both directions together (there 600).
+        hidden: usize = 168;
+        /// Number of stacked layers.
+        layers: usize = 1;
+        /// Size of the alignment model's hidden layer (d_a, there 350).
+        attention_dimension: usize = 64;
+        /// Number of hops (r, there 30).
+        hops: usize = 4;
+        /// Weight of the penalty on hops that look at the same words, at least 0.
+        penalty: f64 = 0.1;
+        /// Size of the classifier's hidden layer.
+        readout: usize = 64;
+        /// Dropout.
+        dropout: ClassifierDropout = ClassifierDropout::default();
     }
 }

@@ -7,9 +7,9 @@ use super::error::RecipeError;
 use super::section::{Key, Section};
 use super::source::Source;
 use super::{
-    Adadelta, Adam, AdamW, Batching, Constant, Data, InverseSquareRoot, Luong, Model, Optimizer,
-    Plateau, Recipe, Rnnsearch, Schedule, Seq2seq, Sgd, Training, Translation, Validation,
-    overrides,
+    Adadelta, Adam, AdamW, Batching, Constant, Data, InverseSquareRoot, Lstm, Lstmn, Luong, Model,
+    Optimizer, Plateau, Recipe, Rnnsearch, Schedule, SelfAttentive, Seq2seq, Sgd, Training,
+    Translation, Validation, overrides,
 };
 
 /// The sections of a recipe, in order.
@@ -31,6 +31,9 @@ pub(super) fn kinds(section: &str) -> &'static [(&'static str, &'static [Key])] 
             ("rnnsearch", Rnnsearch::KEYS),
             ("luong", Luong::KEYS),
             ("seq2seq", Seq2seq::KEYS),
+            ("lstmn", Lstmn::KEYS),
+            ("lstm", Lstm::KEYS),
+            ("self-attentive", SelfAttentive::KEYS),
         ],
         "optimizer" => &[
             ("adam", Adam::KEYS),
@@ -85,7 +88,10 @@ pub(super) fn recipe(text: &str, name: &str, overrides: &[String]) -> Result<Rec
     let model = match source.kind(&mut root, "model", None)? {
         "rnnsearch" => Model::Rnnsearch(source.section(&mut root, "model")?),
         "luong" => Model::Luong(source.section(&mut root, "model")?),
-        _ => Model::Seq2seq(source.section(&mut root, "model")?),
+        "seq2seq" => Model::Seq2seq(source.section(&mut root, "model")?),
+        "lstmn" => Model::Lstmn(source.section(&mut root, "model")?),
+        "lstm" => Model::Lstm(source.section(&mut root, "model")?),
+        _ => Model::SelfAttentive(source.section(&mut root, "model")?),
     };
     let data = source.section(&mut root, "data")?;
     let batch = source.section(&mut root, "batch")?;

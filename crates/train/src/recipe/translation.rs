@@ -9,12 +9,13 @@ use crate::{
 };
 
 /// What decides which checkpoint is best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
     /// BLEU of the translated validation text: higher is better.
-    #[default]
     Bleu,
+    /// Share of validation sentences with their true label: higher is better.
+    Accuracy,
     /// Teacher-forced loss: lower is better.
     Loss,
 }
@@ -35,8 +36,9 @@ plain_fields!(Measure, Tokenizer, LongSource);
 section! {
     /// How the model is judged on the way.
     pub struct Validation {
-        /// What decides which checkpoint is best, and early stopping: "bleu" or "loss".
-        measure: Measure = Measure::Bleu;
+        /// What decides which checkpoint is best, and early stopping: "bleu" (of translations),
+        /// "accuracy" (of labels) or "loss". Left out, it is the one that is not the loss.
+        measure: Option<Measure> = None, example "\"loss\"";
         /// Beam for the translated validation text; 1 is greedy.
         beam: usize = 1;
         /// Only the first so many pairs.

@@ -5,9 +5,11 @@
 //! | [`data`] | source, references and gold alignment, from files or from a recipe |
 //! | [`systems`] | the translations to score: read, or made by a model |
 //! | [`report`] | everything that was found out, as text or JSON |
+//! | [`labels`] | classifiers of sentences, scored by their accuracy |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
 mod data;
+mod labels;
 mod lengths;
 mod report;
 mod systems;
@@ -30,6 +32,9 @@ use systems::System;
 /// # Errors
 /// Options that lack or contradict something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    if labels::wanted(options) {
+        return labels::run(options);
+    }
     check(options)?;
     if let (Some(found), Some(gold)) = (&options.alignments, &options.gold) {
         let found = alignments(found, options.one_based)?;

@@ -1,0 +1,142 @@
+//! Classifiers of sentences, scored by their accuracy.
+
+use std::{fmt::Write as _, path::Path};
+
+use regard_train::{
+    SentenceClassifier, classifier_file,
+    corpus::LabelledText,
+    evaluate::Accuracy,
+    model_file,
+    recipe::{Recipe, Split},
+};
+use serde_json::json;
+
+use crate::{
+    arguments::{Evaluate, Named, Part},
+    failure::{CommandError, Failure},
+    output::{self, Output},
+};
+
+/// Whether the options ask for labels: by a file of labelled sentences, or by a classifier as a model.
+pub fn wanted(options: &Evaluate) -> bool {
+    options.labelled.is_some()
+        || options
+            .model
+            .iter()
+            .any(|named| classifier_file::is_classifier(&named.path))
+}
+
+/// Scores the classifiers that the options name.
+///
+/// # Errors
+/// Options that lack something, files that are wrong.
+pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    if !options.output.is_empty() && options.output.len() != options.model.len() {
+        return usage("give one --output file for each --model");
+    }
+    let device = options.compute.set_up(None)?;
+    let text = match (&options.labelled, options.split) {
+        (Some(path), _) => LabelledText::read(path)?,
+        (None, Some(part)) => of_recipe(&options.model[0].path, part)?,
+        (None, None) => {
+            return usage(
+                "a classifier needs labelled sentences; give --labelled FILE or --split test",
+            );
+        }
+    };
+    let mut judged = vec![];
+    for (index, named) in options.model.iter().enumerate() {
+        let classifier = SentenceClassifier::open(&named.path, &device)?;
+        let labels = &classifier.description().labels;
+        let truth = text.classes(labels)?;
+        let found = classifier.classify(text.sentences())?;
+        if let Some(path) = options.output.get(index) {
+            let mut output = Output::file(path)?;
+            for one in &found {
+                output.line(&one.label)?;
+            }
+            output.flush()?;
+        }
+        let classes: Vec<usize> = found.iter().map(|one| one.class).collect();
+        judged.push(Judged {
+            named,
+            accuracy: Accuracy::of(&classes, &truth, labels.len()),
+            labels: labels.clone(),
+        });
+    }
+    output::print(&print(&judged, options)?)
+}
+
+struct Judged<'a> {
+    named: &'a Named,
+    accuracy: Accuracy,
+    labels: Vec<String>,
+}
+
+fn of_recipe(model: &Path, part: Part) -> Result<LabelledText, Failure> {
+    let path = model_file::locate(model)?.with_file_name("recipe.toml");
+    let recipe = Recipe::load(&path, &[])?;
+    let (split, name) = match part {
+        Part::Valid => (Split::Valid, "validation"),
+        Part::Test => (Split::Test, "test"),
+    };
+    let text = match &recipe.data.labelled {
+        Some(labelled) => labelled.load(split)?,
+        None => None,
+    };
+    let missing = || CommandError::NoLabelled {
+        recipe: path.clone(),
+        part: name,
+    };
+    Ok(text.ok_or_else(missing)?)
+}
+
+fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
+    if options.json {
+        let all: Vec<_> = judged.iter().map(Judged::json).collect();
+        return Ok(serde_json::to_string_pretty(&json!({ "classifiers": all }))? + "\n");
+    }
+    let width = usize::from(options.width);
+    let text = judged.iter().map(|one| {
+        let share = 100.0 * one.accuracy.share();
+        match (options.score_only, judged.len()) {
+            (true, _) => format!("{share:.width$}\n"),
+            (false, 1) => one.text(),
+            (false, _) => format!("{}: {}", one.named.name, one.text()),
+        }
+    });
+    Ok(text.collect())
+}
+
+impl Judged<'_> {
+    /// The accuracy, and how each label's sentences were labelled.
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.accuracy);
+        for (class, label) in self.labels.iter().enumerate() {
+            let found = self.accuracy.confusion(class).iter().zip(&self.labels);
+            let found: Vec<String> = found
+                .map(|(count, label)| format!("{count} as {label}"))
+                .collect();
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  of label {label}: {}", found.join(", "));
+        }
+        text
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let (low, high) = self.accuracy.interval();
+        let confusion: Vec<&[usize]> = (0..self.labels.len())
+            .map(|class| self.accuracy.confusion(class))
+            .collect();
+        json!({
+            "name": self.named.name,
+            "accuracy": self.accuracy.share(),
+            "correct": self.accuracy.correct,
+            "sentences": self.accuracy.sentences,
+            "confidence_95": [low, high],
+            "labels": self.labels,
+            "confusion": confusion,
+        })
+    }
+}

@@ -1,0 +1,391 @@
+//! A recurrent cell with attention over a source: any cell, any score, two ways to wire them.
+//!
+//! ```text
+//! Wiring::Previous (Bahdanau 2014)          Wiring::Current (Luong 2015)
+//! c_t = attend(s_{t-1})                     h_t = cell([x_t; h̃_{t-1}], h_{t-1})   with input feeding
+//! s_t = cell([x_t; c_t], s_{t-1})           c_t = attend(h_t)
+//! output s_t                                output h̃_t = tanh(W_c [c_t; h_t])
+//! ```
+//!
+//! The first lets the state know what was looked at before it moves; the second looks with the state that
+//! the step just reached, and knows of earlier looks by input feeding alone. Which serves better is a
+//! matter of taste and data; the second can attend at all steps at once when nothing is fed on (see
+//! `regard_models::Luong`, which also has both wirings fused for LSTMs and GRUs).
+//!
+//! With [`Coverage`], which the additive scores take, the decoder keeps count of what it looked at.
+//! Whatever the attention carries from step to step (monotonic, NTM addressing, the Gaussian window) is
+//! carried. Cost of a step: the cell's, and one read of the memory.
+//!
+//! A GRU as in Bahdanau's paper, reading 5 annotations of size 6:
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{
+//!     Attention, dropout::Noise, initialize::Initializer, mask::Keep,
+//!     recurrent::{AttentiveDecoder, Gru, Reset}, score::{Additive, Score},
+//! };
+//!
+//! let device = Device::flex();
+//! let mut initializer = Initializer::new(1, &device);
+//! let (x, context, n) = (4, 6, 8);
+//! let cell = Gru::new(x + context, n, Reset::BeforeProduct, &mut initializer);
+//! let score = Score::Additive(Additive::new(n, context, 7, &mut initializer));
+//! let decoder = AttentiveDecoder::previous(cell, Attention::new(score), context)?;
+//!
+//! let memory = decoder.attention.memory(
+//!     Tensor::ones([2, 5, 6], &device),
+//!     Keep::from_lengths(&[5, 3], 5, &device),
+//! );
+//! let state = decoder.start(&memory);
+//! let target = Tensor::<3>::ones([9, 2, 4], &device); // [time, batch, input]
+//! let decoded = decoder.sequence(target, state, &memory, &mut Noise::none())?;
+//! assert_eq!(decoded.output.dims(), [9, 2, 8]);
+//! assert_eq!(decoded.weights.dims(), [2, 9, 5]);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+
+use burn::{
+    module::Module,
+    nn::Linear,
+    tensor::{Int, Tensor},
+};
+
+use super::{Coverage, RecurrentCell, at, check_shape};
+use crate::{
+    Attention, AttentionError, Call, Memory, Observe, dropout::Noise, initialize::Initializer,
+    score::Score,
+};
+
+/// When the decoder looks at the source, and what becomes of what it sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wiring {
+    /// Before the cell, with the previous state; the context is part of the cell's input.
+    Previous,
+    /// After the cell, with the current state; context and state make the output.
+    Current {
+        /// Whether the output is part of the next input.
+        input_feeding: bool,
+    },
+}
+
+/// A cell and its attention.
+#[derive(Module, Debug)]
+pub struct AttentiveDecoder<C: Module> {
+    /// The cell.
+    pub cell: C,
+    /// How the source is read.
+    pub attention: Attention,
+    /// `W_c`, `[context + n, n]`, rows in the order `[c; h]`: of [`Wiring::Current`].
+    pub combine: Option<Linear>,
+    /// What was looked at before, as part of the score.
+    pub coverage: Option<Coverage>,
+    #[module(skip)]
+    wiring: Wiring,
+    #[module(skip)]
+    context_size: usize,
+}
+
+/// What the decoder carries from step to step.
+#[derive(Debug, Clone)]
+pub struct AttentiveState<S> {
+    /// The cell's state.
+    pub cell: S,
+    /// `h̃_{t-1}`, `[batch, n]`, zeros at first: with input feeding.
+    pub attentional: Option<Tensor<2>>,
+    /// What was looked at so far, `[batch, positions]`: with coverage.
+    pub seen: Option<Tensor<2>>,
+    /// What the attention goes on from.
+    pub carried: Option<Tensor<4>>,
+    /// The number of the next step.
+    pub step: usize,
+}
+
+/// What one step gives.
+#[derive(Debug, Clone)]
+pub struct AttentiveStep {
+    /// `s_t` or `h̃_t`, `[batch, n]`.
+    pub output: Tensor<2>,
+    /// `c_t`, `[batch, context size]`.
+    pub context: Tensor<2>,
+    /// `[batch, positions]`; with gradient only under coverage.
+    pub weights: Tensor<2>,
+    /// `Σ_i min(a_i, c_i)`, `[batch]`: with coverage.
+    pub coverage_loss: Option<Tensor<1>>,
+}
+
+/// What a whole target gives.
+#[derive(Debug, Clone)]
+pub struct AttentiveOutput<S> {
+    /// `s_t` or `h̃_t`, `[time, batch, n]`.
+    pub output: Tensor<3>,
+    /// `c_t`, `[time, batch, context size]`.
+    pub context: Tensor<3>,
+    /// `[batch, time, positions]`; with gradient only under coverage.
+    pub weights: Tensor<3>,
+    /// `Σ_i min(a_i, c_i)`, `[time, batch]`: with coverage.
+    pub coverage_loss: Option<Tensor<2>>,
+    /// The state after the last step.
+    pub state: AttentiveState<S>,
+}
+
+impl<C: RecurrentCell> AttentiveDecoder<C> {
+    /// Bahdanau's wiring: `cell` takes inputs `[x; c]`, of which the last `context_size` are the context.
+    ///
+    /// # Errors
+    /// A cell whose input has no room for anything but the context.
+    pub fn previous(
+        cell: C,
+        attention: Attention,
+        context_size: usize,
+    ) -> Result<Self, AttentionError> {
+        room(cell.input_size(), context_size)?;
+        Ok(Self {
+            cell,
+            attention,
+            combine: None,
+            coverage: None,
+            wiring: Wiring::Previous,
+            context_size,
+        })
+    }
+
+    /// Luong's wiring: `cell` takes inputs `x`, or `[x; h̃]` with input feeding.
+    ///
+    /// # Errors
+    /// With input feeding, a cell whose input has no room for anything but `h̃`.
+    pub fn current(
+        cell: C,
+        attention: Attention,
+        context_size: usize,
+        input_feeding: bool,
+        initializer: &mut Initializer,
+    ) -> Result<Self, AttentionError> {
+        let n = cell.hidden_size();
+        if input_feeding {
+            room(cell.input_size(), n)?;
+        }
+        Ok(Self {
+            combine: Some(initializer.linear(context_size + n, n, false)),
+            cell,
+            attention,
+            coverage: None,
+            wiring: Wiring::Current { input_feeding },
+            context_size,
+        })
+    }
+
+    /// The same decoder with coverage in its score.
+    ///
+    /// # Errors
+    /// A score that has no place for it: only the additive ones have.
+    pub fn with_coverage(self, initializer: &mut Initializer) -> Result<Self, AttentionError> {
+        let size = match &self.attention.score {
+            Score::Additive(score) => score.vector.dims()[0],
+            Score::WeightNormAdditive(score) => score.vector.dims()[0],
+            other => {
+                return Err(AttentionError::combination(
+                    "coverage",
+                    "asked for",
+                    format!("the {} score", other.name()),
+                    "coverage enters the tanh of an additive score; use one",
+                ));
+            }
+        };
+        Ok(Self {
+            coverage: Some(Coverage::new(size, initializer)),
+            ..self
+        })
+    }
+
+    /// How cell and attention are wired.
+    pub fn wiring(&self) -> Wiring {
+        self.wiring
+    }
+
+    /// The size of the input `x` of a step, without what the decoder adds to it.
+    pub fn input_size(&self) -> usize {
+        let added = match self.wiring {
+            Wiring::Previous => self.context_size,
+            Wiring::Current {
+                input_feeding: true,
+            } => self.cell.hidden_size(),
+            Wiring::Current {
+                input_feeding: false,
+            } => 0,
+        };
+        self.cell.input_size() - added
+    }
+
+    /// The state before the first step over `memory`: the cell's own start.
+    pub fn start(&self, memory: &Memory) -> AttentiveState<C::State> {
+        let [batch, _, _] = memory.values.dims();
+        self.start_from(self.cell.start(batch, &memory.values.device()), memory)
+    }
+
+    /// The state before the first step over `memory`, from a state of the cell (an encoder's last, say).
+    pub fn start_from(&self, cell: C::State, memory: &Memory) -> AttentiveState<C::State> {
+        let [batch, positions, _] = memory.values.dims();
+        let (device, dtype) = (memory.values.device(), memory.values.dtype());
+        let zeros = |size: usize| Tensor::zeros([batch, size], (&device, dtype));
+        let feeding = self.wiring
+            == Wiring::Current {
+                input_feeding: true,
+            };
+        AttentiveState {
+            cell,
+            attentional: feeding.then(|| zeros(self.cell.hidden_size())),
+            seen: self.coverage.is_some().then(|| zeros(positions)),
+            carried: None,
+            step: 0,
+        }
+    }
+
+    /// One step with the input `x [batch, input size]`.
+    ///
+    /// # Errors
+    /// An input, state or memory of another size or batch.
+    pub fn step(
+        &self,
+        x: Tensor<2>,
+        state: AttentiveState<C::State>,
+        memory: &Memory,
+        noise: &mut Noise,
+    ) -> Result<(AttentiveStep, AttentiveState<C::State>), AttentionError> {
+        let [batch, _, value] = memory.values.dims();
+        let meaning = "[batch of the memory, input size]";
+        check_shape("x", x.dims(), [batch, self.input_size()], meaning)?;
+        let meaning = "[context size of the decoder]";
+        check_shape("memory.values", [value], [self.context_size], meaning)?;
+        let AttentiveState {
+            cell,
+            attentional,
+            seen,
+            carried,
+            step,
+        } = state;
+        let look = |query: Tensor<2>, noise: &mut Noise| {
+            let call = Call::new(Observe::Weights)
+                .first_query(step)
+                .carried(carried)
+                .noise(noise);
+            let query = query.unsqueeze_dim::<3>(1); // [batch, 1, n]
+            match (&self.coverage, &seen) {
+                (Some(coverage), Some(seen)) => {
+                    let memory = coverage.apply(memory, seen.clone())?;
+                    self.attention.read(query, &memory, call.differentiable())
+                }
+                _ => self.attention.read(query, memory, call),
+            }
+        };
+        let (cell, output, reading) = match (self.wiring, &self.combine) {
+            (Wiring::Current { .. }, Some(combine)) => {
+                let x = match attentional {
+                    Some(fed) => Tensor::cat(vec![x, fed], 1),
+                    None => x,
+                };
+                let cell = self.cell.advance(x, cell);
+                let hidden = self.cell.hidden(&cell);
+                let reading = look(hidden.clone(), noise)?;
+                let context: Tensor<2> = reading.context.clone().squeeze_dim(1);
+                let output = combine
+                    .forward(Tensor::cat(vec![context, hidden], 1))
+                    .tanh();
+                (cell, output, reading)
+            }
+            _ => {
+                let reading = look(self.cell.hidden(&cell), noise)?;
+                let context: Tensor<2> = reading.context.clone().squeeze_dim(1);
+                let cell = self.cell.advance(Tensor::cat(vec![x, context], 1), cell);
+                let output = self.cell.hidden(&cell);
+                (cell, output, reading)
+            }
+        };
+        let weights: Tensor<2> = reading.weights.squeeze_dim(1);
+        let state = AttentiveState {
+            cell,
+            attentional: match self.wiring {
+                Wiring::Current {
+                    input_feeding: true,
+                } => Some(output.clone()),
+                _ => None,
+            },
+            seen: seen.clone().map(|seen| seen + weights.clone()),
+            carried: reading.carried,
+            step: step + 1,
+        };
+        let step = AttentiveStep {
+            output,
+            context: reading.context.squeeze_dim(1),
+            coverage_loss: seen.map(|seen| Coverage::loss(weights.clone(), seen)),
+            weights,
+        };
+        Ok((step, state))
+    }
+
+    /// A whole target `x [time, batch, input size]`, teacher-forced.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step); a target of no steps.
+    pub fn sequence(
+        &self,
+        x: Tensor<3>,
+        mut state: AttentiveState<C::State>,
+        memory: &Memory,
+        noise: &mut Noise,
+    ) -> Result<AttentiveOutput<C::State>, AttentionError> {
+        let [time, _, _] = x.dims();
+        if time == 0 {
+            let advice = "a target starts with <s>: give at least one step";
+            return Err(AttentionError::shape(
+                "x",
+                &x.dims(),
+                "at least one step",
+                advice,
+            ));
+        }
+        let (mut output, mut context) = (Vec::with_capacity(time), Vec::with_capacity(time));
+        let (mut weights, mut losses) = (Vec::with_capacity(time), vec![]);
+        for t in 0..time {
+            let (step, next) = self.step(at(&x, t), state, memory, noise)?;
+            state = next;
+            output.push(step.output);
+            context.push(step.context);
+            weights.push(step.weights);
+            losses.extend(step.coverage_loss);
+        }
+        Ok(AttentiveOutput {
+            output: Tensor::stack(output, 0),
+            context: Tensor::stack(context, 0),
+            weights: Tensor::stack(weights, 1),
+            coverage_loss: (!losses.is_empty()).then(|| Tensor::stack(losses, 0)),
+            state,
+        })
+    }
+
+    /// The sequences at `index`, in that order; the memory must be selected alike.
+    pub fn select(
+        &self,
+        state: AttentiveState<C::State>,
+        index: Tensor<1, Int>,
+    ) -> AttentiveState<C::State> {
+        AttentiveState {
+            cell: self.cell.select(state.cell, index.clone()),
+            attentional: state.attentional.map(|x| x.select(0, index.clone())),
+            seen: state.seen.map(|x| x.select(0, index.clone())),
+            carried: state.carried.map(|x| x.select(0, index)),
+            step: state.step,
+        }
+    }
+}
+
+/// Checks that an input of `input` numbers holds `added` and at least one more.
+fn room(input: usize, added: usize) -> Result<(), AttentionError> {
+    match input > added {
+        true => Ok(()),
+        false => Err(AttentionError::value(
+            "cell input size",
+            input,
+            format!("more than {added}"),
+            "the cell's input is the step's own input and what the wiring adds: make it for both",
+        )),
+    }
+}

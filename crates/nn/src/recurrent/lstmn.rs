@@ -1,0 +1,528 @@
+//! Long short-term memory-network (Cheng, Dong & Lapata 2016): an LSTM that, instead of carrying one
+//! state from step to step, keeps every state on a *tape* and reads the tape by attention.
+//!
+//! ```text
+//! a_i     = vᵀ tanh(W_h h_i + W_x x_t + W_h̃ h̃_{t-1})          i < t
+//! s       = softmax(a)
+//! h̃_t, c̃_t = Σ_i s_i h_i, Σ_i s_i c_i                          zeros at the first step
+//! i, f, o = σ(W [h̃_t, x_t]),  ĉ = tanh(W_c [h̃_t, x_t])
+//! c_t     = f ∘ c̃_t + i ∘ ĉ,  h_t = o ∘ tanh c_t
+//! ```
+//!
+//! So it is an [`Lstm`] whose former state is what an [`Additive`] score with the query
+//! `[x_t; h̃_{t-1}]` finds on the tape. Row `t` of the weights says which earlier words the word at `t`
+//! was linked to.
+//!
+//! As a decoder it sees a source in one of two ways. **Shallow fusion** needs nothing here: the network
+//! is a [`RecurrentCell`](super::RecurrentCell), and [`AttentiveDecoder`](super::AttentiveDecoder) gives
+//! any such cell a source. **Deep fusion** ([`Lstmn::with_fusion`]) reads the source's tape `[γ_j; α_j]`
+//! into the cell itself:
+//!
+//! ```text
+//! b_j     = uᵀ tanh(W_γ γ_j + W_x x_t + W_γ̃ γ̃_{t-1}),  p = softmax(b)
+//! γ̃_t, α̃_t = Σ_j p_j γ_j, Σ_j p_j α_j
+//! r       = σ(W_r [γ̃_t, x_t])
+//! c_t     = r ∘ α̃_t + f ∘ c̃_t + i ∘ ĉ
+//! ```
+//!
+//! **Use it** to see, word by word, what a reader connects; not for speed: each step waits for the one
+//! before and reads all of them, so a sequence of `T` steps costs `O(T² (a + n))` on top of the LSTM's
+//! products, and the tape `O(T n)` memory.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{initialize::Initializer, recurrent::Lstmn};
+//!
+//! let device = Device::flex();
+//! let lstmn = Lstmn::new(4, 6, 5, &mut Initializer::new(1, &device)); // input, n, a
+//! let x = Tensor::<3>::ones([7, 2, 4], &device); // [time, batch, input]
+//! let read = lstmn.sequence(x, None, None)?;
+//! assert_eq!(read.hidden.dims(), [7, 2, 6]);
+//! assert_eq!(read.weights.dims(), [2, 7, 7]); // row t is zero from column t on
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::{Bool, Device, Int, Tensor, activation::sigmoid},
+};
+
+use super::{Lstm, LstmState, at, check_shape};
+use crate::{AttentionError, bridge, initialize::Initializer, mask::Keep, score::Additive};
+
+/// A long short-term memory-network of `n` units.
+#[derive(Module, Debug)]
+pub struct Lstmn {
+    /// The gates `W [h̃, x]`, `i | f | ĉ | o`.
+    pub cell: Lstm,
+    /// How the tape is read: the query is `[x_t; h̃_{t-1}]`, its rows in `W` in that order.
+    pub attention: Additive,
+    /// How a source is read into the cell.
+    pub fusion: Option<DeepFusion>,
+}
+
+/// What deep fusion adds.
+#[derive(Module, Debug)]
+pub struct DeepFusion {
+    /// How the source is read: the query is `[x_t; γ̃_{t-1}]`.
+    pub attention: Additive,
+    /// `W_r`'s rows of `x_t`, `[input, n]`, and the gate's bias.
+    pub input: Linear,
+    /// `W_r`'s rows of `γ̃_t`, `[m, n]`.
+    pub recurrent: Param<Tensor<2>>,
+}
+
+/// The states of a sequence that another one reads: a memory of deep fusion.
+#[derive(Debug, Clone)]
+pub struct SourceTape {
+    /// `γ_j`, `[batch, source, m]`.
+    pub hidden: Tensor<3>,
+    /// `α_j`, `[batch, source, n]`.
+    pub cell: Tensor<3>,
+    /// Which positions are real.
+    pub keep: Keep,
+}
+
+/// What an LSTMN gives for a sequence.
+#[derive(Debug, Clone)]
+pub struct LstmnOutput {
+    /// `h_t`, `[time, batch, n]`; a padded step repeats the one before.
+    pub hidden: Tensor<3>,
+    /// `c_t`, `[time, batch, n]`; a padded step repeats the one before.
+    pub cell: Tensor<3>,
+    /// `s`, `[batch, time, time]`, without gradient: row `t` sums to 1 over the columns before `t`, and
+    /// is 0 at the first step and at padding.
+    pub weights: Tensor<3>,
+    /// `p`, `[batch, time, source]`, without gradient: with deep fusion.
+    pub source_weights: Option<Tensor<3>>,
+}
+
+/// Everything an LSTMN has read so far.
+#[derive(Debug, Clone)]
+pub struct Tape {
+    /// Of every step `h_i | c_i`, `[batch, steps, 2n]`, and what it is scored as, `[batch, steps, a]`;
+    /// nothing before the first step.
+    written: Option<(Tensor<3>, Tensor<3>)>,
+    /// `h̃_{t-1}`, `[batch, n]`.
+    summary: Tensor<2>,
+    /// `γ̃_{t-1}`, `[batch, m]`, with deep fusion.
+    source_summary: Option<Tensor<2>>,
+    /// `h_{t-1}, c_{t-1}`.
+    last: LstmState,
+}
+
+impl Tape {
+    /// The last state, `h_t` and `c_t`, each `[batch, n]`; zeros before the first step.
+    pub fn last(&self) -> &LstmState {
+        &self.last
+    }
+
+    /// The number of steps written.
+    pub fn steps(&self) -> usize {
+        self.written
+            .as_ref()
+            .map_or(0, |(states, _)| states.dims()[1])
+    }
+
+    /// The sequences at `index`, in that order: hypotheses of a beam survive, fork and end.
+    pub fn select(self, index: Tensor<1, Int>) -> Self {
+        let rows = |x: Tensor<3>| x.select(0, index.clone());
+        Self {
+            written: self
+                .written
+                .map(|(states, keys)| (rows(states), rows(keys))),
+            summary: self.summary.select(0, index.clone()),
+            source_summary: self.source_summary.map(|x| x.select(0, index.clone())),
+            last: self.last.select(index),
+        }
+    }
+}
+
+/// A source with what its positions are scored as.
+#[derive(Debug, Clone)]
+struct Source {
+    keys: Tensor<3>,
+    /// `γ_j | α_j`
+    states: Tensor<3>,
+    keep: Option<Tensor<2, Bool>>,
+}
+
+/// The parts of one step that the input alone decides.
+struct Projected {
+    /// `[batch, 4n]`
+    gates: Tensor<2>,
+    /// `[batch, a]`
+    query: Tensor<2>,
+    /// Deep fusion's gate `[batch, n]` and query.
+    fusion: Option<(Tensor<2>, Tensor<2>)>,
+}
+
+/// The two blocks of a query's matrix: rows of the input, rows of the summary.
+struct QueryWeights {
+    input: Tensor<2>,
+    summary: Tensor<2>,
+}
+
+impl QueryWeights {
+    fn of(attention: &Additive, input: usize) -> Self {
+        let weight = attention.query.weight.val();
+        let [rows, _] = weight.dims();
+        Self {
+            input: weight.clone().narrow(0, 0, input),
+            summary: weight.narrow(0, input, rows - input),
+        }
+    }
+}
+
+impl Lstmn {
+    /// A network of `size` units for inputs of `input`; tape and query are compared in `attention`
+    /// dimensions.
+    pub fn new(input: usize, size: usize, attention: usize, initializer: &mut Initializer) -> Self {
+        Self {
+            cell: Lstm::new(input, size, initializer),
+            attention: Additive::new(input + size, size, attention, initializer),
+            fusion: None,
+        }
+    }
+
+    /// The same network, which also reads a source of hidden states of `source` units (its cells must
+    /// have as many units as this network) and compares in `attention` dimensions.
+    pub fn with_fusion(
+        self,
+        source: usize,
+        attention: usize,
+        initializer: &mut Initializer,
+    ) -> Self {
+        let (input, size) = (self.input_size(), self.size());
+        let bound = 1.0 / (size as f32).sqrt();
+        Self {
+            fusion: Some(DeepFusion {
+                attention: Additive::new(input + source, source, attention, initializer),
+                input: initializer.linear(input, size, true),
+                recurrent: initializer.uniform([source, size], bound),
+            }),
+            ..self
+        }
+    }
+
+    /// `n`.
+    pub fn size(&self) -> usize {
+        self.cell.size()
+    }
+
+    /// The size of an input.
+    pub fn input_size(&self) -> usize {
+        self.cell.input.weight.dims()[0]
+    }
+
+    /// A tape of nothing, for `batch` sequences.
+    pub fn tape(&self, batch: usize, device: &Device) -> Tape {
+        // Of the weights' precision, in which everything is computed.
+        let dtype = self.cell.recurrent.val().dtype();
+        let zeros = |size: usize| Tensor::zeros([batch, size], (device, dtype));
+        Tape {
+            written: None,
+            summary: zeros(self.size()),
+            source_summary: self
+                .fusion
+                .as_ref()
+                .map(|fusion| zeros(fusion.recurrent.dims()[0])),
+            last: LstmState {
+                hidden: zeros(self.size()),
+                cell: zeros(self.size()),
+            },
+        }
+    }
+
+    /// Reads one input `x [batch, input]` on top of `tape`; gives the tape with the new state on it and
+    /// the weights over the former ones, `[batch, steps]` (nothing at the first step).
+    ///
+    /// # Errors
+    /// An input of another size, a tape of another batch, or a network with deep fusion.
+    pub fn step(
+        &self,
+        x: Tensor<2>,
+        tape: Tape,
+    ) -> Result<(Tape, Option<Tensor<2>>), AttentionError> {
+        let [batch, _] = tape.summary.dims();
+        let expected = [batch, self.input_size()];
+        check_shape("x", x.dims(), expected, "[batch, input]")?;
+        if self.fusion.is_some() {
+            return Err(AttentionError::combination(
+                "fusion",
+                "deep",
+                "a step without its source",
+                "read the whole sequence by `sequence`, which takes the source",
+            ));
+        }
+        let query = QueryWeights::of(&self.attention, self.input_size());
+        let projected = Projected {
+            gates: self.cell.project(x.clone()),
+            query: x.matmul(query.input.clone()),
+            fusion: None,
+        };
+        let mut tape = tape;
+        let read = self.advance(projected, &query.summary, &mut tape, None, None);
+        Ok((tape, read.own))
+    }
+
+    /// Reads a whole sequence `x [time, batch, input]` and, with deep fusion, `source`; `keep
+    /// [time, batch]` is true at real steps.
+    ///
+    /// # Errors
+    /// Sizes that do not fit; a source without deep fusion, deep fusion without a source.
+    pub fn sequence(
+        &self,
+        x: Tensor<3>,
+        source: Option<&SourceTape>,
+        keep: Option<Tensor<2, Bool>>,
+    ) -> Result<LstmnOutput, AttentionError> {
+        let source = self.check(&x, source, keep.as_ref())?;
+        let [length, batch, input] = x.dims();
+        let device = x.device();
+        if length == 0 {
+            let none = || Tensor::zeros([0, batch, self.size()], &device);
+            return Ok(LstmnOutput {
+                hidden: none(),
+                cell: none(),
+                weights: Tensor::zeros([batch, 0, 0], &device),
+                source_weights: source
+                    .map(|source| Tensor::zeros([batch, 0, source.keys.dims()[1]], &device)),
+            });
+        }
+        let x = match &keep {
+            // What stands in the padding must not reach a gradient through a product with zero.
+            Some(keep) => {
+                let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
+                x.mask_fill(padded.expand([length, batch, input]), 0.0)
+            }
+            None => x,
+        };
+        let own = QueryWeights::of(&self.attention, input);
+        let fused = self
+            .fusion
+            .as_ref()
+            .map(|fusion| QueryWeights::of(&fusion.attention, input));
+        let gates = self.cell.project(x.clone());
+        let queries = x.clone().matmul(own.input.unsqueeze());
+        let fusion = self
+            .fusion
+            .as_ref()
+            .zip(fused.as_ref())
+            .map(|(f, weights)| {
+                let queries = x.clone().matmul(weights.input.clone().unsqueeze());
+                (f.input.forward(x.clone()), queries)
+            });
+        let keep = keep.map(|keep| keep.swap_dims(0, 1)); // [batch, time]
+        let source = source
+            .as_ref()
+            .zip(fused.as_ref())
+            .map(|(source, weights)| (source, &weights.summary));
+        let mut tape = self.tape(batch, &device);
+        let (mut hidden, mut cell) = (Vec::with_capacity(length), Vec::with_capacity(length));
+        let (mut weights, mut source_weights) = (vec![], vec![]);
+        for t in 0..length {
+            let projected = Projected {
+                gates: at(&gates, t),
+                query: at(&queries, t),
+                fusion: fusion
+                    .as_ref()
+                    .map(|(gate, query)| (at(gate, t), at(query, t))),
+            };
+            let read = self.advance(projected, &own.summary, &mut tape, source, keep.as_ref());
+            hidden.push(tape.last.hidden.clone());
+            cell.push(tape.last.cell.clone());
+            weights.push(row(read.own, length, &tape.summary));
+            source_weights.extend(read.source);
+        }
+        let rows = |steps: Vec<Tensor<2>>| real_rows(Tensor::stack(steps, 1), keep.as_ref());
+        Ok(LstmnOutput {
+            hidden: Tensor::stack(hidden, 0),
+            cell: Tensor::stack(cell, 0),
+            weights: rows(weights),
+            source_weights: source.map(|_| rows(source_weights)),
+        })
+    }
+
+    /// Checks the shapes of a sequence, and prepares the source.
+    fn check(
+        &self,
+        x: &Tensor<3>,
+        source: Option<&SourceTape>,
+        keep: Option<&Tensor<2, Bool>>,
+    ) -> Result<Option<Source>, AttentionError> {
+        let [length, batch, _] = x.dims();
+        let expected = [length, batch, self.input_size()];
+        check_shape("x", x.dims(), expected, "[time, batch, input]")?;
+        if let Some(keep) = keep {
+            check_shape("keep", keep.dims(), [length, batch], "[time, batch]")?;
+        }
+        match (&self.fusion, source) {
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(AttentionError::combination(
+                "fusion",
+                "deep",
+                "no source",
+                "give the SourceTape that the network is to read",
+            )),
+            (None, Some(_)) => Err(AttentionError::combination(
+                "fusion",
+                "absent",
+                "a source",
+                "make the network with `with_fusion`, or wrap it in an AttentiveDecoder for shallow fusion",
+            )),
+            (Some(fusion), Some(source)) => {
+                let [rows, positions, _] = source.hidden.dims();
+                let [m, _] = fusion.recurrent.dims();
+                let hidden = [batch, positions, m];
+                let meaning = "[batch, source, source units]";
+                check_shape("source.hidden", source.hidden.dims(), hidden, meaning)?;
+                let cell = [rows, positions, self.size()];
+                let meaning = "[batch, source, units]";
+                check_shape("source.cell", source.cell.dims(), cell, meaning)?;
+                let (kept, meaning) = (source.keep.tensor().dims(), "[batch, source]");
+                check_shape("source.keep", kept, [rows, positions], meaning)?;
+                let hidden = source.keep.zero_padding(source.hidden.clone());
+                let cell = source.keep.zero_padding(source.cell.clone());
+                Ok(Some(Source {
+                    keys: fusion.attention.keys(hidden.clone()),
+                    states: Tensor::cat(vec![hidden, cell], 2),
+                    keep: (!source.keep.is_full()).then(|| source.keep.tensor()),
+                }))
+            }
+        }
+    }
+
+    /// One step: reads the tape (and the source), makes the new state and writes it down. `keep
+    /// [batch, time]` covers the whole sequence.
+    fn advance(
+        &self,
+        x: Projected,
+        query_weight: &Tensor<2>,
+        tape: &mut Tape,
+        source: Option<(&Source, &Tensor<2>)>,
+        keep: Option<&Tensor<2, Bool>>,
+    ) -> Read {
+        let (n, t) = (self.size(), tape.steps());
+        let real = keep.map(|keep| keep.clone().narrow(1, t, 1)); // [batch, 1]
+        let carry = |new: Tensor<2>, old: Tensor<2>| match &real {
+            Some(real) => old.mask_where(real.clone().expand(new.dims()), new),
+            None => new,
+        };
+        let mut read = Read::default();
+        let mut former = LstmState {
+            hidden: tape.last.hidden.zeros_like(),
+            cell: tape.last.cell.zeros_like(),
+        };
+        if let Some((states, keys)) = &tape.written {
+            let query = x.query + tape.summary.clone().matmul(query_weight.clone());
+            let (found, weights) = bridge::additive_attention(
+                query.unsqueeze_dim(1),
+                keys.clone(),
+                self.attention.vector.val(),
+                states.clone(),
+                keep.map(|keep| keep.clone().narrow(1, 0, t)),
+                None,
+            );
+            let found: Tensor<2> = found.squeeze_dim(1); // h̃ | c̃
+            former = LstmState {
+                hidden: found.clone().narrow(1, 0, n),
+                cell: found.narrow(1, n, n),
+            };
+            read.own = Some(weights.squeeze_dim(1));
+        }
+        let summary = former.hidden.clone();
+        let before = tape.source_summary.take();
+        let new = match (&self.fusion, x.fusion, source, before) {
+            (Some(fusion), Some((gate, query)), Some((source, query_weight)), Some(before)) => {
+                let query = query + before.clone().matmul(query_weight.clone());
+                let (found, weights) = bridge::additive_attention(
+                    query.unsqueeze_dim(1),
+                    source.keys.clone(),
+                    fusion.attention.vector.val(),
+                    source.states.clone(),
+                    source.keep.clone(),
+                    None,
+                );
+                let found: Tensor<2> = found.squeeze_dim(1); // γ̃ | α̃
+                let [m, _] = fusion.recurrent.dims();
+                let hidden = found.clone().narrow(1, 0, m);
+                let gate = sigmoid(gate + hidden.clone().matmul(fusion.recurrent.val()));
+                read.source = Some(weights.squeeze_dim(1));
+                tape.source_summary = Some(carry(hidden, before));
+                self.fused_step(x.gates, former, gate * found.narrow(1, m, n))
+            }
+            _ => self.cell.step(x.gates, former),
+        };
+        tape.last = LstmState {
+            hidden: carry(new.hidden, tape.last.hidden.clone()),
+            cell: carry(new.cell, tape.last.cell.clone()),
+        };
+        tape.summary = carry(summary, tape.summary.clone());
+        self.write(tape);
+        read
+    }
+
+    /// The cell with deep fusion: `c = r ∘ α̃ + f ∘ c̃ + i ∘ ĉ`.
+    fn fused_step(&self, gates: Tensor<2>, former: LstmState, carried: Tensor<2>) -> LstmState {
+        let n = self.size();
+        let gates = gates + former.hidden.matmul(self.cell.recurrent.val());
+        let gate = |k: usize| gates.clone().narrow(1, k * n, n);
+        let kept = sigmoid(gate(1)) * former.cell;
+        let cell = carried + kept + sigmoid(gate(0)) * gate(2).tanh();
+        LstmState {
+            hidden: sigmoid(gate(3)) * cell.clone().tanh(),
+            cell,
+        }
+    }
+
+    /// Puts the last state on the tape.
+    fn write(&self, tape: &mut Tape) {
+        let LstmState { hidden, cell } = tape.last.clone();
+        let state = Tensor::cat(vec![hidden.clone(), cell], 1).unsqueeze_dim::<3>(1); // [batch, 1, 2n]
+        let key = self.attention.keys(hidden.unsqueeze_dim(1));
+        tape.written = Some(match tape.written.take() {
+            Some((states, keys)) => (
+                Tensor::cat(vec![states, state], 1),
+                Tensor::cat(vec![keys, key], 1),
+            ),
+            None => (state, key),
+        });
+    }
+}
+
+/// The weights of one step.
+#[derive(Default)]
+struct Read {
+    /// `[batch, steps before]`
+    own: Option<Tensor<2>>,
+    /// `[batch, source]`
+    source: Option<Tensor<2>>,
+}
+
+/// `weights [batch, some]` as a row of `width`, zeros on the right; all zeros where there are none. Of the batch, device
+/// and precision of `like`.
+fn row(weights: Option<Tensor<2>>, width: usize, like: &Tensor<2>) -> Tensor<2> {
+    let (device, [batch, _]) = (like.device(), like.dims());
+    let zeros = |width| Tensor::zeros([batch, width], (&device, like.dtype()));
+    match weights {
+        None => zeros(width),
+        Some(weights) => match width - weights.dims()[1] {
+            0 => weights,
+            rest => Tensor::cat(vec![weights, zeros(rest)], 1),
+        },
+    }
+}
+
+/// `weights [batch, time, ..]` with zeros in the rows of padded steps.
+fn real_rows(weights: Tensor<3>, keep: Option<&Tensor<2, Bool>>) -> Tensor<3> {
+    match keep {
+        None => weights,
+        Some(keep) => {
+            let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
+            let shape = weights.dims();
+            weights.mask_fill(padded.expand(shape), 0.0)
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Attentive pooling: a sequence (or the positions of an image) as a few weighted means
+//! (Lin et al. 2017, "A structured self-attentive sentence embedding").
+//!
+//! ```text
+//! A = softmax(W_2 tanh(W_1 Hᵀ))      [hops, positions], each row over the positions
+//! M = A H                            [hops, size]
+//! P = ‖A Aᵀ - I‖²_F                  small when hops look at different places
+//! ```
+//!
+//! It is attention whose queries are learned and belong to no input: the score is additive, and row `r`
+//! of `W_2` is the vector of hop `r`. **Use it** on top of any encoder that gives annotations, to get one
+//! vector of fixed size and to see what it was made of; one hop is the pooling of Yang et al. 2016. It
+//! does not relate positions to each other. Cost: `O(positions (size · a + hops))`.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{initialize::Initializer, mask::Keep, recurrent::AttentivePooling};
+//!
+//! let device = Device::flex();
+//! let pooling = AttentivePooling::new(6, 5, 2, &mut Initializer::new(1, &device));
+//! let annotations = Tensor::<3>::ones([3, 7, 6], &device); // [batch, positions, size]
+//! let pooled = pooling.forward(annotations, &Keep::from_lengths(&[7, 2, 4], 7, &device))?;
+//! assert_eq!(pooled.context.dims(), [3, 2, 6]); // [batch, hops, size]
+//! assert_eq!(pooled.weights.dims(), [3, 2, 7]);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
+
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::Tensor,
+};
+
+use super::check_shape;
+use crate::{AttentionError, initialize::Initializer, mask::Keep, normalize::masked_softmax};
+
+/// What pooling gives.
+#[derive(Debug, Clone)]
+pub struct Pooled {
+    /// `M`, `[batch, hops, size]`.
+    pub context: Tensor<3>,
+    /// `A`, `[batch, hops, positions]`, with gradient.
+    pub weights: Tensor<3>,
+}
+
+/// `softmax(W_2 tanh(W_1 Hᵀ))` and what it reads.
+#[derive(Module, Debug)]
+pub struct AttentivePooling {
+    /// `W_1`, `[size, a]`, no bias.
+    pub hidden: Linear,
+    /// `W_2`, `[a, hops]`.
+    pub hops: Param<Tensor<2>>,
+}
+
+impl AttentivePooling {
+    /// A pooling of annotations of `size` into `hops` means, by way of `attention` dimensions.
+    pub fn new(size: usize, attention: usize, hops: usize, initializer: &mut Initializer) -> Self {
+        let bound = 1.0 / (attention as f32).sqrt();
+        Self {
+            hidden: initializer.linear(size, attention, false),
+            hops: initializer.uniform([attention, hops], bound),
+        }
+    }
+
+    /// Pools `annotations [batch, positions, size]`.
+    ///
+    /// # Errors
+    /// Annotations of another size, or a mask of another batch or length.
+    pub fn forward(&self, annotations: Tensor<3>, keep: &Keep) -> Result<Pooled, AttentionError> {
+        let [batch, positions, _] = annotations.dims();
+        let [size, _] = self.hidden.weight.dims();
+        let meaning = "[batch, positions, size]";
+        check_shape(
+            "annotations",
+            annotations.dims(),
+            [batch, positions, size],
+            meaning,
+        )?;
+        let meaning = "[batch, positions]";
+        check_shape("keep", keep.tensor().dims(), [batch, positions], meaning)?;
+        let values = keep.zero_padding(annotations);
+        let hidden = self.hidden.forward(values.clone()).tanh(); // [batch, positions, a]
+        let scores = hidden.matmul(self.hops.val().unsqueeze()).swap_dims(1, 2);
+        let seen = (!keep.is_full()).then(|| keep.tensor().unsqueeze_dim::<3>(1));
+        let weights = masked_softmax(scores, seen);
+        Ok(Pooled {
+            context: weights.clone().matmul(values),
+            weights,
+        })
+    }
+
+    /// `P = ‖A Aᵀ - I‖²_F` of each sentence, `[batch]`, for the `weights [batch, hops, positions]` of
+    /// [`forward`](Self::forward): a penalty to be added to a loss, times a small number.
+    pub fn redundancy(weights: Tensor<3>) -> Tensor<1> {
+        let [batch, hops, _] = weights.dims();
+        let identity = Tensor::<2>::eye(hops, &weights.device()).cast(weights.dtype());
+        let overlap = weights.clone().matmul(weights.swap_dims(1, 2)) - identity.unsqueeze();
+        let squares = overlap.clone() * overlap;
+        squares
+            .reshape([batch, hops * hops])
+            .sum_dim(1)
+            .squeeze_dim(1)
+    }
+}

@@ -1,0 +1,178 @@
+//! A sentence in, a label out, and what the model looked at.
+
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor, activation::softmax};
+use regard_models::{Classifier, SourceBatch, classifier::EncoderConfig};
+use regard_nn::dropout::Noise;
+use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
+
+use crate::{
+    classifier_file::{self, Description},
+    corpus::{CorpusError, LengthFilter, LongLines},
+    model_file::ModelFileError,
+    tokenizer::SubwordTokenizer,
+    translator::axis,
+};
+
+/// Sentences classified together.
+const BATCH: usize = 32;
+
+/// A classifier with its tokenizer and labels, ready to read.
+#[derive(Debug)]
+pub struct SentenceClassifier {
+    model: Classifier,
+    description: Description,
+    device: Device,
+}
+
+/// What a classifier says of one sentence.
+#[derive(Debug, Clone)]
+pub struct Classification {
+    /// The class of the highest probability.
+    pub class: usize,
+    /// Its label.
+    pub label: String,
+    /// The probability of every class.
+    pub probabilities: Vec<f32>,
+    /// The sentence's length in tokens, if it was cut to the limit.
+    pub cut_from: Option<usize>,
+    /// What the model looked at; no maps for a model without attention. The target is the label.
+    pub trace: Trace,
+}
+
+/// Why a sentence could not be classified.
+#[derive(Debug, thiserror::Error)]
+pub enum ClassifyError {
+    /// The sentence was refused.
+    #[error(transparent)]
+    Line(#[from] CorpusError),
+    /// The model's weights give numbers that are no attention weights.
+    #[error("the model's attention is broken, its weights may be damaged: {0}")]
+    Trace(#[from] TraceError),
+}
+
+impl SentenceClassifier {
+    /// Opens a classifier's file or run folder.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file.
+    pub fn open(path: &Path, device: &Device) -> Result<Self, ModelFileError> {
+        let (model, description) = classifier_file::open(path, device)?;
+        Ok(Self::new(model, description, device))
+    }
+
+    /// A classifier from its parts.
+    pub fn new(model: Classifier, description: Description, device: &Device) -> Self {
+        Self {
+            model,
+            description,
+            device: device.clone(),
+        }
+    }
+
+    /// Architecture, tokenizer, labels.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Classifier {
+        &self.model
+    }
+
+    /// Classifies `lines`, giving one result a line in the same order. Lines are batched by length
+    /// within the call; batching changes no result.
+    ///
+    /// # Errors
+    /// Weights that are no weights.
+    pub fn classify<S: AsRef<str>>(
+        &self,
+        lines: &[S],
+    ) -> Result<Vec<Classification>, ClassifyError> {
+        let tokenizer = self.description.tokenizers.source();
+        let filter = LengthFilter {
+            max_tokens: Some(self.description.max_tokens),
+            long_lines: LongLines::Cut,
+            ..LengthFilter::default()
+        };
+        let limited = lines
+            .iter()
+            .enumerate()
+            .map(|(line, text)| filter.limit(line, text.as_ref(), tokenizer))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut order: Vec<usize> = (0..lines.len()).collect();
+        order.sort_by_key(|&i| limited[i].ids.len());
+        let mut results: Vec<Option<Classification>> = lines.iter().map(|_| None).collect();
+        for rows in order.chunks(BATCH) {
+            let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
+            let batch = SourceBatch::new(&sentences, &self.device);
+            let classified = self.model.forward(&batch, &mut Noise::none());
+            let probabilities: Vec<f32> =
+                softmax(classified.logits, 1).into_data().iter().collect();
+            for (row, (&i, ids)) in rows.iter().zip(&sentences).enumerate() {
+                let classes = self.description.labels.len();
+                let probabilities = probabilities[row * classes..][..classes].to_vec();
+                let class = best(&probabilities);
+                let label = self.description.labels[class].clone();
+                let mut trace =
+                    Trace::new(self.description.model.name(), lines[i].as_ref(), &label);
+                for (layer, map) in classified.maps.iter().enumerate() {
+                    let map = self.map(map.clone().narrow(0, row, 1), ids, &label, tokenizer)?;
+                    trace = trace.with_map(map.at_layer(layer));
+                }
+                results[i] = Some(Classification {
+                    class,
+                    label,
+                    probabilities,
+                    cut_from: limited[i].cut_from,
+                    trace,
+                });
+            }
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    /// One sentence's part of `weights [1, heads, queries, keys]`, its padding cut off.
+    fn map(
+        &self,
+        weights: Tensor<4>,
+        ids: &[u32],
+        label: &str,
+        tokenizer: &SubwordTokenizer,
+    ) -> Result<AttentionMap, TraceError> {
+        let [_, heads, queries, _] = weights.dims();
+        let keys = axis(tokenizer, ids, true);
+        let length = keys.len();
+        let (queries, rows, kind) = match self.description.model.encoder {
+            EncoderConfig::Lstmn { .. } => (keys.clone(), length, Kind::SelfAttention),
+            _ => (
+                Tokens::from(vec![Token::special(label)]),
+                queries,
+                Kind::Other,
+            ),
+        };
+        let weights = weights.narrow(2, 0, rows).narrow(3, 0, length);
+        let weights = weights.into_data().iter().collect();
+        let map = AttentionMap::new(kind, queries, keys, heads, weights)?;
+        Ok(match self.description.model.encoder {
+            EncoderConfig::Lstmn { .. } => map.named("lstmn.tape"),
+            _ => map.named("pooling"),
+        })
+    }
+}
+
+/// The place of the largest number, the first of equals.
+fn best(numbers: &[f32]) -> usize {
+    (0..numbers.len()).fold(0, |best, i| match numbers[i] > numbers[best] {
+        true => i,
+        false => best,
+    })
+}
+
+impl Classification {
+    /// The probability of the label.
+    pub fn probability(&self) -> f32 {
+        self.probabilities[self.class]
+    }
+}

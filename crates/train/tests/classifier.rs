@@ -1,0 +1,334 @@
+//! Classifiers of sentences as a whole: labelled text is read, they learn, they stop and go on exactly,
+//! their files can be opened again, and what must be refused is refused.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use burn::tensor::Device;
+use regard_nn::weights;
+use regard_train::{
+    SentenceClassifier, classifier_file,
+    corpus::LabelledText,
+    evaluate::Accuracy,
+    learner::{self, Event, Quality, Reason, Run, Summary},
+    model_file,
+    recipe::Recipe,
+};
+
+/// Sentences whose label is told by one word, somewhere among others: `good` is 1, `bad` is 0.
+fn sentences(count: usize, seed: usize) -> String {
+    const FILL: [&str; 6] = ["the", "film", "was", "a", "very", "story"];
+    (0..count)
+        .map(|i| {
+            let draw = |k: usize| (i * 7919 + seed * 104_729 + k * 613 + i / 3 * k) % 97;
+            let mut words: Vec<&str> = (0..2 + draw(0) % 5)
+                .map(|k| FILL[draw(k + 1) % 6])
+                .collect();
+            let good = draw(9) % 2;
+            let at = draw(11) % (words.len() + 1);
+            words.insert(at, ["bad", "good"][good]);
+            format!("{}\t{good}\n", words.join(" "))
+        })
+        .collect()
+}
+
+fn data(folder: &Path) -> [PathBuf; 3] {
+    [("train", 240, 1), ("valid", 40, 2), ("test", 60, 3)].map(|(name, count, seed)| {
+        let path = folder.join(format!("{name}.tsv"));
+        fs::write(&path, sentences(count, seed)).unwrap();
+        path
+    })
+}
+
+fn recipe(folder: &Path, model: &str, overrides: &[&str]) -> Recipe {
+    let [train, valid, test] = data(folder);
+    let text = format!(
+        r#"
+        [model]
+        {model}
+        embedding = 12
+        hidden = 12
+        readout = 8
+        dropout = {{ word = 0.05, embedding = 0.1, layers = 0.1, output = 0.1 }}
+        [data]
+        vocabulary = {{ size = 300 }}
+        [data.labelled]
+        train = {train:?}
+        valid = {valid:?}
+        test = {test:?}
+        [batch]
+        sentences = 16
+        [optimizer]
+        kind = "adam"
+        [schedule]
+        kind = "constant"
+        learning_rate = 0.02
+        [training]
+        epochs = 4
+        log_every = 1
+        average = 2
+        "#
+    );
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    Recipe::parse(&text, "classifier.toml", &overrides).unwrap()
+}
+
+const LSTMN: &str = "kind = \"lstmn\"\nattention_dimension = 8";
+const LSTM: &str = "kind = \"lstm\"\nbidirectional = true\nlayers = 2";
+const SELF_ATTENTIVE: &str =
+    "kind = \"self-attentive\"\nattention_dimension = 8\nhops = 2\npenalty = 0.01";
+
+fn train(recipe: &Recipe, folder: &Path, stop_at: Option<u64>, resume: bool) -> Summary {
+    let stop = AtomicBool::new(false);
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &stop,
+    };
+    let mut report = |event: &Event| match event {
+        Event::Train(metrics) if Some(metrics.step) == stop_at => {
+            stop.store(true, Ordering::SeqCst);
+        }
+        Event::Validation(metrics) => {
+            assert!(matches!(metrics.quality, Quality::Accuracy { .. }));
+        }
+        _ => {}
+    };
+    match resume {
+        false => learner::train(recipe, &run, &mut report),
+        true => learner::resume(&[], &run, &mut report),
+    }
+    .unwrap()
+}
+
+#[test]
+fn every_kind_learns_and_its_file_says_the_same_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, model) in [
+        ("lstmn", LSTMN),
+        ("lstm", LSTM),
+        ("self-attentive", SELF_ATTENTIVE),
+    ] {
+        let run = folder.path().join(name);
+        let recipe = recipe(folder.path(), model, &[]);
+        let summary = train(&recipe, &run, None, false);
+        assert_eq!(summary.reason, Reason::Limit);
+        assert!(classifier_file::is_classifier(&run), "{name}");
+        let device = Device::flex();
+        let classifier = SentenceClassifier::open(&run, &device).unwrap();
+        assert_eq!(classifier.description().labels, ["0", "1"]);
+        let test = LabelledText::read(folder.path().join("test.tsv")).unwrap();
+        let found = classifier.classify(test.sentences()).unwrap();
+        let classes: Vec<usize> = found.iter().map(|one| one.class).collect();
+        let truth = test.classes(&classifier.description().labels).unwrap();
+        let accuracy = Accuracy::of(&classes, &truth, 2);
+        assert!(accuracy.share() > 0.95, "{name}: {accuracy}");
+
+        // In half precision the answers are the same.
+        let arrays = weights::collect(classifier.model());
+        let half = weights::Storage::F16;
+        let bytes = classifier_file::to_bytes(&arrays, classifier.description(), half).unwrap();
+        let (model, description) = classifier_file::from_bytes(&bytes, "half", &device).unwrap();
+        let half = SentenceClassifier::new(model, description, &device);
+        for (whole, half) in found.iter().zip(half.classify(test.sentences()).unwrap()) {
+            assert!((whole.probability() - half.probabilities[whole.class]).abs() < 0.02);
+        }
+        // The one task's file is no file of the other.
+        let error = model_file::open(&run, &device).unwrap_err().to_string();
+        assert!(error.contains("holds a classifier of sentences"), "{error}");
+    }
+}
+
+#[test]
+fn an_interrupted_classifier_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(folder.path(), LSTMN, &[]);
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    train(&recipe, &whole, None, false);
+    assert_eq!(
+        train(&recipe, &parts, Some(5), false).reason,
+        Reason::Interrupted
+    );
+    assert_eq!(train(&recipe, &parts, None, true).reason, Reason::Limit);
+    for file in ["model.safetensors", "best.safetensors"] {
+        let content = |run: &Path| weights::from_bytes(&fs::read(run.join(file)).unwrap()).unwrap();
+        assert_eq!(content(&whole), content(&parts), "{file}");
+    }
+}
+
+/// Of an LSTMN a trace links words to earlier words; of a self-attentive classifier the label to words;
+/// of an LSTM there is nothing to see.
+#[test]
+fn traces_show_what_was_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let steps = ["training.epochs=1"];
+    let of = |name: &str, model: &str| {
+        let run = folder.path().join(name);
+        train(&recipe(folder.path(), model, &steps), &run, None, false);
+        let classifier = SentenceClassifier::open(&run, &Device::flex()).unwrap();
+        // Beside a longer one, so that there is padding to be cut off; an empty one is no error.
+        let lines = [
+            "the film was good",
+            "the very very very bad story was a film",
+            "",
+        ];
+        classifier.classify(&lines).unwrap()
+    };
+    let found = of("lstmn", LSTMN);
+    assert_eq!(found.len(), 3);
+    let words = found[0].trace.merge_words();
+    let map = &words.maps[0];
+    assert_eq!(map.keys().labels(), ["the", "film", "was", "good", "</s>"]);
+    assert_eq!(map.queries().labels(), map.keys().labels());
+    assert!(map.row(0, 0).iter().all(|&weight| weight == 0.0));
+    assert!((map.row(0, 3).iter().sum::<f32>() - 1.0).abs() < 1e-5);
+    assert!(map.row(0, 3)[4] == 0.0, "later words are not seen");
+    assert_eq!(words.target, found[0].label);
+
+    let found = of("self-attentive", SELF_ATTENTIVE);
+    let map = &found[1].trace.maps[0];
+    assert_eq!(map.heads(), 2);
+    assert_eq!(map.queries().labels(), [found[1].label.clone()]);
+    assert!(of("lstm", LSTM).iter().all(|one| one.trace.maps.is_empty()));
+}
+
+#[test]
+fn labelled_text_is_read_or_refused_by_line() {
+    let read = |text: &str| LabelledText::read_from(text.as_bytes(), "text");
+    let text = read("\u{feff}a\tfilm\tyes \r\nb\tno\n").unwrap();
+    assert_eq!(text.sentences(), ["a\tfilm", "b"]);
+    assert_eq!(text.labels(), ["no", "yes"]);
+    assert_eq!(text.classes(["no", "yes"]).unwrap(), [1, 0]);
+    let error = read("a\t1\nb\n").unwrap_err().to_string();
+    assert!(error.contains("text: line 2 has no tab"), "{error}");
+    let error = read("a\t \n").unwrap_err().to_string();
+    assert!(error.contains("line 1 has nothing after"), "{error}");
+    let error = text.classes(["yes"]).unwrap_err().to_string();
+    for part in ["line 2", "\"no\"", "expected one of yes"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(read("").unwrap().sentences().is_empty());
+}
+
+#[test]
+fn a_recipe_of_the_wrong_task_is_refused() {
+    let parse = |model: &str, rest: &str| {
+        let text = format!("[model]\n{model}\n[training]\nepochs = 1\n{rest}");
+        Recipe::parse(&text, "r.toml", &[]).unwrap_err().to_string()
+    };
+    let labelled = "[data.labelled]\ntrain = \"a\"\nvalid = \"b\"\n";
+    let files = |rest: &str| {
+        let names = [
+            "train_source",
+            "train_target",
+            "valid_source",
+            "valid_target",
+        ];
+        let files: String = names
+            .iter()
+            .map(|name| format!("{name} = \"x\"\n"))
+            .collect();
+        format!("[data]\n{files}{rest}")
+    };
+    for (model, rest, expected) in [
+        (LSTMN, "", "data.labelled: missing"),
+        (
+            LSTMN,
+            "[data.labelled]\ntrain = \"a\"",
+            "data.labelled.valid: missing",
+        ),
+        (
+            "kind = \"rnnsearch\"",
+            &files(labelled),
+            "data.labelled: set for a model that translates",
+        ),
+        (
+            LSTM,
+            &files(labelled),
+            "data.train_source: set for a classifier",
+        ),
+        (
+            "kind = \"lstm\"\nbidirectional = true\nhidden = 7",
+            labelled,
+            "model.hidden: found 7; expected an even",
+        ),
+        (
+            LSTM,
+            &format!("{labelled}[validation]\nmeasure = \"bleu\""),
+            "validation.measure: found \"bleu\"",
+        ),
+        (
+            LSTM,
+            &format!("{labelled}[training.scheduled_sampling]"),
+            "training.scheduled_sampling: set for a classifier",
+        ),
+        (
+            LSTM,
+            "[data.labeled]\n",
+            "unknown key data.labeled; did you mean labelled?",
+        ),
+        (
+            "kind = \"lstmn\"\nhops = 3",
+            labelled,
+            "kind = \"self-attentive\"",
+        ),
+    ] {
+        let message = parse(model, rest);
+        assert!(
+            message.contains(expected),
+            "{expected:?} is not in: {message}"
+        );
+    }
+    for kind in ["lstmn", "lstm", "self-attentive"] {
+        let example = Recipe::example(kind).unwrap();
+        let text = example.commented().unwrap();
+        assert_eq!(Recipe::parse(&text, kind, &[]).unwrap(), example);
+        assert_eq!(
+            Recipe::parse(&example.to_toml().unwrap(), kind, &[]).unwrap(),
+            example
+        );
+    }
+}
+
+#[test]
+fn a_damaged_classifier_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    train(
+        &recipe(folder.path(), LSTMN, &["training.epochs=1"]),
+        &run,
+        None,
+        false,
+    );
+    let (arrays, metadata) =
+        weights::from_bytes(&fs::read(run.join("model.safetensors")).unwrap()).unwrap();
+    let open = |change: &dyn Fn(&mut std::collections::HashMap<String, String>)| {
+        let mut metadata = metadata.clone();
+        change(&mut metadata);
+        let bytes = weights::to_bytes(&arrays, metadata, weights::Storage::F32).unwrap();
+        let opened = classifier_file::from_bytes(&bytes, "file", &Device::flex());
+        opened.unwrap_err().to_string()
+    };
+    let labels = r#"{"labels":["0","1","2"],"max_tokens":100}"#;
+    let message = open(&|metadata| {
+        metadata.insert("regard.labels".into(), labels.into());
+    });
+    assert!(message.contains("3 labels for 2 classes"), "{message}");
+    let message = open(&|metadata| {
+        metadata.remove("regard.labels");
+    });
+    assert!(message.contains("no `regard.labels`"), "{message}");
+    let message = open(&|metadata| {
+        metadata.insert("regard.model".into(), String::new());
+    });
+    assert!(
+        message.contains("holds a model that translates"),
+        "{message}"
+    );
+    let missing = folder.path().join("nothing");
+    assert!(!classifier_file::is_classifier(&missing));
+    assert!(SentenceClassifier::open(&missing, &Device::flex()).is_err());
+}

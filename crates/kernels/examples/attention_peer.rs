@@ -13,7 +13,9 @@ use regard_kernels::{
 fn main() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let answer = match Question::parse(&line) {
-            Some(question) => question.answer().unwrap_or_else(|error| Err(error.to_string())),
+            Some(question) => question
+                .answer()
+                .unwrap_or_else(|error| Err(error.to_string())),
             None => Err(format!("not a question: {line}")),
         };
         match answer {
@@ -38,7 +40,19 @@ struct Question {
 impl Question {
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [kind, batch, heads, key_heads, queries, keys, dim, causal, dtype, repeats] = words[..] else {
+        let [
+            kind,
+            batch,
+            heads,
+            key_heads,
+            queries,
+            keys,
+            dim,
+            causal,
+            dtype,
+            repeats,
+        ] = words[..]
+        else {
             return None;
         };
         let size = |word: &str| word.parse::<usize>().ok();
@@ -63,7 +77,10 @@ impl Question {
     }
 
     fn forward(&self) -> Result<Answer, KernelError> {
-        let attention = Attention { causal: self.causal, ..Attention::default() };
+        let attention = Attention {
+            causal: self.causal,
+            ..Attention::default()
+        };
         let [query, key, value] = self.inputs();
         let mut output = vec![0.0; query.len()];
         let seconds = timed(self.repeats, || {
@@ -80,7 +97,10 @@ impl Question {
     }
 
     fn decode<T: Element>(&self) -> Result<Answer, KernelError> {
-        let attention = Attention { causal: self.causal, ..Attention::default() };
+        let attention = Attention {
+            causal: self.causal,
+            ..Attention::default()
+        };
         let [query, key, value] = self.inputs();
         let narrow = |x: Vec<f32>| -> Vec<T> { x.into_iter().map(T::narrow).collect() };
         // The query keeps its f32, whatever the cache is stored in; the peers' are rounded.
@@ -93,24 +113,39 @@ impl Question {
                 value: View::heads_first(&value, self.key),
             };
             let to = ViewMut::heads_first(&mut output, self.query);
-            dot::decode(&attention, View::heads_first(&query, self.query), cache, to, None)
+            dot::decode(
+                &attention,
+                View::heads_first(&query, self.query),
+                cache,
+                to,
+                None,
+            )
         })?;
         Ok(Ok((seconds, probe(&output))))
     }
 
     fn inputs(&self) -> [Vec<f32>; 3] {
         let key = self.key.iter().product();
-        [numbers(1, self.query.iter().product()), numbers(2, key), numbers(3, key)]
+        [
+            numbers(1, self.query.iter().product()),
+            numbers(2, key),
+            numbers(3, key),
+        ]
     }
 }
 
 /// Numbers in `[-1, 1]` by a formula that every side knows.
 fn numbers(seed: usize, count: usize) -> Vec<f32> {
-    (0..count).map(|i| (((i * 7919 + seed * 104_729) % 2003) as f64 / 1001.5 - 1.0) as f32).collect()
+    (0..count)
+        .map(|i| (((i * 7919 + seed * 104_729) % 2003) as f64 / 1001.5 - 1.0) as f32)
+        .collect()
 }
 
 /// Calls once for the caches, then `repeats` times by the clock.
-fn timed(repeats: usize, mut call: impl FnMut() -> Result<(), KernelError>) -> Result<Vec<f64>, KernelError> {
+fn timed(
+    repeats: usize,
+    mut call: impl FnMut() -> Result<(), KernelError>,
+) -> Result<Vec<f64>, KernelError> {
     call()?;
     (0..repeats)
         .map(|_| {

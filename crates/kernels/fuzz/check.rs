@@ -44,24 +44,33 @@ pub fn case(seed: u64) -> Result<Verdict, String> {
         (Some(blamed), Ok(())) => Err(format!("accepted a wrong {blamed:?}")),
         (Some(blamed), Err(error)) => {
             let name = argument(&error);
-            if !blamed.iter().any(|blamed| name.starts_with(blamed)) || !error.to_string().contains(name) {
+            if !blamed.iter().any(|blamed| name.starts_with(blamed))
+                || !error.to_string().contains(name)
+            {
                 return Err(format!("blamed `{name}` instead of {blamed:?}: {error}"));
             }
             if results.output.data.iter().any(|&x| x != UNTOUCHED) {
                 return Err(format!("wrote before it refused `{name}`"));
             }
-            Ok(Verdict { what: "refused by name", compared: false })
+            Ok(Verdict {
+                what: "refused by name",
+                compared: false,
+            })
         }
         (None, Err(error)) => Err(format!("refused a right call: {error}")),
         (None, Ok(())) => {
             gaps_are_untouched(&results)?;
             let work = sizes.heads * sizes.sequences * sizes.longest.0 * sizes.longest.1;
-            let compared = seed.is_multiple_of(4) && work * (sizes.dim + sizes.value_dim) < 1_000_000;
+            let compared =
+                seed.is_multiple_of(4) && work * (sizes.dim + sizes.value_dim) < 1_000_000;
             if compared {
                 compare(&problem, &results)?;
             }
             decode(dice, &problem, compared)?;
-            Ok(Verdict { what: "computed", compared })
+            Ok(Verdict {
+                what: "computed",
+                compared,
+            })
         }
     }
 }
@@ -93,11 +102,24 @@ fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), St
         lse: Some(vec![UNTOUCHED; shape[..3].iter().product()].into()),
     };
     let mut lse = results.lse.take();
-    let cache = Cache::Contiguous { key: problem.key.view(), value: problem.value.view() };
+    let cache = Cache::Contiguous {
+        key: problem.key.view(),
+        value: problem.value.view(),
+    };
     let attention = problem.attention();
-    let answer = dot::decode(&attention, problem.query.view(), cache, results.output(), lse.as_deref_mut());
+    let answer = dot::decode(
+        &attention,
+        problem.query.view(),
+        cache,
+        results.output(),
+        lse.as_deref_mut(),
+    );
     results.lse = lse;
-    let too_long = problem.lengths.iter().flatten().any(|&length| length as usize > sizes.keys);
+    let too_long = problem
+        .lengths
+        .iter()
+        .flatten()
+        .any(|&length| length as usize > sizes.keys);
     match answer {
         Ok(()) if too_long => return Err("decode accepted more keys than the cache has".to_owned()),
         Err(error) if too_long && argument(&error) == "lengths" => return Ok(()),
@@ -117,15 +139,26 @@ fn paged(dice: &mut Dice, problem: &Problem) -> Result<(), String> {
     let sizes = problem.sizes;
     let (pages, page_size, of_each) = (1 + dice.below(4), 1 + dice.below(20), 1 + dice.below(3));
     let page = |dice: &mut Dice, dim| {
-        tensor(dice, [pages, sizes.key_heads, page_size, dim], true, |dice: &mut Dice| dice.number(1.0))
+        tensor(
+            dice,
+            [pages, sizes.key_heads, page_size, dim],
+            true,
+            |dice: &mut Dice| dice.number(1.0),
+        )
     };
-    let (key, value): (Tensor<f32>, Tensor<f32>) = (page(dice, sizes.dim), page(dice, sizes.value_dim));
-    let table: Box<[u32]> = (0..sizes.sequences * of_each).map(|_| dice.below(pages) as u32).collect();
-    let lengths: Box<[u32]> =
-        (0..sizes.sequences).map(|_| dice.below(of_each * page_size + 1) as u32).collect();
+    let (key, value): (Tensor<f32>, Tensor<f32>) =
+        (page(dice, sizes.dim), page(dice, sizes.value_dim));
+    let table: Box<[u32]> = (0..sizes.sequences * of_each)
+        .map(|_| dice.below(pages) as u32)
+        .collect();
+    let lengths: Box<[u32]> = (0..sizes.sequences)
+        .map(|_| dice.below(of_each * page_size + 1) as u32)
+        .collect();
     let damaged = lengths.first().is_some_and(|&length| length > 0) && dice.once_in(3);
     let table = match damaged {
-        true => [&[pages as u32 + dice.below(9) as u32][..], &table[1..]].concat().into(),
+        true => [&[pages as u32 + dice.below(9) as u32][..], &table[1..]]
+            .concat()
+            .into(),
         false => table,
     };
     let attention = regard_kernels::Attention {
@@ -136,9 +169,22 @@ fn paged(dice: &mut Dice, problem: &Problem) -> Result<(), String> {
         ..Default::default()
     };
     let shape = sizes.shape(sizes.heads, sizes.queries, sizes.value_dim);
-    let mut results = Results { output: tensor(dice, shape, false, |_| UNTOUCHED), lse: None };
-    let cache = Cache::Paged { key: key.view(), value: value.view(), table: &table };
-    match dot::decode(&attention, problem.query.view(), cache, results.output(), None) {
+    let mut results = Results {
+        output: tensor(dice, shape, false, |_| UNTOUCHED),
+        lse: None,
+    };
+    let cache = Cache::Paged {
+        key: key.view(),
+        value: value.view(),
+        table: &table,
+    };
+    match dot::decode(
+        &attention,
+        problem.query.view(),
+        cache,
+        results.output(),
+        None,
+    ) {
         Ok(()) if damaged => Err("decode accepted a page that is not there".to_owned()),
         Ok(()) => gaps_are_untouched(&results).map_err(|error| format!("paged decode {error}")),
         Err(error) if damaged && argument(&error).contains("table") => Ok(()),
@@ -154,7 +200,8 @@ fn poison(dice: &mut Dice, problem: &mut Problem) {
     };
     for _ in 0..1 + dice.below(3) {
         if !tensor.data.is_empty() {
-            tensor.data[dice.below(tensor.data.len())] = dice.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
+            tensor.data[dice.below(tensor.data.len())] =
+                dice.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
         }
     }
 }
@@ -200,23 +247,38 @@ fn compare(problem: &Problem, results: &Results) -> Result<(), String> {
     let shapes = [problem.query.shape, problem.key.shape, problem.value.shape];
     let truth = reference::forward(&attention, &Unmodified, shapes, &query, &key, &value);
 
-    let largest = |x: &[f64]| x.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    let largest = |x: &[f64]| {
+        x.iter()
+            .filter(|x| x.is_finite())
+            .fold(0.0f64, |m, x| m.max(x.abs()))
+    };
     let epsilon = f64::from(f32::EPSILON);
     let sizes = &problem.sizes;
     let dim = sizes.dim as f64;
-    let scale = problem.scale.map_or(1.0 / dim.sqrt(), |scale| f64::from(scale.abs()));
+    let scale = problem
+        .scale
+        .map_or(1.0 / dim.sqrt(), |scale| f64::from(scale.abs()));
     let added = if problem.bias.is_some() { 3.0 } else { 0.0 }
-        + if problem.alibi.is_some() { (sizes.queries + sizes.keys) as f64 } else { 0.0 };
+        + if problem.alibi.is_some() {
+            (sizes.queries + sizes.keys) as f64
+        } else {
+            0.0
+        };
     // Rounding of a score, of the sums over keys, and of the functions.
-    let score = epsilon * ((dim + 8.0) * dim * scale * largest(&query) * largest(&key) + 8.0 * (added + 1.0));
+    let score = epsilon
+        * ((dim + 8.0) * dim * scale * largest(&query) * largest(&key) + 8.0 * (added + 1.0));
     let relative = 2.0 * score.exp_m1() + epsilon * (sizes.keys as f64 + 32.0);
-    let kept = problem.dropout.map_or(1.0, |dropout| 1.0 / (1.0 - f64::from(dropout.probability)));
+    let kept = problem
+        .dropout
+        .map_or(1.0, |dropout| 1.0 / (1.0 - f64::from(dropout.probability)));
     let bound = relative * (largest(&value) + 1.0) * kept;
 
     for (index, place) in results.output.places().enumerate() {
         let (found, expected) = (f64::from(results.output.data[place]), truth.output[index]);
         if expected.is_finite() && !((found - expected).abs() <= bound) {
-            return Err(format!("output {index} is {found}, expected {expected} to within {bound:e}"));
+            return Err(format!(
+                "output {index} is {found}, expected {expected} to within {bound:e}"
+            ));
         }
     }
     for (index, &found) in results.lse.iter().flatten().enumerate() {
@@ -224,7 +286,9 @@ fn compare(problem: &Problem, results: &Results) -> Result<(), String> {
         let bound = relative + 4.0 * epsilon * expected.abs();
         let same = found == expected || (found - expected).abs() <= bound;
         if !expected.is_nan() && expected != f64::INFINITY && !same {
-            return Err(format!("lse {index} is {found}, expected {expected} to within {bound:e}"));
+            return Err(format!(
+                "lse {index} is {found}, expected {expected} to within {bound:e}"
+            ));
         }
     }
     Ok(())

@@ -27,8 +27,6 @@
 
 mod backward;
 mod decode;
-#[cfg(test)]
-mod decode_tests;
 mod forward;
 mod micro;
 mod modify;
@@ -285,7 +283,17 @@ pub fn backward(
     d_output: View,
     gradients: Gradients,
 ) -> Result<(), KernelError> {
-    backward_modified(attention, &Unmodified, query, key, value, output, lse, d_output, gradients)
+    backward_modified(
+        attention,
+        &Unmodified,
+        query,
+        key,
+        value,
+        output,
+        lse,
+        d_output,
+        gradients,
+    )
 }
 
 /// [`backward`] of [`forward_modified`].
@@ -304,7 +312,14 @@ pub fn backward_modified<M: Modify>(
     d_output: View,
     gradients: Gradients,
 ) -> Result<(), KernelError> {
-    let inputs = backward::Inputs { query, key, value, output, lse, d_output };
+    let inputs = backward::Inputs {
+        query,
+        key,
+        value,
+        output,
+        lse,
+        d_output,
+    };
     backward::backward_at(Level::current(), attention, modify, inputs, gradients)
 }
 

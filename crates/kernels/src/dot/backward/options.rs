@@ -76,17 +76,26 @@ pub(super) fn weights<S: Simd, M: Modify>(
             let mut x = s.mul(s.load(&weights[at..]), s.splat(job.factor));
             if let Some(cap) = attention.softcap {
                 let bend = softcap_tanh(s, s.mul(x, s.splat(1.0 / cap)));
-                s.store(&mut slopes.softcap[in_tile..], s.fnma(bend, bend, s.splat(1.0)));
+                s.store(
+                    &mut slopes.softcap[in_tile..],
+                    s.fnma(bend, bend, s.splat(1.0)),
+                );
                 x = s.mul(s.splat(cap), bend);
             }
-            let bias = attention.bias.map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
+            let bias = attention
+                .bias
+                .map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
             x = biased(s, job, task, v, key, x, bias);
             if M::ACTIVE {
                 let slope = changed(s, task, v, key, x, |x, place| job.modify.slope(x, place));
                 s.store(&mut slopes.change[in_tile..], slope);
                 x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
             }
-            x = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.load(&minus_lse[lane..]));
+            x = s.fma(
+                x,
+                s.splat(std::f32::consts::LOG2_E),
+                s.load(&minus_lse[lane..]),
+            );
             if let Some(bits) = &segment.bits {
                 x = s.select(bits[v][j].into(), x, s.splat(f32::NEG_INFINITY));
             }
@@ -167,13 +176,21 @@ impl TileGradients<'_> {
         if self.slopes.softcap.is_empty() {
             return x;
         }
-        s.mul(x, s.load(&self.slopes.softcap[self.segment.row * width::<S>() + at..]))
+        s.mul(
+            x,
+            s.load(&self.slopes.softcap[self.segment.row * width::<S>() + at..]),
+        )
     }
 
     /// Adds the segment's `db` to the bias row that `row` gives for each query, and its length: one
     /// number for each key of the sequence, or 1.
     #[inline(always)]
-    pub(super) fn add_to_bias<S: Simd>(&self, s: S, task: &Task, row: impl Fn(usize) -> (Target, usize)) {
+    pub(super) fn add_to_bias<S: Simd>(
+        &self,
+        s: S,
+        task: &Task,
+        row: impl Fn(usize) -> (Target, usize),
+    ) {
         let (width, segment) = (width::<S>(), self.segment);
         let mut square = [0.0f32; 256];
         for v in segment.first..segment.end {

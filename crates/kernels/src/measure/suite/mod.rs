@@ -38,10 +38,15 @@ mod tests {
 
     #[test]
     fn every_case_of_a_moderate_size_runs() {
-        let settings = Settings { rounds: 1, seconds: 0.0 };
+        let settings = Settings {
+            rounds: 1,
+            seconds: 0.0,
+        };
         let mut ran = 0;
         for case in suite().iter().filter(|case| case.work < 2e8) {
-            let row = case.run(&settings).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            let row = case
+                .run(&settings)
+                .unwrap_or_else(|error| panic!("{case:?}: {error}"));
             assert!(row.value > 0.0, "{case:?}");
             ran += 1;
         }

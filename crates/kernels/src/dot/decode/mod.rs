@@ -33,22 +33,26 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::{ops::Range, sync::atomic::AtomicUsize};
 
 use crate::{
-    element::{Element, load},
+    element::Element,
     error::{KernelError, check_length, check_size},
     mask::{Plane, Visible},
     problem::{Alignment, Attention, Sequence, Sizes},
-    simd::{Buffer, Kernel, Level, Simd, exp, run, tanh},
+    simd::{Level, Simd, run, tanh},
     threads::crew,
     view::{SharedRows, View, ViewMut},
 };
 
 use super::check_shape;
+
+mod split;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+use split::Worker;
 
 /// Keys whose scores are held at once.
 const TILE: usize = 64;
@@ -97,7 +101,7 @@ pub fn decode<T: Element>(
     decode_at(Level::current(), attention, query, cache, output, lse)
 }
 
-pub(super) fn decode_at<T: Element>(
+fn decode_at<T: Element>(
     level: Level,
     attention: &Attention,
     query: View,
@@ -413,328 +417,6 @@ impl<'a, T: Element> Call<'a, T> {
                         unsafe { lse.row_mut(batch, head, query)[0] = log };
                     }
                 }
-            }
-        }
-    }
-}
-
-struct Worker<'a, T> {
-    call: &'a Call<'a, T>,
-    tasks: &'a [Task],
-    /// For each task and row: `o`, `m`, `l`.
-    parts: SharedRows<'a, f32>,
-    next: &'a AtomicUsize,
-}
-
-/// One worker's memory.
-struct Scratch {
-    /// `[rows, padded dim]`
-    query: Buffer,
-    /// `[rows, TILE]`: scores, then weights.
-    weights: Buffer,
-    /// `[rows, padded value_dim]`
-    output: Buffer,
-    /// For each row, the keys of the tile that it sees.
-    seen: Vec<u64>,
-}
-
-impl<T: Element> Kernel for Worker<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        let call = self.call;
-        let rows = call.rows().next_multiple_of(ROWS);
-        let padded = |dim: usize| dim.next_multiple_of(S::LANES);
-        let mut scratch = Scratch {
-            query: Buffer::new(rows * padded(call.sizes.dim)),
-            weights: Buffer::new(rows * TILE),
-            output: Buffer::new(rows * padded(call.sizes.value_dim)),
-            seen: vec![0; rows],
-        };
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = self.tasks.get(index) else {
-                return;
-            };
-            // SAFETY: the view was made to measure; this task alone has this row.
-            let part = unsafe { self.parts.row_mut(0, 0, index) };
-            self.split(s, &mut scratch, task, part);
-        }
-    }
-}
-
-impl<T: Element> Worker<'_, T> {
-    /// One task, into `part [rows, value_dim + 2]`.
-    #[inline(always)]
-    fn split<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task, part: &mut [f32]) {
-        let call = self.call;
-        let Sizes {
-            queries,
-            dim,
-            value_dim,
-            ..
-        } = call.sizes;
-        let (rows, width) = (call.rows(), value_dim + 2);
-        let (query_width, value_width) = (
-            dim.next_multiple_of(S::LANES),
-            value_dim.next_multiple_of(S::LANES),
-        );
-        for row in 0..rows {
-            let head = task.key_head * call.group() + row / queries;
-            let from = call.query.row(task.batch, head, row % queries);
-            scratch.query[row * query_width..][..dim].copy_from_slice(from);
-        }
-        scratch.output.fill(0.0);
-        for row in part.chunks_exact_mut(width) {
-            (row[value_dim], row[value_dim + 1]) = (f32::NEG_INFINITY, 0.0);
-        }
-        for first in task.keys.clone().step_by(TILE) {
-            let keys = TILE.min(task.keys.end - first);
-            let start = |view: &View<'_, T>, j: usize| {
-                let position = (first + j).min(task.keys.end - 1);
-                view.data
-                    .as_ptr()
-                    .wrapping_add(call.at(view, task, position))
-            };
-            let key: [*const T; TILE] = std::array::from_fn(|j| start(&call.key, j));
-            let value: [*const T; TILE] = std::array::from_fn(|j| start(&call.value, j));
-            let next: [*const T; TILE] = std::array::from_fn(|j| start(&call.key, j + TILE));
-            for row in (0..rows).step_by(ROWS) {
-                let block = Scores {
-                    query: &scratch.query[row * query_width..][..ROWS * query_width],
-                    dim,
-                    key: &key,
-                    keys,
-                    ahead: (row == 0).then_some((&value, value_dim)),
-                    scores: &mut scratch.weights[row * TILE..][..ROWS * TILE],
-                };
-                s.outline(block);
-            }
-            let mut partial = false;
-            for row in 0..rows {
-                let (head, query) = (task.key_head * call.group() + row / queries, row % queries);
-                let visible = call.visible(task.batch, head);
-                let scores = &mut scratch.weights[row * TILE..][..keys];
-                scores.iter_mut().for_each(|x| *x *= call.scale);
-                call.modify(s, task, head, query, first, scores);
-                let all = visible.seen_by_all(query, 1);
-                scratch.seen[row] = !0;
-                if first < all.start || first + keys > all.end {
-                    let bits = (0..keys).filter(|&j| visible.sees(query, first + j));
-                    let bits = bits.fold(0u64, |bits, j| bits | 1 << j);
-                    scratch.seen[row] = bits;
-                    partial |= bits.count_ones() as usize != keys;
-                    for (j, score) in scores.iter_mut().enumerate() {
-                        if bits >> j & 1 == 0 {
-                            *score = f32::NEG_INFINITY;
-                        }
-                    }
-                }
-                let output = &mut scratch.output[row * value_width..][..value_width];
-                let [m, l] = &mut part[row * width + value_dim..][..2] else {
-                    unreachable!()
-                };
-                weigh(s, scores, output, m, l);
-            }
-            for row in (0..rows).step_by(ROWS) {
-                let block = Values {
-                    weights: &scratch.weights[row * TILE..][..ROWS * TILE],
-                    seen: if partial {
-                        Some(&scratch.seen[row..][..ROWS])
-                    } else {
-                        None
-                    },
-                    value: &value,
-                    keys,
-                    value_dim,
-                    ahead: (row == 0).then_some((&next, dim)),
-                    output: &mut scratch.output[row * value_width..][..ROWS * value_width],
-                };
-                s.outline(block);
-            }
-        }
-        for (row, part) in part.chunks_exact_mut(width).enumerate() {
-            part[..value_dim].copy_from_slice(&scratch.output[row * value_width..][..value_dim]);
-        }
-    }
-}
-
-/// Turns scores into weights under the base `m`, raised where a score exceeds it.
-#[inline(always)]
-fn weigh<S: Simd>(s: S, scores: &mut [f32], output: &mut [f32], m: &mut f32, l: &mut f32) {
-    let mut largest = f32::NEG_INFINITY;
-    for at in (0..scores.len()).step_by(S::LANES) {
-        let beyond = s.splat(f32::NEG_INFINITY);
-        let inside = S::LANES.min(scores.len() - at);
-        let x = s.select(((1u64 << inside) - 1) as u32, s.load_at(scores, at), beyond);
-        largest = largest.max(s.reduce_max(x));
-    }
-    if largest > *m {
-        let factor = (*m - largest).exp();
-        for at in (0..output.len()).step_by(S::LANES) {
-            let scaled = s.mul(s.load(&output[at..]), s.splat(factor));
-            s.store(&mut output[at..], scaled);
-        }
-        *l *= factor;
-        *m = largest;
-    }
-    // Without a key seen so far, any base will do: all weights are 0.
-    let base = s.splat(if *m == f32::NEG_INFINITY { 0.0 } else { *m });
-    let mut sum = s.zero();
-    for at in (0..scores.len()).step_by(S::LANES) {
-        let inside = S::LANES.min(scores.len() - at);
-        let weight = exp(s, s.sub(s.load_at(scores, at), base));
-        sum = s.add(
-            sum,
-            s.select(((1u64 << inside) - 1) as u32, weight, s.zero()),
-        );
-        s.store_at(scores, at, weight);
-    }
-    *l += s.reduce_add(sum);
-}
-
-/// Rows of a tile that will be read soon, and their numbers.
-type Ahead<'a, T> = Option<(&'a [*const T; TILE], usize)>;
-
-#[inline(always)]
-fn fetch<S: Simd, T>(s: S, ahead: &Ahead<T>, j: usize) {
-    if let Some((rows, numbers)) = ahead {
-        for at in (0..*numbers).step_by(64 / size_of::<T>()) {
-            s.prefetch(rows[j].wrapping_add(at).cast(), false);
-        }
-    }
-}
-
-/// Scores of [`ROWS`] query rows with the keys of a tile.
-struct Scores<'a, T> {
-    /// `[ROWS, padded dim]`, zeros past `dim`.
-    query: &'a [f32],
-    dim: usize,
-    key: &'a [*const T; TILE],
-    keys: usize,
-    ahead: Ahead<'a, T>,
-    /// `[ROWS, TILE]`
-    scores: &'a mut [f32],
-}
-
-impl<T: Element> Kernel for Scores<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        const KEYS: usize = 4;
-        let width = self.query.len() / ROWS;
-        for first in (0..self.keys).step_by(KEYS) {
-            let mut sums = [[s.zero(); KEYS]; ROWS];
-            for j in 0..KEYS {
-                fetch(s, &self.ahead, first + j);
-            }
-            for at in (0..self.dim).step_by(S::LANES) {
-                let mut query = [s.zero(); ROWS];
-                for (r, x) in query.iter_mut().enumerate() {
-                    *x = s.load(&self.query[r * width + at..]);
-                }
-                for (j, key) in self.key[first..first + KEYS].iter().enumerate() {
-                    // SAFETY: `key` are rows of `dim` numbers of a checked view.
-                    let x = unsafe { load_up_to(s, key.add(at), self.dim - at) };
-                    for r in 0..ROWS {
-                        sums[r][j] = s.fma(query[r], x, sums[r][j]);
-                    }
-                }
-            }
-            for (r, sums) in sums.iter().enumerate() {
-                for (j, &sum) in sums.iter().enumerate() {
-                    self.scores[r * TILE + first + j] = s.reduce_add(sum);
-                }
-            }
-        }
-    }
-}
-
-/// A vector of `from`, zeros beyond its `count` numbers.
-///
-/// # Safety
-/// `count` numbers can be read.
-#[inline(always)]
-unsafe fn load_up_to<S: Simd, T: Element>(s: S, from: *const T, count: usize) -> S::V {
-    if count >= S::LANES {
-        // SAFETY: as the caller says.
-        return unsafe { load(s, from) };
-    }
-    let mut lanes = [0.0f32; 16];
-    for (j, lane) in lanes[..count].iter_mut().enumerate() {
-        // SAFETY: as the caller says.
-        *lane = unsafe { from.add(j).read() }.widen();
-    }
-    s.load(&lanes)
-}
-
-/// Adds the weighted values of a tile to [`ROWS`] rows of output.
-struct Values<'a, T> {
-    /// `[ROWS, TILE]`
-    weights: &'a [f32],
-    /// For each row the keys that it sees, if there are any it does not.
-    seen: Option<&'a [u64]>,
-    value: &'a [*const T; TILE],
-    keys: usize,
-    value_dim: usize,
-    ahead: Ahead<'a, T>,
-    /// `[ROWS, padded value_dim]`
-    output: &'a mut [f32],
-}
-
-impl<T: Element> Kernel for Values<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(mut self, s: S) {
-        let mut at = 0;
-        while at + 4 * S::LANES <= self.value_dim {
-            self.columns::<S, 4>(s, at);
-            at += 4 * S::LANES;
-        }
-        while at < self.value_dim {
-            self.columns::<S, 1>(s, at);
-            at += S::LANES;
-        }
-    }
-}
-
-impl<T: Element> Values<'_, T> {
-    /// `V` vectors of columns from `at` on.
-    #[inline(always)]
-    fn columns<S: Simd, const V: usize>(&mut self, s: S, at: usize) {
-        let width = self.output.len() / ROWS;
-        let mut sums = [[s.zero(); V]; ROWS];
-        for (r, sums) in sums.iter_mut().enumerate() {
-            for (v, sum) in sums.iter_mut().enumerate() {
-                *sum = s.load(&self.output[r * width + at + v * S::LANES..]);
-            }
-        }
-        for j in 0..self.keys {
-            if at == 0 {
-                fetch(s, &self.ahead, j);
-            }
-            let mut values = [s.zero(); V];
-            for (v, x) in values.iter_mut().enumerate() {
-                let column = at + v * S::LANES;
-                // SAFETY: `value` are rows of `value_dim` numbers of a checked view.
-                *x = unsafe { load_up_to(s, self.value[j].add(column), self.value_dim - column) };
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                if self.seen.is_some_and(|seen| seen[r] >> j & 1 == 0) {
-                    continue;
-                }
-                let weight = s.splat(self.weights[r * TILE + j]);
-                for (sum, &value) in sums.iter_mut().zip(&values) {
-                    *sum = s.fma(weight, value, *sum);
-                }
-            }
-        }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, &sum) in sums.iter().enumerate() {
-                s.store(&mut self.output[r * width + at + v * S::LANES..], sum);
             }
         }
     }

@@ -2,11 +2,9 @@
 
 use half::{bf16, f16};
 
-use super::{
-    Cache,
-    decode::decode_at,
-    modify::Unmodified,
-    reference,
+use super::{Cache, decode_at};
+use crate::dot::{
+    Unmodified, reference,
     tests::{OPTIONS, Options, Shape},
 };
 use crate::{

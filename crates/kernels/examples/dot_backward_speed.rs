@@ -99,19 +99,34 @@ impl Call {
         let [query, key, value] =
             [&self.query, &self.key, &self.value].map(|x| View::heads_first(x, self.shape));
         let to = ViewMut::heads_first(&mut self.output, self.shape);
-        dot::forward(attention, query, key, value, to, Some(&mut self.lse)).expect("a call that fits");
+        dot::forward(attention, query, key, value, to, Some(&mut self.lse))
+            .expect("a call that fits");
     }
 
     fn backward(&mut self, attention: &Attention) {
-        let [query, key, value, output, d_output] =
-            [&self.query, &self.key, &self.value, &self.output, &self.d_output]
-                .map(|x| View::heads_first(x, self.shape));
-        let [query_to, key_to, value_to] =
-            self.gradients.each_mut().map(|x| ViewMut::heads_first(x, self.shape));
-        let gradients =
-            dot::Gradients { query: query_to, key: key_to, value: value_to, bias: None, sink: None };
-        dot::backward(attention, query, key, value, output, &self.lse, d_output, gradients)
-            .expect("a call that fits");
+        let [query, key, value, output, d_output] = [
+            &self.query,
+            &self.key,
+            &self.value,
+            &self.output,
+            &self.d_output,
+        ]
+        .map(|x| View::heads_first(x, self.shape));
+        let [query_to, key_to, value_to] = self
+            .gradients
+            .each_mut()
+            .map(|x| ViewMut::heads_first(x, self.shape));
+        let gradients = dot::Gradients {
+            query: query_to,
+            key: key_to,
+            value: value_to,
+            bias: None,
+            sink: None,
+        };
+        dot::backward(
+            attention, query, key, value, output, &self.lse, d_output, gradients,
+        )
+        .expect("a call that fits");
     }
 }
 
@@ -140,16 +155,28 @@ fn measure(operations: f64, mut run: impl FnMut()) -> (f64, f64) {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |at: usize, name: &str| arguments.get(at).is_none_or(|x| x == name || x == "all");
-    println!("threads {}, peak {:.0} GFLOP/s", rayon::current_num_threads(), peak());
+    println!(
+        "threads {}, peak {:.0} GFLOP/s",
+        rayon::current_num_threads(),
+        peak()
+    );
     for (heads, length, dim) in [
-        (8, 512, 64), (8, 1024, 64), (8, 2048, 64), (8, 512, 128), (8, 2048, 128), (1, 512, 64), (1, 2048, 64),
+        (8, 512, 64),
+        (8, 1024, 64),
+        (8, 2048, 64),
+        (8, 512, 128),
+        (8, 2048, 128),
+        (1, 512, 64),
+        (1, 2048, 64),
     ] {
         if !wanted(1, &length.to_string()) || !wanted(2, &dim.to_string()) {
             continue;
         }
         let mut call = Call::new(heads, length, dim);
         let bias = numbers(length * length, 5);
-        let keep: Vec<u8> = (0..length * length).map(|x| u8::from(x % 17 != 0)).collect();
+        let keep: Vec<u8> = (0..length * length)
+            .map(|x| u8::from(x % 17 != 0))
+            .collect();
         let plane = [1, 1, length, length];
         let plain = Attention::default();
         let l = length as f64;
@@ -157,20 +184,61 @@ fn main() {
         let triangle = 0.5 * l * (l + 1.0);
         let cases = [
             ("full", plain, l * l),
-            ("causal", Attention { causal: true, ..plain }, triangle),
+            (
+                "causal",
+                Attention {
+                    causal: true,
+                    ..plain
+                },
+                triangle,
+            ),
             (
                 "window",
                 Attention {
                     causal: true,
-                    window: Some(Window { left: Some(255), right: None }),
+                    window: Some(Window {
+                        left: Some(255),
+                        right: None,
+                    }),
                     ..plain
                 },
                 0.5 * window * (window + 1.0) + (l - window) * window,
             ),
-            ("softcap", Attention { softcap: Some(20.0), ..plain }, l * l),
-            ("bias", Attention { bias: Some(View::heads_first(&bias, plane)), ..plain }, l * l),
-            ("keep", Attention { keep: Some(View::heads_first(&keep, plane)), ..plain }, l * l),
-            ("dropout", Attention { dropout: Some(Dropout { probability: 0.1, seed: 1 }), ..plain }, l * l),
+            (
+                "softcap",
+                Attention {
+                    softcap: Some(20.0),
+                    ..plain
+                },
+                l * l,
+            ),
+            (
+                "bias",
+                Attention {
+                    bias: Some(View::heads_first(&bias, plane)),
+                    ..plain
+                },
+                l * l,
+            ),
+            (
+                "keep",
+                Attention {
+                    keep: Some(View::heads_first(&keep, plane)),
+                    ..plain
+                },
+                l * l,
+            ),
+            (
+                "dropout",
+                Attention {
+                    dropout: Some(Dropout {
+                        probability: 0.1,
+                        seed: 1,
+                    }),
+                    ..plain
+                },
+                l * l,
+            ),
         ];
         for (name, attention, pairs) in cases {
             if !wanted(0, name) {
@@ -179,7 +247,9 @@ fn main() {
             call.forward(&attention);
             let operations = 10.0 * pairs * (heads * dim) as f64;
             let (ratio, best) = measure(operations, || call.backward(&attention));
-            println!("heads {heads} length {length:5} dim {dim:4} {name:8} {best:6.1} GFLOP/s  {ratio:.3} of peak");
+            println!(
+                "heads {heads} length {length:5} dim {dim:4} {name:8} {best:6.1} GFLOP/s  {ratio:.3} of peak"
+            );
         }
     }
     if wanted(0, "packed") {
@@ -192,17 +262,29 @@ fn main() {
 /// 64 sentences of 5 to 80 tokens, 8 heads: forward and backward together.
 fn packed(dim: usize) {
     let lengths: Vec<u32> = (0..64).map(|i| 5 + (i * 47 + 13) % 76).collect();
-    let offsets: Vec<u32> =
-        std::iter::once(0).chain(lengths.iter().scan(0, |sum, &x| { *sum += x; Some(*sum) })).collect();
+    let offsets: Vec<u32> = std::iter::once(0)
+        .chain(lengths.iter().scan(0, |sum, &x| {
+            *sum += x;
+            Some(*sum)
+        }))
+        .collect();
     let pairs: f64 = lengths.iter().map(|&x| f64::from(x * x)).sum();
     let mut call = Call::new(8, offsets[64] as usize, dim);
-    let attention =
-        Attention { offsets: Some(Offsets { query: &offsets, key: &offsets }), ..Attention::default() };
+    let attention = Attention {
+        offsets: Some(Offsets {
+            query: &offsets,
+            key: &offsets,
+        }),
+        ..Attention::default()
+    };
     let operations = 14.0 * pairs * (8 * dim) as f64;
     let (ratio, best) = measure(operations, || {
         call.forward(&attention);
         call.backward(&attention);
     });
     let milliseconds = operations / best / 1e6;
-    println!("packed 64 sentences, dim {dim}: {milliseconds:.3} ms, {ratio:.3} of peak, {} tokens", offsets[64]);
+    println!(
+        "packed 64 sentences, dim {dim}: {milliseconds:.3} ms, {ratio:.3} of peak, {} tokens",
+        offsets[64]
+    );
 }

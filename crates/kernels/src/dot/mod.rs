@@ -285,7 +285,17 @@ pub fn backward(
     d_output: View,
     gradients: Gradients,
 ) -> Result<(), KernelError> {
-    backward_modified(attention, &Unmodified, query, key, value, output, lse, d_output, gradients)
+    backward_modified(
+        attention,
+        &Unmodified,
+        query,
+        key,
+        value,
+        output,
+        lse,
+        d_output,
+        gradients,
+    )
 }
 
 /// [`backward`] of [`forward_modified`].
@@ -304,7 +314,14 @@ pub fn backward_modified<M: Modify>(
     d_output: View,
     gradients: Gradients,
 ) -> Result<(), KernelError> {
-    let inputs = backward::Inputs { query, key, value, output, lse, d_output };
+    let inputs = backward::Inputs {
+        query,
+        key,
+        value,
+        output,
+        lse,
+        d_output,
+    };
     backward::backward_at(Level::current(), attention, modify, inputs, gradients)
 }
 

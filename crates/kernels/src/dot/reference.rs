@@ -91,10 +91,16 @@ pub fn backward<T: Real, M: Modify>(
     value: &[T],
     d_output: &[T],
 ) -> Backward<T> {
-    let sizes = attention.check(shapes[0], shapes[1], shapes[2]).expect("options that fit");
+    let sizes = attention
+        .check(shapes[0], shapes[1], shapes[2])
+        .expect("options that fit");
     let Forward { output, lse, .. } = forward(attention, modify, shapes, query, key, value);
     let zero = T::of(0.0);
-    let scale = T::of(attention.scale.map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from));
+    let scale = T::of(
+        attention
+            .scale
+            .map_or(1.0 / (sizes.dim as f64).sqrt(), f64::from),
+    );
     let bias_shape = attention.bias.map_or([0; 4], |bias| bias.shape);
     let mut d = Backward {
         query: vec![zero; query.len()],

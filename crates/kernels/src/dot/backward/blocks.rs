@@ -30,8 +30,8 @@ pub(super) struct WeightBlock<'a> {
     pub(super) dim: usize,
     pub(super) key: Rows,
     pub(super) segment: &'a Segment,
-    /// From products to powers of 2: a factor and `-lse`. `None` leaves the bare products behind.
-    pub(super) base: Option<(f32, &'a [f32])>,
+    /// The scale of the scores, and `-lse`. `None` leaves the bare products behind.
+    pub(super) scores: Option<(f32, &'a [f32])>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a mut [f32],
 }
@@ -47,21 +47,24 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
         let block = self.0;
         let (width, segment) = (width::<S>(), block.segment);
         let offset = segment.first * S::LANES;
-        let base = block.base.map(|(factor, x)| (s.splat(factor), vectors::<S, V>(s, x, offset)));
+        let scores = block
+            .scores
+            .map(|(scale, x)| (s.splat(scale), vectors::<S, V>(s, x, offset)));
         assert!(block.query.len() >= block.dim * width && offset + V * S::LANES <= width);
         assert!(block.weights.len() >= segment.keys.next_multiple_of(R) * width);
         for row in (0..segment.keys).step_by(R) {
             let last = segment.keys - row - 1;
-            let key: [*const f32; R] = std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
+            let key: [*const f32; R] =
+                std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
             // SAFETY: the panel has `dim` lines; the keys are rows of `dim` numbers of a checked view.
             let mut acc = unsafe {
                 let query = block.query.as_ptr().add(offset);
                 product::<S, R, V>(s, block.dim, query, width, key, 1)
             };
-            if let Some((factor, minus_lse)) = base {
+            if let Some((scale, minus_lse)) = scores {
                 for line in &mut acc {
                     for (x, &minus_lse) in line.iter_mut().zip(&minus_lse) {
-                        *x = s.fma(*x, factor, minus_lse);
+                        *x = weight_exponent(s, s.mul(*x, scale), minus_lse);
                     }
                 }
                 if let Some(bits) = &segment.bits {
@@ -73,7 +76,10 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
             }
             for (r, line) in acc.iter().enumerate() {
                 for (v, &x) in line.iter().enumerate() {
-                    s.store(&mut block.weights[(row + r) * width + offset + v * S::LANES..], x);
+                    s.store(
+                        &mut block.weights[(row + r) * width + offset + v * S::LANES..],
+                        x,
+                    );
                 }
             }
         }
@@ -133,11 +139,21 @@ impl<const R: usize, const V: usize> Kernel for GradientKernel<'_, R, V> {
             }
             for (r, line) in acc.iter().enumerate() {
                 for (v, &x) in line.iter().enumerate() {
-                    s.store(&mut block.gradients[(row + r) * width + offset + v * S::LANES..], x);
+                    s.store(
+                        &mut block.gradients[(row + r) * width + offset + v * S::LANES..],
+                        x,
+                    );
                 }
             }
         }
     }
+}
+
+/// The logarithm to base 2 of a weight. The score is rounded before `lse` is taken off it, as `lse` was:
+/// where one key has nearly all the weight both round alike, and even at scores of 1e4 the weight is 1.
+#[inline(always)]
+pub(super) fn weight_exponent<S: Simd>(s: S, score: S::V, minus_lse: S::V) -> S::V {
+    s.mul(s.add(score, minus_lse), s.splat(std::f32::consts::LOG2_E))
 }
 
 /// `V` vectors from `offset` on.
@@ -224,7 +240,9 @@ impl Spread<'_> {
         for key in (0..self.keys).step_by(R) {
             let keys = R.min(self.keys - key);
             let scalars: [*const f32; R] = std::array::from_fn(|r| {
-                self.scalars.as_ptr().wrapping_add((key + r.min(keys - 1)) * width + first)
+                self.scalars
+                    .as_ptr()
+                    .wrapping_add((key + r.min(keys - 1)) * width + first)
             });
             // SAFETY: lines `first..first + depth` and `V` vectors from `column` on lie inside the rows, and
             // as many numbers inside each line of the tile: asserted above.
@@ -256,7 +274,11 @@ impl Spread<'_> {
                 let to = unsafe { self.to.from(key).row(self.dim) };
                 for query in self.queries.clone() {
                     let (v, lane) = (query / S::LANES, query % S::LANES);
-                    if segment.bits.as_ref().is_none_or(|bits| bits[v][j] >> lane & 1 == 1) {
+                    if segment
+                        .bits
+                        .as_ref()
+                        .is_none_or(|bits| bits[v][j] >> lane & 1 == 1)
+                    {
                         let factor = self.scalars[key * width::<S>() + query];
                         axpy(s, factor, &self.rows[query * stride..][..self.dim], to);
                     }

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! for each panel of queries (lanes), for each tile of keys:
-//!     Sᵀ  block [8 keys, 3 vectors]   P  = 2^(factor · Sᵀ - lse), in registers -> P tile  [keys, queries]
+//!     Sᵀ  block [8 keys, 3 vectors]   P  = e^(scale · Sᵀ - lse), in registers  -> P tile  [keys, queries]
 //!     dPᵀ block [8 keys, 3 vectors]   dS = P ∘ (dPᵀ - δ), in registers         -> dS tile [keys, queries]
 //!     dQᵀ block [8 dims, 3 vectors]  += Σ over the tile's keys     K dS     -> dQ panel [dim, queries]
 //!     dV  block [8 keys, 2 or 3 vectors of dims] += Σ over queries P dO     -> rows of the output
@@ -99,7 +99,13 @@ pub(super) fn backward_at<M: Modify>(
 ) -> Result<(), KernelError> {
     let job = Job::new(attention, modify, inputs.query, inputs.key, inputs.value)?;
     check(&job, &inputs, &gradients)?;
-    let Gradients { mut query, mut key, mut value, mut bias, sink } = gradients;
+    let Gradients {
+        mut query,
+        mut key,
+        mut value,
+        mut bias,
+        sink,
+    } = gradients;
     let sizes = &job.sizes;
     let plan = Plan::new(attention, sizes, panel_width(level));
     let shares = Shares::new(attention, sizes, bias.as_ref().map(|bias| bias.shape));
@@ -111,7 +117,8 @@ pub(super) fn backward_at<M: Modify>(
         Copies::new(bias.shape, parts)
     });
     let mut sinks = vec![0.0f64; sizes.batch * sizes.heads * shares.parts];
-    let mut sink_rows = ViewMut::heads_first(&mut sinks, [sizes.batch, sizes.heads, shares.parts, 1]);
+    let mut sink_rows =
+        ViewMut::heads_first(&mut sinks, [sizes.batch, sizes.heads, shares.parts, 1]);
     if let Some(bias) = &mut bias {
         share::clear(bias);
     }
@@ -125,11 +132,26 @@ pub(super) fn backward_at<M: Modify>(
         _ => None,
     };
     let sink_rows = sink_rows.shared();
-    crew(shares.tasks(), job.nanoseconds(5.0), &|next: &AtomicUsize| {
-        let (job, plan, shares, inputs) = (&job, &plan, &shares, &inputs);
-        let worker = Worker { job, plan, shares, inputs, d_query, d_key, d_value, d_bias, sink_rows, next };
-        run(level, worker);
-    });
+    crew(
+        shares.tasks(),
+        job.nanoseconds(5.0),
+        &|next: &AtomicUsize| {
+            let (job, plan, shares, inputs) = (&job, &plan, &shares, &inputs);
+            let worker = Worker {
+                job,
+                plan,
+                shares,
+                inputs,
+                d_query,
+                d_key,
+                d_value,
+                d_bias,
+                sink_rows,
+                next,
+            };
+            run(level, worker);
+        },
+    );
     key_copies.add_to(&mut key);
     value_copies.add_to(&mut value);
     if let (Some(bias), Some(copies)) = (&mut bias, &bias_copies) {
@@ -137,14 +159,20 @@ pub(super) fn backward_at<M: Modify>(
     }
     if let Some(sink) = sink {
         for (head, sink) in sink.iter_mut().enumerate() {
-            let row = |index: usize| &sinks[(index * sizes.heads + head) * shares.parts..][..shares.parts];
+            let row = |index: usize| {
+                &sinks[(index * sizes.heads + head) * shares.parts..][..shares.parts]
+            };
             *sink = (0..sizes.batch).flat_map(row).sum::<f64>() as f32;
         }
     }
     Ok(())
 }
 
-fn check<M: Modify>(job: &Job<M>, inputs: &Inputs, gradients: &Gradients) -> Result<(), KernelError> {
+fn check<M: Modify>(
+    job: &Job<M>,
+    inputs: &Inputs,
+    gradients: &Gradients,
+) -> Result<(), KernelError> {
     let attention = &job.attention;
     let [batch, heads, queries, _] = inputs.query.shape;
     let shape = [batch, heads, queries, job.sizes.value_dim];
@@ -152,7 +180,12 @@ fn check<M: Modify>(job: &Job<M>, inputs: &Inputs, gradients: &Gradients) -> Res
         check_shape(argument, view.shape, shape)?;
         view.check(argument)?;
     }
-    check_length("lse", "[batch, heads, queries]", &shape[..3], inputs.lse.len())?;
+    check_length(
+        "lse",
+        "[batch, heads, queries]",
+        &shape[..3],
+        inputs.lse.len(),
+    )?;
     for (argument, view, like) in [
         ("gradients.query", &gradients.query, &inputs.query),
         ("gradients.key", &gradients.key, &inputs.key),
@@ -162,7 +195,9 @@ fn check<M: Modify>(job: &Job<M>, inputs: &Inputs, gradients: &Gradients) -> Res
         view.check(argument)?;
     }
     if let Some(gradient) = &gradients.bias {
-        let Some(bias) = &attention.bias else { return Err(absent("gradients.bias", "bias")) };
+        let Some(bias) = &attention.bias else {
+            return Err(absent("gradients.bias", "bias"));
+        };
         check_shape("gradients.bias", gradient.shape, bias.shape)?;
         gradient.check("gradients.bias")?;
     }
@@ -180,7 +215,9 @@ fn absent(argument: &'static str, option: &'static str) -> KernelError {
     KernelError::Entry {
         argument,
         position: 0,
-        expected: format!("nothing, for the attention has no {option}: pass None, or set `{option}`"),
+        expected: format!(
+            "nothing, for the attention has no {option}: pass None, or set `{option}`"
+        ),
         found: "a place for a gradient".into(),
     }
 }
@@ -215,7 +252,7 @@ struct Scratch {
     slopes: Slopes,
     /// dQᵀ, `[dim, width]`.
     d_query: Buffer,
-    /// `-lse log₂ e` and `-δ`, `[width]`.
+    /// `-lse` and `-δ`, `[width]`.
     minus_lse: Buffer,
     minus_delta: Buffer,
     /// The queries' part of dropout's hashes.
@@ -270,14 +307,26 @@ impl<M: Modify> Kernel for Worker<'_, M> {
 impl<M: Modify> Worker<'_, M> {
     /// One part of all that belongs to a key head of a sequence.
     #[inline(always)]
-    fn key_head<S: Simd>(&self, s: S, scratch: &mut Scratch, part: usize, index: usize, key_head: usize) {
+    fn key_head<S: Simd>(
+        &self,
+        s: S,
+        scratch: &mut Scratch,
+        part: usize,
+        index: usize,
+        key_head: usize,
+    ) {
         let (job, sizes) = (self.job, &self.job.sizes);
         let sequence = job.attention.sequence(sizes, index);
         scratch.finite_key.clear();
-        let key = |j: usize| job.key.row(sequence.batch, key_head, sequence.first_key + j);
+        let key = |j: usize| {
+            job.key
+                .row(sequence.batch, key_head, sequence.first_key + j)
+        };
         for first in (0..sequence.keys).step_by(TILE_KEYS) {
             let end = sequence.keys.min(first + TILE_KEYS);
-            scratch.finite_key.push((first..end).all(|j| is_finite(s, key(j))));
+            scratch
+                .finite_key
+                .push((first..end).all(|j| is_finite(s, key(j))));
         }
         if part == 0 {
             for (to, dim) in [(&self.d_key, sizes.dim), (&self.d_value, sizes.value_dim)] {
@@ -317,8 +366,12 @@ impl<M: Modify> Worker<'_, M> {
         let heads = Heads {
             key: Rows::new(&job.key, sequence.batch, key_head, sequence.first_key),
             value: Rows::new(&job.value, sequence.batch, key_head, sequence.first_key),
-            d_key: self.d_key.rows(part, sequence.batch, key_head, sequence.first_key),
-            d_value: self.d_value.rows(part, sequence.batch, key_head, sequence.first_key),
+            d_key: self
+                .d_key
+                .rows(part, sequence.batch, key_head, sequence.first_key),
+            d_value: self
+                .d_value
+                .rows(part, sequence.batch, key_head, sequence.first_key),
             part,
         };
         let range = visible.reach(task.query, task.queries);
@@ -329,7 +382,15 @@ impl<M: Modify> Worker<'_, M> {
         let mut key = range.start / TILE_KEYS * TILE_KEYS;
         while key < range.end {
             let (tile, modify, lanes) = (&mut scratch.tile, job.modify, S::LANES);
-            tile.fill(&visible, modify, task, lanes, &seen_by_all, range.end, &mut key);
+            tile.fill(
+                &visible,
+                modify,
+                task,
+                lanes,
+                &seen_by_all,
+                range.end,
+                &mut key,
+            );
             for index in 0..scratch.tile.segments().len() {
                 let segment = scratch.tile.segments()[index];
                 if S::LANES == 16 {
@@ -365,11 +426,35 @@ impl<M: Modify> Worker<'_, M> {
         let output = |i: usize| inputs.output.row(batch, head, position + i);
         let d_output = |i: usize| inputs.d_output.row(batch, head, position + i);
         let stride = job.query.strides[2];
-        pack(s, &mut scratch.query, task.queries, sizes.dim, stride, 1.0, query);
+        pack(
+            s,
+            &mut scratch.query,
+            task.queries,
+            sizes.dim,
+            stride,
+            1.0,
+            query,
+        );
         let stride = inputs.d_output.strides[2];
-        pack(s, &mut scratch.d_output, task.queries, sizes.value_dim, stride, 1.0, d_output);
+        pack(
+            s,
+            &mut scratch.d_output,
+            task.queries,
+            sizes.value_dim,
+            stride,
+            1.0,
+            d_output,
+        );
         let stride = inputs.output.strides[2];
-        pack(s, &mut scratch.output, task.queries, sizes.value_dim, stride, 1.0, output);
+        pack(
+            s,
+            &mut scratch.output,
+            task.queries,
+            sizes.value_dim,
+            stride,
+            1.0,
+            output,
+        );
         scratch.d_query.fill(0.0);
         scratch.minus_lse.fill(0.0);
         // In the order of the products that it is taken off: where one key has nearly all the weight,
@@ -378,7 +463,10 @@ impl<M: Modify> Worker<'_, M> {
         for lane in (0..task.queries).step_by(S::LANES) {
             let mut delta = s.zero();
             for line in (0..sizes.value_dim).map(|c| c * width + lane) {
-                let (x, y) = (s.load(&scratch.output[line..]), s.load(&scratch.d_output[line..]));
+                let (x, y) = (
+                    s.load(&scratch.output[line..]),
+                    s.load(&scratch.d_output[line..]),
+                );
                 delta = s.fma(x, y, delta);
             }
             s.store(&mut scratch.minus_delta[lane..], s.sub(s.zero(), delta));
@@ -386,7 +474,6 @@ impl<M: Modify> Worker<'_, M> {
         (scratch.finite_query, scratch.finite_d_output) = (true, true);
         let scale = s.splat(job.attention.scale(sizes.dim));
         let lse = &inputs.lse[(batch * sizes.heads + head) * sizes.queries + position..];
-        let to_natural = f64::from(job.to_natural[0]) + f64::from(job.to_natural[1]);
         let mut sink = 0.0;
         for i in 0..task.queries {
             if let Some(dropout) = &job.attention.dropout {
@@ -397,13 +484,18 @@ impl<M: Modify> Worker<'_, M> {
             let stride = sizes.dim.next_multiple_of(S::LANES);
             copy(s, query(i), &mut scratch.query_rows[i * stride..], scale);
             let stride = sizes.value_dim.next_multiple_of(S::LANES);
-            copy(s, d_output(i), &mut scratch.d_output_rows[i * stride..], s.splat(1.0));
+            copy(
+                s,
+                d_output(i),
+                &mut scratch.d_output_rows[i * stride..],
+                s.splat(1.0),
+            );
             // A query that sees nothing has -∞ there, and no weight whatever it starts from.
             if lse[i] > f32::NEG_INFINITY || lse[i].is_nan() {
-                scratch.minus_lse[i] = (-f64::from(lse[i]) / to_natural) as f32;
+                scratch.minus_lse[i] = -lse[i];
                 if let Some(sinks) = job.attention.sink {
                     let weight = (f64::from(sinks[head]) - f64::from(lse[i])).exp();
-                    sink += weight * f64::from(scratch.minus_delta[i]);
+                    sink -= weight * inner(d_output(i), output(i));
                 }
             }
         }
@@ -422,14 +514,16 @@ impl<M: Modify> Worker<'_, M> {
     ) {
         let job = self.job;
         let width = width::<S>();
-        let lines = segment.row * width..(segment.row + segment.keys.next_multiple_of(TILE_KEYS)) * width;
+        let lines =
+            segment.row * width..(segment.row + segment.keys.next_multiple_of(TILE_KEYS)) * width;
         let vectors = segment.end - segment.first;
         let block = WeightBlock {
             query: &scratch.query,
             dim: job.sizes.dim,
             key: heads.key.from(segment.key),
             segment,
-            base: (!job.modified).then_some((job.factor, &*scratch.minus_lse)),
+            scores: (!job.modified)
+                .then_some((job.attention.scale(job.sizes.dim), &*scratch.minus_lse)),
             weights: &mut scratch.weights[lines.clone()],
         };
         match vectors {
@@ -460,7 +554,12 @@ impl<M: Modify> Worker<'_, M> {
         if raw {
             let weights = &mut scratch.weights[lines.clone()];
             let gradients = &mut scratch.gradients[lines];
-            let tile = options::TileGradients { segment, weights, gradients, slopes };
+            let tile = options::TileGradients {
+                segment,
+                weights,
+                gradients,
+                slopes,
+            };
             let d_bias = self.d_bias.as_ref().map(|d_bias| {
                 |tile: &options::TileGradients| {
                     let row = |query| d_bias.broadcast(heads.part, task.index, task.head, query);
@@ -506,7 +605,10 @@ impl<M: Modify> Worker<'_, M> {
             value_dim: sizes.dim,
             first: segment.first,
         };
-        if segments.iter().any(|segment| partial(segment) && !finite_key(segment)) {
+        if segments
+            .iter()
+            .any(|segment| partial(segment) && !finite_key(segment))
+        {
             careful_context(s, run, segments);
         } else {
             match segment.end - segment.first {
@@ -516,12 +618,34 @@ impl<M: Modify> Worker<'_, M> {
             }
         }
         let queries = segment.first * S::LANES..task.queries.min(segment.end * S::LANES);
-        let (d_value, d_key) = (heads.d_value.from(segment.key), heads.d_key.from(segment.key));
+        let (d_value, d_key) = (
+            heads.d_value.from(segment.key),
+            heads.d_key.from(segment.key),
+        );
         for (scalars, rows, dim, to, finite) in [
-            (weights, &scratch.d_output_rows, sizes.value_dim, d_value, scratch.finite_d_output),
-            (gradients, &scratch.query_rows, sizes.dim, d_key, scratch.finite_query),
+            (
+                weights,
+                &scratch.d_output_rows,
+                sizes.value_dim,
+                d_value,
+                scratch.finite_d_output,
+            ),
+            (
+                gradients,
+                &scratch.query_rows,
+                sizes.dim,
+                d_key,
+                scratch.finite_query,
+            ),
         ] {
-            let run = Spread { scalars, rows, dim, to, keys, queries: queries.clone() };
+            let run = Spread {
+                scalars,
+                rows,
+                dim,
+                to,
+                keys,
+                queries: queries.clone(),
+            };
             if any_partial && !finite {
                 run.careful(s, segments);
             } else {
@@ -539,6 +663,15 @@ struct Heads {
     d_key: share::Target,
     d_value: share::Target,
     part: usize,
+}
+
+/// `Σ a_i b_i` in double precision.
+#[inline(always)]
+fn inner(a: &[f32], b: &[f32]) -> f64 {
+    a.iter()
+        .zip(b)
+        .map(|(&a, &b)| f64::from(a) * f64::from(b))
+        .sum()
 }
 
 /// True if every number is finite.

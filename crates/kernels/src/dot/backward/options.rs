@@ -22,6 +22,7 @@ use super::{
         plan::{Segment, Task},
         scores::{biased, changed, softcap_tanh, turn_bias},
     },
+    blocks::weight_exponent,
     share::Target,
 };
 
@@ -73,20 +74,28 @@ pub(super) fn weights<S: Simd, M: Modify>(
         for v in live.clone() {
             let lane = v * S::LANES;
             let (at, in_tile) = (j * width + lane, (segment.row + j) * width + lane);
-            let mut x = s.mul(s.load(&weights[at..]), s.splat(job.factor));
+            let mut x = s.mul(
+                s.load(&weights[at..]),
+                s.splat(job.attention.scale(job.sizes.dim)),
+            );
             if let Some(cap) = attention.softcap {
                 let bend = softcap_tanh(s, s.mul(x, s.splat(1.0 / cap)));
-                s.store(&mut slopes.softcap[in_tile..], s.fnma(bend, bend, s.splat(1.0)));
+                s.store(
+                    &mut slopes.softcap[in_tile..],
+                    s.fnma(bend, bend, s.splat(1.0)),
+                );
                 x = s.mul(s.splat(cap), bend);
             }
-            let bias = attention.bias.map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
+            let bias = attention
+                .bias
+                .map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
             x = biased(s, job, task, v, key, x, bias);
             if M::ACTIVE {
                 let slope = changed(s, task, v, key, x, |x, place| job.modify.slope(x, place));
                 s.store(&mut slopes.change[in_tile..], slope);
                 x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
             }
-            x = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.load(&minus_lse[lane..]));
+            x = weight_exponent(s, x, s.load(&minus_lse[lane..]));
             if let Some(bits) = &segment.bits {
                 x = s.select(bits[v][j].into(), x, s.splat(f32::NEG_INFINITY));
             }
@@ -167,13 +176,21 @@ impl TileGradients<'_> {
         if self.slopes.softcap.is_empty() {
             return x;
         }
-        s.mul(x, s.load(&self.slopes.softcap[self.segment.row * width::<S>() + at..]))
+        s.mul(
+            x,
+            s.load(&self.slopes.softcap[self.segment.row * width::<S>() + at..]),
+        )
     }
 
     /// Adds the segment's `db` to the bias row that `row` gives for each query, and its length: one
     /// number for each key of the sequence, or 1.
     #[inline(always)]
-    pub(super) fn add_to_bias<S: Simd>(&self, s: S, task: &Task, row: impl Fn(usize) -> (Target, usize)) {
+    pub(super) fn add_to_bias<S: Simd>(
+        &self,
+        s: S,
+        task: &Task,
+        row: impl Fn(usize) -> (Target, usize),
+    ) {
         let (width, segment) = (width::<S>(), self.segment);
         let mut square = [0.0f32; 256];
         for v in segment.first..segment.end {

@@ -59,7 +59,13 @@ impl Shares {
         let wanted = TASKS.div_ceil((batch_groups * head_groups).max(1));
         let room = longest.saturating_mul(group) / PART_QUERIES;
         let parts = wanted.min(room).max(1);
-        Self { batch: sizes.batch, key_heads: sizes.key_heads, batch_groups, head_groups, parts }
+        Self {
+            batch: sizes.batch,
+            key_heads: sizes.key_heads,
+            batch_groups,
+            head_groups,
+            parts,
+        }
     }
 
     pub(super) fn tasks(&self) -> usize {
@@ -69,7 +75,11 @@ impl Shares {
     pub(super) fn share(&self, task: usize) -> Share {
         let (group, part) = (task / self.parts, task % self.parts);
         let range = |group: usize, groups: usize, count: usize| {
-            if groups == count { group..group + 1 } else { 0..count }
+            if groups == count {
+                group..group + 1
+            } else {
+                0..count
+            }
         };
         Share {
             sequences: range(group / self.head_groups, self.batch_groups, self.batch),
@@ -89,13 +99,20 @@ pub(super) struct Copies {
 impl Copies {
     pub(super) fn new(shape: [usize; 4], parts: usize) -> Self {
         let numbers = vec![0.0; shape.iter().product::<usize>() * (parts - 1)];
-        Self { numbers, shape, parts }
+        Self {
+            numbers,
+            shape,
+            parts,
+        }
     }
 
     /// The copies as one view, one after the other along the batch.
     pub(super) fn view(&mut self) -> ViewMut<'_> {
         let [batch, heads, length, dim] = self.shape;
-        ViewMut::heads_first(&mut self.numbers, [batch * (self.parts - 1), heads, length, dim])
+        ViewMut::heads_first(
+            &mut self.numbers,
+            [batch * (self.parts - 1), heads, length, dim],
+        )
     }
 
     /// Adds the copies, in order.
@@ -143,7 +160,12 @@ impl<'a> Destination<'a> {
     pub(super) fn new(output: &'a mut ViewMut, copies: &'a mut ViewMut) -> Self {
         let shape = output.shape;
         let parts = 1 + copies.shape[0] / shape[0].max(1);
-        Self { output: output.shared(), copies: copies.shared(), shape, parts }
+        Self {
+            output: output.shared(),
+            copies: copies.shared(),
+            shape,
+            parts,
+        }
     }
 
     /// The rows of `part` at `(batch, head, position)` and after.
@@ -152,16 +174,26 @@ impl<'a> Destination<'a> {
         let (start, stride) = if part == 0 || self.parts == 1 {
             self.output.start(batch, head, position)
         } else {
-            self.copies.start((part - 1) * self.shape[0] + batch, head, position)
+            self.copies
+                .start((part - 1) * self.shape[0] + batch, head, position)
         };
         Target { start, stride }
     }
 
     /// The row of `part` that serves `(batch, head, position)`, and its length, where sizes may be 1.
     #[inline(always)]
-    pub(super) fn broadcast(&self, part: usize, batch: usize, head: usize, position: usize) -> (Target, usize) {
+    pub(super) fn broadcast(
+        &self,
+        part: usize,
+        batch: usize,
+        head: usize,
+        position: usize,
+    ) -> (Target, usize) {
         let at = |axis: usize, index: usize| if self.shape[axis] == 1 { 0 } else { index };
-        (self.rows(part, at(0, batch), at(1, head), at(2, position)), self.shape[3])
+        (
+            self.rows(part, at(0, batch), at(1, head), at(2, position)),
+            self.shape[3],
+        )
     }
 }
 
@@ -176,7 +208,10 @@ impl Target {
     /// The rows from `position` on.
     #[inline(always)]
     pub(super) fn from(self, position: usize) -> Self {
-        Self { start: self.start.wrapping_add(position * self.stride), ..self }
+        Self {
+            start: self.start.wrapping_add(position * self.stride),
+            ..self
+        }
     }
 
     /// The first row, of `dim` numbers.

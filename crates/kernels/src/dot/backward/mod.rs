@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! for each panel of queries (lanes), for each tile of keys:
-//!     Sᵀ  block [8 keys, 3 vectors]   P  = 2^(factor · Sᵀ - lse), in registers -> P tile  [keys, queries]
+//!     Sᵀ  block [8 keys, 3 vectors]   P  = e^(scale · Sᵀ - lse), in registers  -> P tile  [keys, queries]
 //!     dPᵀ block [8 keys, 3 vectors]   dS = P ∘ (dPᵀ - δ), in registers         -> dS tile [keys, queries]
 //!     dQᵀ block [8 dims, 3 vectors]  += Σ over the tile's keys     K dS     -> dQ panel [dim, queries]
 //!     dV  block [8 keys, 2 or 3 vectors of dims] += Σ over queries P dO     -> rows of the output
@@ -252,7 +252,7 @@ struct Scratch {
     slopes: Slopes,
     /// dQᵀ, `[dim, width]`.
     d_query: Buffer,
-    /// `-lse log₂ e` and `-δ`, `[width]`.
+    /// `-lse` and `-δ`, `[width]`.
     minus_lse: Buffer,
     minus_delta: Buffer,
     /// The queries' part of dropout's hashes.
@@ -474,7 +474,6 @@ impl<M: Modify> Worker<'_, M> {
         (scratch.finite_query, scratch.finite_d_output) = (true, true);
         let scale = s.splat(job.attention.scale(sizes.dim));
         let lse = &inputs.lse[(batch * sizes.heads + head) * sizes.queries + position..];
-        let to_natural = f64::from(job.to_natural[0]) + f64::from(job.to_natural[1]);
         let mut sink = 0.0;
         for i in 0..task.queries {
             if let Some(dropout) = &job.attention.dropout {
@@ -493,10 +492,10 @@ impl<M: Modify> Worker<'_, M> {
             );
             // A query that sees nothing has -∞ there, and no weight whatever it starts from.
             if lse[i] > f32::NEG_INFINITY || lse[i].is_nan() {
-                scratch.minus_lse[i] = (-f64::from(lse[i]) / to_natural) as f32;
+                scratch.minus_lse[i] = -lse[i];
                 if let Some(sinks) = job.attention.sink {
                     let weight = (f64::from(sinks[head]) - f64::from(lse[i])).exp();
-                    sink += weight * f64::from(scratch.minus_delta[i]);
+                    sink -= weight * inner(d_output(i), output(i));
                 }
             }
         }
@@ -523,7 +522,8 @@ impl<M: Modify> Worker<'_, M> {
             dim: job.sizes.dim,
             key: heads.key.from(segment.key),
             segment,
-            base: (!job.modified).then_some((job.factor, &*scratch.minus_lse)),
+            scores: (!job.modified)
+                .then_some((job.attention.scale(job.sizes.dim), &*scratch.minus_lse)),
             weights: &mut scratch.weights[lines.clone()],
         };
         match vectors {
@@ -663,6 +663,15 @@ struct Heads {
     d_key: share::Target,
     d_value: share::Target,
     part: usize,
+}
+
+/// `Σ a_i b_i` in double precision.
+#[inline(always)]
+fn inner(a: &[f32], b: &[f32]) -> f64 {
+    a.iter()
+        .zip(b)
+        .map(|(&a, &b)| f64::from(a) * f64::from(b))
+        .sum()
 }
 
 /// True if every number is finite.

@@ -15,7 +15,7 @@ pub struct Results {
 
 impl Results {
     pub fn output(&mut self) -> ViewMut<'_> {
-        ViewMut { data: &mut self.output.data, shape: self.output.shape, strides: self.output.strides }
+        self.output.view_mut()
     }
 }
 
@@ -40,7 +40,10 @@ pub fn damage(dice: &mut Dice, problem: &mut Problem, results: &mut Results) -> 
         }
         5 => {
             let probability = dice.pick(&[1.0, -0.1, f32::NAN, 2.0]);
-            problem.dropout = Some(regard_kernels::Dropout { probability, seed: 1 });
+            problem.dropout = Some(regard_kernels::Dropout {
+                probability,
+                seed: 1,
+            });
             Some(&["dropout"])
         }
         6 => per_head(dice, problem),
@@ -61,7 +64,11 @@ pub fn damage(dice: &mut Dice, problem: &mut Problem, results: &mut Results) -> 
 const TENSORS: [&str; 4] = ["query", "key", "value", "output"];
 const NOT_FINITE: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 
-fn named<'a>(name: &str, problem: &'a mut Problem, results: &'a mut Results) -> &'a mut Tensor<f32> {
+fn named<'a>(
+    name: &str,
+    problem: &'a mut Problem,
+    results: &'a mut Results,
+) -> &'a mut Tensor<f32> {
     match name {
         "query" => &mut problem.query,
         "key" => &mut problem.key,
@@ -88,7 +95,12 @@ fn shorten(name: &str, problem: &mut Problem, results: &mut Results) -> Option<B
 }
 
 /// A stride that leaves the slice.
-fn stretch(name: &str, dice: &mut Dice, problem: &mut Problem, results: &mut Results) -> Option<Blamed> {
+fn stretch(
+    name: &str,
+    dice: &mut Dice,
+    problem: &mut Problem,
+    results: &mut Results,
+) -> Option<Blamed> {
     let tensor = named(name, problem, results);
     let axis = dice.below(3);
     if tensor.shape.contains(&0) || tensor.shape[axis] == 1 {
@@ -99,7 +111,12 @@ fn stretch(name: &str, dice: &mut Dice, problem: &mut Problem, results: &mut Res
 }
 
 /// A size that fits nothing else.
-fn reshape(name: &str, dice: &mut Dice, problem: &mut Problem, results: &mut Results) -> Option<Blamed> {
+fn reshape(
+    name: &str,
+    dice: &mut Dice,
+    problem: &mut Problem,
+    results: &mut Results,
+) -> Option<Blamed> {
     let tensor = named(name, problem, results);
     let axis = dice.below(4);
     // Numbers of heads and lengths of the key are free to some extent.
@@ -152,9 +169,21 @@ fn planes(dice: &mut Dice, problem: &mut Problem) -> Option<Blamed> {
         plane.shape[dice.below(4)] += 2;
     }
     match dice.below(2) {
-        0 => wrong(dice, problem.keep.as_mut().filter(|plane| !plane.shape.contains(&1))?),
+        0 => wrong(
+            dice,
+            problem
+                .keep
+                .as_mut()
+                .filter(|plane| !plane.shape.contains(&1))?,
+        ),
         _ => {
-            wrong(dice, problem.bias.as_mut().filter(|plane| !plane.shape.contains(&1))?);
+            wrong(
+                dice,
+                problem
+                    .bias
+                    .as_mut()
+                    .filter(|plane| !plane.shape.contains(&1))?,
+            );
             return Some(&["bias"]);
         }
     }
@@ -176,7 +205,11 @@ fn blocks(dice: &mut Dice, problem: &mut Problem) -> Option<Blamed> {
 
 fn offsets(dice: &mut Dice, problem: &mut Problem) -> Option<Blamed> {
     let side = dice.below(2);
-    let total = if side == 0 { problem.sizes.queries } else { problem.sizes.keys };
+    let total = if side == 0 {
+        problem.sizes.queries
+    } else {
+        problem.sizes.keys
+    };
     let offsets = &mut problem.offsets.as_mut()?[side];
     let last = offsets.len() - 1;
     match dice.below(4) {

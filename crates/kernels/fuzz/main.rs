@@ -49,8 +49,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    println!("{cases} cases from seed {seed} in {:.1} s, {:?}", start.elapsed().as_secs_f64(),
-        regard_kernels::simd::Level::current());
+    println!(
+        "{cases} cases from seed {seed} in {:.1} s, {:?}",
+        start.elapsed().as_secs_f64(),
+        regard_kernels::simd::Level::current()
+    );
     for (what, count) in verdicts {
         println!("{count:>12} {what}");
     }

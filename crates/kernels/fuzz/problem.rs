@@ -1,6 +1,8 @@
 //! A random call: shapes, strides, data and options of its own.
 
-use regard_kernels::{Alignment, Attention, Blocks, Documents, Dropout, Offsets, View, Window};
+use regard_kernels::{
+    Alignment, Attention, Blocks, Documents, Dropout, Offsets, View, ViewMut, Window,
+};
 
 use crate::dice::Dice;
 
@@ -12,8 +14,20 @@ pub struct Tensor<T> {
 }
 
 impl<T: Copy> Tensor<T> {
+    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
+        ViewMut {
+            data: &mut self.data,
+            shape: self.shape,
+            strides: self.strides,
+        }
+    }
+
     pub fn view(&self) -> View<'_, T> {
-        View { data: &self.data, shape: self.shape, strides: self.strides }
+        View {
+            data: &self.data,
+            shape: self.shape,
+            strides: self.strides,
+        }
     }
 
     /// Indices of all elements, in order.
@@ -47,15 +61,29 @@ fn layout(dice: &mut Dice, shape: [usize; 4], shared: bool) -> ([usize; 3], usiz
     }
     let extent = match shape.contains(&0) {
         true => 0,
-        false => (0..3).map(|axis| strides[axis] * (shape[axis] - 1)).sum::<usize>() + shape[3],
+        false => {
+            (0..3)
+                .map(|axis| strides[axis] * (shape[axis] - 1))
+                .sum::<usize>()
+                + shape[3]
+        }
     };
     (strides, extent)
 }
 
-pub fn tensor<T>(dice: &mut Dice, shape: [usize; 4], shared: bool, mut make: impl FnMut(&mut Dice) -> T) -> Tensor<T> {
+pub fn tensor<T>(
+    dice: &mut Dice,
+    shape: [usize; 4],
+    shared: bool,
+    mut make: impl FnMut(&mut Dice) -> T,
+) -> Tensor<T> {
     let (strides, extent) = layout(dice, shape, shared);
     let data = (0..extent).map(|_| make(dice)).collect();
-    Tensor { data, shape, strides }
+    Tensor {
+        data,
+        shape,
+        strides,
+    }
 }
 
 /// The sizes of a call.
@@ -130,7 +158,11 @@ impl Problem {
     pub fn new(dice: &mut Dice) -> Self {
         let key_heads = 1 + dice.below(2);
         let mut sizes = Sizes {
-            sequences: if dice.once_in(50) { 0 } else { 1 + dice.below(2) },
+            sequences: if dice.once_in(50) {
+                0
+            } else {
+                1 + dice.below(2)
+            },
             heads: key_heads * (1 + dice.below(3)),
             key_heads,
             queries: length(dice),
@@ -151,16 +183,35 @@ impl Problem {
         // Mostly moderate scores; sometimes such that one key takes all.
         let spread = dice.pick(&[1.0, 1.0, 1.0, 30.0]);
         let number = move |dice: &mut Dice| dice.number(spread);
-        let query = tensor(dice, sizes.shape(sizes.heads, sizes.queries, sizes.dim), true, number);
-        let key = tensor(dice, sizes.shape(sizes.key_heads, sizes.keys, sizes.dim), true, number);
-        let value = tensor(dice, sizes.shape(sizes.key_heads, sizes.keys, sizes.value_dim), true, number);
+        let query = tensor(
+            dice,
+            sizes.shape(sizes.heads, sizes.queries, sizes.dim),
+            true,
+            number,
+        );
+        let key = tensor(
+            dice,
+            sizes.shape(sizes.key_heads, sizes.keys, sizes.dim),
+            true,
+            number,
+        );
+        let value = tensor(
+            dice,
+            sizes.shape(sizes.key_heads, sizes.keys, sizes.value_dim),
+            true,
+            number,
+        );
         let counts = |dice: &mut Dice| -> Box<[u32]> {
-            (0..sizes.sequences).map(|_| dice.below(sizes.keys + 3) as u32).collect()
+            (0..sizes.sequences)
+                .map(|_| dice.below(sizes.keys + 3) as u32)
+                .collect()
         };
         let per_head = |dice: &mut Dice| -> Box<[f32]> { dice.numbers(sizes.heads, 1.0).into() };
         let document_rows = if sizes.packed { 1 } else { sizes.sequences };
         let documents = |dice: &mut Dice, length: usize| -> Box<[u32]> {
-            (0..document_rows * length).map(|_| dice.below(2) as u32).collect()
+            (0..document_rows * length)
+                .map(|_| dice.below(2) as u32)
+                .collect()
         };
         macro_rules! sometimes {
             ($value:expr) => {
@@ -191,7 +242,10 @@ impl Problem {
             })),
             alibi: sometimes!(per_head(dice)),
             sink: sometimes!(per_head(dice)),
-            dropout: sometimes!(Dropout { probability: dice.number(0.999).abs(), seed: dice.next() }),
+            dropout: sometimes!(Dropout {
+                probability: dice.number(0.999).abs(),
+                seed: dice.next()
+            }),
             offsets,
         }
     }
@@ -206,45 +260,70 @@ impl Problem {
             prefix: self.prefix.as_deref(),
             lengths: self.lengths.as_deref(),
             keep: self.keep.as_ref().map(Tensor::view),
-            documents: self.documents.as_ref().map(|[query, key]| Documents { query, key }),
-            blocks: self.blocks.as_ref().map(|(query_size, key_size, table)| Blocks {
-                query_size: *query_size,
-                key_size: *key_size,
-                table: table.view(),
-            }),
+            documents: self
+                .documents
+                .as_ref()
+                .map(|[query, key]| Documents { query, key }),
+            blocks: self
+                .blocks
+                .as_ref()
+                .map(|(query_size, key_size, table)| Blocks {
+                    query_size: *query_size,
+                    key_size: *key_size,
+                    table: table.view(),
+                }),
             bias: self.bias.as_ref().map(Tensor::view),
             alibi: self.alibi.as_deref(),
             sink: self.sink.as_deref(),
             dropout: self.dropout,
-            offsets: self.offsets.as_ref().map(|[query, key]| Offsets { query, key }),
+            offsets: self
+                .offsets
+                .as_ref()
+                .map(|[query, key]| Offsets { query, key }),
         }
     }
 }
 
 fn offsets(dice: &mut Dice, sequences: usize, total: usize) -> Box<[u32]> {
-    let mut all: Vec<u32> = (1..sequences).map(|_| dice.below(total + 1) as u32).collect();
+    let mut all: Vec<u32> = (1..sequences)
+        .map(|_| dice.below(total + 1) as u32)
+        .collect();
     all.extend([0, total as u32]);
     all.sort_unstable();
     all.into()
 }
 
 fn longest(offsets: &[u32]) -> usize {
-    offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+    offsets
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]) as usize)
+        .max()
+        .unwrap_or(0)
 }
 
 /// A plane that broadcasts along some axes.
 fn plane<T>(dice: &mut Dice, sizes: &Sizes, make: impl FnMut(&mut Dice) -> T) -> Tensor<T> {
-    let full = [sizes.sequences, sizes.heads, sizes.longest.0, sizes.longest.1];
+    let full = [
+        sizes.sequences,
+        sizes.heads,
+        sizes.longest.0,
+        sizes.longest.1,
+    ];
     let shape = full.map(|size| if dice.once_in(3) { 1 } else { size });
     tensor(dice, shape, true, make)
 }
 
 fn blocks(dice: &mut Dice, sizes: &Sizes) -> (usize, usize, Tensor<u8>) {
     let (query_size, key_size) = (1 + dice.below(40), 1 + dice.below(40));
-    let mut shape = [sizes.sequences, sizes.heads, 0, 0].map(|size| if dice.once_in(2) { 1 } else { size });
+    let mut shape =
+        [sizes.sequences, sizes.heads, 0, 0].map(|size| if dice.once_in(2) { 1 } else { size });
     shape[2] = sizes.longest.0.div_ceil(query_size);
     shape[3] = sizes.longest.1.div_ceil(key_size);
-    (query_size, key_size, tensor(dice, shape, true, |dice| dice.below(2) as u8))
+    (
+        query_size,
+        key_size,
+        tensor(dice, shape, true, |dice| dice.below(2) as u8),
+    )
 }
 
 /// A side of a window.

@@ -21,5 +21,8 @@ fn random_calls() {
             Err(message) => panic!("seed {seed}: {message}"),
         }
     }
-    assert!(refused > 2000 && compared > 2000, "{refused} refused, {compared} compared");
+    assert!(
+        refused > 2000 && compared > 2000,
+        "{refused} refused, {compared} compared"
+    );
 }

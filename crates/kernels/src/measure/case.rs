@@ -58,7 +58,10 @@ pub struct Settings {
 impl Default for Settings {
     /// 9 rounds of 30 ms.
     fn default() -> Self {
-        Self { rounds: 9, seconds: 0.03 }
+        Self {
+            rounds: 9,
+            seconds: 0.03,
+        }
     }
 }
 
@@ -141,7 +144,9 @@ impl Case {
         call()?;
         let start = Instant::now();
         call()?;
-        let calls = (settings.seconds / start.elapsed().as_secs_f64().max(1e-9)).ceil().max(1.0);
+        let calls = (settings.seconds / start.elapsed().as_secs_f64().max(1e-9))
+            .ceil()
+            .max(1.0);
         let (mut rates, mut fractions) = (Vec::new(), Vec::new());
         for _ in 0..settings.rounds.max(1) {
             let peak = reference.as_mut().map(|measure| measure());
@@ -196,18 +201,42 @@ pub fn machine(settings: &Settings) -> Vec<Row> {
     };
     let mut counts = vec![1, threads];
     counts.dedup();
-    for &level in Level::available().iter().filter(|&&level| level <= Level::current()) {
+    for &level in Level::available()
+        .iter()
+        .filter(|&&level| level <= Level::current())
+    {
         for &threads in &counts {
-            let shape = format!("{}, {}", format!("{level:?}").to_lowercase(), threads_in_words(threads));
-            row("FMA peak", shape, "f32", Unit::Operations, &mut || fma_peak(level, threads));
+            let shape = format!(
+                "{}, {}",
+                format!("{level:?}").to_lowercase(),
+                threads_in_words(threads)
+            );
+            row("FMA peak", shape, "f32", Unit::Operations, &mut || {
+                fma_peak(level, threads)
+            });
         }
     }
-    for &threads in counts.iter().filter(|&&threads| bf16_peak(threads).is_some()) {
+    for &threads in counts
+        .iter()
+        .filter(|&&threads| bf16_peak(threads).is_some())
+    {
         let measure = &mut || bf16_peak(threads).unwrap_or(f64::NAN);
-        row("bf16 peak", threads_in_words(threads), "bf16", Unit::Operations, measure);
+        row(
+            "bf16 peak",
+            threads_in_words(threads),
+            "bf16",
+            Unit::Operations,
+            measure,
+        );
     }
     let mut stream = Stream::default();
-    row("stream", threads_in_words(threads), "f32", Unit::Bytes, &mut || stream.read());
+    row(
+        "stream",
+        threads_in_words(threads),
+        "f32",
+        Unit::Bytes,
+        &mut || stream.read(),
+    );
     rows
 }
 

@@ -45,7 +45,13 @@ fn on_threads(threads: usize, rate: impl Fn() -> f64 + Sync) -> f64 {
     if threads <= 1 {
         return rate();
     }
-    let rates = rayon::broadcast(|context| if context.index() < threads { rate() } else { 0.0 });
+    let rates = rayon::broadcast(|context| {
+        if context.index() < threads {
+            rate()
+        } else {
+            0.0
+        }
+    });
     rates.iter().sum()
 }
 
@@ -81,7 +87,9 @@ impl Kernel for MultiplyAdd {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn dot_products() -> f64 {
-    use std::arch::x86_64::{_mm512_add_ps, _mm512_dpbf16_ps, _mm512_reduce_add_ps, _mm512_set1_ps};
+    use std::arch::x86_64::{
+        _mm512_add_ps, _mm512_dpbf16_ps, _mm512_reduce_add_ps, _mm512_set1_ps,
+    };
 
     let start = Instant::now();
     // SAFETY: both types are 512 bits without any invalid pattern.
@@ -92,7 +100,9 @@ unsafe fn dot_products() -> f64 {
             *sum = _mm512_dpbf16_ps(*sum, pairs, pairs);
         }
     }
-    let total = sums.into_iter().fold(_mm512_set1_ps(0.0), |total, sum| _mm512_add_ps(total, sum));
+    let total = sums
+        .into_iter()
+        .fold(_mm512_set1_ps(0.0), |total, sum| _mm512_add_ps(total, sum));
     black_box(_mm512_reduce_add_ps(total));
     (ROUNDS * CHAINS * 64) as f64 / start.elapsed().as_secs_f64()
 }

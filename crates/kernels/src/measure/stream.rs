@@ -17,7 +17,10 @@ const READING: usize = 16 << 20;
 
 impl Default for Stream {
     fn default() -> Self {
-        Self { numbers: vec![1.0; 3 * READING], next: 0 }
+        Self {
+            numbers: vec![1.0; 3 * READING],
+            next: 0,
+        }
     }
 }
 

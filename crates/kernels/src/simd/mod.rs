@@ -78,7 +78,10 @@ impl Level {
                 Ok("scalar") => Level::Scalar,
                 _ => best,
             };
-            let highest = Level::available().iter().rev().find(|&&level| level <= asked);
+            let highest = Level::available()
+                .iter()
+                .rev()
+                .find(|&&level| level <= asked);
             highest.copied().unwrap_or(Level::Scalar)
         })
     }

@@ -175,7 +175,12 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn split_floor(self, a: Self::V) -> (Self::V, Self::V) {
-        let a = halves(|h| intrinsic!(vmaxq_f32(vdupq_n_f32(-127.0), vminq_f32(vdupq_n_f32(127.0), a[h]))));
+        let a = halves(|h| {
+            intrinsic!(vmaxq_f32(
+                vdupq_n_f32(-127.0),
+                vminq_f32(vdupq_n_f32(127.0), a[h])
+            ))
+        });
         let floor = halves(|h| intrinsic!(vrndmq_f32(a[h])));
         (floor, self.sub(a, floor))
     }
@@ -248,12 +253,19 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         for (row, column) in [(0, 0), (0, 4), (4, 0), (4, 4)] {
             // SAFETY: NEON is there; the caller vouches for 8 rows of 8 numbers on both sides, of which
             // this is a quarter.
             unsafe {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|i| vld1q_f32(from.add((row + i) * from_stride + column)));
+                let [a, b, c, d] =
+                    [0, 1, 2, 3].map(|i| vld1q_f32(from.add((row + i) * from_stride + column)));
                 let (low, high) = (vtrnq_f32(a, b), vtrnq_f32(c, d));
                 let turned = [
                     vcombine_f32(vget_low_f32(low.0), vget_low_f32(high.0)),

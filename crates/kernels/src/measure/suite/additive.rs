@@ -9,16 +9,39 @@ use crate::{
 };
 
 pub(super) fn cases() -> Vec<Case> {
-    let many = Shape { batch: 64, queries: 20, keys: 50, dim: 256, value_dim: 256 };
-    let step = Shape { batch: 64, queries: 1, keys: 20, dim: 256, value_dim: 512 };
+    let many = Shape {
+        batch: 64,
+        queries: 20,
+        keys: 50,
+        dim: 256,
+        value_dim: 256,
+    };
+    let step = Shape {
+        batch: 64,
+        queries: 1,
+        keys: 20,
+        dim: 256,
+        value_dim: 512,
+    };
     [many, step]
         .into_iter()
-        .flat_map(|shape| [case("additive forward", shape, false), case("additive forward + backward", shape, true)])
+        .flat_map(|shape| {
+            [
+                case("additive forward", shape, false),
+                case("additive forward + backward", shape, true),
+            ]
+        })
         .collect()
 }
 
 fn case(kernel: &str, shape: Shape, with_backward: bool) -> Case {
-    let Shape { batch, queries, keys, dim, value_dim } = shape;
+    let Shape {
+        batch,
+        queries,
+        keys,
+        dim,
+        value_dim,
+    } = shape;
     Case {
         kernel: kernel.to_owned(),
         shape: format!("b{batch} {queries}x{keys} d{dim} v{value_dim}"),
@@ -32,7 +55,13 @@ fn case(kernel: &str, shape: Shape, with_backward: bool) -> Case {
 }
 
 fn call(shape: Shape, with_backward: bool) -> Call {
-    let Shape { batch, queries, keys, dim, value_dim } = shape;
+    let Shape {
+        batch,
+        queries,
+        keys,
+        dim,
+        value_dim,
+    } = shape;
     let query = numbers(1, batch * queries * dim, 1.0);
     let key = numbers(2, batch * keys * dim, 1.0);
     let v = numbers(3, dim, 0.1);
@@ -43,7 +72,15 @@ fn call(shape: Shape, with_backward: bool) -> Call {
     let (mut d_query, mut d_key) = (vec![0.0; query.len()], vec![0.0; key.len()]);
     let (mut d_v, mut d_value) = (vec![0.0; dim], vec![0.0; value.len()]);
     Box::new(move || {
-        let input = Input { shape, query: &query, key: &key, v: &v, value: &value, keep: Keep::All, bias: None };
+        let input = Input {
+            shape,
+            query: &query,
+            key: &key,
+            v: &v,
+            value: &value,
+            keep: Keep::All,
+            bias: None,
+        };
         forward(&input, &mut context, &mut weights)?;
         if !with_backward {
             return Ok(());

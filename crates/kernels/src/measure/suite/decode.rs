@@ -35,7 +35,10 @@ fn case<T: Element>(dtype: &'static str) -> Case {
 
 fn call<T: Element>() -> Call {
     let cached = |seed| -> Vec<T> {
-        numbers(seed, KEY_HEADS * KEYS * DIM, 1.0).into_iter().map(T::narrow).collect()
+        numbers(seed, KEY_HEADS * KEYS * DIM, 1.0)
+            .into_iter()
+            .map(T::narrow)
+            .collect()
     };
     let (key, value) = (cached(1), cached(2));
     let query = numbers(3, HEADS * DIM, 1.0);

@@ -10,7 +10,7 @@ use crate::{
 
 /// Sizes of one call.
 #[derive(Clone, Copy)]
-struct Shape {
+pub(super) struct Shape {
     batch: usize,
     heads: usize,
     key_heads: usize,
@@ -20,8 +20,8 @@ struct Shape {
 
 /// Options with data of their own.
 #[derive(Clone, Default)]
-struct Options {
-    causal: bool,
+pub(super) struct Options {
+    pub(super) causal: bool,
     window: Option<Window>,
     softcap: Option<f32>,
     dropout: Option<Dropout>,
@@ -34,15 +34,21 @@ struct Options {
     lengths: Option<Vec<u32>>,
     /// Size of a block and `[length / size, length / size]`.
     blocks: Option<(usize, Vec<u8>)>,
-    offsets: Option<Vec<u32>>,
+    pub(super) offsets: Option<Vec<u32>>,
 }
 
 impl Shape {
-    const fn new(batch: usize, heads: usize, length: usize, dim: usize) -> Self {
-        Self { batch, heads, key_heads: heads, length, dim }
+    pub(super) const fn new(batch: usize, heads: usize, length: usize, dim: usize) -> Self {
+        Self {
+            batch,
+            heads,
+            key_heads: heads,
+            length,
+            dim,
+        }
     }
 
-    fn query(&self) -> [usize; 4] {
+    pub(super) fn query(&self) -> [usize; 4] {
         [self.batch, self.heads, self.length, self.dim]
     }
 
@@ -51,7 +57,13 @@ impl Shape {
     }
 
     fn words(&self) -> String {
-        let Self { batch, heads, key_heads, length, dim } = self;
+        let Self {
+            batch,
+            heads,
+            key_heads,
+            length,
+            dim,
+        } = self;
         match key_heads == heads {
             true => format!("b{batch} h{heads} l{length} d{dim}"),
             false => format!("b{batch} h{heads}/{key_heads} l{length} d{dim}"),
@@ -60,7 +72,7 @@ impl Shape {
 }
 
 impl Options {
-    fn attention(&self, shape: Shape) -> Attention<'_> {
+    pub(super) fn attention(&self, shape: Shape) -> Attention<'_> {
         let plane = [1, 1, shape.length, shape.length];
         Attention {
             causal: self.causal,
@@ -69,27 +81,38 @@ impl Options {
             dropout: self.dropout,
             alibi: self.alibi.as_deref(),
             sink: self.sink.as_deref(),
-            bias: self.bias.as_ref().map(|bias| View::heads_first(bias, plane)),
-            keep: self.keep.as_ref().map(|keep| View::heads_first(keep, plane)),
+            bias: self
+                .bias
+                .as_ref()
+                .map(|bias| View::heads_first(bias, plane)),
+            keep: self
+                .keep
+                .as_ref()
+                .map(|keep| View::heads_first(keep, plane)),
             lengths: self.lengths.as_deref(),
             blocks: self.blocks.as_ref().map(|(size, table)| Blocks {
                 query_size: *size,
                 key_size: *size,
                 table: View::heads_first(table, [1, 1, shape.length / size, shape.length / size]),
             }),
-            offsets: self.offsets.as_ref().map(|offsets| Offsets { query: offsets, key: offsets }),
+            offsets: self.offsets.as_ref().map(|offsets| Offsets {
+                query: offsets,
+                key: offsets,
+            }),
             ..Attention::default()
         }
     }
 }
 
 /// Queries times keys that may be seen under a causal mask of `length`, `window` keys back at most.
-fn causal_pairs(length: usize, window: usize) -> f64 {
-    (0..length).map(|query| (query + 1).min(window) as f64).sum()
+pub(super) fn causal_pairs(length: usize, window: usize) -> f64 {
+    (0..length)
+        .map(|query| (query + 1).min(window) as f64)
+        .sum()
 }
 
 /// Lengths of 64 sentences from 5 to 80 tokens, as offsets.
-fn sentences() -> Vec<u32> {
+pub(super) fn sentences() -> Vec<u32> {
     let lengths = (0..64u32).map(|sentence| 5 + sentence * 29 % 76);
     std::iter::once(0)
         .chain(lengths.scan(0, |total, length| {
@@ -99,7 +122,7 @@ fn sentences() -> Vec<u32> {
         .collect()
 }
 
-fn forward(kernel: &str, shape: Shape, options: &Options, pairs: f64) -> Case {
+pub(super) fn forward(kernel: &str, shape: Shape, options: &Options, pairs: f64) -> Case {
     let options = options.clone();
     Case {
         kernel: kernel.to_owned(),
@@ -134,7 +157,10 @@ fn forward_call(shape: Shape, options: Options) -> Call {
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = Options::default();
-    let causal = Options { causal: true, ..plain.clone() };
+    let causal = Options {
+        causal: true,
+        ..plain.clone()
+    };
     let mut cases = Vec::new();
     for shape in [
         Shape::new(8, 8, 128, 64),
@@ -143,18 +169,39 @@ pub(super) fn cases() -> Vec<Case> {
         Shape::new(1, 8, 4096, 64),
         Shape::new(1, 8, 512, 128),
         Shape::new(1, 8, 2048, 128),
-        Shape { key_heads: 2, ..Shape::new(1, 8, 1024, 128) },
+        Shape {
+            key_heads: 2,
+            ..Shape::new(1, 8, 1024, 128)
+        },
     ] {
         let length = shape.length;
-        cases.push(forward("dot forward", shape, &plain, (length * length) as f64));
-        cases.push(forward("dot forward causal", shape, &causal, causal_pairs(length, length)));
+        cases.push(forward(
+            "dot forward",
+            shape,
+            &plain,
+            (length * length) as f64,
+        ));
+        cases.push(forward(
+            "dot forward causal",
+            shape,
+            &causal,
+            causal_pairs(length, length),
+        ));
     }
     let window = Options {
-        window: Some(Window { left: Some(255), right: None }),
+        window: Some(Window {
+            left: Some(255),
+            right: None,
+        }),
         ..causal.clone()
     };
     let shape = Shape::new(1, 8, 8192, 64);
-    cases.push(forward("dot forward window 256", shape, &window, causal_pairs(8192, 256)));
+    cases.push(forward(
+        "dot forward window 256",
+        shape,
+        &window,
+        causal_pairs(8192, 256),
+    ));
     cases.push(block_sparse());
     for dim in [32, 64] {
         cases.push(variable_lengths(dim));
@@ -164,12 +211,20 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 pub(super) fn memory_cases() -> Vec<Case> {
-    let causal = Options { causal: true, ..Options::default() };
+    let causal = Options {
+        causal: true,
+        ..Options::default()
+    };
     [1024, 4096, 16_384, 65_536]
         .into_iter()
         .map(|length| {
             let shape = Shape::new(1, 1, length, 64);
-            forward("dot forward causal", shape, &causal, causal_pairs(length, length))
+            forward(
+                "dot forward causal",
+                shape,
+                &causal,
+                causal_pairs(length, length),
+            )
         })
         .collect()
 }
@@ -182,16 +237,30 @@ fn block_sparse() -> Case {
         .map(|block| u8::from((block * 7919 + block / blocks * 31) % 10 == 0))
         .collect();
     let visible = table.iter().filter(|&&seen| seen != 0).count();
-    let options = Options { blocks: Some((64, table)), ..Options::default() };
-    forward("dot forward blocks 10 %", shape, &options, (visible * 64 * 64) as f64)
+    let options = Options {
+        blocks: Some((64, table)),
+        ..Options::default()
+    };
+    forward(
+        "dot forward blocks 10 %",
+        shape,
+        &options,
+        (visible * 64 * 64) as f64,
+    )
 }
 
 /// Sentences of different lengths one after the other.
 fn variable_lengths(dim: usize) -> Case {
     let offsets = sentences();
-    let pairs = offsets.windows(2).map(|pair| f64::from(pair[1] - pair[0]).powi(2)).sum();
+    let pairs = offsets
+        .windows(2)
+        .map(|pair| f64::from(pair[1] - pair[0]).powi(2))
+        .sum();
     let shape = Shape::new(1, 8, offsets[offsets.len() - 1] as usize, dim);
-    let options = Options { offsets: Some(offsets), ..Options::default() };
+    let options = Options {
+        offsets: Some(offsets),
+        ..Options::default()
+    };
     let mut case = forward("dot forward packed", shape, &options, pairs);
     case.shape = format!("64 x 5-80 h8 d{dim}");
     case
@@ -203,32 +272,85 @@ fn optional() -> Vec<Case> {
     let length = shape.length;
     let plane = length * length;
     let none = Options::default();
-    let half = Window { left: Some(length / 4), right: Some(length / 4) };
+    let half = Window {
+        left: Some(length / 4),
+        right: Some(length / 4),
+    };
     let options: [(&str, Options, f64); 9] = [
         ("dot forward", none.clone(), plane as f64),
-        ("dot forward softcap", Options { softcap: Some(20.0), ..none.clone() }, plane as f64),
-        ("dot forward bias", Options { bias: Some(numbers(4, plane, 1.0)), ..none.clone() }, plane as f64),
-        ("dot forward alibi", Options { alibi: Some(vec![0.01; 8]), ..none.clone() }, plane as f64),
-        ("dot forward sink", Options { sink: Some(vec![0.5; 8]), ..none.clone() }, plane as f64),
+        (
+            "dot forward softcap",
+            Options {
+                softcap: Some(20.0),
+                ..none.clone()
+            },
+            plane as f64,
+        ),
+        (
+            "dot forward bias",
+            Options {
+                bias: Some(numbers(4, plane, 1.0)),
+                ..none.clone()
+            },
+            plane as f64,
+        ),
+        (
+            "dot forward alibi",
+            Options {
+                alibi: Some(vec![0.01; 8]),
+                ..none.clone()
+            },
+            plane as f64,
+        ),
+        (
+            "dot forward sink",
+            Options {
+                sink: Some(vec![0.5; 8]),
+                ..none.clone()
+            },
+            plane as f64,
+        ),
         (
             "dot forward keep mask",
             // A mask that hides next to nothing, so that the work stays: what counts is asking it.
-            Options { keep: Some((0..plane).map(|x| u8::from(x % 61 != 0)).collect()), ..none.clone() },
+            Options {
+                keep: Some((0..plane).map(|x| u8::from(x % 61 != 0)).collect()),
+                ..none.clone()
+            },
             plane as f64,
         ),
-        ("dot forward lengths", Options { lengths: Some(vec![2000]), ..none.clone() }, (2000 * length) as f64),
+        (
+            "dot forward lengths",
+            Options {
+                lengths: Some(vec![2000]),
+                ..none.clone()
+            },
+            (2000 * length) as f64,
+        ),
         (
             "dot forward window ±512",
-            Options { window: Some(half), ..none.clone() },
+            Options {
+                window: Some(half),
+                ..none.clone()
+            },
             2.0 * causal_pairs(length, length / 4 + 1) - length as f64,
         ),
         (
             "dot forward dropout",
-            Options { dropout: Some(Dropout { probability: 0.1, seed: 1 }), ..none },
+            Options {
+                dropout: Some(Dropout {
+                    probability: 0.1,
+                    seed: 1,
+                }),
+                ..none
+            },
             plane as f64,
         ),
     ];
-    options.into_iter().map(|(kernel, options, pairs)| forward(kernel, shape, &options, pairs)).collect()
+    options
+        .into_iter()
+        .map(|(kernel, options, pairs)| forward(kernel, shape, &options, pairs))
+        .collect()
 }
 
 #[cfg(test)]

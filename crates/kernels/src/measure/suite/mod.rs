@@ -4,6 +4,7 @@
 mod additive;
 mod decode;
 mod dot;
+mod dot_backward;
 mod steps;
 
 use super::case::Case;
@@ -16,6 +17,7 @@ use super::case::Case;
 /// ```
 pub fn suite() -> Vec<Case> {
     let mut cases = dot::cases();
+    cases.extend(dot_backward::cases());
     cases.extend(decode::cases());
     cases.extend(additive::cases());
     cases.extend(steps::cases());
@@ -38,10 +40,15 @@ mod tests {
 
     #[test]
     fn every_case_of_a_moderate_size_runs() {
-        let settings = Settings { rounds: 1, seconds: 0.0 };
+        let settings = Settings {
+            rounds: 1,
+            seconds: 0.0,
+        };
         let mut ran = 0;
         for case in suite().iter().filter(|case| case.work < 2e8) {
-            let row = case.run(&settings).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            let row = case
+                .run(&settings)
+                .unwrap_or_else(|error| panic!("{case:?}: {error}"));
             assert!(row.value > 0.0, "{case:?}");
             ran += 1;
         }

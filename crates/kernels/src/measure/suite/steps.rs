@@ -31,12 +31,54 @@ pub(super) fn cases() -> Vec<Case> {
     let layer = format!("t{STEPS} b{BATCH} n{HIDDEN}");
     let (operations, bytes) = (Unit::Operations, Unit::Bytes);
     let mut cases = vec![
-        case("matmul", "64 x 256 x 768", operations, Yardstick::FmaOneThread, 2.0 * (64 * 256 * 768) as f64, product),
-        case("gru forward", &layer, operations, Yardstick::Fma, 6.0 * cell, || gru(false)),
-        case("gru forward + backward", &layer, operations, Yardstick::Fma, 18.0 * cell, || gru(true)),
-        case("lstm forward", &layer, operations, Yardstick::Fma, 8.0 * cell, || lstm(false)),
-        case("lstm forward + backward", &layer, operations, Yardstick::Fma, 24.0 * cell, || lstm(true)),
-        case("cross-entropy forward", "1280 x 8000", bytes, Yardstick::Stream, logits, || cross_entropy(false)),
+        case(
+            "matmul",
+            "64 x 256 x 768",
+            operations,
+            Yardstick::FmaOneThread,
+            2.0 * (64 * 256 * 768) as f64,
+            product,
+        ),
+        case(
+            "gru forward",
+            &layer,
+            operations,
+            Yardstick::Fma,
+            6.0 * cell,
+            || gru(false),
+        ),
+        case(
+            "gru forward + backward",
+            &layer,
+            operations,
+            Yardstick::Fma,
+            18.0 * cell,
+            || gru(true),
+        ),
+        case(
+            "lstm forward",
+            &layer,
+            operations,
+            Yardstick::Fma,
+            8.0 * cell,
+            || lstm(false),
+        ),
+        case(
+            "lstm forward + backward",
+            &layer,
+            operations,
+            Yardstick::Fma,
+            24.0 * cell,
+            || lstm(true),
+        ),
+        case(
+            "cross-entropy forward",
+            "1280 x 8000",
+            bytes,
+            Yardstick::Stream,
+            logits,
+            || cross_entropy(false),
+        ),
         case(
             "cross-entropy forward + backward",
             "1280 x 8000",
@@ -45,8 +87,22 @@ pub(super) fn cases() -> Vec<Case> {
             2.0 * logits,
             || cross_entropy(true),
         ),
-        case("adam", "6000000", bytes, Yardstick::Stream, 28.0 * PARAMETERS as f64, adam),
-        case("squared norm", "6000000", bytes, Yardstick::Stream, 4.0 * PARAMETERS as f64, squared_norm),
+        case(
+            "adam",
+            "6000000",
+            bytes,
+            Yardstick::Stream,
+            28.0 * PARAMETERS as f64,
+            adam,
+        ),
+        case(
+            "squared norm",
+            "6000000",
+            bytes,
+            Yardstick::Stream,
+            4.0 * PARAMETERS as f64,
+            squared_norm,
+        ),
     ];
     let functions: [(&str, fn(&mut [f32])); 3] = [
         ("exp", simd::exp_in_place),
@@ -54,15 +110,22 @@ pub(super) fn cases() -> Vec<Case> {
         ("sigmoid", simd::sigmoid_in_place),
     ];
     for (name, function) in functions {
-        cases.push(case(name, "8192, one thread", Unit::Values, Yardstick::Nothing, 8192.0, move || {
-            let from = numbers(1, 8192, 3.0);
-            let mut x = from.clone();
-            Box::new(move || {
-                x.copy_from_slice(&from);
-                function(&mut x);
-                Ok(())
-            })
-        }));
+        cases.push(case(
+            name,
+            "8192, one thread",
+            Unit::Values,
+            Yardstick::Nothing,
+            8192.0,
+            move || {
+                let from = numbers(1, 8192, 3.0);
+                let mut x = from.clone();
+                Box::new(move || {
+                    x.copy_from_slice(&from);
+                    function(&mut x);
+                    Ok(())
+                })
+            },
+        ));
     }
     cases
 }
@@ -91,7 +154,12 @@ fn product() -> Call {
     let packed = Packed::new(&numbers(1, 256 * 768, 1.0), 256, 768);
     let a = numbers(2, 64 * 256, 1.0);
     let mut c = vec![0.0; 64 * 768];
-    Box::new(move || packed.as_ref().map_err(Clone::clone)?.multiply(&a, &mut c, 64))
+    Box::new(move || {
+        packed
+            .as_ref()
+            .map_err(Clone::clone)?
+            .multiply(&a, &mut c, 64)
+    })
 }
 
 fn gru(with_backward: bool) -> Call {
@@ -134,11 +202,17 @@ fn gru(with_backward: bool) -> Call {
 fn lstm(with_backward: bool) -> Call {
     let x = numbers(1, STEPS * BATCH * 4 * HIDDEN, 1.0);
     let recurrent = numbers(2, HIDDEN * 4 * HIDDEN, 0.1);
-    let (initial_hidden, initial_cell) = (numbers(3, BATCH * HIDDEN, 1.0), numbers(4, BATCH * HIDDEN, 1.0));
+    let (initial_hidden, initial_cell) = (
+        numbers(3, BATCH * HIDDEN, 1.0),
+        numbers(4, BATCH * HIDDEN, 1.0),
+    );
     let d_states = numbers(5, STEPS * BATCH * 2 * HIDDEN, 1.0);
     let mut states = vec![0.0; STEPS * BATCH * 2 * HIDDEN];
     let (mut d_x, mut d_recurrent) = (vec![0.0; x.len()], vec![0.0; recurrent.len()]);
-    let (mut d_hidden, mut d_cell) = (vec![0.0; initial_hidden.len()], vec![0.0; initial_cell.len()]);
+    let (mut d_hidden, mut d_cell) = (
+        vec![0.0; initial_hidden.len()],
+        vec![0.0; initial_cell.len()],
+    );
     let mut saved = vec![0.0; x.len()];
     Box::new(move || {
         let lstm = LstmSequence {
@@ -167,10 +241,18 @@ fn lstm(with_backward: bool) -> Call {
 }
 
 fn cross_entropy(with_gradient: bool) -> Call {
-    let targets: Vec<u32> = (0..ROWS as u32).map(|row| row * 37 % CLASSES as u32).collect();
+    let targets: Vec<u32> = (0..ROWS as u32)
+        .map(|row| row * 37 % CLASSES as u32)
+        .collect();
     let mut logits = numbers(1, ROWS * CLASSES, 3.0);
     Box::new(move || {
-        let spec = CrossEntropy { rows: ROWS, classes: CLASSES, targets: &targets, ignore: Some(0), smoothing: 0.1 };
+        let spec = CrossEntropy {
+            rows: ROWS,
+            classes: CLASSES,
+            targets: &targets,
+            ignore: Some(0),
+            smoothing: 0.1,
+        };
         match with_gradient {
             true => loss::forward_backward(&spec, &mut logits, 1.0, None)?,
             false => loss::forward(&spec, &logits, None)?,

@@ -3,12 +3,7 @@
 use regard_kernels::measure::{self, Case, Row, Settings};
 use serde_json::json;
 
-use crate::{
-    allocator,
-    arguments::Bench,
-    failure::Failure,
-    output::Output,
-};
+use crate::{allocator, arguments::Bench, failure::Failure, output::Output};
 
 /// Measures and prints, row by row.
 ///
@@ -18,7 +13,10 @@ pub fn run(options: &Bench) -> Result<(), Failure> {
     options.compute.set_up(None)?;
     let mut settings = Settings::default();
     if options.quick {
-        settings = Settings { rounds: settings.rounds / 3, seconds: settings.seconds / 3.0 };
+        settings = Settings {
+            rounds: settings.rounds / 3,
+            seconds: settings.seconds / 3.0,
+        };
     }
     let out = &mut Output::standard();
     match options.memory {
@@ -30,7 +28,10 @@ pub fn run(options: &Bench) -> Result<(), Failure> {
 fn speed(options: &Bench, settings: &Settings, out: &mut Output) -> Result<(), Failure> {
     let cases = chosen(measure::suite(), options)?;
     if !options.json {
-        out.line(&format!("{:<32} {:<22} {:<5} {:>19}  fraction", "kernel", "shape", "dtype", "rate"))?;
+        out.line(&format!(
+            "{:<32} {:<22} {:<5} {:>19}  fraction",
+            "kernel", "shape", "dtype", "rate"
+        ))?;
     }
     for row in measure::machine(settings) {
         print_row(&row, options.json, out)?;
@@ -58,9 +59,12 @@ fn print_row(row: &Row, as_json: bool, out: &mut Output) -> Result<(), Failure> 
                 None => String::new(),
             };
             let rate = format!("{:.1} {:<9}", row.value, row.unit.to_string());
-            format!("{:<32} {:<22} {:<5} {rate:>19}  {fraction}", row.kernel, row.shape, row.dtype)
-                .trim_end()
-                .to_owned()
+            format!(
+                "{:<32} {:<22} {:<5} {rate:>19}  {fraction}",
+                row.kernel, row.shape, row.dtype
+            )
+            .trim_end()
+            .to_owned()
         }
     };
     out.line(&text)?;
@@ -115,7 +119,9 @@ fn kibibytes(bytes: usize) -> String {
 
 /// The cases whose row contains the pattern.
 fn chosen(cases: Vec<Case>, options: &Bench) -> Result<Vec<Case>, Failure> {
-    let Some(pattern) = &options.only else { return Ok(cases) };
+    let Some(pattern) = &options.only else {
+        return Ok(cases);
+    };
     let pattern = pattern.to_lowercase();
     let (chosen, others): (Vec<Case>, Vec<Case>) = cases
         .into_iter()

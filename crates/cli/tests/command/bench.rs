@@ -6,18 +6,35 @@ use crate::{refused, run, stdout};
 
 #[test]
 fn a_table_of_rates_and_fractions() {
-    let table = stdout(&run(["bench", "--quick", "--only", "EXP 8192", "--threads", "2"]).success());
+    let table =
+        stdout(&run(["bench", "--quick", "--only", "EXP 8192", "--threads", "2"]).success());
     let lines: Vec<&str> = table.lines().collect();
-    assert!(lines[0].starts_with("kernel") && lines[0].ends_with("fraction"), "{table}");
-    assert!(lines.iter().any(|line| line.starts_with("FMA peak") && line.contains("GFLOP/s")), "{table}");
-    assert!(lines.iter().any(|line| line.starts_with("stream") && line.contains("GB/s")), "{table}");
+    assert!(
+        lines[0].starts_with("kernel") && lines[0].ends_with("fraction"),
+        "{table}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("FMA peak") && line.contains("GFLOP/s")),
+        "{table}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("stream") && line.contains("GB/s")),
+        "{table}"
+    );
     assert!(lines.last().unwrap().starts_with("exp "), "{table}");
 }
 
 #[test]
 fn json_has_one_object_a_row() {
     let rows = stdout(&run(["bench", "--quick", "--json", "--only", "matmul"]).success());
-    let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<Value> = rows
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     for row in &rows {
         for key in ["kernel", "shape", "dtype", "value", "unit", "fraction"] {
             assert!(row.get(key).is_some(), "{key} in {row}");
@@ -25,7 +42,9 @@ fn json_has_one_object_a_row() {
     }
     let product = rows.last().unwrap();
     assert_eq!(product["kernel"], "matmul");
-    assert!(product["value"].as_f64().unwrap() > 0.0 && product["fraction"].as_f64().unwrap() > 0.0);
+    assert!(
+        product["value"].as_f64().unwrap() > 0.0 && product["fraction"].as_f64().unwrap() > 0.0
+    );
 }
 
 /// Extra memory is a few tiles, whatever the length.
@@ -43,5 +62,9 @@ fn attention_takes_no_memory_for_its_scores() {
 
 #[test]
 fn a_pattern_that_fits_nothing_lists_the_kernels() {
-    refused(["bench", "--only", "quantum"], 2, ["quantum", "dot forward", "adam"]);
+    refused(
+        ["bench", "--only", "quantum"],
+        2,
+        ["quantum", "dot forward", "adam"],
+    );
 }

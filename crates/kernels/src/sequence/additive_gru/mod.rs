@@ -45,9 +45,9 @@
 
 mod backward;
 
-use crate::additive::Keys;
 use crate::error::{KernelError, check_length};
 use crate::matmul::{Packed, Strides, Write};
+use crate::additive::Keys;
 use crate::sequence::attend::{Attend, Kept, ReadKeys, Scoring, Sources};
 use crate::sequence::gru::step::{ChoGates, ChoState};
 use crate::sequence::rows::{

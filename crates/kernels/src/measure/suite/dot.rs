@@ -21,7 +21,7 @@ pub(super) struct Shape {
 /// Options with data of their own.
 #[derive(Clone, Default)]
 pub(super) struct Options {
-    pub(super) causal: bool,
+    causal: bool,
     window: Option<Window>,
     softcap: Option<f32>,
     dropout: Option<Dropout>,
@@ -34,7 +34,7 @@ pub(super) struct Options {
     lengths: Option<Vec<u32>>,
     /// Size of a block and `[length / size, length / size]`.
     blocks: Option<(usize, Vec<u8>)>,
-    pub(super) offsets: Option<Vec<u32>>,
+    offsets: Option<Vec<u32>>,
 }
 
 impl Shape {
@@ -72,6 +72,20 @@ impl Shape {
 }
 
 impl Options {
+    pub(super) fn causal() -> Self {
+        Self {
+            causal: true,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn packed(offsets: Vec<u32>) -> Self {
+        Self {
+            offsets: Some(offsets),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn attention(&self, shape: Shape) -> Attention<'_> {
         let plane = [1, 1, shape.length, shape.length];
         Attention {
@@ -157,10 +171,7 @@ fn forward_call(shape: Shape, options: Options) -> Call {
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = Options::default();
-    let causal = Options {
-        causal: true,
-        ..plain.clone()
-    };
+    let causal = Options::causal();
     let mut cases = Vec::new();
     for shape in [
         Shape::new(8, 8, 128, 64),
@@ -211,10 +222,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 pub(super) fn memory_cases() -> Vec<Case> {
-    let causal = Options {
-        causal: true,
-        ..Options::default()
-    };
+    let causal = Options::causal();
     [1024, 4096, 16_384, 65_536]
         .into_iter()
         .map(|length| {
@@ -257,10 +265,7 @@ fn variable_lengths(dim: usize) -> Case {
         .map(|pair| f64::from(pair[1] - pair[0]).powi(2))
         .sum();
     let shape = Shape::new(1, 8, offsets[offsets.len() - 1] as usize, dim);
-    let options = Options {
-        offsets: Some(offsets),
-        ..Options::default()
-    };
+    let options = Options::packed(offsets);
     let mut case = forward("dot forward packed", shape, &options, pairs);
     case.shape = format!("64 x 5-80 h8 d{dim}");
     case

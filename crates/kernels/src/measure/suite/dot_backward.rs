@@ -13,10 +13,7 @@ use super::dot::{Options, Shape, causal_pairs, forward, sentences};
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = Options::default();
-    let causal = Options {
-        causal: true,
-        ..plain.clone()
-    };
+    let causal = Options::causal();
     let mut cases = Vec::new();
     for (heads, length) in [(8, 512), (8, 2048), (1, 2048)] {
         let shape = Shape::new(1, heads, length, 64);
@@ -37,10 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
             .map(|pair| f64::from(pair[1] - pair[0]).powi(2))
             .sum();
         let shape = Shape::new(1, 8, offsets[offsets.len() - 1] as usize, dim);
-        let options = Options {
-            offsets: Some(offsets),
-            ..Options::default()
-        };
+        let options = Options::packed(offsets);
         let mut case = case(
             "dot forward + backward packed",
             shape,

@@ -17,18 +17,20 @@ class Question:
     queries: int
     keys: int
     dim: int
-    causal: int
+    causal: bool
     dtype: str
     repeats: int
-
-    def line(self):
-        return " ".join(str(word) for word in dataclasses.astuple(self))
 
 
 def questions():
     """The questions on standard input."""
     for line in sys.stdin:
-        yield Question(*(field.type(word) for field, word in zip(dataclasses.fields(Question), line.split())))
+        yield Question(*(read(field.type, word) for field, word in zip(dataclasses.fields(Question), line.split())))
+
+
+def read(kind, word):
+    """A word of a question."""
+    return word == "1" if kind is bool else kind(word)
 
 
 def numbers(seed, shape):

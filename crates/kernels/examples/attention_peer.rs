@@ -6,8 +6,8 @@ use std::{io::BufRead, time::Instant};
 
 use half::{bf16, f16};
 use regard_kernels::{
-    Attention, Element, KernelError, View, ViewMut,
-    dot::{self, Cache},
+    Attention, Element, KernelError, Offsets, View, ViewMut,
+    dot::{self, Cache, Gradients},
 };
 
 fn main() {
@@ -66,9 +66,11 @@ impl Question {
         })
     }
 
-    fn answer(&self) -> Result<Answer, KernelError> {
+    fn answer(self) -> Result<Answer, KernelError> {
         match (self.kind.as_str(), self.dtype.as_str()) {
             ("forward", "f32") => self.forward(),
+            ("backward", "f32") => self.backward(),
+            ("packed", "f32") => self.packed(),
             ("decode", "f32") => self.decode::<f32>(),
             ("decode", "bf16") => self.decode::<bf16>(),
             ("decode", "f16") => self.decode::<f16>(),
@@ -94,6 +96,33 @@ impl Question {
             )
         })?;
         Ok(Ok((seconds, probe(&output))))
+    }
+
+    /// Gradients of the output's sum.
+    fn backward(&self) -> Result<Answer, KernelError> {
+        let attention = Attention {
+            causal: self.causal,
+            ..Attention::default()
+        };
+        Training::new(self).time(&attention, self.repeats, false)
+    }
+
+    /// Sentences of different lengths one after the other, forward and backward.
+    fn packed(mut self) -> Result<Answer, KernelError> {
+        let mut offsets = vec![0];
+        for sentence in 0..64 {
+            offsets.push(offsets[sentence] + 5 + sentence as u32 * 29 % 76);
+        }
+        self.query[2] = offsets[64] as usize;
+        self.key[2] = self.query[2];
+        let attention = Attention {
+            offsets: Some(Offsets {
+                query: &offsets,
+                key: &offsets,
+            }),
+            ..Attention::default()
+        };
+        Training::new(&self).time(&attention, self.repeats, true)
     }
 
     fn decode<T: Element>(&self) -> Result<Answer, KernelError> {
@@ -131,6 +160,77 @@ impl Question {
             numbers(2, key),
             numbers(3, key),
         ]
+    }
+}
+
+/// Everything that a forward and a backward pass read and write.
+struct Training {
+    shape: [usize; 4],
+    inputs: [Vec<f32>; 3],
+    output: Vec<f32>,
+    lse: Vec<f32>,
+    ones: Vec<f32>,
+    gradients: [Vec<f32>; 3],
+}
+
+impl Training {
+    fn new(question: &Question) -> Self {
+        let inputs = question.inputs();
+        Self {
+            shape: question.query,
+            output: vec![0.0; inputs[0].len()],
+            lse: vec![0.0; question.query[..3].iter().product()],
+            ones: vec![1.0; inputs[0].len()],
+            gradients: [(); 3].map(|()| vec![0.0; inputs[0].len()]),
+            inputs,
+        }
+    }
+
+    fn time(
+        mut self,
+        attention: &Attention,
+        repeats: usize,
+        both: bool,
+    ) -> Result<Answer, KernelError> {
+        self.forward(attention)?;
+        let seconds = timed(repeats, || {
+            if both {
+                self.forward(attention)?;
+            }
+            self.backward(attention)
+        })?;
+        Ok(Ok((seconds, probe(&self.gradients[0]))))
+    }
+
+    fn forward(&mut self, attention: &Attention) -> Result<(), KernelError> {
+        let [query, key, value] = self
+            .inputs
+            .each_ref()
+            .map(|x| View::heads_first(x, self.shape));
+        let output = ViewMut::heads_first(&mut self.output, self.shape);
+        dot::forward(attention, query, key, value, output, Some(&mut self.lse))
+    }
+
+    fn backward(&mut self, attention: &Attention) -> Result<(), KernelError> {
+        let [query, key, value] = self
+            .inputs
+            .each_ref()
+            .map(|x| View::heads_first(x, self.shape));
+        let [output, ones] = [&self.output, &self.ones].map(|x| View::heads_first(x, self.shape));
+        let [d_query, d_key, d_value] = self
+            .gradients
+            .each_mut()
+            .map(|x| ViewMut::heads_first(x, self.shape));
+        let gradients = Gradients {
+            query: d_query,
+            key: d_key,
+            value: d_value,
+            bias: None,
+            sink: None,
+        };
+        dot::backward(
+            attention, query, key, value, output, &self.lse, ones, gradients,
+        )
     }
 }
 

@@ -66,6 +66,7 @@ pub fn case(seed: u64) -> Result<Verdict, String> {
             if compared {
                 compare(&problem, &results)?;
             }
+            backward(dice, &problem, &results, compared)?;
             decode(dice, &problem, compared)?;
             Ok(Verdict {
                 what: "computed",
@@ -87,6 +88,130 @@ fn forward(problem: &Problem, results: &mut Results) -> Result<(), KernelError> 
     );
     results.lse = lse;
     answer
+}
+
+/// The gradients of the call, with one of their own arguments damaged at times.
+fn backward(
+    dice: &mut Dice,
+    problem: &Problem,
+    results: &Results,
+    comparable: bool,
+) -> Result<(), String> {
+    let Some(lse) = &results.lse else {
+        return Ok(());
+    };
+    let like = |dice: &mut Dice, shape| tensor(dice, shape, false, |_| UNTOUCHED);
+    let mut d_query = like(dice, problem.query.shape);
+    let mut d_key = like(dice, problem.key.shape);
+    let mut d_value = like(dice, problem.value.shape);
+    let mut d_bias = problem.bias.as_ref().map(|bias| like(dice, bias.shape));
+    let mut d_sink = problem
+        .sink
+        .as_ref()
+        .map(|sink| vec![UNTOUCHED; sink.len()]);
+    let d_output = tensor(dice, results.output.shape, true, |dice| dice.number(1.0));
+    let mut blamed = "";
+    if dice.once_in(4) {
+        let (name, tensor) = match dice.below(3) {
+            0 => ("gradients.query", &mut d_query),
+            1 => ("gradients.key", &mut d_key),
+            _ => ("gradients.value", &mut d_value),
+        };
+        if let Some((_, rest)) = tensor.data.split_last() {
+            tensor.data = rest.into();
+            blamed = name;
+        }
+    }
+    let attention = problem.attention();
+    let gradients = dot::Gradients {
+        query: d_query.view_mut(),
+        key: d_key.view_mut(),
+        value: d_value.view_mut(),
+        bias: d_bias.as_mut().map(Tensor::view_mut),
+        sink: d_sink.as_deref_mut(),
+    };
+    let answer = dot::backward(
+        &attention,
+        problem.query.view(),
+        problem.key.view(),
+        problem.value.view(),
+        results.output.view(),
+        lse,
+        d_output.view(),
+        gradients,
+    );
+    let all = [&d_query, &d_key, &d_value];
+    match answer {
+        Ok(()) if !blamed.is_empty() => {
+            return Err(format!("backward accepted a short `{blamed}`"));
+        }
+        Err(error) if argument(&error) == blamed => return Ok(()),
+        Err(error) => return Err(format!("backward refused a right call: {error}")),
+        Ok(()) => {}
+    }
+    for (name, tensor) in ["query", "key", "value"].iter().zip(all) {
+        rows_alone(tensor)
+            .map_err(|error| format!("backward {error} of the gradient of {name}"))?;
+    }
+    let finite = |tensor: &Tensor<f32>| tensor.data.iter().all(|x| x.is_finite());
+    if comparable
+        && [&problem.query, &problem.key, &problem.value]
+            .into_iter()
+            .all(finite)
+    {
+        compare_gradients(problem, &d_output, all).map_err(|error| format!("backward: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Gradients against the definition in f64, by the bound that rounding gives.
+fn compare_gradients(
+    problem: &Problem,
+    d_output: &Tensor<f32>,
+    found: [&Tensor<f32>; 3],
+) -> Result<(), String> {
+    let attention = problem.attention();
+    let sizes = &problem.sizes;
+    let shapes = [problem.query.shape, problem.key.shape, problem.value.shape];
+    let [query, key, value, d] =
+        [&problem.query, &problem.key, &problem.value, d_output].map(|tensor| {
+            tensor
+                .contiguous()
+                .into_iter()
+                .map(f64::from)
+                .collect::<Vec<f64>>()
+        });
+    let truth = reference::backward(&attention, &Unmodified, shapes, &query, &key, &value, &d);
+
+    let (from_query, from_key) = (largest(&query), largest(&key));
+    let d_weight = sizes.value_dim as f64 * largest(&d) * largest(&value) * kept(problem);
+    let d_score = 2.0 * scale(problem) * d_weight;
+    // Queries whose gradients meet in one row of a key or value.
+    let queries = (sizes.queries * sizes.heads / sizes.key_heads) as f64;
+    // Products have errors of their own beside those of the weights.
+    let relative = relative_error(problem, from_query, from_key)
+        + f64::from(f32::EPSILON) * (sizes.value_dim as f64 + queries + 32.0);
+    for (name, found, truth, size) in [
+        ("query", found[0], &truth.query, d_score * from_key),
+        ("key", found[1], &truth.key, d_score * from_query * queries),
+        (
+            "value",
+            found[2],
+            &truth.value,
+            largest(&d) * kept(problem) * queries,
+        ),
+    ] {
+        let bound = 4.0 * relative * size + 1e-30;
+        for (index, place) in found.places().enumerate() {
+            let (found, expected) = (f64::from(found.data[place]), truth[index]);
+            if !((found - expected).abs() <= bound) {
+                return Err(format!(
+                    "gradient of {name}, {index}: {found}, expected {expected} to within {bound:e}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The same call as a step of decoding, where decoding has all of its options; from a cache side by side and
@@ -220,21 +345,62 @@ fn argument(error: &KernelError) -> &'static str {
 }
 
 /// Numbers between the rows stay as they were, and rows do not.
-fn gaps_are_untouched(results: &Results) -> Result<(), String> {
-    let mut own = vec![false; results.output.data.len()];
-    for place in results.output.places() {
+fn rows_alone(tensor: &Tensor<f32>) -> Result<(), String> {
+    let mut own = vec![false; tensor.data.len()];
+    for place in tensor.places() {
         own[place] = true;
     }
-    for (place, (&x, &own)) in results.output.data.iter().zip(&own).enumerate() {
+    for (place, (&x, &own)) in tensor.data.iter().zip(&own).enumerate() {
         if (x == UNTOUCHED) == own {
             let what = if own { "left out" } else { "wrote over" };
-            return Err(format!("{what} number {place} of the output"));
+            return Err(format!("{what} number {place}"));
         }
     }
+    Ok(())
+}
+
+fn gaps_are_untouched(results: &Results) -> Result<(), String> {
+    rows_alone(&results.output).map_err(|error| format!("{error} of the output"))?;
     match results.lse.iter().flatten().any(|&x| x == UNTOUCHED) {
         true => Err("left out a number of `lse`".to_owned()),
         false => Ok(()),
     }
+}
+
+/// The largest finite magnitude.
+fn largest(x: &[f64]) -> f64 {
+    x.iter()
+        .filter(|x| x.is_finite())
+        .fold(0.0, |m, x| m.max(x.abs()))
+}
+
+fn scale(problem: &Problem) -> f64 {
+    problem
+        .scale
+        .map_or(1.0 / (problem.sizes.dim as f64).sqrt(), |scale| {
+            f64::from(scale.abs())
+        })
+}
+
+/// What dropout multiplies the weights that stay by.
+fn kept(problem: &Problem) -> f64 {
+    problem
+        .dropout
+        .map_or(1.0, |dropout| 1.0 / (1.0 - f64::from(dropout.probability)))
+}
+
+/// How far rounding may move a weight: of a score, of the sums over keys, and of the functions.
+fn relative_error(problem: &Problem, query: f64, key: f64) -> f64 {
+    let epsilon = f64::from(f32::EPSILON);
+    let (sizes, dim) = (&problem.sizes, problem.sizes.dim as f64);
+    let added = if problem.bias.is_some() { 3.0 } else { 0.0 }
+        + if problem.alibi.is_some() {
+            (sizes.queries + sizes.keys) as f64
+        } else {
+            0.0
+        };
+    let score = epsilon * ((dim + 8.0) * dim * scale(problem) * query * key + 8.0 * (added + 1.0));
+    2.0 * score.exp_m1() + epsilon * (sizes.keys as f64 + 32.0)
 }
 
 /// Compares with the definition in f64, by the bound that rounding alone gives. Places where the definition
@@ -247,31 +413,8 @@ fn compare(problem: &Problem, results: &Results) -> Result<(), String> {
     let shapes = [problem.query.shape, problem.key.shape, problem.value.shape];
     let truth = reference::forward(&attention, &Unmodified, shapes, &query, &key, &value);
 
-    let largest = |x: &[f64]| {
-        x.iter()
-            .filter(|x| x.is_finite())
-            .fold(0.0f64, |m, x| m.max(x.abs()))
-    };
-    let epsilon = f64::from(f32::EPSILON);
-    let sizes = &problem.sizes;
-    let dim = sizes.dim as f64;
-    let scale = problem
-        .scale
-        .map_or(1.0 / dim.sqrt(), |scale| f64::from(scale.abs()));
-    let added = if problem.bias.is_some() { 3.0 } else { 0.0 }
-        + if problem.alibi.is_some() {
-            (sizes.queries + sizes.keys) as f64
-        } else {
-            0.0
-        };
-    // Rounding of a score, of the sums over keys, and of the functions.
-    let score = epsilon
-        * ((dim + 8.0) * dim * scale * largest(&query) * largest(&key) + 8.0 * (added + 1.0));
-    let relative = 2.0 * score.exp_m1() + epsilon * (sizes.keys as f64 + 32.0);
-    let kept = problem
-        .dropout
-        .map_or(1.0, |dropout| 1.0 / (1.0 - f64::from(dropout.probability)));
-    let bound = relative * (largest(&value) + 1.0) * kept;
+    let relative = relative_error(problem, largest(&query), largest(&key));
+    let bound = relative * (largest(&value) + 1.0) * kept(problem);
 
     for (index, place) in results.output.places().enumerate() {
         let (found, expected) = (f64::from(results.output.data[place]), truth.output[index]);
@@ -283,7 +426,7 @@ fn compare(problem: &Problem, results: &Results) -> Result<(), String> {
     }
     for (index, &found) in results.lse.iter().flatten().enumerate() {
         let (found, expected) = (f64::from(found), truth.lse[index]);
-        let bound = relative + 4.0 * epsilon * expected.abs();
+        let bound = relative + 4.0 * f64::from(f32::EPSILON) * expected.abs();
         let same = found == expected || (found - expected).abs() <= bound;
         if !expected.is_nan() && expected != f64::INFINITY && !same {
             return Err(format!(

@@ -15,11 +15,7 @@ pub struct Results {
 
 impl Results {
     pub fn output(&mut self) -> ViewMut<'_> {
-        ViewMut {
-            data: &mut self.output.data,
-            shape: self.output.shape,
-            strides: self.output.strides,
-        }
+        self.output.view_mut()
     }
 }
 

@@ -4,7 +4,7 @@
 //! cd crates/kernels/fuzz
 //! cargo run --release -- --cases 1000000 --seed 1
 //! RUSTFLAGS=-Zsanitizer=address cargo +nightly run --release --target x86_64-unknown-linux-gnu -- --cases 1000000
-//! REGARD_SIMD=scalar MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri run -- --cases 100
+//! REGARD_SIMD=scalar MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks" cargo +nightly miri run -- --cases 100
 //! ```
 //! Every case is a call that is right by construction, or the same call with one thing damaged. A right one
 //! must compute what the definition computes and write nothing else; a damaged one must be refused by a
@@ -49,8 +49,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    println!("{cases} cases from seed {seed} in {:.1} s, {:?}", start.elapsed().as_secs_f64(),
-        regard_kernels::simd::Level::current());
+    println!(
+        "{cases} cases from seed {seed} in {:.1} s, {:?}",
+        start.elapsed().as_secs_f64(),
+        regard_kernels::simd::Level::current()
+    );
     for (what, count) in verdicts {
         println!("{count:>12} {what}");
     }

@@ -1,6 +1,8 @@
 //! A random call: shapes, strides, data and options of its own.
 
-use regard_kernels::{Alignment, Attention, Blocks, Documents, Dropout, Offsets, View, Window};
+use regard_kernels::{
+    Alignment, Attention, Blocks, Documents, Dropout, Offsets, View, ViewMut, Window,
+};
 
 use crate::dice::Dice;
 
@@ -12,6 +14,14 @@ pub struct Tensor<T> {
 }
 
 impl<T: Copy> Tensor<T> {
+    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
+        ViewMut {
+            data: &mut self.data,
+            shape: self.shape,
+            strides: self.strides,
+        }
+    }
+
     pub fn view(&self) -> View<'_, T> {
         View {
             data: &self.data,

@@ -31,7 +31,18 @@ impl Question {
         let causal = number()? == 1usize;
         let dtype = words.next()?.to_owned();
         let repeats = words.next()?.parse().ok()?;
-        Some(Self { kind, batch, heads, key_heads, queries, keys, dim, causal, dtype, repeats })
+        Some(Self {
+            kind,
+            batch,
+            heads,
+            key_heads,
+            queries,
+            keys,
+            dim,
+            causal,
+            dtype,
+            repeats,
+        })
     }
 
     /// Query, key and value, `[batch, heads, length, dim]`, the same on every side.
@@ -44,11 +55,17 @@ impl Question {
 
 /// Numbers in `[-1, 1]` by a formula that every side knows.
 fn numbers(seed: usize, count: usize) -> Vec<f32> {
-    (0..count).map(|i| (((i * 7919 + seed * 104_729) % 2003) as f64 / 1001.5 - 1.0) as f32).collect()
+    (0..count)
+        .map(|i| (((i * 7919 + seed * 104_729) % 2003) as f64 / 1001.5 - 1.0) as f32)
+        .collect()
 }
 
 /// Times `repeats` calls and looks at the last result.
-pub fn timed<T>(repeats: usize, mut call: impl FnMut() -> T, result: impl Fn(T) -> Vec<f32>) -> Answer {
+pub fn timed<T>(
+    repeats: usize,
+    mut call: impl FnMut() -> T,
+    result: impl Fn(T) -> Vec<f32>,
+) -> Answer {
     let mut seconds = Vec::new();
     let mut last = None;
     for _ in 0..repeats {
@@ -71,9 +88,12 @@ pub fn serve(answer: impl Fn(&Question) -> Answer) {
             Some(question) => answer(&question),
             None => Err(format!("not a question: {line}")),
         };
-        println!("{}", match answer {
-            Ok((seconds, probe)) => serde_json::json!({ "seconds": seconds, "probe": probe }),
-            Err(error) => serde_json::json!({ "error": error }),
-        });
+        println!(
+            "{}",
+            match answer {
+                Ok((seconds, probe)) => serde_json::json!({ "seconds": seconds, "probe": probe }),
+                Err(error) => serde_json::json!({ "error": error }),
+            }
+        );
     }
 }

@@ -19,18 +19,35 @@ fn answer(question: &Question) -> candle_core::Result<Answer> {
         "f16" => DType::F16,
         _ => DType::BF16,
     };
-    let Question { batch, heads, key_heads, queries, keys, dim, .. } = *question;
-    let shapes = [(batch, heads, queries, dim), (batch, key_heads, keys, dim), (batch, key_heads, keys, dim)];
+    let Question {
+        batch,
+        heads,
+        key_heads,
+        queries,
+        keys,
+        dim,
+        ..
+    } = *question;
+    let shapes = [
+        (batch, heads, queries, dim),
+        (batch, key_heads, keys, dim),
+        (batch, key_heads, keys, dim),
+    ];
     // Its layout is [batch, length, heads, dim].
     let tensors = question
         .inputs()
         .into_iter()
         .zip(shapes)
         .map(|(numbers, shape)| {
-            Tensor::from_vec(numbers, shape, &Device::Cpu)?.transpose(1, 2)?.contiguous()?.to_dtype(dtype)
+            Tensor::from_vec(numbers, shape, &Device::Cpu)?
+                .transpose(1, 2)?
+                .contiguous()?
+                .to_dtype(dtype)
         })
         .collect::<candle_core::Result<Vec<_>>>()?;
-    let [query, key, value] = &tensors[..] else { unreachable!("three inputs") };
+    let [query, key, value] = &tensors[..] else {
+        unreachable!("three inputs")
+    };
     let scale = 1.0 / (dim as f32).sqrt();
     let call = || {
         let mask = match question.causal {

@@ -10,7 +10,7 @@ use crate::{
 
 /// Sizes of one call.
 #[derive(Clone, Copy)]
-struct Shape {
+pub(super) struct Shape {
     batch: usize,
     heads: usize,
     key_heads: usize,
@@ -20,7 +20,7 @@ struct Shape {
 
 /// Options with data of their own.
 #[derive(Clone, Default)]
-struct Options {
+pub(super) struct Options {
     causal: bool,
     window: Option<Window>,
     softcap: Option<f32>,
@@ -38,7 +38,7 @@ struct Options {
 }
 
 impl Shape {
-    const fn new(batch: usize, heads: usize, length: usize, dim: usize) -> Self {
+    pub(super) const fn new(batch: usize, heads: usize, length: usize, dim: usize) -> Self {
         Self {
             batch,
             heads,
@@ -48,7 +48,7 @@ impl Shape {
         }
     }
 
-    fn query(&self) -> [usize; 4] {
+    pub(super) fn query(&self) -> [usize; 4] {
         [self.batch, self.heads, self.length, self.dim]
     }
 
@@ -72,7 +72,21 @@ impl Shape {
 }
 
 impl Options {
-    fn attention(&self, shape: Shape) -> Attention<'_> {
+    pub(super) fn causal() -> Self {
+        Self {
+            causal: true,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn packed(offsets: Vec<u32>) -> Self {
+        Self {
+            offsets: Some(offsets),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn attention(&self, shape: Shape) -> Attention<'_> {
         let plane = [1, 1, shape.length, shape.length];
         Attention {
             causal: self.causal,
@@ -105,14 +119,14 @@ impl Options {
 }
 
 /// Queries times keys that may be seen under a causal mask of `length`, `window` keys back at most.
-fn causal_pairs(length: usize, window: usize) -> f64 {
+pub(super) fn causal_pairs(length: usize, window: usize) -> f64 {
     (0..length)
         .map(|query| (query + 1).min(window) as f64)
         .sum()
 }
 
 /// Lengths of 64 sentences from 5 to 80 tokens, as offsets.
-fn sentences() -> Vec<u32> {
+pub(super) fn sentences() -> Vec<u32> {
     let lengths = (0..64u32).map(|sentence| 5 + sentence * 29 % 76);
     std::iter::once(0)
         .chain(lengths.scan(0, |total, length| {
@@ -122,7 +136,7 @@ fn sentences() -> Vec<u32> {
         .collect()
 }
 
-fn forward(kernel: &str, shape: Shape, options: &Options, pairs: f64) -> Case {
+pub(super) fn forward(kernel: &str, shape: Shape, options: &Options, pairs: f64) -> Case {
     let options = options.clone();
     Case {
         kernel: kernel.to_owned(),
@@ -157,10 +171,7 @@ fn forward_call(shape: Shape, options: Options) -> Call {
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = Options::default();
-    let causal = Options {
-        causal: true,
-        ..plain.clone()
-    };
+    let causal = Options::causal();
     let mut cases = Vec::new();
     for shape in [
         Shape::new(8, 8, 128, 64),
@@ -211,10 +222,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 pub(super) fn memory_cases() -> Vec<Case> {
-    let causal = Options {
-        causal: true,
-        ..Options::default()
-    };
+    let causal = Options::causal();
     [1024, 4096, 16_384, 65_536]
         .into_iter()
         .map(|length| {
@@ -257,10 +265,7 @@ fn variable_lengths(dim: usize) -> Case {
         .map(|pair| f64::from(pair[1] - pair[0]).powi(2))
         .sum();
     let shape = Shape::new(1, 8, offsets[offsets.len() - 1] as usize, dim);
-    let options = Options {
-        offsets: Some(offsets),
-        ..Options::default()
-    };
+    let options = Options::packed(offsets);
     let mut case = forward("dot forward packed", shape, &options, pairs);
     case.shape = format!("64 x 5-80 h8 d{dim}");
     case

@@ -4,6 +4,7 @@
 mod additive;
 mod decode;
 mod dot;
+mod dot_backward;
 mod steps;
 
 use super::case::Case;
@@ -16,6 +17,7 @@ use super::case::Case;
 /// ```
 pub fn suite() -> Vec<Case> {
     let mut cases = dot::cases();
+    cases.extend(dot_backward::cases());
     cases.extend(decode::cases());
     cases.extend(additive::cases());
     cases.extend(steps::cases());

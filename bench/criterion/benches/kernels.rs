@@ -1,4 +1,4 @@
-//! The cases of `regard bench` under criterion: `cargo bench -p regard-kernels -- "dot forward"`.
+//! The cases of `regard bench` under criterion: `cargo bench -- "dot forward"` in `bench/criterion`.
 //!
 //! For changes over time on one machine. Fractions of the peak, which hold from machine to machine, come
 //! from `regard bench`.

@@ -1,0 +1,1 @@
+//! The cases of `regard bench` under criterion: see `benches/kernels.rs`.

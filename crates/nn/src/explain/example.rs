@@ -201,11 +201,15 @@ impl Example {
 
     /// Score and weights in one line, with what was chosen.
     pub fn formula(&self) -> String {
-        format!(
-            "score(q, k) = {};  {};  c = Σ_i α_i v_i",
-            self.scorer.formula(),
-            self.normalizer.formula()
-        )
+        let (scorer, normalizer) = (self.scorer.formula(), self.normalizer.formula());
+        let window = match self.locality {
+            Locality::Global => ";",
+            Locality::Monotonic { .. } => " for |i - t| ≤ D;",
+            Locality::Predictive { .. } => {
+                " for |i - p_t| ≤ D;  α_i ← α_i · exp(-(i - p_t)² / 2σ²);"
+            }
+        };
+        format!("score(q, k) = {scorer};  {normalizer}{window}  c = Σ_i α_i v_i")
     }
 
     /// `D` of local attention.

@@ -66,9 +66,8 @@ fn arrows(example: &Example, explanation: &Explanation) -> Option<String> {
     let key_names = names(&example.key_names, 'k', keys.len());
     let one_set = queries == keys && query_names == key_names;
     let mut picture = Vectors::new(format!(
-        "{}: {}",
-        explanation.mechanism,
-        example.scorer.formula()
+        "{} ({})",
+        explanation.mechanism, explanation.source
     ));
     for (name, vector) in key_names.iter().zip(&keys) {
         picture = picture.with(Arrow::new(name, *vector));

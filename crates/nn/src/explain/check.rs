@@ -85,7 +85,7 @@ fn matrix(field: &'static str, rows: &[Vec<f64>]) -> Result<usize, ExplainError>
 fn finite(field: &'static str, row: &[f64]) -> Result<(), ExplainError> {
     // Products of larger numbers leave f64.
     const LARGEST: f64 = 1e100;
-    match row.iter().find(|x| !(x.abs() <= LARGEST)) {
+    match row.iter().find(|x| x.is_nan() || x.abs() > LARGEST) {
         None => Ok(()),
         Some(x) => {
             Err(

@@ -62,6 +62,7 @@ pub use attended::{Attended, Sampled, Top};
 pub use call::{Call, Observe, Path};
 pub use error::AttentionError;
 pub use memory::{Memory, Reading};
+pub(crate) use observe::Observed;
 
 /// An attention mechanism: a score, a mask, a normaliser.
 #[derive(Module, Debug)]

@@ -64,6 +64,7 @@ pub(crate) use between::Between;
 pub use call::{Call, Observe, Path};
 pub use error::AttentionError;
 pub use memory::{Memory, Reading};
+pub(crate) use observe::Observed;
 
 /// An attention mechanism: a score, a mask, a normaliser.
 #[derive(Module, Debug)]

@@ -49,6 +49,11 @@ impl Noise {
         Some(mix(seed ^ mix(self.draws)))
     }
 
+    /// A seed for one operation that draws by itself; nothing in inference.
+    pub fn seed(&mut self) -> Option<u64> {
+        self.next_key()
+    }
+
     /// Numbers from the open interval (0, 1), or nothing in inference.
     pub fn uniform<const D: usize>(
         &mut self,

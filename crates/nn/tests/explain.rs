@@ -187,7 +187,7 @@ fn computed(attention: &Attention, example: &Example) -> (Matrix, Matrix) {
         .unwrap();
     let rows = |tensor: Tensor<4>| -> Matrix {
         let width = tensor.dims()[3];
-        let values = tensor.into_data().into_vec::<f32>().unwrap();
+        let values = tensor.into_data().try_into_vec::<f32>().unwrap();
         values
             .chunks(width)
             .map(|row| row.iter().map(|&x| f64::from(x)).collect())

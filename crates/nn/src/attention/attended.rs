@@ -2,6 +2,8 @@
 
 use burn::tensor::{Int, Tensor};
 
+use super::observe::Observed;
+
 /// The result of reading: the context, and what was asked of the weights.
 ///
 /// What is observed has no gradient, unless [`super::Call::differentiable`] asked for it.
@@ -15,7 +17,7 @@ pub struct Attended {
     /// `ln Σ_i e^{s_i}` over the seen keys (and the sink), `[batch, heads, queries]`; -∞ where nothing may be
     /// seen. Only of the softmax normalisers.
     pub lse: Option<Tensor<3>>,
-    /// `[batch, heads, queries]`, nats.
+    /// `[batch, heads, queries]`, nats; a sink's share is in it.
     pub entropy: Option<Tensor<3>>,
     /// `[batch, heads, keys]`.
     pub column_sums: Option<Tensor<3>>,
@@ -30,7 +32,7 @@ pub struct Attended {
 /// The most attended keys of each query, best first; of equal weights the earlier key.
 #[derive(Debug, Clone)]
 pub struct Top {
-    /// `[batch, heads, queries, k]`.
+    /// `[batch, heads, queries, k]`; -1 where the weight is 0.
     pub keys: Tensor<4, Int>,
     /// `[batch, heads, queries, k]`.
     pub weights: Tensor<4>,
@@ -48,15 +50,15 @@ pub struct Sampled {
 }
 
 impl Attended {
-    /// The context alone.
-    pub(super) fn of(context: Tensor<4>) -> Self {
+    /// The context, and what was observed.
+    pub(super) fn of(context: Tensor<4>, observed: Observed) -> Self {
         Self {
             context,
-            weights: None,
+            weights: observed.weights,
             lse: None,
-            entropy: None,
-            column_sums: None,
-            top: None,
+            entropy: observed.entropy,
+            column_sums: observed.column_sums,
+            top: observed.top,
             sampled: None,
             carried: None,
         }

@@ -15,11 +15,12 @@ pub enum Observe {
     Weights,
     /// The weights of these queries, `[batch, heads, rows, keys]`, in this order.
     Rows(Vec<usize>),
-    /// `-Σ_i α_i ln α_i` of each query, in nats: `[batch, heads, queries]`.
+    /// `-Σ_i α_i ln α_i` of each query, in nats, a sink counted as one more key: `[batch, heads, queries]`.
     Entropy,
     /// How much each key was looked at, `Σ_t α_ti`: `[batch, heads, keys]`.
     ColumnSums,
-    /// The most attended keys of each query and their weights, best first: `[batch, heads, queries, k]`.
+    /// The most attended keys of each query and their weights, best first: `[batch, heads, queries, k]`. A key of
+    /// weight 0 is reported as -1.
     TopK(usize),
 }
 

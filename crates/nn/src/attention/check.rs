@@ -162,6 +162,27 @@ impl Attention {
     }
 
     fn check_settings(&self, heads: usize, call: &Call<'_>) -> Result<(), AttentionError> {
+        let (field, number) = match &self.score {
+            Score::ScaledDot(score) => ("scale", score.scale(1)),
+            Score::Distance(score) => ("scale", score.scale(1)),
+            Score::Cosine(score) => ("sharpening", score.fixed_sharpening()),
+            _ => ("scale", 1.0),
+        };
+        let sink = match &self.normalize {
+            Normalize::Sink(sink) => ("sink", sink.fixed_score()),
+            _ => ("sink", 0.0),
+        };
+        for (field, found) in [(field, number), sink] {
+            if !found.is_finite() {
+                let advice = "give a number that is neither infinite nor NaN";
+                return Err(AttentionError::value(
+                    field,
+                    found,
+                    "a finite number",
+                    advice,
+                ));
+            }
+        }
         if let Some(softcap) = self.softcap
             && !(softcap > 0.0 && softcap.is_finite())
         {

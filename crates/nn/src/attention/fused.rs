@@ -1,22 +1,96 @@
 //! Which fused kernel serves a reading, if any.
 //!
-//! | score | normaliser | mask | kernel |
-//! |---|---|---|---|
-//! | additive, weight-normed additive | softmax | padding | [`bridge::additive_attention`] |
+//! | score | normaliser | mask | around it | kernel |
+//! |---|---|---|---|---|
+//! | dot, scaled dot, general, scaled general, cosine | softmax, sink | any | grouped heads, softcap, bias, dropout | `bridge::dot_attention` |
+//! | additive, weight-normed additive | softmax | padding | one head, bias | [`bridge::additive_attention`] |
+//!
+//! Both for `f32` on the Flex backend. Local-p, whose Gaussian acts on the weights, and observations with gradient
+//! take the plain path.
 
 use burn::tensor::Tensor;
 
-use super::{Attended, Attention, check::Problem, observe};
+use super::{Attended, Attention, Observed, check::Problem};
 use crate::{
-    bridge,
+    bridge::{self, DotInputs, DotOptions},
     mask::{Keep, Rule},
     normalize::Normalize,
     score::Score,
 };
 
 /// The answer of a kernel, or what no kernel serves.
-pub(super) fn solve(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, String> {
-    additive(problem, attention)
+pub(super) fn solve(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, String> {
+    if !bridge::serves(&problem.query) {
+        return Err("tensors other than f32 on the Flex backend".to_owned());
+    }
+    if attention.predictor.is_some() {
+        return Err("local-p".to_owned());
+    }
+    if problem.call.differentiable {
+        return Err("differentiable observations".to_owned());
+    }
+    match &attention.score {
+        Score::Additive(_) | Score::WeightNormAdditive(_) => additive(problem, attention),
+        _ => dot(problem, attention),
+    }
+}
+
+fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, String> {
+    let query = problem.query.clone();
+    let size = query.dims()[3];
+    let (query, scale) = match &attention.score {
+        Score::Dot(_) | Score::General(_) => (query, 1.0),
+        Score::ScaledDot(score) => (query, score.scale(size)),
+        Score::ScaledGeneral(score) => (score.scaled_query(query), 1.0),
+        Score::Cosine(score) => (score.sharpened_query(query), 1.0),
+        score => return Err(format!("the {} score", score.name())),
+    };
+    let heads = problem.grid.heads;
+    let sink = match &attention.normalize {
+        Normalize::Softmax(_) => None,
+        Normalize::Sink(sink) => Some(sink.score(&query).reshape([-1]).expand([heads])),
+        normalize => return Err(format!("the {} normaliser", normalize.name())),
+    };
+    let sizes = [query.dims()[3], problem.value.dims()[3]];
+    if let Some(size) = sizes.iter().find(|&&size| size > bridge::MAX_SIZE) {
+        return Err(format!(
+            "a size of {size} (the kernel takes up to {})",
+            bridge::MAX_SIZE
+        ));
+    }
+    // A sink that training has driven to NaN goes the plain way, which carries it on.
+    if let Some(sink) = &sink
+        && !sink.clone().is_finite().all().into_scalar::<bool>()
+    {
+        return Err("a sink that is not finite".to_owned());
+    }
+    let key = problem.key.clone();
+    let key = match &attention.score {
+        _ if problem.prepared => key,
+        Score::Dot(_) | Score::ScaledDot(_) => key,
+        // What stands in hidden keys would reach the gradient of what prepares them.
+        _ if !problem.mask.is_all() && !key.clone().is_finite().all().into_scalar::<bool>() => {
+            return Err("keys that are not finite".to_owned());
+        }
+        score => score.keys(key),
+    };
+    let inputs = DotInputs {
+        query,
+        key,
+        value: problem.value.clone(),
+        bias: problem.call.bias.clone(),
+        sink,
+    };
+    let options = DotOptions {
+        scale: scale as f32,
+        softcap: attention.softcap.map(|softcap| softcap as f32),
+        mask: problem.mask.for_kernel(&problem.grid),
+        dropout: problem.dropout(attention),
+    };
+    let (context, lse, observed) = bridge::dot_attention(inputs, options, &problem.call.observe);
+    let mut attended = Attended::of(context, observed);
+    attended.lse = Some(lse);
+    Ok(attended)
 }
 
 fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, String> {
@@ -34,21 +108,16 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
         _ => return Err("a mask other than padding".to_owned()),
     };
     for (unserved, what) in [
-        (attention.predictor.is_some(), "local-p"),
         (attention.softcap.is_some(), "a softcap"),
         (
             attention.dropout > 0.0 && problem.call.noise.is_some(),
             "dropout on the weights",
         ),
-        (problem.call.differentiable, "differentiable observations"),
         (problem.grid.heads != 1, "more than one head"),
     ] {
         if unserved {
             return Err(what.to_owned());
         }
-    }
-    if !bridge::serves(&problem.query) {
-        return Err("tensors other than f32 on the Flex backend".to_owned());
     }
     let [batch, _, queries, keys] = problem.sizes();
     let one_head = |x: &Tensor<4>| x.clone().squeeze_dim::<3>(1);
@@ -74,5 +143,6 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
         bias,
     );
     let (context, weights) = (context.unsqueeze_dim(1), weights.unsqueeze_dim(1));
-    Ok(observe::report(context, weights, &problem.call.observe))
+    let observed = Observed::new(weights, &problem.call.observe);
+    Ok(Attended::of(context, observed))
 }

@@ -2,25 +2,43 @@
 
 use burn::tensor::{Int, Tensor, TensorData};
 
-use super::{Attended, Observe, Top};
+use super::{Observe, Top};
 
-/// The context with what `observe` asks for.
-pub(super) fn report(context: Tensor<4>, weights: Tensor<4>, observe: &Observe) -> Attended {
-    let mut attended = Attended::of(context);
-    match observe {
-        Observe::Nothing => {}
-        Observe::Weights => attended.weights = Some(weights),
-        Observe::Rows(rows) => {
-            let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-            let index = TensorData::new(index, [rows.len()]);
-            let index = Tensor::<1, Int>::from_data(index, &weights.device());
-            attended.weights = Some(weights.select(2, index));
+/// What was observed of the weights of some queries.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Observed {
+    pub(crate) weights: Option<Tensor<4>>,
+    pub(crate) entropy: Option<Tensor<3>>,
+    pub(crate) column_sums: Option<Tensor<3>>,
+    pub(crate) top: Option<Top>,
+}
+
+impl Observed {
+    /// What `observe` asks for of `weights [batch, heads, queries, keys]`.
+    pub(super) fn new(weights: Tensor<4>, observe: &Observe) -> Self {
+        let mut observed = Self::default();
+        match observe {
+            Observe::Nothing => {}
+            Observe::Weights => observed.weights = Some(weights),
+            Observe::Rows(rows) => observed.weights = Some(select_rows(weights, rows)),
+            Observe::Entropy => observed.entropy = Some(entropy(weights)),
+            Observe::ColumnSums => observed.column_sums = Some(weights.sum_dim(2).squeeze_dim(2)),
+            Observe::TopK(k) => observed.top = Some(top(weights, *k)),
         }
-        Observe::Entropy => attended.entropy = Some(entropy(weights)),
-        Observe::ColumnSums => attended.column_sums = Some(weights.sum_dim(2).squeeze_dim(2)),
-        Observe::TopK(k) => attended.top = Some(top(weights, *k)),
+        observed
     }
-    attended
+}
+
+/// `x [batch, heads, queries, keys]` at `rows`, in that order.
+fn select_rows(x: Tensor<4>, rows: &[usize]) -> Tensor<4> {
+    if rows.is_empty() {
+        let [batch, heads, _, keys] = x.dims();
+        return Tensor::zeros([batch, heads, 0, keys], (&x.device(), x.dtype()));
+    }
+    let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    let index = TensorData::new(index, [rows.len()]);
+    let index = Tensor::<1, Int>::from_data(index, &x.device());
+    x.select(2, index)
 }
 
 /// `-Σ α ln α`, with `0 ln 0 = 0`.
@@ -47,8 +65,10 @@ fn top(weights: Tensor<4>, k: usize) -> Top {
     }
     let best = TensorData::new(best, [batch, heads, queries, k]);
     let keys = Tensor::<4, Int>::from_data(best, &weights.device());
+    let weights = weights.gather(3, keys.clone());
+    let nothing = weights.clone().equal_elem(0.0);
     Top {
-        weights: weights.gather(3, keys.clone()),
-        keys,
+        weights,
+        keys: keys.mask_fill(nothing, -1),
     }
 }

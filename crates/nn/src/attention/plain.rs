@@ -1,27 +1,28 @@
 //! Attention by plain tensor operations, on every device: the definition that the fused forms are tested against.
 
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{Bool, Tensor, TensorData};
+use regard_kernels::Dropout;
 
 use super::{
     Attended, Attention, AttentionError, Observe, Path,
     between::{Between, Nothing},
     check::Problem,
-    fused, observe,
+    fused,
+    observe::Observed,
 };
 use crate::{
-    dropout::dropout,
     mask::{Mask, local},
     score::Score,
 };
 
 impl Problem<'_> {
     /// Fused where a kernel serves and the path allows.
-    pub(super) fn solve(self, attention: &Attention) -> Result<Attended, AttentionError> {
+    pub(super) fn solve(mut self, attention: &Attention) -> Result<Attended, AttentionError> {
         if self.is_empty() {
             return Ok(self.nothing());
         }
         if self.call.path != Path::Plain {
-            match fused::solve(&self, attention) {
+            match fused::solve(&mut self, attention) {
                 Ok(attended) => return Ok(attended),
                 Err(reason) if self.call.path == Path::Fused => {
                     let advice = "use Path::Auto";
@@ -61,10 +62,10 @@ impl Problem<'_> {
             weights = weights * gaussian;
         }
         weights = between.weights(weights);
-        let mut read = weights.clone();
-        if let Some(noise) = self.call.noise.take() {
-            read = dropout(read, attention.dropout, noise);
-        }
+        let read = match self.dropout(attention) {
+            None => weights.clone(),
+            Some(dropout) => drop_weights(weights.clone(), dropout),
+        };
         let beside = between.beside_values(&read)?;
         let value = self.value.clone();
         let mut context = self.read(read, value, &seen);
@@ -76,11 +77,32 @@ impl Problem<'_> {
             true => weights,
             false => weights.detach(),
         };
+        let mut observed = Observed::new(observed, &call.observe);
+        if let Some(log_sink) = normalized.log_sink {
+            let log_sink = match call.differentiable {
+                true => log_sink,
+                false => log_sink.detach(),
+            };
+            let of_sink = log_sink.clone().exp() * log_sink;
+            observed.entropy = observed.entropy.map(|entropy| entropy - of_sink);
+        }
         Ok(Attended {
             lse: normalized.lse.map(Tensor::detach),
             sampled: normalized.sampled,
             carried: normalized.carried.or(centres),
-            ..observe::report(context, observed, &call.observe)
+            ..Attended::of(context, observed)
+        })
+    }
+
+    /// What is to be dropped, drawn from the noise of the call.
+    pub(super) fn dropout(&mut self, attention: &Attention) -> Option<Dropout> {
+        if attention.dropout == 0.0 {
+            return None;
+        }
+        let seed = self.call.noise.as_deref_mut()?.seed()?;
+        Some(Dropout {
+            probability: attention.dropout as f32,
+            seed,
         })
     }
 
@@ -100,22 +122,23 @@ impl Problem<'_> {
         let [batch, heads, queries, keys] = self.sizes();
         let options = (&self.query.device(), self.query.dtype());
         let context = Tensor::zeros([batch, heads, queries, self.value.dims()[3]], options);
-        let weights = Tensor::zeros([batch, heads, queries, keys], options);
-        let mut attended = Attended::of(context);
+        let mut observed = Observed::default();
         match &self.call.observe {
             Observe::Nothing | Observe::TopK(_) => {}
-            Observe::Weights => attended.weights = Some(weights),
+            Observe::Weights => {
+                observed.weights = Some(Tensor::zeros([batch, heads, queries, keys], options));
+            }
             Observe::Rows(rows) => {
-                attended.weights = Some(Tensor::zeros([batch, heads, rows.len(), keys], options));
+                observed.weights = Some(Tensor::zeros([batch, heads, rows.len(), keys], options));
             }
             Observe::Entropy => {
-                attended.entropy = Some(Tensor::zeros([batch, heads, queries], options));
+                observed.entropy = Some(Tensor::zeros([batch, heads, queries], options));
             }
             Observe::ColumnSums => {
-                attended.column_sums = Some(Tensor::zeros([batch, heads, keys], options));
+                observed.column_sums = Some(Tensor::zeros([batch, heads, keys], options));
             }
         }
-        attended
+        Attended::of(context, observed)
     }
 
     /// All that hides keys as a tensor, and local-p's Gaussian.
@@ -183,6 +206,24 @@ struct Seen {
     /// True where a key may be seen; nothing where all may be. `[batch or 1, heads or 1, queries or 1, keys]`.
     tensor: Option<Tensor<4, Bool>>,
     gaussian: Option<Tensor<4>>,
+}
+
+/// Weights with some set to 0 and the others raised, place by place as the kernel does it.
+fn drop_weights(weights: Tensor<4>, dropout: Dropout) -> Tensor<4> {
+    let [batch, heads, queries, keys] = weights.dims();
+    let raised = 1.0 / (1.0 - dropout.probability);
+    let mut factors = Vec::with_capacity(batch * heads * queries * keys);
+    for b in 0..batch {
+        for h in 0..heads {
+            for i in 0..queries {
+                let kept = (0..keys).map(|j| dropout.keeps(b, h, i, j));
+                factors.extend(kept.map(|kept| if kept { raised } else { 0.0 }));
+            }
+        }
+    }
+    let factors = TensorData::new(factors, weights.dims());
+    let factors = Tensor::<4>::from_data(factors, &weights.device()).cast(weights.dtype());
+    weights * factors
 }
 
 /// `x [batch, key heads, keys, size]` repeated to `heads`.

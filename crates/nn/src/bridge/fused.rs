@@ -22,7 +22,7 @@ use burn::{
     },
     tensor::{Bytes, DType, Shape, Tensor},
 };
-use regard_kernels::KernelError;
+use regard_kernels::{KernelError, View};
 
 /// What a forward pass gives.
 #[derive(Debug)]
@@ -37,7 +37,12 @@ pub(super) struct Forward {
 
 /// A fused operation with its backward pass.
 pub(super) trait Operation: Debug + Send + Sync + 'static {
-    /// Computes the outputs. `inputs` are contiguous `f32`, and owned so that the storage of one
+    /// Whether inputs may come with strides of their own, as long as the last dimension is contiguous ([`view`]).
+    fn reads_strides(&self) -> bool {
+        false
+    }
+
+    /// Computes the outputs. `inputs` are contiguous `f32` (but see [`Operation::reads_strides`]), and owned so that the storage of one
     /// that nobody else holds can be used again.
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError>;
 
@@ -127,13 +132,34 @@ fn wrong_backend(kind: &DispatchTensorKind) -> ! {
 }
 
 fn forward(operation: &dyn Operation, inputs: Vec<FlexTensor>, tracked: bool) -> Forward {
-    // Taking the contiguous form by value lets go of the handle that came in, so that an input
-    // nobody else holds stays the only handle on its storage.
-    let inputs = inputs.into_iter().map(contiguous).collect();
+    let inputs = arrange(inputs, operation.reads_strides());
     match operation.forward(inputs, tracked) {
         Ok(forward) => forward,
         Err(error) => panic!("{operation:?}: {error}"),
     }
+}
+
+/// Contiguous tensors; those with contiguous rows as they are, if `strided` ones can be read.
+fn arrange(inputs: Vec<FlexTensor>, strided: bool) -> Vec<FlexTensor> {
+    // Taking the contiguous form by value lets go of the handle that came in, so that an input
+    // nobody else holds stays the only handle on its storage.
+    let arrange = |input: FlexTensor| match strided && has_contiguous_rows(&input) {
+        true => input,
+        false => contiguous(input),
+    };
+    inputs.into_iter().map(arrange).collect()
+}
+
+/// The numbers behind tensors that [`takes`] has accepted, for what has no gradient.
+pub(super) fn untracked(inputs: Vec<DispatchTensor>, strided: bool) -> Vec<FlexTensor> {
+    let inner = |input: DispatchTensor| match input.kind {
+        DispatchTensorKind::Autodiff(kind) => match *kind {
+            DispatchTensorKind::Flex(tensor) => tensor.autodiff().into_primitive(),
+            other => wrong_backend(&other),
+        },
+        kind => flex(kind),
+    };
+    arrange(inputs.into_iter().map(inner).collect(), strided)
 }
 
 /// Records with as many parents as there are inputs.
@@ -215,6 +241,24 @@ impl<const N: usize> Backward<Flex, N> for Step {
 /// The same numbers, one after the other from the start of a storage of their own size.
 fn contiguous(tensor: FlexTensor) -> FlexTensor {
     tensor.to_contiguous()
+}
+
+/// Whether the last dimension of four is contiguous, so that [`view`] can look at it.
+fn has_contiguous_rows(tensor: &FlexTensor) -> bool {
+    let layout = tensor.layout();
+    let strides = layout.strides();
+    strides.len() == 4 && strides[3] == 1 && strides.iter().all(|&stride| stride >= 0)
+}
+
+/// A tensor of four dimensions with contiguous rows, in place.
+pub(super) fn view(tensor: &FlexTensor) -> View<'_> {
+    let layout = tensor.layout();
+    let strides = layout.strides();
+    View {
+        data: &tensor.storage::<f32>()[layout.start_offset()..],
+        shape: dims(tensor),
+        strides: std::array::from_fn(|axis| strides[axis] as usize),
+    }
 }
 
 /// The numbers of a contiguous `f32` tensor.

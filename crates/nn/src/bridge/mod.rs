@@ -3,6 +3,7 @@
 //! | function | what it fuses |
 //! |---|---|
 //! | [`additive_attention`] | Bahdanau's score, mask, softmax and context |
+//! | `dot_attention`, behind [`crate::Attention`] | dot-product scores with mask, softcap, bias, sink, softmax, dropout and context |
 //! | [`gru_step`], [`gru_reset_before_gates`], [`gru_reset_before_output`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -12,6 +13,7 @@
 //! rounding. Like Burn's own operations, these panic when shapes do not fit, and say which.
 
 mod additive;
+mod dot;
 mod fused;
 mod gru;
 mod loss;
@@ -21,6 +23,7 @@ mod sequence_luong;
 mod sequence_ops;
 
 pub use additive::{additive_attention, additive_attention_plain};
+pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
 pub use lstm::lstm_step;

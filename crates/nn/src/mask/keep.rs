@@ -105,6 +105,11 @@ impl Keep {
         self.tensor.dims()[1]
     }
 
+    /// Whether the real positions of every sentence come first.
+    pub(crate) fn is_left_aligned(&self) -> bool {
+        self.flags.is_none()
+    }
+
     /// True when no position is padding.
     pub fn is_full(&self) -> bool {
         let length = self.length();

@@ -47,6 +47,7 @@ mod combine;
 mod document;
 mod function;
 mod keep;
+mod kernel;
 pub(crate) mod local;
 mod longformer;
 mod picture;
@@ -60,6 +61,7 @@ use crate::attention::AttentionError;
 pub use causal::Alignment;
 pub use function::Place;
 pub use keep::Keep;
+pub(crate) use kernel::KernelMask;
 pub use local::{Locality, PositionPredictor};
 
 use block::Blocks;
@@ -180,24 +182,8 @@ impl Mask {
         if let Rule::Padding(keep) = &self.0 {
             return Ok(keep.tensor().unsqueeze_dims::<4>(&[1, 2]));
         }
-        let varies = self.0.varies();
-        let size = |varies: bool, size: usize| if varies { size } else { size.min(1) };
-        let batch = size(varies.batch, grid.batch);
-        let heads = size(varies.heads, grid.heads);
-        let queries = size(varies.queries, grid.queries);
-        let mut seen = vec![false; batch * heads * queries * grid.keys];
-        for (i, row) in seen.chunks_exact_mut(grid.keys.max(1)).enumerate() {
-            let (b, rest) = (i / (heads * queries), i % (heads * queries));
-            let row_of = Row {
-                grid: *grid,
-                batch: b,
-                head: rest / queries,
-                query: rest % queries,
-            };
-            self.0.fill(&row_of, row);
-        }
-        let data = TensorData::new(seen, [batch, heads, queries, grid.keys]);
-        Ok(Tensor::from_data(data, device))
+        let (seen, shape) = self.0.table(grid);
+        Ok(Tensor::from_data(TensorData::new(seen, shape), device))
     }
 
     /// The true length of each sentence, as far as the mask knows: that of a padding mask that always applies, else
@@ -309,6 +295,28 @@ impl Rule {
             Self::And(a, b) => a.padding().or_else(|| b.padding()),
             _ => None,
         }
+    }
+
+    /// What is seen on a checked grid: `[batch, heads, queries, keys]`, where each of the first three is 1 if the rule
+    /// does not depend on it.
+    pub(crate) fn table(&self, grid: &Grid) -> (Vec<bool>, [usize; 4]) {
+        let varies = self.varies();
+        let size = |varies: bool, size: usize| if varies { size } else { size.min(1) };
+        let batch = size(varies.batch, grid.batch);
+        let heads = size(varies.heads, grid.heads);
+        let queries = size(varies.queries, grid.queries);
+        let mut seen = vec![false; batch * heads * queries * grid.keys];
+        for (i, seen) in seen.chunks_exact_mut(grid.keys.max(1)).enumerate() {
+            let (batch, rest) = (i / (heads * queries), i % (heads * queries));
+            let row = Row {
+                grid: *grid,
+                batch,
+                head: rest / queries,
+                query: rest % queries,
+            };
+            self.fill(&row, seen);
+        }
+        (seen, [batch, heads, queries, grid.keys])
     }
 
     /// Writes what the row sees to `seen`, one entry a key.

@@ -75,6 +75,8 @@ pub struct Normalized {
     pub weights: Tensor<4>,
     /// `ln Σ e^{s}` of the softmax normalisers, `[batch, heads, queries]`.
     pub lse: Option<Tensor<3>>,
+    /// `ln` of the share of a sink, `[batch, heads, queries]`.
+    pub log_sink: Option<Tensor<3>>,
     /// What hard attention drew.
     pub sampled: Option<Sampled>,
     /// The last query's weights, for normalisers that go on from them: `[batch, heads, 1, keys]`.
@@ -86,6 +88,7 @@ impl Normalized {
         Self {
             weights,
             lse: None,
+            log_sink: None,
             sampled: None,
             carried: None,
         }

@@ -54,6 +54,11 @@ impl Sink {
         self.logits.as_ref().map(|logits| logits.dims()[0])
     }
 
+    /// The fixed sink; 0 where it is learned.
+    pub(crate) fn fixed_score(&self) -> f64 {
+        self.fixed
+    }
+
     /// The sink as `[1, heads or 1, 1, 1]` beside `scores`.
     pub(crate) fn score(&self, scores: &Tensor<4>) -> Tensor<4> {
         match &self.logits {
@@ -65,10 +70,11 @@ impl Sink {
     /// Weights and `lse` (the sink counted) of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
         let sink = self.score(&scores);
-        let parts = Parts::new(scores, seen, Some(sink));
+        let parts = Parts::new(scores, seen, Some(sink.clone()));
         let lse = parts.lse();
         Normalized {
-            lse: Some(lse.squeeze_dim(3)),
+            lse: Some(lse.clone().squeeze_dim(3)),
+            log_sink: Some((sink - lse).squeeze_dim(3)),
             ..Normalized::new(parts.weights())
         }
     }

@@ -56,6 +56,11 @@ impl Cosine {
         }
     }
 
+    /// The fixed `β`; 1 where it is learned.
+    pub(crate) fn fixed_sharpening(&self) -> f64 {
+        self.fixed
+    }
+
     /// `h / ‖h‖` for every annotation.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
         unit(annotations)

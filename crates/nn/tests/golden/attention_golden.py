@@ -163,14 +163,14 @@ def mask_table(mask, queries, keys):
             return of(lambda b, i, j: DOCUMENTS[b][i + d] == DOCUMENTS[b][j])
         case "prefix":
             return of(lambda b, i, j: j < PREFIXES[b] or j <= i + d)
-        case "not-window-or-padding":
-            return of(lambda b, i, j: not (abs(i + d - j) < 2 or j < LENGTHS[b]))
+        case "not-longformer":
+            return of(lambda b, i, j: not (abs(i + d - j) < 2 or i + d == 0 or j == 0))
         case "nothing":
             return of(lambda b, i, j: False)
 
 
 MASKS = ["all", "padding", "causal", "causal-upper-left", "sliding", "window", "dilated", "longformer", "local", "block",
-         "chunked", "block-sparse", "document", "prefix", "not-window-or-padding", "nothing"]
+         "chunked", "block-sparse", "document", "prefix", "not-longformer", "nothing"]
 
 
 # --- normalisers -----------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ fn mask(name: &str, queries: usize) -> Mask {
             Mask::documents(&of_queries, &documents)
         }
         "prefix" => Mask::prefix(&[1, 3]),
-        "not-window-or-padding" => !(window() | padding()),
+        "not-longformer" => !Mask::longformer(2, 1, &[0]).unwrap(),
         "nothing" => !Mask::all(),
         other => panic!("{other}"),
     }

@@ -1,13 +1,13 @@
 //! What holds for any attention: both paths agree, observing changes nothing, unseen places reach nothing, NaN
-//! included; and the mistakes of other libraries, one test each (practice.md, "what went wrong for others").
+//! included; and the mistakes of other libraries, one test each.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
-    Attended, Attention, AttentionError, Call, Observe, Path,
+    Attended, Attention, Call, Observe, Path,
     dropout::Noise,
     initialize::Initializer,
-    mask::{Alignment, Grid, Keep, Mask, Place, PositionPredictor},
+    mask::{Alignment, Grid, Keep, Mask, Place},
     normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sigmoid, Sink},
     score::{
         Additive, Cosine, Distance, GaussianWindow, General, Location, ScaledGeneral, Score,
@@ -140,7 +140,10 @@ fn observing_changes_no_number() {
                     let found = numbers(&other.entropy.unwrap());
                     for (row, found) in rows.chunks(6).zip(found) {
                         let plain = |w: &f32| if *w > 0.0 { -w * w.ln() } else { 0.0 };
-                        let expected: f32 = row.iter().map(plain).sum();
+                        let mut expected: f32 = row.iter().map(plain).sum();
+                        if let Normalize::Sink(_) = attention.normalize {
+                            expected += plain(&(1.0 - row.iter().sum::<f32>()));
+                        }
                         let negative = row.iter().any(|w| *w < 0.0);
                         assert!(negative || (found - expected).abs() < 1e-5, "{name}");
                     }
@@ -164,7 +167,8 @@ fn observing_changes_no_number() {
                     {
                         let mut order: Vec<usize> = (0..6).collect();
                         order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
-                        assert_eq!(keys, [order[0] as i64, order[1] as i64], "{name}");
+                        let key = |at: usize| if row[at] == 0.0 { -1 } else { at as i64 };
+                        assert_eq!(keys, [key(order[0]), key(order[1])], "{name}");
                         assert_eq!(best, [row[order[0]], row[order[1]]], "{name}");
                     }
                 }
@@ -220,18 +224,23 @@ fn unseen_places_reach_nothing() {
         let clean = run(None);
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e4] {
             let found = run(Some(poison));
-            assert_eq!(found.0, clean.0, "{name}: {poison} reaches the context");
-            assert_eq!(found.1, clean.1, "{name}: {poison} reaches the weights");
-            // Burn adds the parts of a gradient in an order of its own, so the last bit may differ.
-            let pairs = found
-                .2
-                .iter()
-                .flatten()
-                .flatten()
-                .zip(clean.2.iter().flatten().flatten());
-            for (found, clean) in pairs {
-                let close = (found - clean).abs() <= 4.0 * f32::EPSILON;
-                assert!(close, "{name}: {poison} reaches a gradient");
+            // Poisoned keys take the plain path where they would reach what prepares them, and Burn adds the parts
+            // of a gradient in an order of its own: the last bits may differ.
+            let close = |found: &[f32], clean: &[f32]| {
+                let near =
+                    |(a, b): (&f32, &f32)| (a - b).abs() <= 8.0 * f32::EPSILON * (1.0 + b.abs());
+                found.len() == clean.len() && found.iter().zip(clean).all(near)
+            };
+            assert!(
+                close(&found.0, &clean.0),
+                "{name}: {poison} reaches the context"
+            );
+            assert!(
+                close(&found.1, &clean.1),
+                "{name}: {poison} reaches the weights"
+            );
+            for (found, clean) in found.2.iter().flatten().zip(clean.2.iter().flatten()) {
+                assert!(close(found, clean), "{name}: {poison} reaches a gradient");
             }
         }
     }
@@ -584,185 +593,6 @@ fn empty_tensors() {
             assert!(numbers(&attended.context).iter().all(|x| *x == 0.0));
         }
     }
-}
-
-fn refused(result: Result<Attended, AttentionError>) -> String {
-    result.unwrap_err().to_string()
-}
-
-#[test]
-fn shapes_that_do_not_fit() {
-    let attention = Attention::new(Score::scaled_dot());
-    let zeros = |shape: [usize; 4]| Tensor::<4>::zeros(shape, &device());
-    let run = |query, key, value| {
-        refused(attention.forward(zeros(query), zeros(key), zeros(value), Observe::Nothing))
-    };
-    let found = run([2, 4, 3, 8], [1, 4, 5, 8], [1, 4, 5, 8]);
-    assert!(
-        found.starts_with("`key` has shape [1, 4, 5, 8], expected batch 2, as the query"),
-        "{found}"
-    );
-    let found = run([2, 4, 3, 8], [2, 3, 5, 8], [2, 3, 5, 8]);
-    assert!(
-        found.contains("expected a number of heads that divides the query's 4"),
-        "{found}"
-    );
-    let found = run([2, 4, 3, 8], [2, 4, 5, 8], [2, 4, 6, 8]);
-    assert!(
-        found.starts_with("`value` has shape [2, 4, 6, 8], expected [2, 4, 5, any]"),
-        "{found}"
-    );
-    let found = run([2, 4, 3, 8], [2, 4, 5, 6], [2, 4, 5, 8]);
-    assert!(
-        found.starts_with("`key` has shape [2, 4, 5, 6], expected size 8 for the scaled dot score"),
-        "{found}"
-    );
-    let init = &mut Initializer::new(1, &device());
-    for score in [
-        Score::General(General::new(6, 8, init)),
-        Score::ScaledGeneral(ScaledGeneral::new(6, 8, init)),
-        Score::Additive(Additive::new(6, 8, 3, init)),
-        Score::WeightNormAdditive(WeightNormAdditive::new(6, 8, 3, init)),
-        Score::Location(Location::new(6, 9, init)),
-        Score::Cosine(Cosine::learned(6, init)),
-        Score::GaussianWindow(GaussianWindow::new(6, 2, init)),
-    ] {
-        let name = score.name();
-        let attention = Attention::new(score).with_normalize(Normalize::identity());
-        let found = refused(attention.forward(
-            zeros([1, 1, 2, 8]),
-            zeros([1, 1, 3, 8]),
-            zeros([1, 1, 3, 8]),
-            Observe::Nothing,
-        ));
-        let expected = format!(
-            "`query` has shape [1, 1, 2, 8], expected size 6, which the {name} score was made for"
-        );
-        assert!(found.starts_with(&expected), "{found}");
-    }
-    let predictor = PositionPredictor::new(6, 2, init);
-    let attention = Attention::new(Score::dot()).with_predictor(predictor);
-    let same = || zeros([1, 1, 2, 8]);
-    assert!(
-        refused(attention.forward(same(), same(), same(), Observe::Nothing)).contains("size 6")
-    );
-    let addressing = Normalize::Addressing(Addressing::new(6, 1, init));
-    let attention = Attention::new(Score::dot()).with_normalize(addressing);
-    assert!(
-        refused(attention.forward(same(), same(), same(), Observe::Nothing)).contains("size 6")
-    );
-}
-
-#[test]
-fn settings_out_of_range_and_impossible_combinations() {
-    let init = &mut Initializer::new(1, &device());
-    let zeros = || Tensor::<4>::zeros([1, 2, 3, SIZE], &device());
-    let run = |attention: Attention, call: Call<'_>| {
-        refused(attention.forward_with(zeros(), zeros(), zeros(), call))
-    };
-    let dot = || Attention::new(Score::dot());
-    for softcap in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let found = run(dot().with_softcap(softcap), Call::default());
-        assert!(found.contains(&format!(
-            "`softcap` is {softcap}, expected a finite number above 0"
-        )));
-    }
-    for dropout in [1.0, -0.1, f64::NAN] {
-        let found = run(dot().with_dropout(dropout), Call::default());
-        assert!(
-            found.contains(&format!("`dropout` is {dropout}")),
-            "{found}"
-        );
-    }
-    let sink = Normalize::Sink(Sink::learned(3, init));
-    let found = run(dot().with_normalize(sink), Call::default());
-    assert!(
-        found.contains("`sink heads` is 3, expected 2 (the query's heads) or 1"),
-        "{found}"
-    );
-    let gumbel =
-        |temperature| Normalize::HardSample(HardSample::new(Estimator::Gumbel { temperature }));
-    let found = run(dot().with_normalize(gumbel(0.0)), Call::default());
-    assert!(found.contains("`Gumbel temperature` is 0"), "{found}");
-    let window = Score::GaussianWindow(GaussianWindow::new(SIZE, 2, init));
-    let found = run(Attention::new(window), Call::default());
-    assert!(
-        found.contains(
-            "`score` is Gaussian window, which cannot be combined with the softmax normaliser"
-        ),
-        "{found}"
-    );
-    for (attention, with) in [
-        (
-            dot().with_normalize(gumbel(1.0)),
-            "the hard sample normaliser",
-        ),
-        (
-            dot().with_normalize(Normalize::hardmax()),
-            "the hardmax normaliser",
-        ),
-        (
-            dot().with_normalize(Normalize::sparsemax()),
-            "the sparsemax normaliser",
-        ),
-        (
-            Attention::new(Score::Location(Location::new(SIZE, 3, init))),
-            "the location score",
-        ),
-    ] {
-        let found = run(attention, Call::default().path(Path::Fused));
-        let expected =
-            format!("`path` is Fused, which cannot be combined with {with}: use Path::Auto");
-        assert_eq!(found, expected);
-    }
-    let found = run(dot(), Call::default().path(Path::Fused).differentiable());
-    assert!(found.contains("differentiable observations"), "{found}");
-    let bias = Tensor::<4>::zeros([1, 3, 3, 3], &device());
-    let found = run(dot(), Call::default().bias(bias));
-    assert!(
-        found.starts_with("`bias` has shape [1, 3, 3, 3], expected [1, 2, 3, 3]"),
-        "{found}"
-    );
-    let found = run(dot(), Call::new(Observe::Rows(vec![0, 3])));
-    assert!(
-        found.contains("`observed row` is 3, expected less than 3"),
-        "{found}"
-    );
-    for k in [0, 4] {
-        let found = run(dot(), Call::new(Observe::TopK(k)));
-        assert!(
-            found.contains(&format!("`top k` is {k}, expected from 1 to 3")),
-            "{found}"
-        );
-    }
-    let padding = Mask::padding(Keep::from_lengths(&[3], 4, &device()));
-    let found = run(dot(), Call::default().mask(padding));
-    assert!(
-        found.contains("`padding length` is 4, expected 3"),
-        "{found}"
-    );
-    let found = Additive::concat(
-        5,
-        Tensor::zeros([5, 3], &device()),
-        Tensor::zeros([3], &device()),
-    );
-    assert!(
-        found
-            .unwrap_err()
-            .to_string()
-            .starts_with("`weight` has shape [5, 3], expected more than 5 rows")
-    );
-    let found = Additive::concat(
-        4,
-        Tensor::zeros([5, 3], &device()),
-        Tensor::zeros([2], &device()),
-    );
-    assert!(
-        found
-            .unwrap_err()
-            .to_string()
-            .starts_with("`vector` has shape [2], expected [3]")
-    );
 }
 
 /// Luong's concat from its one matrix is the additive score of its two halves.

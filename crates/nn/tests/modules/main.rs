@@ -3,7 +3,9 @@
 //! | module | what holds |
 //! |---|---|
 //! | [`attention`] | scores, normalisers, whole attentions: golden outputs and gradients |
+//! | [`attention_errors`] | what attention refuses, and how it says so |
 //! | [`attention_gradients`] | finite differences in f64 of every score and normaliser |
+//! | [`attention_paths`] | fused against plain, every combination; what no kernel serves |
 //! | [`attention_properties`] | what holds for any attention; traps; refused input |
 //! | [`golden`] | outputs and gradients equal PyTorch's (`../golden/nn_golden.py`) |
 //! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
@@ -14,7 +16,9 @@
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |
 
 mod attention;
+mod attention_errors;
 mod attention_gradients;
+mod attention_paths;
 mod attention_properties;
 mod golden;
 mod hard_attention;

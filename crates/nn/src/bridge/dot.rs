@@ -1,0 +1,275 @@
+//! Dot-product attention in one operation, without `[batch, heads, queries, keys]`, forward or backward.
+//!
+//! `softmax(scale · q kᵀ) v` with masks, softcap, bias, sink and dropout; see [`regard_kernels::Attention`].
+//! Query, key and value may have any strides over batch, heads and length: a transposed
+//! `[batch, length, heads, dim]` is read in place.
+
+use std::sync::Arc;
+
+use burn::{
+    backend::flex::FlexTensor,
+    tensor::{Device, Tensor, TensorData},
+};
+use regard_kernels::{self as kernels, Dropout, KernelError, View, ViewMut, dot};
+
+use super::fused::{self, Forward, Operation, dims, numbers, tensor, view};
+use crate::{
+    attention::{Observe, Observed, Top},
+    mask::KernelMask,
+};
+
+/// The largest size of a query, key or value that the kernel takes.
+pub(crate) const MAX_SIZE: usize = kernels::MAX_DIM;
+
+/// What is done to the scores and weights, beside bias and sink.
+#[derive(Debug)]
+pub(crate) struct DotOptions {
+    pub(crate) scale: f32,
+    pub(crate) softcap: Option<f32>,
+    pub(crate) mask: KernelMask,
+    pub(crate) dropout: Option<Dropout>,
+}
+
+/// The inputs of [`dot_attention`], `f32` on the Flex backend, whose shapes fit together.
+#[derive(Debug)]
+pub(crate) struct DotInputs {
+    pub(crate) query: Tensor<4>,        // [batch, heads, queries, size]
+    pub(crate) key: Tensor<4>,          // [batch, key heads, keys, size]
+    pub(crate) value: Tensor<4>,        // [batch, key heads, keys, value size]
+    pub(crate) bias: Option<Tensor<4>>, // [batch or 1, heads or 1, queries or 1, keys]
+    pub(crate) sink: Option<Tensor<1>>, // [heads]
+}
+
+/// The context `[batch, heads, queries, value size]`, with gradients to every input; the `lse`
+/// `[batch, heads, queries]` and what is observed, without.
+pub(crate) fn dot_attention(
+    inputs: DotInputs,
+    options: DotOptions,
+    observe: &Observe,
+) -> (Tensor<4>, Tensor<3>, Observed) {
+    let operation = Dot {
+        options: Arc::new(options),
+        has_bias: inputs.bias.is_some(),
+        has_sink: inputs.sink.is_some(),
+    };
+    let device = inputs.query.device();
+    let mut all = vec![
+        inputs.query.into_dispatch(),
+        inputs.key.into_dispatch(),
+        inputs.value.into_dispatch(),
+    ];
+    all.extend(inputs.bias.map(Tensor::into_dispatch));
+    all.extend(inputs.sink.map(Tensor::into_dispatch));
+    let observed = (*observe != Observe::Nothing).then(|| (operation.clone(), all.clone()));
+    let (context, lse) = fused::run(operation, all);
+    let lse = lse.expect("dot attention gives the lse beside the context");
+    let observed = match observed {
+        None => Observed::default(),
+        Some((operation, inputs)) => {
+            let lse = fused::untracked(vec![lse.clone()], false);
+            let inputs = fused::untracked(inputs, true);
+            operation.observe(&inputs, numbers(&lse[0]), observe, &device)
+        }
+    };
+    let (context, lse) = (Tensor::from_dispatch(context), Tensor::from_dispatch(lse));
+    (context, lse, observed)
+}
+
+#[derive(Debug, Clone)]
+struct Dot {
+    options: Arc<DotOptions>,
+    has_bias: bool,
+    has_sink: bool,
+}
+
+impl Dot {
+    /// Where among the inputs the sink stands.
+    fn sink_index(&self) -> Option<usize> {
+        self.has_sink.then_some(3 + usize::from(self.has_bias))
+    }
+
+    fn attention<'a>(&'a self, inputs: &'a [FlexTensor]) -> kernels::Attention<'a> {
+        let mask = &self.options.mask;
+        kernels::Attention {
+            scale: Some(self.options.scale),
+            softcap: self.options.softcap,
+            alignment: mask.alignment,
+            causal: mask.causal,
+            window: mask.window,
+            prefix: mask.prefix.as_deref(),
+            lengths: mask.lengths.as_deref(),
+            keep: mask
+                .keep
+                .as_ref()
+                .map(|(keep, shape)| View::heads_first(keep, *shape)),
+            documents: mask
+                .documents
+                .as_ref()
+                .map(|[query, key]| kernels::Documents { query, key }),
+            blocks: mask.blocks.as_ref().map(|blocks| kernels::Blocks {
+                query_size: blocks.query_size,
+                key_size: blocks.key_size,
+                table: View::heads_first(&blocks.table, blocks.shape),
+            }),
+            bias: self.has_bias.then(|| view(&inputs[3])),
+            sink: self.sink_index().map(|at| numbers(&inputs[at])),
+            dropout: self.options.dropout,
+            ..kernels::Attention::default()
+        }
+    }
+
+    /// What `observe` asks for, from the scores computed once more.
+    ///
+    /// # Panics
+    /// Never: the forward pass has accepted the same arguments, and what is asked for was checked.
+    fn observe(
+        &self,
+        inputs: &[FlexTensor],
+        lse: &[f32],
+        observe: &Observe,
+        device: &Device,
+    ) -> Observed {
+        let [batch, heads, queries, _] = dims(&inputs[0]);
+        let [_, _, keys, _] = dims(&inputs[1]);
+        let (rows, k): (Vec<usize>, usize) = match observe {
+            Observe::Weights => ((0..queries).collect(), 0),
+            Observe::Rows(rows) => (rows.clone(), 0),
+            Observe::TopK(k) => (vec![], *k),
+            _ => (vec![], 0),
+        };
+        let zeros = |shape: &[usize]| vec![0.0f32; batch * heads * shape.iter().product::<usize>()];
+        let mut weights = zeros(&[rows.len(), keys]);
+        let mut per_query = zeros(&[queries]);
+        let mut per_key = zeros(&[keys]);
+        let mut top_weights = zeros(&[queries, k]);
+        let mut top_keys = vec![0u32; top_weights.len()];
+        let mut wanted = dot::Observe::default();
+        match observe {
+            Observe::Nothing => {}
+            Observe::Weights | Observe::Rows(_) => wanted.rows = Some((&rows, &mut weights)),
+            Observe::Entropy => wanted.entropy = Some(&mut per_query),
+            Observe::ColumnSums => wanted.column_sums = Some(&mut per_key),
+            Observe::TopK(_) => {
+                wanted.top = Some(dot::Top {
+                    k,
+                    weights: &mut top_weights,
+                    keys: &mut top_keys,
+                });
+            }
+        }
+        let attention = self.attention(inputs);
+        let (query, key) = (view(&inputs[0]), view(&inputs[1]));
+        if let Err(error) = dot::observe(&attention, query, key, lse, wanted) {
+            panic!("{self:?}, observing: {error}");
+        }
+        let mut observed = Observed::default();
+        match observe {
+            Observe::Nothing => {}
+            Observe::Weights | Observe::Rows(_) => {
+                let weights = TensorData::new(weights, [batch, heads, rows.len(), keys]);
+                observed.weights = Some(Tensor::from_data(weights, device));
+            }
+            Observe::Entropy => {
+                let entropy = TensorData::new(per_query, [batch, heads, queries]);
+                observed.entropy = Some(Tensor::from_data(entropy, device));
+            }
+            Observe::ColumnSums => {
+                let sums = TensorData::new(per_key, [batch, heads, keys]);
+                observed.column_sums = Some(Tensor::from_data(sums, device));
+            }
+            Observe::TopK(_) => {
+                let shape = [batch, heads, queries, k];
+                let keys: Vec<i32> = top_keys
+                    .iter()
+                    .zip(&top_weights)
+                    .map(|(&key, &weight)| if weight == 0.0 { -1 } else { key as i32 })
+                    .collect();
+                observed.top = Some(Top {
+                    keys: Tensor::from_data(TensorData::new(keys, shape), device),
+                    weights: Tensor::from_data(TensorData::new(top_weights, shape), device),
+                });
+            }
+        }
+        observed
+    }
+}
+
+impl Operation for Dot {
+    fn reads_strides(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
+        let [batch, heads, queries, _] = dims(&inputs[0]);
+        let [_, _, _, value_size] = dims(&inputs[2]);
+        let shape = [batch, heads, queries, value_size];
+        let mut context = vec![0.0; shape.iter().product()];
+        let mut lse = vec![0.0; batch * heads * queries];
+        dot::forward(
+            &self.attention(&inputs),
+            view(&inputs[0]),
+            view(&inputs[1]),
+            view(&inputs[2]),
+            ViewMut::heads_first(&mut context, shape),
+            Some(&mut lse),
+        )?;
+        let context = tensor(context, shape);
+        let lse = tensor(lse, [batch, heads, queries]);
+        let mut saved = Vec::new();
+        if tracked {
+            saved = inputs;
+            saved.extend([context.clone(), lse.clone()]);
+        }
+        Ok(Forward {
+            output: context,
+            beside: Some(lse),
+            saved,
+        })
+    }
+
+    fn backward(
+        &self,
+        mut saved: Vec<FlexTensor>,
+        gradient: FlexTensor,
+        wanted: &[bool],
+    ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
+        let lse = saved.pop().expect("the lse was saved last");
+        let context = saved.pop().expect("the context was saved before it");
+        let inputs = saved;
+        let wants = |index: Option<usize>| index.filter(|&index| wanted.get(index) == Some(&true));
+        let zeros = |index: usize| vec![0.0; inputs[index].layout().num_elements()];
+        let (bias_at, sink_at) = (wants(self.has_bias.then_some(3)), wants(self.sink_index()));
+        let (mut query, mut key, mut value) = (zeros(0), zeros(1), zeros(2));
+        let (mut bias, mut sink) = (bias_at.map(zeros), sink_at.map(zeros));
+        let gradients = dot::Gradients {
+            query: ViewMut::heads_first(&mut query, dims(&inputs[0])),
+            key: ViewMut::heads_first(&mut key, dims(&inputs[1])),
+            value: ViewMut::heads_first(&mut value, dims(&inputs[2])),
+            bias: bias
+                .as_mut()
+                .map(|bias| ViewMut::heads_first(bias, dims(&inputs[3]))),
+            sink: sink.as_deref_mut(),
+        };
+        dot::backward(
+            &self.attention(&inputs),
+            view(&inputs[0]),
+            view(&inputs[1]),
+            view(&inputs[2]),
+            view(&context),
+            numbers(&lse),
+            view(&gradient),
+            gradients,
+        )?;
+        let mut all = vec![Some(query), Some(key), Some(value)];
+        if self.has_bias {
+            all.push(bias);
+        }
+        if self.has_sink {
+            all.push(sink);
+        }
+        let shaped = all.into_iter().zip(&inputs).map(|(gradient, input)| {
+            gradient.map(|gradient| tensor(gradient, input.layout().shape().clone()))
+        });
+        Ok(shaped.collect())
+    }
+}

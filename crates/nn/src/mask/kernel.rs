@@ -1,0 +1,156 @@
+//! A mask in the words of the dot-product kernel: what it knows, tile by tile, by name; the rest as a table.
+
+use regard_kernels as kernels;
+
+use super::{Alignment, Grid, Mask, Rule};
+
+/// Owned options of [`kernels::Attention`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KernelMask {
+    pub(crate) alignment: kernels::Alignment,
+    pub(crate) causal: bool,
+    pub(crate) window: Option<kernels::Window>,
+    pub(crate) prefix: Option<Vec<u32>>,
+    pub(crate) lengths: Option<Vec<u32>>,
+    pub(crate) documents: Option<[Vec<u32>; 2]>,
+    pub(crate) blocks: Option<Blocks>,
+    /// `[batch or 1, heads or 1, queries or 1, keys]`, 1 where a key may be seen.
+    pub(crate) keep: Option<(Vec<u8>, [usize; 4])>,
+}
+
+/// Which block of queries sees which block of keys.
+#[derive(Debug, Clone)]
+pub(crate) struct Blocks {
+    pub(crate) query_size: usize,
+    pub(crate) key_size: usize,
+    pub(crate) table: Vec<u8>,
+    pub(crate) shape: [usize; 4],
+}
+
+impl Mask {
+    /// The mask of a checked grid for the kernel.
+    pub(crate) fn for_kernel(&self, grid: &Grid) -> KernelMask {
+        let mut leaves = vec![];
+        conjuncts(&self.0, &mut leaves);
+        // A prefix overrides the kernel's causality and window, so it goes by name only where nothing else
+        // does.
+        let positional = |rule: &&&Rule| {
+            matches!(
+                rule,
+                Rule::Causal(_) | Rule::Window(_) | Rule::Local(_) | Rule::Prefix(..)
+            )
+        };
+        let alone = leaves.iter().filter(positional).count() == 1;
+        let mut kernel = KernelMask::default();
+        let mut aligned = None;
+        let rest: Vec<&Rule> = leaves
+            .into_iter()
+            .filter(|rule| !kernel.takes(rule, grid, alone, &mut aligned))
+            .collect();
+        kernel.alignment = match aligned {
+            Some(Alignment::UpperLeft) => kernels::Alignment::UpperLeft,
+            _ => kernels::Alignment::LowerRight,
+        };
+        let rest = rest.into_iter().cloned();
+        kernel.keep = rest
+            .reduce(|a, b| Rule::And(Box::new(a), Box::new(b)))
+            .map(|rule| {
+                let (seen, shape) = rule.table(grid);
+                (seen.into_iter().map(u8::from).collect(), shape)
+            });
+        kernel
+    }
+}
+
+/// The rules of which all must hold.
+fn conjuncts<'a>(rule: &'a Rule, leaves: &mut Vec<&'a Rule>) {
+    match rule {
+        Rule::All => {}
+        Rule::And(a, b) => {
+            conjuncts(a, leaves);
+            conjuncts(b, leaves);
+        }
+        rule => leaves.push(rule),
+    }
+}
+
+impl KernelMask {
+    /// Writes `rule` as an option, if the kernel has a free one for it.
+    fn takes(
+        &mut self,
+        rule: &Rule,
+        grid: &Grid,
+        alone: bool,
+        aligned: &mut Option<Alignment>,
+    ) -> bool {
+        let mut aligns = |alignment: Alignment| {
+            let counts_from_0 = alignment == Alignment::LowerRight || grid.first_query == 0;
+            counts_from_0 && *aligned.get_or_insert(alignment) == alignment
+        };
+        let per_batch = |counts: &[usize]| -> Vec<u32> {
+            let of = |b: usize| counts[b.min(counts.len() - 1)].min(grid.keys) as u32;
+            (0..grid.batch).map(of).collect()
+        };
+        match rule {
+            Rule::Causal(alignment) if aligns(*alignment) => self.causal = true,
+            Rule::Window(window)
+                if window.dilation == 1 && self.window.is_none() && aligns(window.alignment) =>
+            {
+                let reach = Some(window.width - 1);
+                self.window = Some(kernels::Window {
+                    left: reach,
+                    right: reach,
+                });
+            }
+            Rule::Local(centres)
+                if centres.predicted.is_none()
+                    && self.window.is_none()
+                    && aligns(Alignment::UpperLeft) =>
+            {
+                let reach = Some(centres.half_width);
+                self.window = Some(kernels::Window {
+                    left: reach,
+                    right: reach,
+                });
+            }
+            Rule::Prefix(lengths, alignment) if alone && aligns(*alignment) => {
+                self.causal = true;
+                self.prefix = Some(per_batch(lengths));
+            }
+            Rule::Padding(keep) if keep.is_left_aligned() && self.lengths.is_none() => {
+                self.lengths = Some(per_batch(keep.lengths()));
+            }
+            Rule::Reach(reach) if self.lengths.is_none() => {
+                self.lengths = Some(per_batch(&[*reach]));
+            }
+            Rule::Documents(documents) if self.documents.is_none() => {
+                let of = |rows: &[Vec<usize>]| -> Option<Vec<u32>> {
+                    let row = |b: usize| &rows[b.min(rows.len() - 1)];
+                    let names = (0..grid.batch).flat_map(row);
+                    names.map(|&name| u32::try_from(name).ok()).collect()
+                };
+                let (Some(queries), Some(keys)) = (of(&documents.queries), of(&documents.keys))
+                else {
+                    return false;
+                };
+                self.documents = Some([queries, keys]);
+            }
+            Rule::Blocks(blocks) if self.blocks.is_none() => {
+                let width = blocks.table.first().map_or(0, Vec::len);
+                self.blocks = Some(Blocks {
+                    query_size: blocks.query_size,
+                    key_size: blocks.key_size,
+                    table: blocks
+                        .table
+                        .iter()
+                        .flatten()
+                        .map(|&sees| sees.into())
+                        .collect(),
+                    shape: [1, 1, blocks.table.len(), width],
+                });
+            }
+            _ => return false,
+        }
+        true
+    }
+}

@@ -77,11 +77,12 @@ pub struct Backward<T> {
     pub sink: Vec<T>,
 }
 
-/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`, from what that
-/// leaves behind, its output and `lse`: `P = e^{s - lse}`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
+/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`, from that output
+/// and its `lse`: `P = e^{s - lse}`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
 ///
 /// # Panics
 /// Where options and shapes do not fit.
+#[allow(clippy::too_many_arguments)]
 pub fn backward<T: Real, M: Modify>(
     attention: &Attention,
     modify: &M,
@@ -89,12 +90,13 @@ pub fn backward<T: Real, M: Modify>(
     query: &[T],
     key: &[T],
     value: &[T],
+    output: &[T],
+    lse: &[T],
     d_output: &[T],
 ) -> Backward<T> {
     let sizes = attention
         .check(shapes[0], shapes[1], shapes[2])
         .expect("options that fit");
-    let Forward { output, lse, .. } = forward(attention, modify, shapes, query, key, value);
     let zero = T::of(0.0);
     let scale = T::of(
         attention

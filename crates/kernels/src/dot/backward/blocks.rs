@@ -30,7 +30,7 @@ pub(super) struct WeightBlock<'a> {
     pub(super) dim: usize,
     pub(super) key: Rows,
     pub(super) segment: &'a Segment,
-    /// The scale of the scores, and `-lse`. `None` leaves the bare products behind.
+    /// From products to powers of 2: the factor, and `-lse`. `None` leaves the bare products behind.
     pub(super) scores: Option<(f32, &'a [f32])>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a mut [f32],
@@ -49,7 +49,7 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
         let offset = segment.first * S::LANES;
         let scores = block
             .scores
-            .map(|(scale, x)| (s.splat(scale), vectors::<S, V>(s, x, offset)));
+            .map(|(factor, x)| (s.splat(factor), vectors::<S, V>(s, x, offset)));
         assert!(block.query.len() >= block.dim * width && offset + V * S::LANES <= width);
         assert!(block.weights.len() >= segment.keys.next_multiple_of(R) * width);
         for row in (0..segment.keys).step_by(R) {
@@ -61,10 +61,10 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
                 let query = block.query.as_ptr().add(offset);
                 product::<S, R, V>(s, block.dim, query, width, key, 1)
             };
-            if let Some((scale, minus_lse)) = scores {
+            if let Some((factor, minus_lse)) = scores {
                 for line in &mut acc {
                     for (x, &minus_lse) in line.iter_mut().zip(&minus_lse) {
-                        *x = weight_exponent(s, s.mul(*x, scale), minus_lse);
+                        *x = s.fma(*x, factor, minus_lse);
                     }
                 }
                 if let Some(bits) = &segment.bits {
@@ -147,13 +147,6 @@ impl<const R: usize, const V: usize> Kernel for GradientKernel<'_, R, V> {
             }
         }
     }
-}
-
-/// The logarithm to base 2 of a weight. The score is rounded before `lse` is taken off it, as `lse` was:
-/// where one key has nearly all the weight both round alike, and even at scores of 1e4 the weight is 1.
-#[inline(always)]
-pub(super) fn weight_exponent<S: Simd>(s: S, score: S::V, minus_lse: S::V) -> S::V {
-    s.mul(s.add(score, minus_lse), s.splat(std::f32::consts::LOG2_E))
 }
 
 /// `V` vectors from `offset` on.

@@ -252,7 +252,7 @@ struct Scratch {
     slopes: Slopes,
     /// dQᵀ, `[dim, width]`.
     d_query: Buffer,
-    /// `-lse` and `-δ`, `[width]`.
+    /// `-lse`, to base 2 where nothing acts on the scores, and `-δ`: `[width]`.
     minus_lse: Buffer,
     minus_delta: Buffer,
     /// The queries' part of dropout's hashes.
@@ -473,9 +473,15 @@ impl<M: Modify> Worker<'_, M> {
         }
         (scratch.finite_query, scratch.finite_d_output) = (true, true);
         let scale = s.splat(job.attention.scale(sizes.dim));
+        // Where nothing acts on the scores, `lse` goes to the base of the products.
+        let base = if job.modified {
+            1.0
+        } else {
+            f64::from(job.to_natural[0]) + f64::from(job.to_natural[1])
+        };
         let lse = &inputs.lse[(batch * sizes.heads + head) * sizes.queries + position..];
         let mut sink = 0.0;
-        for i in 0..task.queries {
+        for (i, &lse) in lse[..task.queries].iter().enumerate() {
             if let Some(dropout) = &job.attention.dropout {
                 scratch.hashes[i] = dropout.query_hash(task.index, head, task.query + i);
             }
@@ -491,10 +497,10 @@ impl<M: Modify> Worker<'_, M> {
                 s.splat(1.0),
             );
             // A query that sees nothing has -∞ there, and no weight whatever it starts from.
-            if lse[i] > f32::NEG_INFINITY || lse[i].is_nan() {
-                scratch.minus_lse[i] = -lse[i];
+            if lse != f32::NEG_INFINITY {
+                scratch.minus_lse[i] = (-f64::from(lse) / base) as f32;
                 if let Some(sinks) = job.attention.sink {
-                    let weight = (f64::from(sinks[head]) - f64::from(lse[i])).exp();
+                    let weight = (f64::from(sinks[head]) - f64::from(lse)).exp();
                     sink -= weight * inner(d_output(i), output(i));
                 }
             }
@@ -522,8 +528,7 @@ impl<M: Modify> Worker<'_, M> {
             dim: job.sizes.dim,
             key: heads.key.from(segment.key),
             segment,
-            scores: (!job.modified)
-                .then_some((job.attention.scale(job.sizes.dim), &*scratch.minus_lse)),
+            scores: (!job.modified).then_some((job.factor, &*scratch.minus_lse)),
             weights: &mut scratch.weights[lines.clone()],
         };
         match vectors {

@@ -22,7 +22,6 @@ use super::{
         plan::{Segment, Task},
         scores::{biased, changed, softcap_tanh, turn_bias},
     },
-    blocks::weight_exponent,
     share::Target,
 };
 
@@ -74,10 +73,7 @@ pub(super) fn weights<S: Simd, M: Modify>(
         for v in live.clone() {
             let lane = v * S::LANES;
             let (at, in_tile) = (j * width + lane, (segment.row + j) * width + lane);
-            let mut x = s.mul(
-                s.load(&weights[at..]),
-                s.splat(job.attention.scale(job.sizes.dim)),
-            );
+            let mut x = s.mul(s.load(&weights[at..]), s.splat(job.factor));
             if let Some(cap) = attention.softcap {
                 let bend = softcap_tanh(s, s.mul(x, s.splat(1.0 / cap)));
                 s.store(
@@ -95,7 +91,8 @@ pub(super) fn weights<S: Simd, M: Modify>(
                 s.store(&mut slopes.change[in_tile..], slope);
                 x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
             }
-            x = weight_exponent(s, x, s.load(&minus_lse[lane..]));
+            x = s.add(x, s.load(&minus_lse[lane..]));
+            x = s.mul(x, s.splat(std::f32::consts::LOG2_E));
             if let Some(bits) = &segment.bits {
                 x = s.select(bits[v][j].into(), x, s.splat(f32::NEG_INFINITY));
             }

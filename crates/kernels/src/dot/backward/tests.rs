@@ -48,14 +48,20 @@ impl Shape {
     }
 }
 
-/// Gradients by name.
-fn fast<M: Modify>(
+/// The kernels' gradients in the order of [`NAMES`], and the output and `lse` that they came from.
+struct Run {
+    gradients: Vec<Vec<f32>>,
+    output: Vec<f32>,
+    lse: Vec<f32>,
+}
+
+fn run<M: Modify>(
     level: Level,
     attention: &Attention,
     modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 4],
-) -> Vec<Vec<f32>> {
+) -> Run {
     let [query, key, value] = shape.views();
     let rows = shape.batch * shape.heads * shape.queries;
     let (mut output, mut lse) = (vec![f32::NAN; rows * shape.value_dim], vec![f32::NAN; rows]);
@@ -102,7 +108,21 @@ fn fast<M: Modify>(
         d_output: View::heads_first(&inputs[3], shape.output()),
     };
     backward_at(level, attention, modify, inputs, gradients).unwrap();
-    results
+    Run {
+        gradients: results,
+        output,
+        lse,
+    }
+}
+
+fn fast<M: Modify>(
+    level: Level,
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f32>; 4],
+) -> Vec<Vec<f32>> {
+    run(level, attention, modify, shape, inputs).gradients
 }
 
 const NAMES: [&str; 5] = ["query", "key", "value", "bias", "sink"];
@@ -111,7 +131,24 @@ fn all<T>(d: reference::Backward<T>) -> [Vec<T>; 5] {
     [d.query, d.key, d.value, d.bias, d.sink]
 }
 
-/// Runs backward on every level and compares with the definition. Returns the number of comparisons.
+/// The definition in `f64`, from its own forward pass.
+fn truth<M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f64>; 4],
+) -> [Vec<f64>; 5] {
+    let [query, key, value, d_output] = inputs;
+    let views = shape.views();
+    let passed = reference::forward(attention, modify, views, query, key, value);
+    let (output, lse) = (&passed.output, &passed.lse);
+    all(reference::backward(
+        attention, modify, views, query, key, value, output, lse, d_output,
+    ))
+}
+
+/// Runs backward on every level and compares with the definition, in bounds that a naive computation in
+/// `f32` from the same arguments sets. Returns the number of comparisons.
 fn check<M: Modify>(
     name: &str,
     attention: &Attention,
@@ -119,20 +156,23 @@ fn check<M: Modify>(
     shape: Shape,
     inputs: &[Vec<f32>; 4],
 ) -> usize {
-    let views = shape.views();
-    let [query, key, value, d_output] = &inputs.each_ref().map(|x| wide(x));
-    let truth = all(reference::backward(
-        attention, modify, views, query, key, value, d_output,
-    ));
+    let truth = truth(
+        attention,
+        modify,
+        shape,
+        &inputs.each_ref().map(|x| wide(x)),
+    );
     let [query, key, value, d_output] = inputs;
-    let naive = all(reference::backward(
-        attention, modify, views, query, key, value, d_output,
-    ));
     for &level in Level::available() {
-        let found = fast(level, attention, modify, shape, inputs);
+        let run = run(level, attention, modify, shape, inputs);
+        let (output, lse) = (&run.output, &run.lse);
+        let views = shape.views();
+        let naive = all(reference::backward(
+            attention, modify, views, query, key, value, output, lse, d_output,
+        ));
         for (i, argument) in NAMES.iter().enumerate() {
             let name = format!("{name}, {level:?}, {shape:?}: gradient of {argument}");
-            assert_close(&name, &found[i], &naive[i], &truth[i], 3.0);
+            assert_close(&name, &run.gradients[i], &naive[i], &truth[i], 3.0);
         }
     }
     Level::available().len()
@@ -532,15 +572,15 @@ fn the_definition_agrees_with_finite_differences() {
             };
             probe(&output, &inputs[3])
         };
-        let [query, key, value, d_output] = &inputs;
+        let [query, key, value, _] = &inputs;
         let attention = data.attention(options);
-        let found = all(if options.contains(&"change") {
-            reference::backward(&attention, &Bent, views, query, key, value, d_output)
+        let found = if options.contains(&"change") {
+            truth(&attention, &Bent, shape, &inputs)
         } else {
-            reference::backward(&attention, &Unmodified, views, query, key, value, d_output)
-        });
+            truth(&attention, &Unmodified, shape, &inputs)
+        };
         for argument in 0..3 {
-            for index in 0..inputs[argument].len() {
+            for (index, &found) in found[argument].iter().enumerate() {
                 let expected = difference(&inputs[argument], index, |x| {
                     let mut arguments = [&query[..], key, value];
                     arguments[argument] = x;
@@ -552,7 +592,7 @@ fn the_definition_agrees_with_finite_differences() {
                 } else {
                     1e-7
                 };
-                let error = (found[argument][index] - expected).abs();
+                let error = (found - expected).abs();
                 assert!(
                     error < tolerance,
                     "{options:?} {} {index}: {error:e}",

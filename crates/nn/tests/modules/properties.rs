@@ -278,7 +278,10 @@ fn windows_of_no_width() {
         for (found, expected) in weights.iter().zip(expected) {
             // A kernel's weight is e^(s - lse), which rounds; 0 is exact.
             let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 4.0 * f32::EPSILON * b;
-            assert!(found.iter().zip(expected).all(near), "{locality:?}: {found:?}");
+            assert!(
+                found.iter().zip(expected).all(near),
+                "{locality:?}: {found:?}"
+            );
         }
         let all = attended.context.sum().backward();
         let mut slopes = vec![numbers(&annotations.grad(&all).unwrap())];

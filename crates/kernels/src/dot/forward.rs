@@ -28,6 +28,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
+    element::{Element, Kind},
     mask::{Plane, TILE_KEYS, Visible},
     simd::{Buffer, Kernel, Simd, exp2, ln},
     view::{SharedRows, View},
@@ -40,6 +41,7 @@ use super::{
     panel::{VECTORS, pack, unpack, width},
     plan::{Plan, Segment, Task, Tile},
     scores::{drop_weights, modify_score, turn_bias},
+    stored::Rows,
 };
 
 /// Keys whose weights are held at once.
@@ -50,10 +52,13 @@ pub(super) const SEGMENTS: usize = TILE / TILE_KEYS;
 const LIMIT: f32 = 256.0;
 
 /// What the workers of one call share.
-pub(super) struct Worker<'a, M> {
+pub(super) struct Worker<'a, T, O, M> {
     pub(super) job: &'a Job<'a, M>,
+    pub(super) query: View<'a, T>,
+    pub(super) key: View<'a, T>,
+    pub(super) value: View<'a, T>,
     pub(super) plan: &'a Plan,
-    pub(super) output: SharedRows<'a, f32>,
+    pub(super) output: SharedRows<'a, O>,
     /// `[batch, heads, queries, 1]`
     pub(super) lse: Option<SharedRows<'a, f32>>,
     pub(super) next: &'a AtomicUsize,
@@ -73,12 +78,14 @@ struct Scratch {
     sum: Buffer,
     /// Biasᵀ of 16 keys, `[16, width]`, and as many lines more as a block may reach over.
     bias: Buffer,
+    /// Keys or values of a segment, or rows of queries or outputs, where these are not stored as `f32`.
+    wide: Buffer,
     /// Vectors of which every lane has seen a key.
     settled: [bool; VECTORS],
     tile: Tile<SEGMENTS>,
 }
 
-impl<M: Modify> Kernel for Worker<'_, M> {
+impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
     type Output = ();
 
     #[inline(always)]
@@ -92,6 +99,11 @@ impl<M: Modify> Kernel for Worker<'_, M> {
             met: Buffer::new(width),
             sum: Buffer::new(width),
             bias: Buffer::new(2 * TILE_KEYS * width),
+            wide: Buffer::new(if (T::KIND, O::KIND) == (Kind::F32, Kind::F32) {
+                0
+            } else {
+                TILE * sizes.dim.max(sizes.value_dim)
+            }),
             settled: [false; VECTORS],
             tile: Tile::EMPTY,
         };
@@ -112,7 +124,7 @@ impl<M: Modify> Kernel for Worker<'_, M> {
     }
 }
 
-impl<M: Modify> Worker<'_, M> {
+impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
     /// Computes one panel. False if `careful` is not set and would have made a difference.
     #[inline(always)]
     fn panel<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task, careful: bool) -> bool {
@@ -120,20 +132,20 @@ impl<M: Modify> Worker<'_, M> {
         let sizes = &job.sizes;
         let sequence = &task.sequence;
         let key_head = task.head / (sizes.heads / sizes.key_heads);
+        let position = sequence.first_query + task.query;
+        let query = Rows::new(&self.query, sequence.batch, task.head, position);
+        // SAFETY: the view was checked, and these are rows of it.
+        let query = unsafe { query.widen(s, task.queries, sizes.dim, &mut scratch.wide) };
         let query_row = |i: usize| {
-            job.query.row(
-                sequence.batch,
-                task.head,
-                sequence.first_query + task.query + i,
-            )
+            // SAFETY: row `i` is one of the view's, or of those widened from it.
+            unsafe { std::slice::from_raw_parts(query.from(i).start, sizes.dim) }
         };
-        let stride = job.query.strides[2];
         pack(
             s,
             &mut scratch.query,
             task.queries,
             sizes.dim,
-            stride,
+            query.stride,
             1.0,
             query_row,
         );
@@ -144,8 +156,8 @@ impl<M: Modify> Worker<'_, M> {
         scratch.settled = [false; VECTORS];
 
         let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
-        let key = Rows::new(&job.key, sequence.batch, key_head, sequence.first_key);
-        let value = Rows::new(&job.value, sequence.batch, key_head, sequence.first_key);
+        let key = Rows::new(&self.key, sequence.batch, key_head, sequence.first_key);
+        let value = Rows::new(&self.value, sequence.batch, key_head, sequence.first_key);
         let range = visible.reach(task.query, task.queries);
         let mut seen_by_all = visible.seen_by_all(task.query, task.queries);
         if M::ACTIVE {
@@ -176,19 +188,18 @@ impl<M: Modify> Worker<'_, M> {
     fn prefetch<S: Simd>(&self, s: S, task: &Task, next: usize) {
         let position = task.sequence.first_query + task.query;
         let (to, stride) = self.output.start(task.sequence.batch, task.head, position);
-        let lines = |dim: usize| (0..dim).step_by(16);
         for i in 0..task.queries {
-            for c in lines(self.job.sizes.value_dim) {
-                s.prefetch(to.wrapping_add(i * stride + c), true);
+            for c in (0..self.job.sizes.value_dim).step_by(64 / size_of::<O>()) {
+                s.prefetch(to.wrapping_add(i * stride + c).cast(), true);
             }
         }
         if next < self.plan.tasks() {
             let next = self.plan.task(&self.job.attention, &self.job.sizes, next);
             for i in 0..next.queries {
                 let position = next.sequence.first_query + next.query + i;
-                let row = self.job.query.row(next.sequence.batch, next.head, position);
-                for c in lines(row.len()) {
-                    s.prefetch(&row[c], false);
+                let row = self.query.row(next.sequence.batch, next.head, position);
+                for c in (0..row.len()).step_by(64 / size_of::<T>()) {
+                    s.prefetch(row[c..].as_ptr().cast(), false);
                 }
             }
         }
@@ -201,11 +212,16 @@ impl<M: Modify> Worker<'_, M> {
         s: S,
         scratch: &mut Scratch,
         task: &Task,
-        key: Rows,
-        value: Rows,
+        key: Rows<T>,
+        value: Rows<T>,
         careful: bool,
     ) {
+        let sizes = &self.job.sizes;
         for index in 0..scratch.tile.segments().len() {
+            let segment = &scratch.tile.segments()[index];
+            let key = key.from(segment.key);
+            // SAFETY: the segment's keys are rows of a checked view.
+            let key = unsafe { key.widen(s, segment.keys, sizes.dim, &mut scratch.wide) };
             if S::LANES == 16 {
                 self.scores::<S, 8>(s, scratch, task, index, key);
             } else {
@@ -221,7 +237,7 @@ impl<M: Modify> Worker<'_, M> {
                 &mut scratch.weights,
             );
         }
-        let (width, value_dim) = (width::<S>(), self.job.sizes.value_dim);
+        let (width, value_dim) = (width::<S>(), sizes.value_dim);
         let segments = scratch.tile.segments();
         let mut first = 0;
         while first < segments.len() {
@@ -232,10 +248,13 @@ impl<M: Modify> Worker<'_, M> {
                 keys += segments[end].keys;
                 end += 1;
             }
+            let value = value.from(segment.key);
+            // SAFETY: the run's keys are rows of a checked view.
+            let value = unsafe { value.widen(s, keys, value_dim, &mut scratch.wide) };
             let run = Context {
                 weights: &scratch.weights[segment.row * width..][..keys * width],
                 output: &mut scratch.output,
-                value: value.from(segment.key),
+                value,
                 keys,
                 value_dim,
                 first: segment.first,
@@ -253,7 +272,7 @@ impl<M: Modify> Worker<'_, M> {
         }
     }
 
-    /// Weights of the segment `index`, `R` keys at a time.
+    /// Weights of the segment `index`, whose first key is row 0 of `key`, `R` keys at a time.
     #[inline(always)]
     fn scores<S: Simd, const R: usize>(
         &self,
@@ -290,7 +309,7 @@ impl<M: Modify> Worker<'_, M> {
                 job,
                 task,
                 query: &scratch.query,
-                key: key.from(segment.key + row),
+                key: key.from(row),
                 keys: segment.key + row..segment.key + row + keys,
                 first: segment.first,
                 minus_m: &scratch.minus_m,
@@ -389,7 +408,26 @@ impl<M: Modify> Worker<'_, M> {
         let position = sequence.first_query + task.query;
         let (to, stride) = self.output.start(sequence.batch, task.head, position);
         // SAFETY: the output was checked; this task alone has these rows.
-        unsafe { unpack(s, &scratch.output, task.queries, value_dim, to, stride) };
+        unsafe {
+            match O::KIND {
+                Kind::F32 => {
+                    let to = to.cast();
+                    unpack(s, &scratch.output, task.queries, value_dim, to, stride);
+                }
+                Kind::Bf16 | Kind::F16 => {
+                    let rows = scratch.wide.as_mut_ptr();
+                    unpack(s, &scratch.output, task.queries, value_dim, rows, value_dim);
+                    for (i, row) in scratch.wide.chunks_exact(value_dim).enumerate() {
+                        if i == task.queries {
+                            break;
+                        }
+                        for (c, &x) in row.iter().enumerate() {
+                            *to.add(i * stride + c) = O::narrow(x);
+                        }
+                    }
+                }
+            }
+        }
         if let Some(to) = &self.lse {
             for (i, &lse) in lse[..task.queries].iter().enumerate() {
                 // SAFETY: the lse was checked; this task alone has these rows.
@@ -397,28 +435,6 @@ impl<M: Modify> Worker<'_, M> {
             }
         }
         true
-    }
-}
-
-/// Rows of a key or value, from one position on.
-#[derive(Clone, Copy)]
-pub(super) struct Rows {
-    pub(super) start: *const f32,
-    stride: usize,
-}
-
-impl Rows {
-    pub(super) fn new(view: &View, batch: usize, head: usize, first: usize) -> Self {
-        Self {
-            start: view.data.as_ptr().wrapping_add(view.at(batch, head, first)),
-            stride: view.strides[2],
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn from(self, position: usize) -> Self {
-        let start = self.start.wrapping_add(position * self.stride);
-        Self { start, ..self }
     }
 }
 

@@ -28,6 +28,8 @@
 mod backward;
 mod decode;
 mod forward;
+#[cfg(test)]
+mod half_tests;
 mod micro;
 mod modify;
 mod observe;
@@ -35,6 +37,7 @@ mod panel;
 mod plan;
 pub mod reference;
 mod scores;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +49,7 @@ pub use modify::{Modify, Place, Unmodified};
 pub use observe::{Observe, Top, observe, observe_modified};
 
 use crate::{
+    element::Element,
     error::{KernelError, check_length, check_size},
     problem::{Alignment, Attention, Sizes},
     simd::{Kernel, Level, Simd, run},
@@ -61,9 +65,6 @@ struct Job<'a, M> {
     attention: Attention<'a>,
     modify: &'a M,
     sizes: Sizes,
-    query: View<'a>,
-    key: View<'a>,
-    value: View<'a>,
     /// What products are multiplied by: the scale, and `log₂ e` if nothing acts between product and
     /// softmax.
     factor: f32,
@@ -76,12 +77,12 @@ struct Job<'a, M> {
 }
 
 impl<'a, M: Modify> Job<'a, M> {
-    fn new(
+    fn new<T>(
         attention: &Attention<'a>,
         modify: &'a M,
-        query: View<'a>,
-        key: View<'a>,
-        value: View<'a>,
+        query: View<T>,
+        key: View<T>,
+        value: View<T>,
     ) -> Result<Self, KernelError> {
         query.check("query")?;
         key.check("key")?;
@@ -106,9 +107,6 @@ impl<'a, M: Modify> Job<'a, M> {
             attention: *attention,
             modify,
             sizes,
-            query,
-            key,
-            value,
             factor,
             to_natural: [natural as f32, (natural - f64::from(natural as f32)) as f32],
             modified,
@@ -192,15 +190,63 @@ pub fn forward_modified<M: Modify>(
     )
 }
 
+/// [`forward_modified`] of operands stored as `T`, with an output stored as `O`: `f32`,
+/// [`bf16`](half::bf16) or [`f16`](half::f16). Arithmetic, weights and `lse` are `f32` in any case; the
+/// output is rounded once, as it is written.
+///
+/// ```
+/// use half::bf16;
+/// use regard_kernels::{Attention, View, ViewMut, dot::{self, Unmodified}};
+///
+/// let query = [bf16::ONE];
+/// let key = [bf16::ONE, bf16::ONE];
+/// let value = [bf16::from_f32(1.0), bf16::from_f32(2.0)];
+/// let mut output = [0.0f32];
+/// dot::forward_stored(
+///     &Attention::default(),
+///     &Unmodified,
+///     View::heads_first(&query, [1, 1, 1, 1]),
+///     View::heads_first(&key, [1, 1, 2, 1]),
+///     View::heads_first(&value, [1, 1, 2, 1]),
+///     ViewMut::heads_first(&mut output, [1, 1, 1, 1]),
+///     None,
+/// )?;
+/// assert_eq!(output, [1.5]);
+/// # Ok::<(), regard_kernels::KernelError>(())
+/// ```
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_stored<T: Element, O: Element, M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    query: View<T>,
+    key: View<T>,
+    value: View<T>,
+    output: ViewMut<O>,
+    lse: Option<&mut [f32]>,
+) -> Result<(), KernelError> {
+    forward_at(
+        Level::current(),
+        attention,
+        modify,
+        query,
+        key,
+        value,
+        output,
+        lse,
+    )
+}
+
 #[allow(clippy::too_many_arguments)]
-fn forward_at<M: Modify>(
+fn forward_at<T: Element, O: Element, M: Modify>(
     level: Level,
     attention: &Attention,
     modify: &M,
-    query: View,
-    key: View,
-    value: View,
-    mut output: ViewMut,
+    query: View<T>,
+    key: View<T>,
+    value: View<T>,
+    mut output: ViewMut<O>,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
     let job = Job::new(attention, modify, query, key, value)?;
@@ -223,6 +269,9 @@ fn forward_at<M: Modify>(
             level,
             Worker {
                 job: &job,
+                query,
+                key,
+                value,
                 plan: &plan,
                 output,
                 lse,

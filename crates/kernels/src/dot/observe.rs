@@ -38,10 +38,11 @@ use crate::{
 
 use super::{
     Job, Modify, Unmodified,
-    forward::{Rows, SEGMENTS, ScoreBlock, ScoreKernel, TILE},
+    forward::{SEGMENTS, ScoreBlock, ScoreKernel, TILE},
     panel::{VECTORS, pack, width},
     plan::{Segment, Task, Tile},
     scores::turn_bias,
+    stored::Rows,
 };
 
 /// What to observe; everything is optional. Of a packed batch, queries count through the pack and keys
@@ -190,6 +191,8 @@ pub(super) fn observe_at<M: Modify>(
     let tasks = job.sizes.batch * heads;
     let shared = Observer {
         job: &job,
+        query,
+        key,
         lse,
         rows: rows.as_mut().map(|(wanted, to)| (*wanted, to.shared())),
         entropy: entropy.as_mut().map(ViewMut::shared),
@@ -220,6 +223,8 @@ pub(super) fn observe_at<M: Modify>(
 
 struct Observer<'a, M> {
     job: &'a Job<'a, M>,
+    query: View<'a>,
+    key: View<'a>,
     lse: &'a [f32],
     rows: Option<(&'a [usize], SharedRows<'a, f32>)>,
     entropy: Option<SharedRows<'a, f32>>,
@@ -295,13 +300,13 @@ impl<M: Modify> Observer<'_, M> {
         let job = self.job;
         let (sizes, sequence, width) = (&job.sizes, &task.sequence, width::<S>());
         let position = sequence.first_query + task.query;
-        let row = |i: usize| job.query.row(sequence.batch, task.head, position + i);
+        let row = |i: usize| self.query.row(sequence.batch, task.head, position + i);
         pack(
             s,
             &mut scratch.query,
             task.queries,
             sizes.dim,
-            job.query.strides[2],
+            self.query.strides[2],
             1.0,
             row,
         );
@@ -323,7 +328,7 @@ impl<M: Modify> Observer<'_, M> {
         scratch.top.iter_mut().for_each(Vec::clear);
         let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
         let key_head = task.head / (sizes.heads / sizes.key_heads);
-        let key = Rows::new(&job.key, sequence.batch, key_head, sequence.first_key);
+        let key = Rows::new(&self.key, sequence.batch, key_head, sequence.first_key);
         let reach = visible.reach(task.query, task.queries);
         let mut next = reach.start / TILE_KEYS * TILE_KEYS;
         while next < reach.end {

@@ -15,10 +15,10 @@ use crate::{
 
 use super::{
     super::{
-        forward::Rows,
         micro::product,
         panel::{VECTORS, width},
         plan::Segment,
+        stored::Rows,
     },
     share::Target,
 };

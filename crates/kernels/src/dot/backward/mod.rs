@@ -48,11 +48,12 @@ use crate::{
 
 use super::{
     Job, check_shape,
-    forward::{Context, ContextKernel, Rows, careful_context},
+    forward::{Context, ContextKernel, careful_context},
     modify::Modify,
     panel::{pack, unpack, width},
     panel_width,
     plan::{Plan, Segment, Task, Tile},
+    stored::Rows,
 };
 
 use blocks::{GradientBlock, GradientKernel, Spread, SpreadKernel, WeightBlock, WeightKernel};
@@ -319,7 +320,8 @@ impl<M: Modify> Worker<'_, M> {
         let sequence = job.attention.sequence(sizes, index);
         scratch.finite_key.clear();
         let key = |j: usize| {
-            job.key
+            self.inputs
+                .key
                 .row(sequence.batch, key_head, sequence.first_key + j)
         };
         for first in (0..sequence.keys).step_by(TILE_KEYS) {
@@ -364,8 +366,18 @@ impl<M: Modify> Worker<'_, M> {
         let sink = self.fetch(s, scratch, task);
         let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
         let heads = Heads {
-            key: Rows::new(&job.key, sequence.batch, key_head, sequence.first_key),
-            value: Rows::new(&job.value, sequence.batch, key_head, sequence.first_key),
+            key: Rows::new(
+                &self.inputs.key,
+                sequence.batch,
+                key_head,
+                sequence.first_key,
+            ),
+            value: Rows::new(
+                &self.inputs.value,
+                sequence.batch,
+                key_head,
+                sequence.first_key,
+            ),
             d_key: self
                 .d_key
                 .rows(part, sequence.batch, key_head, sequence.first_key),
@@ -422,10 +434,10 @@ impl<M: Modify> Worker<'_, M> {
         let (job, inputs) = (self.job, self.inputs);
         let (sizes, batch, head) = (&job.sizes, task.sequence.batch, task.head);
         let position = task.sequence.first_query + task.query;
-        let query = |i: usize| job.query.row(batch, head, position + i);
+        let query = |i: usize| inputs.query.row(batch, head, position + i);
         let output = |i: usize| inputs.output.row(batch, head, position + i);
         let d_output = |i: usize| inputs.d_output.row(batch, head, position + i);
-        let stride = job.query.strides[2];
+        let stride = inputs.query.strides[2];
         pack(
             s,
             &mut scratch.query,

@@ -22,7 +22,7 @@ mod sealed {
     impl Sealed for half::f16 {}
 }
 
-/// A type that queries, keys and values may be stored in: `f32`, [`bf16`] or [`f16`].
+/// A type that queries, keys and values may be stored in: `f32`, [`struct@bf16`] or [`struct@f16`].
 pub trait Element: Copy + Send + Sync + std::fmt::Debug + sealed::Sealed + 'static {
     /// Which one.
     const KIND: Kind;

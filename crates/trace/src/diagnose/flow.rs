@@ -2,7 +2,7 @@
 //!
 //! The layers become a network: a node for each position of each layer and of the input, an edge from
 //! position `i` of layer `l` to position `j` below it with the capacity `Ã_l[i, j]` (see
-//! [`rollout`](super::rollout)). The flow from output `i` to input `j` is the maximum flow between the
+//! [`rollout`](super::rollout())). The flow from output `i` to input `j` is the maximum flow between the
 //! two nodes, each input taken for itself; a row is then divided by its sum, as in the authors' code.
 //! Rollout asks what share came along all paths; flow asks how much the narrowest places let through.
 //!
@@ -31,7 +31,7 @@ use crate::map::as_weight;
 /// `[1, length, length]`.
 ///
 /// # Errors
-/// As for [`rollout`](super::rollout).
+/// As for [`rollout`](super::rollout()).
 pub fn flow(layers: &[&AttentionMap]) -> Result<AttentionMap, StackError> {
     let stack = Stack::new(layers)?;
     let mut weights = Vec::with_capacity(stack.length * stack.length);

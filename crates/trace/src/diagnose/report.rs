@@ -41,7 +41,7 @@ pub const SHARP: f64 = 0.9;
 /// A key whose weights over all queries sum to less was hardly looked at.
 pub const UNCOVERED: f64 = 0.1;
 
-/// One head in a line: `layer 2 head 5: 92 % on `<s>`, a sink`. `head` is one of
+/// One head in a line: ``layer 2 head 5: 92 % on `<s>`, a sink``. `head` is one of
 /// [`heads`](super::heads) of `map`.
 pub fn describe(map: &AttentionMap, head: &HeadDiagnostics) -> String {
     format!(

@@ -100,7 +100,8 @@ def compare(name, question, ours, peers, arguments):
     """One row: ratios of all peers that can do it."""
     mine = ours.ask(question, 1)
     if "error" in mine:
-        sys.exit(f"attention.py: {name}: {mine['error']}")
+        print(f"{name}: {mine['error']}", file=sys.stderr)
+        return
     able = []
     for peer in peers:
         theirs = peer.ask(question, 1)

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::{
     element::{Element, Kind},
     mask::{Plane, TILE_KEYS, Visible},
-    simd::{Buffer, Kernel, Simd, exp2, ln},
+    simd::{Buffer, Kernel, Simd, exp2, split_ln},
     view::{SharedRows, View},
 };
 
@@ -377,10 +377,13 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 sum = s.load(&factors); // what divides, inverted
             } else {
                 let some = s.greater(sum, s.zero());
-                let log = s.add(m, s.mul(ln(s, sum), s.splat(std::f32::consts::LOG2_E)));
-                // The factor of the queries was rounded: undone by what it was rounded to.
+                // lse = m natural + n ln 2 + ln f. `m` and `n` may be large against their sum, so they are
+                // added first; `natural` is not quite ln 2, since the factor was rounded.
                 let [high, low] = job.to_natural;
-                let log = s.fma(log, s.splat(high), s.mul(log, s.splat(low)));
+                let (n, ln_f) = split_ln(s, sum);
+                let (base, rest) = (s.add(m, n), std::f32::consts::LN_2 - high - low);
+                let small = s.fma(n, s.splat(rest), s.fma(base, s.splat(low), ln_f));
+                let log = s.fma(base, s.splat(high), small);
                 let empty = s.greater(s.splat(f32::MIN_POSITIVE), sum);
                 let log = s.select(empty, s.splat(f32::NEG_INFINITY), log);
                 let nan = !(some | empty);
@@ -518,7 +521,8 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
             }
             for (r, line) in acc.iter_mut().enumerate() {
                 for (v, x) in line.iter_mut().enumerate() {
-                    *x = s.fma(*x, to_base, minus_m[v]);
+                    // Not fused: the score that set `m` must give a weight of exactly 1.
+                    *x = s.add(s.mul(*x, to_base), minus_m[v]);
                     if let Some(bits) = block.bits {
                         let bits = bits[block.first + v][block.row + row + r];
                         *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
@@ -579,7 +583,7 @@ impl<const R: usize> Kernel for Raise<'_, R> {
             let hidden = s.splat(f32::NEG_INFINITY);
             let bits = self.segment.bits.map(|bits| bits[v]);
             let less_m = |r: usize, minus_m: S::V| {
-                let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
+                let x = s.add(s.mul(s.load(&rows[r * width + lane..]), to_base), minus_m);
                 bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
             };
             let minus_m = s.load(&scratch.minus_m[lane..]);

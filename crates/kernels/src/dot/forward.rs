@@ -27,6 +27,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use half::bf16;
+
 use crate::{
     element::{Element, Kind},
     mask::{Plane, TILE_KEYS, Visible},
@@ -36,8 +38,9 @@ use crate::{
 
 use super::{
     Job,
-    micro::product,
+    micro::{Factor, outline},
     modify::Modify,
+    pairs::{CarefulContext, PackWeights},
     panel::{VECTORS, pack, unpack, width},
     plan::{Plan, Segment, Task, Tile},
     scores::{drop_weights, modify_score, turn_bias},
@@ -62,6 +65,14 @@ pub(super) struct Worker<'a, T, O, M> {
     /// `[batch, heads, queries, 1]`
     pub(super) lse: Option<SharedRows<'a, f32>>,
     pub(super) next: &'a AtomicUsize,
+}
+
+impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
+    /// Whether products are taken of pairs.
+    #[inline(always)]
+    fn pairs<S: Simd>(&self, s: S) -> bool {
+        T::KIND == Kind::Bf16 && self.job.sizes.dim.is_multiple_of(2) && s.has_pairs()
+    }
 }
 
 /// One worker's memory.
@@ -135,16 +146,29 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         let position = sequence.first_query + task.query;
         let query = Rows::new(&self.query, sequence.batch, task.head, position);
         // SAFETY: the view was checked, and these are rows of it.
-        let query = unsafe { query.widen(s, task.queries, sizes.dim, &mut scratch.wide) };
+        let query = unsafe {
+            if self.pairs(s) {
+                query
+                    .cast::<bf16>()
+                    .copy_pairs(task.queries, sizes.dim, &mut scratch.wide)
+            } else {
+                query.widen(s, task.queries, sizes.dim, &mut scratch.wide)
+            }
+        };
+        let depth = if self.pairs(s) {
+            sizes.dim / 2
+        } else {
+            sizes.dim
+        };
         let query_row = |i: usize| {
             // SAFETY: row `i` is one of the view's, or of those widened from it.
-            unsafe { std::slice::from_raw_parts(query.from(i).start, sizes.dim) }
+            unsafe { std::slice::from_raw_parts(query.from(i).start, depth) }
         };
         pack(
             s,
             &mut scratch.query,
             task.queries,
-            sizes.dim,
+            depth,
             query.stride,
             1.0,
             query_row,
@@ -220,12 +244,12 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         for index in 0..scratch.tile.segments().len() {
             let segment = &scratch.tile.segments()[index];
             let key = key.from(segment.key);
-            // SAFETY: the segment's keys are rows of a checked view.
-            let key = unsafe { key.widen(s, segment.keys, sizes.dim, &mut scratch.wide) };
-            if S::LANES == 16 {
-                self.scores::<S, 8>(s, scratch, task, index, key);
+            if self.pairs(s) {
+                self.scores(s, scratch, task, index, key.cast::<bf16>());
             } else {
-                self.scores::<S, 4>(s, scratch, task, index, key);
+                // SAFETY: the segment's keys are rows of a checked view.
+                let key = unsafe { key.widen(s, segment.keys, sizes.dim, &mut scratch.wide) };
+                self.scores(s, scratch, task, index, key);
             }
         }
         if let Some(dropout) = &self.job.attention.dropout {
@@ -249,38 +273,84 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 end += 1;
             }
             let value = value.from(segment.key);
-            // SAFETY: the run's keys are rows of a checked view.
+            let live = segment.first..segment.end;
+            let rows = segment.row * width..(segment.row + keys) * width;
+            let run = &segments[first..end];
+            first = end;
+            if self.pairs(s) {
+                let value = value.cast::<bf16>();
+                // SAFETY: the run's keys are rows of a checked view.
+                let value = unsafe { value.pair_rows(keys, value_dim, &mut scratch.wide) };
+                let weights = &mut scratch.weights[rows];
+                let pack = PackWeights {
+                    weights: &mut *weights,
+                    keys,
+                    live: live.clone(),
+                };
+                outline::<S, bf16, _>(s, pack);
+                let context = Context {
+                    weights,
+                    output: &mut scratch.output,
+                    value,
+                    keys: keys.div_ceil(2),
+                    value_dim,
+                    first: live.start,
+                };
+                if careful {
+                    let kernel = CarefulContext {
+                        run: context,
+                        segments: run,
+                    };
+                    outline::<S, bf16, _>(s, kernel);
+                } else {
+                    add_context(s, context, live.len());
+                }
+                continue;
+            }
+            // SAFETY: as above.
             let value = unsafe { value.widen(s, keys, value_dim, &mut scratch.wide) };
-            let run = Context {
-                weights: &scratch.weights[segment.row * width..][..keys * width],
+            let context = Context {
+                weights: &scratch.weights[rows],
                 output: &mut scratch.output,
                 value,
                 keys,
                 value_dim,
-                first: segment.first,
+                first: live.start,
             };
             if careful {
-                careful_context(s, run, &segments[first..end]);
+                careful_context(s, context, run);
             } else {
-                match segment.end - segment.first {
-                    3 => s.outline(ContextKernel::<3>(run)),
-                    2 => s.outline(ContextKernel::<2>(run)),
-                    _ => s.outline(ContextKernel::<1>(run)),
-                }
+                add_context(s, context, live.len());
             }
-            first = end;
         }
     }
 
-    /// Weights of the segment `index`, whose first key is row 0 of `key`, `R` keys at a time.
+    /// Weights of the segment `index`, whose first key is row 0 of `key`.
     #[inline(always)]
-    fn scores<S: Simd, const R: usize>(
+    fn scores<S: Simd, F: Factor>(
         &self,
         s: S,
         scratch: &mut Scratch,
         task: &Task,
         index: usize,
-        key: Rows,
+        key: Rows<F>,
+    ) {
+        if S::LANES == 16 {
+            self.score_blocks::<S, F, 8>(s, scratch, task, index, key);
+        } else {
+            self.score_blocks::<S, F, 4>(s, scratch, task, index, key);
+        }
+    }
+
+    /// [`Self::scores`], `R` keys at a time.
+    #[inline(always)]
+    fn score_blocks<S: Simd, F: Factor, const R: usize>(
+        &self,
+        s: S,
+        scratch: &mut Scratch,
+        task: &Task,
+        index: usize,
+        key: Rows<F>,
     ) {
         let job = self.job;
         let width = width::<S>();
@@ -321,9 +391,9 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 raw,
             };
             let done = match live.len() {
-                3 => s.outline(ScoreKernel::<M, R, 3>(block)),
-                2 => s.outline(ScoreKernel::<M, R, 2>(block)),
-                _ => s.outline(ScoreKernel::<M, R, 1>(block)),
+                3 => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 3>(block)),
+                2 => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 2>(block)),
+                _ => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 1>(block)),
             };
             row += done;
             if raw {
@@ -442,13 +512,13 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
 }
 
 /// Scores of keys against the live vectors.
-pub(super) struct ScoreBlock<'a, M> {
+pub(super) struct ScoreBlock<'a, M, F = f32> {
     pub(super) job: &'a Job<'a, M>,
     pub(super) task: &'a Task,
     /// `[dim, width]`
     pub(super) query: &'a [f32],
     /// The row of the first key.
-    pub(super) key: Rows,
+    pub(super) key: Rows<F>,
     pub(super) keys: std::ops::Range<usize>,
     pub(super) first: usize,
     pub(super) minus_m: &'a [f32],
@@ -467,21 +537,23 @@ pub(super) struct ScoreBlock<'a, M> {
 /// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
 /// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
 /// be raised before going on.
-pub(super) struct ScoreKernel<'a, M, const R: usize, const V: usize>(pub(super) ScoreBlock<'a, M>);
+pub(super) struct ScoreKernel<'a, M, F, const R: usize, const V: usize>(
+    pub(super) ScoreBlock<'a, M, F>,
+);
 
-impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R, V> {
+impl<M: Modify, F: Factor, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, F, R, V> {
     type Output = usize;
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) -> usize {
         let block = self.0;
         let width = width::<S>();
-        let (dim, keys) = (block.job.sizes.dim, block.keys.len());
+        let (depth, keys) = (block.job.sizes.dim / F::PER_LANE, block.keys.len());
         let modified = block.job.modified;
         let to_base = s.splat(block.job.to_base());
         let offset = block.first * S::LANES;
         assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
-        assert!(block.query.len() >= dim * width);
+        assert!(block.query.len() >= depth * width);
         assert!(block.weights.len() >= keys.next_multiple_of(R) * width);
         let mut minus_m = [s.zero(); V];
         for (v, x) in minus_m.iter_mut().enumerate() {
@@ -489,12 +561,12 @@ impl<M: Modify, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, R,
         }
         for row in (0..keys).step_by(R) {
             let last = keys - row - 1;
-            let key: [*const f32; R] =
+            let key: [*const F; R] =
                 std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
-            // SAFETY: the panel has `dim` lines; the keys are rows of `dim` numbers of a checked view.
+            // SAFETY: the panel has `depth` lines; the keys are rows of `dim` numbers of a checked view.
             let mut acc = unsafe {
                 let query = block.query.as_ptr().add(offset);
-                product::<S, R, V>(s, dim, query, width, key, 1)
+                F::product::<S, R, V>(s, depth, query, width, key, F::PER_LANE)
             };
             if modified {
                 for (r, line) in acc.iter_mut().enumerate() {
@@ -635,21 +707,32 @@ impl<const R: usize> Kernel for Raise<'_, R> {
     }
 }
 
+/// Runs the context of `vectors` live vectors.
+#[inline(always)]
+fn add_context<S: Simd, F: Factor>(s: S, run: Context<F>, vectors: usize) {
+    match vectors {
+        3 => outline::<S, F, _>(s, ContextKernel::<F, 3>(run)),
+        2 => outline::<S, F, _>(s, ContextKernel::<F, 2>(run)),
+        _ => outline::<S, F, _>(s, ContextKernel::<F, 1>(run)),
+    }
+}
+
 /// Adds `keys` weighted values to the output panel.
-pub(super) struct Context<'a> {
+pub(super) struct Context<'a, F = f32> {
     /// `[keys, width]`
     pub(super) weights: &'a [f32],
     /// `[value_dim, width]`
     pub(super) output: &'a mut [f32],
-    pub(super) value: Rows,
+    pub(super) value: Rows<F>,
+    /// Keys, or pairs of them.
     pub(super) keys: usize,
     pub(super) value_dim: usize,
     pub(super) first: usize,
 }
 
-pub(super) struct ContextKernel<'a, const V: usize>(pub(super) Context<'a>);
+pub(super) struct ContextKernel<'a, F, const V: usize>(pub(super) Context<'a, F>);
 
-impl<const V: usize> Kernel for ContextKernel<'_, V> {
+impl<F: Factor, const V: usize> Kernel for ContextKernel<'_, F, V> {
     type Output = ();
 
     #[inline(always)]
@@ -658,16 +741,16 @@ impl<const V: usize> Kernel for ContextKernel<'_, V> {
         let mut dim = 0;
         if S::LANES == 16 {
             while dim + 8 <= run.value_dim {
-                context_block::<S, 8, V>(s, &mut run, dim);
+                context_block::<S, F, 8, V>(s, &mut run, dim);
                 dim += 8;
             }
         }
         while dim + 4 <= run.value_dim {
-            context_block::<S, 4, V>(s, &mut run, dim);
+            context_block::<S, F, 4, V>(s, &mut run, dim);
             dim += 4;
         }
         while dim < run.value_dim {
-            context_block::<S, 1, V>(s, &mut run, dim);
+            context_block::<S, F, 1, V>(s, &mut run, dim);
             dim += 1;
         }
     }
@@ -675,16 +758,21 @@ impl<const V: usize> Kernel for ContextKernel<'_, V> {
 
 /// `R` dims of the context.
 #[inline(always)]
-fn context_block<S: Simd, const R: usize, const V: usize>(s: S, run: &mut Context, dim: usize) {
+fn context_block<S: Simd, F: Factor, const R: usize, const V: usize>(
+    s: S,
+    run: &mut Context<F>,
+    dim: usize,
+) {
     let width = width::<S>();
     let offset = run.first * S::LANES;
     assert!(run.weights.len() >= run.keys * width && run.output.len() >= (dim + R) * width);
-    let columns: [*const f32; R] = std::array::from_fn(|r| run.value.start.wrapping_add(dim + r));
+    let columns: [*const F; R] =
+        std::array::from_fn(|r| run.value.start.wrapping_add(F::PER_LANE * (dim + r)));
     // SAFETY: the tile has `keys` lines; the values are `keys` rows of a checked view, of which
     // `dim + R` numbers are read.
     let acc = unsafe {
         let weights = run.weights.as_ptr().add(offset);
-        product::<S, R, V>(s, run.keys, weights, width, columns, run.value.stride)
+        F::product::<S, R, V>(s, run.keys, weights, width, columns, run.value.stride)
     };
     let to = run.output[dim * width..][..R * width]
         .as_mut_ptr()

@@ -11,7 +11,12 @@
 //! It serves all products of attention: scores (`a` the queries, `b` rows of the key), context (`a` the
 //! weights, `b` columns of the value) and their gradients.
 
-use crate::simd::Simd;
+use half::bf16;
+
+use crate::{
+    element::Element,
+    simd::{Kernel, Simd},
+};
 
 /// The sum above.
 ///
@@ -44,4 +49,83 @@ pub(super) unsafe fn product<S: Simd, const R: usize, const V: usize>(
         }
     }
     acc
+}
+
+/// What a product is computed of: `f32`, or pairs of bfloat16 that share a lane.
+pub(super) trait Factor: Element {
+    /// Numbers in a lane.
+    const PER_LANE: usize;
+
+    /// [`product`] of lanes that hold [`Self::PER_LANE`] numbers; `step` counts numbers.
+    ///
+    /// # Safety
+    /// As [`product`]; for bfloat16, inside a kernel that [`Simd::outline_pairs`] runs.
+    unsafe fn product<S: Simd, const R: usize, const V: usize>(
+        s: S,
+        depth: usize,
+        a: *const f32,
+        width: usize,
+        b: [*const Self; R],
+        step: usize,
+    ) -> [[S::V; V]; R];
+}
+
+impl Factor for f32 {
+    const PER_LANE: usize = 1;
+
+    #[inline(always)]
+    unsafe fn product<S: Simd, const R: usize, const V: usize>(
+        s: S,
+        depth: usize,
+        a: *const f32,
+        width: usize,
+        b: [*const f32; R],
+        step: usize,
+    ) -> [[S::V; V]; R] {
+        // SAFETY: as the caller vouches.
+        unsafe { product::<S, R, V>(s, depth, a, width, b, step) }
+    }
+}
+
+impl Factor for bf16 {
+    const PER_LANE: usize = 2;
+
+    #[inline(always)]
+    unsafe fn product<S: Simd, const R: usize, const V: usize>(
+        s: S,
+        depth: usize,
+        a: *const f32,
+        width: usize,
+        b: [*const bf16; R],
+        step: usize,
+    ) -> [[S::V; V]; R] {
+        let mut acc = [[s.zero(); V]; R];
+        for k in 0..depth {
+            // SAFETY: the caller vouches for line `k` of `a` and pair `k` of each `b`.
+            unsafe {
+                let mut line = [s.zero(); V];
+                for (v, x) in line.iter_mut().enumerate() {
+                    *x = s.load_from(a.add(k * width + v * S::LANES));
+                }
+                for r in 0..R {
+                    let x = s.splat(b[r].add(k * step).cast::<f32>().read_unaligned());
+                    for v in 0..V {
+                        acc[r][v] = s.dot_pairs(x, line[v], acc[r][v]);
+                    }
+                }
+            }
+        }
+        acc
+    }
+}
+
+/// Runs a kernel that takes products of `F` as a function of its own.
+#[inline(always)]
+pub(super) fn outline<S: Simd, F: Factor, K: Kernel>(s: S, kernel: K) -> K::Output {
+    if F::PER_LANE == 1 {
+        return s.outline(kernel);
+    }
+    assert!(s.has_pairs(), "pairs are chosen where the machine has them");
+    // SAFETY: it has them.
+    unsafe { s.outline_pairs(kernel) }
 }

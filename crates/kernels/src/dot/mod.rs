@@ -33,6 +33,7 @@ mod half_tests;
 mod micro;
 mod modify;
 mod observe;
+mod pairs;
 mod panel;
 mod plan;
 pub mod reference;

@@ -423,12 +423,12 @@ impl<M: Modify> Observer<'_, M> {
                 raw: true,
             };
             match (S::LANES == 16, segment.end - segment.first) {
-                (true, 3) => s.outline(ScoreKernel::<M, 8, 3>(block)),
-                (true, 2) => s.outline(ScoreKernel::<M, 8, 2>(block)),
-                (true, _) => s.outline(ScoreKernel::<M, 8, 1>(block)),
-                (false, 3) => s.outline(ScoreKernel::<M, 4, 3>(block)),
-                (false, 2) => s.outline(ScoreKernel::<M, 4, 2>(block)),
-                (false, _) => s.outline(ScoreKernel::<M, 4, 1>(block)),
+                (true, 3) => s.outline(ScoreKernel::<M, f32, 8, 3>(block)),
+                (true, 2) => s.outline(ScoreKernel::<M, f32, 8, 2>(block)),
+                (true, _) => s.outline(ScoreKernel::<M, f32, 8, 1>(block)),
+                (false, 3) => s.outline(ScoreKernel::<M, f32, 4, 3>(block)),
+                (false, 2) => s.outline(ScoreKernel::<M, f32, 4, 2>(block)),
+                (false, _) => s.outline(ScoreKernel::<M, f32, 4, 1>(block)),
             };
             let to_base = s.splat(job.to_base());
             for j in 0..keys {

@@ -36,6 +36,16 @@ impl<T: Element> Rows<T> {
         Self { start, ..self }
     }
 
+    /// The same rows as what they are, where `T` is generic and `U` its name.
+    #[inline(always)]
+    pub(super) fn cast<U: Element>(self) -> Rows<U> {
+        assert!(T::KIND == U::KIND);
+        Rows {
+            start: self.start.cast(),
+            stride: self.stride,
+        }
+    }
+
     /// The first `count` rows of `dim` numbers as `f32`: themselves, or copies in `to`, side by side.
     ///
     /// # Safety

@@ -17,6 +17,15 @@ pub(super) unsafe fn call<K: Kernel>(kernel: K) -> K::Output {
     kernel.call(Avx512(()))
 }
 
+/// Runs `kernel` with AVX-512F and BF16 switched on.
+///
+/// # Safety
+/// The machine has AVX-512F, AVX-512DQ, AVX-512 BF16, AVX2 and FMA.
+#[target_feature(enable = "avx512f,avx512dq,avx512bf16,avx2,fma,f16c")]
+unsafe fn call_pairs<K: Kernel>(kernel: K) -> K::Output {
+    kernel.call(Avx512(()))
+}
+
 const LANES: usize = 16;
 
 #[inline(always)]
@@ -248,6 +257,34 @@ impl Simd for Avx512 {
                 _mm_prefetch::<_MM_HINT_T1>(at.cast());
             }
         }
+    }
+    #[inline(always)]
+    fn has_pairs(self) -> bool {
+        is_x86_feature_detected!("avx512bf16")
+    }
+    #[inline(always)]
+    unsafe fn dot_pairs(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // SAFETY: the caller runs inside `call_pairs`; both types are 64 bytes of numbers.
+        unsafe {
+            let a: __m512bh = std::mem::transmute(a);
+            let b: __m512bh = std::mem::transmute(b);
+            _mm512_dpbf16_ps(c, a, b)
+        }
+    }
+    #[inline(always)]
+    unsafe fn pack_pairs(self, low: Self::V, high: Self::V) -> Self::V {
+        // SAFETY: the caller runs inside `call_pairs`; both types are 32 bytes of numbers.
+        unsafe {
+            let low: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(low));
+            let high: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(high));
+            let high = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(high));
+            _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(low), high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn outline_pairs<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the caller found BF16, and `self` the rest.
+        unsafe { call_pairs(kernel) }
     }
     #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {

@@ -210,6 +210,55 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// apart from the caller's.
     fn outline<K: Kernel>(self, kernel: K) -> K::Output;
 
+    /// Whether [`Self::dot_pairs`] is one instruction.
+    #[inline(always)]
+    fn has_pairs(self) -> bool {
+        false
+    }
+    /// `c + Σ a b` over the two bfloat16 numbers that each lane of `a` and `b` holds, the first in the
+    /// lower half.
+    ///
+    /// # Safety
+    /// Inside a kernel that [`Self::outline_pairs`] runs.
+    #[inline(always)]
+    unsafe fn dot_pairs(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        let mut lanes = [[0.0f32; 16]; 3];
+        for (lanes, x) in lanes.iter_mut().zip([a, b, c]) {
+            self.store(lanes, x);
+        }
+        let [a, b, mut c] = lanes;
+        for (c, (a, b)) in c.iter_mut().zip(a.iter().zip(&b)) {
+            let (a, b) = (a.to_bits(), b.to_bits());
+            let halves = |x: u32| (f32::from_bits(x << 16), f32::from_bits(x & 0xFFFF_0000));
+            let ((a0, a1), (b0, b1)) = (halves(a), halves(b));
+            *c += a0 * b0 + a1 * b1;
+        }
+        self.load(&c)
+    }
+    /// Numbers rounded to bfloat16, `low` in the lower half of each lane.
+    ///
+    /// # Safety
+    /// Inside a kernel that [`Self::outline_pairs`] runs.
+    #[inline(always)]
+    unsafe fn pack_pairs(self, low: Self::V, high: Self::V) -> Self::V {
+        let (mut a, mut b) = ([0.0f32; 16], [0.0f32; 16]);
+        self.store(&mut a, low);
+        self.store(&mut b, high);
+        for (a, b) in a.iter_mut().zip(b) {
+            let bits = |x| u32::from(half::bf16::from_f32(x).to_bits());
+            *a = f32::from_bits(bits(*a) | bits(b) << 16);
+        }
+        self.load(&a)
+    }
+    /// [`Self::outline`] for a kernel that uses pairs.
+    ///
+    /// # Safety
+    /// [`Self::has_pairs`], or the methods for pairs are the trait's own.
+    #[inline(always)]
+    unsafe fn outline_pairs<K: Kernel>(self, kernel: K) -> K::Output {
+        self.outline(kernel)
+    }
+
     /// Every lane 0.
     #[inline(always)]
     fn zero(self) -> Self::V {

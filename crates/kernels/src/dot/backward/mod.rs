@@ -629,9 +629,9 @@ impl<M: Modify> Worker<'_, M> {
             careful_context(s, run, segments);
         } else {
             match segment.end - segment.first {
-                3 => s.outline(ContextKernel::<3>(run)),
-                2 => s.outline(ContextKernel::<2>(run)),
-                _ => s.outline(ContextKernel::<1>(run)),
+                3 => s.outline(ContextKernel::<f32, 3>(run)),
+                2 => s.outline(ContextKernel::<f32, 2>(run)),
+                _ => s.outline(ContextKernel::<f32, 1>(run)),
             }
         }
         let queries = segment.first * S::LANES..task.queries.min(segment.end * S::LANES);

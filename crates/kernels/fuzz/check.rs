@@ -181,7 +181,18 @@ fn compare_gradients(
                 .map(f64::from)
                 .collect::<Vec<f64>>()
         });
-    let truth = reference::backward(&attention, &Unmodified, shapes, &query, &key, &value, &d);
+    let forward = reference::forward(&attention, &Unmodified, shapes, &query, &key, &value);
+    let truth = reference::backward(
+        &attention,
+        &Unmodified,
+        shapes,
+        &query,
+        &key,
+        &value,
+        &forward.output,
+        &forward.lse,
+        &d,
+    );
 
     let (from_query, from_key) = (largest(&query), largest(&key));
     let d_weight = sizes.value_dim as f64 * largest(&d) * largest(&value) * kept(problem);

@@ -593,8 +593,7 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize> Kernel for ScoreKerne
             }
             for (r, line) in acc.iter_mut().enumerate() {
                 for (v, x) in line.iter_mut().enumerate() {
-                    // Not fused: the score that set `m` must give a weight of exactly 1.
-                    *x = s.add(s.mul(*x, to_base), minus_m[v]);
+                    *x = s.fma(*x, to_base, minus_m[v]);
                     if let Some(bits) = block.bits {
                         let bits = bits[block.first + v][block.row + row + r];
                         *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
@@ -655,7 +654,7 @@ impl<const R: usize> Kernel for Raise<'_, R> {
             let hidden = s.splat(f32::NEG_INFINITY);
             let bits = self.segment.bits.map(|bits| bits[v]);
             let less_m = |r: usize, minus_m: S::V| {
-                let x = s.add(s.mul(s.load(&rows[r * width + lane..]), to_base), minus_m);
+                let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
                 bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
             };
             let minus_m = s.load(&scratch.minus_m[lane..]);

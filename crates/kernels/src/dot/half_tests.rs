@@ -104,7 +104,7 @@ fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
     let rounded = rounded_weights(attention, shape, &naive.weights, value);
     for &level in Level::available() {
         let name = format!("{name} {:?} {level:?} {shape:?}", T::KIND);
-        let pairs = T::KIND == Kind::Bf16 && shape.dim % 2 == 0 && has_pairs(level);
+        let pairs = T::KIND == Kind::Bf16 && shape.dim.is_multiple_of(2) && has_pairs(level);
         let (output, lse) = forward::<T, f32>(level, attention, shape, &inputs).unwrap();
         let what = format!("{name}: output");
         if pairs {

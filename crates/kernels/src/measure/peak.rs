@@ -88,12 +88,12 @@ impl Kernel for MultiplyAdd {
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn dot_products() -> f64 {
     use std::arch::x86_64::{
-        _mm512_add_ps, _mm512_dpbf16_ps, _mm512_reduce_add_ps, _mm512_set1_ps,
+        __m512, __m512bh, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_reduce_add_ps, _mm512_set1_ps,
     };
 
     let start = Instant::now();
     // SAFETY: both types are 512 bits without any invalid pattern.
-    let pairs = unsafe { std::mem::transmute(_mm512_set1_ps(black_box(0.25))) };
+    let pairs = unsafe { std::mem::transmute::<__m512, __m512bh>(_mm512_set1_ps(black_box(0.25))) };
     let mut sums = [_mm512_set1_ps(black_box(1.0)); CHAINS];
     for _ in 0..ROUNDS {
         for sum in &mut sums {

@@ -225,7 +225,9 @@ impl<'a> Case<'a> {
             .values
             .iter()
             .fold(0.0, |most: f32, v| most.max(v.abs()));
-        let tolerance = (error + f64::from(f32::EPSILON)) * f64::from(size);
+        // The rounding of a result, as in the tests of regard-kernels: that of a number of its size plus 0.3.
+        let rounding = f64::from(f32::EPSILON) * (f64::from(size) + 0.3);
+        let tolerance = error * f64::from(size) + rounding;
         for (i, (&found, &expected)) in found.iter().zip(&expected.values).enumerate() {
             let distance = (f64::from(found) - f64::from(expected)).abs();
             assert!(

@@ -242,7 +242,7 @@ fn block_sparse() -> Case {
     let shape = Shape::new(1, 8, 4096, 64);
     let blocks = shape.length / 64;
     let table: Vec<u8> = (0..blocks * blocks)
-        .map(|block| u8::from((block * 7919 + block / blocks * 31) % 10 == 0))
+        .map(|block| u8::from((block * 7919 + block / blocks * 31).is_multiple_of(10)))
         .collect();
     let visible = table.iter().filter(|&&seen| seen != 0).count();
     let options = Options {

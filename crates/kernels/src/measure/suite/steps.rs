@@ -104,7 +104,8 @@ pub(super) fn cases() -> Vec<Case> {
             squared_norm,
         ),
     ];
-    let functions: [(&str, fn(&mut [f32])); 3] = [
+    type InPlace = fn(&mut [f32]);
+    let functions: [(&str, InPlace); 3] = [
         ("exp", simd::exp_in_place),
         ("tanh", simd::tanh_in_place),
         ("sigmoid", simd::sigmoid_in_place),

@@ -215,7 +215,8 @@ fn compare_gradients(
         let bound = 4.0 * relative * size + 1e-30;
         for (index, place) in found.places().enumerate() {
             let (found, expected) = (f64::from(found.data[place]), truth[index]);
-            if !((found - expected).abs() <= bound) {
+            let error = (found - expected).abs();
+            if error.is_nan() || error > bound {
                 return Err(format!(
                     "gradient of {name}, {index}: {found}, expected {expected} to within {bound:e}"
                 ));
@@ -429,7 +430,8 @@ fn compare(problem: &Problem, results: &Results) -> Result<(), String> {
 
     for (index, place) in results.output.places().enumerate() {
         let (found, expected) = (f64::from(results.output.data[place]), truth.output[index]);
-        if expected.is_finite() && !((found - expected).abs() <= bound) {
+        let error = (found - expected).abs();
+        if expected.is_finite() && (error.is_nan() || error > bound) {
             return Err(format!(
                 "output {index} is {found}, expected {expected} to within {bound:e}"
             ));

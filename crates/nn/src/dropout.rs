@@ -27,6 +27,9 @@ pub struct Noise {
 
 impl Noise {
     /// Inference: nothing is dropped.
+    // Kept apart: rustc 1.95.0, optimising, gives two calls that are handed the same constant by value one
+    // memory, so that the second would start where the first left off.
+    #[inline(never)]
     pub fn none() -> Self {
         Self {
             seed: None,
@@ -35,6 +38,8 @@ impl Noise {
     }
 
     /// Training: masks follow from `seed` and the order of the calls.
+    // As above.
+    #[inline(never)]
     pub fn seeded(seed: u64) -> Self {
         Self {
             seed: Some(seed),

@@ -9,6 +9,7 @@
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
+//! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
 //! | [`measure`] | what this machine can do, and which part of it each kernel reaches |
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
 //! | [`reference`](mod@reference) | plain loops that define all of the above |
@@ -57,6 +58,7 @@ pub mod matmul;
 pub mod measure;
 pub mod norm;
 pub mod optim;
+pub mod pointwise;
 mod problem;
 pub mod reference;
 pub mod sequence;

@@ -5,6 +5,7 @@
 //! | [`Seq2Seq`] | [`seq2seq`] | none: the baseline (Cho's GRU, Sutskever's LSTM) |
 //! | [`RnnSearch`] | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
 //! | [`Luong`] | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
+//! | [`Transformer`] | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
 //!
 //! Every one of these is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
 //! [`generate`]'s greedy and beam search. It can always be asked what it looked at. So can a [`Classifier`] of
@@ -24,6 +25,7 @@ pub mod rnnsearch;
 pub mod seq2seq;
 pub mod tables;
 pub mod tokens;
+pub mod transformer;
 
 pub use batch::{SourceBatch, TargetBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig};
@@ -31,3 +33,4 @@ pub use luong::{Luong, LuongConfig};
 pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, TranslationModel};
 pub use rnnsearch::{RnnSearch, RnnSearchConfig};
 pub use seq2seq::{Seq2Seq, Seq2SeqConfig};
+pub use transformer::{Looks, Transformer, TransformerConfig};

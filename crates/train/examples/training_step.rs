@@ -25,10 +25,7 @@ use regard_nn::{
     dropout::Noise,
     weights::{self, Array, Storage},
 };
-use regard_train::{
-    learner::{loss::loss, optimizer::Optimizer},
-    recipe,
-};
+use regard_train::{learner::optimizer::Optimizer, recipe};
 use serde_json::json;
 
 // As in the command `regard`.
@@ -128,7 +125,7 @@ impl Training {
         let target = TargetBatch::new(targets, &self.device);
         let model = self.model.as_ref().ok_or("an earlier update failed")?;
         let scored = model.forward(&source, &target, &mut Noise::seeded(1));
-        let batch = loss(scored.logits, target.outputs, 0.1);
+        let batch = scored.cross_entropy(target.outputs, 0.1);
         let value = f64::from(batch.loss.clone().into_scalar::<f32>());
         let gradients = batch.loss.backward();
         let model = self.model.take().ok_or("an earlier update failed")?;

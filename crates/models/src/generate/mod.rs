@@ -45,6 +45,7 @@ pub fn translate(
         model,
         device,
         state: Some(state),
+        observe: config.coverage_penalty != 0.0,
     };
     let found = beam_search(&mut stepper, source.keep.lengths(), config);
     for (i, hypotheses) in full.into_iter().zip(found) {
@@ -57,6 +58,8 @@ struct ModelStepper<'a> {
     model: &'a TranslationModel,
     device: &'a Device,
     state: Option<DecoderState>,
+    /// Whether hypotheses are ranked by what they looked at.
+    observe: bool,
 }
 
 impl Stepper for ModelStepper<'_> {
@@ -66,7 +69,7 @@ impl Stepper for ModelStepper<'_> {
         };
         let ids: Vec<i32> = previous.iter().map(|&id| id as i32).collect();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [previous.len()]), self.device);
-        let (output, state) = self.model.step(ids, state);
+        let (output, state) = self.model.step(ids, state, self.observe);
         self.state = Some(state);
         (
             log_softmax(output.logits, 1)

@@ -9,7 +9,15 @@ use regard_models::{ModelConfig, SourceBatch, TargetBatch, tokens::PADDING};
 use regard_nn::{bridge::cross_entropy_mean, dropout::Noise};
 
 fn check(kind: &str, expected_cases: usize) {
-    let golden = GoldenFile::read(include_bytes!("../golden/models.safetensors"));
+    check_file(
+        include_bytes!("../golden/models.safetensors"),
+        kind,
+        expected_cases,
+    );
+}
+
+fn check_file(file: &[u8], kind: &str, expected_cases: usize) {
+    let golden = GoldenFile::read(file);
     let cases = golden.cases(kind);
     assert_eq!(cases.len(), expected_cases);
     let device = device();
@@ -28,17 +36,20 @@ fn check(kind: &str, expected_cases: usize) {
         let scored = model.forward(&source, &target, &mut Noise::none());
 
         let vocabulary = config.tables().target_vocabulary;
-        let logits: Tensor<3> = scored.logits.clone().reshape([steps, batch, vocabulary]);
+        let logits: Tensor<3> = scored.logits().reshape([steps, batch, vocabulary]);
         let hidden = padded.clone().unsqueeze_dim::<3>(2).expand(logits.dims());
         case.output("logits", &logits.mask_fill(hidden, 0.0));
-        if let Some(weights) = scored.weights {
+        if let Some(weights) = &scored.weights {
             let hidden = padded.clone().swap_dims(0, 1).unsqueeze_dim::<3>(2);
             let hidden = hidden.expand(weights.dims());
-            case.output("weights", &weights.mask_fill(hidden, 0.0));
+            case.output("weights", &weights.clone().mask_fill(hidden, 0.0));
         }
 
         let outputs = target.outputs.clone();
-        let result = cross_entropy_mean(scored.logits, outputs, PADDING as usize, 0.1);
+        let whole = cross_entropy_mean(scored.logits(), outputs.clone(), PADDING as usize, 0.1);
+        let result = scored.cross_entropy(outputs, 0.1);
+        let apart = (whole.nll - result.nll).abs();
+        assert!(apart <= 1e-5 * whole.nll, "{apart}");
         assert_eq!(result.tokens, target.tokens);
         case.output("loss", &result.loss);
         case.output(
@@ -64,4 +75,10 @@ fn luong() {
 #[test]
 fn seq2seq() {
     check("seq2seq", 6);
+}
+
+#[test]
+fn transformer() {
+    let file = include_bytes!("../golden/transformer.safetensors");
+    check_file(file, "transformer", 7);
 }

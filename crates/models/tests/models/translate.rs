@@ -5,7 +5,7 @@ use crate::common::{ROUNDING, configs, distance, model, numbers};
 use burn::tensor::{Device, Tensor, activation::log_softmax};
 use regard_models::{
     LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
-    TranslationModel,
+    TransformerConfig, TranslationModel,
     generate::{BeamConfig, Hypothesis, LengthLimit, translate},
     tokens::END,
 };
@@ -31,8 +31,8 @@ fn teacher_forced(
     let source = SourceBatch::new(&[source.to_vec()], &device);
     let target = TargetBatch::new(&[tokens.to_vec()], &device);
     let scored = model.forward(&source, &target, &mut Noise::none());
-    let [_, vocabulary] = scored.logits.dims();
-    let scores = numbers(&log_softmax(scored.logits, 1));
+    let [_, vocabulary] = scored.logits().dims();
+    let scores = numbers(&log_softmax(scored.logits(), 1));
     let steps = tokens
         .iter()
         .copied()
@@ -92,7 +92,7 @@ fn hypotheses_scored_again_under_teacher_forcing() {
                     error < f64::from(ROUNDING) * rows as f64 * 4.0,
                     "{name}: {error}"
                 );
-                let attends = !matches!(config, ModelConfig::Seq2Seq(_));
+                let attends = matches!(config, ModelConfig::RnnSearch(_) | ModelConfig::Luong(_));
                 assert_eq!(
                     hypothesis.weights.len(),
                     if attends { rows } else { 0 },
@@ -138,7 +138,7 @@ fn a_beam_of_one_is_greedy() {
             let (mut tokens, mut previous) = (vec![], 1u32);
             while tokens.len() < SHORT.tokens(source.len() + 1) && previous != END {
                 let ids = Tensor::from_ints([previous as i32], &device());
-                let (output, next) = model.step(ids, state);
+                let (output, next) = model.step(ids, state, true);
                 state = next;
                 let logits = numbers(&output.logits);
                 let likeliest = (2..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
@@ -195,6 +195,10 @@ fn a_wide_beam_is_exhaustive_search() {
             ..c
         }),
         ModelConfig::Luong(c) => ModelConfig::Luong(LuongConfig {
+            target_vocabulary: 6,
+            ..c
+        }),
+        ModelConfig::Transformer(c) => ModelConfig::Transformer(TransformerConfig {
             target_vocabulary: 6,
             ..c
         }),

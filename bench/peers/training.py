@@ -171,7 +171,7 @@ def main():
     rows = [row for row in ROWS if arguments.only.lower() in row.name.lower()]
     if not rows:
         sys.exit(f"training.py: no row contains {arguments.only!r}")
-    binary = arguments.binary or build(ROOT, "-p", "regard-train", "--example", "training_peer")["training_peer"]
+    binary = arguments.binary or build(ROOT, "--workspace", "--example", "training_peer")["training_peer"]
     python = interpreter(arguments.python, REQUIREMENTS)
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:

@@ -68,7 +68,7 @@ def main():
     parser.add_argument("--binary", help="the built example, instead of building it")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     arguments = parser.parse_args()
-    binary = arguments.binary or build(ROOT, "-p", "regard-train", "--example", "translation_peer")["translation_peer"]
+    binary = arguments.binary or build(ROOT, "--workspace", "--example", "translation_peer")["translation_peer"]
     python, threads = interpreter(arguments.python, REQUIREMENTS), arguments.threads
     ours = Side("regard", [binary, arguments.model], threads)
     peer = [python, PEERS / "translation_ctranslate2.py", "--model", arguments.model, "--threads", threads]

@@ -5,6 +5,7 @@
 //! | [`dot`] | dot-product attention: `softmax(scale · q kᵀ) v` with masks, biases, sinks, dropout; decoding; what was looked at |
 //! | [`additive`] | Bahdanau's additive attention, forward and backward |
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
+//! | [`decoder`] | a Transformer's decoder, token by token for many hypotheses |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
@@ -49,6 +50,7 @@
 
 pub mod additive;
 pub mod cell;
+pub mod decoder;
 pub mod dot;
 mod element;
 mod error;

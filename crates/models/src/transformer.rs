@@ -257,13 +257,9 @@ impl Transformer {
         mut state: TransformerState,
         observe: bool,
     ) -> (Output, TransformerState) {
-        let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(1)); // [rows, 1, d]
-        let x = self.place(
-            embedded,
-            &self.target_positions,
-            state.cache.length(),
-            &mut Noise::none(),
-        );
+        let x = self
+            .embed_step(previous, state.cache.length())
+            .unsqueeze_dim(1);
         let observe = match observe {
             true => Observe::Weights,
             false => Observe::Nothing,
@@ -306,6 +302,20 @@ impl Transformer {
         let y = self.place(embedded, &self.target_positions, 0, noise);
         let call = padded(&source.keep, observe);
         sure(self.decoder.forward(y, encoded, call, noise))
+    }
+
+    /// `√d E w + PE` of one token for each row, which all stand at `position`: `[rows, d]`.
+    pub(crate) fn embed_step(&self, previous: Tensor<1, Int>, position: usize) -> Tensor<2> {
+        let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(1)); // [rows, 1, d]
+        let noise = &mut Noise::none();
+        self.place(embedded, &self.target_positions, position, noise)
+            .squeeze_dim(1)
+    }
+
+    /// The encoder's states `[batch, time, d]`.
+    pub(crate) fn states(&self, source: &SourceBatch) -> Tensor<3> {
+        self.read(source, Observe::Nothing, &mut Noise::none())
+            .states
     }
 
     /// `dropout(√d x + PE)` of `embedded [batch, length, d]`, the first of which stands at position `first`.

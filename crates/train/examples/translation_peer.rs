@@ -19,7 +19,7 @@ use std::{
 
 use burn::tensor::Device;
 use mimalloc::MiMalloc;
-use regard_models::{TranslationModel, generate};
+use regard_models::generate::Prepared;
 use regard_train::{
     model_file::{self, Description},
     recipe,
@@ -58,7 +58,7 @@ enum Question {
 }
 
 struct Peer {
-    model: TranslationModel,
+    model: Prepared,
     description: Description,
     device: Device,
 }
@@ -79,7 +79,7 @@ impl Peer {
                     ..self.description.translate.clone()
                 });
                 let started = Instant::now();
-                let found = generate::translate(&self.model, &sentences, &search, &self.device);
+                let found = self.model.translate(&sentences, &search, &self.device);
                 let seconds = started.elapsed().as_secs_f64();
                 let best = found.into_iter().map(|mut n_best| n_best.swap_remove(0));
                 let translations: Vec<_> = best.map(|best| best.tokens).collect();
@@ -97,7 +97,7 @@ fn run() -> Result<(), Failure> {
     let device = Device::flex();
     let (model, description) = model_file::open(Path::new(&path), &device)?;
     let peer = Peer {
-        model,
+        model: Prepared::new(model),
         description,
         device,
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use regard_models::{
     SourceBatch, TargetBatch, TranslationModel,
-    generate::{self, BeamConfig, Hypothesis, LengthLimit},
+    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
     tokens::END,
 };
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
@@ -20,7 +20,7 @@ use crate::{
 /// A model with its tokenizers, ready to translate.
 #[derive(Debug)]
 pub struct Translator {
-    model: TranslationModel,
+    model: Prepared,
     description: Description,
     device: Device,
     looking: bool,
@@ -84,7 +84,7 @@ impl Translator {
     /// A translator from its parts.
     pub fn new(model: TranslationModel, description: Description, device: &Device) -> Self {
         Self {
-            model,
+            model: Prepared::new(model),
             description,
             device: device.clone(),
             looking: true,
@@ -130,7 +130,7 @@ impl Translator {
         let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(settings.batch_sentences.max(1)) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
-            let found = generate::translate(&self.model, &sentences, &beam, &self.device);
+            let found = self.model.translate(&sentences, &beam, &self.device);
             for (&i, hypotheses) in rows.iter().zip(found) {
                 let n_best = hypotheses
                     .into_iter()
@@ -194,7 +194,7 @@ impl Translator {
     ) -> Result<Vec<AttentionMap>, TraceError> {
         let reads = SourceBatch::new(&[source.to_vec()], &self.device);
         let writes = TargetBatch::new(std::slice::from_ref(&hypothesis.tokens), &self.device);
-        let Some(looks) = self.model.look(&reads, &writes) else {
+        let Some(looks) = self.model.model().look(&reads, &writes) else {
             return Ok(vec![]);
         };
         let tokenizers = &self.description.tokenizers;

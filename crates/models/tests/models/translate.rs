@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, activation::log_softmax};
 use regard_models::{
     LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
     TransformerConfig, TranslationModel,
-    generate::{BeamConfig, Hypothesis, LengthLimit, translate},
+    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, translate},
     tokens::END,
 };
 use regard_nn::dropout::Noise;
@@ -252,4 +252,33 @@ fn a_wide_beam_is_exhaustive_search() {
             assert_eq!(found[0].tokens, all[order[0]], "{name}");
         }
     }
+}
+
+/// Weights packed for generation give the translations that the model gives, with the same probabilities.
+#[test]
+fn a_prepared_model_translates_alike() {
+    let mut checked = 0;
+    for (name, config) in configs() {
+        for (seed, beam) in [(6, 1), (7, 3)] {
+            let model = model(&config, seed, 1.5, &device());
+            let search = BeamConfig {
+                size: beam,
+                n_best: beam,
+                limit: SHORT,
+                ..BeamConfig::default()
+            };
+            let expected = translate(&model, &sources(), &search, &device());
+            let found = Prepared::new(model).translate(&sources(), &search, &device());
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.len(), expected.len(), "{name}");
+                for (found, expected) in found.iter().zip(expected) {
+                    assert_eq!(found.tokens, expected.tokens, "{name}");
+                    let apart = (found.log_probability - expected.log_probability).abs();
+                    assert!(apart < 1e-4, "{name}: {apart}");
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 60, "{checked}");
 }

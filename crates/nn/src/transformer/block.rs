@@ -17,6 +17,11 @@ pub struct Residual {
 }
 
 impl Residual {
+    /// Where the norm stands.
+    pub fn place(&self) -> NormPlace {
+        self.place
+    }
+
     /// What the block reads of `x`.
     pub(super) fn enter(&self, x: &Tensor<3>) -> Tensor<3> {
         match self.place {

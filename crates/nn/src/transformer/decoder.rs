@@ -69,6 +69,11 @@ enum Past<'c> {
 }
 
 impl Decoder {
+    /// How many positions a position sees, itself among them, if not all.
+    pub fn window(&self) -> Option<usize> {
+        self.window
+    }
+
     /// Decodes all of `x [batch, length, model]` at once, teacher-forced: position `t` reads positions up to `t`, and `source
     /// [batch, source length, model]`, of which `call`'s mask hides the padding. What `call` observes is observed of both
     /// attentions in every layer.

@@ -82,6 +82,11 @@ impl FeedForward {
         }
     }
 
+    /// What stands between the products.
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
     /// `x [batch, length, model]` at each position by itself: of the same shape.
     pub fn forward(&self, x: Tensor<3>, noise: &mut Noise) -> Tensor<3> {
         let (y, bias) = self.forward_without_bias(x, noise);

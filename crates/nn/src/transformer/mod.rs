@@ -53,6 +53,7 @@ mod encoder;
 mod feed_forward;
 mod norm;
 
+pub use block::Residual;
 pub use config::{TransformerConfig, TransformerDropout};
 pub use decoder::{Decoded, Decoder, DecoderCache, DecoderLayer};
 pub use encoder::{Encoded, Encoder, EncoderLayer};

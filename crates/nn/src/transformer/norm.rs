@@ -114,4 +114,9 @@ impl Norm {
         };
         bridge::norm(kind, x, self.weight.val(), bias, self.epsilon)
     }
+
+    /// `ε`
+    pub fn epsilon(&self) -> f64 {
+        self.epsilon
+    }
 }

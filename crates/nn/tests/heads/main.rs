@@ -17,6 +17,6 @@ mod mechanisms;
 mod positions;
 mod properties;
 mod refusals;
-mod transformer;
 #[path = "../modules/support.rs"]
 mod support;
+mod transformer;

@@ -6,9 +6,11 @@ use regard_kernels::{
 };
 
 use crate::{
+    additive,
     damage::{Results, damage},
     dice::Dice,
     problem::{Problem, Tensor, tensor},
+    stored,
 };
 
 /// What a case came to.
@@ -19,7 +21,7 @@ pub struct Verdict {
 }
 
 /// What outputs hold before the call.
-const UNTOUCHED: f32 = -7.625e30;
+pub const UNTOUCHED: f32 = -7.625e30;
 
 /// Runs the case of a seed.
 pub fn case(seed: u64) -> Result<Verdict, String> {
@@ -64,10 +66,13 @@ pub fn case(seed: u64) -> Result<Verdict, String> {
             let compared =
                 seed.is_multiple_of(4) && work * (sizes.dim + sizes.value_dim) < 1_000_000;
             if compared {
-                compare(&problem, &results)?;
+                compare(&problem, &results, 0.0)?;
             }
             backward(dice, &problem, &results, compared)?;
             decode(dice, &problem, compared)?;
+            additive::case(dice, compared).map_err(|error| format!("additive: {error}"))?;
+            stored::case(dice, problem, compared)
+                .map_err(|error| format!("half the width: {error}"))?;
             Ok(Verdict {
                 what: "computed",
                 compared,
@@ -266,7 +271,7 @@ fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), St
     gaps_are_untouched(&results).map_err(|error| format!("decode {error}"))?;
     // With lengths, decoding counts positions among the filled keys.
     if comparable && problem.lengths.is_none() {
-        compare(problem, &results).map_err(|error| format!("decode: {error}"))?;
+        compare(problem, &results, 0.0).map_err(|error| format!("decode: {error}"))?;
     }
     paged(dice, problem)
 }
@@ -343,7 +348,7 @@ fn poison(dice: &mut Dice, problem: &mut Problem) {
     }
 }
 
-fn argument(error: &KernelError) -> &'static str {
+pub fn argument(error: &KernelError) -> &'static str {
     match error {
         KernelError::Length { argument, .. }
         | KernelError::TooLarge { argument, .. }
@@ -357,7 +362,7 @@ fn argument(error: &KernelError) -> &'static str {
 }
 
 /// Numbers between the rows stay as they were, and rows do not.
-fn rows_alone(tensor: &Tensor<f32>) -> Result<(), String> {
+pub fn rows_alone(tensor: &Tensor<f32>) -> Result<(), String> {
     let mut own = vec![false; tensor.data.len()];
     for place in tensor.places() {
         own[place] = true;
@@ -371,7 +376,7 @@ fn rows_alone(tensor: &Tensor<f32>) -> Result<(), String> {
     Ok(())
 }
 
-fn gaps_are_untouched(results: &Results) -> Result<(), String> {
+pub fn gaps_are_untouched(results: &Results) -> Result<(), String> {
     rows_alone(&results.output).map_err(|error| format!("{error} of the output"))?;
     match results.lse.iter().flatten().any(|&x| x == UNTOUCHED) {
         true => Err("left out a number of `lse`".to_owned()),
@@ -380,7 +385,7 @@ fn gaps_are_untouched(results: &Results) -> Result<(), String> {
 }
 
 /// The largest finite magnitude.
-fn largest(x: &[f64]) -> f64 {
+pub fn largest(x: &[f64]) -> f64 {
     x.iter()
         .filter(|x| x.is_finite())
         .fold(0.0, |m, x| m.max(x.abs()))
@@ -415,9 +420,9 @@ fn relative_error(problem: &Problem, query: f64, key: f64) -> f64 {
     2.0 * score.exp_m1() + epsilon * (sizes.keys as f64 + 32.0)
 }
 
-/// Compares with the definition in f64, by the bound that rounding alone gives. Places where the definition
-/// itself is not finite say nothing.
-fn compare(problem: &Problem, results: &Results) -> Result<(), String> {
+/// Compares with the definition in f64, by the bound that rounding alone gives; `of_weights` is what weights
+/// are rounded by beyond `f32`. Places where the definition itself is not finite say nothing.
+pub fn compare(problem: &Problem, results: &Results, of_weights: f64) -> Result<(), String> {
     let attention = problem.attention();
     let wide = |x: Vec<f32>| -> Vec<f64> { x.into_iter().map(f64::from).collect() };
     let [query, key, value] =
@@ -426,7 +431,7 @@ fn compare(problem: &Problem, results: &Results) -> Result<(), String> {
     let truth = reference::forward(&attention, &Unmodified, shapes, &query, &key, &value);
 
     let relative = relative_error(problem, largest(&query), largest(&key));
-    let bound = relative * (largest(&value) + 1.0) * kept(problem);
+    let bound = (relative + of_weights) * (largest(&value) + 1.0) * kept(problem);
 
     for (index, place) in results.output.places().enumerate() {
         let (found, expected) = (f64::from(results.output.data[place]), truth.output[index]);

@@ -1,8 +1,10 @@
-//! Random shapes, strides, options and damage, thrown at the door of dot-product attention.
+//! Random shapes, strides, options and damage, thrown at the door of dot-product attention (forward, backward,
+//! decoding, `f32` and half the width) and of additive attention.
 //!
 //! ```text
 //! cd crates/kernels/fuzz
 //! cargo run --release -- --cases 1000000 --seed 1
+//! cargo run --release -- --cases 10000000 --minutes 60
 //! RUSTFLAGS=-Zsanitizer=address cargo +nightly run --release --target x86_64-unknown-linux-gnu -- --cases 1000000
 //! REGARD_SIMD=scalar MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks" cargo +nightly miri run -- --cases 100
 //! ```
@@ -10,34 +12,50 @@
 //! must compute what the definition computes and write nothing else; a damaged one must be refused by a
 //! typed error that names the damaged argument, with nothing written. Every slice is an allocation of its
 //! own of just the length that the call needs, so that the address sanitizer sees a step outside. A case
-//! that fails is told by its seed: `--seed N --cases 1` makes it again.
+//! that fails is told by its seed: `--seed N --cases 1` makes it again. `--minutes N` ends earlier than
+//! `--cases`; each minute says how far it is.
 
+mod additive;
 mod check;
 mod damage;
 mod dice;
 mod problem;
+mod stored;
 
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
 use check::Verdict;
 
 fn main() -> ExitCode {
-    let (mut cases, mut seed) = (100_000u64, 1u64);
+    let (mut cases, mut seed, mut minutes) = (100_000u64, 1u64, u64::MAX);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().and_then(|value| value.parse().ok());
         match (argument.as_str(), value) {
             ("--cases", Some(value)) => cases = value,
             ("--seed", Some(value)) => seed = value,
+            ("--minutes", Some(value)) => minutes = value,
             _ => {
-                eprintln!("usage: fuzz [--cases N] [--seed N]");
+                eprintln!("usage: fuzz [--cases N] [--minutes N] [--seed N]");
                 return ExitCode::from(2);
             }
         }
     }
     let start = Instant::now();
     let mut verdicts = BTreeMap::<&str, u64>::new();
+    let (mut done, mut told) = (0u64, 0u64);
     for seed in seed..seed.saturating_add(cases) {
+        let seconds = start.elapsed().as_secs();
+        if seconds / 60 > told {
+            told = seconds / 60;
+            eprintln!(
+                "{told:>4} min {done:>10} cases {:>7.0} a second",
+                done as f64 / seconds as f64
+            );
+            if told >= minutes {
+                break;
+            }
+        }
         match check::case(seed) {
             Ok(Verdict { what, compared }) => {
                 *verdicts.entry(what).or_default() += 1;
@@ -48,9 +66,10 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         }
+        done += 1;
     }
     println!(
-        "{cases} cases from seed {seed} in {:.1} s, {:?}",
+        "{done} cases from seed {seed} in {:.1} s, {:?}",
         start.elapsed().as_secs_f64(),
         regard_kernels::simd::Level::current()
     );

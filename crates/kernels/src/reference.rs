@@ -95,7 +95,7 @@ pub struct Additive<'a, T> {
     pub query: &'a [T],
     /// `[batch, keys, dim]`
     pub key: &'a [T],
-    /// `[dim]`
+    /// `[dim]`, or `[heads, dim]` with the head the inner part of the batch.
     pub v: &'a [T],
     /// `[batch, keys, value_dim]`
     pub value: &'a [T],
@@ -111,7 +111,7 @@ pub struct AdditiveGradients<T> {
     pub query: Vec<T>,
     /// `[batch, keys, dim]`
     pub key: Vec<T>,
-    /// `[dim]`
+    /// `[dim]` or `[heads, dim]`, as `v`.
     pub v: Vec<T>,
     /// `[batch, keys, value_dim]`
     pub value: Vec<T>,
@@ -127,14 +127,60 @@ impl<T: Real> Additive<'_, T> {
         (self.query[(b * queries + i) * dim + d] + self.key[(b * keys + j) * dim + d]).tanh()
     }
 
+    /// Where the score vector of batch row `b` starts.
+    fn v_at(&self, b: usize) -> usize {
+        let dim = self.shape.dim;
+        b % self.v.len().checked_div(dim).unwrap_or(1).max(1) * dim
+    }
+
+    /// The scores of query `i` of batch row `b` against the kept keys.
+    fn scores(&self, b: usize, i: usize, kept: &[usize]) -> Vec<T> {
+        let Shape {
+            queries, keys, dim, ..
+        } = self.shape;
+        let (zero, v) = (T::of(0.0), &self.v[self.v_at(b)..]);
+        let score = |&j: &usize| {
+            let score = (0..dim).fold(zero, |sum, d| sum + v[d] * self.tanh(b, i, j, d));
+            let at = (b * queries + i) * keys + j;
+            self.bias.map_or(score, |bias| score + bias[at])
+        };
+        kept.iter().map(score).collect()
+    }
+
+    /// `ln Σ e^score` of every query, `-∞` where nothing is kept: `[batch, queries]`.
+    pub fn lse(&self) -> Vec<T> {
+        let mut all = Vec::new();
+        for b in 0..self.shape.batch {
+            let kept: Vec<usize> = (0..self.shape.keys)
+                .filter(|&j| (self.kept)(b, j))
+                .collect();
+            for i in 0..self.shape.queries {
+                let scores = self.scores(b, i, &kept);
+                let lowest = T::of(f64::NEG_INFINITY);
+                let largest = scores
+                    .iter()
+                    .fold(lowest, |m, &x| if x > m { x } else { m });
+                let total = scores
+                    .iter()
+                    .fold(T::of(0.0), |sum, &x| sum + (x - largest).exp());
+                all.push(if largest > lowest {
+                    largest + total.ln()
+                } else {
+                    lowest
+                });
+            }
+        }
+        all
+    }
+
     /// `(context, weights)` as [`crate::additive`] defines them.
     pub fn forward(&self) -> (Vec<T>, Vec<T>) {
         let Shape {
             batch,
             queries,
             keys,
-            dim,
             value_dim,
+            ..
         } = self.shape;
         let zero = T::of(0.0);
         let mut context = vec![zero; batch * queries * value_dim];
@@ -143,14 +189,7 @@ impl<T: Real> Additive<'_, T> {
             let kept: Vec<usize> = (0..keys).filter(|&j| (self.kept)(b, j)).collect();
             for i in 0..queries {
                 let at = b * queries + i;
-                let scores: Vec<T> = kept
-                    .iter()
-                    .map(|&j| {
-                        let score =
-                            (0..dim).fold(zero, |sum, d| sum + self.v[d] * self.tanh(b, i, j, d));
-                        self.bias.map_or(score, |bias| score + bias[at * keys + j])
-                    })
-                    .collect();
+                let scores = self.scores(b, i, &kept);
                 for (weight, &j) in softmax(&scores).into_iter().zip(&kept) {
                     weights[at * keys + j] = weight;
                     for e in 0..value_dim {
@@ -177,7 +216,7 @@ impl<T: Real> Additive<'_, T> {
         let mut gradients = AdditiveGradients {
             query: vec![zero; batch * queries * dim],
             key: vec![zero; batch * keys * dim],
-            v: vec![zero; dim],
+            v: vec![zero; self.v.len()],
             value: vec![zero; batch * keys * value_dim],
             bias: vec![zero; batch * queries * keys],
         };
@@ -203,8 +242,9 @@ impl<T: Real> Additive<'_, T> {
                     gradients.bias[at * keys + j] = d_score;
                     for d in 0..dim {
                         let t = self.tanh(b, i, j, d);
-                        let slope = d_score * self.v[d] * (T::of(1.0) - t * t);
-                        gradients.v[d] = gradients.v[d] + d_score * t;
+                        let v = self.v_at(b) + d;
+                        let slope = d_score * self.v[v] * (T::of(1.0) - t * t);
+                        gradients.v[v] = gradients.v[v] + d_score * t;
                         let q = &mut gradients.query[at * dim + d];
                         *q = *q + slope;
                         let k = &mut gradients.key[(b * keys + j) * dim + d];

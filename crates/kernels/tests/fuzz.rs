@@ -1,5 +1,7 @@
 //! The first cases of the fuzzer (`fuzz/main.rs`): right calls compute, damaged ones are refused by name.
 
+#[path = "../fuzz/additive.rs"]
+mod additive;
 #[path = "../fuzz/check.rs"]
 mod check;
 #[path = "../fuzz/damage.rs"]
@@ -8,6 +10,8 @@ mod damage;
 mod dice;
 #[path = "../fuzz/problem.rs"]
 mod problem;
+#[path = "../fuzz/stored.rs"]
+mod stored;
 
 #[test]
 fn random_calls() {

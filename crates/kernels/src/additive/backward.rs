@@ -26,7 +26,7 @@ pub struct Gradients<'a> {
     pub query: &'a mut [f32],
     /// `[batch, keys, dim]`; zeros at keys that are not kept.
     pub key: &'a mut [f32],
-    /// `[dim]`
+    /// `[dim]`, or `[heads, dim]`: as [`Input::v`].
     pub v: &'a mut [f32],
     /// `[batch, keys, value_dim]`; zeros at keys that are not kept.
     pub value: &'a mut [f32],
@@ -80,7 +80,14 @@ pub(super) fn backward_at(
     }
     shape.check("gradients.query", QUERY, gradients.query.len())?;
     shape.check("gradients.key", KEY, gradients.key.len())?;
-    check_length("gradients.v", "[dim]", &[shape.dim], gradients.v.len())?;
+    let heads = input.heads();
+    let sizes = [heads, shape.dim];
+    check_length(
+        "gradients.v",
+        "[dim] or [heads, dim], as `v`",
+        &sizes,
+        gradients.v.len(),
+    )?;
     shape.check("gradients.value", VALUE, gradients.value.len())?;
     if let Some(bias) = &gradients.bias {
         shape.check("gradients.bias", WEIGHTS, bias.len())?;
@@ -96,7 +103,7 @@ pub(super) fn backward_at(
     let chunk_rows = shape.chunk_rows();
     let accumulate = gradients.accumulate;
     let chunks = batch.div_ceil(chunk_rows);
-    let mut v_parts = vec![0.0; chunks * dim];
+    let mut v_parts = vec![0.0; chunks * heads * dim];
     let of_chunk = |width| chunk_rows * width;
     let outputs = (
         rows(&mut *gradients.query, of_chunk(queries * dim)),
@@ -106,7 +113,7 @@ pub(super) fn backward_at(
             .bias
             .as_deref_mut()
             .map(|bias| rows(bias, of_chunk(queries * keys))),
-        rows(&mut v_parts, dim),
+        rows(&mut v_parts, heads * dim),
     );
     type Outputs<'a> = (
         RowsMut<'a, f32>,
@@ -145,7 +152,7 @@ pub(super) fn backward_at(
         gradients.v.fill(0.0);
     }
     if dim > 0 {
-        for part in v_parts.chunks_exact(dim) {
+        for part in v_parts.chunks_exact(heads * dim) {
             for (total, x) in gradients.v.iter_mut().zip(part) {
                 *total += x;
             }
@@ -187,7 +194,7 @@ impl Kernel for Backward<'_> {
         let mut d_scores = vec![0.0; block * keys];
         let mut of_key = vec![0.0; block];
         let in_order: Vec<usize> = (0..block).collect();
-        let mut factors = Keys::new(s, input.v, 1, keys);
+        let mut factors = Keys::new(s, input.score_vector(self.first).1, 1, keys);
         let mut room = Room::new(block, dim);
         let mut sums = Buffer::new(factors.sums());
         for local in 0..self.chunk {
@@ -198,6 +205,10 @@ impl Kernel for Backward<'_> {
             let d_value = row_mut(self.value, local, keys * value_dim);
             if !self.accumulate {
                 d_value.fill(0.0);
+            }
+            let (head, v) = input.score_vector(index);
+            if input.heads() > 1 {
+                factors.score_by(s, v);
             }
             factors.read(s, 0, key, &kept);
             sums.fill(0.0);
@@ -238,9 +249,13 @@ impl Kernel for Backward<'_> {
                 let query = &input.query[at * dim..][..count * dim];
                 let to = local * queries + from;
                 let d_query = &mut self.query[to * dim..][..count * dim];
-                factors
-                    .beside(s, 0, query, key, &kept, &mut room)
-                    .sweep(s, d_scores, d_query, &mut sums, self.v);
+                factors.beside(s, 0, query, key, &kept, &mut room).sweep(
+                    s,
+                    d_scores,
+                    d_query,
+                    &mut sums,
+                    row_mut(self.v, head, dim),
+                );
             }
             let d_key = row_mut(self.key, local, keys * dim);
             factors.write_gradient(s, &sums, &kept, self.accumulate, d_key);

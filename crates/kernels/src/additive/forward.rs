@@ -11,7 +11,7 @@
 use super::operands::{Keys, Room};
 use super::scores::softmax;
 use super::{CONTEXT, Input, QUERY_BLOCK, WEIGHTS, row, row_mut};
-use crate::error::KernelError;
+use crate::error::{KernelError, check_length};
 use crate::simd::{Kernel, Level, Simd, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
@@ -27,7 +27,39 @@ pub fn forward(
     context: &mut [f32],
     weights: &mut [f32],
 ) -> Result<(), KernelError> {
-    forward_at(Level::current(), input, context, weights)
+    forward_at(Level::current(), input, context, weights, None)
+}
+
+/// [`forward`], with the `lse [batch, queries]` of the scores as well: `ln Σ_j e^{e_ij}` over the kept keys,
+/// `-∞` where there is none. Two passes over different keys of the same queries are put together by it.
+///
+/// ```
+/// use regard_kernels::additive::{Input, Keep, Shape, forward_with_lse};
+///
+/// let input = Input {
+///     shape: Shape { batch: 1, queries: 1, keys: 2, dim: 1, value_dim: 1 },
+///     query: &[0.0],
+///     key: &[0.0, 0.0],
+///     v: &[1.0],
+///     value: &[1.0, 3.0],
+///     keep: Keep::All,
+///     bias: None,
+/// };
+/// let (mut context, mut weights, mut lse) = ([0.0], [0.0; 2], [0.0]);
+/// forward_with_lse(&input, &mut context, &mut weights, &mut lse)?;
+/// assert_eq!((context, lse), ([2.0], [2.0f32.ln()]));
+/// # Ok::<(), regard_kernels::KernelError>(())
+/// ```
+///
+/// # Errors
+/// As [`forward`]; and if `lse` does not have `batch · queries` numbers.
+pub fn forward_with_lse(
+    input: &Input<'_>,
+    context: &mut [f32],
+    weights: &mut [f32],
+    lse: &mut [f32],
+) -> Result<(), KernelError> {
+    forward_at(Level::current(), input, context, weights, Some(lse))
 }
 
 pub(super) fn forward_at(
@@ -35,20 +67,27 @@ pub(super) fn forward_at(
     input: &Input<'_>,
     context: &mut [f32],
     weights: &mut [f32],
+    lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
     let shape = input.shape;
     input.check()?;
     shape.check("context", CONTEXT, context.len())?;
     shape.check("weights", WEIGHTS, weights.len())?;
+    if let Some(lse) = &lse {
+        let sizes = [shape.batch, shape.queries];
+        check_length("lse", "[batch, queries]", &sizes, lse.len())?;
+    }
+    type Outputs<'a> = (RowsMut<'a, f32>, RowsMut<'a, f32>, Option<RowsMut<'a, f32>>);
     for_each_chunk(
         (
             rows(context, shape.queries * shape.value_dim),
             rows(weights, shape.queries * shape.keys),
+            lse.map(|lse| rows(lse, shape.queries)),
         ),
         shape.batch,
         shape.chunk_rows(),
         shape.nanoseconds(0.045, 0.03),
-        &|first, (context, weights): (RowsMut<f32>, RowsMut<f32>)| {
+        &|first, (context, weights, lse): Outputs<'_>| {
             let chunk = shape.chunk_rows().min(shape.batch - first);
             let (context, weights) = (context.data, weights.data);
             run(
@@ -59,6 +98,7 @@ pub(super) fn forward_at(
                     chunk,
                     context,
                     weights,
+                    lse: lse.map(|lse| lse.data),
                 },
             );
         },
@@ -72,6 +112,7 @@ struct Forward<'a> {
     chunk: usize,
     context: &'a mut [f32],
     weights: &'a mut [f32],
+    lse: Option<&'a mut [f32]>,
 }
 
 impl Kernel for Forward<'_> {
@@ -85,6 +126,7 @@ impl Kernel for Forward<'_> {
             chunk,
             context,
             weights,
+            mut lse,
         } = self;
         let super::Shape {
             queries,
@@ -96,13 +138,16 @@ impl Kernel for Forward<'_> {
         let block = queries.min(QUERY_BLOCK);
         let mut kept = Vec::with_capacity(keys);
         let mut scores = vec![0.0; block * keys];
-        let mut factors = Keys::new(s, input.v, 1, keys);
+        let mut factors = Keys::new(s, input.score_vector(first).1, 1, keys);
         let mut room = Room::new(block, dim);
         for local in 0..chunk {
             let index = first + local;
             input.kept_keys(index, &mut kept);
             let key = row(input.key, index, keys * dim);
             let value = row(input.value, index, keys * value_dim);
+            if input.heads() > 1 {
+                factors.score_by(s, input.score_vector(index).1);
+            }
             factors.read(s, 0, key, &kept);
             for from in (0..queries).step_by(QUERY_BLOCK) {
                 let count = block.min(queries - from);
@@ -126,8 +171,11 @@ impl Kernel for Forward<'_> {
                             *score += bias[j];
                         }
                     }
-                    softmax(s, scores);
+                    let (largest, total) = softmax(s, scores);
                     let to = local * queries + from + i;
+                    if let Some(lse) = &mut lse {
+                        lse[to] = (f64::from(largest) + f64::from(total).ln()) as f32;
+                    }
                     let weights = row_mut(weights, to, keys);
                     if kept.len() < keys {
                         weights.fill(0.0);

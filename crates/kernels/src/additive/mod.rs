@@ -8,7 +8,10 @@
 //! `query [batch, queries, dim]` and `key [batch, keys, dim]` are already projected (`W s` and
 //! `U h`); `v [dim]` is the score vector; `value [batch, keys, value_dim]`. A key that is not kept
 //! is never read, so whatever stands there (NaN included) reaches nothing. A query with no kept key
-//! gets weights, context and gradients of zero.
+//! gets weights, context and gradients of zero, and an `lse` of `-∞`.
+//!
+//! Several heads are several problems: `batch = sentences · heads`, the head innermost, and `v [heads, dim]`
+//! instead of one vector for all. [`forward_with_lse`] also gives `lse_i = ln Σ_j e^{e_ij}`.
 //!
 //! Backward, from the saved weights and the gradients `ċ` of the context and `ẇ` of the weights:
 //! ```text
@@ -54,8 +57,8 @@ mod sweep;
 mod tests;
 
 pub use backward::{Gradients, backward};
-pub use forward::forward;
 pub(crate) use forward::weighted_sum;
+pub use forward::{forward, forward_with_lse};
 pub(crate) use operands::{Keys, Room};
 pub(crate) use scores::softmax;
 
@@ -64,7 +67,7 @@ use crate::error::{KernelError, check_length, product};
 /// The sizes of one additive attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Independent problems.
+    /// Independent problems: sentences, or the heads of each.
     pub batch: usize,
     /// Queries in each.
     pub queries: usize,
@@ -96,7 +99,7 @@ pub struct Input<'a> {
     pub query: &'a [f32],
     /// `[batch, keys, dim]`, projected.
     pub key: &'a [f32],
-    /// `[dim]`, the score vector.
+    /// `[dim]`, the score vector; or `[heads, dim]`, of which problem `b` takes number `b mod heads`.
     pub v: &'a [f32],
     /// `[batch, keys, value_dim]`.
     pub value: &'a [f32],
@@ -150,7 +153,7 @@ impl Input<'_> {
         let shape = &self.shape;
         shape.check("query", QUERY, self.query.len())?;
         shape.check("key", KEY, self.key.len())?;
-        check_length("v", "[dim]", &[shape.dim], self.v.len())?;
+        self.check_v()?;
         shape.check("value", VALUE, self.value.len())?;
         if let Some(bias) = self.bias {
             shape.check("bias", WEIGHTS, bias.len())?;
@@ -184,6 +187,31 @@ impl Input<'_> {
                 }
             }
         }
+    }
+
+    /// Score vectors, which whole numbers of problems share.
+    fn check_v(&self) -> Result<(), KernelError> {
+        let heads = self.heads();
+        if self.v.len() == heads * self.shape.dim && self.shape.batch.is_multiple_of(heads) {
+            return Ok(());
+        }
+        Err(KernelError::Length {
+            argument: "v",
+            shape: "[dim], or [heads, dim] with a number of heads that divides the batch",
+            expected: self.shape.dim,
+            found: self.v.len(),
+        })
+    }
+
+    /// The number of score vectors.
+    fn heads(&self) -> usize {
+        self.v.len().checked_div(self.shape.dim).unwrap_or(1).max(1)
+    }
+
+    /// The score vector of batch row `index`, and its number.
+    fn score_vector(&self, index: usize) -> (usize, &[f32]) {
+        let head = index % self.heads();
+        (head, row(self.v, head, self.shape.dim))
     }
 
     /// Fills `kept` with the keys that batch row `row` may see, in order.

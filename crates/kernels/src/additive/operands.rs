@@ -111,7 +111,7 @@ impl Range {
     }
 }
 
-/// The keys of some problems, and the score vector.
+/// The keys of some problems, and the score vector in use.
 pub(crate) struct Keys {
     /// Exponentials, `[problems, keys]` rows.
     rows: Rows,
@@ -132,10 +132,31 @@ impl Keys {
     #[inline(always)]
     pub(crate) fn new<S: Simd>(s: S, v: &[f32], problems: usize, keys: usize) -> Self {
         let dim = v.len();
+        let mut all = Self {
+            rows: Rows::new(problems * keys, dim),
+            range: vec![
+                Range {
+                    within: false,
+                    small: true
+                };
+                problems
+            ],
+            v: Rows::new(1, dim),
+            v_within: false,
+            half_sum: [0.0; LINE],
+            dim,
+            keys,
+        };
+        all.score_by(s, v);
+        all
+    }
+
+    /// Puts another score vector of the same length in place, for keys that are read from now on.
+    #[inline(always)]
+    pub(super) fn score_by<S: Simd>(&mut self, s: S, v: &[f32]) {
         let limit = s.splat(LARGEST_SCORE);
         let (mut sum, mut within) = (s.zero(), true);
-        let mut padded = Rows::new(1, dim);
-        padded.fill(
+        self.v.fill(
             s,
             0,
             v,
@@ -146,23 +167,8 @@ impl Keys {
                 x
             },
         );
-        let mut half_sum = [0.0; LINE];
-        s.store(&mut half_sum, s.mul(sum, s.splat(0.5)));
-        Self {
-            rows: Rows::new(problems * keys, dim),
-            range: vec![
-                Range {
-                    within,
-                    small: true
-                };
-                problems
-            ],
-            v: padded,
-            v_within: within,
-            half_sum,
-            dim,
-            keys,
-        }
+        self.v_within = within;
+        s.store(&mut self.half_sum, s.mul(sum, s.splat(0.5)));
     }
 
     /// Reads the kept ones of `keys [keys, dim]` of one problem.

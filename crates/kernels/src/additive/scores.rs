@@ -141,13 +141,14 @@ fn together<S: Simd>(s: S, a: (S::V, S::V), b: (S::V, S::V)) -> (S::V, S::V) {
     (s.fma(a.0, b.1, s.mul(b.0, a.1)), s.mul(a.1, b.1))
 }
 
-/// Softmax in place; all zeros if every score is `-∞`.
+/// Softmax in place; all zeros if every score is `-∞`. Gives the largest score and the sum of what the
+/// exponentials of the others are of its own.
 #[inline(always)]
-pub(crate) fn softmax<S: Simd>(s: S, scores: &mut [f32]) {
+pub(crate) fn softmax<S: Simd>(s: S, scores: &mut [f32]) -> (f32, f32) {
     let largest = simd::max(s, scores);
     if largest == f32::NEG_INFINITY && scores.iter().all(|score| !score.is_nan()) {
         scores.fill(0.0);
-        return;
+        return (largest, 0.0);
     }
     let shift = s.splat(largest);
     simd::zip_map(
@@ -159,4 +160,5 @@ pub(crate) fn softmax<S: Simd>(s: S, scores: &mut [f32]) {
     );
     let total: f32 = scores.iter().sum();
     simd::scale(s, 1.0 / total, scores);
+    (largest, total)
 }

@@ -3,9 +3,14 @@
 //! Operands are rounded to their storage first; the truth (`f64`) and the naive computation (`f32`) then
 //! start from the same numbers, so that the bound is that of `f32` operands. Where products are taken of
 //! pairs of bfloat16, weights are rounded to bfloat16 before they meet the values, and so they are in the
-//! naive computation of bfloat16 operands. The sums that divide are of weights before they are rounded, so
-//! that a rounding of a score, which in `f32` falls out of the quotient, does not: hence one more term in
-//! the bound, a rounding of the largest `lse`.
+//! naive computation of bfloat16 operands.
+//!
+//! The bound there has one term more. A score `s` comes with an error of up to `ε |s|`: `ε / 2` of the product,
+//! `ε / 2` of what takes it to base 2. In `f32` the weight `e^{s - m}` moves with it above and below the
+//! fraction line, and for the key that has nearly all the weight the two cancel. Rounded to bfloat16 the
+//! weight above the line mostly stays what it is, and the sum below moves alone: by `ε |s|` of itself for the
+//! largest score, and `max s ≤ lse`. So the output moves by up to `ε |lse|` of its size, which a naive
+//! computation, whose weights are rounded after they are divided, does not show.
 
 use half::{bf16, f16};
 

@@ -362,6 +362,57 @@ pub fn backward_modified<M: Modify>(
     d_output: View,
     gradients: Gradients,
 ) -> Result<(), KernelError> {
+    backward_stored(
+        attention, modify, query, key, value, output, lse, d_output, gradients,
+    )
+}
+
+/// [`backward_modified`] of [`forward_stored`]: operands stored as `T`, the output and its gradient as `O`.
+/// The gradients are `f32` whatever the storage: those of keys and values are sums over all queries.
+///
+/// ```
+/// use half::bf16;
+/// use regard_kernels::{Attention, View, ViewMut, dot::{self, Unmodified}};
+///
+/// // Two keys of equal score, values 1 and 3, so the output is 2.
+/// let (query, key, value) = ([bf16::ZERO], [bf16::ONE; 2], [1.0, 3.0].map(bf16::from_f32));
+/// let (output, lse, d_output) = ([2.0f32], [2.0f32.ln()], [1.0f32]);
+/// let (mut d_query, mut d_key, mut d_value) = ([f32::NAN], [f32::NAN; 2], [f32::NAN; 2]);
+/// dot::backward_stored(
+///     &Attention::default(),
+///     &Unmodified,
+///     View::heads_first(&query, [1, 1, 1, 1]),
+///     View::heads_first(&key, [1, 1, 2, 1]),
+///     View::heads_first(&value, [1, 1, 2, 1]),
+///     View::heads_first(&output, [1, 1, 1, 1]),
+///     &lse,
+///     View::heads_first(&d_output, [1, 1, 1, 1]),
+///     dot::Gradients {
+///         query: ViewMut::heads_first(&mut d_query, [1, 1, 1, 1]),
+///         key: ViewMut::heads_first(&mut d_key, [1, 1, 2, 1]),
+///         value: ViewMut::heads_first(&mut d_value, [1, 1, 2, 1]),
+///         bias: None,
+///         sink: None,
+///     },
+/// )?;
+/// assert!(d_value.iter().all(|d| (d - 0.5).abs() < 1e-6) && d_query[0].abs() < 1e-6);
+/// # Ok::<(), regard_kernels::KernelError>(())
+/// ```
+///
+/// # Errors
+/// As [`backward`].
+#[allow(clippy::too_many_arguments)]
+pub fn backward_stored<T: Element, O: Element, M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    query: View<T>,
+    key: View<T>,
+    value: View<T>,
+    output: View<O>,
+    lse: &[f32],
+    d_output: View<O>,
+    gradients: Gradients,
+) -> Result<(), KernelError> {
     let inputs = backward::Inputs {
         query,
         key,

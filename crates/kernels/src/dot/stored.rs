@@ -6,7 +6,8 @@
 //! The kernels compute with `f32`. Rows stored as `f32` are read where they are; those of half the size
 //! are widened, one segment of at most a tile at a time, into memory that stays in the first two caches.
 //! Every panel of queries widens them again: a tile of 128 keys by 64 dims takes 512 conversions and meets
-//! 24,576 multiply-adds of the panel. Widening a whole head once would save that, but take memory that
+//! 24,576 multiply-adds of the panel. The backward pass, which reads a tile's keys twice, widens its keys and
+//! values once a panel. Widening a whole head once would save that, but take memory that
 //! grows with the length.
 
 use crate::{
@@ -64,6 +65,19 @@ impl<T: Element> Rows<T> {
                 stride: self.stride,
             };
         }
+        // SAFETY: as the caller vouches.
+        unsafe { self.widen_into(s, count, dim, to) };
+        Rows {
+            start: to.as_ptr(),
+            stride: dim,
+        }
+    }
+    /// The first `count` rows of `dim` numbers as `f32`, side by side.
+    ///
+    /// # Safety
+    /// The rows can be read.
+    #[inline(always)]
+    pub(super) unsafe fn widen_into<S: Simd>(self, s: S, count: usize, dim: usize, to: &mut [f32]) {
         let whole = dim / S::LANES * S::LANES;
         for (i, to) in to[..count * dim].chunks_exact_mut(dim).enumerate() {
             let from = self.from(i).start;
@@ -75,10 +89,6 @@ impl<T: Element> Rows<T> {
                 // SAFETY: as above.
                 *x = unsafe { *from.add(c) }.widen();
             }
-        }
-        Rows {
-            start: to.as_ptr(),
-            stride: dim,
         }
     }
 }

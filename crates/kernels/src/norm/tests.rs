@@ -14,6 +14,7 @@ struct Problem {
     weight: Option<Vec<f32>>,
     bias: Option<Vec<f32>>,
     d_output: Vec<f32>,
+    epsilon: f64,
 }
 
 const EPSILON: f64 = 1e-5;
@@ -29,6 +30,7 @@ impl Problem {
             weight: Some(random(2, width, 1.0)),
             bias: Some(random(3, width, 1.0)),
             d_output: random(4, rows * width, 1.0),
+            epsilon: EPSILON,
         }
     }
 
@@ -39,7 +41,7 @@ impl Problem {
             width: self.width,
             weight: self.weight.as_deref(),
             bias: self.bias.as_deref(),
-            epsilon: EPSILON,
+            epsilon: self.epsilon,
         }
     }
 
@@ -80,7 +82,7 @@ impl Problem {
         for row in 0..self.rows {
             let of_row = |x: &[f32]| cast(&x[row * self.width..][..self.width]);
             let d_output = of_row(&self.d_output);
-            let epsilon = T::of(EPSILON);
+            let epsilon = T::of(self.epsilon);
             let input = of_row(&self.input);
             let row = reference::norm(self.kind, epsilon, &input, &weight, &bias, &d_output);
             all[0].extend(row.output);
@@ -127,6 +129,54 @@ fn error_is_bounded_by_the_naive_computation() {
         checked,
         2 * 3 * (6 * NAMES.len() + 2 * 2) * Level::available().len()
     );
+}
+
+/// The numbers of PyTorch (`tests/golden/norm.py`): the definition's to the last digits, the kernel's to the
+/// bound that the definition sets.
+#[test]
+fn golden_numbers() {
+    let mut lines = include_str!("../../tests/golden/norm.txt").lines();
+    let mut checked = 0;
+    while let Some(head) = lines.next() {
+        let [kind, rows, width, epsilon] = head.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("`{head}` is not the head of a case");
+        };
+        let mut next = |name: &str| -> Vec<f64> {
+            let mut words = lines.next().unwrap().split(' ');
+            assert_eq!(words.next(), Some(name));
+            words.map(|x| x.parse().unwrap()).collect()
+        };
+        let mut single = |name: &str| next(name).into_iter().map(|x| x as f32).collect();
+        let problem = Problem {
+            kind: if kind == "layer" {
+                Kind::Layer
+            } else {
+                Kind::RootMeanSquare
+            },
+            rows: rows.parse().unwrap(),
+            width: width.parse().unwrap(),
+            input: single("input"),
+            weight: Some(single("weight")),
+            bias: Some(single("bias")),
+            d_output: single("d_output"),
+            epsilon: epsilon.parse().unwrap(),
+        };
+        let (naive, definition) = (problem.reference::<f32>(), problem.reference::<f64>());
+        for (i, name) in NAMES.iter().enumerate() {
+            let golden = next(name);
+            for (defined, golden) in definition[i].iter().zip(&golden) {
+                let error = (defined - golden).abs();
+                assert!(error <= 1e-12 * (1.0 + golden.abs()), "{head} {name}");
+            }
+            for &level in Level::available() {
+                let factor = if i == 0 { 2.0 } else { 3.0 };
+                let name = format!("{head} {name} {level:?}");
+                assert_close(&name, &problem.run(level)[i], &naive[i], &golden, factor);
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 6 * NAMES.len() * Level::available().len());
 }
 
 #[test]

@@ -42,6 +42,112 @@ fn worst(level: Level, f: InPlace, truth: fn(f64) -> f64, smallest: f32) -> (f64
     worst
 }
 
+/// Functions that have no door of their own.
+struct Apply<'a, F>(&'a mut [f32], F);
+
+trait Function {
+    fn at<S: Simd>(&self, s: S, x: S::V) -> S::V;
+}
+
+impl<F: Function> Kernel for Apply<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        for at in (0..self.0.len()).step_by(S::LANES) {
+            let x = s.load_at(self.0, at);
+            s.store_at(self.0, at, self.1.at(s, x));
+        }
+    }
+}
+
+struct TanhSmall;
+
+impl Function for TanhSmall {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        math::tanh_small(s, x)
+    }
+}
+
+struct Exp2;
+
+impl Function for Exp2 {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        math::exp2(s, x)
+    }
+}
+
+struct Ln;
+
+impl Function for Ln {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        let (n, ln_f) = math::split_ln(s, x);
+        s.add(s.mul(n, s.splat(std::f32::consts::LN_2)), ln_f)
+    }
+}
+
+/// The largest error on `[from, to]`, in units in the last place of the true result or of `smallest` where
+/// that is larger; and where it stands.
+fn worst_between<F: Function>(
+    level: Level,
+    f: F,
+    truth: fn(f64) -> f64,
+    [from, to, smallest]: [f32; 3],
+) -> (f64, f32) {
+    const COUNT: usize = 300_000;
+    let x: Vec<f32> = (0..=COUNT)
+        .map(|i| from + (to - from) * (i as f32 / COUNT as f32))
+        .collect();
+    let mut y = x.clone();
+    run(level, Apply(&mut y, f));
+    let mut worst = (0.0, 0.0);
+    for (&x, &y) in x.iter().zip(&y) {
+        let exact = truth(f64::from(x));
+        let nearest = (exact as f32).abs().max(smallest);
+        let error = (f64::from(y) - exact).abs() / f64::from(nearest.next_up() - nearest);
+        if error > worst.0 || error.is_nan() {
+            worst = (error, x);
+        }
+    }
+    worst
+}
+
+#[test]
+fn polynomials_stay_within_their_stated_error_on_every_level() {
+    for &level in Level::available() {
+        // The polynomial has two thirds of it; a multiply-add that rounds twice, as on `Scalar`, adds its own.
+        let of_exp2 = if level == Level::Scalar { 2.75 } else { 2.5 };
+        for (name, (error, x), bound) in [
+            (
+                "tanh of small",
+                worst_between(level, TanhSmall, f64::tanh, [-0.625, 0.625, 1e-30]),
+                2.0,
+            ),
+            (
+                "exp2",
+                worst_between(level, Exp2, f64::exp2, [-125.0, 126.0, 1e-30]),
+                of_exp2,
+            ),
+            (
+                "exp2 below 0",
+                worst_between(level, Exp2, f64::exp2, [-1.0, 0.0, 1e-30]),
+                of_exp2,
+            ),
+            // What it gives is added to something of the size of 1.
+            (
+                "ln",
+                worst_between(level, Ln, f64::ln, [0.01, 300.0, 1.0]),
+                2.0,
+            ),
+        ] {
+            println!("{level:?} {name}: {error:.3} ulp at {x:e}");
+            assert!(error <= bound, "{name} on {level:?}: {error} ulp at {x:e}");
+        }
+    }
+}
+
 /// Below -87 the kernel stays where it is, at 2⁻¹²⁶; `extremes` looks at that part.
 fn clamped_sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x.max(-87.0)).exp())
@@ -118,4 +224,86 @@ fn reductions_take_every_length() {
             assert_eq!(squares, a.iter().map(|&a| f64::from(a * a)).sum::<f64>());
         }
     }
+}
+
+/// Pairs of bfloat16, made of two vectors each and multiplied.
+struct Pairs {
+    a: [[f32; 16]; 2],
+    b: [[f32; 16]; 2],
+    sum: [f32; 16],
+}
+
+impl Kernel for Pairs {
+    /// The packed `a` and the sums; `None` where a level of 16 lanes has no pairs.
+    type Output = Option<([f32; 16], [f32; 16])>;
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> Self::Output {
+        if S::LANES == 16 && !s.has_pairs() {
+            return None;
+        }
+        // SAFETY: the level has pairs, or fewer lanes and the trait's own methods.
+        Some(unsafe { s.outline_pairs(PairsInside(self)) })
+    }
+}
+
+struct PairsInside(Pairs);
+
+impl Kernel for PairsInside {
+    type Output = ([f32; 16], [f32; 16]);
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> Self::Output {
+        let (mut packed, mut sums) = ([0.0; 16], [0.0; 16]);
+        let pair = |x: &[[f32; 16]; 2]| {
+            // SAFETY: inside a kernel that `outline_pairs` runs.
+            unsafe { s.pack_pairs(s.load(&x[0]), s.load(&x[1])) }
+        };
+        let (a, b) = (pair(&self.0.a), pair(&self.0.b));
+        s.store(&mut packed, a);
+        // SAFETY: as above.
+        let sum = unsafe { s.dot_pairs(a, b, s.load(&self.0.sum)) };
+        s.store(&mut sums, sum);
+        (packed, sums)
+    }
+}
+
+#[test]
+fn pairs_are_rounded_and_multiplied_on_every_level() {
+    let mut checked = 0;
+    for &level in Level::available() {
+        let lanes = if level == Level::Avx512 { 16 } else { 8 };
+        // Rounding, ties among it: 1 + 2⁻⁸ lies between two numbers of bfloat16.
+        let ties = std::array::from_fn(|i| 1.0 + (2 * i + 1) as f32 / 256.0);
+        let any =
+            |seed: u32| std::array::from_fn(|i| (seed + 77 * i as u32) as f32 * 0.013_7 - 3.0);
+        let pairs = Pairs {
+            a: [ties, any(5)],
+            b: [any(9), ties],
+            sum: any(2),
+        };
+        let expected: [u32; 16] = std::array::from_fn(|i| {
+            let [low, high] = pairs.a.map(|x| half::bf16::from_f32(x[i]).to_bits());
+            u32::from(low) | u32::from(high) << 16
+        });
+        if let Some((packed, _)) = run(level, pairs) {
+            for i in 0..lanes {
+                assert_eq!(packed[i].to_bits(), expected[i], "{level:?}, lane {i}");
+                checked += 1;
+            }
+        }
+        // Small whole numbers, so that no order of summation rounds.
+        let whole = |of: usize| std::array::from_fn(|i| (i * of % 19) as f32 - 9.0);
+        let pairs = Pairs {
+            a: [whole(3), whole(5)],
+            b: [whole(7), whole(11)],
+            sum: whole(13),
+        };
+        let expected: [f32; 16] = std::array::from_fn(|i| {
+            let product = |k: usize| pairs.a[k][i] * pairs.b[k][i];
+            pairs.sum[i] + product(0) + product(1)
+        });
+        if let Some((_, sums)) = run(level, pairs) {
+            assert_eq!(sums[..lanes], expected[..lanes], "{level:?}");
+        }
+    }
+    assert!(checked >= 8 * Level::available().len().min(2));
 }

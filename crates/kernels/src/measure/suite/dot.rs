@@ -221,9 +221,12 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
+/// Lengths at which memory is looked at.
+pub(super) const MEMORY_LENGTHS: [usize; 4] = [1024, 4096, 16_384, 65_536];
+
 pub(super) fn memory_cases() -> Vec<Case> {
     let causal = Options::causal();
-    [1024, 4096, 16_384, 65_536]
+    MEMORY_LENGTHS
         .into_iter()
         .map(|length| {
             let shape = Shape::new(1, 1, length, 64);

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-use super::dot::{Options, Shape, causal_pairs, forward, sentences};
+use super::dot::{MEMORY_LENGTHS, Options, Shape, causal_pairs, forward, sentences};
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = Options::default();
@@ -44,6 +44,21 @@ pub(super) fn cases() -> Vec<Case> {
         );
         case.shape = format!("64 x 5-80 h8 d{dim}");
         cases.push(case);
+    }
+    cases
+}
+
+/// Four heads, each with its own gradients of keys and values; and one, which is cut into parts that have a
+/// copy of these each.
+pub(super) fn memory_cases() -> Vec<Case> {
+    let causal = Options::causal();
+    let mut cases = Vec::new();
+    for heads in [4, 1] {
+        for length in MEMORY_LENGTHS {
+            let shape = Shape::new(1, heads, length, 64);
+            let pairs = causal_pairs(length, length);
+            cases.push(case("dot backward causal", shape, &causal, pairs, false));
+        }
     }
     cases
 }

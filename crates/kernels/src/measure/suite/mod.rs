@@ -24,14 +24,16 @@ pub fn suite() -> Vec<Case> {
     cases
 }
 
-/// One head at lengths from 1,024 to 65,536, to see how much memory a call takes beyond its arguments.
+/// Forward and backward at lengths from 1,024 to 65,536, to see how much memory a call takes beyond its arguments.
 ///
 /// ```
 /// let suite = regard_kernels::measure::memory_suite();
 /// assert!(suite.iter().any(|case| case.shape.contains("l65536")));
 /// ```
 pub fn memory_suite() -> Vec<Case> {
-    dot::memory_cases()
+    let mut cases = dot::memory_cases();
+    cases.extend(dot_backward::memory_cases());
+    cases
 }
 
 #[cfg(test)]

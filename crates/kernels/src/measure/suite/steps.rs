@@ -7,6 +7,7 @@ use crate::{
         case::{Call, Case, Unit, Yardstick},
         numbers,
     },
+    norm::{self, Norm},
     optim::{self, Adam},
     sequence::{
         gru::{Convention, GruGradients, GruSequence},
@@ -22,10 +23,15 @@ const HIDDEN: usize = 256;
 /// Rows and classes of the loss.
 const ROWS: usize = 1280;
 const CLASSES: usize = 8000;
+/// Rows and numbers of a norm: more than caches hold.
+const NORM_ROWS: usize = 32_768;
+const NORM_WIDTH: usize = 512;
 /// Parameters of the optimizer.
 const PARAMETERS: usize = 6_000_000;
 
 pub(super) fn cases() -> Vec<Case> {
+    // Forward reads and writes a row, backward reads two and writes one.
+    let rows_of_norm = (NORM_ROWS * NORM_WIDTH * size_of::<f32>()) as f64;
     let logits = (ROWS * CLASSES * size_of::<f32>()) as f64;
     let cell = (STEPS * BATCH * HIDDEN * HIDDEN) as f64;
     let layer = format!("t{STEPS} b{BATCH} n{HIDDEN}");
@@ -86,6 +92,38 @@ pub(super) fn cases() -> Vec<Case> {
             Yardstick::Stream,
             2.0 * logits,
             || cross_entropy(true),
+        ),
+        case(
+            "layer norm forward",
+            "32768 x 512",
+            bytes,
+            Yardstick::Stream,
+            2.0 * rows_of_norm,
+            || normalise(norm::Kind::Layer, false),
+        ),
+        case(
+            "layer norm forward + backward",
+            "32768 x 512",
+            bytes,
+            Yardstick::Stream,
+            5.0 * rows_of_norm,
+            || normalise(norm::Kind::Layer, true),
+        ),
+        case(
+            "rms norm forward",
+            "32768 x 512",
+            bytes,
+            Yardstick::Stream,
+            2.0 * rows_of_norm,
+            || normalise(norm::Kind::RootMeanSquare, false),
+        ),
+        case(
+            "rms norm forward + backward",
+            "32768 x 512",
+            bytes,
+            Yardstick::Stream,
+            5.0 * rows_of_norm,
+            || normalise(norm::Kind::RootMeanSquare, true),
         ),
         case(
             "adam",
@@ -259,6 +297,34 @@ fn cross_entropy(with_gradient: bool) -> Call {
             false => loss::forward(&spec, &logits, None)?,
         };
         Ok(())
+    })
+}
+
+fn normalise(kind: norm::Kind, with_backward: bool) -> Call {
+    let count = NORM_ROWS * NORM_WIDTH;
+    let (input, d_output) = (numbers(1, count, 1.0), numbers(2, count, 1.0));
+    let (weight, bias) = (numbers(3, NORM_WIDTH, 1.0), numbers(4, NORM_WIDTH, 1.0));
+    let (mut output, mut d_input) = (vec![0.0; count], vec![0.0; count]);
+    let (mut d_weight, mut d_bias) = (vec![0.0; NORM_WIDTH], vec![0.0; NORM_WIDTH]);
+    Box::new(move || {
+        let norm = Norm {
+            kind,
+            rows: NORM_ROWS,
+            width: NORM_WIDTH,
+            weight: Some(&weight),
+            bias: Some(&bias),
+            epsilon: 1e-5,
+        };
+        norm::forward(&norm, &input, &mut output)?;
+        if !with_backward {
+            return Ok(());
+        }
+        let mut gradients = norm::Gradients {
+            input: &mut d_input,
+            weight: Some(&mut d_weight),
+            bias: Some(&mut d_bias),
+        };
+        norm::backward(&norm, &input, &d_output, &mut gradients)
     })
 }
 

@@ -1,0 +1,394 @@
+//! The backward pass against its definition, and the definition against finite differences.
+
+mod definition;
+mod options;
+mod properties;
+mod stored;
+
+use super::{Gradients, Inputs, backward_at};
+use crate::{
+    Alignment, Attention, Blocks, Documents, Dropout, Element, KernelError, Offsets, View, ViewMut,
+    Window,
+    dot::{
+        forward_at,
+        modify::{Modify, Place, Unmodified},
+        reference,
+    },
+    simd::Level,
+    testing::{assert_close, difference, probe, random, wide},
+};
+
+/// Sizes of one call.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    batch: usize,
+    heads: usize,
+    key_heads: usize,
+    queries: usize,
+    keys: usize,
+    dim: usize,
+    value_dim: usize,
+}
+
+impl Shape {
+    fn views(&self) -> [[usize; 4]; 3] {
+        [
+            [self.batch, self.heads, self.queries, self.dim],
+            [self.batch, self.key_heads, self.keys, self.dim],
+            [self.batch, self.key_heads, self.keys, self.value_dim],
+        ]
+    }
+
+    fn output(&self) -> [usize; 4] {
+        [self.batch, self.heads, self.queries, self.value_dim]
+    }
+
+    /// Query, key, value and the output's gradient.
+    fn inputs(&self, scale: f32) -> [Vec<f32>; 4] {
+        let [query, key, value] = self.views();
+        let mut seed = 0;
+        [query, key, value, self.output()].map(|shape| {
+            seed += 1;
+            random(seed, shape.iter().product(), scale)
+        })
+    }
+}
+
+/// The kernels' gradients in the order of [`NAMES`], and the output and `lse` that they came from.
+struct Run {
+    gradients: Vec<Vec<f32>>,
+    output: Vec<f32>,
+    lse: Vec<f32>,
+}
+
+fn narrow<T: Element>(x: &[f32]) -> Vec<T> {
+    x.iter().map(|&x| T::narrow(x)).collect()
+}
+
+fn widen<T: Element>(x: &[T]) -> Vec<f32> {
+    x.iter().map(|x| x.widen()).collect()
+}
+
+/// Forward and backward of operands stored as `T`, with an output and its gradient stored as `O`.
+fn run<T: Element, O: Element, M: Modify>(
+    level: Level,
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f32>; 4],
+) -> Run {
+    let views = shape.views();
+    let rows = shape.batch * shape.heads * shape.queries;
+    let mut output = vec![O::narrow(f32::NAN); rows * shape.value_dim];
+    let mut lse = vec![f32::NAN; rows];
+    let [query, key, value, _] = &inputs.each_ref().map(|x| narrow::<T>(x));
+    forward_at(
+        level,
+        attention,
+        modify,
+        View::heads_first(query, views[0]),
+        View::heads_first(key, views[1]),
+        View::heads_first(value, views[2]),
+        ViewMut::heads_first(&mut output, shape.output()),
+        Some(&mut lse),
+    )
+    .unwrap();
+    let gradients = gradients_of::<T, O, M>(level, attention, modify, shape, inputs, &output, &lse);
+    Run {
+        gradients,
+        output: widen(&output),
+        lse,
+    }
+}
+
+/// The gradients in the order of [`NAMES`].
+fn gradients_of<T: Element, O: Element, M: Modify>(
+    level: Level,
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f32>; 4],
+    output: &[O],
+    lse: &[f32],
+) -> Vec<Vec<f32>> {
+    let views = shape.views();
+    let [query, key, value, _] = &inputs.each_ref().map(|x| narrow::<T>(x));
+    let d_output = narrow::<O>(&inputs[3]);
+    let poisoned = |count: usize| vec![f32::NAN; count];
+    let mut results: Vec<Vec<f32>> = inputs[..3].iter().map(|x| poisoned(x.len())).collect();
+    let bias_shape = attention.bias.map_or([0; 4], |bias| bias.shape);
+    results.push(poisoned(bias_shape.iter().product()));
+    results.push(poisoned(attention.sink.map_or(0, <[f32]>::len)));
+    let [d_query, d_key, d_value, d_bias, d_sink] = &mut results[..] else {
+        unreachable!()
+    };
+    let gradients = Gradients {
+        query: ViewMut::heads_first(d_query, views[0]),
+        key: ViewMut::heads_first(d_key, views[1]),
+        value: ViewMut::heads_first(d_value, views[2]),
+        bias: attention
+            .bias
+            .map(|_| ViewMut::heads_first(d_bias, bias_shape)),
+        sink: attention.sink.map(|_| &mut d_sink[..]),
+    };
+    let inputs = Inputs {
+        query: View::heads_first(query, views[0]),
+        key: View::heads_first(key, views[1]),
+        value: View::heads_first(value, views[2]),
+        output: View::heads_first(output, shape.output()),
+        lse,
+        d_output: View::heads_first(&d_output, shape.output()),
+    };
+    backward_at(level, attention, modify, inputs, gradients).unwrap();
+    results
+}
+
+fn fast<M: Modify>(
+    level: Level,
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f32>; 4],
+) -> Vec<Vec<f32>> {
+    run::<f32, f32, M>(level, attention, modify, shape, inputs).gradients
+}
+
+const NAMES: [&str; 5] = ["query", "key", "value", "bias", "sink"];
+
+fn all<T>(d: reference::Backward<T>) -> [Vec<T>; 5] {
+    [d.query, d.key, d.value, d.bias, d.sink]
+}
+
+/// The definition in `f64`, from its own forward pass.
+fn truth<M: Modify>(
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f64>; 4],
+) -> [Vec<f64>; 5] {
+    let [query, key, value, d_output] = inputs;
+    let views = shape.views();
+    let passed = reference::forward(attention, modify, views, query, key, value);
+    let (output, lse) = (&passed.output, &passed.lse);
+    all(reference::backward(
+        attention, modify, views, query, key, value, output, lse, d_output,
+    ))
+}
+
+/// Runs backward on every level and compares with the definition, in bounds that a naive computation in
+/// `f32` from the same arguments sets. Returns the number of comparisons.
+fn check<M: Modify>(
+    name: &str,
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f32>; 4],
+) -> usize {
+    check_stored::<f32, f32, M>(name, attention, modify, shape, inputs)
+}
+
+/// [`check`] of `inputs` that the types they are stored in hold exactly.
+fn check_stored<T: Element, O: Element, M: Modify>(
+    name: &str,
+    attention: &Attention,
+    modify: &M,
+    shape: Shape,
+    inputs: &[Vec<f32>; 4],
+) -> usize {
+    let truth = truth(
+        attention,
+        modify,
+        shape,
+        &inputs.each_ref().map(|x| wide(x)),
+    );
+    let [query, key, value, d_output] = inputs;
+    for &level in Level::available() {
+        let run = run::<T, O, M>(level, attention, modify, shape, inputs);
+        let (output, lse) = (&run.output, &run.lse);
+        let views = shape.views();
+        let naive = all(reference::backward(
+            attention, modify, views, query, key, value, output, lse, d_output,
+        ));
+        for (i, argument) in NAMES.iter().enumerate() {
+            let name = format!("{name}, {level:?}, {shape:?}: gradient of {argument}");
+            assert_close(&name, &run.gradients[i], &naive[i], &truth[i], 3.0);
+        }
+    }
+    Level::available().len()
+}
+
+/// What options refer to, for one shape.
+struct Data {
+    shape: Shape,
+    /// Batch entries or packed sequences.
+    sequences: usize,
+    offsets: Option<(Vec<u32>, Vec<u32>)>,
+    bias: Vec<f32>,
+    keep: Vec<u8>,
+    lengths: Vec<u32>,
+    prefix: Vec<u32>,
+    query_documents: Vec<u32>,
+    key_documents: Vec<u32>,
+    table: Vec<u8>,
+    per_head: Vec<f32>,
+    sinks: Vec<f32>,
+}
+
+const OPTIONS: [&str; 18] = [
+    "scale",
+    "softcap",
+    "upper left",
+    "causal",
+    "window",
+    "prefix",
+    "lengths",
+    "keep",
+    "keep keys",
+    "documents",
+    "blocks",
+    "bias",
+    "bias of keys",
+    "bias of queries",
+    "alibi",
+    "sink",
+    "dropout",
+    "change",
+];
+
+impl Data {
+    fn new(shape: Shape, packed: bool) -> Self {
+        let Shape {
+            queries,
+            keys,
+            heads,
+            ..
+        } = shape;
+        let sequences = if packed { 3 } else { shape.batch };
+        let plane = queries * keys;
+        let blocks = queries.div_ceil(32) * keys.div_ceil(24);
+        let at = |total: usize, part: usize| (total * part / 5) as u32;
+        Self {
+            shape,
+            sequences,
+            offsets: packed.then(|| {
+                // The second sequence has no queries.
+                let query = vec![0, at(queries, 2), at(queries, 2), queries as u32];
+                (query, vec![0, at(keys, 1), at(keys, 2), keys as u32])
+            }),
+            bias: random(11, heads * plane * sequences, 3.0),
+            keep: (0..plane).map(|x| u8::from(x * 7919 % 11 > 4)).collect(),
+            lengths: (0..sequences).map(|b| (keys * 2 / 3 + b) as u32).collect(),
+            prefix: vec![(keys / 4) as u32; sequences],
+            query_documents: (0..shape.batch * queries)
+                .map(|i| (i % queries / 20) as u32)
+                .collect(),
+            key_documents: (0..shape.batch * keys)
+                .map(|j| (j % keys / 23) as u32)
+                .collect(),
+            table: (0..blocks).map(|x| u8::from(x % 3 != 1)).collect(),
+            per_head: (0..heads).map(|h| 0.5 / (h + 1) as f32).collect(),
+            sinks: random(12, heads, 2.0),
+        }
+    }
+
+    /// Queries and keys of the longest sequence.
+    fn longest(&self) -> [usize; 2] {
+        match &self.offsets {
+            None => [self.shape.queries, self.shape.keys],
+            Some((query, key)) => [query, key].map(|offsets| {
+                offsets
+                    .windows(2)
+                    .map(|pair| (pair[1] - pair[0]) as usize)
+                    .max()
+                    .unwrap()
+            }),
+        }
+    }
+
+    fn attention(&self, options: &[&str]) -> Attention<'_> {
+        let mut a = Attention::default();
+        let (heads, [queries, keys]) = (self.shape.heads, self.longest());
+        if let Some((query, key)) = &self.offsets {
+            a.offsets = Some(Offsets { query, key });
+        }
+        for &option in options {
+            match option {
+                "scale" => a.scale = Some(0.3),
+                "softcap" => a.softcap = Some(2.0),
+                "upper left" => a.alignment = Alignment::UpperLeft,
+                "causal" => a.causal = true,
+                "window" => {
+                    a.window = Some(Window {
+                        left: Some(30),
+                        right: Some(17),
+                    })
+                }
+                "prefix" => a.prefix = Some(&self.prefix),
+                "lengths" => a.lengths = Some(&self.lengths),
+                "keep" => a.keep = Some(View::heads_first(&self.keep, [1, 1, queries, keys])),
+                "keep keys" => a.keep = Some(View::heads_first(&self.keep, [1, 1, 1, keys])),
+                "documents" => {
+                    a.documents = Some(Documents {
+                        query: &self.query_documents,
+                        key: &self.key_documents,
+                    });
+                }
+                "blocks" => {
+                    let shape = [1, 1, queries.div_ceil(32), keys.div_ceil(24)];
+                    let table = View::heads_first(&self.table, shape);
+                    a.blocks = Some(Blocks {
+                        query_size: 32,
+                        key_size: 24,
+                        table,
+                    });
+                }
+                "bias" => {
+                    let shape = [self.sequences, heads, queries, keys];
+                    a.bias = Some(View::heads_first(&self.bias, shape));
+                }
+                "bias of keys" => a.bias = Some(View::heads_first(&self.bias, [1, heads, 1, keys])),
+                "bias of queries" => {
+                    a.bias = Some(View::heads_first(
+                        &self.bias,
+                        [self.sequences, 1, queries, 1],
+                    ));
+                }
+                "alibi" => a.alibi = Some(&self.per_head),
+                "sink" => a.sink = Some(&self.sinks),
+                "dropout" => {
+                    a.dropout = Some(Dropout {
+                        probability: 0.3,
+                        seed: 5,
+                    })
+                }
+                "change" => {}
+                other => unreachable!("{other}"),
+            }
+        }
+        a
+    }
+
+    fn check(&self, options: &[&str], inputs: &[Vec<f32>; 4]) -> usize {
+        let name = format!("{options:?}, packed {}", self.offsets.is_some());
+        let attention = self.attention(options);
+        if options.contains(&"change") {
+            check(&name, &attention, &Bent, self.shape, inputs)
+        } else {
+            check(&name, &attention, &Unmodified, self.shape, inputs)
+        }
+    }
+}
+
+/// Halves a score and bends it where it is large; hides every seventh key.
+struct Bent;
+impl Modify for Bent {
+    fn score(&self, score: f32, place: Place) -> f32 {
+        if place.key % 7 == 3 {
+            return f32::NEG_INFINITY;
+        }
+        score * (0.5 + 0.125 * score) - 0.01 * place.query.abs_diff(place.key) as f32
+    }
+    fn slope(&self, score: f32, _: Place) -> f32 {
+        0.5 + 0.25 * score
+    }
+}

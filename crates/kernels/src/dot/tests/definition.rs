@@ -1,0 +1,179 @@
+//! Shapes and options, alone and together, within the bound of a naive computation.
+
+use super::*;
+
+#[test]
+fn every_awkward_size() {
+    let mut checked = 0;
+    for (queries, keys) in [
+        (1, 1),
+        (2, 5),
+        (97, 97),
+        (33, 200),
+        (130, 50),
+        (257, 257),
+        (20, 1025),
+    ] {
+        for (dim, value_dim) in [(1, 3), (40, 40), (59, 64), (64, 111), (128, 8), (256, 256)] {
+            // Of a few rows a naive computation may be exact by chance, hence many heads.
+            let heads = (256 / queries).clamp(2, 64);
+            let shape = Shape {
+                heads,
+                ..Shape::one_head(queries, keys, dim, value_dim)
+            };
+            checked += check(
+                "plain",
+                &Attention::default(),
+                &Unmodified,
+                shape,
+                &shape.inputs(2.0),
+            );
+            let causal = Attention {
+                causal: true,
+                ..Attention::default()
+            };
+            checked += check("causal", &causal, &Unmodified, shape, &shape.inputs(2.0));
+        }
+    }
+    for key_heads in [1, 2, 8] {
+        let heads = Shape {
+            batch: 2,
+            heads: 8,
+            key_heads,
+            ..Shape::one_head(50, 70, 16, 16)
+        };
+        checked += check(
+            "groups",
+            &Attention::default(),
+            &Unmodified,
+            heads,
+            &heads.inputs(2.0),
+        );
+    }
+    assert_eq!(checked, (7 * 6 * 2 + 3) * Level::available().len());
+}
+
+#[test]
+fn every_option_alone_and_in_pairs() {
+    let shape = Shape {
+        batch: 2,
+        heads: 2,
+        key_heads: 1,
+        ..Shape::one_head(77, 100, 24, 20)
+    };
+    let inputs = shape.inputs(2.0);
+    let options = Options::new(shape);
+    let mut checked = 0;
+    for first in 0..OPTIONS {
+        for second in first..OPTIONS {
+            let mut attention = Attention::default();
+            let names = [
+                options.set(first, &mut attention),
+                options.set(second, &mut attention),
+            ];
+            let name = names.join(" and ");
+            checked += check(&name, &attention, &Unmodified, shape, &inputs);
+            if first == second {
+                checked += check(&format!("bent {name}"), &attention, &Bent, shape, &inputs);
+            }
+        }
+    }
+    let calls = OPTIONS * (OPTIONS + 1) / 2 + OPTIONS;
+    assert_eq!(checked, calls * Level::available().len());
+}
+
+#[test]
+fn all_options_at_once() {
+    let shape = Shape {
+        batch: 2,
+        heads: 4,
+        key_heads: 2,
+        ..Shape::one_head(130, 190, 64, 64)
+    };
+    let options = Options::new(shape);
+    let mut attention = Attention::default();
+    for option in 0..OPTIONS {
+        if ![3, 4, 9, 13].contains(&option) {
+            options.set(option, &mut attention);
+        }
+    }
+    check("all", &attention, &Bent, shape, &shape.inputs(3.0));
+}
+
+#[test]
+fn large_logits_and_rising_scores() {
+    let shape = Shape {
+        heads: 8,
+        ..Shape::one_head(60, 300, 32, 16)
+    };
+    let [query, mut key, value] = shape.inputs(1.0);
+    // At 1e4 the rounding of a product decides between near ties, in any computation; so the inputs are
+    // cut to eighths, whose products are exact.
+    let eighths = |x: &[f32]| {
+        x.iter()
+            .map(|x| (x * 8.0).round() / 8.0)
+            .collect::<Vec<_>>()
+    };
+    let cut = [eighths(&query), eighths(&key), value.clone()];
+    for (scale, inputs) in [
+        (1e2, [query.clone(), key.clone(), value.clone()]),
+        (8192.0, cut),
+    ] {
+        let attention = Attention {
+            scale: Some(scale),
+            ..Attention::default()
+        };
+        check("large", &attention, &Unmodified, shape, &inputs);
+        let causal = Attention {
+            causal: true,
+            ..attention
+        };
+        check("large causal", &causal, &Unmodified, shape, &inputs);
+    }
+    // Every key scores higher than the one before, so that the base is raised again and again.
+    for (j, row) in key.chunks_exact_mut(32).enumerate() {
+        for (x, q) in row.iter_mut().zip(&query) {
+            *x = q * j as f32 * 0.1;
+        }
+    }
+    let attention = Attention {
+        scale: Some(3.0),
+        ..Attention::default()
+    };
+    check(
+        "rising",
+        &attention,
+        &Unmodified,
+        shape,
+        &[query, key, value],
+    );
+}
+
+/// A row of one key: its weight is 1, and its `lse` is the score.
+#[test]
+fn the_lse_of_one_key_is_its_score() {
+    let shape = Shape {
+        batch: 8,
+        heads: 4,
+        key_heads: 4,
+        ..Shape::one_head(3, 5, 4, 3)
+    };
+    for softcap in [None, Some(0.8), Some(20.0)] {
+        for (scale, alignment) in [(1.0, Alignment::UpperLeft), (30.0, Alignment::LowerRight)] {
+            let attention = Attention {
+                scale: Some(1.0),
+                softcap,
+                causal: true,
+                alignment,
+                ..Attention::default()
+            };
+            check(
+                &format!("softcap {softcap:?}"),
+                &attention,
+                &Unmodified,
+                shape,
+                &shape.inputs(scale),
+            );
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What is looked at.
+
+use super::*;
+
+#[test]
+fn what_is_observed_is_what_the_definition_says() {
+    let shape = Shape {
+        batch: 2,
+        heads: 2,
+        key_heads: 1,
+        ..Shape::one_head(77, 100, 24, 20)
+    };
+    let inputs = shape.inputs(2.0);
+    let options = Options::new(shape);
+    let wides = inputs.each_ref().map(|x| wide(x));
+    let (rows, wanted, k) = (4 * 77, [0usize, 30, 76, 30], 3);
+    let mut checked = 0;
+    for option in 0..OPTIONS {
+        let mut attention = Attention::default();
+        let name = options.set(option, &mut attention);
+        let [query, key, value] = &wides;
+        let truth = reference::forward(&attention, &Bent, shape.views(), query, key, value);
+        for &level in Level::available() {
+            let (_, lse) = forward(level, &attention, &Bent, shape, &inputs);
+            let mut chosen = vec![f32::NAN; 4 * wanted.len() * 100];
+            let (mut entropy, mut sums) = (vec![f32::NAN; rows], vec![f32::NAN; 400]);
+            let (mut top_weights, mut top_keys) = (vec![f32::NAN; rows * k], vec![7; rows * k]);
+            let observe = Observe {
+                rows: Some((&wanted, &mut chosen)),
+                entropy: Some(&mut entropy),
+                column_sums: Some(&mut sums),
+                top: Some(Top {
+                    k,
+                    weights: &mut top_weights,
+                    keys: &mut top_keys,
+                }),
+            };
+            let query = View::heads_first(&inputs[0], shape.views()[0]);
+            let key = View::heads_first(&inputs[1], shape.views()[1]);
+            observe_at(level, &attention, &Bent, query, key, &lse, observe).unwrap();
+            let close = |x: f32, y: f64, what: &str| {
+                let error = (f64::from(x) - y).abs();
+                assert!(error < 3e-5, "{name} {level:?} {what}: {x} is not {y}");
+            };
+            for head in 0..4 {
+                for (index, row) in wanted.iter().enumerate() {
+                    for j in 0..100 {
+                        let expected = truth.weights[(head * 77 + row) * 100 + j];
+                        close(chosen[(head * 4 + index) * 100 + j], expected, "row");
+                    }
+                }
+                for j in 0..100 {
+                    let column = (0..77).map(|i| truth.weights[(head * 77 + i) * 100 + j]);
+                    close(sums[head * 100 + j], column.sum(), "column sum");
+                }
+                for i in 0..77 {
+                    let row = head * 77 + i;
+                    let weights = &truth.weights[row * 100..][..100];
+                    let mut expected: f64 = weights
+                        .iter()
+                        .filter(|&&w| w > 0.0)
+                        .map(|w| -w * w.ln())
+                        .sum();
+                    if attention.sink.is_some() {
+                        let share = 1.0 - weights.iter().sum::<f64>();
+                        expected -= share * share.ln();
+                    }
+                    close(entropy[row], expected, "entropy");
+                    let mut sorted = weights.to_vec();
+                    sorted.sort_by(|a, b| b.total_cmp(a));
+                    for place in 0..k {
+                        close(top_weights[row * k + place], sorted[place], "top");
+                        let key = top_keys[row * k + place];
+                        if key != u32::MAX {
+                            close(
+                                top_weights[row * k + place],
+                                weights[key as usize],
+                                "top key",
+                            );
+                        }
+                    }
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(checked, OPTIONS * Level::available().len() * rows);
+}

@@ -1,0 +1,272 @@
+//! What holds to the last bit: what is hidden, strides, packing, pools.
+
+use super::*;
+
+#[test]
+fn what_is_hidden_does_not_leak() {
+    let shape = Shape {
+        heads: 2,
+        key_heads: 2,
+        ..Shape::one_head(90, 120, 24, 40)
+    };
+    let options = Options::new(shape);
+    let clean = shape.inputs(2.0);
+    for option in [2, 4, 5, 7, 8, 9, 10, 11] {
+        let mut attention = Attention::default();
+        let name = options.set(option, &mut attention);
+        for &level in Level::available() {
+            let expected = forward(level, &attention, &Unmodified, shape, &clean);
+            for poison in [f32::NAN, f32::INFINITY] {
+                for key in [0, 1, 17, 60, 118, 119] {
+                    let mut inputs = clean.clone();
+                    for head in 0..2 {
+                        inputs[1][(head * 120 + key) * 24..][..24].fill(poison);
+                        inputs[2][(head * 120 + key) * 40..][..40].fill(poison);
+                    }
+                    let found = forward(level, &attention, &Unmodified, shape, &inputs);
+                    let sizes = attention
+                        .check(shape.views()[0], shape.views()[1], shape.views()[2])
+                        .unwrap();
+                    for head in 0..2 {
+                        let sequence = attention.sequence(&sizes, 0);
+                        let visible =
+                            crate::mask::Visible::new(&attention, &sizes, &sequence, 0, head);
+                        for query in 0..90 {
+                            if visible.sees(query, key) {
+                                continue;
+                            }
+                            let row = head * 90 + query;
+                            let span = row * 40..(row + 1) * 40;
+                            assert_eq!(
+                                found.0[span.clone()],
+                                expected.0[span],
+                                "{name} {level:?} {key} {query}"
+                            );
+                            assert_eq!(found.1[row].to_bits(), expected.1[row].to_bits(), "{name}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_see_nothing_are_zero() {
+    let shape = Shape {
+        heads: 2,
+        ..Shape::one_head(70, 40, 16, 8)
+    };
+    // Lower-right: the first 30 queries stand before the first key.
+    let attention = Attention {
+        causal: true,
+        ..Attention::default()
+    };
+    for &level in Level::available() {
+        let (output, lse) = forward(level, &attention, &Unmodified, shape, &shape.inputs(1.0));
+        for row in [0, 29, 70, 99] {
+            assert_eq!(output[row * 8..][..8], [0.0; 8]);
+            assert_eq!(lse[row], f32::NEG_INFINITY);
+        }
+        assert!(lse[30].is_finite() && output[30 * 8] != 0.0);
+        let sinks = [0.5, -1.0];
+        let attention = Attention {
+            sink: Some(&sinks),
+            ..attention
+        };
+        let (output, lse) = forward(level, &attention, &Unmodified, shape, &shape.inputs(1.0));
+        assert_eq!((output[0], lse[0], lse[70]), (0.0, 0.5, -1.0));
+    }
+    // A bias of -∞ everywhere.
+    let bias = [f32::NEG_INFINITY; 40];
+    let attention = Attention {
+        bias: Some(View::heads_first(&bias, [1, 1, 1, 40])),
+        ..Attention::default()
+    };
+    for &level in Level::available() {
+        let (output, lse) = forward(level, &attention, &Unmodified, shape, &shape.inputs(1.0));
+        assert!(output.iter().all(|&x| x == 0.0) && lse.iter().all(|&x| x == f32::NEG_INFINITY));
+    }
+}
+
+#[test]
+fn empty_sizes_are_no_error() {
+    for shape in [
+        Shape {
+            batch: 0,
+            ..Shape::one_head(3, 4, 5, 6)
+        },
+        Shape {
+            heads: 0,
+            key_heads: 0,
+            ..Shape::one_head(3, 4, 5, 6)
+        },
+        Shape::one_head(0, 4, 5, 6),
+        Shape::one_head(3, 0, 5, 6),
+    ] {
+        let (output, lse) = forward(
+            Level::current(),
+            &Attention::default(),
+            &Unmodified,
+            shape,
+            &shape.inputs(1.0),
+        );
+        assert!(output.iter().all(|&x| x == 0.0) && lse.iter().all(|&x| x == f32::NEG_INFINITY));
+    }
+}
+
+#[test]
+fn layouts_and_strides_give_the_same_bits() {
+    let (batch, heads, length, dim) = (2, 3, 50, 20);
+    let shape = Shape {
+        batch,
+        heads,
+        key_heads: heads,
+        ..Shape::one_head(length, length, dim, dim)
+    };
+    let inputs = shape.inputs(2.0);
+    let attention = Attention {
+        causal: true,
+        ..Attention::default()
+    };
+    let expected = forward(Level::current(), &attention, &Unmodified, shape, &inputs).0;
+    // One fused [batch, length, 3, heads, dim] projection, as a model has it.
+    let mut fused = vec![f32::NAN; 3 * batch * length * heads * dim];
+    let at = |part: usize, b: usize, h: usize, i: usize| {
+        (((b * length + i) * 3 + part) * heads + h) * dim
+    };
+    for (part, input) in inputs.iter().enumerate() {
+        for b in 0..batch {
+            for h in 0..heads {
+                for i in 0..length {
+                    let from = ((b * heads + h) * length + i) * dim;
+                    fused[at(part, b, h, i)..][..dim].copy_from_slice(&input[from..][..dim]);
+                }
+            }
+        }
+    }
+    let view = |part: usize| View {
+        data: &fused[part * heads * dim..],
+        shape: [batch, heads, length, dim],
+        strides: [length * 3 * heads * dim, dim, 3 * heads * dim],
+    };
+    let mut output = vec![f32::NAN; batch * length * heads * dim];
+    let to = ViewMut::length_first(&mut output, [batch, heads, length, dim]);
+    crate::dot::forward(&attention, view(0), view(1), view(2), to, None).unwrap();
+    for b in 0..batch {
+        for h in 0..heads {
+            for i in 0..length {
+                let from = ((b * heads + h) * length + i) * dim;
+                let found = &output[((b * length + i) * heads + h) * dim..][..dim];
+                assert_eq!(found, &expected[from..][..dim]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packed_batch_is_its_sequences() {
+    let lengths = [
+        (5usize, 9usize),
+        (0, 3),
+        (60, 33),
+        (1, 1),
+        (17, 0),
+        (100, 100),
+    ];
+    let (heads, dim) = (2, 24);
+    let (queries, keys) = lengths.iter().fold((0, 0), |(q, k), l| (q + l.0, k + l.1));
+    let shape = Shape {
+        heads,
+        key_heads: heads,
+        ..Shape::one_head(queries, keys, dim, dim)
+    };
+    let inputs = shape.inputs(2.0);
+    let offsets = |side: fn(&(usize, usize)) -> usize| {
+        let mut offsets = vec![0u32];
+        for length in &lengths {
+            offsets.push(offsets[offsets.len() - 1] + side(length) as u32);
+        }
+        offsets
+    };
+    let (query_offsets, key_offsets) = (offsets(|l| l.0), offsets(|l| l.1));
+    let packed = Attention {
+        causal: true,
+        dropout: Some(Dropout {
+            probability: 0.2,
+            seed: 3,
+        }),
+        offsets: Some(Offsets {
+            query: &query_offsets,
+            key: &key_offsets,
+        }),
+        ..Attention::default()
+    };
+    check("packed", &packed, &Unmodified, shape, &inputs);
+    let (output, lse) = forward(Level::current(), &packed, &Unmodified, shape, &inputs);
+    for (index, &(queries_here, keys_here)) in lengths.iter().enumerate() {
+        let (query, key) = (query_offsets[index] as usize, key_offsets[index] as usize);
+        let cut = |input: &[f32], total: usize, first: usize, count: usize| -> Vec<f32> {
+            let head = |h: usize| &input[(h * total + first) * dim..][..count * dim];
+            [head(0), head(1)].concat()
+        };
+        let alone = Shape {
+            heads,
+            key_heads: heads,
+            ..Shape::one_head(queries_here, keys_here, dim, dim)
+        };
+        let alone_inputs = [
+            cut(&inputs[0], queries, query, queries_here),
+            cut(&inputs[1], keys, key, keys_here),
+            cut(&inputs[2], keys, key, keys_here),
+        ];
+        // Dropout counts the sequence as the batch, so it is left out of this comparison.
+        let attention = Attention {
+            dropout: None,
+            ..packed
+        };
+        let together = forward(Level::current(), &attention, &Unmodified, shape, &inputs);
+        let attention = Attention {
+            offsets: None,
+            ..attention
+        };
+        let expected = forward(
+            Level::current(),
+            &attention,
+            &Unmodified,
+            alone,
+            &alone_inputs,
+        );
+        assert_eq!(
+            cut(&together.0, queries, query, queries_here),
+            expected.0,
+            "sequence {index}"
+        );
+    }
+    assert!(output.iter().chain(&lse).all(|x| !x.is_nan()));
+}
+
+#[test]
+fn the_same_bits_on_any_pool_and_in_any_batch() {
+    let shape = Shape {
+        batch: 3,
+        heads: 4,
+        key_heads: 2,
+        ..Shape::one_head(150, 150, 32, 32)
+    };
+    let inputs = shape.inputs(2.0);
+    let causal = Attention {
+        causal: true,
+        ..Attention::default()
+    };
+    let run = || {
+        let (output, lse) = forward(Level::current(), &causal, &Unmodified, shape, &inputs);
+        vec![output, lse]
+    };
+    let all = on_every_pool(run);
+    let one = Shape { batch: 1, ..shape };
+    let part = |x: &[f32]| x[x.len() / 3..x.len() / 3 * 2].to_vec();
+    let middle = inputs.each_ref().map(|x| part(x));
+    let (output, lse) = forward(Level::current(), &causal, &Unmodified, one, &middle);
+    assert_eq!((output, lse), (part(&all[0]), part(&all[1])));
+}

@@ -1,0 +1,132 @@
+//! What calls take beyond their arguments does not grow with the length.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicIsize, Ordering::SeqCst},
+};
+
+use regard_kernels::{
+    Attention, View, ViewMut, Window,
+    dot::{self, Cache, Gradients},
+};
+
+/// The system's allocator, counting.
+struct Counted;
+
+static IN_USE: AtomicIsize = AtomicIsize::new(0);
+static MOST: AtomicIsize = AtomicIsize::new(0);
+
+fn count(change: isize) {
+    let in_use = IN_USE.fetch_add(change, SeqCst) + change;
+    MOST.fetch_max(in_use, SeqCst);
+}
+
+// SAFETY: every call is passed on as it came.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTED: Counted = Counted;
+
+/// The most bytes in use during `work` beyond those before it.
+fn extra(work: impl FnOnce()) -> isize {
+    let before = IN_USE.load(SeqCst);
+    MOST.store(before, SeqCst);
+    work();
+    MOST.load(SeqCst) - before
+}
+
+const HEADS: usize = 4;
+const DIM: usize = 64;
+
+/// Extra bytes of forward, backward and decoding at a length.
+fn of_length(length: usize) -> [isize; 3] {
+    let shape = [1, HEADS, length, DIM];
+    let numbers = vec![0.5f32; shape.iter().product()];
+    let view = View::heads_first(&numbers, shape);
+    let mut output = vec![0.0; numbers.len()];
+    let mut lse = vec![0.0; HEADS * length];
+    // A window, so that a long call is not a slow one; what memory it takes does not depend on it.
+    let attention = Attention {
+        causal: true,
+        window: Some(Window {
+            left: Some(128),
+            right: None,
+        }),
+        ..Attention::default()
+    };
+    let mut forward = || {
+        let to = ViewMut::heads_first(&mut output, shape);
+        dot::forward(&attention, view, view, view, to, Some(&mut lse)).unwrap();
+    };
+    forward();
+    let of_forward = extra(forward);
+    let mut slopes = [(); 3].map(|()| vec![0.0; numbers.len()]);
+    let mut backward = || {
+        let [query, key, value] = slopes
+            .each_mut()
+            .map(|x| ViewMut::heads_first(&mut x[..], shape));
+        let gradients = Gradients {
+            query,
+            key,
+            value,
+            bias: None,
+            sink: None,
+        };
+        let output = View::heads_first(&output, shape);
+        dot::backward(
+            &attention, view, view, view, output, &lse, output, gradients,
+        )
+        .unwrap();
+    };
+    backward();
+    let of_backward = extra(backward);
+    let mut step = vec![0.0; HEADS * DIM];
+    let one = [1, HEADS, 1, DIM];
+    let mut decode = || {
+        let query = View::heads_first(&numbers[..HEADS * DIM], one);
+        let cache = Cache::Contiguous {
+            key: view,
+            value: view,
+        };
+        let to = ViewMut::heads_first(&mut step, one);
+        dot::decode(&Attention::default(), query, cache, to, None).unwrap();
+    };
+    decode();
+    [of_forward, of_backward, extra(decode)]
+}
+
+/// Alone in its program: another test's memory would be counted too.
+#[test]
+fn memory_does_not_grow_with_the_length() {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(2)
+        .build()
+        .unwrap();
+    pool.install(|| {
+        let (short, long) = (of_length(2048), of_length(32_768));
+        println!("forward, backward, decode: {short:?} at 2,048, {long:?} at 32,768");
+        for (name, most, i) in [
+            ("forward", 512 << 10, 0),
+            ("backward", 1 << 20, 1),
+            ("decode", 512 << 10, 2),
+        ] {
+            assert!(long[i] <= most, "{name} takes {} bytes", long[i]);
+        }
+        // Sixteen times the length: a byte for 16 keys (backward), a sum for 2,048 keys (decoding), no more.
+        for i in 0..2 {
+            assert!(long[i] <= short[i] + 16_384, "{short:?} {long:?}");
+        }
+    });
+}

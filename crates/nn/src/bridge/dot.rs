@@ -27,6 +27,8 @@ pub(crate) struct DotOptions {
     pub(crate) scale: f32,
     pub(crate) softcap: Option<f32>,
     pub(crate) mask: KernelMask,
+    /// A slope a head: `slope · |p_i - j|` is taken off the scores.
+    pub(crate) alibi: Option<Vec<f32>>,
     pub(crate) dropout: Option<Dropout>,
 }
 
@@ -112,6 +114,7 @@ impl Dot {
                 table: View::heads_first(&blocks.table, blocks.shape),
             }),
             bias: self.has_bias.then(|| view(&inputs[3])),
+            alibi: self.options.alibi.as_deref(),
             sink: self.sink_index().map(|at| numbers(&inputs[at])),
             dropout: self.options.dropout,
             ..kernels::Attention::default()

@@ -34,7 +34,8 @@
 //!
 //! 1. [`attention`]: the sentence as a type, its two forms (query, key, value; or a source prepared once and read at
 //!    every decoder step), what can be observed, which path computes.
-//! 2. [`score`], [`mask`], [`normalize`]: the words, one page each.
+//! 2. [`score`], [`mask`], [`normalize`]: the words, one page for each mechanism: what it does in the paper's terms,
+//!    formula, shapes, when to use it and when not, cost, an example.
 //! 3. What is built from them: the tables below.
 //! 4. Around them: replayable [`dropout`], seeded [`initialize`]rs, the [`weights`] of any module as safetensors, and
 //!    the [`bridge`] from Burn's autodiff to the fused kernels of `regard-kernels`.
@@ -116,7 +117,7 @@
 //! |---|---|---|
 //! | [`recurrent::Gru`] | gated recurrent unit, reset before or after the product | Cho 2014 |
 //! | [`recurrent::LstmStack`] | stacked long short-term memory | Hochreiter & Schmidhuber 1997 |
-//! | [`recurrent::Lstmn`] | a cell that reads its former states by attention; deep fusion with a source | Cheng 2016 |
+//! | [`recurrent::Lstmn`] | a cell that reads its former states by attention; shallow and deep fusion with a source | Cheng 2016 |
 //! | [`recurrent::AttentiveDecoder`] | any cell, any score; attention before or after the cell, input feeding | Bahdanau 2014, Luong 2015 |
 //! | [`recurrent::Coverage`] | what was looked at before enters the score, and a loss | See 2017 |
 //! | [`recurrent::PointerGenerator`] | copies words of the source | See 2017 |
@@ -134,6 +135,25 @@
 //!
 //! ## Vision
 //!
+//! | mechanism | looks at | source |
+//! |---|---|---|
+//! | [`vision::SqueezeExcite`] | channels, by their mean | Hu 2017 |
+//! | [`vision::SpatialAttention`] | positions, by their neighbourhood | Woo 2018 |
+//! | [`vision::Cbam`] | channels, then positions | Woo 2018 |
+//! | [`vision::MaskBranch`] | channels and positions, through an hourglass; mask mixed, by channel or by place | Wang 2017 |
+//! | [`vision::NonLocal`] | all pairs of positions; four affinities | Wang 2018 |
+//! | [`vision::AxialAttention`] | all positions of a column, then of a row | Ho 2019; Wang 2020 |
+//! | [`vision::region`] | what a detector found: captions and questions | Anderson 2018 |
+//! | [`vision::PatchEmbedding`] | the image as a sequence with a class token | Dosovitskiy 2020 |
+//!
+//! ## Around them
+//!
+//! | what | where |
+//! |---|---|
+//! | softcap, bias, ALiBi, dropout of weights; what to observe | [`Attention`], [`Call`], [`Observe`] |
+//! | every mechanism step by step in tables, in f64 | [`explain`] |
+//! | what trained heads do: sinks, diagonals, rollout, flow, "why is it uniform?" | the crate `regard-trace`, `diagnose` |
+//!
 //! # What always holds
 //!
 //! - A key that may not be seen has weight 0 and gets gradient 0, whatever stands there, NaN included. A query that may
@@ -142,6 +162,58 @@
 //! - Bad shapes and impossible combinations are an [`AttentionError`] that names the field, what was found and what was
 //!   expected; never a panic inside Burn.
 //! - Nothing random is hidden: noise is an argument ([`dropout::Noise`]), initial values come from one seeded generator.
+//!
+//! # Sources
+//!
+//! | short | paper |
+//! |---|---|
+//! | Ainslie 2023 | *GQA: Training Generalized Multi-Query Transformer Models*, arXiv:2305.13245 |
+//! | Anderson 2018 | *Bottom-Up and Top-Down Attention for Image Captioning and Visual Question Answering*, arXiv:1707.07998 |
+//! | Bahdanau 2014 | *Neural Machine Translation by Jointly Learning to Align and Translate*, arXiv:1409.0473 |
+//! | Beltagy 2020 | *Longformer: The Long-Document Transformer*, arXiv:2004.05150 |
+//! | Bengio 2013 | *Estimating or Propagating Gradients Through Stochastic Neurons*, arXiv:1308.3432 |
+//! | Cheng 2016 | *Long Short-Term Memory-Networks for Machine Reading*, arXiv:1601.06733 |
+//! | Child 2019 | *Generating Long Sequences with Sparse Transformers*, arXiv:1904.10509 |
+//! | Cho 2014 | *Learning Phrase Representations using RNN Encoder-Decoder*, arXiv:1406.1078 |
+//! | Dehghani 2023 | *Scaling Vision Transformers to 22 Billion Parameters*, arXiv:2302.05442 |
+//! | Dosovitskiy 2020 | *An Image is Worth 16x16 Words*, arXiv:2010.11929 |
+//! | Gehring 2017 | *Convolutional Sequence to Sequence Learning*, arXiv:1705.03122 |
+//! | Graves 2013 | *Generating Sequences With Recurrent Neural Networks*, arXiv:1308.0850 |
+//! | Graves 2014 | *Neural Turing Machines*, arXiv:1410.5401 |
+//! | Henry 2020 | *Query-Key Normalization for Transformers*, arXiv:2010.04245 |
+//! | Ho 2019 | *Axial Attention in Multidimensional Transformers*, arXiv:1912.12180 |
+//! | Hochreiter & Schmidhuber 1997 | *Long Short-Term Memory*, Neural Computation 9(8) |
+//! | Hu 2017 | *Squeeze-and-Excitation Networks*, arXiv:1709.01507 |
+//! | Jang 2017 | *Categorical Reparameterization with Gumbel-Softmax*, arXiv:1611.01144 |
+//! | Jiang 2023 | *Mistral 7B*, arXiv:2310.06825 |
+//! | Kim 2021 | *The Lipschitz Constant of Self-Attention*, arXiv:2006.04710 |
+//! | Lin 2017 | *A Structured Self-attentive Sentence Embedding*, arXiv:1703.03130 |
+//! | Luong 2015 | *Effective Approaches to Attention-based Neural Machine Translation*, arXiv:1508.04025 |
+//! | Martins & Astudillo 2016 | *From Softmax to Sparsemax*, arXiv:1602.02068 |
+//! | Miller 2023 | *Attention Is Off By One*, evanmiller.org |
+//! | Peters 2019 | *Sparse Sequence-to-Sequence Models*, arXiv:1905.05702 |
+//! | Press 2021 | *Train Short, Test Long: Attention with Linear Biases*, arXiv:2108.12409 |
+//! | Qiu 2019 | *Blockwise Self-Attention for Long Document Understanding*, arXiv:1911.02972 |
+//! | Qiu 2025 | *Gated Attention for Large Language Models*, arXiv:2505.06708 |
+//! | Raffel 2017 | *Online and Linear-Time Attention by Enforcing Monotonic Alignments*, arXiv:1704.00784 |
+//! | Raffel 2019, 2020 | *Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer* (T5), arXiv:1910.10683 |
+//! | Ramapuram 2024 | *Theory, Analysis, and Best Practices for Sigmoid Self-Attention*, arXiv:2409.04431 |
+//! | Salimans & Kingma 2016 | *Weight Normalization*, arXiv:1602.07868 |
+//! | See 2017 | *Get To The Point: Summarization with Pointer-Generator Networks*, arXiv:1704.04368 |
+//! | Shaw 2018 | *Self-Attention with Relative Position Representations*, arXiv:1803.02155 |
+//! | Shazeer 2019 | *Fast Transformer Decoding: One Write-Head is All You Need*, arXiv:1911.02150 |
+//! | Shazeer 2020 | *Talking-Heads Attention*, arXiv:2003.02436 |
+//! | Su 2021 | *RoFormer: Enhanced Transformer with Rotary Position Embedding*, arXiv:2104.09864 |
+//! | Tu 2016 | *Modeling Coverage for Neural Machine Translation*, arXiv:1601.04811 |
+//! | Vaswani 2017 | *Attention Is All You Need*, arXiv:1706.03762 |
+//! | Wang 2017 | *Residual Attention Network for Image Classification*, arXiv:1704.06904 |
+//! | Wang 2018 | *Non-local Neural Networks*, arXiv:1711.07971 |
+//! | Wang 2020 | *Axial-DeepLab*, arXiv:2003.07853 |
+//! | Woo 2018 | *CBAM: Convolutional Block Attention Module*, arXiv:1807.06521 |
+//! | Xiao 2024 | *Efficient Streaming Language Models with Attention Sinks*, arXiv:2309.17453 |
+//! | Xu 2015 | *Show, Attend and Tell*, arXiv:1502.03044 |
+//! | Zaheer 2020 | *Big Bird: Transformers for Longer Sequences*, arXiv:2007.14062 |
+//! | Zhang 2020 | *Unified Streaming and Non-streaming Two-pass End-to-end Model for Speech Recognition*, arXiv:2012.05481 |
 #![deny(missing_docs)]
 
 pub mod attention;

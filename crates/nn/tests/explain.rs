@@ -380,7 +380,7 @@ fn whatever_does_not_fit_is_named() {
     };
     refused(
         |e| e.keys[2].push(1.0),
-        "`keys`: row 3 has 4 numbers, expected 3",
+        "`keys`: row 3 is of size 4, expected 3",
     );
     refused(|e| e.queries.clear(), "`queries` is empty");
     refused(|e| e.queries[0][1] = f64::NAN, "`queries` is NaN");

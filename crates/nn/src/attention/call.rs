@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::{dropout::Noise, mask::Mask};
+use crate::{dropout::Noise, mask::Mask, position::Alibi};
 
 /// What to report of the weights. Asking changes no number, and where a kernel serves, what was not
 /// asked for is never materialised.
@@ -54,8 +54,11 @@ pub struct Call<'a> {
     /// What this batch may see, such as its padding; met (`&`) with the mechanism's own mask.
     pub mask: Mask,
     /// Added to the scores after the softcap, such as a position bias: `[batch, heads, queries, keys]`,
-    /// each of the first three sizes or 1.
+    /// each of the first three sizes or 1. `-∞` hides a key as a mask does.
     pub bias: Option<Tensor<4>>,
+    /// Lowers the scores, after the softcap, with the distance of query and key; the last query stands at the last
+    /// key. What [`Alibi::bias`] would add, without that tensor where a kernel serves.
+    pub alibi: Option<&'a Alibi>,
     /// The randomness of dropout and of sampling; without it nothing is dropped and the most probable key
     /// is taken.
     pub noise: Option<&'a mut Noise>,
@@ -89,6 +92,12 @@ impl<'a> Call<'a> {
     /// With a bias on the scores.
     pub fn bias(mut self, bias: Tensor<4>) -> Self {
         self.bias = Some(bias);
+        self
+    }
+
+    /// With scores lowered by the distance of query and key.
+    pub fn alibi(mut self, alibi: &'a Alibi) -> Self {
+        self.alibi = Some(alibi);
         self
     }
 

@@ -73,6 +73,7 @@ impl Attention {
         }
         mask.check(&grid)?;
         check_bias(&call, &grid)?;
+        check_alibi(&call, heads)?;
         check_observe(&call.observe, &grid)?;
         Ok(Problem {
             query,
@@ -270,6 +271,18 @@ fn check_bias(call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
         format!("{expected:?} (each of the first three may be 1)"),
         "give one number a score",
     ))
+}
+
+fn check_alibi(call: &Call<'_>, heads: usize) -> Result<(), AttentionError> {
+    match call.alibi.map(|alibi| alibi.slopes().len()) {
+        Some(slopes) if slopes != heads => Err(AttentionError::value(
+            "alibi heads",
+            slopes,
+            format!("{heads} (the query's heads)"),
+            "make it with `Alibi::new` for this number of heads",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn check_observe(observe: &Observe, grid: &Grid) -> Result<(), AttentionError> {

@@ -2,18 +2,21 @@
 //!
 //! | score | normaliser | mask | around it | kernel |
 //! |---|---|---|---|---|
-//! | dot, scaled dot, general, scaled general, cosine | softmax, sink | any | grouped heads, softcap, bias, dropout | `bridge::dot_attention` |
-//! | additive, weight-normed additive | softmax | padding | one head, bias | [`bridge::additive_attention`] |
+//! | dot, scaled dot, general, scaled general, cosine | softmax, sink | any | grouped heads, softcap, bias, ALiBi, dropout | `bridge::dot_attention` |
+//! | additive, weight-normed additive | softmax | padding | grouped heads, bias | [`bridge::additive_attention`] |
 //!
-//! Both for `f32` on the Flex backend. Local-p, whose Gaussian acts on the weights, and observations with gradient
-//! take the plain path.
+//! Both for `f32` on the Flex backend. Local-p, whose Gaussian acts on the weights, observations with gradient, and
+//! keys or values that are not finite behind a bias of `-∞` take the plain path.
 
 use burn::tensor::Tensor;
 
-use super::{Attended, Attention, AttentionError, Call, Observe, Observed, Path, check::Problem};
+use super::{
+    Attended, Attention, AttentionError, Call, Observe, Observed, Path, check::Problem,
+    plain::for_each_head,
+};
 use crate::{
     bridge::{self, DotInputs, DotOptions},
-    mask::{Grid, Keep, Rule},
+    mask::{Alignment, Grid, Keep, Rule},
     normalize::Normalize,
     score::Score,
 };
@@ -28,6 +31,9 @@ pub(super) fn solve(problem: &mut Problem<'_>, attention: &Attention) -> Result<
     }
     if problem.call.differentiable {
         return Err("differentiable observations".to_owned());
+    }
+    if problem.hides_poison_by_bias() {
+        return Err("keys or values that are not finite, hidden by a bias of -inf".to_owned());
     }
     match &attention.score {
         Score::Additive(_) | Score::WeightNormAdditive(_) => additive(problem, attention),
@@ -57,6 +63,7 @@ impl Attention {
             && call.path != Path::Plain
             && !call.differentiable
             && call.bias.is_none()
+            && call.alibi.is_none()
             && call.carried.is_none()
             && self.predictor.is_none()
             && sizes.iter().all(|&size| size <= bridge::MAX_SIZE);
@@ -70,7 +77,8 @@ impl Attention {
         Ok(Some(DotOptions {
             scale: scale as f32,
             softcap: self.softcap.map(|softcap| softcap as f32),
-            mask: mask.for_kernel(grid),
+            mask: mask.for_kernel(grid, None),
+            alibi: None,
             dropout: self.draw_dropout(noise),
         }))
     }
@@ -122,10 +130,15 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, Str
         bias: problem.call.bias.clone(),
         sink,
     };
+    let alibi = problem.call.alibi;
     let options = DotOptions {
         scale: scale as f32,
         softcap: attention.softcap.map(|softcap| softcap as f32),
-        mask: problem.mask.for_kernel(&problem.grid),
+        // The kernel counts distances and masks from the same places.
+        mask: problem
+            .mask
+            .for_kernel(&problem.grid, alibi.map(|_| Alignment::LowerRight)),
+        alibi: alibi.map(|alibi| alibi.slopes().iter().map(|&slope| slope as f32).collect()),
         dropout: attention.draw_dropout(problem.call.noise.as_deref_mut()),
     };
     let (context, lse, observed) = bridge::dot_attention(inputs, options, &problem.call.observe);
@@ -154,19 +167,23 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
             attention.dropout > 0.0 && problem.call.noise.is_some(),
             "dropout on the weights",
         ),
-        (problem.grid.heads != 1, "more than one head"),
+        (problem.call.alibi.is_some(), "ALiBi"),
     ] {
         if unserved {
             return Err(what.to_owned());
         }
     }
-    let [batch, _, queries, keys] = problem.sizes();
-    let one_head = |x: &Tensor<4>| x.clone().squeeze_dim::<3>(1);
-    let key = one_head(&problem.key);
+    let [batch, heads, queries, keys] = problem.sizes();
+    // Heads share the score's weights, so that a head is one more entry of the batch.
+    let folded = |x: Tensor<4>| {
+        let [batch, heads, length, size] = x.dims();
+        x.reshape([batch * heads, length, size])
+    };
+    let key = problem.key.clone();
     let key = match problem.prepared {
         true => key,
         false => {
-            let key = keep.map_or(key.clone(), |keep| keep.zero_padding(key));
+            let key = keep.map_or(key.clone(), |keep| without_padding(keep, key));
             attention.score.keys(key)
         }
     };
@@ -174,16 +191,33 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
         .call
         .bias
         .as_ref()
-        .map(|bias| one_head(&bias.clone().expand([batch, 1, queries, keys])));
+        .map(|bias| folded(bias.clone().expand([batch, heads, queries, keys])));
+    let keep = keep.map(|keep| {
+        let keep = keep.tensor().unsqueeze_dim::<3>(1);
+        keep.expand([batch, heads, keys])
+            .reshape([batch * heads, keys])
+    });
     let (context, weights) = bridge::additive_attention(
-        query.forward(one_head(&problem.query)),
-        key,
+        folded(query.forward(problem.query.clone())),
+        folded(for_each_head(key, heads)),
         vector,
-        one_head(&problem.value),
-        keep.map(Keep::tensor),
+        folded(for_each_head(problem.value.clone(), heads)),
+        keep,
         bias,
     );
-    let (context, weights) = (context.unsqueeze_dim(1), weights.unsqueeze_dim(1));
+    let [_, _, value_size] = context.dims();
+    let context = context.reshape([batch, heads, queries, value_size]);
+    let weights = weights.reshape([batch, heads, queries, keys]);
     let observed = Observed::new(weights, &problem.call.observe);
     Ok(Attended::of(context, observed))
+}
+
+/// `x [batch, key heads, keys, size]` with zeros at padding.
+fn without_padding(keep: &Keep, x: Tensor<4>) -> Tensor<4> {
+    if keep.is_full() {
+        return x;
+    }
+    let shape = x.dims();
+    let padding = keep.tensor().bool_not().unsqueeze_dims::<4>(&[1, 3]);
+    x.mask_fill(padding.expand(shape), 0.0)
 }

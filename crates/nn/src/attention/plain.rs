@@ -13,6 +13,7 @@ use super::{
 use crate::{
     dropout::Noise,
     mask::{Mask, local},
+    position::Positions,
     score::Score,
 };
 
@@ -145,7 +146,30 @@ impl Problem<'_> {
             true => None,
             false => Some(mask.tensor(&self.grid, &self.query.device())?),
         };
+        let tensor = match (tensor, self.let_through()) {
+            (Some(mask), Some(bias)) => {
+                let [mask, bias] = common(mask, bias);
+                Some(mask.bool_and(bias))
+            }
+            (mask, bias) => mask.or(bias),
+        };
         Ok(Seen { tensor, gaussian })
+    }
+
+    /// What the bias lets through; nothing where that is everything. `[batch or 1, heads or 1, queries or 1, keys]`.
+    fn let_through(&self) -> Option<Tensor<4, Bool>> {
+        let bias = self.call.bias.clone()?.detach();
+        let hidden = bias.equal_elem(f32::NEG_INFINITY);
+        let any = hidden.clone().any().into_scalar::<bool>();
+        any.then(|| hidden.bool_not())
+    }
+
+    /// Whether the bias hides keys and what is hidden may not be finite, which a sum of scores cannot tell apart.
+    pub(super) fn hides_poison_by_bias(&self) -> bool {
+        let finite = |x: &Tensor<4>| x.clone().detach().is_finite().all().into_scalar::<bool>();
+        self.call.bias.is_some()
+            && !(finite(&self.key) && finite(&self.value))
+            && self.let_through().is_some()
     }
 
     /// Scores, capped and biased; and where the Gaussian window stopped.
@@ -175,6 +199,11 @@ impl Problem<'_> {
         if let Some(bias) = self.call.bias.take() {
             scores = scores + bias;
         }
+        if let Some(alibi) = self.call.alibi {
+            let positions = Positions::lower_right(self.grid.queries, self.grid.keys);
+            let bias = alibi.bias(&positions, &scores.device(), scores.dtype());
+            scores = scores + bias;
+        }
         (poison(scores, poisoned, seen, self.grid.heads), centres)
     }
 
@@ -189,6 +218,13 @@ impl Problem<'_> {
         let (value, poisoned) = without_poison(value, seen);
         poison(weights, poisoned, seen, heads).matmul(for_each_head(value, heads))
     }
+}
+
+/// Two masks in the sizes of both.
+fn common(a: Tensor<4, Bool>, b: Tensor<4, Bool>) -> [Tensor<4, Bool>; 2] {
+    let (of_a, of_b) = (a.dims(), b.dims());
+    let shape: [usize; 4] = std::array::from_fn(|axis| of_a[axis].max(of_b[axis]));
+    [a, b].map(|mask| mask.expand(shape))
 }
 
 struct Seen {
@@ -216,7 +252,7 @@ fn drop_weights(weights: Tensor<4>, dropout: Dropout) -> Tensor<4> {
 }
 
 /// `x [batch, key heads, keys, size]` repeated to `heads`.
-fn for_each_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
+pub(super) fn for_each_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
     let [batch, key_heads, keys, size] = x.dims();
     match key_heads == heads {
         true => x,

@@ -27,6 +27,8 @@ pub(crate) struct DotOptions {
     pub(crate) scale: f32,
     pub(crate) softcap: Option<f32>,
     pub(crate) mask: KernelMask,
+    /// A slope a head: `slope · |p_i - j|` is taken off the scores.
+    pub(crate) alibi: Option<Vec<f32>>,
     pub(crate) dropout: Option<Dropout>,
 }
 
@@ -100,6 +102,7 @@ impl DotOptions {
                 key_size: blocks.key_size,
                 table: View::heads_first(&blocks.table, blocks.shape),
             }),
+            alibi: self.alibi.as_deref(),
             dropout: self.dropout,
             ..kernels::Attention::default()
         }

@@ -88,8 +88,13 @@ fn finite(field: &'static str, row: &[f64]) -> Result<(), ExplainError> {
     match row.iter().find(|x| x.is_nan() || x.abs() > LARGEST) {
         None => Ok(()),
         Some(x) => {
+            // A huge number in full would be a line of hundreds of zeros.
+            let found = match x.is_finite() {
+                true => format!("{x:e}"),
+                false => x.to_string(),
+            };
             Err(
-                AttentionError::value(field, x, "numbers up to 1e100", "give finite numbers")
+                AttentionError::value(field, found, "numbers up to 1e100", "give finite numbers")
                     .into(),
             )
         }

@@ -21,7 +21,7 @@ pub enum ExplainError {
     },
     /// A row of a matrix has another length than the first.
     #[error(
-        "`{field}`: row {row} has {found} numbers, expected {expected} as in row 1: give vectors of one size"
+        "`{field}`: row {row} is of size {found}, expected {expected} as in row 1: give vectors of one size"
     )]
     Ragged {
         /// The matrix.

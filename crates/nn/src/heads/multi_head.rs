@@ -295,12 +295,24 @@ impl MultiHead {
         query: Tensor<4>,
         source: Source,
         positions: Option<Positions>,
-        mut call: Call<'_>,
+        call: Call<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
+        // Lives as long as what the layer lends it.
+        let mut call: Call<'_> = call;
         let mut values = None;
         let positions = positions.filter(|positions| !positions.dims().contains(&0));
         if let (Some(position), Some(positions)) = (&self.position, positions) {
-            if let Some(bias) = position.bias(&query, &positions, self.scale())? {
+            if let Position::Alibi(alibi) = position {
+                if call.alibi.is_some() {
+                    return Err(AttentionError::combination(
+                        "alibi",
+                        "that of the call",
+                        "a layer whose position is ALiBi",
+                        "leave it out of the call, or make the layer with `PositionConfig::None`",
+                    ));
+                }
+                call.alibi = Some(alibi);
+            } else if let Some(bias) = position.bias(&query, &positions, self.scale())? {
                 call.bias = Some(match call.bias.take() {
                     Some(own) => {
                         let [batch, heads, queries, _] = query.dims();

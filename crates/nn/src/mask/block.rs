@@ -6,7 +6,8 @@
 //! - [`Mask::chunked`]: each chunk sees itself and `left` chunks before (streaming speech recognition, Zhang
 //!   2020); with `left = 0` and [`Mask::causal`] the chunked attention of Llama 4.
 //!
-//! Use them where a kernel should skip whole tiles, or where input arrives in chunks.
+//! Use them where a kernel should skip whole tiles, or where input arrives in chunks. Not where neighbours on two sides of
+//! a border must see each other in one layer. Cost: a table of blocks; of the scores those of the blocks seen.
 //!
 //! ```
 //! use regard_nn::mask::Mask;

@@ -4,7 +4,7 @@
 //! libraries changed theirs silently (FlashAttention in 2.1), so here it is named: [`Alignment`].
 //!
 //! Use it where position `t` may only depend on what came before: language models, decoders. Not for
-//! encoders, and not between a decoder and its source.
+//! encoders, and not between a decoder and its source. Cost: a kernel skips the half that lies in the future.
 //!
 //! ```
 //! use regard_nn::mask::{Alignment, Mask};

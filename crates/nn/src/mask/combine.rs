@@ -1,5 +1,7 @@
 //! Masks combined: `a & b` sees what both see, `a | b` what either sees, `!a` what `a` does not.
 //!
+//! Cost: `&` keeps what a kernel knows of both by name; `|` and `!` become a table of one flag for each place.
+//!
 //! ```
 //! use regard_nn::mask::Mask;
 //!

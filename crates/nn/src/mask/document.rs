@@ -3,6 +3,9 @@
 //! `i` sees `j` when `document(i) = document(j)`. With [`Mask::causal`] each document is a language model's
 //! text of its own; no padding is computed.
 //!
+//! Use it to train on texts of very different lengths. Not where documents should know of each other. Cost: a number for
+//! each position; a kernel skips tiles without a common document.
+//!
 //! ```
 //! use regard_nn::mask::Mask;
 //!

@@ -1,5 +1,8 @@
 //! A mask of your own: any function of the place.
 //!
+//! Use it for a pattern that has no name here. Not where a combination of the named masks says the same: those a kernel
+//! knows tile by tile. Cost: one call for each batch row, head, query and key, and a flag for each.
+//!
 //! ```
 //! use regard_nn::mask::Mask;
 //!

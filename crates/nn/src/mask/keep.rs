@@ -1,6 +1,10 @@
 //! Padding: sentences of a batch have different lengths, and what fills them up may not be seen.
 //! `keep[b, i]` is true where position `i` of sentence `b` is real.
 //!
+//! Use it with every padded batch. With very different lengths, packing documents into a row
+//! ([`Mask::document`]) wastes less. Cost: `[batch, length]` flags; where padding stands at the
+//! end, a kernel stops at each sentence's length.
+//!
 //! ```
 //! use burn::tensor::Device;
 //! use regard_nn::mask::{Keep, Mask};

@@ -28,8 +28,9 @@ pub(crate) struct Blocks {
 }
 
 impl Mask {
-    /// The mask of a checked grid for the kernel.
-    pub(crate) fn for_kernel(&self, grid: &Grid) -> KernelMask {
+    /// The mask of a checked grid for the kernel, which counts from one alignment: that of `aligned`, if something
+    /// else beside the mask needs one.
+    pub(crate) fn for_kernel(&self, grid: &Grid, mut aligned: Option<Alignment>) -> KernelMask {
         let mut leaves = vec![];
         conjuncts(&self.0, &mut leaves);
         // A prefix overrides the kernel's causality and window, so it goes by name only where nothing else
@@ -42,7 +43,6 @@ impl Mask {
         };
         let alone = leaves.iter().filter(positional).count() == 1;
         let mut kernel = KernelMask::default();
-        let mut aligned = None;
         let rest: Vec<&Rule> = leaves
             .into_iter()
             .filter(|rule| !kernel.takes(rule, grid, alone, &mut aligned))

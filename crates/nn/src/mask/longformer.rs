@@ -4,7 +4,8 @@
 //! `i` sees `j` when `j` lies in `i`'s (dilated) window, or `i ∈ G`, or `j ∈ G`.
 //!
 //! Use it for documents of thousands of tokens with a few positions that gather: a class token, the tokens
-//! of a question. (The paper gives global positions projections of their own; here they share.)
+//! of a question. (The paper gives global positions projections of their own; here they share.) Not where any token
+//! may need any other in one layer. Cost: in the plain path as full attention; the kernel reads it as a table.
 //!
 //! ```
 //! use regard_nn::mask::Mask;

@@ -1,28 +1,28 @@
 //! What a query may see. A mask is a type, never a bare boolean whose meaning must be remembered: it says
 //! who may **see** whom.
 //!
-//! | mask | query `i` sees key `j` when | source |
-//! |---|---|---|
-//! | [`Mask::all`] | always | |
-//! | [`Mask::causal`] | `j <= pos(i)` | Vaswani 2017 |
-//! | [`Mask::padding`] | position `j` of the sentence is real | |
-//! | [`Mask::window`] | `|pos(i) - j| < width` (with causal: Mistral's sliding window) | Child 2019; Jiang 2023 |
-//! | [`Mask::dilated_window`] | the same at every `dilation`-th key | Beltagy 2020 |
-//! | [`Mask::global`] | `i` or `j` is a global position | Beltagy 2020 |
-//! | [`Mask::longformer`] | dilated window or global | Beltagy 2020 |
-//! | [`Mask::local_monotonic`] | `|t - j| <= D`, `t` the decoder step | Luong 2015 |
-//! | [`Mask::local_predictive`] | `|p_t - j| <= D`, `p_t` predicted | Luong 2015 |
-//! | [`Mask::block`] | both are in the same block | Qiu 2019 |
-//! | [`Mask::block_sparse`] | a table allows their blocks | Child 2019; Zaheer 2020 |
-//! | [`Mask::chunked`] | `j` is in the query's chunk or in one of the `left` before | Zhang 2020 (streaming) |
-//! | [`Mask::document`] | both belong to the same document | packed batches |
-//! | [`Mask::prefix`] | `j` is in the prefix, or `j <= pos(i)` | Raffel 2020 (T5) |
-//! | [`Mask::function`] | your function says so | |
+//! | page | mask | query `i` sees key `j` when | source |
+//! |---|---|---|---|
+//! | | [`Mask::all`] | always | |
+//! | [causal] | [`Mask::causal`] | `j <= pos(i)` | Vaswani 2017 |
+//! | [padding](keep) | [`Mask::padding`] | position `j` of the sentence is real | |
+//! | [window] | [`Mask::window`] | `|pos(i) - j| < width` (with causal: Mistral's sliding window) | Child 2019; Jiang 2023 |
+//! | | [`Mask::dilated_window`] | the same at every `dilation`-th key | Beltagy 2020 |
+//! | [global and window](longformer) | [`Mask::global`] | `i` or `j` is a global position | Beltagy 2020 |
+//! | | [`Mask::longformer`] | dilated window or global | Beltagy 2020 |
+//! | [local](mod@local) | [`Mask::local_monotonic`] | `|t - j| <= D`, `t` the decoder step | Luong 2015 |
+//! | | [`Mask::local_predictive`] | `|p_t - j| <= D`, `p_t` predicted | Luong 2015 |
+//! | [blocks](block) | [`Mask::block`] | both are in the same block | Qiu 2019 |
+//! | | [`Mask::block_sparse`] | a table allows their blocks | Child 2019; Zaheer 2020 |
+//! | | [`Mask::chunked`] | `j` is in the query's chunk or in one of the `left` before | Zhang 2020 (streaming) |
+//! | [documents](document) | [`Mask::document`] | both belong to the same document | packed batches |
+//! | [prefix] | [`Mask::prefix`] | `j` is in the prefix, or `j <= pos(i)` | Raffel 2020 (T5) |
+//! | [your own](function) | [`Mask::function`] | your function says so | |
 //!
 //! `pos(i)` is where query `i` stands among the keys; [`Alignment`] names it, as the two usual answers differ
 //! when there are fewer queries than keys.
 //!
-//! Masks combine: `a & b` sees what both see, `a | b` what either sees, `!a` what `a` does not. A mask prints
+//! Masks [combine]: `a & b` sees what both see, `a | b` what either sees, `!a` what `a` does not. A mask prints
 //! itself ([`Mask::picture`]). A query that may see nothing gets weights 0, context 0 and gradient 0.
 //!
 //! ```
@@ -41,18 +41,18 @@
 //! Cost: the plain path writes one boolean for each (query, key) that the mask tells apart; the fused path
 //! skips tiles in which nothing may be seen.
 
-mod block;
-mod causal;
-mod combine;
-mod document;
-mod function;
-mod keep;
+pub mod block;
+pub mod causal;
+pub mod combine;
+pub mod document;
+pub mod function;
+pub mod keep;
 mod kernel;
-pub(crate) mod local;
-mod longformer;
+pub mod local;
+pub mod longformer;
 mod picture;
-mod prefix;
-mod window;
+pub mod prefix;
+pub mod window;
 
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 

@@ -3,6 +3,9 @@
 //!
 //! `i` sees `j` when `j < prefix` or `j <= pos(i)`.
 //!
+//! Use it where one stack of layers reads an input and writes the answer behind it. Not for plain text, in which no part is
+//! given. Cost: as causal, and the square of the prefix once more.
+//!
 //! ```
 //! use regard_nn::mask::Mask;
 //!

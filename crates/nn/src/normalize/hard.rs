@@ -14,6 +14,11 @@
 //! Straight-through and Gumbel are biased but steady; REINFORCE is unbiased and noisy, hence its baseline.
 //! Without noise (inference) all pick the most probable key.
 //!
+//! Use it where only what is looked at shall be computed or shown (a glimpse of an image, a row of a memory). Not where a
+//! mixture serves: it trains more slowly and with more variance.
+//!
+//! Cost: a softmax and, in training, a random number for each row (Gumbel: for each score).
+//!
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::normalize::Hardmax;

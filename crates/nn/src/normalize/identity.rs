@@ -1,7 +1,10 @@
 //! No normaliser: the weights are the scores where a key is seen, 0 elsewhere.
 //!
 //! For scores that are weights already ([`crate::score::GaussianWindow`]), and for linear attention without a
-//! softmax. A row may sum to anything, and weights may be negative.
+//! softmax. A row may sum to anything, and weights may be negative. Not with an unbounded score in a deep model: nothing
+//! keeps the context's size.
+//!
+//! Cost: none beside the mask.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};

@@ -1,30 +1,34 @@
 //! From scores to weights.
 //!
-//! | normaliser | `α_i` | a row sums to | source |
-//! |---|---|---|---|
-//! | [`Softmax`] | `e^{s_i} / Σ e^{s_j}` | 1 | |
-//! | [`Sink`] | `e^{s_i} / (e^{sink} + Σ e^{s_j})` | at most 1 | Miller 2023; Xiao 2024 |
-//! | [`Sparsemax`] | `max(s_i - τ, 0)` | 1 | Martins & Astudillo 2016 |
-//! | [`Entmax15`] | `max(s_i/2 - τ, 0)²` | 1 | Peters 2019 |
-//! | [`Sigmoid`] | `σ(s_i + b)` | anything | Ramapuram 2024 |
-//! | [`Hardmax`] | 1 at the best key | 1 | |
-//! | [`HardSample`] | 1 at a drawn key | 1 | Xu 2015; Bengio 2013; Jang 2017 |
-//! | [`Monotonic`] | where a reader that moves right stops | at most 1 | Raffel 2017 |
-//! | [`Addressing`] | content, interpolation, shift, sharpening | 1 | Graves 2014 (NTM) |
-//! | [`Identity`] | `s_i` | anything | |
+//! | page | normaliser | `α_i` | a row sums to | source |
+//! |---|---|---|---|---|
+//! | [softmax] | [`Softmax`] | `e^{s_i} / Σ e^{s_j}` | 1 | |
+//! | [sink] | [`Sink`] | `e^{s_i} / (e^{sink} + Σ e^{s_j})` | at most 1 | Miller 2023; Xiao 2024 |
+//! | [sparse] | [`Sparsemax`] | `max(s_i - τ, 0)` | 1 | Martins & Astudillo 2016 |
+//! | | [`Entmax15`] | `max(s_i/2 - τ, 0)²` | 1 | Peters 2019 |
+//! | [sigmoid] | [`Sigmoid`] | `σ(s_i + b)` | anything | Ramapuram 2024 |
+//! | [hard] | [`Hardmax`] | 1 at the best key | 1 | |
+//! | | [`HardSample`] | 1 at a drawn key; trained by an estimator or by [REINFORCE](reinforce) | 1 | Xu 2015; Bengio 2013; Jang 2017 |
+//! | [monotonic] | [`Monotonic`] | where a reader that moves right stops | at most 1 | Raffel 2017 |
+//! | [NTM addressing](addressing) | [`Addressing`] | content, interpolation, shift, sharpening | 1 | Graves 2014 (NTM) |
+//! | [identity] | [`Identity`] | `s_i` | anything | |
 //!
 //! In all of them a key that may not be seen has weight 0 and gets gradient 0, and a row in which nothing may be
 //! seen has weights 0.
+//!
+//! Which one: softmax, with a sink where a head must be able to say nothing. The sparse ones where a picture should show few
+//! words, the hard ones where only what was looked at may be computed, the monotonic one where both sides run in the
+//! same order. A kernel serves softmax and sink.
 
-mod addressing;
-mod hard;
-mod identity;
-mod monotonic;
-mod reinforce;
-mod sigmoid;
-mod sink;
-mod softmax;
-mod sparse;
+pub mod addressing;
+pub mod hard;
+pub mod identity;
+pub mod monotonic;
+pub mod reinforce;
+pub mod sigmoid;
+pub mod sink;
+pub mod softmax;
+pub mod sparse;
 
 use burn::{
     module::Module,

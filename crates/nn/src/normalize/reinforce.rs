@@ -11,6 +11,9 @@
 //! whose gradient is the (negated) rest, to be added to the negative log-likelihood. The baseline `b` takes away
 //! variance and no bias; the entropy `H` keeps the draws from settling early.
 //!
+//! Use it where the true gradient of sampled attention is wanted; not first: straight-through is simpler and often as good.
+//! Cost: that of the draws' log-probabilities, nothing beside the forward pass; many updates, as its noise is large.
+//!
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::{attention::Sampled, normalize::Reinforce};

@@ -1,7 +1,7 @@
 //! Sigmoid attention: `α_i = σ(s_i + b)`: each key is judged for itself.
 //!
 //! Keys do not compete; a row need not sum to 1. With `b = -ln(keys)` a row sums to about 1 at the start (Ramapuram
-//! 2024), which is what [`Sigmoid::default`] does. Use it where several keys, or none, may matter at once.
+//! 2024), which is what [`Sigmoid::default`] does. Use it where several keys, or none, may matter at once; not where one answer is wanted, as nothing makes keys exclude each other.
 //!
 //! Cost: one exponential a score, no reduction over the row.
 //!

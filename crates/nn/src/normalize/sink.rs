@@ -4,7 +4,8 @@
 //! head that finds nothing can say so instead of pouring its weight on the first token (Xiao 2024). The sink is
 //! one learned number a head (gpt-oss), or fixed; 0 is Miller's "softmax off by one" (2023).
 //!
-//! A row in which nothing may be seen gives weights 0. Cost: as softmax.
+//! Use it to train decoders whose heads pile up on the first token, or to load models that were trained with it; not to
+//! load others: weights come out smaller. A row in which nothing may be seen gives weights 0. Cost: as softmax.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};

@@ -1,7 +1,7 @@
 //! Softmax over what may be seen: `α_i = e^{s_i} / Σ_{j seen} e^{s_j}`, and 0 elsewhere.
 //!
 //! Every seen key gets some weight; only differences of scores count. A row in which nothing may be seen gives
-//! weights 0 and gradient 0, never NaN. The usual choice; it cannot say "nothing here matters", for which see
+//! weights 0 and gradient 0, never NaN. Use it unless there is a reason not to; it cannot say "nothing here matters", for which see
 //! [`super::Sink`], nor give exact zeros, for which see [`super::Sparsemax`].
 //!
 //! Cost: one exponential a score.

@@ -8,6 +8,10 @@
 //! Gates stand side by side in the order `z | r | h̃` in `W [input, 3n]`, `U [n, 3n]`, `C [context, 3n]`.
 //! Biases are part of `W x` (the papers leave them out of their formulas).
 //!
+//! **Use it** as encoder or decoder cell where an LSTM's second state is not needed; [`Reset::BeforeProduct`] to follow
+//! the paper, [`Reset::AfterProduct`] to load weights from PyTorch. Not for long sequences on a GPU: step waits for step.
+//! Cost of a step: `3 n (input + n)` multiplications; `W x` of a whole sequence is one product.
+//!
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::{initialize::Initializer, recurrent::{Direction, Gru, Reset}};

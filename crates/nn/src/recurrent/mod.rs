@@ -1,26 +1,26 @@
 //! Recurrent cells, and the attention that goes with them.
 //!
-//! | module | what | source |
-//! |---|---|---|
-//! | [`Gru`], [`Lstm`], [`LstmStack`] | the cells, and stacks of them | Cho 2014; Hochreiter & Schmidhuber 1997 |
-//! | [`Lstmn`] | a cell that reads all its former states by attention | Cheng 2016 |
-//! | [`AttentiveDecoder`] | any cell with attention over a source | Bahdanau 2014, Luong 2015 |
-//! | [`Coverage`] | what was looked at before enters the score | See 2017, Tu 2016 |
-//! | [`PointerGenerator`] | words copied from the source beside words of the vocabulary | See 2017 |
-//! | [`AttentivePooling`] | a sequence as a few weighted means | Lin 2017 |
-//! | [`WithAttention`], [`WithPooling`] | any network of yours, with attention | |
+//! | page | module | what | source |
+//! |---|---|---|---|
+//! | [gru], [lstm] | [`Gru`], [`Lstm`], [`LstmStack`] | the cells, and stacks of them | Cho 2014; Hochreiter & Schmidhuber 1997 |
+//! | [lstmn] | [`Lstmn`] | a cell that reads all its former states by attention | Cheng 2016 |
+//! | [decoder] | [`AttentiveDecoder`] | any cell with attention over a source | Bahdanau 2014, Luong 2015 |
+//! | [coverage] | [`Coverage`] | what was looked at before enters the score | See 2017, Tu 2016 |
+//! | [copy](mod@copy) | [`PointerGenerator`] | words copied from the source beside words of the vocabulary | See 2017 |
+//! | [pooling] | [`AttentivePooling`] | a sequence as a few weighted means | Lin 2017 |
+//! | [wrap] | [`WithAttention`], [`WithPooling`] | any network of yours, with attention | |
 //!
 //! Sequences are time-major, `[time, batch, size]`. A padded step carries the state through unchanged,
 //! so that a padded batch gives the same numbers as each sentence alone.
 
-mod copy;
-mod coverage;
-mod decoder;
-mod gru;
-mod lstm;
-mod lstmn;
-mod pooling;
-mod wrap;
+pub mod copy;
+pub mod coverage;
+pub mod decoder;
+pub mod gru;
+pub mod lstm;
+pub mod lstmn;
+pub mod pooling;
+pub mod wrap;
 
 use burn::tensor::{Bool, Tensor};
 
@@ -31,7 +31,7 @@ pub use coverage::Coverage;
 pub use decoder::{AttentiveDecoder, AttentiveOutput, AttentiveState, AttentiveStep, Wiring};
 pub use gru::{Gru, Reset};
 pub use lstm::{Lstm, LstmStack, LstmState};
-pub use lstmn::{DeepFusion, Lstmn, LstmnOutput, SourceTape, Tape};
+pub use lstmn::{DeepFusion, Lstmn, LstmnOutput, LstmnStep, PreparedSource, SourceTape, Tape};
 pub use pooling::{AttentivePooling, Pooled};
 pub use wrap::{FeatureMap, RecurrentCell, Unrolled, WithAttention, WithPooling, positions};
 

@@ -158,7 +158,7 @@ impl RecurrentCell for LstmStack {
 /// Shallow fusion (Cheng 2016): the network's own attention inside, a source outside.
 ///
 /// # Panics
-/// Of a network with deep fusion, which needs its source at every step: use [`Lstmn::sequence`].
+/// Of a network with deep fusion, which needs its source at every step: use [`Lstmn::step`] or [`Lstmn::sequence`].
 impl RecurrentCell for Lstmn {
     type State = Tape;
 
@@ -175,8 +175,8 @@ impl RecurrentCell for Lstmn {
     }
 
     fn advance(&self, x: Tensor<2>, state: Tape) -> Tape {
-        match self.step(x, state) {
-            Ok((tape, _)) => tape,
+        match self.step(x, state, None) {
+            Ok(step) => step.tape,
             Err(error) => panic!("{error}"),
         }
     }

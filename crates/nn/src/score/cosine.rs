@@ -4,7 +4,8 @@
 //! gives it contrast. In the Neural Turing Machine the controller emits `β_t`, here `softplus(w·s_t + b)`
 //! ([`Cosine::learned`]); a fixed `β` is [`Cosine::fixed`] (QK-norm with a scale is the same thing).
 //!
-//! Use it to address a memory by content, or where the lengths of vectors carry no meaning.
+//! Use it to address a memory by content, or where the lengths of vectors carry no meaning. Not where they do: a long
+//! vector can no longer shout.
 //!
 //! Cost: as [`super::Dot`], and one norm a vector; keys are normalised once per source.
 //!

@@ -9,6 +9,7 @@
 //! [`crate::Attended::carried`].
 //!
 //! Use it where the reading order is monotonic and an explicit place is wanted (handwriting, speech synthesis).
+//! Not for translation: it never goes back, and never looks at what it reads.
 //!
 //! Cost: `Lq · Lk · K` exponentials.
 //!

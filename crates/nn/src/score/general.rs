@@ -1,7 +1,8 @@
 //! General score: `score(s, h) = sᵀ W h` (Luong 2015, section 3.1). `W h` is computed once per source.
 //!
 //! A dot score between a query and keys brought into the query's space. Use it where decoder and encoder states
-//! have different sizes or meanings; in Luong 2015 the best score for local attention.
+//! have different sizes or meanings; in Luong 2015 the best score for local attention. Not where the projections are there
+//! already, as in multi-head attention.
 //!
 //! [`ScaledGeneral`] multiplies by a learned number `g` (TensorFlow's "scaled Luong"): `g · sᵀ W h`, so that the
 //! sharpness of the softmax is trained apart from `W`.

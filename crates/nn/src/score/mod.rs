@@ -1,30 +1,34 @@
 //! How well a query and a key match.
 //!
-//! | score | `score(s, h)` | source |
-//! |---|---|---|
-//! | [`Dot`] | `sᵀ h` | Luong 2015 |
-//! | [`ScaledDot`] | `sᵀ h / √d`, or any scale | Vaswani 2017 |
-//! | [`General`] | `sᵀ W h` | Luong 2015 |
-//! | [`ScaledGeneral`] | `g · sᵀ W h`, `g` learned | TensorFlow's scaled Luong |
-//! | [`Additive`] | `vᵀ tanh(W s + U h)`, Luong's "concat" | Bahdanau 2014 |
-//! | [`WeightNormAdditive`] | `g v/‖v‖ · tanh(W s + U h + b)` | Salimans & Kingma 2016 |
-//! | [`Cosine`] | `β cos(s, h)` | Graves 2014 |
-//! | [`Distance`] | `-‖s - h‖² / √d` | Kim 2021 |
-//! | [`Location`] | `W s`: position alone | Luong 2015 |
-//! | [`GaussianWindow`] | `Σ_k a_k exp(-b_k (κ_k - u)²)`: a place that moves on | Graves 2013 |
+//! | page | score | `score(s, h)` | source |
+//! |---|---|---|---|
+//! | [dot] | [`Dot`] | `sᵀ h` | Luong 2015 |
+//! | [scaled dot](scaled_dot) | [`ScaledDot`] | `sᵀ h / √d`, or any scale | Vaswani 2017 |
+//! | [general] | [`General`] | `sᵀ W h` | Luong 2015 |
+//! | | [`ScaledGeneral`] | `g · sᵀ W h`, `g` learned | TensorFlow's scaled Luong |
+//! | [additive] | [`Additive`] | `vᵀ tanh(W s + U h)`, Luong's "concat" | Bahdanau 2014 |
+//! | | [`WeightNormAdditive`] | `g v/‖v‖ · tanh(W s + U h + b)` | Salimans & Kingma 2016 |
+//! | [cosine] | [`Cosine`] | `β cos(s, h)` | Graves 2014 |
+//! | [L2 distance](distance) | [`Distance`] | `-‖s - h‖² / √d` | Kim 2021 |
+//! | [location] | [`Location`] | `W s`: position alone | Luong 2015 |
+//! | [soft window](gaussian_window) | [`GaussianWindow`] | `Σ_k a_k exp(-b_k (κ_k - u)²)`: a place that moves on | Graves 2013 |
 //!
 //! A score prepares the annotations once per source ([`Score::keys`]) and then scores any number of
 //! queries against them ([`Score::forward`]). Shapes are `[batch, heads, length, size]`; weights are shared by
 //! the heads.
+//!
+//! Which one: scaled dot for self-attention and wherever a kernel should serve at any length; additive or general
+//! between a decoder and its source; cosine for a memory addressed by content; the soft window where reading moves
+//! forward and an explicit place is wanted. Location and L2 are for comparison.
 
-mod additive;
-mod cosine;
-mod distance;
-mod dot;
-mod gaussian_window;
-mod general;
-mod location;
-mod scaled_dot;
+pub mod additive;
+pub mod cosine;
+pub mod distance;
+pub mod dot;
+pub mod gaussian_window;
+pub mod general;
+pub mod location;
+pub mod scaled_dot;
 
 use burn::{module::Module, tensor::Tensor};
 

@@ -13,7 +13,7 @@ use regard_nn::{
     },
 };
 
-use crate::{attention_properties::SIZE, support::device};
+use crate::{mechanisms::SIZE, support::device};
 
 fn refused(result: Result<Attended, AttentionError>) -> String {
     result.unwrap_err().to_string()

@@ -14,7 +14,7 @@ use regard_nn::{
 };
 
 use crate::{
-    attention_properties::{SIZE, is_impossible, normalisers, scores},
+    mechanisms::{SIZE, is_impossible, normalisers, scores},
     support::{device, values},
 };
 

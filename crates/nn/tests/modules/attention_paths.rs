@@ -1,219 +1,22 @@
 //! The fused path against the plain one: every combination that a kernel serves, both ways, forward and backward;
-//! and every other one is refused by name, never computed by something else in silence.
-//!
-//! The reference is the plain path in f64. `max|fused - ref| <= 2 max|plain f32 - ref| + rounding`, 3 for gradients.
+//! and every other one is refused by name, never computed by something else in silence. How they are compared:
+//! [`both_paths`](crate::both_paths).
 
-use burn::{
-    module::{Module, ModuleMapper, ModuleVisitor, Param},
-    tensor::{DType, Gradients, Tensor, TensorData},
-};
+use burn::tensor::{DType, Tensor, TensorData};
 use regard_nn::{
     Attention, Call, Observe, Path,
-    dropout::Noise,
     initialize::Initializer,
-    mask::{Alignment, Keep, Mask, PositionPredictor},
+    mask::{Keep, Mask, PositionPredictor},
     normalize::{Normalize, Sink},
+    position::{Alibi, Positions},
     score::Score,
 };
 
 use crate::{
-    attention_properties::{SIZE, is_impossible, normalisers, scores},
+    both_paths::{BATCH, HEADS, Setting, distance, masks, numbers},
+    mechanisms::{SIZE, is_impossible, normalisers, scores},
     support::{device, values},
 };
-
-const BATCH: usize = 2;
-const HEADS: usize = 4;
-const VALUE: usize = 3;
-
-/// Masks of every kind and some combinations, for `queries` and `keys` of which the kernel knows some by name, some
-/// by their parts, and some only as a table.
-fn masks(queries: usize, keys: usize) -> Vec<(&'static str, Mask)> {
-    let padding = || Mask::padding(Keep::from_lengths(&[keys, keys / 2], keys, &device()));
-    let flags = [0, 1].map(|b| (0..keys).map(|j| !(j + b).is_multiple_of(3)).collect());
-    let scattered = Mask::padding(Keep::from_flags(&flags, &device()).unwrap());
-    let window = |width| Mask::window(width).unwrap();
-    let upper_left = || Mask::causal_aligned(Alignment::UpperLeft);
-    let of = |length: usize| [0, 1].map(|b| (0..length).map(|i| i / (2 + b)).collect());
-    let documents = Mask::documents(&of(queries), &of(keys));
-    let table: Vec<Vec<bool>> = (0..queries.div_ceil(2))
-        .map(|a| (0..keys.div_ceil(3)).map(|b| (a + b) % 2 == 0).collect())
-        .collect();
-    let blocks = Mask::block_sparse(2, 3, &table).unwrap();
-    let by_head = Mask::function("by head", |at| !(at.head + at.key).is_multiple_of(3));
-    vec![
-        ("all", Mask::all()),
-        ("nothing", !Mask::all()),
-        ("causal", Mask::causal()),
-        ("causal upper left", upper_left()),
-        ("padding", padding()),
-        ("scattered padding", scattered.clone()),
-        ("padding and causal", padding() & Mask::causal()),
-        ("two paddings", padding() & scattered),
-        ("window", window(2)),
-        ("two windows", window(3) & window(2)),
-        (
-            "sliding and padding",
-            window(3) & Mask::causal() & padding(),
-        ),
-        ("two alignments", window(2) & upper_left()),
-        ("dilated", Mask::dilated_window(2, 2).unwrap()),
-        ("longformer", Mask::longformer(2, 1, &[1]).unwrap()),
-        ("local-m", Mask::local_monotonic(1)),
-        ("chunked", Mask::chunked(2, 1).unwrap() & Mask::causal()),
-        ("block-sparse", blocks),
-        ("document", documents & Mask::causal()),
-        ("prefix", Mask::prefix(&[2, 1]) & padding()),
-        ("prefix and window", Mask::prefix(&[2, 1]) & window(2)),
-        ("by head", by_head | Mask::causal()),
-        ("not causal", !Mask::causal()),
-    ]
-}
-
-/// The weights of a module in another precision.
-struct Precision(DType);
-
-impl ModuleMapper for Precision {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (id, tensor, mapper) = param.consume();
-        let (shape, device) = (tensor.dims(), tensor.device());
-        let data = TensorData::new(numbers(tensor), shape);
-        let tensor = Tensor::from_data(data, (&device, self.0)).require_grad();
-        Param::from_mapped_value(id, tensor, mapper)
-    }
-}
-
-/// Everything of one run: outputs first, then gradients, each a list of numbers.
-struct Run {
-    outputs: Vec<Vec<f64>>,
-    gradients: Vec<Vec<f64>>,
-}
-
-struct Setting<'a> {
-    attention: &'a Attention,
-    mask: &'a Mask,
-    sizes: [usize; 3], // key heads, queries, keys
-    bias: Option<[usize; 4]>,
-    seed: Option<u64>,
-    observe: Observe,
-}
-
-fn numbers<const D: usize>(x: Tensor<D>) -> Vec<f64> {
-    x.into_data().iter::<f64>().collect()
-}
-
-impl Setting<'_> {
-    fn run(&self, path: Path, dtype: DType) -> Result<Run, String> {
-        let attention = self.attention.clone().map(&mut Precision(dtype));
-        let [key_heads, queries, keys] = self.sizes;
-        let leaf = |name: &str, shape: [usize; 4]| {
-            let data = TensorData::new(values(name, shape.iter().product(), 1.0), shape);
-            Tensor::<4>::from_data(data, (&device(), dtype)).require_grad()
-        };
-        let leaves = [
-            leaf("query", [BATCH, HEADS, queries, SIZE]),
-            leaf("key", [BATCH, key_heads, keys, SIZE]),
-            leaf("value", [BATCH, key_heads, keys, VALUE]),
-        ];
-        let bias = self.bias.map(|shape| leaf("bias", shape));
-        let mut noise = self.seed.map(Noise::seeded);
-        let mut call = Call::new(self.observe.clone())
-            .mask(self.mask.clone())
-            .path(path);
-        call.bias = bias.clone();
-        call.noise = noise.as_mut();
-        let [query, key, value] = leaves.clone();
-        let attended = attention
-            .forward_with(query, key, value, call)
-            .map_err(|error| error.to_string())?;
-        let upstream = values("upstream", BATCH * HEADS * queries * VALUE, 1.0);
-        let upstream = TensorData::new(upstream, attended.context.dims());
-        let upstream = Tensor::<4>::from_data(upstream, &device()).cast(dtype);
-        let tied = leaves
-            .iter()
-            .fold((attended.context.clone() * upstream).sum(), |sum, leaf| {
-                sum + leaf.clone().sum() * 0.0
-            });
-        let all = tied.backward();
-        let mut outputs = vec![numbers(attended.context)];
-        // Rows of nothing have an lse of -∞ on both paths.
-        outputs.extend(attended.lse.map(|lse| numbers(lse.clamp_min(-1e4))));
-        outputs.extend(attended.weights.map(numbers));
-        outputs.extend(attended.entropy.map(numbers));
-        outputs.extend(attended.column_sums.map(numbers));
-        outputs.extend(attended.top.map(|top| numbers(top.weights)));
-        let mut gradients: Vec<Vec<f64>> = leaves
-            .iter()
-            .map(|leaf| numbers(leaf.grad(&all).unwrap()))
-            .collect();
-        gradients.extend(
-            bias.map(|bias| numbers(bias.grad(&all).unwrap_or_else(|| bias.zeros_like().inner()))),
-        );
-        gradients.extend(slopes(&attention, &all));
-        Ok(Run { outputs, gradients })
-    }
-
-    /// Compares fused and plain; gives how many tensors were compared.
-    fn compare(&self, name: &str) -> usize {
-        let [fused, plain] = [Path::Fused, Path::Plain].map(|path| self.run(path, DType::F32));
-        let (fused, plain) = (
-            fused.unwrap_or_else(|error| panic!("{name}: {error}")),
-            plain.unwrap(),
-        );
-        let exact = self.run(Path::Plain, DType::F64).unwrap();
-        let outputs = within(name, 2.0, &fused.outputs, &plain.outputs, &exact.outputs);
-        outputs
-            + within(
-                name,
-                3.0,
-                &fused.gradients,
-                &plain.gradients,
-                &exact.gradients,
-            )
-    }
-}
-
-/// The largest distance of all numbers from `exact`.
-fn distance(found: &[f64], exact: &[f64]) -> f64 {
-    assert_eq!(found.len(), exact.len());
-    found
-        .iter()
-        .zip(exact)
-        .map(|(a, b)| (a - b).abs())
-        .fold(0.0, f64::max)
-}
-
-fn within(name: &str, k: f64, fused: &[Vec<f64>], plain: &[Vec<f64>], exact: &[Vec<f64>]) -> usize {
-    assert_eq!([fused.len(), plain.len()], [exact.len(); 2], "{name}");
-    for (i, exact) in exact.iter().enumerate() {
-        let size = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-        // A small case may be lucky and be exact in f32, such as a row of one key, whose weight is 1: roundings of
-        // the tensor's size and of the inputs' (1) are always allowed.
-        let rounding = 2.0 * f64::from(f32::EPSILON) * (size + 1.0);
-        let tolerance = k * distance(&plain[i], exact) + rounding;
-        let found = distance(&fused[i], exact);
-        assert!(
-            found <= tolerance,
-            "{name}, tensor {i}: off by {found:e}, allowed {tolerance:e}"
-        );
-    }
-    exact.len()
-}
-
-fn slopes(attention: &Attention, gradients: &Gradients) -> Vec<Vec<f64>> {
-    struct Visitor<'a>(&'a Gradients, Vec<Vec<f64>>);
-    impl ModuleVisitor for Visitor<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let tensor = param.val();
-            self.1.push(match tensor.grad(self.0) {
-                Some(slope) => numbers(slope),
-                None => vec![0.0; tensor.dims().iter().product()],
-            });
-        }
-    }
-    let mut visitor = Visitor(gradients, vec![]);
-    attention.visit(&mut visitor);
-    visitor.1
-}
 
 const OBSERVATIONS: [fn() -> Observe; 5] = [
     || Observe::Nothing,
@@ -266,8 +69,10 @@ fn every_combination_of_the_dot_kernel() {
                         mask: &mask,
                         sizes,
                         bias: (around & 4 == 4).then_some(shapes[m]),
+                        alibi: None,
                         seed: (around & 2 == 2).then_some(combinations as u64),
                         observe: OBSERVATIONS[combinations % 5](),
+                        lse: true,
                     };
                     let name = format!("{} {} {name} {around}", score.name(), normalize.name());
                     tensors += setting.compare(&name);
@@ -280,12 +85,13 @@ fn every_combination_of_the_dot_kernel() {
     assert!(tensors > 6 * combinations, "{tensors}");
 }
 
-/// Softcap, bias and dropout in all their combinations with each mask.
+/// Softcap, bias, ALiBi and dropout in all their combinations with each mask.
 #[test]
 fn everything_around_the_scores() {
+    let alibi = Alibi::new(HEADS).unwrap();
     let mut combinations = 0;
     for (name, mask) in masks(5, 7) {
-        for around in 0..8 {
+        for around in 0..16 {
             let mut attention = Attention::new(Score::scaled_dot());
             if around & 1 == 1 {
                 attention = attention.with_softcap(0.8);
@@ -298,14 +104,121 @@ fn everything_around_the_scores() {
                 mask: &mask,
                 sizes: [2, 5, 7],
                 bias: (around & 4 == 4).then_some([1, HEADS, 5, 7]),
+                alibi: (around & 8 == 8).then_some(&alibi),
                 seed: Some(around),
                 observe: Observe::Rows(vec![4, 0]),
+                lse: true,
             };
             setting.compare(&format!("{name} {around}"));
             combinations += 1;
         }
     }
-    assert_eq!(combinations, 22 * 8);
+    assert_eq!(combinations, 22 * 16);
+}
+
+/// The slopes that the kernel takes are the biases of [`Alibi::bias`], with more queries than keys, fewer and as many, for
+/// numbers of heads that are no power of two too.
+#[test]
+fn alibi_is_its_bias() {
+    for (heads, key_heads) in [(1, 1), (6, 2), (8, 8), (12, 3)] {
+        let alibi = Alibi::new(heads).unwrap();
+        for (queries, keys) in [(1, 1), (1, 97), (33, 130), (130, 33), (257, 257)] {
+            let drawn = |name: &str, heads: usize, length: usize| {
+                let shape = [2, heads, length, 40];
+                let data = TensorData::new(values(name, shape.iter().product(), 1.0), shape);
+                Tensor::<4>::from_data(data, &device()).require_grad()
+            };
+            let leaves = [
+                drawn("query", heads, queries),
+                drawn("key", key_heads, keys),
+                drawn("value", key_heads, keys),
+            ];
+            let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
+            let [as_slopes, as_bias] = [true, false].map(|slopes| {
+                let positions = Positions::lower_right(queries, keys);
+                let call = Call::new(Observe::Weights).path(Path::Fused);
+                let call = match slopes {
+                    true => call.alibi(&alibi),
+                    false => call.bias(alibi.bias(&positions, &device(), DType::F32)),
+                };
+                let [query, key, value] = leaves.clone();
+                let attended = attention.forward_with(query, key, value, call).unwrap();
+                let all = (attended.context.clone() * attended.context.clone())
+                    .sum()
+                    .backward();
+                let mut run = vec![
+                    numbers(attended.context),
+                    numbers(attended.weights.unwrap()),
+                ];
+                run.extend(leaves.iter().map(|leaf| numbers(leaf.grad(&all).unwrap())));
+                run
+            });
+            for (i, (a, b)) in as_slopes.iter().zip(&as_bias).enumerate() {
+                let size = b.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+                // A score that is lowered by up to the largest slope times the longest distance is rounded at that size.
+                let lowered = alibi.slopes()[0] * queries.max(keys) as f64;
+                let rounding = 4.0 * f64::from(f32::EPSILON) * (size + 1.0) * (lowered + 1.0);
+                let found = distance(a, b);
+                assert!(
+                    found <= rounding,
+                    "{heads} heads, {queries} x {keys}, tensor {i}: {found:e} above {rounding:e}"
+                );
+            }
+        }
+    }
+    let alibi = Alibi::new(3).unwrap();
+    let x = Tensor::<4>::ones([1, 2, 3, SIZE], &device());
+    for path in [Path::Auto, Path::Fused, Path::Plain] {
+        let call = Call::default().alibi(&alibi).path(path);
+        let error = Attention::new(Score::dot())
+            .forward_with(x.clone(), x.clone(), x.clone(), call)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`alibi heads` is 3") && error.contains('2'),
+            "{error}"
+        );
+    }
+}
+
+/// The additive kernel for several heads, sharing keys or not, with padding and bias.
+#[test]
+fn every_combination_of_the_additive_kernel() {
+    let mut combinations = 0;
+    for score in scores() {
+        if !matches!(score, Score::Additive(_) | Score::WeightNormAdditive(_)) {
+            continue;
+        }
+        for sizes in [[4, 3, 5], [2, 6, 6], [1, 5, 3], [1, 1, 130]] {
+            let [_, queries, keys] = sizes;
+            for mask in [
+                Mask::all(),
+                Mask::padding(Keep::from_lengths(&[keys, keys / 2], keys, &device())),
+                Mask::padding(Keep::from_lengths(&[0, keys], keys, &device())),
+            ] {
+                for bias in [
+                    None,
+                    Some([BATCH, HEADS, queries, keys]),
+                    Some([1, 1, queries, keys]),
+                ] {
+                    let attention = Attention::new(score.clone());
+                    let setting = Setting {
+                        attention: &attention,
+                        mask: &mask,
+                        sizes,
+                        bias,
+                        alibi: None,
+                        seed: None,
+                        observe: OBSERVATIONS[1 + combinations % 4](),
+                        lse: false,
+                    };
+                    setting.compare(&format!("{} {sizes:?} {mask:?} {bias:?}", score.name()));
+                    combinations += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(combinations, 2 * 4 * 3 * 3);
 }
 
 /// Sizes around the kernel's panels and tiles, and observations over several blocks of queries.
@@ -326,8 +239,10 @@ fn awkward_sizes() {
                 mask: &mask,
                 sizes: [2, queries, keys],
                 bias: None,
+                alibi: None,
                 seed: None,
                 observe: OBSERVATIONS[1 + i](),
+                lse: true,
             };
             setting.compare(&format!("{queries} x {keys} {mask:?}"));
         }

@@ -1,109 +1,21 @@
-//! What holds for any attention: both paths agree, observing changes nothing, unseen places reach nothing, NaN
-//! included; and the mistakes of other libraries, one test each.
+//! What holds for any attention: observing changes nothing, rows and groups are what they are alone, keys have no order;
+//! and the mistakes of other libraries, one test each.
 
 use burn::tensor::{DType, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
-    Attended, Attention, Call, Observe, Path,
+    Attention, Call, Observe, Path,
     dropout::Noise,
     initialize::Initializer,
     mask::{Alignment, Grid, Keep, Mask, Place},
-    normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sigmoid, Sink},
-    score::{
-        Additive, Cosine, Distance, GaussianWindow, General, Location, ScaledGeneral, Score,
-        WeightNormAdditive,
-    },
+    normalize::{Addressing, Form, Monotonic, Normalize},
+    score::{Additive, Cosine, Distance, GaussianWindow, Score},
 };
 
-use crate::support::{device, numbers, values};
-
-pub const SIZE: usize = 4;
-
-fn drawn(name: &str, shape: [usize; 4], scale: f32) -> Tensor<4> {
-    let values = values(name, shape.iter().product(), scale);
-    Tensor::from_data(TensorData::new(values, shape), &device())
-}
-
-/// Every score, for queries and keys of [`SIZE`].
-pub fn scores() -> Vec<Score> {
-    let init = &mut Initializer::new(5, &device());
-    vec![
-        Score::dot(),
-        Score::scaled_dot(),
-        Score::General(General::new(SIZE, SIZE, init)),
-        Score::ScaledGeneral(ScaledGeneral::new(SIZE, SIZE, init)),
-        Score::Additive(Additive::new(SIZE, SIZE, 3, init)),
-        Score::WeightNormAdditive(WeightNormAdditive::new(SIZE, SIZE, 3, init)),
-        Score::Cosine(Cosine::fixed(2.0)),
-        Score::Cosine(Cosine::learned(SIZE, init)),
-        Score::Distance(Distance::default()),
-        Score::Location(Location::new(SIZE, 9, init)),
-        Score::GaussianWindow(GaussianWindow::new(SIZE, 2, init)),
-    ]
-}
-
-/// Every normaliser, for `heads`.
-pub fn normalisers(heads: usize) -> Vec<Normalize> {
-    let init = &mut Initializer::new(6, &device());
-    vec![
-        Normalize::softmax(),
-        Normalize::Sink(Sink::learned(heads, init)),
-        Normalize::Sink(Sink::fixed(0.0)),
-        Normalize::sparsemax(),
-        Normalize::entmax15(),
-        Normalize::Sigmoid(Sigmoid::default()),
-        Normalize::hardmax(),
-        Normalize::HardSample(HardSample::new(Estimator::StraightThrough)),
-        Normalize::HardSample(HardSample::new(Estimator::Gumbel { temperature: 0.7 })),
-        Normalize::HardSample(HardSample::new(Estimator::Reinforce { soften: false })),
-        Normalize::Monotonic(Monotonic::new(Form::Parallel)),
-        Normalize::Monotonic(Monotonic::new(Form::Recursive)),
-        Normalize::Monotonic(Monotonic::new(Form::Hard)),
-        Normalize::Addressing(Addressing::new(SIZE, 1, init)),
-        Normalize::identity(),
-    ]
-}
-
-/// Whether the two cannot stand together.
-pub fn is_impossible(score: &Score, normalize: &Normalize) -> bool {
-    matches!(score, Score::GaussianWindow(_)) && !matches!(normalize, Normalize::Identity(_))
-}
-
-/// Every score with every normaliser that it can stand with.
-fn mechanisms(heads: usize) -> Vec<Attention> {
-    let mut all = vec![];
-    for score in scores() {
-        for normalize in normalisers(heads) {
-            if !is_impossible(&score, &normalize) {
-                all.push(Attention::new(score.clone()).with_normalize(normalize));
-            }
-        }
-    }
-    assert_eq!(all.len(), 10 * 15 + 1);
-    all
-}
-
-fn named(attention: &Attention) -> String {
-    format!("{} {}", attention.score.name(), attention.normalize.name())
-}
-
-fn same_bits(a: &Tensor<4>, b: &Tensor<4>) -> bool {
-    let bits = |x: &Tensor<4>| -> Vec<u32> { numbers(x).into_iter().map(f32::to_bits).collect() };
-    bits(a) == bits(b)
-}
-
-fn attend(attention: &Attention, x: &[Tensor<4>; 3], call: Call<'_>) -> Attended {
-    let [query, key, value] = x.clone();
-    attention.forward_with(query, key, value, call).unwrap()
-}
-
-fn inputs(heads: usize, key_heads: usize, queries: usize, keys: usize) -> [Tensor<4>; 3] {
-    [
-        drawn("query", [2, heads, queries, SIZE], 2.0),
-        drawn("key", [2, key_heads, keys, SIZE], 2.0),
-        drawn("value", [2, key_heads, keys, 3], 2.0),
-    ]
-}
+use crate::{
+    mechanisms::{SIZE, attend, drawn, inputs, mechanisms, named, normalisers, same_bits},
+    support::{device, numbers},
+};
 
 /// Whatever is observed, the context has the same bits, and what is reported follows from the weights.
 #[test]
@@ -177,117 +89,6 @@ fn observing_changes_no_number() {
                 }
             }
         }
-    }
-}
-
-/// What stands in unseen places (NaN, infinities, huge numbers) reaches neither context nor weights nor gradients:
-/// under padding, where nobody sees them, and under causality, where some queries do and others do not.
-#[test]
-fn unseen_places_reach_nothing() {
-    let (queries, keys) = (3, 5);
-    for attention in mechanisms(2) {
-        let name = named(&attention);
-        let run = |poison: Option<f32>| {
-            let [query, key, value] = inputs(2, 2, queries, keys);
-            let spoil = |x: Tensor<4>| match poison {
-                // The last key: behind the padding of row 1, and in the future of all queries but the last.
-                Some(poison) => x.slice_fill([0..2, 0..2, keys - 1..keys, 0..3], poison),
-                None => x,
-            };
-            let leaves = [query, spoil(key), spoil(value)].map(Tensor::require_grad);
-            let padding = Mask::padding(Keep::from_lengths(&[5, 4], keys, &device()));
-            let call = Call::new(Observe::Weights).mask(padding & Mask::causal());
-            let attended = attend(&attention, &leaves, call);
-            // The last query of the unpadded row does see the last key.
-            let blind = |x: Tensor<4>| {
-                let of_padded = numbers(&x.clone().narrow(0, 1, 1));
-                let of_earlier = numbers(&x.narrow(0, 0, 1).narrow(2, 0, queries - 1));
-                [of_padded, of_earlier].concat()
-            };
-            let upstream = drawn("upstream", [2, 2, queries, 3], 1.0)
-                .slice_fill([0..1, 0..2, queries - 1..queries, 0..3], 0.0);
-            let context = attended.context.clone();
-            // A NaN context times 0 would be NaN: those rows are cut off.
-            let kept = context
-                .clone()
-                .slice_fill([0..1, 0..2, queries - 1..queries, 0..3], 0.0);
-            let all = (kept * upstream + leaves[0].clone().narrow(3, 0, 3) * 0.0)
-                .sum()
-                .backward();
-            // In row 0 the last query sees the poison, and it reaches every gradient of that row.
-            let gradients: Vec<Option<Vec<f32>>> = leaves
-                .iter()
-                .map(|leaf| Some(numbers(&leaf.grad(&all)?.narrow(0, 1, 1))))
-                .collect();
-            (blind(context), blind(attended.weights.unwrap()), gradients)
-        };
-        let clean = run(None);
-        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e4] {
-            let found = run(Some(poison));
-            // Poisoned keys take the plain path where they would reach what prepares them, and Burn adds the parts
-            // of a gradient in an order of its own: the last bits may differ.
-            let close = |found: &[f32], clean: &[f32]| {
-                let near =
-                    |(a, b): (&f32, &f32)| (a - b).abs() <= 8.0 * f32::EPSILON * (1.0 + b.abs());
-                found.len() == clean.len() && found.iter().zip(clean).all(near)
-            };
-            assert!(
-                close(&found.0, &clean.0),
-                "{name}: {poison} reaches the context"
-            );
-            assert!(
-                close(&found.1, &clean.1),
-                "{name}: {poison} reaches the weights"
-            );
-            for (found, clean) in found.2.iter().flatten().zip(clean.2.iter().flatten()) {
-                assert!(close(found, clean), "{name}: {poison} reaches a gradient");
-            }
-        }
-    }
-}
-
-/// A seen NaN is not hidden: the queries that see it get NaN, the others do not.
-#[test]
-fn a_seen_nan_stays_visible() {
-    let x = inputs(1, 1, 3, 3);
-    let [query, key, value] = x;
-    let value = value.slice_fill([0..1, 0..1, 1..2, 0..1], f32::NAN);
-    let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
-    let context = attend(&attention, &[query, key, value], Call::default()).context;
-    let rows: Vec<bool> = numbers(&context)
-        .chunks(3)
-        .map(|row| row[0].is_nan())
-        .collect();
-    assert_eq!(rows, [false, true, true, false, false, false]);
-}
-
-/// Rows of nothing give zeros and finite gradients, and harm no other row (PyTorch 41508).
-#[test]
-fn a_row_that_sees_nothing() {
-    for attention in mechanisms(2) {
-        let name = named(&attention);
-        let leaves = inputs(2, 2, 2, 4).map(Tensor::require_grad);
-        let first_is_blind = Mask::function("second query", |place| place.query == 1);
-        let call = Call::new(Observe::Weights).mask(first_is_blind);
-        let attended = attend(&attention, &leaves, call);
-        let first = |x: &Tensor<4>| numbers(&x.clone().narrow(2, 0, 1));
-        assert!(first(&attended.context).iter().all(|x| *x == 0.0), "{name}");
-        assert!(
-            first(&attended.weights.unwrap()).iter().all(|x| *x == 0.0),
-            "{name}"
-        );
-        let all = (attended.context.sum() + leaves[0].clone().sum() * 0.0).backward();
-        for leaf in &leaves {
-            let slope = leaf
-                .grad(&all)
-                .map(|slope| numbers(&slope))
-                .unwrap_or_default();
-            assert!(slope.iter().all(|x| x.is_finite()), "{name}");
-        }
-        // The blind query of a normaliser without memory gets no gradient.
-        let goes_on = attended.carried.is_some();
-        let slope = leaves[0].grad(&all).unwrap();
-        assert!(goes_on || first(&slope).iter().all(|x| *x == 0.0), "{name}");
     }
 }
 

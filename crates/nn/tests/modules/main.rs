@@ -6,9 +6,11 @@
 //! | [`attention_errors`] | what attention refuses, and how it says so |
 //! | [`attention_gradients`] | finite differences in f64 of every score and normaliser |
 //! | [`attention_paths`] | fused against plain, every combination; what no kernel serves |
-//! | [`attention_properties`] | what holds for any attention; traps; refused input |
+//! | [`attention_properties`] | what holds for any attention; traps |
+//! | [`attention_unseen`] | what may not be seen reaches nothing, by mask or by a bias of -∞ |
 //! | [`golden`] | outputs and gradients equal PyTorch's (`../golden/nn_golden.py`) |
 //! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
+//! | [`keras`] | Keras' `Attention` and `AdditiveAttention` (`../golden/keras_golden.py`) |
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
 //! | [`recurrent`] | padding, stepping and dropout of sequences |
@@ -20,9 +22,13 @@ mod attention_errors;
 mod attention_gradients;
 mod attention_paths;
 mod attention_properties;
+mod attention_unseen;
+mod both_paths;
 mod golden;
 mod hard_attention;
+mod keras;
 mod mask;
+mod mechanisms;
 mod properties;
 mod recurrent;
 mod support;

@@ -134,12 +134,13 @@ fn an_lstmn_step_by_step_equals_the_sequence() {
     let mut tape = network.tape(2, &device());
     for t in 0..6 {
         let input: Tensor<2> = x.clone().narrow(0, t, 1).squeeze_dim(0);
-        let (next, weights) = network.step(input, tape).unwrap();
-        tape = next;
+        let step = network.step(input, tape, None).unwrap();
+        tape = step.tape;
         assert_eq!(tape.steps(), t + 1);
         let hidden: Tensor<2> = read.hidden.clone().narrow(0, t, 1).squeeze_dim(0);
         assert!(distance(&tape.last().hidden, &hidden) <= ROUNDING);
-        assert_eq!(weights.map(|w| w.dims()), (t > 0).then_some([2, t]));
+        assert_eq!(step.weights.map(|w| w.dims()), (t > 0).then_some([2, t]));
+        assert!(step.source_weights.is_none());
     }
     let swapped = tape.clone().select(Tensor::from_ints([1, 0], &device()));
     let expected = tape.last().hidden.clone().flip([0]);
@@ -149,6 +150,72 @@ fn an_lstmn_step_by_step_equals_the_sequence() {
         .unwrap();
     assert_eq!(empty.hidden.dims(), [0, 2, SIZE]);
     assert_eq!(empty.weights.dims(), [2, 0, 0]);
+}
+
+#[test]
+fn deep_fusion_step_by_step_equals_the_sequence() {
+    let network = deep();
+    for positions in [1, 4] {
+        let source = SourceTape {
+            hidden: source(2, positions).hidden.require_grad(),
+            ..source(2, positions)
+        };
+        let x = drawn("x", [6, 2, INPUT], 2.0).require_grad();
+        let read = network.sequence(x.clone(), Some(&source), None).unwrap();
+        let prepared = network.source(&source).unwrap();
+        let mut tape = network.tape(2, &device());
+        let (mut hidden, mut cell, mut looks) = (vec![], vec![], vec![]);
+        for t in 0..6 {
+            let input: Tensor<2> = x.clone().narrow(0, t, 1).squeeze_dim(0);
+            let step = network.step(input, tape, Some(&prepared)).unwrap();
+            assert_eq!(step.weights.is_some(), t > 0);
+            if let Some(weights) = step.weights {
+                let whole: Tensor<2> = read.weights.clone().narrow(1, t, 1).squeeze_dim(1);
+                assert!(distance(&weights, &whole.narrow(1, 0, t)) <= ROUNDING);
+            }
+            tape = step.tape;
+            hidden.push(tape.last().hidden.clone());
+            cell.push(tape.last().cell.clone());
+            looks.push(step.source_weights.unwrap());
+        }
+        let (hidden, cell): (Tensor<3>, Tensor<3>) =
+            (Tensor::stack(hidden, 0), Tensor::stack(cell, 0));
+        let looks: Tensor<3> = Tensor::stack(looks, 1);
+        assert!(distance(&hidden, &read.hidden) <= ROUNDING);
+        assert!(distance(&cell, &read.cell) <= ROUNDING);
+        assert!(distance(&looks, &read.source_weights.unwrap()) <= ROUNDING);
+        // The gradients are those of the sequence too.
+        let loss = drawn("loss", [6, 2, SIZE], 1.0);
+        let by_steps = (hidden * loss.clone()).sum().backward();
+        let at_once = (read.hidden * loss).sum().backward();
+        for leaf in [&x, &source.hidden] {
+            let [a, b] = [&by_steps, &at_once].map(|all| leaf.grad(all).unwrap());
+            assert!(distance(&a, &b) <= ROUNDING);
+        }
+        // A hypothesis of a beam takes its source along.
+        let index = || Tensor::from_ints([1, 1, 0], &device());
+        let next = drawn("next", [3, INPUT], 1.0);
+        let forked = network
+            .step(
+                next.clone(),
+                tape.clone().select(index()),
+                Some(&prepared.select(index())),
+            )
+            .unwrap();
+        for (row, of) in [1, 1, 0].into_iter().enumerate() {
+            let one = Tensor::from_ints([of], &device());
+            let own = next.clone().narrow(0, row, 1);
+            let alone = network
+                .step(
+                    own,
+                    tape.clone().select(one.clone()),
+                    Some(&prepared.select(one)),
+                )
+                .unwrap();
+            let here = forked.tape.last().hidden.clone().narrow(0, row, 1);
+            assert!(distance(&here, &alone.tape.last().hidden) <= ROUNDING);
+        }
+    }
 }
 
 /// A module in double precision, by plain operations.
@@ -451,10 +518,29 @@ fn what_does_not_fit_is_refused_by_name() {
         &["`source.cell`", "[2, 3, 4]", "[2, 3, 5]"],
     );
     let step = |network: &Lstmn, size| {
-        network.step(drawn("x", [2, size], 1.0), network.tape(2, &device()))
+        network.step(drawn("x", [2, size], 1.0), network.tape(2, &device()), None)
     };
     refused(step(&plain, 4), &["`x`", "[2, 4]", "[2, 3]"]);
-    refused(step(&deep, INPUT), &["deep", "`sequence`"]);
+    refused(
+        step(&deep, INPUT),
+        &["deep", "no source", "`Lstmn::source`"],
+    );
+    refused(plain.source(&source(2, 3)), &["with_fusion"]);
+    let of_three = deep.source(&source(3, 3)).unwrap();
+    let one = || drawn("x", [2, INPUT], 1.0);
+    refused(
+        deep.step(one(), deep.tape(2, &device()), Some(&of_three)),
+        &["`source`", "[3, 3, 11]", "[2, 3, 11]"],
+    );
+    let of_two = deep.source(&source(2, 3)).unwrap();
+    refused(
+        deep.step(one(), plain.tape(2, &device()), Some(&of_two)),
+        &["a tape of a network without"],
+    );
+    refused(
+        plain.step(one(), plain.tape(2, &device()), Some(&of_two)),
+        &["absent", "with_fusion"],
+    );
 
     let init = &mut initializer();
     let attention = || Attention::new(Score::dot());

@@ -41,15 +41,47 @@
 //! assert_eq!(read.weights.dims(), [2, 7, 7]); // row t is zero from column t on
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
+//!
+//! A decoder with deep fusion takes one step after the other:
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{initialize::Initializer, mask::Keep, recurrent::{Lstmn, SourceTape}};
+//!
+//! let device = Device::flex();
+//! let mut init = Initializer::new(1, &device);
+//! let (encoder, decoder) = (Lstmn::new(4, 6, 5, &mut init), Lstmn::new(3, 6, 5, &mut init));
+//! let decoder = decoder.with_fusion(6, 5, &mut init);
+//! let read = encoder.sequence(Tensor::ones([7, 2, 4], &device), None, None)?;
+//! let source = decoder.source(&SourceTape {
+//!     hidden: read.hidden.swap_dims(0, 1),
+//!     cell: read.cell.swap_dims(0, 1),
+//!     keep: Keep::from_lengths(&[7, 5], 7, &device),
+//! })?;
+//! let mut tape = decoder.tape(2, &device);
+//! for _ in 0..3 {
+//!     let step = decoder.step(Tensor::ones([2, 3], &device), tape, Some(&source))?;
+//!     assert_eq!(step.source_weights.unwrap().dims(), [2, 7]);
+//!     tape = step.tape;
+//! }
+//! assert_eq!(tape.last().hidden.dims(), [2, 6]);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
 
 use burn::{
-    module::{Module, Param},
-    nn::Linear,
-    tensor::{Bool, Device, Int, Tensor, activation::sigmoid},
+    module::Module,
+    tensor::{Bool, Device, Tensor, activation::sigmoid},
 };
 
 use super::{Lstm, LstmState, at, check_shape};
-use crate::{AttentionError, bridge, initialize::Initializer, mask::Keep, score::Additive};
+use crate::{AttentionError, bridge, initialize::Initializer, score::Additive};
+
+mod fusion;
+mod tape;
+
+use fusion::{unread, unsourced};
+
+pub use fusion::{DeepFusion, PreparedSource, SourceTape};
+pub use tape::Tape;
 
 /// A long short-term memory-network of `n` units.
 #[derive(Module, Debug)]
@@ -60,28 +92,6 @@ pub struct Lstmn {
     pub attention: Additive,
     /// How a source is read into the cell.
     pub fusion: Option<DeepFusion>,
-}
-
-/// What deep fusion adds.
-#[derive(Module, Debug)]
-pub struct DeepFusion {
-    /// How the source is read: the query is `[x_t; γ̃_{t-1}]`.
-    pub attention: Additive,
-    /// `W_r`'s rows of `x_t`, `[input, n]`, and the gate's bias.
-    pub input: Linear,
-    /// `W_r`'s rows of `γ̃_t`, `[m, n]`.
-    pub recurrent: Param<Tensor<2>>,
-}
-
-/// The states of a sequence that another one reads: a memory of deep fusion.
-#[derive(Debug, Clone)]
-pub struct SourceTape {
-    /// `γ_j`, `[batch, source, m]`.
-    pub hidden: Tensor<3>,
-    /// `α_j`, `[batch, source, n]`.
-    pub cell: Tensor<3>,
-    /// Which positions are real.
-    pub keep: Keep,
 }
 
 /// What an LSTMN gives for a sequence.
@@ -98,54 +108,15 @@ pub struct LstmnOutput {
     pub source_weights: Option<Tensor<3>>,
 }
 
-/// Everything an LSTMN has read so far.
+/// What an LSTMN gives for one step.
 #[derive(Debug, Clone)]
-pub struct Tape {
-    /// Of every step `h_i | c_i`, `[batch, steps, 2n]`, and what it is scored as, `[batch, steps, a]`;
-    /// nothing before the first step.
-    written: Option<(Tensor<3>, Tensor<3>)>,
-    /// `h̃_{t-1}`, `[batch, n]`.
-    summary: Tensor<2>,
-    /// `γ̃_{t-1}`, `[batch, m]`, with deep fusion.
-    source_summary: Option<Tensor<2>>,
-    /// `h_{t-1}, c_{t-1}`.
-    last: LstmState,
-}
-
-impl Tape {
-    /// The last state, `h_t` and `c_t`, each `[batch, n]`; zeros before the first step.
-    pub fn last(&self) -> &LstmState {
-        &self.last
-    }
-
-    /// The number of steps written.
-    pub fn steps(&self) -> usize {
-        self.written
-            .as_ref()
-            .map_or(0, |(states, _)| states.dims()[1])
-    }
-
-    /// The sequences at `index`, in that order: hypotheses of a beam survive, fork and end.
-    pub fn select(self, index: Tensor<1, Int>) -> Self {
-        let rows = |x: Tensor<3>| x.select(0, index.clone());
-        Self {
-            written: self
-                .written
-                .map(|(states, keys)| (rows(states), rows(keys))),
-            summary: self.summary.select(0, index.clone()),
-            source_summary: self.source_summary.map(|x| x.select(0, index.clone())),
-            last: self.last.select(index),
-        }
-    }
-}
-
-/// A source with what its positions are scored as.
-#[derive(Debug, Clone)]
-struct Source {
-    keys: Tensor<3>,
-    /// `γ_j | α_j`
-    states: Tensor<3>,
-    keep: Option<Tensor<2, Bool>>,
+pub struct LstmnStep {
+    /// The tape with the new state on it ([`Tape::last`]).
+    pub tape: Tape,
+    /// `s`, the weights over the states before, `[batch, steps]`, without gradient; nothing at the first step.
+    pub weights: Option<Tensor<2>>,
+    /// `p`, the weights over the source, `[batch, source]`, without gradient: with deep fusion.
+    pub source_weights: Option<Tensor<2>>,
 }
 
 /// The parts of one step that the input alone decides.
@@ -235,36 +206,65 @@ impl Lstmn {
         }
     }
 
-    /// Reads one input `x [batch, input]` on top of `tape`; gives the tape with the new state on it and
-    /// the weights over the former ones, `[batch, steps]` (nothing at the first step).
+    /// A source prepared to be read at every step ([`Lstmn::step`]) of a network with deep fusion.
     ///
     /// # Errors
-    /// An input of another size, a tape of another batch, or a network with deep fusion.
+    /// Sizes that do not fit; a network without deep fusion.
+    pub fn source(&self, source: &SourceTape) -> Result<PreparedSource, AttentionError> {
+        let [batch, _, _] = source.hidden.dims();
+        match &self.fusion {
+            Some(fusion) => fusion.prepare(source, batch, self.size()),
+            None => Err(unread()),
+        }
+    }
+
+    /// Reads one input `x [batch, input]` on top of `tape` and, with deep fusion, of `source`. Steps one after the
+    /// other give what [`Lstmn::sequence`] gives.
+    ///
+    /// # Errors
+    /// An input of another size; a tape or source of another batch or network; a source without deep fusion, deep
+    /// fusion without a source.
     pub fn step(
         &self,
         x: Tensor<2>,
         tape: Tape,
-    ) -> Result<(Tape, Option<Tensor<2>>), AttentionError> {
+        source: Option<&PreparedSource>,
+    ) -> Result<LstmnStep, AttentionError> {
         let [batch, _] = tape.summary.dims();
         let expected = [batch, self.input_size()];
         check_shape("x", x.dims(), expected, "[batch, input]")?;
-        if self.fusion.is_some() {
-            return Err(AttentionError::combination(
-                "fusion",
-                "deep",
-                "a step without its source",
-                "read the whole sequence by `sequence`, which takes the source",
-            ));
-        }
-        let query = QueryWeights::of(&self.attention, self.input_size());
+        let summary = [batch, self.size()];
+        check_shape("tape", tape.summary.dims(), summary, "[batch, units]")?;
+        let fusion = match (&self.fusion, source) {
+            (None, None) => None,
+            (Some(fusion), Some(source)) => {
+                fusion.check(source, &tape, self.size())?;
+                Some((fusion, source))
+            }
+            (Some(_), None) => return Err(unsourced()),
+            (None, Some(_)) => return Err(unread()),
+        };
+        let own = QueryWeights::of(&self.attention, self.input_size());
+        let fused =
+            fusion.map(|(fusion, _)| QueryWeights::of(&fusion.attention, self.input_size()));
         let projected = Projected {
             gates: self.cell.project(x.clone()),
-            query: x.matmul(query.input.clone()),
-            fusion: None,
+            query: x.clone().matmul(own.input),
+            fusion: fusion.zip(fused.as_ref()).map(|((fusion, _), weights)| {
+                let query = x.clone().matmul(weights.input.clone());
+                (fusion.input.forward(x), query)
+            }),
         };
+        let source = source
+            .zip(fused.as_ref())
+            .map(|(source, weights)| (source, &weights.summary));
         let mut tape = tape;
-        let read = self.advance(projected, &query.summary, &mut tape, None, None);
-        Ok((tape, read.own))
+        let read = self.advance(projected, &own.summary, &mut tape, source, None);
+        Ok(LstmnStep {
+            tape,
+            weights: read.own,
+            source_weights: read.source,
+        })
     }
 
     /// Reads a whole sequence `x [time, batch, input]` and, with deep fusion, `source`; `keep
@@ -351,7 +351,7 @@ impl Lstmn {
         x: &Tensor<3>,
         source: Option<&SourceTape>,
         keep: Option<&Tensor<2, Bool>>,
-    ) -> Result<Option<Source>, AttentionError> {
+    ) -> Result<Option<PreparedSource>, AttentionError> {
         let [length, batch, _] = x.dims();
         let expected = [length, batch, self.input_size()];
         check_shape("x", x.dims(), expected, "[time, batch, input]")?;
@@ -360,37 +360,9 @@ impl Lstmn {
         }
         match (&self.fusion, source) {
             (None, None) => Ok(None),
-            (Some(_), None) => Err(AttentionError::combination(
-                "fusion",
-                "deep",
-                "no source",
-                "give the SourceTape that the network is to read",
-            )),
-            (None, Some(_)) => Err(AttentionError::combination(
-                "fusion",
-                "absent",
-                "a source",
-                "make the network with `with_fusion`, or wrap it in an AttentiveDecoder for shallow fusion",
-            )),
-            (Some(fusion), Some(source)) => {
-                let [rows, positions, _] = source.hidden.dims();
-                let [m, _] = fusion.recurrent.dims();
-                let hidden = [batch, positions, m];
-                let meaning = "[batch, source, source units]";
-                check_shape("source.hidden", source.hidden.dims(), hidden, meaning)?;
-                let cell = [rows, positions, self.size()];
-                let meaning = "[batch, source, units]";
-                check_shape("source.cell", source.cell.dims(), cell, meaning)?;
-                let (kept, meaning) = (source.keep.tensor().dims(), "[batch, source]");
-                check_shape("source.keep", kept, [rows, positions], meaning)?;
-                let hidden = source.keep.zero_padding(source.hidden.clone());
-                let cell = source.keep.zero_padding(source.cell.clone());
-                Ok(Some(Source {
-                    keys: fusion.attention.keys(hidden.clone()),
-                    states: Tensor::cat(vec![hidden, cell], 2),
-                    keep: (!source.keep.is_full()).then(|| source.keep.tensor()),
-                }))
-            }
+            (Some(_), None) => Err(unsourced()),
+            (None, Some(_)) => Err(unread()),
+            (Some(fusion), Some(source)) => Ok(Some(fusion.prepare(source, batch, self.size())?)),
         }
     }
 
@@ -401,7 +373,7 @@ impl Lstmn {
         x: Projected,
         query_weight: &Tensor<2>,
         tape: &mut Tape,
-        source: Option<(&Source, &Tensor<2>)>,
+        source: Option<(&PreparedSource, &Tensor<2>)>,
         keep: Option<&Tensor<2, Bool>>,
     ) -> Read {
         let (n, t) = (self.size(), tape.steps());

@@ -1,0 +1,209 @@
+//! What may not be seen reaches nothing, whatever stands there and however it is hidden; what is seen stays visible.
+
+use burn::tensor::Tensor;
+use regard_nn::{
+    Attention, Call, Observe, Path,
+    mask::{Keep, Mask},
+    score::Score,
+};
+
+use crate::{
+    mechanisms::{attend, drawn, inputs, mechanisms, named},
+    support::{device, numbers},
+};
+
+/// What stands in unseen places (NaN, infinities, huge numbers) reaches neither context nor weights nor gradients:
+/// under padding, where nobody sees them, and under causality, where some queries do and others do not.
+#[test]
+fn unseen_places_reach_nothing() {
+    let (queries, keys) = (3, 5);
+    for attention in mechanisms(2) {
+        let name = named(&attention);
+        let run = |poison: Option<f32>| {
+            let [query, key, value] = inputs(2, 2, queries, keys);
+            let spoil = |x: Tensor<4>| match poison {
+                // The last key: behind the padding of row 1, and in the future of all queries but the last.
+                Some(poison) => x.slice_fill([0..2, 0..2, keys - 1..keys, 0..3], poison),
+                None => x,
+            };
+            let leaves = [query, spoil(key), spoil(value)].map(Tensor::require_grad);
+            let padding = Mask::padding(Keep::from_lengths(&[5, 4], keys, &device()));
+            let call = Call::new(Observe::Weights).mask(padding & Mask::causal());
+            let attended = attend(&attention, &leaves, call);
+            // The last query of the unpadded row does see the last key.
+            let blind = |x: Tensor<4>| {
+                let of_padded = numbers(&x.clone().narrow(0, 1, 1));
+                let of_earlier = numbers(&x.narrow(0, 0, 1).narrow(2, 0, queries - 1));
+                [of_padded, of_earlier].concat()
+            };
+            let upstream = drawn("upstream", [2, 2, queries, 3], 1.0)
+                .slice_fill([0..1, 0..2, queries - 1..queries, 0..3], 0.0);
+            let context = attended.context.clone();
+            // A NaN context times 0 would be NaN: those rows are cut off.
+            let kept = context
+                .clone()
+                .slice_fill([0..1, 0..2, queries - 1..queries, 0..3], 0.0);
+            let all = (kept * upstream + leaves[0].clone().narrow(3, 0, 3) * 0.0)
+                .sum()
+                .backward();
+            // In row 0 the last query sees the poison, and it reaches every gradient of that row.
+            let gradients: Vec<Option<Vec<f32>>> = leaves
+                .iter()
+                .map(|leaf| Some(numbers(&leaf.grad(&all)?.narrow(0, 1, 1))))
+                .collect();
+            (blind(context), blind(attended.weights.unwrap()), gradients)
+        };
+        let clean = run(None);
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e4] {
+            let found = run(Some(poison));
+            // Poisoned keys take the plain path where they would reach what prepares them, and Burn adds the parts
+            // of a gradient in an order of its own: the last bits may differ.
+            let close = |found: &[f32], clean: &[f32]| {
+                let near =
+                    |(a, b): (&f32, &f32)| (a - b).abs() <= 8.0 * f32::EPSILON * (1.0 + b.abs());
+                found.len() == clean.len() && found.iter().zip(clean).all(near)
+            };
+            assert!(
+                close(&found.0, &clean.0),
+                "{name}: {poison} reaches the context"
+            );
+            assert!(
+                close(&found.1, &clean.1),
+                "{name}: {poison} reaches the weights"
+            );
+            for (found, clean) in found.2.iter().flatten().zip(clean.2.iter().flatten()) {
+                assert!(close(found, clean), "{name}: {poison} reaches a gradient");
+            }
+        }
+    }
+}
+
+/// A seen NaN is not hidden: the queries that see it get NaN, the others do not.
+#[test]
+fn a_seen_nan_stays_visible() {
+    let x = inputs(1, 1, 3, 3);
+    let [query, key, value] = x;
+    let value = value.slice_fill([0..1, 0..1, 1..2, 0..1], f32::NAN);
+    let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
+    let context = attend(&attention, &[query, key, value], Call::default()).context;
+    let rows: Vec<bool> = numbers(&context)
+        .chunks(3)
+        .map(|row| row[0].is_nan())
+        .collect();
+    assert_eq!(rows, [false, true, true, false, false, false]);
+}
+
+/// Rows of nothing give zeros and finite gradients, and harm no other row (PyTorch 41508).
+#[test]
+fn a_row_that_sees_nothing() {
+    for attention in mechanisms(2) {
+        let name = named(&attention);
+        let leaves = inputs(2, 2, 2, 4).map(Tensor::require_grad);
+        let first_is_blind = Mask::function("second query", |place| place.query == 1);
+        let call = Call::new(Observe::Weights).mask(first_is_blind);
+        let attended = attend(&attention, &leaves, call);
+        let first = |x: &Tensor<4>| numbers(&x.clone().narrow(2, 0, 1));
+        assert!(first(&attended.context).iter().all(|x| *x == 0.0), "{name}");
+        assert!(
+            first(&attended.weights.unwrap()).iter().all(|x| *x == 0.0),
+            "{name}"
+        );
+        let all = (attended.context.sum() + leaves[0].clone().sum() * 0.0).backward();
+        for leaf in &leaves {
+            let slope = leaf
+                .grad(&all)
+                .map(|slope| numbers(&slope))
+                .unwrap_or_default();
+            assert!(slope.iter().all(|x| x.is_finite()), "{name}");
+        }
+        // The blind query of a normaliser without memory gets no gradient.
+        let goes_on = attended.carried.is_some();
+        let slope = leaves[0].grad(&all).unwrap();
+        assert!(goes_on || first(&slope).iter().all(|x| *x == 0.0), "{name}");
+    }
+}
+
+/// A bias of -∞ hides as a mask does (one meaning): the same numbers, forward and backward, and what stands behind it
+/// reaches nothing.
+#[test]
+fn a_bias_of_minus_infinity_is_a_mask() {
+    let (queries, keys) = (3, 5);
+    let mut checked = 0;
+    for attention in mechanisms(2) {
+        for poison in [None, Some(f32::NAN), Some(f32::INFINITY)] {
+            // The last key is hidden from everybody, the second from the first query, and everything from the last one.
+            let hidden = move |query: usize, key: usize| {
+                key == keys - 1 || (query == 0 && key == 1) || query == queries - 1
+            };
+            let mask = Mask::function("not hidden", move |at| !hidden(at.query, at.key));
+            let rows = (0..queries * keys).map(|i| match hidden(i / keys, i % keys) {
+                true => f32::NEG_INFINITY,
+                false => 0.0,
+            });
+            let rows: Vec<f32> = rows.collect();
+            let bias =
+                Tensor::<1>::from_floats(rows.as_slice(), &device()).reshape([1, 1, queries, keys]);
+            let run = |by_bias: bool| {
+                let [query, key, value] = inputs(2, 2, queries, keys);
+                let spoil = |x: Tensor<4>| match poison {
+                    Some(poison) => x.slice_fill([0..2, 0..2, keys - 1..keys, 0..3], poison),
+                    None => x,
+                };
+                let leaves = [query, spoil(key), spoil(value)].map(Tensor::require_grad);
+                let bias = bias.clone().require_grad();
+                let call = Call::new(Observe::Weights);
+                let call = match by_bias {
+                    true => call.bias(bias.clone()),
+                    false => call.mask(mask.clone()),
+                };
+                let attended = attend(&attention, &leaves, call);
+                let upstream = drawn("upstream", attended.context.dims(), 1.0);
+                let tied = leaves[0].clone().sum() * 0.0;
+                let all = ((attended.context.clone() * upstream).sum() + tied).backward();
+                let mut found = vec![
+                    numbers(&attended.context),
+                    numbers(&attended.weights.unwrap()),
+                ];
+                found.extend(leaves.iter().map(|leaf| {
+                    let slope = leaf.grad(&all);
+                    slope.map_or(vec![], |slope| numbers(&slope))
+                }));
+                let of_bias = bias.grad(&all).map_or(vec![], |slope| numbers(&slope));
+                (found, of_bias)
+            };
+            let ((by_bias, of_bias), (by_mask, _)) = (run(true), run(false));
+            let name = format!("{} {poison:?}", named(&attention));
+            for (tensor, (a, b)) in by_bias.iter().zip(&by_mask).enumerate() {
+                assert_eq!(a.len(), b.len(), "{name}");
+                for (a, b) in a.iter().zip(b) {
+                    let near = (a - b).abs() <= 8.0 * f32::EPSILON * (1.0 + b.abs());
+                    assert!(near, "{name}, tensor {tensor}: {a} by bias, {b} by mask");
+                }
+            }
+            for (i, slope) in of_bias.iter().enumerate() {
+                let zero = !hidden(i / keys, i % keys) || *slope == 0.0;
+                assert!(slope.is_finite() && zero, "{name}: bias {i} gets {slope}");
+            }
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 3 * mechanisms(2).len());
+}
+
+/// The kernel alone cannot tell a poisoned sum from a hidden one: the fused path says so, the automatic one does not ask.
+#[test]
+fn poison_behind_a_bias_is_no_case_for_the_kernel() {
+    let [query, key, value] = inputs(1, 1, 2, 3);
+    let key = key.slice_fill([0..1, 0..1, 2..3, 0..1], f32::NAN);
+    let bias = Tensor::<4>::zeros([1, 1, 1, 3], &device())
+        .slice_fill([0..1, 0..1, 0..1, 2..3], f32::NEG_INFINITY);
+    let attention = Attention::new(Score::scaled_dot());
+    let run = |path| {
+        let call = Call::default().bias(bias.clone()).path(path);
+        attention.forward_with(query.clone(), key.clone(), value.clone(), call)
+    };
+    let error = run(Path::Fused).unwrap_err().to_string();
+    assert!(error.contains("a bias of -inf"), "{error}");
+    let context = run(Path::Auto).unwrap().context;
+    assert!(numbers(&context).iter().all(|x| x.is_finite()));
+}

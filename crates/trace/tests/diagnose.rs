@@ -210,36 +210,36 @@ fn heads_are_described_in_words() {
     let described = |map: &AttentionMap| report::describe(map, &heads(map)[0]);
     assert_eq!(
         described(&pointing([0; 6])),
-        "layer 2 head 0: 95 % on `<s>`, a sink"
+        "layer 3 head 1: 95 % on `<s>`, a sink"
     );
     assert_eq!(
         described(&pointing([3; 6])),
-        "layer 2 head 0: 95 % on `saw`, whatever the query"
+        "layer 3 head 1: 95 % on `saw`, whatever the query"
     );
     assert_eq!(
         described(&pointing([5, 0, 1, 2, 3, 4])),
-        "layer 2 head 0: 95 % on the token before, a previous-token head"
+        "layer 3 head 1: 95 % on the token before, a previous-token head"
     );
     assert_eq!(
         described(&pointing([5, 4, 3, 2, 0, 1])),
-        "layer 2 head 0: one key at a time; it looks at about 1.3 keys, 90 % within 1.0 neighbours"
+        "layer 3 head 1: one key at a time; it looks at about 1.3 keys, 90 % within 1.0 neighbours"
     );
     assert_eq!(
         described(&pointing([0, 1, 2, 3, 4, 5])),
-        "layer 2 head 0: one key at a time, along the diagonal; it looks at about 1.3 keys, 90 % \
+        "layer 3 head 1: one key at a time, along the diagonal; it looks at about 1.3 keys, 90 % \
          within 1.0 neighbours"
     );
     // The second "the", at 4, looks at the first, at 1.
     let duplicate = pointing([5, 4, 3, 2, 1, 0]);
     assert_eq!(
         described(&duplicate),
-        "layer 2 head 0: 95 % on earlier tokens of the same text, a duplicate-token head"
+        "layer 3 head 1: 95 % on earlier tokens of the same text, a duplicate-token head"
     );
     let one = Tokens::from_words("a");
     let alone = AttentionMap::new(Kind::SelfAttention, one.clone(), one, 1, vec![1.0]).unwrap();
     assert_eq!(
         described(&alone),
-        "layer 0 head 0: no query had a choice between keys"
+        "layer 1 head 1: no query had a choice between keys"
     );
 }
 

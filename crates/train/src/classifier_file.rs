@@ -17,12 +17,14 @@ use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    model_file::{self, ModelFileError, metadata_json, metadata_text},
+    model_file::{
+        self, ModelFileError, entry, expect_table, metadata_json, metadata_tokenizers, restore,
+        tokenizers_entry,
+    },
     tokenizer::TokenizerPair,
 };
 
 pub(crate) const CLASSIFIER: &str = "regard.classifier";
-const TOKENIZERS: &str = "regard.tokenizers";
 const LABELS: &str = "regard.labels";
 
 /// Everything but the weights.
@@ -47,19 +49,14 @@ struct Labels {
 impl Description {
     /// The metadata of a file of this classifier.
     pub fn metadata(&self) -> HashMap<String, String> {
-        let json = |value: serde_json::Result<String>| value.expect("plain data serialises");
-        let tokenizers = String::from_utf8(self.tokenizers.to_bytes()).expect("JSON is UTF-8");
         let labels = Labels {
             labels: self.labels.clone(),
             max_tokens: self.max_tokens,
         };
         HashMap::from([
-            (
-                CLASSIFIER.to_owned(),
-                json(serde_json::to_string(&self.model)),
-            ),
-            (TOKENIZERS.to_owned(), tokenizers),
-            (LABELS.to_owned(), json(serde_json::to_string(&labels))),
+            entry(CLASSIFIER, &self.model),
+            tokenizers_entry(&self.tokenizers),
+            entry(LABELS, &labels),
         ])
     }
 
@@ -79,23 +76,9 @@ impl Description {
             });
         }
         let model: ClassifierConfig = metadata_json(metadata, CLASSIFIER, name)?;
-        let tokenizers = metadata_text(metadata, TOKENIZERS, name)?;
-        let tokenizers = TokenizerPair::from_bytes(tokenizers.as_bytes()).map_err(|source| {
-            ModelFileError::Tokenizers {
-                name: name.to_owned(),
-                source,
-            }
-        })?;
+        let tokenizers = metadata_tokenizers(metadata, name)?;
         let Labels { labels, max_tokens } = metadata_json(metadata, LABELS, name)?;
-        let tokenizer = tokenizers.source().vocabulary_size();
-        if tokenizer != model.vocabulary {
-            return Err(ModelFileError::Vocabulary {
-                name: name.to_owned(),
-                side: "source",
-                tokenizer,
-                table: model.vocabulary,
-            });
-        }
+        expect_table("source", tokenizers.source(), model.vocabulary, name)?;
         if labels.len() != model.classes {
             return Err(ModelFileError::Labels {
                 name: name.to_owned(),
@@ -143,20 +126,9 @@ pub fn from_bytes(
     name: &str,
     device: &Device,
 ) -> Result<(Classifier, Description), ModelFileError> {
-    let in_file = |source| ModelFileError::Weights {
-        name: name.to_owned(),
-        source,
-    };
-    let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
-    let description = Description::from_metadata(&metadata, name)?;
-    let model = description
-        .model
-        .init(0, device)
-        .map_err(|source| ModelFileError::Model {
-            name: name.to_owned(),
-            source,
-        })?;
-    Ok((weights::apply(model, arrays).map_err(in_file)?, description))
+    restore(bytes, name, Description::from_metadata, |description| {
+        description.model.init(0, device)
+    })
 }
 
 /// Opens a classifier's file or run folder.

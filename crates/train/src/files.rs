@@ -50,7 +50,15 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     };
-    write().map_err(|source| FileError::new(path, "write", source))
+    write().map_err(|source| FileError::new(path, "write", without_temporary(source)))
+}
+
+/// What the system said, without the name of the temporary file, which nobody has asked for.
+fn without_temporary(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path ") {
+        Some((said, _)) => io::Error::new(error.kind(), said.to_owned()),
+        None => error,
+    }
 }
 
 /// Temporary files are private; a finished file is as readable as any other.

@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use burn::tensor::Device;
+use burn::{module::Module, tensor::Device};
 use regard_models::{ModelConfig, ModelError, TranslationModel};
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -25,7 +25,7 @@ use crate::{
     classifier_file::CLASSIFIER,
     files::{self, FileError},
     recipe::Translation,
-    tokenizer::{TokenizerError, TokenizerPair},
+    tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
 
 /// Files beyond this size are refused unread.
@@ -156,19 +156,11 @@ pub enum ModelFileError {
 impl Description {
     /// The metadata of a file of this model.
     pub fn metadata(&self) -> HashMap<String, String> {
-        let json = |value: serde_json::Result<String>| value.expect("plain data serialises");
-        let tokenizers = String::from_utf8(self.tokenizers.to_bytes()).expect("JSON is UTF-8");
         HashMap::from([
-            (MODEL.to_owned(), json(serde_json::to_string(&self.model))),
-            (TOKENIZERS.to_owned(), tokenizers),
-            (
-                TRANSLATE.to_owned(),
-                json(serde_json::to_string(&self.translate)),
-            ),
-            (
-                LANGUAGES.to_owned(),
-                json(serde_json::to_string(&self.languages)),
-            ),
+            entry(MODEL, &self.model),
+            tokenizers_entry(&self.tokenizers),
+            entry(TRANSLATE, &self.translate),
+            entry(LANGUAGES, &self.languages),
         ])
     }
 
@@ -188,36 +180,11 @@ impl Description {
             });
         }
         let model: ModelConfig = metadata_json(metadata, MODEL, name)?;
-        let tokenizers = metadata_text(metadata, TOKENIZERS, name)?;
-        let tokenizers = TokenizerPair::from_bytes(tokenizers.as_bytes()).map_err(|source| {
-            ModelFileError::Tokenizers {
-                name: name.to_owned(),
-                source,
-            }
-        })?;
+        let tokenizers = metadata_tokenizers(metadata, name)?;
         let tables = model.tables();
-        let sides = [
-            (
-                "source",
-                tokenizers.source().vocabulary_size(),
-                tables.source_vocabulary,
-            ),
-            (
-                "target",
-                tokenizers.target().vocabulary_size(),
-                tables.target_vocabulary,
-            ),
-        ];
-        for (side, tokenizer, table) in sides {
-            if tokenizer != table {
-                return Err(ModelFileError::Vocabulary {
-                    name: name.to_owned(),
-                    side,
-                    tokenizer,
-                    table,
-                });
-            }
-        }
+        let (source, target) = (tables.source_vocabulary, tables.target_vocabulary);
+        expect_table("source", tokenizers.source(), source, name)?;
+        expect_table("target", tokenizers.target(), target, name)?;
         Ok(Self {
             model,
             tokenizers,
@@ -253,6 +220,49 @@ pub(crate) fn metadata_json<T: DeserializeOwned>(
     })
 }
 
+/// The tokenizers in the metadata of the file called `name`.
+pub(crate) fn metadata_tokenizers(
+    metadata: &HashMap<String, String>,
+    name: &str,
+) -> Result<TokenizerPair, ModelFileError> {
+    let text = metadata_text(metadata, TOKENIZERS, name)?;
+    TokenizerPair::from_bytes(text.as_bytes()).map_err(|source| ModelFileError::Tokenizers {
+        name: name.to_owned(),
+        source,
+    })
+}
+
+/// Checks that the tokenizer of one side gives ids of a table of so many entries.
+pub(crate) fn expect_table(
+    side: &'static str,
+    tokenizer: &SubwordTokenizer,
+    table: usize,
+    name: &str,
+) -> Result<(), ModelFileError> {
+    let tokenizer = tokenizer.vocabulary_size();
+    match tokenizer == table {
+        true => Ok(()),
+        false => Err(ModelFileError::Vocabulary {
+            name: name.to_owned(),
+            side,
+            tokenizer,
+            table,
+        }),
+    }
+}
+
+/// An entry of the metadata as it is written: plain data as JSON.
+pub(crate) fn entry<T: Serialize>(key: &str, value: &T) -> (String, String) {
+    let json = serde_json::to_string(value).expect("plain data serialises");
+    (key.to_owned(), json)
+}
+
+/// The tokenizers as an entry of the metadata.
+pub(crate) fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
+    let json = String::from_utf8(tokenizers.to_bytes()).expect("JSON is UTF-8");
+    (TOKENIZERS.to_owned(), json)
+}
+
 /// A model file as bytes.
 ///
 /// # Errors
@@ -274,21 +284,32 @@ pub fn from_bytes(
     name: &str,
     device: &Device,
 ) -> Result<(TranslationModel, Description), ModelFileError> {
+    restore(bytes, name, Description::from_metadata, |description| {
+        description.model.init(0, device)
+    })
+}
+
+/// Reads what the file called `name` describes, makes its model and gives it the file's weights: for every task.
+///
+/// # Errors
+/// Whatever [`ModelFileError`] names.
+pub(crate) fn restore<M: Module, D>(
+    bytes: &[u8],
+    name: &str,
+    describe: impl FnOnce(&HashMap<String, String>, &str) -> Result<D, ModelFileError>,
+    init: impl FnOnce(&D) -> Result<M, ModelError>,
+) -> Result<(M, D), ModelFileError> {
     let in_file = |source| ModelFileError::Weights {
         name: name.to_owned(),
         source,
     };
     let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
-    let description = Description::from_metadata(&metadata, name)?;
-    let model = description
-        .model
-        .init(0, device)
-        .map_err(|source| ModelFileError::Model {
-            name: name.to_owned(),
-            source,
-        })?;
-    let model = weights::apply(model, arrays).map_err(in_file)?;
-    Ok((model, description))
+    let description = describe(&metadata, name)?;
+    let model = init(&description).map_err(|source| ModelFileError::Model {
+        name: name.to_owned(),
+        source,
+    })?;
+    Ok((weights::apply(model, arrays).map_err(in_file)?, description))
 }
 
 /// Opens a model file or a run folder.

@@ -34,6 +34,8 @@ pub struct Arrow {
     pub vector: [f64; 3],
     /// Whether it is a query, drawn dark, rather than one of the keys.
     pub emphasis: bool,
+    /// Whether it was given by two numbers: it lies on the floor, and two are written at its tip.
+    pub flat: bool,
 }
 
 impl Arrow {
@@ -43,6 +45,23 @@ impl Arrow {
             name: name.into(),
             vector,
             emphasis: false,
+            flat: false,
+        }
+    }
+
+    /// An arrow of two numbers, which lies on the floor.
+    pub fn flat(name: impl Into<String>, [x, y]: [f64; 2]) -> Self {
+        Self {
+            flat: true,
+            ..Self::new(name, [x, y, 0.0])
+        }
+    }
+
+    /// The numbers it was given by.
+    fn given(&self) -> &[f64] {
+        match self.flat {
+            true => &self.vector[..2],
+            false => &self.vector,
         }
     }
 
@@ -361,7 +380,7 @@ impl Space {
         let (from, to) = (self.place([0.0; 3]), self.place(arrow.vector));
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
-        let hover = format!("{} {}", visible(&arrow.name), numbers(arrow.vector));
+        let hover = format!("{} {}", visible(&arrow.name), numbers(arrow.given()));
         let _ = writeln!(out, "<g><title>{}</title>", escape(&hover));
         if length < 1.0 {
             let _ = writeln!(
@@ -407,17 +426,13 @@ fn way(points: &[(f64, f64)]) -> String {
     way
 }
 
-fn numbers(vector: [f64; 3]) -> String {
-    let short = |x: f64| {
+fn numbers(vector: &[f64]) -> String {
+    let short = |x: &f64| {
         let text = format!("{x:.2}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
-    format!(
-        "({}, {}, {})",
-        short(vector[0]),
-        short(vector[1]),
-        short(vector[2])
-    )
+    let numbers: Vec<String> = vector.iter().map(short).collect();
+    format!("({})", numbers.join(", "))
 }
 
 /// Names beside the tips, on the side away from the origin, pushed apart where they would overlap.
@@ -442,7 +457,7 @@ fn labels(out: &mut String, space: &Space, arrows: &[(&Arrow, &str)], width: f64
                 width - x - 20.0
             };
             let name = shown(&arrow.name, 14.0, (room - 14.0).max(40.0));
-            let values = numbers(arrow.vector);
+            let values = numbers(arrow.given());
             let at = x + side * 14.0;
             let anchor = if side < 0.0 { "end" } else { "start" };
             let with_values =

@@ -76,7 +76,7 @@ pub struct Explain {
     )]
     pub key_names: Vec<String>,
 
-    /// What each query may see, such as \"window:3 & causal\"
+    /// What each query may see, such as "window:3 & causal"
     #[arg(long, value_name = "MASK", help_heading = "Mechanism")]
     pub mask: Option<String>,
     /// No query sees a later key (together with any other mask)

@@ -15,16 +15,18 @@ Examples:
   regard inspect --model runs/sst2-lstmn \"a film that is never dull\"
   regard inspect --model runs/sst2-lstmn --json < sentences.txt
 
-Of a trace, each head gets a row of measures and a sentence. Entropy is in nats; `uniform` is its share of the
-largest possible; `first` the weight of the first key; `diagonal` 1 for a head along the diagonal, 0.67 for a
-uniform one; `previous` and `duplicate` the weight of the token before and of earlier equal ones; `covered` the
-share of the keys that were looked at; `keys` how many keys a query looks at; `span` how many neighbours hold 90 %.
+Of a trace, each head gets a row of measures and a sentence; layers and heads are counted from 1, as in \
+pictures (in JSON from 0). Entropy is in nats; `uniform` is its share of the largest possible; `first` \
+the weight of the first key; `diagonal` 1 for a head along the diagonal, 0.67 for a uniform one; \
+`previous` and `duplicate` the weight of the token before and of earlier equal ones; `covered` the share \
+of the keys that were looked at; `keys` how many keys a query looks at; `span` how many neighbours hold \
+90 %.
 
-With --model, each sentence is answered with its label, the label's probability and a heat map. Of an LSTMN the
-rows and the columns are the sentence's words: a row says which earlier words its word was linked to. Of a
-self-attentive classifier there is one row a hop: what the verdict was taken from. Without TEXT and --input, lines
-are read from standard input. With --json each sentence becomes one JSON object on a line of its own, weights
-included.";
+With --model, each sentence is answered with its label, the label's probability and a heat map. Of an \
+LSTMN the rows and the columns are the sentence's words: a row says which earlier words its word was \
+linked to. Of a self-attentive classifier there is one row a hop: what the verdict was taken from. \
+Without TEXT and --input, lines are read from standard input. With --json each sentence becomes one JSON \
+object on a line of its own, weights included.";
 
 /// Say what the heads of saved attention do, or what a classifier makes of a sentence and what it looked at
 #[derive(Debug, Args)]

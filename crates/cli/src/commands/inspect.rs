@@ -137,7 +137,7 @@ fn described(map: &AttentionMap, quiet: bool) -> String {
         text.push_str(&format!(
             "{}: layer {}, {count} {plural}, {queries} queries, {keys} keys\n",
             visible(map.name()),
-            map.layer()
+            map.layer() + 1
         ));
         text.push_str(&columns(&table(map, &heads)));
     }
@@ -189,7 +189,7 @@ fn table(map: &AttentionMap, heads: &[HeadDiagnostics]) -> Vec<Vec<String>> {
             || "-".to_owned(),
             |(key, weight)| format!("{} {weight:.2}", visible(&map.keys().label(key))),
         );
-        std::iter::once(head.head.to_string())
+        std::iter::once((head.head + 1).to_string())
             .chain(cells)
             .chain([top])
             .collect()

@@ -172,11 +172,10 @@ fn describe(started: &Started) -> String {
     let corpus = &started.corpus;
     let dropped = corpus.empty + corpus.too_long + corpus.ratio;
     let mut text = format!(
-        "{}: {} parameters, vocabulary {} / {}\n{} {}",
+        "{}: {} parameters, {}\n{} {}",
         started.model,
         started.parameters,
-        started.vocabulary.0,
-        started.vocabulary.1,
+        vocabulary(started),
         corpus.kept,
         started.examples,
     );
@@ -200,6 +199,14 @@ fn describe(started: &Started) -> String {
         text.push_str(&format!("\nresumed after update {}", started.resumed_at));
     }
     text
+}
+
+fn vocabulary(started: &Started) -> String {
+    let (source, target) = started.vocabulary;
+    match started.shared_vocabulary {
+        true => format!("vocabulary of {source}"),
+        false => format!("vocabularies of {source} (source) and {target} (target)"),
+    }
 }
 
 /// The numbers of a report, the most wanted first: a narrow terminal cuts the line off.

@@ -269,7 +269,7 @@ fn a_wrong_example_is_refused_with_the_way_out() {
     refused(
         ["explain", "dot", "--query", "1,2", "--keys", "1,2;3"],
         2,
-        ["`keys`: row 2 has 1 numbers, expected 2"],
+        ["`keys`: row 2 is of size 1, expected 2"],
     );
     refused(
         ["explain", "dot", "--query", "1,2", "--keys", "1,2;3,x"],

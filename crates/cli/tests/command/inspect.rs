@@ -59,7 +59,7 @@ fn heads_are_told_in_numbers_and_words() {
     let found = stdout(&run(["inspect", &file]).success());
     snapshot("inspect.txt", &found);
     assert!(
-        found.contains("layer 0 head 0: 94 % on `<s>`, a sink"),
+        found.contains("layer 1 head 1: 94 % on `<s>`, a sink"),
         "{found}"
     );
     assert!(!found.contains('\u{1b}'), "an escape sequence got through");
@@ -90,7 +90,7 @@ fn rollout_and_flow_are_drawn() {
     assert_eq!(value["maps"][0]["heads"].as_array().unwrap().len(), 2);
     assert_eq!(
         value["maps"][0]["report"][0],
-        "layer 0 head 0: 94 % on `<s>`, a sink"
+        "layer 1 head 1: 94 % on `<s>`, a sink"
     );
     assert_eq!(value["maps"][2]["uncovered"], serde_json::json!([1]));
     let mean: f64 = value["stacks"][0]["mean"]
@@ -108,8 +108,8 @@ fn a_translation_can_be_inspected() {
     let (_, trace) = inside(folder.path(), "look.safetensors");
     run(["translate", "-m", trained(), "--trace", &trace, "a b c d"]).success();
     let found = stdout(&run(["inspect", &trace]).success());
-    assert!(found.contains("decoder.cross: layer 0, 1 head"), "{found}");
-    assert!(found.contains("layer 0 head 0: "), "{found}");
+    assert!(found.contains("decoder.cross: layer 1, 1 head"), "{found}");
+    assert!(found.contains("layer 1 head 1: "), "{found}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! | module | what | source |
 //! |---|---|---|
 //! | [`head`] | entropy, uniformity, sink, diagonality, previous and duplicate token, coverage, span | named there, measure by measure |
-//! | [`report`] | the same in words: "layer 2 head 5: 92 % on `<s>`, a sink" | |
+//! | [`report`] | the same in words: "layer 3 head 6: 92 % on `<s>`, a sink" | |
 //! | [`rollout`](mod@rollout) | what a stack of layers looked at, by products | Abnar & Zuidema 2020 |
 //! | [`flow`](mod@flow) | the same by maximum flow | Abnar & Zuidema 2020 |
 //! | [`check`](mod@check) | "my attention is uniform over all tokens, why?": from queries and keys | |
@@ -26,7 +26,7 @@
 //! let head = &heads(&map)[0];
 //! // The first query saw one key alone and had no choice, so it has no say.
 //! assert!((head.first_token.unwrap() - 0.92).abs() < 1e-6);
-//! assert_eq!(describe(&map, head), "layer 0 head 0: 92 % on `<s>`, a sink");
+//! assert_eq!(describe(&map, head), "layer 1 head 1: 92 % on `<s>`, a sink");
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 

@@ -19,7 +19,7 @@
 //! let words = Tokens::from_words("one two three four");
 //! let map = AttentionMap::new(Kind::EncoderSelf, words.clone(), words, 1, vec![0.25; 16])?.at_layer(2);
 //! let text = report::describe(&map, &heads(&map)[0]);
-//! assert_eq!(text, "layer 2 head 0: uniform over about 4 keys; it learned nothing, or `regard_trace::diagnose::check` says why");
+//! assert_eq!(text, "layer 3 head 1: uniform over about 4 keys; it learned nothing, or `regard_trace::diagnose::check` says why");
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
@@ -41,13 +41,13 @@ pub const SHARP: f64 = 0.9;
 /// A key whose weights over all queries sum to less was hardly looked at.
 pub const UNCOVERED: f64 = 0.1;
 
-/// One head in a line: ``layer 2 head 5: 92 % on `<s>`, a sink``. `head` is one of
+/// One head in a line: ``layer 2 head 5: 92 % on `<s>`, a sink``, counted from 1 as in pictures. `head` is one of
 /// [`heads`](super::heads) of `map`.
 pub fn describe(map: &AttentionMap, head: &HeadDiagnostics) -> String {
     format!(
         "layer {} head {}: {}",
-        map.layer(),
-        head.head,
+        map.layer() + 1,
+        head.head + 1,
         verdict(map, head)
     )
 }

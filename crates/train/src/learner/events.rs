@@ -51,6 +51,8 @@ pub struct Started {
     pub validation_pairs: usize,
     /// Entries of the source and target vocabulary.
     pub vocabulary: (usize, usize),
+    /// Whether the two are one (always so for a classifier, which has one side).
+    pub shared_vocabulary: bool,
     /// Updates of one epoch.
     pub updates_per_epoch: usize,
     /// The share of padding in the first epoch's batches, 0 to 1.

@@ -401,6 +401,7 @@ impl<'a, T: Task> Session<'a, T> {
                 contents.tokenizers.source().vocabulary_size(),
                 contents.tokenizers.target().vocabulary_size(),
             ),
+            shared_vocabulary: contents.tokenizers.is_joint(),
             updates_per_epoch: order.len(),
             padding: contents.batches.padding(&order),
             resumed_at: self.progress.step,

@@ -47,6 +47,10 @@ pub fn write(
     Ok(())
 }
 
+fn title(explanation: &Explanation) -> String {
+    format!("{} ({})", explanation.mechanism, explanation.source)
+}
+
 fn names(given: &[String], letter: char, count: usize) -> Vec<String> {
     match given.is_empty() {
         true => (1..=count).map(|i| format!("{letter}{i}")).collect(),
@@ -55,26 +59,22 @@ fn names(given: &[String], letter: char, count: usize) -> Vec<String> {
 }
 
 fn arrows(example: &Example, explanation: &Explanation) -> Option<String> {
-    let in_space = |vector: &Vec<f64>| match vector[..] {
-        [x, y] => Some([x, y, 0.0]),
-        [x, y, z] => Some([x, y, z]),
+    let arrow = |name: &str, vector: &[f64]| match *vector {
+        [x, y] => Some(Arrow::flat(name, [x, y])),
+        [x, y, z] => Some(Arrow::new(name, [x, y, z])),
         _ => None,
     };
-    let place = |rows: &[Vec<f64>]| rows.iter().map(in_space).collect::<Option<Vec<_>>>();
-    let (queries, keys) = (place(&example.queries)?, place(&example.keys)?);
+    let (queries, keys) = (&example.queries, &example.keys);
     let query_names = names(&example.query_names, 'q', queries.len());
     let key_names = names(&example.key_names, 'k', keys.len());
     let one_set = queries == keys && query_names == key_names;
-    let mut picture = Vectors::new(format!(
-        "{} ({})",
-        explanation.mechanism, explanation.source
-    ));
-    for (name, vector) in key_names.iter().zip(&keys) {
-        picture = picture.with(Arrow::new(name, *vector));
+    let mut picture = Vectors::new(title(explanation));
+    for (name, vector) in key_names.iter().zip(keys) {
+        picture = picture.with(arrow(name, vector)?);
     }
     if !one_set {
-        for (name, vector) in query_names.iter().zip(&queries) {
-            picture = picture.with(Arrow::new(name, *vector).emphasized());
+        for (name, vector) in query_names.iter().zip(queries) {
+            picture = picture.with(arrow(name, vector)?.emphasized());
         }
     }
     let mut captions = Vec::new();
@@ -118,8 +118,6 @@ fn weights(example: &Example, explanation: &Explanation, path: &Path) -> Result<
         path: path.to_owned(),
         reason: error.to_string(),
     })?;
-    Ok(svg::heatmap(
-        &Heatmap::from_map(&map),
-        &SvgOptions::default(),
-    ))
+    let picture = Heatmap::from_map(&map).titled(title(explanation));
+    Ok(svg::heatmap(&picture, &SvgOptions::default()))
 }

@@ -125,8 +125,24 @@ fn reshape(
     if free && more == 1 || problem_is_empty(tensor) {
         return None;
     }
-    tensor.shape[axis] = tensor.shape[axis].saturating_add(more);
+    let before = tensor.shape[axis];
+    tensor.shape[axis] = before.saturating_add(more);
+    if free && fits(tensor) {
+        // A stride of 0 holds any number of heads: it is the options of the others that do not fit then.
+        tensor.shape[axis] = before;
+        return None;
+    }
     Some(SHAPES)
+}
+
+/// Whether every number of the shape lies inside the slice.
+fn fits(tensor: &Tensor<f32>) -> bool {
+    let last = (0..3).try_fold(tensor.shape[3], |last, axis| {
+        tensor.strides[axis]
+            .checked_mul(tensor.shape[axis] - 1)?
+            .checked_add(last)
+    });
+    last.is_some_and(|last| last <= tensor.data.len())
 }
 
 fn problem_is_empty(tensor: &Tensor<f32>) -> bool {

@@ -45,6 +45,9 @@ pub(super) unsafe fn product<S: Simd, const R: usize, const V: usize>(
                 for v in 0..V {
                     acc[r][v] = s.fma(x, line[v], acc[r][v]);
                 }
+                if R * V == 12 {
+                    acc[r] = s.before_loads(acc[r]);
+                }
             }
         }
     }

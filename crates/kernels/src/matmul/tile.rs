@@ -168,6 +168,9 @@ impl Product<'_> {
                 for (v, sum) in sums.iter_mut().enumerate() {
                     *sum = s.fma(a, b[v], *sum);
                 }
+                if ROWS * VECTORS == 12 {
+                    *sums = s.before_loads(*sums);
+                }
             }
             at += a_step;
         }

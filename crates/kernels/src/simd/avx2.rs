@@ -264,4 +264,29 @@ impl Simd for Avx2 {
         // SAFETY: `self` exists, so the machine has AVX2, FMA and F16C.
         unsafe { call(kernel) }
     }
+    #[inline(always)]
+    fn before_loads<const N: usize>(self, mut row: [Self::V; N]) -> [Self::V; N] {
+        if let [a, b, c] = &mut row[..] {
+            // SAFETY: `self` exists, so the machine has AVX.
+            unsafe { before_loads(a, b, c) };
+        }
+        row
+    }
+}
+
+/// No instruction at all, but one that is said to write its arguments and to touch memory: what computes them
+/// stays before it, and loads stay behind it.
+#[inline]
+#[target_feature(enable = "avx")]
+fn before_loads(a: &mut __m256, b: &mut __m256, c: &mut __m256) {
+    // SAFETY: there is no instruction in it.
+    unsafe {
+        std::arch::asm!(
+            "/* {0} {1} {2} */",
+            inout(ymm_reg) * a,
+            inout(ymm_reg) * b,
+            inout(ymm_reg) * c,
+            options(nostack, preserves_flags)
+        );
+    }
 }

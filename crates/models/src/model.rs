@@ -8,9 +8,9 @@ use regard_nn::{Attention, Call, Memory, Reading, dropout::Noise};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Luong, LuongConfig, RnnSearch, RnnSearchConfig, Seq2Seq, Seq2SeqConfig, SourceBatch,
-    TargetBatch, luong::LuongState, rnnsearch::RnnSearchState, seq2seq::Seq2SeqState,
-    tables::TablesConfig,
+    Gnmt, GnmtConfig, Luong, LuongConfig, RnnSearch, RnnSearchConfig, Seq2Seq, Seq2SeqConfig,
+    SourceBatch, TargetBatch, gnmt::GnmtState, luong::LuongState, rnnsearch::RnnSearchState,
+    seq2seq::Seq2SeqState, tables::TablesConfig,
 };
 
 /// A configuration that no model can have.
@@ -46,6 +46,8 @@ pub enum ModelConfig {
     RnnSearch(RnnSearchConfig),
     /// Luong 2015.
     Luong(LuongConfig),
+    /// Wu et al. 2016.
+    Gnmt(GnmtConfig),
 }
 
 /// Any architecture.
@@ -57,6 +59,8 @@ pub enum TranslationModel {
     RnnSearch(RnnSearch),
     /// Luong 2015.
     Luong(Luong),
+    /// Wu et al. 2016.
+    Gnmt(Gnmt),
 }
 
 /// The decoder's state in any architecture.
@@ -68,6 +72,8 @@ pub enum DecoderState {
     RnnSearch(RnnSearchState),
     /// Luong 2015.
     Luong(LuongState),
+    /// Wu et al. 2016.
+    Gnmt(GnmtState),
 }
 
 impl ModelConfig {
@@ -77,6 +83,7 @@ impl ModelConfig {
             Self::Seq2Seq(_) => "seq2seq",
             Self::RnnSearch(_) => "rnnsearch",
             Self::Luong(_) => "luong",
+            Self::Gnmt(_) => "gnmt",
         }
     }
 
@@ -86,6 +93,7 @@ impl ModelConfig {
             Self::Seq2Seq(config) => config.tables(),
             Self::RnnSearch(config) => config.tables(),
             Self::Luong(config) => config.tables(),
+            Self::Gnmt(config) => config.tables(),
         }
     }
 
@@ -127,6 +135,18 @@ impl ModelConfig {
                 }
                 Ok(())
             }
+            Self::Gnmt(config) => {
+                positive("embedding", config.embedding)?;
+                positive("hidden", config.hidden)?;
+                positive("attention size", config.attention)?;
+                match config.layers {
+                    0 | 1 => Err(ModelError(format!(
+                        "layers is {}; expected at least 2: one that reads both ways and one above it",
+                        config.layers
+                    ))),
+                    _ => Ok(()),
+                }
+            }
         }
     }
 
@@ -140,6 +160,7 @@ impl ModelConfig {
             Self::Seq2Seq(config) => TranslationModel::Seq2Seq(config.init(seed, device)),
             Self::RnnSearch(config) => TranslationModel::RnnSearch(config.init(seed, device)),
             Self::Luong(config) => TranslationModel::Luong(config.init(seed, device)),
+            Self::Gnmt(config) => TranslationModel::Gnmt(config.init(seed, device)),
         })
     }
 }
@@ -151,6 +172,7 @@ impl TranslationModel {
             Self::Seq2Seq(model) => model.forward(source, target, noise),
             Self::RnnSearch(model) => model.forward(source, target, noise),
             Self::Luong(model) => model.forward(source, target, noise),
+            Self::Gnmt(model) => model.forward(source, target, noise),
         }
     }
 
@@ -160,6 +182,7 @@ impl TranslationModel {
             Self::Seq2Seq(model) => DecoderState::Seq2Seq(model.encode(source, noise)),
             Self::RnnSearch(model) => DecoderState::RnnSearch(model.encode(source, noise)),
             Self::Luong(model) => DecoderState::Luong(model.encode(source, noise)),
+            Self::Gnmt(model) => DecoderState::Gnmt(model.encode(source, noise)),
         }
     }
 
@@ -180,6 +203,10 @@ impl TranslationModel {
             (Self::Luong(model), DecoderState::Luong(state)) => {
                 let (output, state) = model.step(previous, state);
                 (output, DecoderState::Luong(state))
+            }
+            (Self::Gnmt(model), DecoderState::Gnmt(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::Gnmt(state))
             }
             _ => panic!("the decoder state is of another architecture than the model"),
         }
@@ -217,6 +244,13 @@ impl DecoderState {
                     false => state.memory.select(rows),
                 },
                 step: state.step,
+            }),
+            Self::Gnmt(state) => Self::Gnmt(GnmtState {
+                layers: select_all(state.layers, index),
+                memory: match same_sources {
+                    true => state.memory,
+                    false => state.memory.select(rows),
+                },
             }),
         }
     }

@@ -4,7 +4,7 @@
 use crate::common::{ROUNDING, configs, distance, model, numbers};
 use burn::tensor::{Device, Tensor, activation::log_softmax};
 use regard_models::{
-    LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
+    GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
     TranslationModel,
     generate::{BeamConfig, Hypothesis, LengthLimit, translate},
     tokens::END,
@@ -199,6 +199,10 @@ fn a_wide_beam_is_exhaustive_search() {
             ..c
         }),
         ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig {
+            target_vocabulary: 6,
+            ..c
+        }),
+        ModelConfig::Gnmt(c) => ModelConfig::Gnmt(GnmtConfig {
             target_vocabulary: 6,
             ..c
         }),

@@ -19,6 +19,7 @@ mod gru;
 mod loss;
 mod lstm;
 pub mod sequence;
+mod sequence_gnmt;
 mod sequence_luong;
 mod sequence_ops;
 

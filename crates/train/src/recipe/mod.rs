@@ -55,8 +55,8 @@ use serde::Serialize;
 pub use data::{Data, Filter, LabelledData, Loaded, Split, SyntheticData, Vocabulary};
 pub use error::{Place, RecipeError};
 pub use model::{
-    AttentionKind, Cell, ClassifierDropout, Dropout, Encoder, Initialisation, Lstm, Lstmn, Luong,
-    Model, Rnnsearch, Score, SelfAttentive, Seq2seq, StackDropout, Task, Tie,
+    AttentionKind, Cell, ClassifierDropout, Dropout, Encoder, Gnmt, Initialisation, Lstm, Lstmn,
+    Luong, Model, Rnnsearch, Score, SelfAttentive, Seq2seq, StackDropout, Task, Tie,
 };
 pub use nearest::nearest;
 pub use optimization::{

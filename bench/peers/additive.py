@@ -12,53 +12,10 @@ alone and forward with backward; ratios are taken round by round, their quartile
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def build():
-    command = ["cargo", "build", "--release", "-p", "regard-kernels", "--example", "additive_peer",
-               "--message-format=json-render-diagnostics"]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    for line in done.stdout.splitlines():
-        message = json.loads(line)
-        if message.get("executable") and message.get("target", {}).get("name") == "additive_peer":
-            return message["executable"]
-    sys.exit("additive.py: cargo built no executable `additive_peer`")
-
-
-class Side:
-    """A process that computes when asked."""
-
-    def __init__(self, name, command, threads):
-        environment = {**os.environ, "RAYON_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        self.name, self.forward, self.both = name, [], []
-        self.process = subprocess.Popen(
-            [str(part) for part in command], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )
-
-    def ask(self, line):
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"additive.py: {self.name} ended with code {self.process.wait()}")
-        return json.loads(answer)
-
-    def round(self, count):
-        answer = self.ask(count)
-        self.forward.append(statistics.median(answer["forward"]))
-        self.both.append(statistics.median(answer["both"]))
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+from common import PEERS, ROOT, Side, build, turns
 
 
 def check(sides):
@@ -82,18 +39,19 @@ def main():
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     arguments = parser.parse_args()
     threads, sizes = arguments.threads, arguments.sizes
-    twin = [arguments.python, ROOT / "bench/peers/additive_torch.py", "--threads", threads]
-    ours = Side("regard", [arguments.binary or build(), *sizes], threads)
+    binary = arguments.binary or build(ROOT, "-p", "regard-kernels", "--example", "additive_peer")["additive_peer"]
+    twin = [arguments.python, PEERS / "additive_torch.py", "--threads", threads]
+    ours = Side("regard", [binary, *sizes], threads)
     peers = [Side("PyTorch eager", [*twin, *sizes], threads)]
     if not arguments.no_compile:
         peers.append(Side("torch.compile", [*twin, "--compile", *sizes], threads))
     sides = [ours, *peers]
     check(sides)
-    for number in range(arguments.rounds):
-        # Each round in another order, so that none always follows the same one.
-        turn = number % len(sides)
-        for side in sides[turn:] + sides[:turn]:
-            side.round(10 if side is ours else 2)
+    times = {side.name: {"forward": [], "both": []} for side in sides}
+    for side in turns(sides, arguments.rounds):
+        answer = side.ask(10 if side is ours else 2)
+        for what, medians in times[side.name].items():
+            medians.append(statistics.median(answer[what]))
     for side in sides:
         side.close()
 
@@ -103,13 +61,13 @@ def main():
           f"median of {arguments.rounds} rounds:")
     result = {}
     for what, label in (("forward", "forward"), ("both", "forward + backward")):
-        seconds = statistics.median(getattr(ours, what))
+        seconds = statistics.median(times[ours.name][what])
         print(f"  {label}\n    {ours.name:16} {1e3 * seconds:9.2f} ms   {terms / seconds / 1e9:.1f}e9 terms/s")
         result[what] = {"regard_ms": 1e3 * seconds, "terms_per_second": terms / seconds}
         for peer in peers:
-            ratios = [b / a for a, b in zip(getattr(ours, what), getattr(peer, what))]
+            ratios = [b / a for a, b in zip(times[ours.name][what], times[peer.name][what])]
             low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-            milliseconds = 1e3 * statistics.median(getattr(peer, what))
+            milliseconds = 1e3 * statistics.median(times[peer.name][what])
             print(f"    {peer.name:16} {milliseconds:9.2f} ms   regard is {middle:.1f} times as fast "
                   f"(quartiles {low:.1f} to {high:.1f})")
             result[what][peer.name] = {"ms": milliseconds, "ratio": middle, "quartiles": [low, high]}

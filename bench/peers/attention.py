@@ -14,16 +14,13 @@ Ratios are taken round by round; their median is the answer.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
-import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PEERS = ROOT / "bench" / "peers"
-REQUIREMENTS = ["torch==2.15.0", "numpy", "onnxruntime", "onnx"]
+from common import PEERS, ROOT, Side, build, interpreter, turns
+
+REQUIREMENTS = {"torch": "torch==2.15.0", "numpy": "numpy", "onnxruntime": "onnxruntime", "onnx": "onnx"}
 ROWS = [
     # name; kind batch heads key_heads queries keys dim causal dtype
     ("forward L 128", "forward 8 8 8 128 128 64 0 f32"),
@@ -51,60 +48,15 @@ ROWS = [
 TOLERANCE = {"f32": 1e-4, "bf16": 2e-2, "f16": 2e-3}
 
 
-def python_with_torch(given):
-    if given:
-        return given
-    folder = ROOT / "bench" / ".venv"
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    if subprocess.run([python, "-c", "import torch, onnxruntime, onnx"], stderr=subprocess.DEVNULL).returncode:
-        print(f"installing {', '.join(REQUIREMENTS)} in {folder}", file=sys.stderr)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-    return python
-
-
-def build(folder, *options):
-    """Builds with cargo and gives the executables by name."""
-    command = ["cargo", "build", "--release", *options, "--message-format=json-render-diagnostics"]
-    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
-    messages = map(json.loads, done.stdout.splitlines())
-    return {m["target"]["name"]: m["executable"] for m in messages if m.get("executable")}
-
-
-class Side:
-    """A process that answers questions."""
-
-    def __init__(self, name, command, threads):
-        environment = {**os.environ, "RAYON_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-        self.name = name
-        self.process = subprocess.Popen(
-            [str(part) for part in command], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )
-
-    def ask(self, question, repeats):
-        self.process.stdin.write(f"{question} {repeats}\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"attention.py: {self.name} ended with code {self.process.wait()}")
-        return json.loads(line)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-
-
 def compare(name, question, ours, peers, arguments):
     """One row: ratios of all peers that can do it."""
-    mine = ours.ask(question, 1)
+    mine = ours.ask(f"{question} 1")
     if "error" in mine:
         print(f"{name}: {mine['error']}", file=sys.stderr)
         return
     able = []
     for peer in peers:
-        theirs = peer.ask(question, 1)
+        theirs = peer.ask(f"{question} 1")
         if "error" in theirs:
             continue
         worst = max(abs(a - b) for a, b in zip(mine["probe"], theirs["probe"]))
@@ -113,14 +65,11 @@ def compare(name, question, ours, peers, arguments):
         able.append(peer)
     repeats = max(1, min(50, int(arguments.seconds / mine["seconds"][0])))
     times = {side.name: [] for side in [ours, *able]}
-    for number in range(arguments.rounds):
-        sides = [ours, *able]
-        turn = number % len(sides)
-        # Each round in another order, so that none always follows the same one.
-        for side in sides[turn:] + sides[:turn]:
-            # A slow peer need not repeat as often.
-            slow = times[side.name] and times[side.name][0] * repeats > 4 * arguments.seconds
-            times[side.name].append(statistics.median(side.ask(question, 1 if slow else repeats)["seconds"]))
+    for side in turns([ours, *able], arguments.rounds):
+        # A slow peer need not repeat as often.
+        slow = times[side.name] and times[side.name][0] * repeats > 4 * arguments.seconds
+        answer = side.ask(f"{question} {1 if slow else repeats}")
+        times[side.name].append(statistics.median(answer["seconds"]))
     row = {"work": name, "regard_ms": 1e3 * statistics.median(times[ours.name])}
     line = f"{name:42} {row['regard_ms']:9.3f} ms"
     for peer in peers:
@@ -153,7 +102,7 @@ def main():
         binaries = build(ROOT, "-p", "regard-kernels", "--example", "attention_peer")
         if arguments.rust:
             binaries |= build(PEERS / "attention_rust")
-    python, threads = python_with_torch(arguments.python), arguments.threads
+    python, threads = interpreter(arguments.python, REQUIREMENTS), arguments.threads
     ours = Side("regard", [binaries["attention_peer"]], threads)
     peers = [
         Side("PyTorch", [python, PEERS / "attention_torch.py", threads], threads),

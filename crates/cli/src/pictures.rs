@@ -58,13 +58,30 @@ impl Screen {
         }
     }
 
-    /// The heat maps of a trace, nothing if the model looked at nothing.
+    /// The heat maps of a trace, nothing if the model looked at nothing. Of a model with many layers the first map alone, the mean
+    /// of its heads, and how many more there are.
     pub fn draw(&self, trace: &Trace) -> String {
-        match (trace.maps.is_empty(), self.subwords) {
-            (true, _) => String::new(),
-            (_, true) => terminal::trace(trace, &self.options),
-            (_, false) => terminal::trace(&trace.merge_words(), &self.options),
+        const MOST: usize = 2;
+        let Some(first) = trace.maps.first() else {
+            return String::new();
+        };
+        let mut shown = trace.clone();
+        let mut more = String::new();
+        if trace.maps.len() > MOST {
+            shown.maps.truncate(1);
+            more = format!(
+                "{} layer {}, the mean of {} heads; {} more maps: --html look.html shows every head\n",
+                first.name(),
+                first.layer() + 1,
+                first.heads(),
+                trace.maps.len() - 1
+            );
         }
+        let shown = match self.subwords {
+            true => shown,
+            false => shown.merge_words(),
+        };
+        terminal::trace(&shown, &self.options) + &more
     }
 }
 

@@ -5,10 +5,12 @@
 //! | [`dot`] | dot-product attention: `softmax(scale · q kᵀ) v` with masks, biases, sinks, dropout; decoding; what was looked at |
 //! | [`additive`] | Bahdanau's additive attention, forward and backward |
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
+//! | [`decoder`] | a Transformer's decoder, token by token for many hypotheses |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
+//! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
 //! | [`measure`] | what this machine can do, and which part of it each kernel reaches |
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
 //! | [`reference`](mod@reference) | plain loops that define all of the above |
@@ -48,6 +50,7 @@
 
 pub mod additive;
 pub mod cell;
+pub mod decoder;
 pub mod dot;
 mod element;
 mod error;
@@ -57,6 +60,7 @@ pub mod matmul;
 pub mod measure;
 pub mod norm;
 pub mod optim;
+pub mod pointwise;
 mod problem;
 pub mod reference;
 pub mod sequence;

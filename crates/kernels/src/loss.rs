@@ -181,6 +181,60 @@ pub(crate) fn forward_backward_at<I: ClassId>(
     })
 }
 
+/// Overwrites each row of `logits [rows, classes]` with its log-probabilities, `x_j - ln Σ_k e^{x_k}`; what is left of a row
+/// too short is not touched.
+pub fn log_softmax(logits: &mut [f32], classes: usize) {
+    if classes == 0 {
+        return;
+    }
+    let (level, count) = (Level::current(), logits.len() / classes);
+    let work = |_: usize, part: RowsMut<f32>| {
+        for row in part.data.chunks_exact_mut(classes) {
+            run(level, LogSoftmax(row));
+        }
+    };
+    let nanoseconds = count as f64 * classes as f64 * 0.5;
+    for_each_chunk(
+        rows(&mut logits[..count * classes], classes),
+        count,
+        1,
+        nanoseconds,
+        &work,
+    );
+}
+
+struct LogSoftmax<'a>(&'a mut [f32]);
+
+impl Kernel for LogSoftmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let largest = simd::max(s, self.0);
+        let shift = s.splat(largest);
+        // A padding zero must count nothing: exp(0 - largest) would.
+        let lanes = self.0.len() / S::LANES * S::LANES;
+        let (whole, rest) = self.0.split_at(lanes);
+        let sum = simd::sum_f64(
+            s,
+            whole,
+            #[inline(always)]
+            |x| simd::exp(s, s.sub(x, shift)),
+        ) + rest
+            .iter()
+            .map(|x| f64::from((x - largest).exp()))
+            .sum::<f64>();
+        let total = s.splat(largest + sum.ln() as f32);
+        simd::zip_map(
+            s,
+            [],
+            [self.0],
+            #[inline(always)]
+            |[], [x]| [s.sub(x, total)],
+        );
+    }
+}
+
 /// Multiplies every number of a gradient by `factor`, over the threads.
 pub fn scale(gradient: &mut [f32], factor: f32) {
     const CHUNK: usize = 65_536;

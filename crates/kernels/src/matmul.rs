@@ -110,6 +110,11 @@ impl Packed {
         }
     }
 
+    /// The columns of `B`.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
     /// `C = A B` for the row-major `a [rows, inner]` and `c [rows, columns]`, on the calling thread.
     ///
     /// # Errors

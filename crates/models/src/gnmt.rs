@@ -28,7 +28,7 @@
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &device);
 //! let scored = model.forward(&source, &target, &mut Noise::none());
-//! assert_eq!(scored.logits.dims(), [3, 16]); // [time · batch, vocabulary]
+//! assert_eq!(scored.logits().dims(), [3, 16]); // [time · batch, vocabulary]
 //! assert_eq!(scored.weights.unwrap().dims(), [1, 3, 4]); // [batch, target, source]
 //! ```
 
@@ -218,10 +218,9 @@ impl Gnmt {
         let top = self.above(bottom.hidden, bottom.contexts, layers, noise);
         let readout = dropout(top, self.dropouts.output, noise);
         let n = self.encoder_forward.size();
-        Scored {
-            logits: self.tables.logits(readout.reshape([length * batch, n])),
-            weights: Some(bottom.weights.swap_dims(0, 1)),
-        }
+        let readout = readout.reshape([length * batch, n]);
+        let weights = bottom.weights.swap_dims(0, 1);
+        self.tables.scored(readout, Some(weights))
     }
 
     /// All steps of the bottom layer, which asks and reads; embedded inputs are `[time, batch, m]`.

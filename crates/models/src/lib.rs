@@ -6,6 +6,7 @@
 //! | [`RnnSearch`] | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
 //! | [`Luong`] | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
 //! | [`Gnmt`] | [`gnmt`] | additive, asked by the bottom of a deep stack (Wu 2016) |
+//! | [`Transformer`] | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
 //!
 //! Every one of these is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
 //! [`generate`]'s greedy and beam search. It can always be asked what it looked at. So can a [`Classifier`] of
@@ -26,6 +27,7 @@ pub mod rnnsearch;
 pub mod seq2seq;
 pub mod tables;
 pub mod tokens;
+pub mod transformer;
 
 pub use batch::{SourceBatch, TargetBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig};
@@ -34,3 +36,4 @@ pub use luong::{Luong, LuongConfig};
 pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, TranslationModel};
 pub use rnnsearch::{RnnSearch, RnnSearchConfig};
 pub use seq2seq::{Seq2Seq, Seq2SeqConfig};
+pub use transformer::{Looks, Transformer, TransformerConfig};

@@ -25,7 +25,7 @@
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &device);
 //! let scored = model.forward(&source, &target, &mut Noise::none());
-//! assert_eq!(scored.logits.dims(), [3, 16]);
+//! assert_eq!(scored.logits().dims(), [3, 16]);
 //! ```
 
 use burn::{
@@ -291,10 +291,8 @@ impl Luong {
             false => self.decode_at_once(embedded, state, noise),
         };
         let n = self.decoder.size();
-        Scored {
-            logits: self.tables.logits(attentional.reshape([length * batch, n])),
-            weights: Some(weights),
-        }
+        let readout = attentional.reshape([length * batch, n]);
+        self.tables.scored(readout, Some(weights))
     }
 
     /// Without input feeding no step waits for attention: the LSTM runs through, then every step

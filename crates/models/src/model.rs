@@ -4,13 +4,22 @@ use burn::{
     module::Module,
     tensor::{Device, Int, Tensor, TensorData},
 };
-use regard_nn::{Attention, Call, Memory, Reading, dropout::Noise};
+use regard_nn::{
+    Attention, Call, Memory, Reading,
+    bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
+    dropout::Noise,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Gnmt, GnmtConfig, Luong, LuongConfig, RnnSearch, RnnSearchConfig, Seq2Seq, Seq2SeqConfig,
-    SourceBatch, TargetBatch, gnmt::GnmtState, luong::LuongState, rnnsearch::RnnSearchState,
-    seq2seq::Seq2SeqState, tables::TablesConfig,
+    SourceBatch, TargetBatch, Transformer, TransformerConfig,
+    gnmt::GnmtState,
+    luong::LuongState,
+    rnnsearch::RnnSearchState,
+    seq2seq::Seq2SeqState,
+    tables::TablesConfig,
+    transformer::{Looks, TransformerState},
 };
 
 /// A configuration that no model can have.
@@ -21,10 +30,36 @@ pub struct ModelError(pub String);
 /// The result of scoring a target under teacher forcing.
 #[derive(Debug, Clone)]
 pub struct Scored {
-    /// Before the softmax: `[time · batch, target vocabulary]`, time-major.
-    pub logits: Tensor<2>,
-    /// What each step looked at, `[batch, target, source]`; nothing without attention.
+    /// What the output layer reads: `[time · batch, readout]`, time-major.
+    pub readout: Tensor<2>,
+    /// The output layer.
+    pub output: OutputWeights,
+    /// What each step looked at, `[batch, target, source]`; nothing without attention, and of models with many heads (see
+    /// [`TranslationModel::look`]).
     pub weights: Option<Tensor<3>>,
+}
+
+impl Scored {
+    /// Before the softmax: `[time · batch, target vocabulary]`, time-major.
+    pub fn logits(&self) -> Tensor<2> {
+        self.output.logits(self.readout.clone())
+    }
+
+    /// The mean loss per token against `outputs [time · batch]` ([`TargetBatch::outputs`]), padding left out, with label
+    /// `smoothing`; the logits are never kept whole.
+    ///
+    /// # Panics
+    /// If `outputs` are of another batch or vocabulary, or `smoothing` is not in `[0, 1]`.
+    pub fn cross_entropy(self, outputs: Tensor<1, Int>, smoothing: f64) -> CrossEntropy {
+        let padding = crate::tokens::PADDING as usize;
+        output_cross_entropy_mean(
+            self.readout,
+            self.output,
+            outputs,
+            padding,
+            smoothing as f32,
+        )
+    }
 }
 
 /// The result of one step of generation.
@@ -48,6 +83,8 @@ pub enum ModelConfig {
     Luong(LuongConfig),
     /// Wu et al. 2016.
     Gnmt(GnmtConfig),
+    /// Vaswani 2017.
+    Transformer(TransformerConfig),
 }
 
 /// Any architecture.
@@ -61,6 +98,8 @@ pub enum TranslationModel {
     Luong(Luong),
     /// Wu et al. 2016.
     Gnmt(Gnmt),
+    /// Vaswani 2017.
+    Transformer(Transformer),
 }
 
 /// The decoder's state in any architecture.
@@ -74,6 +113,8 @@ pub enum DecoderState {
     Luong(LuongState),
     /// Wu et al. 2016.
     Gnmt(GnmtState),
+    /// Vaswani 2017.
+    Transformer(TransformerState),
 }
 
 impl ModelConfig {
@@ -84,6 +125,7 @@ impl ModelConfig {
             Self::RnnSearch(_) => "rnnsearch",
             Self::Luong(_) => "luong",
             Self::Gnmt(_) => "gnmt",
+            Self::Transformer(_) => "transformer",
         }
     }
 
@@ -94,6 +136,7 @@ impl ModelConfig {
             Self::RnnSearch(config) => config.tables(),
             Self::Luong(config) => config.tables(),
             Self::Gnmt(config) => config.tables(),
+            Self::Transformer(config) => config.tables(),
         }
     }
 
@@ -147,6 +190,15 @@ impl ModelConfig {
                     _ => Ok(()),
                 }
             }
+            Self::Transformer(config) => config.check().map_err(ModelError),
+        }
+    }
+
+    /// The longest source or target, in tokens with its marks, if there is a longest.
+    pub fn longest(&self) -> Option<usize> {
+        match self {
+            Self::Transformer(config) => config.longest(),
+            _ => None,
         }
     }
 
@@ -161,6 +213,7 @@ impl ModelConfig {
             Self::RnnSearch(config) => TranslationModel::RnnSearch(config.init(seed, device)),
             Self::Luong(config) => TranslationModel::Luong(config.init(seed, device)),
             Self::Gnmt(config) => TranslationModel::Gnmt(config.init(seed, device)),
+            Self::Transformer(config) => TranslationModel::Transformer(config.init(seed, device)?),
         })
     }
 }
@@ -173,6 +226,7 @@ impl TranslationModel {
             Self::RnnSearch(model) => model.forward(source, target, noise),
             Self::Luong(model) => model.forward(source, target, noise),
             Self::Gnmt(model) => model.forward(source, target, noise),
+            Self::Transformer(model) => model.forward(source, target, noise),
         }
     }
 
@@ -183,14 +237,30 @@ impl TranslationModel {
             Self::RnnSearch(model) => DecoderState::RnnSearch(model.encode(source, noise)),
             Self::Luong(model) => DecoderState::Luong(model.encode(source, noise)),
             Self::Gnmt(model) => DecoderState::Gnmt(model.encode(source, noise)),
+            Self::Transformer(model) => DecoderState::Transformer(model.encode(source, noise)),
         }
     }
 
-    /// One step of generation: what follows the `previous` token of each row (`[rows]`).
+    /// Every weight of every head while the model reads `source` and writes `target`; nothing of models whose steps have one
+    /// row of weights, which [`TranslationModel::step`] gives.
+    pub fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
+        match self {
+            Self::Transformer(model) => Some(model.look(source, target)),
+            _ => None,
+        }
+    }
+
+    /// One step of generation: what follows the `previous` token of each row (`[rows]`). The weights of a model with many
+    /// heads are reported if `observe` asks for them, those of others always.
     ///
     /// # Panics
     /// When `state` is of another architecture.
-    pub fn step(&self, previous: Tensor<1, Int>, state: DecoderState) -> (Output, DecoderState) {
+    pub fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: DecoderState,
+        observe: bool,
+    ) -> (Output, DecoderState) {
         match (self, state) {
             (Self::Seq2Seq(model), DecoderState::Seq2Seq(state)) => {
                 let (output, state) = model.step(previous, state);
@@ -207,6 +277,10 @@ impl TranslationModel {
             (Self::Gnmt(model), DecoderState::Gnmt(state)) => {
                 let (output, state) = model.step(previous, state);
                 (output, DecoderState::Gnmt(state))
+            }
+            (Self::Transformer(model), DecoderState::Transformer(state)) => {
+                let (output, state) = model.step(previous, state, observe);
+                (output, DecoderState::Transformer(state))
             }
             _ => panic!("the decoder state is of another architecture than the model"),
         }
@@ -252,6 +326,7 @@ impl DecoderState {
                     false => state.memory.select(rows),
                 },
             }),
+            Self::Transformer(state) => Self::Transformer(state.select(rows, same_sources)),
         }
     }
 }

@@ -27,7 +27,7 @@
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &device);
 //! let scored = model.forward(&source, &target, &mut Noise::none());
-//! assert_eq!(scored.logits.dims(), [3, 30]); // [time · batch, vocabulary]
+//! assert_eq!(scored.logits().dims(), [3, 30]); // [time · batch, vocabulary]
 //! assert_eq!(scored.weights.unwrap().dims(), [1, 3, 4]); // [batch, target, source]
 //! ```
 
@@ -238,10 +238,8 @@ impl RnnSearch {
             decoded.contexts.reshape([rows as i64, -1]),
         );
         let readout = dropout(readout, self.dropouts.output, noise);
-        Scored {
-            logits: self.tables.logits(readout),
-            weights: Some(decoded.weights.swap_dims(0, 1)),
-        }
+        let weights = decoded.weights.swap_dims(0, 1);
+        self.tables.scored(readout, Some(weights))
     }
 
     /// All steps of the decoder at once; embedded inputs are `[time, batch, m]`.

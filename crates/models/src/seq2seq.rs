@@ -297,10 +297,7 @@ impl Seq2Seq {
             _ => unreachable!("the state comes from this model's own encoder"),
         };
         let readout = dropout(readout, self.choices.output_dropout, noise);
-        Scored {
-            logits: self.tables.logits(readout),
-            weights: None,
-        }
+        self.tables.scored(readout, None)
     }
 
     /// One step of generation: the logits of the next token given the `previous` one (`[rows]`), and

@@ -9,8 +9,10 @@ use burn::{
     nn::{Embedding, Linear},
     tensor::{Int, Tensor},
 };
-use regard_nn::initialize::Initializer;
+use regard_nn::{bridge::OutputWeights, initialize::Initializer};
 use serde::{Deserialize, Serialize};
+
+use crate::Scored;
 
 /// Which tables are one and the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -90,6 +92,14 @@ impl TablesConfig {
         self.draw(0.01, output, initializer)
     }
 
+    /// As [`TablesConfig::init`], but with embeddings from `N(0, 1/embedding)`, for models that multiply what they look up by
+    /// `√embedding` (Vaswani 2017, section 3.4).
+    pub fn unit_variance(&self, initializer: &mut Initializer) -> Tables {
+        let output =
+            |init: &mut Initializer| init.linear(self.readout, self.target_vocabulary, true);
+        self.draw(1.0 / (self.embedding as f32).sqrt(), output, initializer)
+    }
+
     fn draw(
         &self,
         deviation: f32,
@@ -121,15 +131,31 @@ impl Tables {
 
     /// `[rows, readout]` -> logits `[rows, target vocabulary]`.
     pub fn logits(&self, readout: Tensor<2>) -> Tensor<2> {
-        match (&self.output, &self.output_bias) {
-            (Some(output), _) => output.forward(readout),
-            (None, bias) => {
-                let logits = readout.matmul(self.target.weight.val().transpose());
-                match bias {
-                    Some(bias) => logits + bias.val().unsqueeze_dim::<2>(0),
-                    None => logits,
-                }
-            }
+        self.output_weights().logits(readout)
+    }
+
+    /// The output layer, be it tied or not.
+    pub fn output_weights(&self) -> OutputWeights {
+        match &self.output {
+            Some(output) => OutputWeights {
+                weight: output.weight.val(),
+                is_table: false,
+                bias: output.bias.as_ref().map(Param::val),
+            },
+            None => OutputWeights {
+                weight: self.target.weight.val(),
+                is_table: true,
+                bias: self.output_bias.as_ref().map(Param::val),
+            },
+        }
+    }
+
+    /// The readouts `[time · batch, readout]` of all steps as what [`crate::TranslationModel::forward`] gives.
+    pub(crate) fn scored(&self, readout: Tensor<2>, weights: Option<Tensor<3>>) -> Scored {
+        Scored {
+            readout,
+            output: self.output_weights(),
+            weights,
         }
     }
 }

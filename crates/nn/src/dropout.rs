@@ -17,6 +17,9 @@
 //! ```
 
 use burn::tensor::{Device, Tensor, TensorData};
+use regard_kernels::pointwise::DropoutMask;
+
+use crate::bridge;
 
 /// The source of randomness of one forward pass: none (inference), or a seed (training).
 #[derive(Debug, Clone)]
@@ -94,29 +97,33 @@ impl Noise {
         probability: f64,
         device: &Device,
     ) -> Option<Tensor<D>> {
-        if probability <= 0.0 {
-            return None;
+        let mask = self.draw(probability)?;
+        let mut values = vec![0.0f32; shape.iter().product()];
+        match mask.factors(&mut values) {
+            Ok(()) => Some(Tensor::from_data(TensorData::new(values, shape), device)),
+            Err(error) => panic!("{error}"),
         }
-        let key = self.next_key()?;
-        let count = shape.iter().product();
-        // The comparison is between 32-bit integers, so that the loop vectorises.
-        let threshold = (probability * f64::from(u32::MAX)) as u32;
-        let scale = (1.0 / (1.0 - probability)) as f32;
-        let (low, high) = (key as u32, (key >> 32) as u32);
-        let mut values = vec![0.0f32; count];
-        for (i, value) in values.iter_mut().enumerate() {
-            *value = if hash(i as u32, low, high) < threshold {
-                0.0
-            } else {
-                scale
-            };
-        }
-        Some(Tensor::from_data(TensorData::new(values, shape), device))
+    }
+
+    /// A mask that an operation makes for itself, number by number; nothing when nothing is to be dropped.
+    pub(crate) fn draw(&mut self, probability: f64) -> Option<DropoutMask> {
+        (probability > 0.0).then_some(())?;
+        let seed = self.next_key()?;
+        Some(DropoutMask { probability, seed })
     }
 }
 
-/// `x` with values dropped with `probability`, as `noise` says.
+/// `x` with values dropped with `probability`, as `noise` says. One pass for `f32` on the Flex backend, whose mask is never kept.
+///
+/// # Panics
+/// If `probability` is not below 1.
 pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, noise: &mut Noise) -> Tensor<D> {
+    if bridge::serves(&x) {
+        return match noise.draw(probability) {
+            Some(mask) => bridge::dropout(x, mask),
+            None => x,
+        };
+    }
     match noise.mask(x.dims(), probability, &x.device()) {
         Some(mask) => x.clone() * mask.cast(x.dtype()),
         None => x,

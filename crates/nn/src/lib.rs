@@ -123,6 +123,15 @@
 //! | [`recurrent::AttentivePooling`] | a sequence as a few weighted means | Lin 2017 |
 //! | [`recurrent::WithAttention`], [`recurrent::WithPooling`] | any RNN or CNN of yours, given attention | |
 //!
+//! ## Transformer layers
+//!
+//! | layer | what | source |
+//! |---|---|---|
+//! | [`transformer::Encoder`] | self-attention and feed-forward, pre- or post-norm; causal under a mask | Vaswani 2017 |
+//! | [`transformer::Decoder`] | causal self-attention, cross-attention, feed-forward; cached | Vaswani 2017 |
+//! | [`transformer::FeedForward`] | ReLU, GELU, SwiGLU | Vaswani 2017; Shazeer 2020 |
+//! | [`transformer::Norm`] | layer norm, RMS norm | Ba 2016; Zhang & Sennrich 2019 |
+//!
 //! ## Vision
 //!
 //! # What always holds
@@ -147,6 +156,7 @@ pub mod normalize;
 pub mod position;
 pub mod recurrent;
 pub mod score;
+pub mod transformer;
 pub mod vision;
 pub mod weights;
 

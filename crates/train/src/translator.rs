@@ -4,8 +4,8 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use regard_models::{
-    TranslationModel,
-    generate::{self, BeamConfig, Hypothesis, LengthLimit},
+    SourceBatch, TargetBatch, TranslationModel,
+    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
     tokens::END,
 };
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
@@ -20,9 +20,10 @@ use crate::{
 /// A model with its tokenizers, ready to translate.
 #[derive(Debug)]
 pub struct Translator {
-    model: TranslationModel,
+    model: Prepared,
     description: Description,
     device: Device,
+    looking: bool,
 }
 
 /// One translation of one line.
@@ -36,7 +37,8 @@ pub struct Translation {
     pub log_probability: f64,
     /// False when the length limit cut it.
     pub finished: bool,
-    /// What the model looked at; no maps without attention or for an empty line.
+    /// What the model looked at; no maps without attention, for an empty line, or where it was not asked for
+    /// ([`Translator::looking`]).
     pub trace: Trace,
 }
 
@@ -82,10 +84,17 @@ impl Translator {
     /// A translator from its parts.
     pub fn new(model: TranslationModel, description: Description, device: &Device) -> Self {
         Self {
-            model,
+            model: Prepared::new(model),
             description,
             device: device.clone(),
+            looking: true,
         }
+    }
+
+    /// Whether a model with many heads is asked what it looked at, which takes a second pass over each translation. It is,
+    /// unless `looking` is false. Other models' weights come with the search.
+    pub fn looking(self, looking: bool) -> Self {
+        Self { looking, ..self }
     }
 
     /// Architecture, tokenizers, languages.
@@ -121,7 +130,7 @@ impl Translator {
         let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(settings.batch_sentences.max(1)) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
-            let found = generate::translate(&self.model, &sentences, &beam, &self.device);
+            let found = self.model.translate(&sentences, &beam, &self.device);
             for (&i, hypotheses) in rows.iter().zip(found) {
                 let n_best = hypotheses
                     .into_iter()
@@ -151,7 +160,12 @@ impl Translator {
         let mut trace = Trace::new(self.description.model.name(), line, text.clone())
             .with_score(hypothesis.score)
             .with_rank(rank);
-        if !hypothesis.weights.is_empty() {
+        if self.looking && !source.is_empty() {
+            for map in self.look(source, &hypothesis)? {
+                trace = trace.with_map(map);
+            }
+        }
+        if !hypothesis.weights.is_empty() && trace.maps.is_empty() {
             let keys = axis(tokenizers.source(), source, true);
             let queries = axis(tokenizers.target(), &hypothesis.tokens, hypothesis.finished);
             let weights = hypothesis.weights.concat();
@@ -169,6 +183,45 @@ impl Translator {
             finished: hypothesis.finished,
             trace,
         })
+    }
+
+    /// Every head of every layer while `source` is read and `hypothesis` written; nothing of a model whose weights come with
+    /// the search.
+    fn look(
+        &self,
+        source: &[u32],
+        hypothesis: &Hypothesis,
+    ) -> Result<Vec<AttentionMap>, TraceError> {
+        let reads = SourceBatch::new(&[source.to_vec()], &self.device);
+        let writes = TargetBatch::new(std::slice::from_ref(&hypothesis.tokens), &self.device);
+        let Some(looks) = self.model.model().look(&reads, &writes) else {
+            return Ok(vec![]);
+        };
+        let tokenizers = &self.description.tokenizers;
+        let tokens = &hypothesis.tokens;
+        let read = axis(tokenizers.source(), source, true);
+        let written = axis(tokenizers.target(), tokens, hypothesis.finished);
+        let start = std::iter::once(Token::special("<s>"));
+        let past = written.iter().take(written.len().saturating_sub(1));
+        let inputs: Tokens = start.chain(past.cloned()).collect();
+        let mut maps = vec![];
+        // What the last layer reads of the source comes first: it is the nearest to an alignment.
+        for (kind, layers, queries, keys) in [
+            (Kind::Cross, looks.cross, &written, &read),
+            (Kind::DecoderSelf, looks.decoder, &written, &inputs),
+            (Kind::EncoderSelf, looks.encoder, &read, &read),
+        ] {
+            for (layer, weights) in layers.into_iter().enumerate().rev() {
+                let [_, heads, ..] = weights.dims();
+                let (rows, columns) = (queries.len(), keys.len());
+                // A translation that was cut has no row for its end.
+                let weights = weights.narrow(2, 0, rows).narrow(3, 0, columns);
+                let weights = weights.into_data().iter::<f32>().collect();
+                let map = AttentionMap::new(kind, queries.clone(), keys.clone(), heads, weights)?;
+                maps.push(map.at_layer(layer));
+            }
+        }
+        Ok(maps)
     }
 
     fn rows_sum_to_one(&self) -> bool {

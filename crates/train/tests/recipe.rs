@@ -45,9 +45,10 @@ scheduled_sampling.final_probability = 0.1
 "#;
 
 /// Every kind of model.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "rnnsearch",
     "luong",
+    "transformer",
     "seq2seq",
     "lstmn",
     "lstm",
@@ -231,7 +232,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\""
+         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -532,7 +533,7 @@ fn the_commented_recipe_explains_every_key() {
             }
         }
     }
-    assert!(Recipe::example("transformer").is_none());
+    assert!(Recipe::example("perceptron").is_none());
 }
 
 #[test]
@@ -602,6 +603,7 @@ proptest! {
         match &mut recipe.model {
             Model::Rnnsearch(model) => { model.hidden = size; model.dropout.output = fraction; }
             Model::Luong(model) => { model.window = size; model.dropout.layers = fraction; }
+            Model::Transformer(model) => { model.feed_forward = size; model.dropout.residual = fraction; }
             Model::Seq2seq(model) => { model.embedding = size; model.dropout.embedding = fraction; }
             Model::Lstmn(model) => { model.hidden = size; model.dropout.word = fraction; }
             Model::Lstm(model) => { model.readout = size; model.dropout.layers = fraction; }

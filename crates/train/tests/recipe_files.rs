@@ -144,6 +144,7 @@ fn every_recipe_file_makes_two_updates() {
         "luong",
         "seq2seq",
         "gnmt",
+        "transformer",
         "lstmn",
         "lstm",
         "self-attentive",

@@ -57,6 +57,8 @@ pub enum Example {
     Rnnsearch,
     /// Stacked LSTMs with dot, general, concat or location attention (Luong et al. 2015)
     Luong,
+    /// Self-attention in every layer (Vaswani et al. 2017)
+    Transformer,
     /// No attention, the baseline (Cho et al. 2014, Sutskever et al. 2014)
     Seq2seq,
     /// A sentence classifier that links every word to earlier ones (Cheng et al. 2016)
@@ -75,6 +77,7 @@ impl Example {
         match self {
             Self::Rnnsearch => "rnnsearch",
             Self::Luong => "luong",
+            Self::Transformer => "transformer",
             Self::Seq2seq => "seq2seq",
             Self::Lstmn => "lstmn",
             Self::Lstm => "lstm",

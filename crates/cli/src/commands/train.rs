@@ -15,6 +15,7 @@ use regard_train::{
 };
 
 use crate::{
+    allocator,
     arguments::Train,
     failure::{CommandError, Failure},
     output::{self, Output},
@@ -39,6 +40,7 @@ pub fn run(options: &Train) -> Result<(), Failure> {
         Some(path) => Recipe::load(path, &options.set)?,
         None => resumed_recipe(&folder, &options.set)?,
     };
+    allocator::keep_freed_memory();
     let device = options.compute.set_up(recipe.training.threads)?;
     let run = Run {
         folder: &folder,

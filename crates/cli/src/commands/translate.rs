@@ -41,9 +41,11 @@ pub fn run(options: &Translate) -> Result<(), Failure> {
             settings.n_best, settings.beam
         )));
     }
+    let writer = Writer::new(options)?;
+    let looking = writer.shows_attention();
     let mut work = Work {
-        translator: Translator::new(model, description, &device),
-        writer: Writer::new(options)?,
+        translator: Translator::new(model, description, &device).looking(looking),
+        writer,
         settings,
         name: match (&options.input, options.text.is_empty()) {
             (Some(path), _) => input::name(path),
@@ -225,6 +227,14 @@ impl<'a> Writer<'a> {
         })
     }
 
+    /// Whether anything of what the model looked at is printed or kept.
+    fn shows_attention(&self) -> bool {
+        self.screen.is_some()
+            || self.options.pictures.any()
+            || self.options.trace.is_some()
+            || self.options.attention == Attention::Always
+    }
+
     fn is_on_terminal(&self) -> bool {
         self.is_terminal
     }
@@ -306,8 +316,8 @@ impl<'a> Writer<'a> {
     fn attention(&self, trace: &Trace) -> Option<JsonAttention> {
         let map = trace.maps.first()?;
         let map = match self.options.pictures.subwords {
-            true => map.clone(),
-            false => map.merge_words(),
+            true => map.mean_heads(),
+            false => map.mean_heads().merge_words(),
         };
         Some(JsonAttention {
             source: map.keys().labels(),

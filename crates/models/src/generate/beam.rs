@@ -2,14 +2,16 @@
 
 use std::{cmp::Ordering, rc::Rc};
 
+use rayon::prelude::*;
+
 use super::BeamConfig;
 use crate::tokens::{END, PADDING, START};
 
 /// A model at work on a batch of rows, one row per live hypothesis.
 pub trait Stepper {
-    /// Log-probabilities `[rows, vocabulary]` of what follows the `previous` token of each row, and the
-    /// weights `[rows, source]` if the model attends.
-    fn step(&mut self, previous: &[u32]) -> (Vec<f32>, Option<Vec<f32>>);
+    /// Overwrites `log_probabilities` with those of what follows the `previous` token of each row, `[rows, vocabulary]`, and gives
+    /// the weights `[rows, source]` if the model attends.
+    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>>;
 
     /// Keeps the state of `rows`, in that order (rows may repeat). `same_sources` says that row `i`
     /// keeps the source it had.
@@ -85,13 +87,14 @@ pub fn beam_search<S: Stepper>(
         })
         .collect();
     let mut length = 0;
+    let mut log_probabilities = vec![];
     while !live.is_empty() {
         length += 1;
         let previous: Vec<u32> = live
             .iter()
             .map(|beam| beam.history.as_ref().map_or(START, |node| node.token))
             .collect();
-        let (log_probabilities, weights) = stepper.step(&previous);
+        let weights = stepper.step(&previous, &mut log_probabilities);
         let vocabulary = log_probabilities.len() / live.len();
         let row_weights = |row: usize, length: usize| -> Vec<f32> {
             weights.as_ref().map_or_else(Vec::new, |weights| {
@@ -100,6 +103,11 @@ pub fn beam_search<S: Stepper>(
             })
         };
 
+        let likely = likely_tokens(&log_probabilities, vocabulary, |row| {
+            let beam = &live[row];
+            let forbidden = forbidden_tokens(beam, config.no_repeat_ngram);
+            (width - finished[beam.sentence].len(), forbidden)
+        });
         let mut next: Vec<Beam> = vec![];
         let mut rows: Vec<usize> = vec![];
         let mut start = 0;
@@ -114,15 +122,11 @@ pub fn beam_search<S: Stepper>(
             let room = width - finished[sentence].len();
             let mut candidates: Vec<Candidate> = vec![];
             for row in start..end {
-                let scores = &log_probabilities[row * vocabulary..(row + 1) * vocabulary];
-                let forbidden = forbidden_tokens(&live[row], config.no_repeat_ngram);
-                best_tokens(scores, room, &forbidden, |token, score| {
-                    candidates.push(Candidate {
-                        row,
-                        token,
-                        log_probability: live[row].log_probability + f64::from(score),
-                    });
-                });
+                candidates.extend(likely[row].iter().map(|&(token, score)| Candidate {
+                    row,
+                    token,
+                    log_probability: live[row].log_probability + f64::from(score),
+                }));
             }
             candidates.sort_by(better);
             candidates.truncate(room);
@@ -183,8 +187,25 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
         .then(a.token.cmp(&b.token))
 }
 
-/// Calls `take` with the `count` likeliest tokens that may be generated.
-fn best_tokens(scores: &[f32], count: usize, forbidden: &[u32], mut take: impl FnMut(u32, f32)) {
+/// The likeliest tokens of every row, as many as `of_row` says, without those that it forbids; rows are shared out among threads.
+fn likely_tokens(
+    log_probabilities: &[f32],
+    vocabulary: usize,
+    of_row: impl Fn(usize) -> (usize, Vec<u32>),
+) -> Vec<Vec<(u32, f32)>> {
+    // A few rows are done before a thread is awake.
+    const ROWS_AT_ONCE: usize = 16;
+    let rows = log_probabilities.chunks_exact(vocabulary.max(1));
+    let asked: Vec<(usize, Vec<u32>)> = (0..rows.len()).map(of_row).collect();
+    let rows: Vec<_> = rows.zip(&asked).collect();
+    rows.par_iter()
+        .with_min_len(ROWS_AT_ONCE)
+        .map(|(scores, (count, forbidden))| best_tokens(scores, *count, forbidden))
+        .collect()
+}
+
+/// The `count` likeliest tokens that may be generated, best first.
+fn best_tokens(scores: &[f32], count: usize, forbidden: &[u32]) -> Vec<(u32, f32)> {
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
     for (token, &score) in scores.iter().enumerate() {
         let token = token as u32;
@@ -200,16 +221,10 @@ fn best_tokens(scores: &[f32], count: usize, forbidden: &[u32], mut take: impl F
     }
     // Where everything is forbidden, ending is always allowed.
     if best.is_empty() {
-        best.push((
-            END,
-            scores
-                .get(END as usize)
-                .copied()
-                .unwrap_or(f32::NEG_INFINITY),
-        ));
+        let end = scores.get(END as usize).copied();
+        best.push((END, end.unwrap_or(f32::NEG_INFINITY)));
     }
-    best.into_iter()
-        .for_each(|(token, score)| take(token, score));
+    best
 }
 
 /// Tokens that would complete an n-gram that the hypothesis already has.

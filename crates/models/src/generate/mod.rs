@@ -9,9 +9,11 @@
 
 mod beam;
 mod penalty;
+mod prepared;
 
 pub use beam::{Hypothesis, Stepper, beam_search};
 pub use penalty::{BeamConfig, LengthLimit};
+pub use prepared::Prepared;
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
 use regard_nn::dropout::Noise;
@@ -28,6 +30,21 @@ pub fn translate(
     config: &BeamConfig,
     device: &Device,
 ) -> Vec<Vec<Hypothesis>> {
+    search_with(sentences, config, device, |source| ModelStepper {
+        model,
+        device,
+        state: Some(model.encode(source, &mut Noise::none())),
+        observe: config.coverage_penalty != 0.0,
+    })
+}
+
+/// Searches with the stepper that `begin` makes for the sentences that are not empty.
+fn search_with<S: Stepper>(
+    sentences: &[Vec<u32>],
+    config: &BeamConfig,
+    device: &Device,
+    begin: impl FnOnce(&SourceBatch) -> S,
+) -> Vec<Vec<Hypothesis>> {
     let full: Vec<usize> = (0..sentences.len())
         .filter(|&i| !sentences[i].is_empty())
         .collect();
@@ -40,12 +57,7 @@ pub fn translate(
     }
     let batch: Vec<Vec<u32>> = full.iter().map(|&i| sentences[i].clone()).collect();
     let source = SourceBatch::new(&batch, device);
-    let state = model.encode(&source, &mut Noise::none());
-    let mut stepper = ModelStepper {
-        model,
-        device,
-        state: Some(state),
-    };
+    let mut stepper = begin(&source);
     let found = beam_search(&mut stepper, source.keep.lengths(), config);
     for (i, hypotheses) in full.into_iter().zip(found) {
         results[i] = hypotheses;
@@ -57,26 +69,23 @@ struct ModelStepper<'a> {
     model: &'a TranslationModel,
     device: &'a Device,
     state: Option<DecoderState>,
+    /// Whether hypotheses are ranked by what they looked at.
+    observe: bool,
 }
 
 impl Stepper for ModelStepper<'_> {
-    fn step(&mut self, previous: &[u32]) -> (Vec<f32>, Option<Vec<f32>>) {
-        let Some(state) = self.state.take() else {
-            return (vec![], None);
-        };
+    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
+        log_probabilities.clear();
+        let state = self.state.take()?;
         let ids: Vec<i32> = previous.iter().map(|&id| id as i32).collect();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [previous.len()]), self.device);
-        let (output, state) = self.model.step(ids, state);
+        let (output, state) = self.model.step(ids, state, self.observe);
         self.state = Some(state);
-        (
-            log_softmax(output.logits, 1)
-                .into_data()
-                .iter::<f32>()
-                .collect(),
-            output
-                .weights
-                .map(|weights| weights.into_data().iter::<f32>().collect()),
-        )
+        let found = log_softmax(output.logits, 1).into_data();
+        log_probabilities.extend(found.iter::<f32>());
+        output
+            .weights
+            .map(|weights| weights.into_data().iter::<f32>().collect())
     }
 
     fn select(&mut self, rows: &[usize], same_sources: bool) {

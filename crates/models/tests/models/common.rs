@@ -3,13 +3,16 @@
 use burn::tensor::{Device, Tensor};
 use regard_models::{
     GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
-    TranslationModel,
+    TransformerConfig, TranslationModel,
     luong::{LuongScore, Reading},
     seq2seq::Cell,
     tokens::END,
+    transformer::EmbeddedPositions,
 };
 use regard_nn::{
     mask::Locality,
+    position::{PositionConfig, RotaryConfig},
+    transformer::{self, Activation, NormConfig, NormPlace, TransformerDropout},
     weights::{self, Arrays},
 };
 
@@ -59,6 +62,38 @@ pub fn configs() -> Vec<(&'static str, ModelConfig)> {
                 ..luong()
             }),
         ),
+        (
+            "transformer pre-norm",
+            ModelConfig::Transformer(TransformerConfig::tiny()),
+        ),
+        (
+            "transformer post-norm, gelu, grouped queries, learned positions",
+            ModelConfig::Transformer(TransformerConfig {
+                layer: transformer::TransformerConfig {
+                    norm_place: NormPlace::Post,
+                    activation: Activation::Gelu,
+                    key_value_heads: 1,
+                    ..TransformerConfig::tiny().layer
+                },
+                positions: EmbeddedPositions::Learned { positions: 40 },
+                ..TransformerConfig::tiny()
+            }),
+        ),
+        (
+            "transformer rms, swiglu, rotary, window",
+            ModelConfig::Transformer(TransformerConfig {
+                layer: transformer::TransformerConfig {
+                    norm: NormConfig::Rms { epsilon: 1e-5 },
+                    activation: Activation::Swiglu,
+                    position: PositionConfig::Rotary(RotaryConfig::new(4)),
+                    window: Some(3),
+                    bias: false,
+                    ..TransformerConfig::tiny().layer
+                },
+                positions: EmbeddedPositions::None,
+                ..TransformerConfig::tiny()
+            }),
+        ),
         ("seq2seq lstm", ModelConfig::Seq2Seq(seq2seq())),
         (
             "seq2seq gru",
@@ -70,6 +105,22 @@ pub fn configs() -> Vec<(&'static str, ModelConfig)> {
         ),
         ("gnmt", ModelConfig::Gnmt(GnmtConfig::tiny())),
     ]
+}
+
+/// The configuration with every dropout it has set to `p`.
+pub fn transformer_dropout(config: TransformerConfig, p: f64) -> TransformerConfig {
+    TransformerConfig {
+        embedding_dropout: p,
+        layer: transformer::TransformerConfig {
+            dropout: TransformerDropout {
+                residual: p,
+                attention: p,
+                activation: p,
+            },
+            ..config.layer
+        },
+        ..config
+    }
 }
 
 /// A model whose weights are `factor` times the drawn ones: the larger, the surer it is. It likes to end.

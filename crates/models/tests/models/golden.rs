@@ -10,6 +10,7 @@ use regard_nn::{bridge::cross_entropy_mean, dropout::Noise};
 
 const MODELS: &[u8] = include_bytes!("../golden/models.safetensors");
 const GNMT: &[u8] = include_bytes!("../golden/gnmt.safetensors");
+const TRANSFORMER: &[u8] = include_bytes!("../golden/transformer.safetensors");
 
 fn check(golden: &[u8], kind: &str, expected_cases: usize) {
     let golden = GoldenFile::read(golden);
@@ -31,17 +32,20 @@ fn check(golden: &[u8], kind: &str, expected_cases: usize) {
         let scored = model.forward(&source, &target, &mut Noise::none());
 
         let vocabulary = config.tables().target_vocabulary;
-        let logits: Tensor<3> = scored.logits.clone().reshape([steps, batch, vocabulary]);
+        let logits: Tensor<3> = scored.logits().reshape([steps, batch, vocabulary]);
         let hidden = padded.clone().unsqueeze_dim::<3>(2).expand(logits.dims());
         case.output("logits", &logits.mask_fill(hidden, 0.0));
-        if let Some(weights) = scored.weights {
+        if let Some(weights) = &scored.weights {
             let hidden = padded.clone().swap_dims(0, 1).unsqueeze_dim::<3>(2);
             let hidden = hidden.expand(weights.dims());
-            case.output("weights", &weights.mask_fill(hidden, 0.0));
+            case.output("weights", &weights.clone().mask_fill(hidden, 0.0));
         }
 
         let outputs = target.outputs.clone();
-        let result = cross_entropy_mean(scored.logits, outputs, PADDING as usize, 0.1);
+        let whole = cross_entropy_mean(scored.logits(), outputs.clone(), PADDING as usize, 0.1);
+        let result = scored.cross_entropy(outputs, 0.1);
+        let apart = (whole.nll - result.nll).abs();
+        assert!(apart <= 1e-5 * whole.nll, "{apart}");
         assert_eq!(result.tokens, target.tokens);
         case.output("loss", &result.loss);
         case.output(
@@ -72,4 +76,9 @@ fn seq2seq() {
 #[test]
 fn gnmt() {
     check(GNMT, "gnmt", 6);
+}
+
+#[test]
+fn transformer() {
+    check(TRANSFORMER, "transformer", 7);
 }

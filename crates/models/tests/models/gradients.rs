@@ -5,7 +5,7 @@
 //! (logits near 1, a mean over the tokens) adds `ε / 2h`.
 
 use crate::{
-    common::{batch, configs, model, numbers},
+    common::{batch, configs, model, numbers, transformer_dropout},
     support::{gradients, values},
 };
 use burn::tensor::{Device, Tensor};
@@ -36,6 +36,7 @@ fn noisy(config: ModelConfig) -> ModelConfig {
             output_dropout: 0.2,
             ..c
         }),
+        ModelConfig::Transformer(c) => ModelConfig::Transformer(transformer_dropout(c, 0.2)),
         ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig {
             embedding_dropout: 0.2,
             layer_dropout: 0.2,
@@ -58,7 +59,7 @@ fn logits(model: &TranslationModel, device: &Device) -> Tensor<2> {
     let (source, target) = batch(device);
     model
         .forward(&source, &target, &mut Noise::seeded(17))
-        .logits
+        .logits()
 }
 
 /// The smoothed cross-entropy, a mean over the tokens, in f64.

@@ -69,10 +69,11 @@ impl Table {
 }
 
 impl Stepper for Table {
-    fn step(&mut self, previous: &[u32]) -> (Vec<f32>, Option<Vec<f32>>) {
+    fn step(&mut self, previous: &[u32], scores: &mut Vec<f32>) -> Option<Vec<f32>> {
+        scores.clear();
         assert_eq!(previous.len(), self.rows.len());
         let padded = self.lengths.iter().copied().max().unwrap();
-        let (mut scores, mut weights) = (vec![], vec![]);
+        let mut weights = vec![];
         for ((sentence, said), &token) in self.rows.iter_mut().zip(previous) {
             assert!(token != PADDING && token != END);
             assert_eq!(token == START, said.is_empty());
@@ -83,7 +84,7 @@ impl Stepper for Table {
                 .weights(*sentence, said, self.lengths[*sentence]);
             weights.extend(row.iter().copied().chain([0.0; 9]).take(padded));
         }
-        (scores, self.language.attends.then_some(weights))
+        self.language.attends.then_some(weights)
     }
 
     fn select(&mut self, rows: &[usize], same_sources: bool) {
@@ -398,8 +399,10 @@ proptest! {
 fn scores_that_are_no_numbers_end_the_search() {
     struct Broken(f32);
     impl Stepper for Broken {
-        fn step(&mut self, previous: &[u32]) -> (Vec<f32>, Option<Vec<f32>>) {
-            (vec![self.0; previous.len() * VOCABULARY as usize], None)
+        fn step(&mut self, previous: &[u32], scores: &mut Vec<f32>) -> Option<Vec<f32>> {
+            scores.clear();
+            scores.resize(previous.len() * VOCABULARY as usize, self.0);
+            None
         }
         fn select(&mut self, _: &[usize], _: bool) {}
     }

@@ -5,8 +5,8 @@ use crate::common::{ROUNDING, configs, distance, model, numbers};
 use burn::tensor::{Device, Tensor, activation::log_softmax};
 use regard_models::{
     GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
-    TranslationModel,
-    generate::{BeamConfig, Hypothesis, LengthLimit, translate},
+    TransformerConfig, TranslationModel,
+    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, translate},
     tokens::END,
 };
 use regard_nn::dropout::Noise;
@@ -31,8 +31,8 @@ fn teacher_forced(
     let source = SourceBatch::new(&[source.to_vec()], &device);
     let target = TargetBatch::new(&[tokens.to_vec()], &device);
     let scored = model.forward(&source, &target, &mut Noise::none());
-    let [_, vocabulary] = scored.logits.dims();
-    let scores = numbers(&log_softmax(scored.logits, 1));
+    let [_, vocabulary] = scored.logits().dims();
+    let scores = numbers(&log_softmax(scored.logits(), 1));
     let steps = tokens
         .iter()
         .copied()
@@ -92,7 +92,10 @@ fn hypotheses_scored_again_under_teacher_forcing() {
                     error < f64::from(ROUNDING) * rows as f64 * 4.0,
                     "{name}: {error}"
                 );
-                let attends = !matches!(config, ModelConfig::Seq2Seq(_));
+                let attends = matches!(
+                    config,
+                    ModelConfig::RnnSearch(_) | ModelConfig::Luong(_) | ModelConfig::Gnmt(_)
+                );
                 assert_eq!(
                     hypothesis.weights.len(),
                     if attends { rows } else { 0 },
@@ -138,7 +141,7 @@ fn a_beam_of_one_is_greedy() {
             let (mut tokens, mut previous) = (vec![], 1u32);
             while tokens.len() < SHORT.tokens(source.len() + 1) && previous != END {
                 let ids = Tensor::from_ints([previous as i32], &device());
-                let (output, next) = model.step(ids, state);
+                let (output, next) = model.step(ids, state, true);
                 state = next;
                 let logits = numbers(&output.logits);
                 let likeliest = (2..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
@@ -198,6 +201,10 @@ fn a_wide_beam_is_exhaustive_search() {
             target_vocabulary: 6,
             ..c
         }),
+        ModelConfig::Transformer(c) => ModelConfig::Transformer(TransformerConfig {
+            target_vocabulary: 6,
+            ..c
+        }),
         ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig {
             target_vocabulary: 6,
             ..c
@@ -252,4 +259,33 @@ fn a_wide_beam_is_exhaustive_search() {
             assert_eq!(found[0].tokens, all[order[0]], "{name}");
         }
     }
+}
+
+/// Weights packed for generation give the translations that the model gives, with the same probabilities.
+#[test]
+fn a_prepared_model_translates_alike() {
+    let mut checked = 0;
+    for (name, config) in configs() {
+        for (seed, beam) in [(6, 1), (7, 3)] {
+            let model = model(&config, seed, 1.5, &device());
+            let search = BeamConfig {
+                size: beam,
+                n_best: beam,
+                limit: SHORT,
+                ..BeamConfig::default()
+            };
+            let expected = translate(&model, &sources(), &search, &device());
+            let found = Prepared::new(model).translate(&sources(), &search, &device());
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.len(), expected.len(), "{name}");
+                for (found, expected) in found.iter().zip(expected) {
+                    assert_eq!(found.tokens, expected.tokens, "{name}");
+                    let apart = (found.log_probability - expected.log_probability).abs();
+                    assert!(apart < 1e-4, "{name}: {apart}");
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 60, "{checked}");
 }

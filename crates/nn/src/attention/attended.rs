@@ -51,7 +51,7 @@ pub struct Sampled {
 
 impl Attended {
     /// The context, and what was observed.
-    pub(super) fn of(context: Tensor<4>, observed: Observed) -> Self {
+    pub(crate) fn of(context: Tensor<4>, observed: Observed) -> Self {
         Self {
             context,
             weights: observed.weights,

@@ -161,7 +161,11 @@ impl Attention {
         Ok(())
     }
 
-    fn check_settings(&self, heads: usize, call: &Call<'_>) -> Result<(), AttentionError> {
+    pub(super) fn check_settings(
+        &self,
+        heads: usize,
+        call: &Call<'_>,
+    ) -> Result<(), AttentionError> {
         let (field, number) = match &self.score {
             Score::ScaledDot(score) => ("scale", score.scale(1)),
             Score::Distance(score) => ("scale", score.scale(1)),

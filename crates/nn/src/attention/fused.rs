@@ -10,10 +10,10 @@
 
 use burn::tensor::Tensor;
 
-use super::{Attended, Attention, Observed, check::Problem};
+use super::{Attended, Attention, AttentionError, Call, Observe, Observed, Path, check::Problem};
 use crate::{
     bridge::{self, DotInputs, DotOptions},
-    mask::{Keep, Rule},
+    mask::{Grid, Keep, Rule},
     normalize::Normalize,
     score::Score,
 };
@@ -32,6 +32,47 @@ pub(super) fn solve(problem: &mut Problem<'_>, attention: &Attention) -> Result<
     match &attention.score {
         Score::Additive(_) | Score::WeightNormAdditive(_) => additive(problem, attention),
         _ => dot(problem, attention),
+    }
+}
+
+impl Attention {
+    /// The kernel's options for heads of these sizes on `grid`, if the kernel serves them with a context and an `lse` as the
+    /// only results. The draw of dropout's seed is made then.
+    ///
+    /// # Errors
+    /// As [`Attention::forward`].
+    pub(crate) fn kernel_options(
+        &self,
+        grid: &Grid,
+        sizes: [usize; 2],
+        call: &mut Call<'_>,
+    ) -> Result<Option<DotOptions>, AttentionError> {
+        let scale = match &self.score {
+            Score::Dot(_) => 1.0,
+            Score::ScaledDot(score) => score.scale(sizes[0]),
+            _ => return Ok(None),
+        };
+        let served = matches!(self.normalize, Normalize::Softmax(_))
+            && call.observe == Observe::Nothing
+            && call.path != Path::Plain
+            && !call.differentiable
+            && call.bias.is_none()
+            && call.carried.is_none()
+            && self.predictor.is_none()
+            && sizes.iter().all(|&size| size <= bridge::MAX_SIZE);
+        if !served {
+            return Ok(None);
+        }
+        self.check_settings(grid.heads, call)?;
+        let mask = self.mask.clone() & call.mask.clone();
+        mask.check(grid)?;
+        let noise = call.noise.as_deref_mut();
+        Ok(Some(DotOptions {
+            scale: scale as f32,
+            softcap: self.softcap.map(|softcap| softcap as f32),
+            mask: mask.for_kernel(grid),
+            dropout: self.draw_dropout(noise),
+        }))
     }
 }
 
@@ -85,7 +126,7 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, Str
         scale: scale as f32,
         softcap: attention.softcap.map(|softcap| softcap as f32),
         mask: problem.mask.for_kernel(&problem.grid),
-        dropout: problem.dropout(attention),
+        dropout: attention.draw_dropout(problem.call.noise.as_deref_mut()),
     };
     let (context, lse, observed) = bridge::dot_attention(inputs, options, &problem.call.observe);
     let mut attended = Attended::of(context, observed);

@@ -11,6 +11,7 @@ use super::{
     observe::Observed,
 };
 use crate::{
+    dropout::Noise,
     mask::{Mask, local},
     score::Score,
 };
@@ -62,7 +63,7 @@ impl Problem<'_> {
             weights = weights * gaussian;
         }
         weights = between.weights(weights);
-        let read = match self.dropout(attention) {
+        let read = match attention.draw_dropout(self.call.noise.as_deref_mut()) {
             None => weights.clone(),
             Some(dropout) => drop_weights(weights.clone(), dropout),
         };
@@ -91,18 +92,6 @@ impl Problem<'_> {
             sampled: normalized.sampled,
             carried: normalized.carried.or(centres),
             ..Attended::of(context, observed)
-        })
-    }
-
-    /// What is to be dropped, drawn from the noise of the call.
-    pub(super) fn dropout(&mut self, attention: &Attention) -> Option<Dropout> {
-        if attention.dropout == 0.0 {
-            return None;
-        }
-        let seed = self.call.noise.as_deref_mut()?.seed()?;
-        Some(Dropout {
-            probability: attention.dropout as f32,
-            seed,
         })
     }
 
@@ -273,4 +262,17 @@ fn poison(
         .reshape([batch, heads, 1, keys]);
     let both = poisoned.expand(shape).bool_and(seen.clone().expand(shape));
     x.mask_fill(both, f32::NAN)
+}
+
+impl Attention {
+    /// The dropout of one reading; none without noise.
+    pub(super) fn draw_dropout(&self, noise: Option<&mut Noise>) -> Option<Dropout> {
+        if self.dropout == 0.0 {
+            return None;
+        }
+        Some(Dropout {
+            probability: self.dropout as f32,
+            seed: noise?.seed()?,
+        })
+    }
 }

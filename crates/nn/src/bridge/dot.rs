@@ -75,24 +75,13 @@ pub(crate) fn dot_attention(
     (context, lse, observed)
 }
 
-#[derive(Debug, Clone)]
-struct Dot {
-    options: Arc<DotOptions>,
-    has_bias: bool,
-    has_sink: bool,
-}
-
-impl Dot {
-    /// Where among the inputs the sink stands.
-    fn sink_index(&self) -> Option<usize> {
-        self.has_sink.then_some(3 + usize::from(self.has_bias))
-    }
-
-    fn attention<'a>(&'a self, inputs: &'a [FlexTensor]) -> kernels::Attention<'a> {
-        let mask = &self.options.mask;
+impl DotOptions {
+    /// The kernel's options, without bias and sink.
+    pub(super) fn kernel(&self) -> kernels::Attention<'_> {
+        let mask = &self.mask;
         kernels::Attention {
-            scale: Some(self.options.scale),
-            softcap: self.options.softcap,
+            scale: Some(self.scale),
+            softcap: self.softcap,
             alignment: mask.alignment,
             causal: mask.causal,
             window: mask.window,
@@ -111,10 +100,30 @@ impl Dot {
                 key_size: blocks.key_size,
                 table: View::heads_first(&blocks.table, blocks.shape),
             }),
+            dropout: self.dropout,
+            ..kernels::Attention::default()
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Dot {
+    options: Arc<DotOptions>,
+    has_bias: bool,
+    has_sink: bool,
+}
+
+impl Dot {
+    /// Where among the inputs the sink stands.
+    fn sink_index(&self) -> Option<usize> {
+        self.has_sink.then_some(3 + usize::from(self.has_bias))
+    }
+
+    fn attention<'a>(&'a self, inputs: &'a [FlexTensor]) -> kernels::Attention<'a> {
+        kernels::Attention {
             bias: self.has_bias.then(|| view(&inputs[3])),
             sink: self.sink_index().map(|at| numbers(&inputs[at])),
-            dropout: self.options.dropout,
-            ..kernels::Attention::default()
+            ..self.options.kernel()
         }
     }
 

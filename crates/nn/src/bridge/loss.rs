@@ -83,20 +83,7 @@ fn reduce(
     mean: bool,
 ) -> CrossEntropy {
     let [rows, classes] = logits.dims();
-    expect_dims("targets", targets.dims(), [rows]);
-    assert!(
-        (0.0..=1.0).contains(&smoothing),
-        "smoothing is {smoothing}, expected 0 to 1"
-    );
-    let ids: Vec<i64> = targets.clone().into_data().iter::<i64>().collect();
-    let kept = |&id: &i64| id != ignore as i64;
-    let tokens = ids.iter().filter(|id| kept(id)).count();
-    for (row, id) in ids.iter().enumerate().filter(|(_, id)| kept(id)) {
-        assert!(
-            (0..classes as i64).contains(id),
-            "target {row} is {id}, expected a class from 0 to below {classes}"
-        );
-    }
+    let (ids, tokens) = checked_targets(targets.clone(), rows, classes, ignore, smoothing);
     let scale = if mean {
         1.0 / tokens.max(1) as f32
     } else {
@@ -120,6 +107,32 @@ fn reduce(
         nll,
         tokens,
     }
+}
+
+/// The targets as numbers, and how many of them are not `ignore`.
+#[track_caller]
+pub(super) fn checked_targets(
+    targets: Tensor<1, Int>,
+    rows: usize,
+    classes: usize,
+    ignore: usize,
+    smoothing: f32,
+) -> (Vec<i64>, usize) {
+    expect_dims("targets", targets.dims(), [rows]);
+    assert!(
+        (0.0..=1.0).contains(&smoothing),
+        "smoothing is {smoothing}, expected 0 to 1"
+    );
+    let ids: Vec<i64> = targets.into_data().iter::<i64>().collect();
+    let kept = |&id: &i64| id != ignore as i64;
+    let tokens = ids.iter().filter(|id| kept(id)).count();
+    for (row, id) in ids.iter().enumerate().filter(|(_, id)| kept(id)) {
+        assert!(
+            (0..classes as i64).contains(id),
+            "target {row} is {id}, expected a class from 0 to below {classes}"
+        );
+    }
+    (ids, tokens)
 }
 
 /// By plain tensor operations: the definition.

@@ -2,11 +2,16 @@
 //!
 //! | function | what it fuses |
 //! |---|---|
+//! | `projected_attention`, behind [`crate::heads::MultiHead`] | the same with the projections of queries, keys and values |
 //! | [`additive_attention`] | Bahdanau's score, mask, softmax and context |
 //! | `dot_attention`, behind [`crate::Attention`] | dot-product scores with mask, softcap, bias, sink, softmax, dropout and context |
 //! | [`gru_step`], [`gru_reset_before_gates`], [`gru_reset_before_output`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
+//! | [`linear`](linear()) | a product with a shared matrix, its bias, and their gradients |
+//! | [`norm`](norm()) | layer norm, RMS norm |
+//! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
+//! | [`output_cross_entropy_mean`] | the same with the output layer, whose logits are never kept whole |
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
 //! all others take the same formula in plain tensor operations. Both give the same numbers up to
@@ -16,8 +21,14 @@ mod additive;
 mod dot;
 mod fused;
 mod gru;
+mod linear;
 mod loss;
 mod lstm;
+mod norm;
+mod output_loss;
+mod pointwise;
+mod product;
+mod projected;
 pub mod sequence;
 mod sequence_gnmt;
 mod sequence_luong;
@@ -26,8 +37,15 @@ mod sequence_ops;
 pub use additive::{additive_attention, additive_attention_plain};
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
+pub use linear::linear;
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
 pub use lstm::lstm_step;
+pub use norm::{norm, norm_plain};
+pub use output_loss::{OutputWeights, output_cross_entropy_mean};
+pub(crate) use pointwise::dropout;
+pub use pointwise::{add_dropout, relu_dropout};
+pub(crate) use projected::{ProjectedInputs, projected_attention};
+pub use regard_kernels::norm::Kind as NormKind;
 
 use burn::tensor::{Bool, Tensor};
 

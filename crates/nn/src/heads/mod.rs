@@ -51,7 +51,7 @@ pub mod talking_heads;
 pub use config::MultiHeadConfig;
 pub use multi_head::{MultiHead, MultiHeadOutput};
 pub use output_gate::{Gate, OutputGate};
-pub(crate) use projection::row_index;
 pub use projection::{Fused, Projection, ProjectionLayout, Separate, Source};
+pub(crate) use projection::{glorot, row_index, side_by_side};
 pub use query_key_norm::{L2QueryKeyNorm, QueryKeyNorm, QueryKeyNormKind, RmsQueryKeyNorm};
 pub use talking_heads::TalkingHeads;

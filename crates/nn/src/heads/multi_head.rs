@@ -1,15 +1,20 @@
 //! Multi-head attention as a layer.
 
-use burn::{module::Module, nn::Linear, tensor::Tensor};
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::Tensor,
+};
 
 use super::{
     OutputGate, Projection, QueryKeyNorm, Source, TalkingHeads,
     projection::{Sizes, join_heads},
 };
 use crate::{
-    attention::{Attended, Attention, AttentionError, Between, Call, Observe},
+    attention::{Attended, Attention, AttentionError, Between, Call, Observe, Observed},
+    bridge::{self, ProjectedInputs},
     cache::KeyValueCache,
-    mask::Mask,
+    mask::{Grid, Mask},
     position::{Position, Positions, Relative},
     score::Score,
 };
@@ -77,14 +82,42 @@ impl MultiHead {
     /// # Errors
     /// If `x` has another size than the layer, if the layer reads a source of another size, or as
     /// [`Attention::forward`].
-    pub fn forward(&self, x: Tensor<3>, call: Call<'_>) -> Result<MultiHeadOutput, AttentionError> {
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        mut call: Call<'_>,
+    ) -> Result<MultiHeadOutput, AttentionError> {
         self.expect_self(&x)?;
         let length = x.dims()[1];
+        if let Some(read) = self.read_projected(&x, None, &mut call)? {
+            return Ok(read);
+        }
         let (query, source) = self.projection.all(x.clone(), &self.sizes);
         let query = self.placed_query(query, 0)?;
         let source = self.placed_source(source, 0)?;
         let positions = Positions::lower_right(length, length);
         self.read(x, query, source, Some(positions), call)
+    }
+
+    /// Cross-attention in one go: `x [batch, queries, model]` reads `source [batch, length, source size]`. The numbers are those
+    /// of [`MultiHead::source`] and [`MultiHead::forward_source`], which a decoder that goes step by step takes; where a kernel
+    /// serves, projections and attention are one operation.
+    ///
+    /// # Errors
+    /// As those.
+    pub fn forward_cross(
+        &self,
+        x: Tensor<3>,
+        source: Tensor<3>,
+        mut call: Call<'_>,
+    ) -> Result<MultiHeadOutput, AttentionError> {
+        expect_size("x", &x, self.projection.model_size())?;
+        expect_size("source", &source, self.projection.source_size())?;
+        if let Some(read) = self.read_projected(&x, Some(&source), &mut call)? {
+            return Ok(read);
+        }
+        let source = self.source(source)?;
+        self.forward_source(x, &source, call)
     }
 
     /// The keys and values of `source [batch, length, source size]`, to be read by
@@ -165,6 +198,71 @@ impl MultiHead {
         self.read(x, query, source, Some(positions), call)
     }
 
+    /// Projections and attention as one operation, if a kernel serves all that this layer does.
+    fn read_projected(
+        &self,
+        x: &Tensor<3>,
+        source: Option<&Tensor<3>>,
+        call: &mut Call<'_>,
+    ) -> Result<Option<MultiHeadOutput>, AttentionError> {
+        let plain_heads = self.position.is_none()
+            && self.query_key_norm.is_none()
+            && self.talking_heads.is_none()
+            && self.gate.is_none();
+        let [batch, queries, _] = x.dims();
+        let [source_batch, keys, _] = source.unwrap_or(x).dims();
+        let empty = batch * queries * keys == 0;
+        if !plain_heads || empty || source_batch != batch || !bridge::serves(x) {
+            return Ok(None);
+        }
+        let (
+            Some(weights),
+            Sizes {
+                heads,
+                key_value_heads,
+                head,
+                value,
+            },
+        ) = (self.projection.matrices(source.is_some()), self.sizes)
+        else {
+            return Ok(None);
+        };
+        let grid = Grid {
+            batch,
+            heads,
+            queries,
+            keys,
+            first_query: call.first_query,
+        };
+        let Some(options) = self.attention.kernel_options(&grid, [head, value], call)? else {
+            return Ok(None);
+        };
+        let inputs = ProjectedInputs {
+            x: x.clone(),
+            y: source.cloned(),
+            weights: weights.iter().map(|linear| linear.weight.val()).collect(),
+            biases: weights
+                .iter()
+                .filter_map(|linear| linear.bias.as_ref().map(Param::val))
+                .collect(),
+            heads,
+            key_heads: key_value_heads,
+            size: head,
+            value_size: value,
+        };
+        let (context, lse) = bridge::projected_attention(inputs, options);
+        let by_head = context
+            .clone()
+            .reshape([batch, queries, heads, value])
+            .swap_dims(1, 2);
+        let mut attended = Attended::of(by_head, Observed::default());
+        attended.lse = Some(lse);
+        Ok(Some(MultiHeadOutput {
+            output: self.put_together(context),
+            attended,
+        }))
+    }
+
     /// Queries normalised and turned, the first of them at position `first`.
     fn placed_query(&self, query: Tensor<4>, first: usize) -> Result<Tensor<4>, AttentionError> {
         let query = match &self.query_key_norm {
@@ -238,9 +336,15 @@ impl MultiHead {
             None => attended.context.clone(),
         };
         Ok(MultiHeadOutput {
-            output: self.output.forward(join_heads(context)),
+            output: self.put_together(join_heads(context)),
             attended,
         })
+    }
+
+    /// `Concat(..) W^O`
+    fn put_together(&self, contexts: Tensor<3>) -> Tensor<3> {
+        let bias = self.output.bias.as_ref().map(Param::val);
+        bridge::linear(contexts, self.output.weight.val(), bias)
     }
 
     /// What scores are multiplied by, for what is added to them.

@@ -42,7 +42,7 @@ pub enum ProjectionLayout {
 
 /// The sizes of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     /// `h`
     pub(super) heads: usize,
     /// `g`, a divisor of `h`
@@ -167,7 +167,7 @@ impl Projection {
         match layout {
             ProjectionLayout::Separate => Self::Separate(Separate { query, key, value }),
             ProjectionLayout::Fused => Self::Fused(Fused {
-                query_key_value: side_by_side([query, key, value]),
+                query_key_value: side_by_side(vec![query, key, value]),
             }),
         }
     }
@@ -213,6 +213,14 @@ impl Projection {
         sizes.shaped(key, value)
     }
 
+    /// The matrices as they are, one or three; none if a joint one would read a source of its own.
+    pub(super) fn matrices(&self, cross: bool) -> Option<Vec<&Linear>> {
+        match self {
+            Self::Separate(separate) => Some(vec![&separate.query, &separate.key, &separate.value]),
+            Self::Fused(fused) => (!cross).then(|| vec![&fused.query_key_value]),
+        }
+    }
+
     /// The size of what queries are made of.
     pub(super) fn model_size(&self) -> usize {
         match self {
@@ -231,7 +239,7 @@ impl Projection {
 }
 
 /// `W` from `U(-b, b)`, `b = √(6 / (inputs + outputs))`, biases 0.
-pub(super) fn glorot(
+pub(crate) fn glorot(
     inputs: usize,
     outputs: usize,
     bias: bool,
@@ -245,7 +253,7 @@ pub(super) fn glorot(
 }
 
 /// One layer with the columns of all.
-fn side_by_side(layers: [Linear; 3]) -> Linear {
+pub(crate) fn side_by_side(layers: Vec<Linear>) -> Linear {
     let weights = layers.iter().map(|layer| layer.weight.val()).collect();
     let biases: Option<Vec<_>> = layers
         .iter()

@@ -46,7 +46,7 @@ fn nudged<const D: usize>(tensor: &Tensor<D>, index: usize, by: f64) -> Tensor<D
 }
 
 /// Names, sizes and gradients of all weights.
-fn weights<M: Module>(module: &M, gradients: &Gradients) -> Vec<(String, Vec<f64>)> {
+pub fn weights<M: Module>(module: &M, gradients: &Gradients) -> Vec<(String, Vec<f64>)> {
     struct Visitor<'a> {
         path: Vec<String>,
         gradients: &'a Gradients,

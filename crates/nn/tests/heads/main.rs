@@ -19,3 +19,4 @@ mod properties;
 mod refusals;
 #[path = "../modules/support.rs"]
 mod support;
+mod transformer;

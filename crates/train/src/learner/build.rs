@@ -2,12 +2,18 @@
 
 use regard_models::{
     ClassifierConfig, GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig,
+    TransformerConfig,
     classifier::EncoderConfig,
     luong::{LuongScore, Reading},
     seq2seq,
     tables::Tie,
+    transformer::EmbeddedPositions,
 };
-use regard_nn::mask::Locality;
+use regard_nn::{
+    mask::Locality,
+    position::{PositionConfig, RotaryConfig},
+    transformer,
+};
 
 use super::TrainError;
 use crate::{recipe, tokenizer::TokenizerPair};
@@ -71,6 +77,22 @@ pub fn model_config(
             annotation_dropout: m.dropout.annotation,
             output_dropout: m.dropout.output,
         }),
+        recipe::Model::Transformer(m) => ModelConfig::Transformer(TransformerConfig {
+            source_vocabulary,
+            target_vocabulary,
+            encoder_layers: m.encoder_layers,
+            decoder_layers: m.decoder_layers,
+            layer: transformer_layer(m),
+            positions: match m.positions {
+                recipe::Positions::Sinusoidal => EmbeddedPositions::Sinusoidal,
+                recipe::Positions::Learned => EmbeddedPositions::Learned {
+                    positions: m.max_length,
+                },
+                recipe::Positions::Rotary | recipe::Positions::Relative => EmbeddedPositions::None,
+            },
+            tie: tie(m.tie),
+            embedding_dropout: m.dropout.embedding,
+        }),
         recipe::Model::Seq2seq(m) => ModelConfig::Seq2Seq(Seq2SeqConfig {
             source_vocabulary,
             target_vocabulary,
@@ -108,6 +130,46 @@ pub fn model_config(
             });
         }
     })
+}
+
+fn transformer_layer(m: &recipe::Transformer) -> transformer::TransformerConfig {
+    let epsilon = 1e-5;
+    transformer::TransformerConfig {
+        model_size: m.model_size,
+        heads: m.heads,
+        key_value_heads: m.key_value_heads.unwrap_or(m.heads),
+        feed_forward: m.feed_forward,
+        activation: match m.activation {
+            recipe::Activation::Relu => transformer::Activation::Relu,
+            recipe::Activation::Gelu => transformer::Activation::Gelu,
+            recipe::Activation::Swiglu => transformer::Activation::Swiglu,
+        },
+        norm: match m.norm {
+            recipe::Norm::Layer => transformer::NormConfig::Layer { epsilon },
+            recipe::Norm::Rms => transformer::NormConfig::Rms { epsilon },
+        },
+        norm_place: match m.norm_place {
+            recipe::NormPlace::Pre => transformer::NormPlace::Pre,
+            recipe::NormPlace::Post => transformer::NormPlace::Post,
+        },
+        position: match m.positions {
+            recipe::Positions::Sinusoidal | recipe::Positions::Learned => PositionConfig::None,
+            recipe::Positions::Rotary => {
+                PositionConfig::Rotary(RotaryConfig::new(m.model_size / m.heads.max(1)))
+            }
+            recipe::Positions::Relative => PositionConfig::Relative {
+                reach: m.reach,
+                values: true,
+            },
+        },
+        window: m.window,
+        bias: m.bias,
+        dropout: transformer::TransformerDropout {
+            residual: m.dropout.residual,
+            attention: m.dropout.attention,
+            activation: m.dropout.activation,
+        },
+    }
 }
 
 /// The classifier that `model` describes, for the vocabulary of `tokenizers` and so many `classes`.
@@ -148,6 +210,7 @@ pub fn classifier_config(
         }
         recipe::Model::Rnnsearch(_)
         | recipe::Model::Luong(_)
+        | recipe::Model::Transformer(_)
         | recipe::Model::Seq2seq(_)
         | recipe::Model::Gnmt(_) => {
             return Err(TrainError::Kind {

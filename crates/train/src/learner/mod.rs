@@ -20,7 +20,6 @@ pub mod build;
 pub mod checkpoint;
 mod classification;
 pub mod events;
-pub mod loss;
 pub mod optimizer;
 pub mod sampling;
 pub mod schedule;

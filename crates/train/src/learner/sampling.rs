@@ -34,7 +34,7 @@ pub fn mix(
     for t in 0..length.saturating_sub(1) {
         let previous = &inputs[t * batch..(t + 1) * batch];
         let previous = Tensor::from_data(TensorData::new(previous.to_vec(), [batch]), device);
-        let (output, next) = model.step(previous, state);
+        let (output, next) = model.step(previous, state, false);
         state = next;
         let predicted: Tensor<1, Int> = output.logits.argmax(1).squeeze_dim(1);
         let predicted: Vec<i32> = predicted.into_data().iter().collect();

@@ -9,7 +9,6 @@ use regard_nn::dropout::Noise;
 use super::{
     TrainError,
     build::model_config,
-    loss::loss,
     sampling,
     task::{BatchLoss, Contents, Task, Update, Verdict},
     validate::{ValidationSet, validate},
@@ -87,7 +86,7 @@ impl Task for Translation {
         }
         let source = SourceBatch::new(&sources, update.training);
         let scored = model.forward(&source, &target, &mut noise);
-        let batch = loss(scored.logits, target.outputs, settings.label_smoothing);
+        let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
         BatchLoss {
             loss: batch.loss,
             negative_log_likelihood: batch.nll,

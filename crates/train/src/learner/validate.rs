@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use regard_models::{SourceBatch, TargetBatch, TranslationModel};
 use regard_nn::dropout::Noise;
 
-use super::{events::Quality, loss::loss, task::Verdict};
+use super::{events::Quality, task::Verdict};
 use crate::{
     Translator,
     corpus::{Batches, EncodedPair, ParallelText},
@@ -50,7 +50,7 @@ pub fn teacher_forced(
         let source = SourceBatch::new(&source, device);
         let target = TargetBatch::new(&target, device);
         let scored = model.forward(&source, &target, &mut Noise::none());
-        let batch = loss(scored.logits, target.outputs, 0.0);
+        let batch = scored.cross_entropy(target.outputs, 0.0);
         sum += batch.nll;
         tokens += batch.tokens;
     }
@@ -69,7 +69,7 @@ pub(super) fn validate(
     device: &Device,
 ) -> Result<Verdict, ValidateError> {
     let (loss, _) = teacher_forced(model, &set.pairs, &set.batches, device);
-    let translator = Translator::new(model.clone(), description.clone(), device);
+    let translator = Translator::new(model.clone(), description.clone(), device).looking(false);
     let search = Translation {
         beam: settings.beam,
         n_best: 1,

@@ -7,7 +7,10 @@ use super::model::{
     AttentionKind, Cell, ClassifierDropout, Dropout, Model, Score, StackDropout, Task, Tie,
 };
 use super::optimization::{Optimizer, Schedule};
-use super::{Data, Every, LabelledData, Measure, Recipe, Training, Translation, Validation};
+use super::{
+    Data, Every, LabelledData, Measure, Positions, Recipe, Training, Transformer, Translation,
+    Validation,
+};
 use crate::tokenizer::MINIMUM_VOCABULARY_SIZE;
 
 /// A key whose value does not fit.
@@ -105,6 +108,9 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<Problem> {
             "a joint vocabulary, or \"none\" or \"target\"",
         );
     }
+    if let Model::Transformer(model) = &recipe.model {
+        learned_positions(&mut check, model, recipe);
+    }
     batch(&mut check, recipe);
     optimizer(&mut check, &recipe.optimizer);
     schedule(&mut check, &recipe.schedule);
@@ -154,6 +160,7 @@ fn model(check: &mut Check, model: &Model) {
                 );
             }
         }
+        Model::Transformer(model) => transformer(check, model),
         Model::Seq2seq(model) => {
             check.size("model.embedding", model.embedding);
             check.size("model.hidden", model.hidden);
@@ -197,6 +204,77 @@ fn model(check: &mut Check, model: &Model) {
             let expected = "at least 2: one that reads both ways and one above it";
             check.require(model.layers > 1, "model.layers", model.layers, expected);
         }
+    }
+}
+
+fn transformer(check: &mut Check, model: &Transformer) {
+    for (key, size) in [
+        ("model_size", Some(model.model_size)),
+        ("encoder_layers", Some(model.encoder_layers)),
+        ("decoder_layers", Some(model.decoder_layers)),
+        ("heads", Some(model.heads)),
+        ("key_value_heads", model.key_value_heads),
+        ("feed_forward", Some(model.feed_forward)),
+        ("max_length", Some(model.max_length)),
+        ("reach", Some(model.reach)),
+        ("window", model.window),
+    ] {
+        if let Some(size) = size {
+            check.size(&format!("model.{key}"), size);
+        }
+    }
+    let divides = |part: usize, whole: usize| part > 0 && whole.is_multiple_of(part);
+    let expected = format!("a divisor of model.model_size ({})", model.model_size);
+    let holds = divides(model.heads, model.model_size);
+    check.require(holds, "model.heads", model.heads, &expected);
+    if let Some(heads) = model.key_value_heads {
+        let expected = format!("a divisor of model.heads ({})", model.heads);
+        check.require(
+            divides(heads, model.heads),
+            "model.key_value_heads",
+            heads,
+            &expected,
+        );
+    }
+    if model.positions == Positions::Rotary && holds {
+        let size = model.model_size / model.heads;
+        let expected = "heads of an even size (model_size / heads) for positions = \"rotary\"";
+        check.require(
+            size.is_multiple_of(2),
+            "model.heads",
+            format!("heads of {size}"),
+            expected,
+        );
+    }
+    let dropout = &model.dropout;
+    check.fraction("model.dropout.embedding", dropout.embedding);
+    check.fraction("model.dropout.residual", dropout.residual);
+    check.fraction("model.dropout.attention", dropout.attention);
+    check.fraction("model.dropout.activation", dropout.activation);
+}
+
+/// A trained position for everything that training and translation can meet; a mark is added to each sentence.
+fn learned_positions(check: &mut Check, model: &Transformer, recipe: &Recipe) {
+    if model.positions != Positions::Learned {
+        return;
+    }
+    for (key, longest) in [
+        ("data.filter.max_tokens", recipe.data.filter.max_tokens),
+        (
+            "translate.max_source_tokens",
+            recipe.translate.max_source_tokens,
+        ),
+        (
+            "translate.max_length.absolute",
+            recipe.translate.max_length.absolute,
+        ),
+    ] {
+        let expected = format!(
+            "at most {}: positions = \"learned\" has model.max_length = {} of them, one for a mark",
+            model.max_length.saturating_sub(1),
+            model.max_length
+        );
+        check.require(longest < model.max_length, key, longest, &expected);
     }
 }
 

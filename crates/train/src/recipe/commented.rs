@@ -9,7 +9,7 @@ use super::parse::{SECTIONS, kinds, plain_keys};
 use super::section::Key;
 use super::{
     Gnmt, LabelledData, Lstm, Lstmn, Luong, Model, Recipe, RecipeError, Rnnsearch, SelfAttentive,
-    Seq2seq, Task,
+    Seq2seq, Task, Transformer,
 };
 
 impl Recipe {
@@ -26,6 +26,7 @@ impl Recipe {
         let model = match kind {
             "rnnsearch" => Model::Rnnsearch(Rnnsearch::default()),
             "luong" => Model::Luong(Luong::default()),
+            "transformer" => Model::Transformer(Transformer::default()),
             "seq2seq" => Model::Seq2seq(Seq2seq::default()),
             "lstmn" => Model::Lstmn(Lstmn::default()),
             "lstm" => Model::Lstm(Lstm::default()),

@@ -12,6 +12,8 @@ pub enum Model {
     Rnnsearch(Rnnsearch),
     /// Luong, Pham and Manning 2015.
     Luong(Luong),
+    /// Vaswani et al. 2017.
+    Transformer(Transformer),
     /// No attention: Cho et al. 2014 or Sutskever, Vinyals and Le 2014.
     Seq2seq(Seq2seq),
     /// A sentence classifier: Cheng, Dong and Lapata 2016.
@@ -40,6 +42,7 @@ impl Model {
         match self {
             Self::Rnnsearch(_) => "rnnsearch",
             Self::Luong(_) => "luong",
+            Self::Transformer(_) => "transformer",
             Self::Seq2seq(_) => "seq2seq",
             Self::Lstmn(_) => "lstmn",
             Self::Lstm(_) => "lstm",
@@ -51,9 +54,11 @@ impl Model {
     /// What the model is for.
     pub fn task(&self) -> Task {
         match self {
-            Self::Rnnsearch(_) | Self::Luong(_) | Self::Seq2seq(_) | Self::Gnmt(_) => {
-                Task::Translation
-            }
+            Self::Rnnsearch(_)
+            | Self::Luong(_)
+            | Self::Transformer(_)
+            | Self::Seq2seq(_)
+            | Self::Gnmt(_) => Task::Translation,
             Self::Lstmn(_) | Self::Lstm(_) | Self::SelfAttentive(_) => Task::Classification,
         }
     }
@@ -63,6 +68,7 @@ impl Model {
         match self {
             Self::Rnnsearch(model) => model.tie,
             Self::Luong(model) => model.tie,
+            Self::Transformer(model) => model.tie,
             Self::Seq2seq(model) => model.tie,
             Self::Gnmt(model) => model.tie,
             Self::Lstmn(_) | Self::Lstm(_) | Self::SelfAttentive(_) => Tie::None,
@@ -146,7 +152,58 @@ pub enum Encoder {
     Bidirectional,
 }
 
+/// What stands between the products of a feed-forward network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// `max(x, 0)`
+    #[default]
+    Relu,
+    /// `x Φ(x)`
+    Gelu,
+    /// `SiLU(W_g x) ∘ W_1 x`
+    Swiglu,
+}
+
+/// The norms of a Transformer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Norm {
+    /// Layer norm.
+    #[default]
+    Layer,
+    /// RMS norm.
+    Rms,
+}
+
+/// Where the norms of a Transformer stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NormPlace {
+    /// Before each block.
+    #[default]
+    Pre,
+    /// After each residual sum.
+    Post,
+}
+
+/// How a Transformer knows where a token stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Positions {
+    /// Sines and cosines, added to embeddings.
+    #[default]
+    Sinusoidal,
+    /// Trained vectors, added to embeddings.
+    Learned,
+    /// Queries and keys are turned by their positions.
+    Rotary,
+    /// Trained vectors for distances, compared with queries.
+    Relative,
+}
+
 plain_fields!(Encoder, Tie, Initialisation, Score, AttentionKind, Cell);
+plain_fields!(Activation, Norm, NormPlace, Positions);
 
 section! {
     /// Shares of units set to zero in training, by place.
@@ -224,6 +281,60 @@ section! {
         tie: Tie = Tie::None;
         /// Dropout.
         dropout: StackDropout = StackDropout::default();
+    }
+}
+
+section! {
+    /// Shares of numbers set to zero in training, by place, of a Transformer.
+    pub struct TransformerDropout {
+        /// On the sums of word vectors and positions, in [0, 1).
+        embedding: f64 = 0.1;
+        /// On what each block gives, before the residual sum, in [0, 1).
+        residual: f64 = 0.1;
+        /// On attention weights, in [0, 1).
+        attention: f64 = 0.0;
+        /// Between the products of the feed-forward network, in [0, 1).
+        activation: f64 = 0.0;
+    }
+}
+
+section! {
+    /// Transformer: self-attention in every layer of encoder and decoder, and attention from the
+    /// decoder's layers to the encoder's last states (Vaswani et al. 2017).
+    pub struct Transformer {
+        /// Size of a word vector and of every state (there 512).
+        model_size: usize = 256;
+        /// Layers of the encoder (there 6).
+        encoder_layers: usize = 3;
+        /// Layers of the decoder (there 6).
+        decoder_layers: usize = 3;
+        /// Heads, a divisor of model_size (there 8).
+        heads: usize = 8;
+        /// Key/value heads, a divisor of heads; as many as heads if left out.
+        key_value_heads: Option<usize> = None, example "2";
+        /// Inner size of the feed-forward network (there 2048).
+        feed_forward: usize = 1_024;
+        /// Between its products: "relu", "gelu" or "swiglu".
+        activation: Activation = Activation::Relu;
+        /// Norms: "layer" or "rms".
+        norm: Norm = Norm::Layer;
+        /// Where they stand: "pre" (before each block) or "post" (after it, as in the paper).
+        norm_place: NormPlace = NormPlace::Pre;
+        /// How a token knows its place: "sinusoidal", "learned", "rotary" or "relative".
+        positions: Positions = Positions::Sinusoidal;
+        /// Longest sentence in tokens, its marks included; for positions "learned".
+        max_length: usize = 256;
+        /// Largest distance that has a vector of its own; for positions "relative".
+        reach: usize = 16;
+        /// How many tokens back (in the encoder: to either side) self-attention sees, the token
+        /// itself among them; all if left out.
+        window: Option<usize> = None, example "64";
+        /// Whether products have biases.
+        bias: bool = true;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        dropout: TransformerDropout = TransformerDropout::default();
     }
 }
 

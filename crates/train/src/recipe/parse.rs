@@ -9,7 +9,7 @@ use super::source::Source;
 use super::{
     Adadelta, Adam, AdamW, Batching, Constant, Data, Gnmt, InverseSquareRoot, Lstm, Lstmn, Luong,
     Model, Optimizer, Plateau, Recipe, Rnnsearch, Schedule, SelfAttentive, Seq2seq, Sgd, Training,
-    Translation, Validation, overrides,
+    Transformer, Translation, Validation, overrides,
 };
 
 /// The sections of a recipe, in order.
@@ -30,6 +30,7 @@ pub(super) fn kinds(section: &str) -> &'static [(&'static str, &'static [Key])] 
         "model" => &[
             ("rnnsearch", Rnnsearch::KEYS),
             ("luong", Luong::KEYS),
+            ("transformer", Transformer::KEYS),
             ("seq2seq", Seq2seq::KEYS),
             ("lstmn", Lstmn::KEYS),
             ("lstm", Lstm::KEYS),
@@ -89,6 +90,7 @@ pub(super) fn recipe(text: &str, name: &str, overrides: &[String]) -> Result<Rec
     let model = match source.kind(&mut root, "model", None)? {
         "rnnsearch" => Model::Rnnsearch(source.section(&mut root, "model")?),
         "luong" => Model::Luong(source.section(&mut root, "model")?),
+        "transformer" => Model::Transformer(source.section(&mut root, "model")?),
         "seq2seq" => Model::Seq2seq(source.section(&mut root, "model")?),
         "lstmn" => Model::Lstmn(source.section(&mut root, "model")?),
         "lstm" => Model::Lstm(source.section(&mut root, "model")?),

@@ -124,7 +124,7 @@ fn translate(
     let mut output = output.map(Output::file).transpose()?;
     let settings = options.search.over(&description.translate);
     let perplexity = perplexity(&model, &description, source, &data.references[0], device)?;
-    let translator = Translator::new(model, description, device);
+    let translator = Translator::new(model, description, device).looking(data.gold.is_some());
     let shown = !options.quiet && io::stderr().is_terminal();
     let counter = Counter::up_to(source.len(), &format!("lines by {name}"), shown);
     let mut lines = Vec::with_capacity(source.len());

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Times regard's translation beside CTranslate2's, f32, with the same weights, in one run.
+
+    python3 bench/peers/translation.py --model runs/transformer-small/model.safetensors --source test.en[.gz]
+
+Builds the Rust side, makes a virtual environment in bench/.venv with CTranslate2 unless --python names an interpreter
+that has it, converts the model (ctranslate2_convert.py), hands both sides the same sentences of ids in the same
+batches, sorted by length, and lets them take turns. Before anything is timed both must give the same translations:
+nearly all of them by greedy search, and with a beam as many as --agree says, since the two search a little
+differently (regard's beam shrinks as hypotheses end, CTranslate2's does not, and CTranslate2 divides by |Y| to the
+length penalty where regard has (5 + |Y|) / 6).
+
+Prints milliseconds a sentence, regard's share of CTranslate2's time (below 1: faster), and the most memory that each held.
+"""
+
+import argparse
+import gzip
+import json
+import statistics
+import sys
+
+from common import PEERS, ROOT, Side, build, interpreter, turns
+
+REQUIREMENTS = {"ctranslate2": "ctranslate2==4.8.5", "safetensors": "safetensors==0.8.0", "numpy": "numpy"}
+
+
+def sentences(path, ours, count):
+    """The first `count` lines of a file, as ids."""
+    opened = gzip.open if path.endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line, _ in zip(file, range(count))]
+    ids = [ours.ask(json.dumps({"encode": line}))["ids"] for line in lines]
+    return [sentence for sentence in ids if sentence]
+
+
+def batches(sentences, size):
+    """Sorted by length, so that there is little padding."""
+    ordered = sorted(sentences, key=len)
+    return [ordered[at : at + size] for at in range(0, len(ordered), size)]
+
+
+def question(batch, beam):
+    return json.dumps({"sentences": batch, "beam": beam, "length_penalty": 1.0})
+
+
+def check(sides, sentences, agree):
+    """The same translations: greedy ones but for the ties that rounding breaks, and most of those with a beam."""
+    for beam, least in ((1, 0.99), (5, agree)):
+        asked = [question(batch, beam) for batch in batches(sentences, 32)]
+        ours, theirs = ([one for q in asked for one in side.ask(q)["translations"]] for side in sides)
+        same = statistics.mean(a == b for a, b in zip(ours, theirs))
+        lengths = [statistics.mean(map(len, found)) for found in (ours, theirs)]
+        print(f"beam {beam}: {same:.1%} of {len(sentences)} translations are the same; "
+              f"mean lengths {lengths[0]:.2f} and {lengths[1]:.2f} tokens", file=sys.stderr)
+        if same < least:
+            sys.exit(f"translation.py: beam {beam}: only {same:.1%} of the translations are the same")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", required=True, help="a Transformer of `regard train`")
+    parser.add_argument("--source", required=True, help="text to translate, a sentence a line, plain or .gz")
+    parser.add_argument("--sentences", type=int, default=256, help="how many of them (default 256)")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds each side gets (default 8)")
+    parser.add_argument("--agree", type=float, default=0.9, help="share of equal translations with a beam (default 0.9)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each side (default 2)")
+    parser.add_argument("--python", help="an interpreter that has ctranslate2, safetensors and numpy")
+    parser.add_argument("--binary", help="the built example, instead of building it")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    arguments = parser.parse_args()
+    binary = arguments.binary or build(ROOT, "--workspace", "--example", "translation_peer")["translation_peer"]
+    python, threads = interpreter(arguments.python, REQUIREMENTS), arguments.threads
+    ours = Side("regard", [binary, arguments.model], threads)
+    peer = [python, PEERS / "translation_ctranslate2.py", "--model", arguments.model, "--threads", threads]
+    theirs = Side("CTranslate2", peer, threads)
+    sides = [ours, theirs]
+    text = sentences(arguments.source, ours, arguments.sentences)
+    check(sides, text, arguments.agree)
+    result = {}
+    for size in (1, 32):
+        # A round translates a few batches from everywhere in the order of lengths, each round others.
+        all_batches = batches(text, size)
+        count = max(1, len(all_batches) // arguments.rounds)
+        times = {side.name: [] for side in sides}
+        for side in turns(sides, arguments.rounds):
+            number = len(times[side.name])
+            chosen = all_batches[number :: arguments.rounds][:count] or all_batches
+            seconds = sum(side.ask(question(batch, 5))["seconds"] for batch in chosen)
+            times[side.name].append(seconds / sum(map(len, chosen)))
+        shares = [a / b for a, b in zip(times[ours.name], times[theirs.name])]
+        low, middle, high = statistics.quantiles(shares, n=4) if len(shares) > 1 else shares * 3
+        milliseconds = {name: 1e3 * statistics.median(seconds) for name, seconds in times.items()}
+        print(f"beam 5, batch {size}: regard {milliseconds['regard']:.2f} ms a sentence, CTranslate2 "
+              f"{milliseconds['CTranslate2']:.2f} ms: regard takes {middle:.2f} of its time ({low:.2f} to {high:.2f})")
+        result[f"batch {size}"] = {"ms": milliseconds, "of_its_time": middle, "quartiles": [low, high]}
+    for side in sides:
+        result[f"{side.name} peak_bytes"] = memory = side.ask('{"memory": true}')["peak_bytes"]
+        if memory is not None:
+            print(f"most memory: {side.name} {memory / 2**20:.0f} MiB")
+        side.close()
+    if arguments.json:
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

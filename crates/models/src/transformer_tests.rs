@@ -1,0 +1,185 @@
+use burn::tensor::{Device, Tolerance};
+use regard_nn::position::RotaryConfig;
+use regard_nn::transformer::{Activation, NormConfig, NormPlace};
+
+use super::*;
+
+const SOURCES: [&[u32]; 3] = [&[5, 6, 7, 8], &[9], &[4, 5]];
+const TARGETS: [&[u32]; 3] = [&[8, 9, 10], &[7, 5, 4, 11, 12], &[5]];
+
+fn batch(device: &Device) -> (SourceBatch, TargetBatch) {
+    let own = |sentences: [&[u32]; 3]| sentences.map(<[u32]>::to_vec);
+    (
+        SourceBatch::new(&own(SOURCES), device),
+        TargetBatch::new(&own(TARGETS), device),
+    )
+}
+
+/// One of each choice.
+fn variants() -> Vec<TransformerConfig> {
+    let tiny = TransformerConfig::tiny;
+    let with = |change: &dyn Fn(&mut TransformerConfig)| {
+        let mut config = tiny();
+        change(&mut config);
+        config
+    };
+    vec![
+        tiny(),
+        with(&|c| c.layer.norm_place = NormPlace::Post),
+        with(&|c| {
+            c.layer.activation = Activation::Swiglu;
+            c.layer.norm = NormConfig::Rms { epsilon: 1e-6 };
+            c.layer.bias = false;
+            c.layer.position = PositionConfig::Rotary(RotaryConfig::new(4));
+            c.positions = EmbeddedPositions::None;
+        }),
+        with(&|c| {
+            c.layer.activation = Activation::Gelu;
+            c.positions = EmbeddedPositions::Learned { positions: 8 };
+            c.tie = Tie::Target;
+        }),
+        with(&|c| {
+            c.layer.key_value_heads = 1;
+            c.layer.window = Some(2);
+            c.tie = Tie::All;
+        }),
+        with(&|c| {
+            c.layer.position = PositionConfig::Relative {
+                reach: 3,
+                values: true,
+            };
+            c.positions = EmbeddedPositions::None;
+        }),
+    ]
+}
+
+/// Step by step with keys and values kept, the model says what it says of the whole target.
+#[test]
+fn cached_steps_are_the_whole_target_at_once() {
+    let device = Device::flex();
+    let (source, target) = batch(&device);
+    for config in variants() {
+        let model = config.init(3, &device).unwrap();
+        let whole = model.forward(&source, &target, &mut Noise::none()).logits();
+        let [length, rows] = target.inputs.dims();
+        let mut state = model.encode(&source, &mut Noise::none());
+        for t in 0..length {
+            let previous = target.inputs.clone().narrow(0, t, 1).squeeze_dim(0);
+            let (output, next) = model.step(previous, state, true);
+            state = next;
+            let expected = whole.clone().narrow(0, t * rows, rows);
+            let close = Tolerance::rel_abs(1e-4, 1e-5);
+            output
+                .logits
+                .into_data()
+                .assert_approx_eq::<f32>(&expected.into_data(), close);
+            let sums = output.weights.unwrap().sum_dim(1).into_data();
+            sums.assert_approx_eq::<f32>(&Tensor::<2>::ones([rows, 1], &device).into_data(), close);
+        }
+    }
+}
+
+/// Neither padding nor the other sentences of a batch change what is said of a sentence.
+#[test]
+fn a_batch_gives_what_each_sentence_gives_alone() {
+    let device = Device::flex();
+    let (source, target) = batch(&device);
+    for config in variants() {
+        let model = config.init(4, &device).unwrap();
+        let together = model.forward(&source, &target, &mut Noise::none()).logits();
+        for (row, (one, two)) in SOURCES.iter().zip(TARGETS).enumerate() {
+            let source = SourceBatch::new(&[one.to_vec()], &device);
+            let target = TargetBatch::new(&[two.to_vec()], &device);
+            let alone = model.forward(&source, &target, &mut Noise::none()).logits();
+            for t in 0..=two.len() {
+                let expected = together.clone().narrow(0, t * SOURCES.len() + row, 1);
+                alone
+                    .clone()
+                    .narrow(0, t, 1)
+                    .into_data()
+                    .assert_approx_eq::<f32>(&expected.into_data(), Tolerance::rel_abs(1e-4, 1e-5));
+            }
+        }
+    }
+}
+
+/// Looking changes nothing and shows every head: rows sum to 1, no target looks ahead, padding has no weight.
+#[test]
+fn every_head_of_every_layer_can_be_looked_at() {
+    let device = Device::flex();
+    let (source, target) = batch(&device);
+    for config in variants() {
+        let model = config.init(5, &device).unwrap();
+        let looks = model.look(&source, &target);
+        let (read, written) = (source.keep.lengths(), &target.lengths[..]);
+        let all = [
+            (&looks.encoder, read),
+            (&looks.decoder, written),
+            (&looks.cross, written),
+        ];
+        for (layers, lengths) in all {
+            assert_eq!(layers.len(), 2);
+            for weights in layers {
+                for (row, &length) in lengths.iter().enumerate() {
+                    let real = weights.clone().narrow(0, row, 1).narrow(2, 0, length);
+                    let sums = real.sum_dim(3).into_data();
+                    let ones = Tensor::<4>::ones([1, 2, length, 1], &device).into_data();
+                    sums.assert_approx_eq::<f32>(&ones, Tolerance::rel_abs(1e-5, 1e-6));
+                }
+            }
+        }
+        let ahead = looks.decoder[1]
+            .clone()
+            .triu(1)
+            .abs()
+            .sum()
+            .into_scalar::<f32>();
+        assert_eq!(ahead, 0.0);
+        // The second sentence has two positions: a word and its end.
+        let padding = looks.cross[1].clone().narrow(0, 1, 1).narrow(3, 2, 3);
+        assert_eq!(padding.abs().sum().into_scalar::<f32>(), 0.0);
+    }
+}
+
+/// The same with kernels and without, dropout included: logits and the gradient of every weight.
+#[test]
+fn dropout_replays_and_falls_where_it_is_asked_for() {
+    let device = Device::flex().autodiff();
+    let (source, target) = batch(&device);
+    let mut config = TransformerConfig::tiny();
+    config.embedding_dropout = 0.2;
+    config.layer.dropout = transformer::TransformerDropout {
+        residual: 0.2,
+        attention: 0.2,
+        activation: 0.2,
+    };
+    let model = config.init(6, &device).unwrap();
+    let run = |seed: u64| {
+        let logits = model
+            .forward(&source, &target, &mut Noise::seeded(seed))
+            .logits();
+        logits.inner().into_data().try_into_vec::<f32>().unwrap()
+    };
+    let still = model.forward(&source, &target, &mut Noise::none()).logits();
+    let still = still.inner().into_data().try_into_vec::<f32>().unwrap();
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    assert_ne!(run(1), still);
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let device = Device::flex();
+    let refuse = |change: &dyn Fn(&mut TransformerConfig)| {
+        let mut config = TransformerConfig::tiny();
+        change(&mut config);
+        let config = crate::ModelConfig::Transformer(config);
+        config.init(1, &device).map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(refuse(&|c| c.layer.heads = 3).contains("`heads` is 3"));
+    assert!(refuse(&|c| c.layer.window = Some(0)).contains("window"));
+    assert!(refuse(&|c| c.layer.feed_forward = 0).contains("feed_forward"));
+    assert!(refuse(&|c| c.layer.dropout.residual = 1.0).contains("dropout.residual"));
+    assert!(refuse(&|c| c.decoder_layers = 0).contains("decoder_layers 0"));
+    assert!(refuse(&|c| c.positions = EmbeddedPositions::None).contains("positions"));
+}

@@ -1,0 +1,128 @@
+//! A product with a weight matrix in one operation: `y = x W + b`, `dx = dy Wᵀ`, `dW = xᵀ dy`, `db = Σ dy`.
+//!
+//! Burn takes the bias and the gradients as operations of their own, and the gradient of a matrix that every position shares
+//! as a batch of products with a sum behind it.
+
+use burn::{backend::flex::FlexTensor, tensor::Tensor};
+use regard_kernels::{
+    KernelError,
+    pointwise::{self, Pointwise},
+};
+
+use super::{
+    expect_dims,
+    fused::{self, Forward, Operation, numbers, tensor},
+    product::{Matrix, MatrixMut, Write, product, repeat},
+};
+
+/// `x W + b` over the last dimension of `x [.., inputs]`, with `weight [inputs, outputs]` and `bias [outputs]`. Fused for `f32`
+/// on the Flex backend, Burn's operation elsewhere.
+///
+/// # Panics
+/// If the shapes do not fit together.
+pub fn linear<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<D> {
+    let [inputs, outputs] = weight.dims();
+    let mut shape = x.dims();
+    assert!(
+        shape[D - 1] == inputs,
+        "`x` has shape {shape:?}, expected {inputs} as its last size, the rows of the weight"
+    );
+    if let Some(bias) = &bias {
+        expect_dims("bias", bias.dims(), [outputs]);
+    }
+    if !fused::takes(&x) {
+        return burn::tensor::module::linear(x, weight, bias);
+    }
+    shape[D - 1] = outputs;
+    let operation = Operator {
+        rows: shape[..D - 1].iter().product(),
+        inputs,
+        outputs,
+        shape: shape.into(),
+    };
+    let mut all = vec![x.into_dispatch(), weight.into_dispatch()];
+    all.extend(bias.map(Tensor::into_dispatch));
+    Tensor::from_dispatch(fused::run(operation, all).0)
+}
+
+#[derive(Debug)]
+struct Operator {
+    rows: usize,
+    inputs: usize,
+    outputs: usize,
+    shape: Vec<usize>,
+}
+
+impl Operator {
+    fn x<'a>(&self, x: &'a [f32]) -> Matrix<'a> {
+        Matrix::new(x, self.rows, self.inputs, self.inputs)
+    }
+
+    fn weight<'a>(&self, weight: &'a [f32]) -> Matrix<'a> {
+        Matrix::new(weight, self.inputs, self.outputs, self.outputs)
+    }
+
+    fn y<'a>(&self, y: &'a [f32]) -> Matrix<'a> {
+        Matrix::new(y, self.rows, self.outputs, self.outputs)
+    }
+}
+
+impl Operation for Operator {
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
+        let mut y = vec![0.0; self.rows * self.outputs];
+        let mut write = Write::Overwrite;
+        if let Some(bias) = inputs.get(2) {
+            repeat(numbers(bias), &mut y);
+            write = Write::Add;
+        }
+        let to = MatrixMut::new(&mut y, self.rows, self.outputs, self.outputs);
+        let (x, weight) = (numbers(&inputs[0]), numbers(&inputs[1]));
+        product(self.x(x), self.weight(weight), to, write);
+        Ok(Forward {
+            output: tensor(y, self.shape.clone()),
+            beside: None,
+            saved: if tracked { inputs } else { vec![] },
+        })
+    }
+
+    fn backward(
+        &self,
+        saved: Vec<FlexTensor>,
+        gradient: FlexTensor,
+        wanted: &[bool],
+    ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
+        let (x, weight) = (numbers(&saved[0]), numbers(&saved[1]));
+        let shape = |input: usize| saved[input].layout().shape().clone();
+        let d_x = wanted[0].then(|| {
+            let mut d_x = vec![0.0; self.rows * self.inputs];
+            let to = MatrixMut::new(&mut d_x, self.rows, self.inputs, self.inputs);
+            let weight = self.weight(weight).transposed();
+            product(self.y(numbers(&gradient)), weight, to, Write::Overwrite);
+            tensor(d_x, shape(0))
+        });
+        let d_weight = wanted[1].then(|| {
+            let mut d_weight = vec![0.0; self.inputs * self.outputs];
+            let to = MatrixMut::new(&mut d_weight, self.inputs, self.outputs, self.outputs);
+            let x = self.x(x).transposed();
+            product(x, self.y(numbers(&gradient)), to, Write::Overwrite);
+            tensor(d_weight, shape(1))
+        });
+        let mut all = vec![d_x, d_weight];
+        if saved.len() > 2 {
+            let mut d_bias = vec![0.0; self.outputs];
+            let spec = Pointwise {
+                rows: self.rows,
+                width: self.outputs,
+                bias: None,
+                dropout: None,
+            };
+            pointwise::column_sums(&spec, numbers(&gradient), &mut d_bias)?;
+            all.push(Some(tensor(d_bias, [self.outputs])));
+        }
+        Ok(all)
+    }
+}

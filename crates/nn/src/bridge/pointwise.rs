@@ -1,0 +1,220 @@
+//! Dropout, bias, ReLU and residual sums in one operation each; see [`regard_kernels::pointwise`].
+//!
+//! The mask is never kept: the backward pass hashes it again from the seed.
+
+use burn::{
+    backend::flex::FlexTensor,
+    tensor::{Tensor, activation::relu},
+};
+use regard_kernels::{
+    KernelError,
+    pointwise::{self, DropoutMask, Pointwise},
+};
+
+use super::{
+    expect_dims,
+    fused::{self, Forward, Operation, numbers, tensor},
+};
+use crate::dropout::Noise;
+
+/// `m ∘ x`, `m` drawn from `noise` with `probability`: [`crate::dropout::dropout`], which checks what is passed on here.
+pub(crate) fn dropout<const D: usize>(x: Tensor<D>, mask: DropoutMask) -> Tensor<D> {
+    let operation = Operator {
+        step: Step::Dropout,
+        width: x.dims()[D - 1],
+        dropout: Some(mask),
+    };
+    Tensor::from_dispatch(fused::run(operation, vec![x.into_dispatch()]).0)
+}
+
+/// `m ∘ max(x + bias, 0)`: what stands between the two products of a feed-forward layer. `x [.., width]`, `bias
+/// [width]`; `m` is drawn from `noise` with `probability`.
+///
+/// # Panics
+/// If the shapes do not fit together.
+pub fn relu_dropout<const D: usize>(
+    x: Tensor<D>,
+    bias: Option<Tensor<1>>,
+    probability: f64,
+    noise: &mut Noise,
+) -> Tensor<D> {
+    run(Step::Relu, x, bias, None, probability, noise)
+}
+
+/// `residual + m ∘ (x + bias)`: what ends a block of a Transformer. `residual` and `x` are `[.., width]`, `bias
+/// [width]`; `m` is drawn from `noise` with `probability`.
+///
+/// # Panics
+/// If the shapes do not fit together.
+pub fn add_dropout<const D: usize>(
+    residual: Tensor<D>,
+    x: Tensor<D>,
+    bias: Option<Tensor<1>>,
+    probability: f64,
+    noise: &mut Noise,
+) -> Tensor<D> {
+    expect_dims("residual", residual.dims(), x.dims());
+    run(Step::Add, x, bias, Some(residual), probability, noise)
+}
+
+fn run<const D: usize>(
+    step: Step,
+    x: Tensor<D>,
+    bias: Option<Tensor<1>>,
+    residual: Option<Tensor<D>>,
+    probability: f64,
+    noise: &mut Noise,
+) -> Tensor<D> {
+    let width = x.dims()[D - 1];
+    if let Some(bias) = &bias {
+        expect_dims("bias", bias.dims(), [width]);
+    }
+    if !fused::takes(&x) {
+        let x = match bias {
+            Some(bias) => x + bias.unsqueeze::<D>(),
+            None => x,
+        };
+        let x = match step {
+            Step::Relu => relu(x),
+            _ => x,
+        };
+        let x = crate::dropout::dropout(x, probability, noise);
+        return match residual {
+            Some(residual) => residual + x,
+            None => x,
+        };
+    }
+    let operation = Operator {
+        step,
+        width,
+        dropout: noise.draw(probability),
+    };
+    let mut inputs = vec![x.into_dispatch()];
+    inputs.extend(residual.map(Tensor::into_dispatch));
+    inputs.extend(bias.map(Tensor::into_dispatch));
+    Tensor::from_dispatch(fused::run(operation, inputs).0)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// `x`
+    Dropout,
+    /// `x[, bias]`
+    Relu,
+    /// `x, residual[, bias]`
+    Add,
+}
+
+#[derive(Debug)]
+struct Operator {
+    step: Step,
+    width: usize,
+    dropout: Option<DropoutMask>,
+}
+
+impl Operator {
+    fn spec<'a>(&self, count: usize, bias: Option<&'a FlexTensor>) -> Pointwise<'a> {
+        Pointwise {
+            rows: count / self.width.max(1),
+            width: self.width,
+            bias: bias.map(numbers),
+            dropout: self.dropout,
+        }
+    }
+}
+
+/// The numbers of `x`, in its own storage if nobody else holds it.
+fn owned(mut x: FlexTensor) -> FlexTensor {
+    if x.try_storage_mut::<f32>().is_some() {
+        return x;
+    }
+    tensor(numbers(&x).to_vec(), x.layout().shape().clone())
+}
+
+/// The numbers of what [`owned`] gave.
+fn storage(x: &mut FlexTensor) -> &mut [f32] {
+    match x.try_storage_mut::<f32>() {
+        Some(storage) => storage,
+        None => unreachable!("nobody else holds it"),
+    }
+}
+
+impl Operation for Operator {
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
+        let mut inputs = inputs.into_iter();
+        let mut next = || inputs.next();
+        let (Some(x), second) = (next(), next()) else {
+            unreachable!("there is an x")
+        };
+        let (residual, bias) = match self.step {
+            Step::Add => (second, next()),
+            _ => (None, second),
+        };
+        let spec = self.spec(numbers(&x).len(), bias.as_ref());
+        let mut output = match (self.step, residual) {
+            (Step::Add, Some(residual)) => {
+                let mut sum = owned(residual);
+                pointwise::add_to(&spec, numbers(&x), storage(&mut sum))?;
+                sum
+            }
+            (Step::Relu, _) => {
+                let mut x = owned(x);
+                pointwise::relu(&spec, storage(&mut x))?;
+                x
+            }
+            _ => {
+                let mut x = owned(x);
+                pointwise::dropout(&spec, storage(&mut x))?;
+                x
+            }
+        };
+        let mut saved = vec![];
+        if tracked {
+            // Which gradients there are, and of ReLU which numbers it let through.
+            saved.extend(bias);
+            if self.step == Step::Relu {
+                saved.push(output.clone());
+            }
+        }
+        // The caller sees the shape that went in.
+        output = output.to_contiguous();
+        Ok(Forward {
+            output,
+            beside: None,
+            saved,
+        })
+    }
+
+    fn backward(
+        &self,
+        mut saved: Vec<FlexTensor>,
+        gradient: FlexTensor,
+        _wanted: &[bool],
+    ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
+        let of_residual = (self.step == Step::Add).then(|| gradient.clone());
+        let output = match self.step {
+            Step::Relu => saved.pop(),
+            _ => None,
+        };
+        let bias = saved.pop();
+        let spec = self.spec(numbers(&gradient).len(), bias.as_ref());
+        let mut d_bias = bias.as_ref().map(|_| vec![0.0; self.width]);
+        let unchanged = output.is_none() && self.dropout.is_none() && d_bias.is_none();
+        let mut d_x = if unchanged { gradient } else { owned(gradient) };
+        if !unchanged {
+            match &output {
+                Some(output) => pointwise::relu_backward(
+                    &spec,
+                    numbers(output),
+                    storage(&mut d_x),
+                    d_bias.as_deref_mut(),
+                )?,
+                None => pointwise::backward(&spec, storage(&mut d_x), d_bias.as_deref_mut())?,
+            }
+        }
+        let mut all = vec![Some(d_x)];
+        all.extend(of_residual.map(Some));
+        all.extend(d_bias.map(|d_bias| Some(tensor(d_bias, [self.width]))));
+        Ok(all)
+    }
+}

@@ -1,0 +1,184 @@
+//! Matrix products on slices, by [`gemm`], which Burn's own products use: here they read and write parts of a matrix in place
+//! and add to what is there, so that gradients of several products meet without a copy.
+
+use gemm::Parallelism;
+
+/// A matrix inside a slice: entry `(i, j)` stands at `i · row + j · column`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    data: &'a [f32],
+    rows: usize,
+    columns: usize,
+    row: usize,
+    column: usize,
+}
+
+/// Where a product goes: rows of `columns` numbers, each `stride` behind the one before.
+#[derive(Debug)]
+pub(super) struct MatrixMut<'a> {
+    data: &'a mut [f32],
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+/// What becomes of the numbers where a product goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Write {
+    Overwrite,
+    Add,
+}
+
+impl<'a> Matrix<'a> {
+    /// Row-major, from the start of `data`, with rows `stride` apart.
+    ///
+    /// # Panics
+    /// If `data` is too short, or rows overlap.
+    pub(super) fn new(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        check(data.len(), rows, columns, stride);
+        Self {
+            data,
+            rows,
+            columns,
+            row: stride,
+            column: 1,
+        }
+    }
+
+    /// The transpose.
+    pub(super) fn transposed(self) -> Self {
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            row: self.column,
+            column: self.row,
+            ..self
+        }
+    }
+}
+
+impl<'a> MatrixMut<'a> {
+    /// Row-major, from the start of `data`, with rows `stride` apart.
+    ///
+    /// # Panics
+    /// If `data` is too short, or rows overlap.
+    pub(super) fn new(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        check(data.len(), rows, columns, stride);
+        Self {
+            data,
+            rows,
+            columns,
+            stride,
+        }
+    }
+}
+
+fn check(length: usize, rows: usize, columns: usize, stride: usize) {
+    assert!(
+        columns <= stride,
+        "rows of {columns} numbers stand {stride} apart"
+    );
+    if rows > 0 && columns > 0 {
+        let needed = (rows - 1) * stride + columns;
+        assert!(
+            needed <= length,
+            "a matrix of {needed} numbers in a slice of {length}"
+        );
+    }
+}
+
+/// `to = a b`, or `to += a b`.
+///
+/// # Panics
+/// If the sizes do not fit together.
+pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Write) {
+    assert_eq!(
+        [a.rows, a.columns, b.columns],
+        [to.rows, b.rows, to.columns],
+        "sizes of a product"
+    );
+    let (m, n, k) = (to.rows, to.columns, a.columns);
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k == 0 {
+        if write == Write::Overwrite {
+            (0..m).for_each(|row| to.data[row * to.stride..][..n].fill(0.0));
+        }
+        return;
+    }
+    // Waking a thread costs more than a small product takes.
+    let threads = match m * n * k < 1 << 18 {
+        true => Parallelism::None,
+        false => Parallelism::Rayon(0),
+    };
+    let one = |write: Write| if write == Write::Add { 1.0 } else { 0.0 };
+    // SAFETY: `check` has made sure that every entry of the three matrices lies inside its slice; `to` is borrowed
+    // exclusively and its rows do not overlap. gemm reads `to` only if told to.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            to.data.as_mut_ptr(),
+            1,
+            to.stride as isize,
+            write == Write::Add,
+            a.data.as_ptr(),
+            a.column as isize,
+            a.row as isize,
+            b.data.as_ptr(),
+            b.column as isize,
+            b.row as isize,
+            one(write),
+            1.0,
+            false,
+            false,
+            false,
+            threads,
+        );
+    }
+}
+
+/// Fills every row of `to [rows, width]` with `row [width]`: what a product with a bias is added to.
+pub(super) fn repeat(row: &[f32], to: &mut [f32]) {
+    if !row.is_empty() {
+        to.chunks_exact_mut(row.len())
+            .for_each(|to| to.copy_from_slice(row));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_matrices_are_multiplied_in_place() {
+        // a is the right half of a [2, 4], b is [2, 3] transposed from [3, 2], to is the middle of a [2, 5].
+        let a: Vec<f32> = (0..8).map(|i| i as f32).collect();
+        let b: Vec<f32> = (0..6).map(|i| 1.0 + i as f32).collect();
+        let mut to = vec![10.0; 10];
+        for (write, base) in [(Write::Add, 10.0), (Write::Overwrite, 0.0)] {
+            let a = Matrix::new(&a[2..], 2, 2, 4);
+            let b = Matrix::new(&b, 3, 2, 2).transposed();
+            product(a, b, MatrixMut::new(&mut to[1..], 2, 3, 5), write);
+            // [2 3; 6 7] [1 3 5; 2 4 6] = [8 18 28; 20 46 72]
+            let [x, y] = [[8.0, 18.0, 28.0], [20.0, 46.0, 72.0]].map(|row| row.map(|x| x + base));
+            assert_eq!(to, [&[10.0][..], &x, &[10.0, 10.0], &y, &[10.0]].concat());
+            to.fill(10.0);
+        }
+        product(
+            Matrix::new(&[], 2, 0, 0),
+            Matrix::new(&[], 0, 3, 3),
+            MatrixMut::new(&mut to[1..], 2, 3, 5),
+            Write::Overwrite,
+        );
+        assert_eq!(to[..6], [10.0, 0.0, 0.0, 0.0, 10.0, 10.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a matrix of 6 numbers in a slice of 5")]
+    fn what_lies_outside_is_refused() {
+        Matrix::new(&[0.0; 5], 2, 3, 3);
+    }
+}

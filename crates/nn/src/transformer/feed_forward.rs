@@ -1,0 +1,132 @@
+//! The small network that follows attention, applied at every position by itself.
+//!
+//! ```text
+//! ReLU, GELU   W_2 dropout(φ(W_1 x + b_1)) + b_2
+//! SwiGLU       W_2 dropout(SiLU(W_g x + b_g) ∘ (W_1 x + b_1)) + b_2      SiLU(x) = x σ(x)
+//! ```
+//! `W_1, W_g [model, inner]`, `W_2 [inner, model]`. Sources: Vaswani et al. 2017, section 3.3; Hendrycks & Gimpel 2016 (GELU);
+//! Shazeer 2020 (SwiGLU, whose `inner` is two thirds of the others' for the same number of weights).
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::{dropout::Noise, initialize::Initializer, transformer::{Activation, FeedForward}};
+//!
+//! let layer = FeedForward::new(Activation::Swiglu, [4, 6], true, 0.0, &mut Initializer::new(1, &Device::flex()));
+//! let y = layer.forward(Tensor::ones([2, 3, 4], &Device::flex()), &mut Noise::none());
+//! assert_eq!(y.dims(), [2, 3, 4]);
+//! ```
+
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::{
+        Tensor,
+        activation::{gelu, silu},
+    },
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    bridge::{linear, relu_dropout},
+    dropout::{Noise, dropout},
+    heads::glorot,
+    initialize::Initializer,
+};
+
+/// What stands between the two products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// `max(x, 0)` (the paper).
+    #[default]
+    Relu,
+    /// `x Φ(x)` (BERT, GPT).
+    Gelu,
+    /// `SiLU(W_g x) ∘ W_1 x` (Llama).
+    Swiglu,
+}
+
+/// Two products and an activation.
+#[derive(Module, Debug)]
+pub struct FeedForward {
+    /// `W_1 [model, inner]`; under SwiGLU `W_g | W_1 [model, 2 inner]`.
+    pub inner: Linear,
+    /// `W_2 [inner, model]`
+    pub outer: Linear,
+    #[module(skip)]
+    activation: Activation,
+    #[module(skip)]
+    dropout: f64,
+}
+
+impl FeedForward {
+    /// A layer of `[model, inner]` features, drawn as in Glorot & Bengio 2010; `dropout` acts on the activations.
+    pub fn new(
+        activation: Activation,
+        [model, inner]: [usize; 2],
+        bias: bool,
+        dropout: f64,
+        initializer: &mut Initializer,
+    ) -> Self {
+        let gate =
+            (activation == Activation::Swiglu).then(|| glorot(model, inner, bias, initializer));
+        let first = glorot(model, inner, bias, initializer);
+        Self {
+            inner: match gate {
+                Some(gate) => crate::heads::side_by_side(vec![gate, first]),
+                None => first,
+            },
+            outer: glorot(inner, model, bias, initializer),
+            activation,
+            dropout,
+        }
+    }
+
+    /// What stands between the products.
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// `x [batch, length, model]` at each position by itself: of the same shape.
+    pub fn forward(&self, x: Tensor<3>, noise: &mut Noise) -> Tensor<3> {
+        let (y, bias) = self.forward_without_bias(x, noise);
+        match bias {
+            Some(bias) => y + bias.unsqueeze::<3>(),
+            None => y,
+        }
+    }
+
+    /// As [`FeedForward::forward`] without `b_2`, and `b_2`: the residual sum adds it in passing.
+    pub(super) fn forward_without_bias(
+        &self,
+        x: Tensor<3>,
+        noise: &mut Noise,
+    ) -> (Tensor<3>, Option<Tensor<1>>) {
+        let activated = match self.activation {
+            Activation::Relu => {
+                let bias = self.inner.bias.as_ref().map(Param::val);
+                relu_dropout(
+                    linear(x, self.inner.weight.val(), None),
+                    bias,
+                    self.dropout,
+                    noise,
+                )
+            }
+            Activation::Gelu => dropout(gelu(apply(&self.inner, x)), self.dropout, noise),
+            Activation::Swiglu => {
+                let both = apply(&self.inner, x).chunk(2, 2);
+                let [gate, value]: [Tensor<3>; 2] = match both.try_into() {
+                    Ok(both) => both,
+                    Err(_) => unreachable!("two halves"),
+                };
+                dropout(silu(gate) * value, self.dropout, noise)
+            }
+        };
+        let y = linear(activated, self.outer.weight.val(), None);
+        (y, self.outer.bias.as_ref().map(Param::val))
+    }
+}
+
+fn apply(layer: &Linear, x: Tensor<3>) -> Tensor<3> {
+    linear(x, layer.weight.val(), layer.bias.as_ref().map(Param::val))
+}

@@ -1,0 +1,96 @@
+//! A causal language model of Transformer layers: the long-text row.
+//!
+//! ```text
+//! x_t = dropout(√d E w_t + PE(t))      layers: causal self-attention, feed-forward      p_{t+1} ∝ exp(E s_t + b)
+//! ```
+
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor},
+};
+use regard_models::{
+    TargetBatch,
+    tables::{Tables, TablesConfig, Tie},
+    tokens::PADDING,
+};
+use regard_nn::{
+    AttentionError, Call, Observe,
+    bridge::{CrossEntropy, output_cross_entropy_mean},
+    dropout::{Noise, dropout},
+    initialize::Initializer,
+    mask::Mask,
+    position::Sinusoidal,
+    transformer::{Encoder, TransformerConfig},
+};
+use serde::Deserialize;
+
+/// Sizes and choices of [`LanguageModel`].
+#[derive(Debug, Clone, Deserialize)]
+pub struct LanguageModelConfig {
+    /// Entries of the vocabulary.
+    pub vocabulary: usize,
+    layers: usize,
+    layer: TransformerConfig,
+    embedding_dropout: f64,
+}
+
+/// Layers that see what stands before, and one table for input and output.
+#[derive(Module, Debug)]
+pub struct LanguageModel {
+    tables: Tables,
+    encoder: Encoder,
+    sinusoidal: Sinusoidal,
+    #[module(skip)]
+    embedding_dropout: f64,
+}
+
+impl LanguageModelConfig {
+    /// Draws a model from `seed`.
+    ///
+    /// # Errors
+    /// Sizes that do not go together.
+    pub fn init(&self, seed: u64, device: &Device) -> Result<LanguageModel, AttentionError> {
+        let mut initializer = Initializer::new(seed, device);
+        let size = self.layer.model_size;
+        let tables = TablesConfig {
+            source_vocabulary: self.vocabulary,
+            target_vocabulary: self.vocabulary,
+            embedding: size,
+            readout: size,
+            tie: Tie::All,
+        };
+        Ok(LanguageModel {
+            tables: tables.unit_variance(&mut initializer),
+            encoder: self.layer.encoder(self.layers, &mut initializer)?,
+            sinusoidal: Sinusoidal::new(size)?,
+            embedding_dropout: self.embedding_dropout,
+        })
+    }
+}
+
+impl LanguageModel {
+    /// The mean loss of a token of `text` given those before it.
+    ///
+    /// # Errors
+    /// As [`Encoder::forward`].
+    pub fn loss(
+        &self,
+        text: TargetBatch,
+        smoothing: f64,
+        noise: &mut Noise,
+    ) -> Result<CrossEntropy, AttentionError> {
+        let embedded: Tensor<3> = self.tables.embed_target(text.inputs.swap_dims(0, 1));
+        let scale = (embedded.dims()[2] as f64).sqrt();
+        let x = self.sinusoidal.forward(embedded * scale, 0)?;
+        let x = dropout(x, self.embedding_dropout, noise);
+        let call = Call::new(Observe::Nothing).mask(Mask::causal());
+        let states = self.encoder.forward(x, call, noise)?.states;
+        Ok(output_cross_entropy_mean(
+            states.swap_dims(0, 1).flatten(0, 1),
+            self.tables.output_weights(),
+            text.outputs,
+            PADDING as usize,
+            smoothing as f32,
+        ))
+    }
+}

@@ -1,0 +1,120 @@
+//! Translates sentences of ids for `bench/peers/translation.py`, which drives it beside CTranslate2.
+//!
+//! ```text
+//! cargo run --release -p regard-train --example translation_peer -- MODEL
+//! ```
+//!
+//! Answers each line of standard input with a line of JSON:
+//! - `{"sentences": [[ids], ..], "beam": n, "length_penalty": a}` translates the sentences as one batch:
+//!   `{"seconds": s, "translations": [[ids], ..]}`;
+//! - `{"encode": "text"}` gives `{"ids": [..]}`, `{"decode": [ids]}` gives `{"text": ".."}`;
+//! - `{"memory": true}` gives `{"peak_bytes": ..}`, the most that the process has held.
+
+use std::{
+    io::{self, BufRead, Write},
+    path::Path,
+    process::ExitCode,
+    time::Instant,
+};
+
+use burn::tensor::Device;
+use mimalloc::MiMalloc;
+use regard_models::generate::Prepared;
+use regard_train::{
+    model_file::{self, Description},
+    recipe,
+    translator::beam_config,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[path = "training_peer/memory.rs"]
+mod memory;
+
+// As in the command `regard`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+type Failure = Box<dyn std::error::Error>;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase", untagged)]
+enum Question {
+    Translate {
+        sentences: Vec<Vec<u32>>,
+        beam: usize,
+        length_penalty: f64,
+    },
+    Encode {
+        encode: String,
+    },
+    Decode {
+        decode: Vec<u32>,
+    },
+    Memory {
+        #[serde(rename = "memory")]
+        _memory: bool,
+    },
+}
+
+struct Peer {
+    model: Prepared,
+    description: Description,
+    device: Device,
+}
+
+impl Peer {
+    fn answer(&self, line: &str) -> Result<Value, Failure> {
+        let tokenizers = &self.description.tokenizers;
+        Ok(match serde_json::from_str(line)? {
+            Question::Translate {
+                sentences,
+                beam,
+                length_penalty,
+            } => {
+                let search = beam_config(&recipe::Translation {
+                    beam,
+                    length_penalty,
+                    n_best: 1,
+                    ..self.description.translate.clone()
+                });
+                let started = Instant::now();
+                let found = self.model.translate(&sentences, &search, &self.device);
+                let seconds = started.elapsed().as_secs_f64();
+                let best = found.into_iter().map(|mut n_best| n_best.swap_remove(0));
+                let translations: Vec<_> = best.map(|best| best.tokens).collect();
+                json!({ "seconds": seconds, "translations": translations })
+            }
+            Question::Encode { encode } => json!({ "ids": tokenizers.source().encode(&encode) }),
+            Question::Decode { decode } => json!({ "text": tokenizers.target().decode(&decode) }),
+            Question::Memory { .. } => json!({ "peak_bytes": memory::peak_bytes() }),
+        })
+    }
+}
+
+fn run() -> Result<(), Failure> {
+    let path = std::env::args().nth(1).ok_or("expected a model file")?;
+    let device = Device::flex();
+    let (model, description) = model_file::open(Path::new(&path), &device)?;
+    let peer = Peer {
+        model: Prepared::new(model),
+        description,
+        device,
+    };
+    let mut output = io::stdout();
+    for line in io::stdin().lock().lines() {
+        writeln!(output, "{}", peer.answer(&line?)?)?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("translation_peer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -288,7 +288,7 @@ fn what_cannot_be_compared() {
         command
             .arg("compare")
             .args(recipes)
-            .args(["--out", &out, "--budget", budget]);
+            .args(["--out", &out, &format!("--budget={budget}")]);
         let assert = command.assert().code(code);
         let message = stderr(&assert);
         assert!(message.contains("error: "), "{message}");

@@ -5,6 +5,7 @@
 //! | [`Seq2Seq`] | [`seq2seq`] | none: the baseline (Cho's GRU, Sutskever's LSTM) |
 //! | [`RnnSearch`] | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
 //! | [`Luong`] | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
+//! | [`Gnmt`] | [`gnmt`] | additive, asked by the bottom of a deep stack (Wu 2016) |
 //! | [`Transformer`] | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
 //!
 //! Every one of these is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
@@ -18,6 +19,7 @@
 pub mod batch;
 pub mod classifier;
 pub mod generate;
+pub mod gnmt;
 pub mod lstmn;
 pub mod luong;
 pub mod model;
@@ -29,6 +31,7 @@ pub mod transformer;
 
 pub use batch::{SourceBatch, TargetBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig};
+pub use gnmt::{Gnmt, GnmtConfig};
 pub use luong::{Luong, LuongConfig};
 pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, TranslationModel};
 pub use rnnsearch::{RnnSearch, RnnSearchConfig};

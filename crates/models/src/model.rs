@@ -12,8 +12,9 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Luong, LuongConfig, RnnSearch, RnnSearchConfig, Seq2Seq, Seq2SeqConfig, SourceBatch,
-    TargetBatch, Transformer, TransformerConfig,
+    Gnmt, GnmtConfig, Luong, LuongConfig, RnnSearch, RnnSearchConfig, Seq2Seq, Seq2SeqConfig,
+    SourceBatch, TargetBatch, Transformer, TransformerConfig,
+    gnmt::GnmtState,
     luong::LuongState,
     rnnsearch::RnnSearchState,
     seq2seq::Seq2SeqState,
@@ -80,6 +81,8 @@ pub enum ModelConfig {
     RnnSearch(RnnSearchConfig),
     /// Luong 2015.
     Luong(LuongConfig),
+    /// Wu et al. 2016.
+    Gnmt(GnmtConfig),
     /// Vaswani 2017.
     Transformer(TransformerConfig),
 }
@@ -93,6 +96,8 @@ pub enum TranslationModel {
     RnnSearch(RnnSearch),
     /// Luong 2015.
     Luong(Luong),
+    /// Wu et al. 2016.
+    Gnmt(Gnmt),
     /// Vaswani 2017.
     Transformer(Transformer),
 }
@@ -106,6 +111,8 @@ pub enum DecoderState {
     RnnSearch(RnnSearchState),
     /// Luong 2015.
     Luong(LuongState),
+    /// Wu et al. 2016.
+    Gnmt(GnmtState),
     /// Vaswani 2017.
     Transformer(TransformerState),
 }
@@ -117,6 +124,7 @@ impl ModelConfig {
             Self::Seq2Seq(_) => "seq2seq",
             Self::RnnSearch(_) => "rnnsearch",
             Self::Luong(_) => "luong",
+            Self::Gnmt(_) => "gnmt",
             Self::Transformer(_) => "transformer",
         }
     }
@@ -127,6 +135,7 @@ impl ModelConfig {
             Self::Seq2Seq(config) => config.tables(),
             Self::RnnSearch(config) => config.tables(),
             Self::Luong(config) => config.tables(),
+            Self::Gnmt(config) => config.tables(),
             Self::Transformer(config) => config.tables(),
         }
     }
@@ -169,6 +178,18 @@ impl ModelConfig {
                 }
                 Ok(())
             }
+            Self::Gnmt(config) => {
+                positive("embedding", config.embedding)?;
+                positive("hidden", config.hidden)?;
+                positive("attention size", config.attention)?;
+                match config.layers {
+                    0 | 1 => Err(ModelError(format!(
+                        "layers is {}; expected at least 2: one that reads both ways and one above it",
+                        config.layers
+                    ))),
+                    _ => Ok(()),
+                }
+            }
             Self::Transformer(config) => config.check().map_err(ModelError),
         }
     }
@@ -191,6 +212,7 @@ impl ModelConfig {
             Self::Seq2Seq(config) => TranslationModel::Seq2Seq(config.init(seed, device)),
             Self::RnnSearch(config) => TranslationModel::RnnSearch(config.init(seed, device)),
             Self::Luong(config) => TranslationModel::Luong(config.init(seed, device)),
+            Self::Gnmt(config) => TranslationModel::Gnmt(config.init(seed, device)),
             Self::Transformer(config) => TranslationModel::Transformer(config.init(seed, device)?),
         })
     }
@@ -203,6 +225,7 @@ impl TranslationModel {
             Self::Seq2Seq(model) => model.forward(source, target, noise),
             Self::RnnSearch(model) => model.forward(source, target, noise),
             Self::Luong(model) => model.forward(source, target, noise),
+            Self::Gnmt(model) => model.forward(source, target, noise),
             Self::Transformer(model) => model.forward(source, target, noise),
         }
     }
@@ -213,6 +236,7 @@ impl TranslationModel {
             Self::Seq2Seq(model) => DecoderState::Seq2Seq(model.encode(source, noise)),
             Self::RnnSearch(model) => DecoderState::RnnSearch(model.encode(source, noise)),
             Self::Luong(model) => DecoderState::Luong(model.encode(source, noise)),
+            Self::Gnmt(model) => DecoderState::Gnmt(model.encode(source, noise)),
             Self::Transformer(model) => DecoderState::Transformer(model.encode(source, noise)),
         }
     }
@@ -249,6 +273,10 @@ impl TranslationModel {
             (Self::Luong(model), DecoderState::Luong(state)) => {
                 let (output, state) = model.step(previous, state);
                 (output, DecoderState::Luong(state))
+            }
+            (Self::Gnmt(model), DecoderState::Gnmt(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::Gnmt(state))
             }
             (Self::Transformer(model), DecoderState::Transformer(state)) => {
                 let (output, state) = model.step(previous, state, observe);
@@ -290,6 +318,13 @@ impl DecoderState {
                     false => state.memory.select(rows),
                 },
                 step: state.step,
+            }),
+            Self::Gnmt(state) => Self::Gnmt(GnmtState {
+                layers: select_all(state.layers, index),
+                memory: match same_sources {
+                    true => state.memory,
+                    false => state.memory.select(rows),
+                },
             }),
             Self::Transformer(state) => Self::Transformer(state.select(rows, same_sources)),
         }

@@ -6,10 +6,12 @@
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`] and [`model_file`]: a trained model at work; [`sentence_classifier`] and
 //!   [`classifier_file`]: a trained classifier;
+//! - [`compare`]: several recipes under one budget;
 //! - [`evaluate`]: BLEU, chrF, AER, accuracy, perplexity, scores by length, bootstrap.
 #![deny(missing_docs)]
 
 pub mod classifier_file;
+pub mod compare;
 pub mod corpus;
 pub mod evaluate;
 pub mod files;

@@ -234,6 +234,7 @@ fn every_kind_of_model_trains_and_translates() {
         ),
         ("paper", "kind = \"rnnsearch\"\ninitialisation = \"paper\""),
         ("tied", "kind = \"rnnsearch\"\ntie = \"all\""),
+        ("gnmt", "kind = \"gnmt\"\nlayers = 3"),
     ] {
         let start = TINY.find("[data.synthetic]").unwrap();
         let text = format!(

@@ -45,7 +45,7 @@ scheduled_sampling.final_probability = 0.1
 "#;
 
 /// Every kind of model.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "rnnsearch",
     "luong",
     "transformer",
@@ -53,6 +53,7 @@ const KINDS: [&str; 7] = [
     "lstmn",
     "lstm",
     "self-attentive",
+    "gnmt",
 ];
 
 fn overridden(text: &str, overrides: &[&str]) -> Result<Recipe, RecipeError> {
@@ -231,7 +232,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\""
+         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -607,6 +608,7 @@ proptest! {
             Model::Lstmn(model) => { model.hidden = size; model.dropout.word = fraction; }
             Model::Lstm(model) => { model.readout = size; model.dropout.layers = fraction; }
             Model::SelfAttentive(model) => { model.hops = size; model.penalty = fraction; }
+            Model::Gnmt(model) => { model.layers = size + 1; model.dropout.annotation = fraction; }
         }
         let file = Some(PathBuf::from(&path));
         recipe.schedule = Schedule::Constant(regard_train::recipe::Constant { learning_rate: rate });
@@ -615,6 +617,7 @@ proptest! {
         recipe.training.epochs = limits.0;
         recipe.training.steps = limits.1;
         recipe.training.minutes = Some(limits.2);
+        recipe.training.tokens = limits.1;
         recipe.training.validate_every = every.map_or(Every::Epoch, Every::Steps);
         match &mut recipe.data.labelled {
             Some(labelled) => labelled.test = file,

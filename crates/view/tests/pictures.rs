@@ -173,6 +173,17 @@ fn pages_of_nothing_are_pages() {
     }
 }
 
+/// The same chart in characters.
+#[test]
+fn a_chart_in_a_terminal() {
+    let text = chart().text(60, 16);
+    snapshot("chart.txt", &text);
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 60),
+        "{text}"
+    );
+}
+
 #[test]
 fn charts_take_any_number() {
     let odd = [
@@ -196,6 +207,7 @@ fn charts_take_any_number() {
         well_formed(&svg);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
+    assert!(Chart::new("", "", "").text(0, 0).lines().count() >= 5);
     assert!(Chart::new("a", "b", "c").svg().contains("no data"));
 }
 
@@ -252,6 +264,8 @@ proptest! {
                                 width: u16, height: u16) {
         let points = points.into_iter().map(|(x, y, z)| Point::new(x, y).between(z, y)).collect();
         let chart = Chart::new(name.clone(), name.clone(), name.clone()).with(Series::new(name, points));
+        let text = chart.text(usize::from(width) % 300, usize::from(height) % 100);
+        prop_assert!(text.lines().count() >= 8 && text.chars().all(|c| c == '\n' || !c.is_control()));
         well_formed(&chart.sized(width.into(), height.into()).svg());
     }
 }

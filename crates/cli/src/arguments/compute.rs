@@ -11,7 +11,7 @@ use crate::failure::{CommandError, Failure};
 const ELSEWHERE: [&str; 7] = ["cuda", "rocm", "metal", "vulkan", "wgpu", "webgpu", "gpu"];
 
 /// Device and threads.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Compute {
     /// Where to compute: `cpu`
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = device_name, help_heading = "Computing")]
@@ -22,8 +22,9 @@ pub struct Compute {
 }
 
 /// A device as it is named.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 enum DeviceName {
+    #[default]
     Cpu,
     Elsewhere(String),
 }

@@ -164,6 +164,44 @@ pub struct Evaluate {
     pub compute: Compute,
 }
 
+impl Evaluate {
+    /// What `regard compare` asks of finished runs: BLEU and chrF with their intervals, by length, the first run
+    /// against the others, on a part of its recipe's data.
+    pub fn of_runs(model: Vec<Named>, part: Part) -> Self {
+        Self {
+            hypotheses: vec![],
+            model,
+            references: vec![],
+            source: None,
+            split: Some(part),
+            labelled: None,
+            output: vec![],
+            metric: vec![MetricName::Bleu, MetricName::Chrf],
+            tokenizer: Tokenizer::default(),
+            lowercase: false,
+            smoothing: Smoothing::default(),
+            confidence: true,
+            bootstrap: Some(vec![]),
+            resamples: 1000,
+            seed: 12345,
+            by_length: true,
+            buckets: None,
+            least_sentences: 20,
+            svg: None,
+            png: None,
+            alignments: None,
+            gold: None,
+            one_based: false,
+            search: Search::default(),
+            json: false,
+            score_only: false,
+            width: 2,
+            quiet: false,
+            compute: Compute::default(),
+        }
+    }
+}
+
 /// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MetricName {

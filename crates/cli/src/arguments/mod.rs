@@ -4,6 +4,7 @@
 //! their own: [`Compute`], [`Search`] and [`PictureFiles`].
 
 mod bench;
+mod compare;
 mod compute;
 mod evaluate;
 mod explain;
@@ -20,6 +21,7 @@ mod view;
 use clap::{Parser, Subcommand};
 
 pub use bench::Bench;
+pub use compare::Compare;
 pub use compute::Compute;
 pub use evaluate::{Evaluate, MetricName, Part};
 pub use explain::Explain;
@@ -60,6 +62,8 @@ pub enum Command {
     Train(Train),
     /// Score translations, models and alignments
     Evaluate(Box<Evaluate>),
+    /// Train several recipes under one budget, and compare what came of it
+    Compare(Compare),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
     /// Say what the heads of saved attention do, or what a classifier makes of a sentence

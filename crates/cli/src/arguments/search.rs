@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use regard_train::recipe::{LongSource, Translation};
 
 /// Settings of beam search; what is not given is as the model's recipe says.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Search {
     /// Hypotheses kept at every step; 1 is greedy search
     #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search")]

@@ -67,6 +67,8 @@ pub enum Example {
     Lstm,
     /// A sentence classifier, pooled by attention (Lin et al. 2017)
     SelfAttentive,
+    /// Deep LSTMs with residual connections, attention asked by the bottom layer (Wu et al. 2016)
+    Gnmt,
 }
 
 impl Example {
@@ -80,6 +82,7 @@ impl Example {
             Self::Lstmn => "lstmn",
             Self::Lstm => "lstm",
             Self::SelfAttentive => "self-attentive",
+            Self::Gnmt => "gnmt",
         }
     }
 }

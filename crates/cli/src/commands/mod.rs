@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod bench;
+mod compare;
 mod evaluate;
 mod explain;
 mod inspect;
@@ -21,6 +22,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Translate(options) => translate::run(&options),
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
+        Command::Compare(options) => compare::run(&options),
         Command::View(options) => view::run(&options),
         Command::Inspect(options) => match &options.model {
             Some(model) => inspect_model::run(&options, model),

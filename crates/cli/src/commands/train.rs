@@ -92,7 +92,7 @@ fn resumed_recipe(folder: &Path, overrides: &[String]) -> Result<Recipe, Failure
 }
 
 /// A flag that Ctrl-C sets; the second one ends the process.
-fn listen(quiet: bool) -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn listen(quiet: bool) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let handler = move || {

@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench;
 mod classifier;
+mod compare;
 mod evaluate;
 mod explain;
 mod inspect;
@@ -160,6 +161,7 @@ fn help_and_version_are_results() {
         "translate",
         "train",
         "evaluate",
+        "compare",
         "view",
         "inspect",
         "explain",

@@ -259,6 +259,7 @@ fn the_examples_are_recipes() {
         ("rnnsearch", "data/train.en.gz"),
         ("luong", "data/train.en.gz"),
         ("seq2seq", "data/train.en.gz"),
+        ("gnmt", "data/train.en.gz"),
         ("lstmn", "data/train.tsv"),
         ("lstm", "data/train.tsv"),
         ("self-attentive", "data/train.tsv"),
@@ -319,8 +320,10 @@ fn every_model_trains_and_translates() {
                 "kind = \"luong\"\nscore = \"dot\"\nattention = \"local-p\"\nwindow = 2\n{small}"
             ),
         ),
+        ("gnmt", format!("kind = \"gnmt\"\nlayers = 3\n{small}")),
     ];
     let (_, rest) = RECIPE.split_once("[data.synthetic]").unwrap();
+    let attending = ["local", "gnmt"];
     for (name, model) in models {
         let recipe = format!("[model]\n{model}[data.synthetic]{rest}");
         let recipe = file(folder.path(), &format!("{name}.toml"), recipe);
@@ -348,12 +351,10 @@ fn every_model_trains_and_translates() {
         ])
         .success();
         let attends = stdout(&assert).contains("columns source");
-        assert_eq!(attends, name == "local", "{}", stdout(&assert));
-        assert_eq!(
-            stderr(&assert).contains("without attention"),
-            name != "local"
-        );
-        if name != "local" {
+        let should = attending.contains(&name);
+        assert_eq!(attends, should, "{}", stdout(&assert));
+        assert_eq!(stderr(&assert).contains("without attention"), !should);
+        if !should {
             let (_, picture) = inside(folder.path(), "none.svg");
             refused(
                 ["translate", "-m", &run_folder, "--svg", &picture, "a b"],

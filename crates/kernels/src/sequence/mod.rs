@@ -5,6 +5,7 @@
 //! | [`gru`] | `h_t = GRU(x_t, h_{t-1})`, Cho's and PyTorch's conventions |
 //! | [`lstm`] | `h_t, c_t = LSTM(x_t, h_{t-1}, c_{t-1})` |
 //! | [`additive_gru`] | Bahdanau's decoder: attention on the previous state, context in all gates |
+//! | [`additive_lstm`] | the same around an LSTM: the bottom decoder layer of GNMT |
 //! | [`input_feeding`] | Luong's decoder: stacked LSTMs, attention on the current state, input feeding |
 //!
 //! All tensors are contiguous and time-major, `[steps, batch, ..]`. The part of every step that
@@ -24,6 +25,7 @@
 //! an order that depends on nothing but the shapes.)
 
 pub mod additive_gru;
+pub mod additive_lstm;
 mod attend;
 pub mod gru;
 pub mod input_feeding;

@@ -6,6 +6,7 @@
 //! slices' bounds.
 
 use super::additive_gru::AdditiveGruDecoder;
+use super::additive_lstm::AdditiveLstmDecoder;
 use super::gru::{Convention, GruSequence};
 use super::input_feeding::{InputFeedingDecoder, Score};
 use super::lstm::LstmSequence;
@@ -121,6 +122,56 @@ pub fn lstm<T: Real>(
     states
 }
 
+/// What a decoder with additive attention looks at.
+struct AdditiveSources<'a, T> {
+    sources: usize,
+    value: usize,
+    /// `[B, S, a]`
+    keys: &'a [T],
+    /// `[B, S, d]`
+    values: &'a [T],
+    /// `[n, a]`
+    query_weight: &'a [T],
+    /// `[a]`
+    score: &'a [T],
+}
+
+/// The sources of a row that may be attended to.
+fn kept_of(keep: Option<&[bool]>, sources: usize, row: usize) -> Vec<usize> {
+    let is_kept = |&j: &usize| keep.is_none_or(|keep| keep[row * sources + j]);
+    (0..sources).filter(is_kept).collect()
+}
+
+/// The context `[d]` that `state` asks for, and the weights of the `kept` sources.
+fn attend<T: Real>(
+    from: &AdditiveSources<'_, T>,
+    kept: &[usize],
+    state: &[T],
+    row: usize,
+) -> (Vec<T>, Vec<T>) {
+    let (zero, attention) = (T::of(0.0), from.score.len());
+    let query: Vec<T> = (0..attention)
+        .map(|i| dot(state, from.query_weight, attention, i))
+        .collect();
+    let scores: Vec<T> = kept
+        .iter()
+        .map(|&j| {
+            let key = &from.keys[(row * from.sources + j) * attention..][..attention];
+            (0..attention).fold(zero, |sum, i| {
+                sum + from.score[i] * (query[i] + key[i]).tanh()
+            })
+        })
+        .collect();
+    let weights = softmax(&scores);
+    let mut context = vec![zero; from.value];
+    for (&weight, &j) in weights.iter().zip(kept) {
+        for (i, c) in context.iter_mut().enumerate() {
+            *c = *c + weight * from.values[(row * from.sources + j) * from.value + i];
+        }
+    }
+    (context, weights)
+}
+
 /// The tensors of [`AdditiveGruDecoder`], in any precision.
 pub struct AdditiveGruTensors<'a, T> {
     /// `[T, B, 3n]`
@@ -151,38 +202,27 @@ pub fn additive_gru<T: Real>(
         batch,
         sources,
         hidden: n,
-        attention,
         value,
         ..
     } = *like;
-    let zero = T::of(0.0);
-    let mut output = vec![zero; steps * batch * (n + value)];
-    let mut weights = vec![zero; steps * batch * sources];
+    let from = AdditiveSources {
+        sources,
+        value,
+        keys: tensors.keys,
+        values: tensors.values,
+        query_weight: tensors.query_weight,
+        score: tensors.score,
+    };
+    let mut output = vec![T::of(0.0); steps * batch * (n + value)];
+    let mut weights = vec![T::of(0.0); steps * batch * sources];
     for row in 0..batch {
-        let kept: Vec<usize> = (0..sources)
-            .filter(|&j| like.keep_source.is_none_or(|keep| keep[row * sources + j]))
-            .collect();
+        let kept = kept_of(like.keep_source, sources, row);
         let mut state = tensors.initial[row * n..][..n].to_vec();
         for step in 0..steps {
             let cell = step * batch + row;
-            let query: Vec<T> = (0..attention)
-                .map(|i| dot(&state, tensors.query_weight, attention, i))
-                .collect();
-            let scores: Vec<T> = kept
-                .iter()
-                .map(|&j| {
-                    let key = &tensors.keys[(row * sources + j) * attention..][..attention];
-                    (0..attention).fold(zero, |sum, i| {
-                        sum + tensors.score[i] * (query[i] + key[i]).tanh()
-                    })
-                })
-                .collect();
-            let mut context = vec![zero; value];
-            for (weight, &j) in softmax(&scores).into_iter().zip(&kept) {
+            let (context, seen) = attend(&from, &kept, &state, row);
+            for (weight, &j) in seen.into_iter().zip(&kept) {
                 weights[cell * sources + j] = weight;
-                for (i, c) in context.iter_mut().enumerate() {
-                    *c = *c + weight * tensors.values[(row * sources + j) * value + i];
-                }
             }
             if like.keep.is_none_or(|keep| keep[cell]) {
                 let input: Vec<T> = (0..3 * n)
@@ -195,6 +235,78 @@ pub fn additive_gru<T: Real>(
             }
             let to = &mut output[cell * (n + value)..][..n + value];
             to[..n].copy_from_slice(&state);
+            to[n..].copy_from_slice(&context);
+        }
+    }
+    (output, weights)
+}
+
+/// The tensors of [`AdditiveLstmDecoder`], in any precision.
+pub struct AdditiveLstmTensors<'a, T> {
+    /// `[T, B, 4n]`
+    pub x_projection: &'a [T],
+    /// `[B, n]`
+    pub initial_hidden: &'a [T],
+    /// `[B, n]`
+    pub initial_cell: &'a [T],
+    /// `[B, S, a]`
+    pub keys: &'a [T],
+    /// `[B, S, d]`
+    pub values: &'a [T],
+    /// `[n, a]`
+    pub query_weight: &'a [T],
+    /// `[a]`
+    pub score: &'a [T],
+    /// `[n, 4n]`
+    pub recurrent: &'a [T],
+    /// `[d, 4n]`
+    pub context_weight: &'a [T],
+}
+
+/// The output `h_t | a_t` `[T, B, n + d]` and the attention `[T, B, S]` of GNMT's bottom decoder layer.
+pub fn additive_lstm<T: Real>(
+    like: &AdditiveLstmDecoder<'_>,
+    tensors: &AdditiveLstmTensors<'_, T>,
+) -> (Vec<T>, Vec<T>) {
+    let AdditiveLstmDecoder {
+        steps,
+        batch,
+        sources,
+        hidden: n,
+        value,
+        ..
+    } = *like;
+    let from = AdditiveSources {
+        sources,
+        value,
+        keys: tensors.keys,
+        values: tensors.values,
+        query_weight: tensors.query_weight,
+        score: tensors.score,
+    };
+    let mut output = vec![T::of(0.0); steps * batch * (n + value)];
+    let mut weights = vec![T::of(0.0); steps * batch * sources];
+    for row in 0..batch {
+        let kept = kept_of(like.keep_source, sources, row);
+        let mut hidden = tensors.initial_hidden[row * n..][..n].to_vec();
+        let mut cell = tensors.initial_cell[row * n..][..n].to_vec();
+        for step in 0..steps {
+            let at = step * batch + row;
+            let (context, seen) = attend(&from, &kept, &hidden, row);
+            for (weight, &j) in seen.into_iter().zip(&kept) {
+                weights[at * sources + j] = weight;
+            }
+            let gate = |column: usize| {
+                tensors.x_projection[at * 4 * n + column]
+                    + dot(&context, tensors.context_weight, 4 * n, column)
+                    + dot(&hidden, tensors.recurrent, 4 * n, column)
+            };
+            let new: Vec<(T, T)> = (0..n)
+                .map(|i| lstm_cell([0, 1, 2, 3].map(|k| gate(k * n + i)), cell[i]))
+                .collect();
+            (hidden, cell) = new.into_iter().unzip();
+            let to = &mut output[at * (n + value)..][..n + value];
+            to[..n].copy_from_slice(&hidden);
             to[n..].copy_from_slice(&context);
         }
     }

@@ -332,4 +332,5 @@ for reverse in (False, True):
 add("seq2seq-gru-tie-target", seq2seq_config("gru", 1, False, tie="target"))
 add("seq2seq-lstm-tie-all", seq2seq_config("lstm", 3, True, tie="all"))
 
-golden.save(HERE / "models.safetensors")
+if __name__ == "__main__":  # gnmt_golden.py borrows from here
+    golden.save(HERE / "models.safetensors")

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use regard_models::{
-    LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
+    GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
     TransformerConfig, TranslationModel,
     luong::{LuongScore, Reading},
     seq2seq::Cell,
@@ -103,6 +103,7 @@ pub fn configs() -> Vec<(&'static str, ModelConfig)> {
                 ..seq2seq()
             }),
         ),
+        ("gnmt", ModelConfig::Gnmt(GnmtConfig::tiny())),
     ]
 }
 

@@ -1,5 +1,5 @@
 //! Logits, weights, loss and gradients of every architecture against PyTorch:
-//! `../golden/models_golden.py` and its output.
+//! `../golden/models_golden.py` and `../golden/gnmt_golden.py`, and their output.
 //!
 //! The script computes sentence by sentence; here they run as one padded batch.
 
@@ -8,16 +8,12 @@ use burn::tensor::{Bool, Tensor};
 use regard_models::{ModelConfig, SourceBatch, TargetBatch, tokens::PADDING};
 use regard_nn::{bridge::cross_entropy_mean, dropout::Noise};
 
-fn check(kind: &str, expected_cases: usize) {
-    check_file(
-        include_bytes!("../golden/models.safetensors"),
-        kind,
-        expected_cases,
-    );
-}
+const MODELS: &[u8] = include_bytes!("../golden/models.safetensors");
+const GNMT: &[u8] = include_bytes!("../golden/gnmt.safetensors");
+const TRANSFORMER: &[u8] = include_bytes!("../golden/transformer.safetensors");
 
-fn check_file(file: &[u8], kind: &str, expected_cases: usize) {
-    let golden = GoldenFile::read(file);
+fn check(golden: &[u8], kind: &str, expected_cases: usize) {
+    let golden = GoldenFile::read(golden);
     let cases = golden.cases(kind);
     assert_eq!(cases.len(), expected_cases);
     let device = device();
@@ -64,21 +60,25 @@ fn check_file(file: &[u8], kind: &str, expected_cases: usize) {
 
 #[test]
 fn rnnsearch() {
-    check("rnnsearch", 3);
+    check(MODELS, "rnnsearch", 3);
 }
 
 #[test]
 fn luong() {
-    check("luong", 31);
+    check(MODELS, "luong", 31);
 }
 
 #[test]
 fn seq2seq() {
-    check("seq2seq", 6);
+    check(MODELS, "seq2seq", 6);
+}
+
+#[test]
+fn gnmt() {
+    check(GNMT, "gnmt", 6);
 }
 
 #[test]
 fn transformer() {
-    let file = include_bytes!("../golden/transformer.safetensors");
-    check_file(file, "transformer", 7);
+    check(TRANSFORMER, "transformer", 7);
 }

@@ -10,7 +10,8 @@ use crate::{
 };
 use burn::tensor::{Device, Tensor};
 use regard_models::{
-    LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, TranslationModel, tokens::PADDING,
+    GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, TranslationModel,
+    tokens::PADDING,
 };
 use regard_nn::{
     bridge::cross_entropy_mean,
@@ -39,6 +40,13 @@ fn noisy(config: ModelConfig) -> ModelConfig {
         ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig {
             embedding_dropout: 0.2,
             layer_dropout: 0.2,
+            output_dropout: 0.2,
+            ..c
+        }),
+        ModelConfig::Gnmt(c) => ModelConfig::Gnmt(GnmtConfig {
+            embedding_dropout: 0.2,
+            layer_dropout: 0.2,
+            annotation_dropout: 0.2,
             output_dropout: 0.2,
             ..c
         }),

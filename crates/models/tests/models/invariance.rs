@@ -8,7 +8,7 @@ use crate::common::{
 };
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_models::{
-    LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
+    GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
     TransformerConfig,
     luong::{LuongScore, Reading},
     seq2seq::Cell,
@@ -211,6 +211,13 @@ fn with_dropout(config: &ModelConfig, p: f64) -> ModelConfig {
             output_dropout: p,
             ..c
         }),
+        ModelConfig::Gnmt(c) => ModelConfig::Gnmt(GnmtConfig {
+            embedding_dropout: p,
+            layer_dropout: p,
+            annotation_dropout: p,
+            output_dropout: p,
+            ..c
+        }),
     }
 }
 
@@ -310,6 +317,14 @@ fn fingerprint() -> String {
             hidden,
             cell: Cell::Gru,
             ..Seq2SeqConfig::tiny()
+        }),
+        ModelConfig::Gnmt(GnmtConfig {
+            source_vocabulary: vocabulary,
+            target_vocabulary: vocabulary,
+            embedding,
+            hidden,
+            attention: 90,
+            ..GnmtConfig::tiny()
         }),
     ];
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
@@ -524,6 +539,20 @@ fn configurations_no_model_can_have() {
                 ..seq2seq()
             }),
             "embedding is 0",
+        ),
+        (
+            ModelConfig::Gnmt(GnmtConfig {
+                layers: 1,
+                ..GnmtConfig::tiny()
+            }),
+            "layers is 1; expected at least 2",
+        ),
+        (
+            ModelConfig::Gnmt(GnmtConfig {
+                tie: Tie::Target,
+                ..GnmtConfig::tiny()
+            }),
+            "reads 12, the embedding has 8",
         ),
     ];
     for (config, expected) in wrong {

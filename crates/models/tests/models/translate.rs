@@ -4,7 +4,7 @@
 use crate::common::{ROUNDING, configs, distance, model, numbers};
 use burn::tensor::{Device, Tensor, activation::log_softmax};
 use regard_models::{
-    LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
+    GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
     TransformerConfig, TranslationModel,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, translate},
     tokens::END,
@@ -92,7 +92,10 @@ fn hypotheses_scored_again_under_teacher_forcing() {
                     error < f64::from(ROUNDING) * rows as f64 * 4.0,
                     "{name}: {error}"
                 );
-                let attends = matches!(config, ModelConfig::RnnSearch(_) | ModelConfig::Luong(_));
+                let attends = matches!(
+                    config,
+                    ModelConfig::RnnSearch(_) | ModelConfig::Luong(_) | ModelConfig::Gnmt(_)
+                );
                 assert_eq!(
                     hypothesis.weights.len(),
                     if attends { rows } else { 0 },
@@ -203,6 +206,10 @@ fn a_wide_beam_is_exhaustive_search() {
             ..c
         }),
         ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig {
+            target_vocabulary: 6,
+            ..c
+        }),
+        ModelConfig::Gnmt(c) => ModelConfig::Gnmt(GnmtConfig {
             target_vocabulary: 6,
             ..c
         }),

@@ -30,6 +30,7 @@ mod pointwise;
 mod product;
 mod projected;
 pub mod sequence;
+mod sequence_gnmt;
 mod sequence_luong;
 mod sequence_ops;
 

@@ -24,6 +24,7 @@
 use burn::tensor::{Bool, Device, Tensor};
 pub use regard_kernels::sequence::gru::Convention;
 
+pub use super::sequence_gnmt::{AdditiveLstmInput, AdditiveLstmOutput, additive_lstm_decoder};
 pub use super::sequence_luong::{
     InputFeedingInput, InputFeedingOutput, InputFeedingScore, UpperLayers,
     input_feeding_lstm_decoder,

@@ -1,7 +1,8 @@
 //! From a recipe's `[model]` section and the vocabularies to an architecture.
 
 use regard_models::{
-    ClassifierConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
+    ClassifierConfig, GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig,
+    TransformerConfig,
     classifier::EncoderConfig,
     luong::{LuongScore, Reading},
     seq2seq,
@@ -109,6 +110,19 @@ pub fn model_config(
             layer_dropout: m.dropout.layers,
             output_dropout: m.dropout.output,
         }),
+        recipe::Model::Gnmt(m) => ModelConfig::Gnmt(GnmtConfig {
+            source_vocabulary,
+            target_vocabulary,
+            embedding: m.embedding,
+            hidden: m.hidden,
+            layers: m.layers,
+            attention: m.attention_dimension,
+            tie: tie(m.tie),
+            embedding_dropout: m.dropout.embedding,
+            layer_dropout: m.dropout.layers,
+            annotation_dropout: m.dropout.annotation,
+            output_dropout: m.dropout.output,
+        }),
         recipe::Model::Lstmn(_) | recipe::Model::Lstm(_) | recipe::Model::SelfAttentive(_) => {
             return Err(TrainError::Kind {
                 kind: model.kind(),
@@ -197,7 +211,8 @@ pub fn classifier_config(
         recipe::Model::Rnnsearch(_)
         | recipe::Model::Luong(_)
         | recipe::Model::Transformer(_)
-        | recipe::Model::Seq2seq(_) => {
+        | recipe::Model::Seq2seq(_)
+        | recipe::Model::Gnmt(_) => {
             return Err(TrainError::Kind {
                 kind: model.kind(),
                 task: "classifier of sentences",

@@ -35,6 +35,12 @@ pub struct Progress {
     pub schedule: ScheduleState,
     /// Seconds of training.
     pub seconds: f64,
+    /// Seconds of its updates alone, without validation.
+    #[serde(default)]
+    pub update_seconds: f64,
+    /// Target tokens trained on; of labelled sentences, their own tokens.
+    #[serde(default)]
+    pub tokens: u64,
     /// The updates whose models are kept for averaging.
     pub recent: Vec<u64>,
     /// The update of the last validation.

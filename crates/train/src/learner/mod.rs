@@ -53,6 +53,11 @@ use session::Session;
 use translation::Translation;
 use validate::ValidateError;
 
+pub(crate) const LAST: &str = "last.safetensors";
+pub(crate) const MODEL: &str = "model.safetensors";
+pub(crate) const RECIPE: &str = "recipe.toml";
+pub(crate) const METRICS: &str = "metrics.jsonl";
+
 /// Where and on what a run works.
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -142,7 +147,7 @@ pub fn train(
     run: &Run<'_>,
     report: &mut dyn FnMut(&Event),
 ) -> Result<Summary, TrainError> {
-    if run.folder.join(session::LAST).exists() || run.folder.join(session::MODEL).exists() {
+    if run.folder.join(LAST).exists() || run.folder.join(MODEL).exists() {
         return Err(TrainError::Occupied(run.folder.to_owned()));
     }
     match recipe.model.task() {
@@ -162,10 +167,10 @@ pub fn resume(
     run: &Run<'_>,
     report: &mut dyn FnMut(&Event),
 ) -> Result<Summary, TrainError> {
-    if !run.folder.join(session::LAST).exists() {
+    if !run.folder.join(LAST).exists() {
         return Err(TrainError::NothingToResume(run.folder.to_owned()));
     }
-    let recipe = Recipe::load(run.folder.join(session::RECIPE), overrides)?;
+    let recipe = Recipe::load(run.folder.join(RECIPE), overrides)?;
     match recipe.model.task() {
         Task::Translation => Session::<Translation>::resume(recipe, run, report)?.run(),
         Task::Classification => Session::<Classification>::resume(recipe, run, report)?.run(),

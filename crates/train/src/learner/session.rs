@@ -6,7 +6,7 @@ use burn::{module::Module, tensor::Device};
 use regard_nn::weights::{self, Arrays, Storage};
 
 use super::{
-    Run, TrainError,
+    LAST, METRICS, MODEL, RECIPE, Run, TrainError,
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics},
     optimizer::Optimizer,
@@ -17,13 +17,9 @@ use crate::{
     recipe::{Every, Measure, Recipe},
 };
 
-pub(super) const LAST: &str = "last.safetensors";
-pub(super) const MODEL: &str = "model.safetensors";
-pub(super) const RECIPE: &str = "recipe.toml";
 const BEST: &str = "best.safetensors";
 const RECENT: &str = "recent";
 const TOKENIZER: &str = "tokenizer.json";
-const METRICS: &str = "metrics.jsonl";
 const VALIDATION: &str = "validation";
 const AWAY: &str = "the model is away only during an update, and a failed one ends the session";
 
@@ -157,7 +153,8 @@ impl<'a, T: Task> Session<'a, T> {
             || limits.steps.is_some_and(|most| progress.step >= most)
             || limits
                 .minutes
-                .is_some_and(|most| progress.seconds >= most * 60.0);
+                .is_some_and(|most| progress.seconds >= most * 60.0)
+            || limits.tokens.is_some_and(|most| progress.tokens >= most);
         let stale = limits.patience.is_some_and(|most| progress.stale >= most);
         match (over, stale) {
             (true, _) => Some(Reason::Limit),
@@ -195,6 +192,8 @@ impl<'a, T: Task> Session<'a, T> {
         let progress = &mut self.progress;
         progress.step = step;
         progress.seconds += seconds;
+        progress.update_seconds += seconds;
+        progress.tokens += batch.tokens as u64;
         let window = &mut progress.window;
         window.loss += mean * batch.predictions as f64;
         window.negative_log_likelihood += batch.negative_log_likelihood;

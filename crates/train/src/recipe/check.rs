@@ -195,6 +195,15 @@ fn model(check: &mut Check, model: &Model) {
             classifier(check, sizes, &model.dropout);
             halves(check, model.hidden);
         }
+        Model::Gnmt(model) => {
+            check.size("model.embedding", model.embedding);
+            check.size("model.hidden", model.hidden);
+            check.size("model.layers", model.layers);
+            check.size("model.attention_dimension", model.attention_dimension);
+            stack_dropout(check, &model.dropout);
+            let expected = "at least 2: one that reads both ways and one above it";
+            check.require(model.layers > 1, "model.layers", model.layers, expected);
+        }
     }
 }
 
@@ -498,12 +507,14 @@ fn training(check: &mut Check, training: &Training) {
     check.some_count("training.epochs", training.epochs);
     check.some_count("training.steps", training.steps);
     check.some_positive("training.minutes", training.minutes);
-    if training.epochs.is_none() && training.steps.is_none() && training.minutes.is_none() {
-        check.fail(
-            "training",
-            "found no limit",
-            "epochs, steps or minutes (or several)",
-        );
+    check.some_count("training.tokens", training.tokens);
+    let limited = training.epochs.is_some()
+        || training.steps.is_some()
+        || training.minutes.is_some()
+        || training.tokens.is_some();
+    if !limited {
+        let expected = "epochs, steps, minutes or tokens (or several)";
+        check.fail("training", "found no limit", expected);
     }
     check.fraction("training.label_smoothing", training.label_smoothing);
     if let Every::Steps(steps) = training.validate_every {

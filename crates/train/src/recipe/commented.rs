@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::parse::{SECTIONS, kinds, plain_keys};
 use super::section::Key;
 use super::{
-    LabelledData, Lstm, Lstmn, Luong, Model, Recipe, RecipeError, Rnnsearch, SelfAttentive,
+    Gnmt, LabelledData, Lstm, Lstmn, Luong, Model, Recipe, RecipeError, Rnnsearch, SelfAttentive,
     Seq2seq, Task, Transformer,
 };
 
@@ -31,6 +31,7 @@ impl Recipe {
             "lstmn" => Model::Lstmn(Lstmn::default()),
             "lstm" => Model::Lstm(Lstm::default()),
             "self-attentive" => Model::SelfAttentive(SelfAttentive::default()),
+            "gnmt" => Model::Gnmt(Gnmt::default()),
             _ => return None,
         };
         let mut recipe = Self::new(model);

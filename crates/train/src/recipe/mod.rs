@@ -55,9 +55,9 @@ use serde::Serialize;
 pub use data::{Data, Filter, LabelledData, Loaded, Split, SyntheticData, Vocabulary};
 pub use error::{Place, RecipeError};
 pub use model::{
-    Activation, AttentionKind, Cell, ClassifierDropout, Dropout, Encoder, Initialisation, Lstm,
-    Lstmn, Luong, Model, Norm, NormPlace, Positions, Rnnsearch, Score, SelfAttentive, Seq2seq,
-    StackDropout, Task, Tie, Transformer, TransformerDropout,
+    Activation, AttentionKind, Cell, ClassifierDropout, Dropout, Encoder, Gnmt, Initialisation,
+    Lstm, Lstmn, Luong, Model, Norm, NormPlace, Positions, Rnnsearch, Score, SelfAttentive,
+    Seq2seq, StackDropout, Task, Tie, Transformer, TransformerDropout,
 };
 pub use nearest::nearest;
 pub use optimization::{

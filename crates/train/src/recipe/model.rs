@@ -23,6 +23,8 @@ pub enum Model {
     /// A sentence classifier: Lin et al. 2017.
     #[serde(rename = "self-attentive")]
     SelfAttentive(SelfAttentive),
+    /// Wu et al. 2016.
+    Gnmt(Gnmt),
 }
 
 /// What a model is for.
@@ -45,15 +47,18 @@ impl Model {
             Self::Lstmn(_) => "lstmn",
             Self::Lstm(_) => "lstm",
             Self::SelfAttentive(_) => "self-attentive",
+            Self::Gnmt(_) => "gnmt",
         }
     }
 
     /// What the model is for.
     pub fn task(&self) -> Task {
         match self {
-            Self::Rnnsearch(_) | Self::Luong(_) | Self::Transformer(_) | Self::Seq2seq(_) => {
-                Task::Translation
-            }
+            Self::Rnnsearch(_)
+            | Self::Luong(_)
+            | Self::Transformer(_)
+            | Self::Seq2seq(_)
+            | Self::Gnmt(_) => Task::Translation,
             Self::Lstmn(_) | Self::Lstm(_) | Self::SelfAttentive(_) => Task::Classification,
         }
     }
@@ -65,6 +70,7 @@ impl Model {
             Self::Luong(model) => model.tie,
             Self::Transformer(model) => model.tie,
             Self::Seq2seq(model) => model.tie,
+            Self::Gnmt(model) => model.tie,
             Self::Lstmn(_) | Self::Lstm(_) | Self::SelfAttentive(_) => Tie::None,
         }
     }
@@ -347,6 +353,25 @@ section! {
         maxout: usize = 256;
         /// Whether the encoder reads the source backwards.
         reverse_source: bool = false;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        dropout: StackDropout = StackDropout::default();
+    }
+}
+
+section! {
+    /// GNMT: deep stacks of LSTMs with residual connections, additive attention asked by the bottom
+    /// decoder layer and read by all of them (Wu et al. 2016, section 3).
+    pub struct Gnmt {
+        /// Size of a word vector (there 1024).
+        embedding: usize = 256;
+        /// Size of a layer's state, and of each direction of the first encoder layer (there 1024).
+        hidden: usize = 256;
+        /// Number of layers of the encoder and of the decoder, at least 2 (there 8).
+        layers: usize = 8;
+        /// Size of the alignment model's hidden layer (there 1024).
+        attention_dimension: usize = 256;
         /// Shared word vectors: "none", "target" or "all".
         tie: Tie = Tie::None;
         /// Dropout.

@@ -7,8 +7,8 @@ use super::error::RecipeError;
 use super::section::{Key, Section};
 use super::source::Source;
 use super::{
-    Adadelta, Adam, AdamW, Batching, Constant, Data, InverseSquareRoot, Lstm, Lstmn, Luong, Model,
-    Optimizer, Plateau, Recipe, Rnnsearch, Schedule, SelfAttentive, Seq2seq, Sgd, Training,
+    Adadelta, Adam, AdamW, Batching, Constant, Data, Gnmt, InverseSquareRoot, Lstm, Lstmn, Luong,
+    Model, Optimizer, Plateau, Recipe, Rnnsearch, Schedule, SelfAttentive, Seq2seq, Sgd, Training,
     Transformer, Translation, Validation, overrides,
 };
 
@@ -35,6 +35,7 @@ pub(super) fn kinds(section: &str) -> &'static [(&'static str, &'static [Key])] 
             ("lstmn", Lstmn::KEYS),
             ("lstm", Lstm::KEYS),
             ("self-attentive", SelfAttentive::KEYS),
+            ("gnmt", Gnmt::KEYS),
         ],
         "optimizer" => &[
             ("adam", Adam::KEYS),
@@ -93,7 +94,8 @@ pub(super) fn recipe(text: &str, name: &str, overrides: &[String]) -> Result<Rec
         "seq2seq" => Model::Seq2seq(source.section(&mut root, "model")?),
         "lstmn" => Model::Lstmn(source.section(&mut root, "model")?),
         "lstm" => Model::Lstm(source.section(&mut root, "model")?),
-        _ => Model::SelfAttentive(source.section(&mut root, "model")?),
+        "self-attentive" => Model::SelfAttentive(source.section(&mut root, "model")?),
+        _ => Model::Gnmt(source.section(&mut root, "model")?),
     };
     let data = source.section(&mut root, "data")?;
     let batch = source.section(&mut root, "batch")?;

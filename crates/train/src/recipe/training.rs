@@ -18,6 +18,8 @@ section! {
         steps: Option<u64> = None, example "10000";
         /// Most minutes of training, validation included.
         minutes: Option<f64> = None, example "60.0";
+        /// Most target tokens trained on; of labelled sentences, their own tokens.
+        tokens: Option<u64> = None, example "5000000";
         /// Share of the target's probability spread over the vocabulary, in [0, 1).
         label_smoothing: f64 = 0.0;
         /// When to validate and save: a number of updates, or "epoch" for the end of each pass.

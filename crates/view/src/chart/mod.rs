@@ -2,7 +2,7 @@
 //!
 //! Series differ in colour (Okabe and Ito 2008, safe for the colour-blind) and in marker, so that
 //! the picture also works in grey. Points may carry an interval, drawn as a bar. For a PNG, pass the
-//! result to [`png::from_svg`](crate::png::from_svg).
+//! result to [`png::from_svg`](crate::png::from_svg); for a terminal there is [`Chart::text`].
 //!
 //! ```
 //! use regard_view::chart::{Chart, Point, Series};
@@ -15,6 +15,7 @@
 //! assert!(svg.contains("rnnsearch") && svg.contains(">40</text>"));
 //! ```
 
+mod text;
 pub(crate) mod ticks;
 
 use std::fmt::Write;
@@ -222,25 +223,20 @@ impl Chart {
             .filter(|p| p.is_drawable())
     }
 
-    fn plot(&self, out: &mut String, top: f64) {
+    /// The horizontal and the vertical axis; each has about so many steps.
+    fn axes(&self, across: usize, up: usize) -> (Axis, Axis) {
         let ends = self.points().flat_map(|p| {
             let (low, high) = p.drawable_interval().unwrap_or((p.y, p.y));
             [p.y, low, high]
         });
-        let y_axis = Axis::around(ends, self.y_from_zero, 5);
-        let x_values = self
-            .points()
-            .map(|p| p.x)
-            .chain(self.x_names.iter().map(|name| name.0));
-        let mut x_axis = Axis::around(x_values, false, 8);
-        let named = !self.x_names.is_empty();
-        if named {
+        let y_axis = Axis::around(ends, self.y_from_zero, up);
+        let xs = || {
+            let names = self.x_names.iter().map(|name| name.0);
+            self.points().map(|p| p.x).chain(names)
+        };
+        let mut x_axis = Axis::around(xs(), false, across);
+        if !self.x_names.is_empty() {
             // Named places need no round ends, but room for the outer names.
-            let xs = || {
-                self.points()
-                    .map(|p| p.x)
-                    .chain(self.x_names.iter().map(|n| n.0))
-            };
             let (low, high) = (
                 xs().fold(f64::INFINITY, f64::min),
                 xs().fold(f64::NEG_INFINITY, f64::max),
@@ -248,7 +244,11 @@ impl Chart {
             let pad = if high > low { (high - low) * 0.06 } else { 1.0 };
             (x_axis.low, x_axis.high) = (low - pad, high + pad);
         }
+        (x_axis, y_axis)
+    }
 
+    fn plot(&self, out: &mut String, top: f64) {
+        let (x_axis, y_axis) = self.axes(8, 5);
         let y_ticks = y_axis.ticks();
         let names: Vec<String> = y_ticks.iter().map(|&tick| y_axis.name(tick)).collect();
         let numbers = names
@@ -337,19 +337,18 @@ impl Chart {
         }
     }
 
+    /// Where the horizontal axis is marked, and with what.
+    fn x_marks(&self, axis: &Axis) -> Vec<(f64, String)> {
+        if self.x_names.is_empty() {
+            let ticks = axis.ticks();
+            return ticks.iter().map(|&tick| (tick, axis.name(tick))).collect();
+        }
+        let names = self.x_names.iter();
+        names.map(|(x, name)| (*x, visible(name))).collect()
+    }
+
     fn x_ticks(&self, out: &mut String, frame: &Frame) {
-        let ticks: Vec<(f64, String)> = if self.x_names.is_empty() {
-            let ticks = frame.x_axis.ticks();
-            ticks
-                .iter()
-                .map(|&tick| (tick, frame.x_axis.name(tick)))
-                .collect()
-        } else {
-            self.x_names
-                .iter()
-                .map(|(x, name)| (*x, visible(name)))
-                .collect()
-        };
+        let ticks = self.x_marks(&frame.x_axis);
         let mut free = f64::NEG_INFINITY;
         for (tick, name) in ticks {
             let x = frame.x(tick);

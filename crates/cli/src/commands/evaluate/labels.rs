@@ -31,6 +31,14 @@ pub fn wanted(options: &Evaluate) -> bool {
 /// # Errors
 /// Options that lack something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    output::print(&print(&judge(options)?, options)?)
+}
+
+/// The classifiers that the options name, and how many sentences each labels as they are.
+///
+/// # Errors
+/// Options that lack something, files that are wrong.
+pub fn judge(options: &Evaluate) -> Result<Vec<Judged<'_>>, Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
@@ -65,12 +73,14 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             labels: labels.clone(),
         });
     }
-    output::print(&print(&judged, options)?)
+    Ok(judged)
 }
 
-struct Judged<'a> {
+/// A classifier and its accuracy.
+pub struct Judged<'a> {
     named: &'a Named,
-    accuracy: Accuracy,
+    /// How many sentences got their label.
+    pub accuracy: Accuracy,
     labels: Vec<String>,
 }
 

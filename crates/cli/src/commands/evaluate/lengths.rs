@@ -51,7 +51,8 @@ pub fn draw(table: &LengthTable, options: &Evaluate) -> Result<(), Failure> {
     Ok(())
 }
 
-fn chart(table: &LengthTable) -> Chart {
+/// A table as a picture.
+pub fn chart(table: &LengthTable) -> Chart {
     let title = format!("{} by source length", table.metric);
     let chart = Chart::new(title, "words of the source", table.metric.clone());
     let names = table

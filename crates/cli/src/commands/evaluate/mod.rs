@@ -15,7 +15,7 @@ mod report;
 mod systems;
 
 use regard_train::evaluate::{
-    Aer, Bleu, Bootstrap, Chrf, Gold, Indexing, Metric, SegmentCounts, lines,
+    Accuracy, Aer, Bleu, Bootstrap, Chrf, Gold, Indexing, Metric, SegmentCounts, lines,
 };
 
 use crate::{
@@ -24,7 +24,9 @@ use crate::{
     input, output,
 };
 use data::Data;
-use report::{Comparison, Judged, Report};
+pub use lengths::chart as length_chart;
+pub use report::Report;
+use report::{Comparison, Judged};
 use systems::System;
 
 /// Scores what the options name.
@@ -42,13 +44,30 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
         let aer = Aer::of(&found, &gold)?;
         return output::print(&report::alignment(&aer, options)?);
     }
-    let data = Data::load(options)?;
-    let systems = systems::all(options, &data)?;
-    let report = score(options, &data, &systems)?;
+    let report = report(options)?;
     if let Some(table) = report.by_length.first() {
         lengths::draw(table, options)?;
     }
     output::print(&report.print(options)?)
+}
+
+/// Translates what is to be translated, and scores it.
+///
+/// # Errors
+/// Files that are wrong.
+pub fn report(options: &Evaluate) -> Result<Report, Failure> {
+    let data = Data::load(options)?;
+    let systems = systems::all(options, &data)?;
+    score(options, &data, &systems)
+}
+
+/// Of classifiers, in the order of the options.
+///
+/// # Errors
+/// Files that are wrong.
+pub fn accuracies(options: &Evaluate) -> Result<Vec<Accuracy>, Failure> {
+    let judged = labels::judge(options)?;
+    Ok(judged.into_iter().map(|one| one.accuracy).collect())
 }
 
 /// What the command line's grammar cannot say.

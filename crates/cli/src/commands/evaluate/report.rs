@@ -21,7 +21,8 @@ pub struct Judged {
     exact: Option<usize>,
     lines: usize,
     perplexity: Option<Perplexity>,
-    alignment: Option<Aer>,
+    /// How its attention aligns words, where the truth is known.
+    pub alignment: Option<Aer>,
 }
 
 /// Two systems on the same resamples.
@@ -88,7 +89,11 @@ impl Judged {
         text
     }
 
-    fn json(&self, width: usize) -> Result<Value, Failure> {
+    /// Everything of it as JSON.
+    ///
+    /// # Errors
+    /// None that is known: numbers and strings always have a JSON form.
+    pub fn json(&self, width: usize) -> Result<Value, Failure> {
         let scores = self
             .scores
             .iter()
@@ -110,7 +115,8 @@ impl Judged {
 }
 
 impl Comparison {
-    fn text(&self, width: usize) -> String {
+    /// The two scores, the interval of their difference, and the verdict, as a line.
+    pub fn text(&self, width: usize) -> String {
         let Self {
             metric,
             signature,
@@ -136,7 +142,11 @@ impl Comparison {
         )
     }
 
-    fn json(&self) -> Result<Value, Failure> {
+    /// The same as JSON.
+    ///
+    /// # Errors
+    /// None that is known: numbers and strings always have a JSON form.
+    pub fn json(&self) -> Result<Value, Failure> {
         Ok(json!({
             "metric": self.metric,
             "signature": self.signature,

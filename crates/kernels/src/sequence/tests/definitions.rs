@@ -185,6 +185,28 @@ fn additive_gru_is_its_definition() {
 }
 
 #[test]
+fn additive_lstm_is_its_definition() {
+    let mut checked = 0;
+    decoders(|like| {
+        // The same sizes and sources; its target steps are all real.
+        if like.steps > 1 || like.keep.is_none() {
+            let case = AdditiveLstmCase {
+                steps: like.steps,
+                batch: like.batch,
+                sources: like.sources,
+                hidden: like.hidden,
+                attention: like.attention,
+                value: like.value,
+                keep_source: like.keep_source,
+            };
+            check(&case, &draw(&case, 13));
+            checked += 1;
+        }
+    });
+    assert_eq!(checked, 12);
+}
+
+#[test]
 fn definitions_agree_with_central_differences() {
     for convention in [Convention::Cho, Convention::PyTorch] {
         let keep = Some(ragged(4, 3));
@@ -212,6 +234,15 @@ fn definitions_agree_with_central_differences() {
         attention: 4,
         value: 3,
         keep: Some(ragged(4, 2)),
+        keep_source: Some(vec![true, true, true, false, true, true]),
+    });
+    check_differences(&AdditiveLstmCase {
+        steps: 4,
+        batch: 2,
+        sources: 3,
+        hidden: 5,
+        attention: 4,
+        value: 3,
         keep_source: Some(vec![true, true, true, false, true, true]),
     });
     for attention in [None, Some(4)] {

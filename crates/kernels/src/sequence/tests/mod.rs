@@ -4,12 +4,14 @@
 //! definition's on every instruction set, the gradients coming from differentiating the definition
 //! itself on a [`tape`].
 
+mod additive_lstm;
 mod definitions;
 mod input_feeding;
 mod operations;
 mod properties;
 mod tape;
 
+use self::additive_lstm::AdditiveLstmCase;
 use self::input_feeding::InputFeedingCase;
 use self::operations::{AdditiveGruCase, GruCase, LstmCase};
 use self::tape::Var;

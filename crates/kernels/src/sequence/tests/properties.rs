@@ -41,6 +41,16 @@ fn a_row_alone_is_the_row_in_the_batch() {
     };
     let output = (steps * batch * (hidden + value), Rows::TimeMajor);
     check_rows_alone(&case, &[output, (steps * batch * sources, Rows::TimeMajor)]);
+    let case = AdditiveLstmCase {
+        steps,
+        batch,
+        sources,
+        hidden,
+        attention,
+        value,
+        keep_source: case.keep_source,
+    };
+    check_rows_alone(&case, &[output, (steps * batch * sources, Rows::TimeMajor)]);
     for attention in [None, Some(20)] {
         let case = luong(steps, batch, attention);
         let output = (case.tracked(), Rows::TimeMajor);
@@ -81,6 +91,15 @@ fn threads_change_no_bit() {
         attention: 39,
         value: 70,
         keep: None,
+        keep_source: Some((0..batch * 7).map(|at| at % 5 != 3).collect()),
+    });
+    check_threads(&AdditiveLstmCase {
+        steps,
+        batch,
+        sources: 7,
+        hidden,
+        attention: 39,
+        value: 70,
         keep_source: Some((0..batch * 7).map(|at| at % 5 != 3).collect()),
     });
     for attention in [None, Some(39)] {
@@ -163,9 +182,38 @@ fn sources_that_are_not_kept_have_no_influence() {
         }
     }
     check(&case, &inputs);
-    let outputs = case.forward(Level::current(), &inputs, true);
+    weights_ignore_what_is_not_kept(&case, &inputs, batch * sources, sources);
+
+    let case = AdditiveLstmCase {
+        steps: 3,
+        batch,
+        sources,
+        hidden: 7,
+        attention,
+        value,
+        keep_source: Some(keep_source.clone()),
+    };
+    let mut inputs = draw(&case, 14);
+    for (at, &kept) in keep_source.iter().enumerate() {
+        if !kept {
+            inputs[3][at * attention..][..attention].fill(f32::NAN);
+            inputs[4][at * value..][..value].fill(f32::INFINITY);
+        }
+    }
+    check(&case, &inputs);
+    weights_ignore_what_is_not_kept(&case, &inputs, batch * sources, sources);
+}
+
+/// The first row's weights sum to 1, the second keeps nothing, the third one source.
+fn weights_ignore_what_is_not_kept<D: Described>(
+    case: &D,
+    inputs: &[Vec<f32>],
+    of_step: usize,
+    sources: usize,
+) {
+    let outputs = case.forward(Level::current(), inputs, true);
     let weights = &outputs[case.tracked()..];
-    for step in weights.chunks_exact(batch * sources) {
+    for step in weights.chunks_exact(of_step) {
         let sums: Vec<f32> = step
             .chunks_exact(sources)
             .map(|row| row.iter().sum())

@@ -1,0 +1,64 @@
+//! The finished models, scored as `regard evaluate` scores them.
+
+use regard_train::{
+    compare::Contender,
+    evaluate::{Accuracy, LengthTable},
+    recipe::{Split, Task},
+};
+
+use super::folder;
+use crate::{
+    arguments::{Compare, Evaluate, Named, Part},
+    commands::evaluate::{self, Report},
+    failure::Failure,
+};
+
+/// What the models are worth, in the order of the contenders.
+pub enum Judgement {
+    /// BLEU, chrF and what goes with them.
+    Translations(Report),
+    /// Accuracies.
+    Labels(Vec<Accuracy>),
+}
+
+/// Lets every model translate (or label) the text that all are judged by.
+///
+/// # Errors
+/// Models or data that are wrong.
+pub fn judge(
+    contenders: &[Contender],
+    split: Split,
+    options: &Compare,
+) -> Result<Judgement, Failure> {
+    let runs = contenders.iter().map(|contender| Named {
+        name: contender.name.clone(),
+        path: folder(options, contender),
+    });
+    let part = match split {
+        Split::Test => Part::Test,
+        Split::Train | Split::Valid => Part::Valid,
+    };
+    let recipe = &contenders[0].recipe;
+    let validation = &recipe.validation;
+    let asked = Evaluate {
+        tokenizer: validation.tokenizer,
+        lowercase: validation.lowercase,
+        resamples: options.resamples,
+        quiet: options.quiet,
+        ..Evaluate::of_runs(runs.collect(), part)
+    };
+    Ok(match recipe.model.task() {
+        Task::Translation => Judgement::Translations(evaluate::report(&asked)?),
+        Task::Classification => Judgement::Labels(evaluate::accuracies(&asked)?),
+    })
+}
+
+impl Judgement {
+    /// BLEU by source length.
+    pub fn by_length(&self) -> Option<&LengthTable> {
+        match self {
+            Self::Translations(report) => report.by_length.first(),
+            Self::Labels(_) => None,
+        }
+    }
+}

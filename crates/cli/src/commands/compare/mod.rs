@@ -1,0 +1,139 @@
+//! `regard compare`: several recipes under one budget, and what came of it.
+//!
+//! | file | what |
+//! |---|---|
+//! | here | the recipes, trained one after the other |
+//! | [`judge`] | the finished models, scored as `regard evaluate` scores them |
+//! | [`report`] | everything as tables, plots and JSON |
+
+mod judge;
+mod report;
+
+use std::{
+    path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use burn::tensor::Device;
+use regard_train::{
+    compare::{self, Contender, Measured, Standing},
+    learner::{self, Event, Reason, Run},
+    recipe::Recipe,
+};
+
+use super::train::listen;
+use crate::{
+    allocator,
+    arguments::{Compare, Named},
+    failure::Failure,
+    output,
+    progress::Training,
+};
+
+/// Trains what is not trained yet, judges all, and says what came of it.
+///
+/// # Errors
+/// Recipes that cannot be compared, whatever training or judging finds wrong; an interruption.
+pub fn run(options: &Compare) -> Result<(), Failure> {
+    let contenders = contenders(options)?;
+    let split = compare::judged_by(&contenders)?;
+    let threads = contenders[0].recipe.training.threads;
+    let device = options.compute.set_up(threads)?;
+    let stop = listen(options.quiet)?;
+    for (index, contender) in contenders.iter().enumerate() {
+        if !options.quiet {
+            output::say(&format!(
+                "{} ({} of {}), {}",
+                contender.name,
+                index + 1,
+                contenders.len(),
+                options.budget
+            ));
+        }
+        train(contender, options, &device, &stop)?;
+    }
+    let outcomes = contenders
+        .iter()
+        .map(|contender| compare::outcome(&folder(options, contender), options.budget))
+        .collect::<Result<Vec<_>, _>>()?;
+    let judgement = judge::judge(&contenders, split, options)?;
+    report::tell(&contenders, &outcomes, split, &judgement, options)
+}
+
+/// The recipes under their names, limited by the budget.
+fn contenders(options: &Compare) -> Result<Vec<Contender>, Failure> {
+    let read = |named: &Named| -> Result<Contender, Failure> {
+        let recipe = Recipe::load(&named.path, &options.set)?;
+        Ok(Contender {
+            name: name(named)?,
+            path: named.path.clone(),
+            recipe: options.budget.limit(recipe),
+        })
+    };
+    options.recipes.iter().map(read).collect()
+}
+
+/// The given name, or that of the file without `.toml`; it must do for a folder.
+fn name(named: &Named) -> Result<String, Failure> {
+    let own = named.path.file_name() == Some(named.name.as_ref());
+    let name = match own {
+        true => named.name.strip_suffix(".toml").unwrap_or(&named.name),
+        false => named.name.as_str(),
+    };
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(part)), None) if part == name => Ok(name.to_owned()),
+        _ => Err(Failure::Usage(format!(
+            "{name:?} does not do for the name of a folder; give another one, NAME={}",
+            named.path.display()
+        ))),
+    }
+}
+
+fn folder(options: &Compare, contender: &Contender) -> PathBuf {
+    options.out.join(&contender.name)
+}
+
+/// Trains a contender as far as the budget goes, unless that is done.
+fn train(
+    contender: &Contender,
+    options: &Compare,
+    device: &Device,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let folder = folder(options, contender);
+    let standing = compare::standing(&folder, &contender.recipe, options.budget)?;
+    if standing == Standing::Done {
+        if !options.quiet {
+            output::say("trained already");
+        }
+        return Ok(());
+    }
+    let run = Run {
+        folder: &folder,
+        device,
+        stop,
+    };
+    let mut progress = (!options.quiet).then(|| Training::new(contender.recipe.training.minutes));
+    let mut report = |event: &Event| {
+        if let Some(progress) = &mut progress {
+            progress.show(event);
+        }
+    };
+    let (trained, peak) = allocator::extra_bytes(|| match standing {
+        Standing::New => learner::train(&contender.recipe, &run, &mut report),
+        _ => learner::resume(&[], &run, &mut report),
+    });
+    // The bar must be gone before anything else is said.
+    drop(progress);
+    let summary = trained?;
+    Measured::add(&folder, peak as u64)?;
+    // Between two recipes nobody else looks at the flag.
+    if summary.reason == Reason::Interrupted || stop.load(Ordering::SeqCst) {
+        return Err(Failure::Interrupted(format!(
+            "interrupted and saved; the same command goes on in {}",
+            options.out.display()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! Everything that came of a comparison: a table, plots, JSON.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use regard_train::{
+    compare::{Budget, Contender, Outcome},
+    recipe::Split,
+};
+use regard_view::{
+    chart::{Chart, Point, Series},
+    png::{self, PngOptions},
+};
+use serde_json::{Value, json};
+
+use super::{folder, judge::Judgement};
+use crate::{arguments::Compare, commands::evaluate::length_chart, failure::Failure, output};
+
+/// Columns and rows of a plot in the terminal.
+const PLOT: (usize, usize) = (78, 20);
+
+/// Writes the plots and `comparison.json`, and prints tables and plots, or JSON.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn tell(
+    contenders: &[Contender],
+    outcomes: &[Outcome],
+    split: Split,
+    judgement: &Judgement,
+    options: &Compare,
+) -> Result<(), Failure> {
+    let mut charts = vec![("loss", loss_chart(contenders, outcomes))];
+    charts.extend(
+        judgement
+            .by_length()
+            .map(|table| ("length", length_chart(table))),
+    );
+    for (name, chart) in &charts {
+        let svg = chart.svg();
+        output::write_file(&options.out.join(format!("{name}.svg")), svg.as_bytes())?;
+        let png = png::from_svg(&svg, &PngOptions::default())?;
+        output::write_file(&options.out.join(format!("{name}.png")), &png)?;
+    }
+    let all = everything(contenders, outcomes, split, judgement, options)?;
+    let all = serde_json::to_string_pretty(&all)? + "\n";
+    output::write_file(&options.out.join("comparison.json"), all.as_bytes())?;
+    if options.json {
+        return output::print(&all);
+    }
+    let mut text = table(contenders, outcomes, judgement);
+    text.push_str(&notes(
+        contenders,
+        outcomes,
+        split,
+        judgement,
+        options.budget,
+    ));
+    if let Some(table) = judgement.by_length() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{table}");
+    }
+    for (_, chart) in &charts {
+        let _ = write!(text, "\n{}", chart.text(PLOT.0, PLOT.1));
+    }
+    output::print(&text)
+}
+
+/// One line a contender.
+fn table(contenders: &[Contender], outcomes: &[Outcome], judgement: &Judgement) -> String {
+    let mut rows = vec![];
+    let mut header: Vec<String> = [
+        "recipe",
+        "parameters",
+        "updates",
+        "time",
+        "tokens/s",
+        "peak memory",
+        "loss",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let aligned = |index: usize| match judgement {
+        Judgement::Translations(report) => report.systems[index].alignment.as_ref(),
+        Judgement::Labels(_) => None,
+    };
+    let any_aligned = (0..contenders.len()).any(|index| aligned(index).is_some());
+    match judgement {
+        Judgement::Translations(report) => {
+            let scores = report.systems.iter().take(1).flat_map(|s| &s.scores);
+            header.extend(scores.map(|score| score.name.clone()));
+        }
+        Judgement::Labels(_) => header.push("accuracy".to_owned()),
+    }
+    if any_aligned {
+        header.push("AER".to_owned());
+    }
+    rows.push(header);
+    for (index, (contender, outcome)) in contenders.iter().zip(outcomes).enumerate() {
+        let early = if outcome.stopped_early { "*" } else { "" };
+        let mut row = vec![
+            contender.name.clone(),
+            outcome.parameters.to_string(),
+            outcome.updates.to_string(),
+            format!("{}{early}", time(outcome.seconds)),
+            format!("{:.0}", outcome.tokens_per_second),
+            outcome.peak_memory.map_or_else(dash, memory),
+            outcome
+                .validation_loss
+                .map_or_else(dash, |loss| format!("{loss:.4}")),
+        ];
+        match judgement {
+            Judgement::Translations(report) => {
+                row.extend(report.systems[index].scores.iter().map(
+                    |score| match &score.confidence {
+                        Some(interval) => {
+                            format!("{:.2} ± {:.2}", score.score, interval.half_width)
+                        }
+                        None => format!("{:.2}", score.score),
+                    },
+                ));
+            }
+            Judgement::Labels(accuracies) => {
+                let (low, high) = accuracies[index].interval();
+                let [share, low, high] = [accuracies[index].share(), low, high].map(|x| 100.0 * x);
+                row.push(format!("{share:.2} % ({low:.2} to {high:.2})"));
+            }
+        }
+        if any_aligned {
+            row.push(aligned(index).map_or_else(dash, |aer| format!("{:.4}", aer.error_rate())));
+        }
+        rows.push(row);
+    }
+    columns(&rows)
+}
+
+/// What the numbers of the table mean, and what they do not.
+fn notes(
+    contenders: &[Contender],
+    outcomes: &[Outcome],
+    split: Split,
+    judgement: &Judgement,
+    budget: Budget,
+) -> String {
+    let part = part(split);
+    let mut text = format!("\nEach trained for {budget}; judged on the {part} data.\n");
+    let mut say = |line: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{line}");
+    };
+    match judgement {
+        Judgement::Translations(report) => {
+            for score in report.systems.iter().take(1).flat_map(|s| &s.scores) {
+                say(&format!("{} is {}", score.name, score.signature));
+            }
+            say("Loss: nats per target token of the validation data, teacher-forced.");
+            let first = &contenders[0].recipe.data;
+            let differ = |contender: &Contender| {
+                let data = &contender.recipe.data;
+                data.vocabulary != first.vocabulary || data.lowercase != first.lowercase
+            };
+            if contenders.iter().any(differ) {
+                say("Losses are not comparable: the vocabularies differ, and so do the tokens.");
+            }
+            for comparison in &report.comparisons {
+                say(comparison.text(2).trim_end());
+            }
+        }
+        Judgement::Labels(_) => say("Loss: nats per sentence of the validation data."),
+    }
+    if outcomes.iter().any(|outcome| outcome.stopped_early) {
+        say("* stopped early: validation did not improve any more.");
+    }
+    text
+}
+
+fn everything(
+    contenders: &[Contender],
+    outcomes: &[Outcome],
+    split: Split,
+    judgement: &Judgement,
+    options: &Compare,
+) -> Result<Value, Failure> {
+    let mut recipes = vec![];
+    for (index, (contender, outcome)) in contenders.iter().zip(outcomes).enumerate() {
+        let judged = match judgement {
+            Judgement::Translations(report) => report.systems[index].json(2)?,
+            Judgement::Labels(accuracies) => {
+                let (low, high) = accuracies[index].interval();
+                json!({
+                    "accuracy": accuracies[index].share(),
+                    "correct": accuracies[index].correct,
+                    "sentences": accuracies[index].sentences,
+                    "confidence_95": [low, high],
+                })
+            }
+        };
+        recipes.push(json!({
+            "name": contender.name,
+            "recipe": contender.path,
+            "folder": folder(options, contender),
+            "training": serde_json::to_value(outcome)?,
+            "judged": judged,
+        }));
+    }
+    let (comparisons, by_length) = match judgement {
+        Judgement::Translations(report) => (
+            report
+                .comparisons
+                .iter()
+                .map(|comparison| comparison.json())
+                .collect::<Result<Vec<_>, _>>()?,
+            serde_json::to_value(&report.by_length)?,
+        ),
+        Judgement::Labels(_) => (vec![], Value::Null),
+    };
+    let plots: Vec<PathBuf> = match judgement.by_length() {
+        Some(_) => vec!["loss.svg".into(), "length.svg".into()],
+        None => vec!["loss.svg".into()],
+    };
+    Ok(json!({
+        "budget": serde_json::to_value(options.budget)?,
+        "part": part(split),
+        "recipes": recipes,
+        "bootstrap": comparisons,
+        "by_length": by_length,
+        "plots": plots,
+    }))
+}
+
+fn loss_chart(contenders: &[Contender], outcomes: &[Outcome]) -> Chart {
+    let chart = Chart::new("Validation loss", "minutes of training", "nats");
+    contenders
+        .iter()
+        .zip(outcomes)
+        .fold(chart, |chart, (contender, outcome)| {
+            let points = outcome
+                .curve
+                .iter()
+                .map(|stop| Point::new(stop.seconds / 60.0, stop.loss));
+            chart.with(Series::new(&contender.name, points.collect()))
+        })
+}
+
+fn part(split: Split) -> &'static str {
+    match split {
+        Split::Test => "test",
+        Split::Train | Split::Valid => "validation",
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn time(seconds: f64) -> String {
+    if seconds < 120.0 {
+        format!("{seconds:.1} s")
+    } else {
+        format!("{:.1} min", seconds / 60.0)
+    }
+}
+
+fn memory(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Names to the left, numbers to the right, two spaces between.
+fn columns(rows: &[Vec<String>]) -> String {
+    let size = |cell: &String| cell.chars().count();
+    let widths: Vec<usize> = (0..rows[0].len())
+        .map(|column| rows.iter().map(|row| size(&row[column])).max().unwrap_or(0))
+        .collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, &width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}

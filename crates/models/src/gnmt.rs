@@ -1,0 +1,373 @@
+//! Google's neural machine translation system (Wu et al. 2016, section 3).
+//!
+//! Deep stacks of LSTMs with residual connections. The first encoder layer reads in both directions, the others
+//! forward. Attention is asked by the *bottom* decoder layer and its answer is given to every decoder layer, so
+//! that only the bottom layer waits for attention and the layers above run over the whole sentence:
+//!
+//! ```text
+//! encoder   x¹_j = [→LSTM(E x)_j; ←LSTM(E x)_j],  x²_j = LSTM(x¹)_j,  xˡ_j = LSTM(xˡ⁻¹)_j + xˡ⁻¹_j   l ≥ 3
+//! attention α_t  = softmax_j vᵀ tanh(W_a y¹_{t-1} + U_a x^L_j),  a_t = Σ_j α_tj x^L_j
+//! decoder   y¹_t = LSTM([E y_{t-1}; a_t]),  y²_t = LSTM([y¹_t; a_t]),  yˡ_t = LSTM([yˡ⁻¹_t; a_t]) + yˡ⁻¹_t
+//! p_t = softmax(W_o y^L_t)
+//! ```
+//!
+//! Every decoder layer starts from the last state of the encoder layer at its height, the bottom one from that of
+//! the backward direction, which has read the first word last (the paper leaves this open; so does its authors'
+//! later program). Dropout acts on the embeddings, on what each layer reads, on the annotations `x^L` and on what
+//! the output layer reads; a residual connection passes its numbers on whole.
+//!
+//! The beam of the paper ranks by `log P / lp + cp`: [`BeamConfig::rank`](crate::generate::BeamConfig::rank).
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use regard_models::{GnmtConfig, SourceBatch, TargetBatch};
+//! use regard_nn::dropout::Noise;
+//!
+//! let device = Device::flex();
+//! let model = GnmtConfig::tiny().init(1, &device);
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &device);
+//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! assert_eq!(scored.logits().dims(), [3, 16]); // [time · batch, vocabulary]
+//! assert_eq!(scored.weights.unwrap().dims(), [1, 3, 4]); // [batch, target, source]
+//! ```
+
+use burn::{
+    module::Module,
+    tensor::{Device, Int, Tensor},
+};
+use regard_nn::{
+    Attention, Memory,
+    bridge::sequence::{self, AdditiveLstmInput},
+    dropout::{Noise, dropout},
+    initialize::Initializer,
+    recurrent::{Direction, Lstm, LstmState},
+    score::{Additive, Score},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    SourceBatch, TargetBatch,
+    model::{Output, Scored, read},
+    tables::{Tables, TablesConfig, Tie},
+};
+
+/// The lowest layer with a residual connection, counted from 1.
+const FIRST_RESIDUAL: usize = 3;
+
+/// Sizes and choices of [`Gnmt`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GnmtConfig {
+    /// Entries of the source vocabulary.
+    pub source_vocabulary: usize,
+    /// Entries of the target vocabulary.
+    pub target_vocabulary: usize,
+    /// The size of an embedding (paper: 1024).
+    pub embedding: usize,
+    /// `n`: the units of one layer, and of each direction of the first (paper: 1024).
+    pub hidden: usize,
+    /// `L`: the layers of the encoder and of the decoder, at least 2 (paper: 8).
+    pub layers: usize,
+    /// The size in which states and annotations are compared (paper: 1024).
+    pub attention: usize,
+    /// Which tables are shared.
+    pub tie: Tie,
+    /// Dropout on embeddings.
+    pub embedding_dropout: f64,
+    /// Dropout on what a layer above the first reads, the context included.
+    pub layer_dropout: f64,
+    /// Dropout on the annotations.
+    pub annotation_dropout: f64,
+    /// Dropout on what the output layer reads.
+    pub output_dropout: f64,
+}
+
+impl GnmtConfig {
+    /// A model of a few thousand weights, for tests and examples.
+    pub fn tiny() -> Self {
+        Self {
+            source_vocabulary: 16,
+            target_vocabulary: 16,
+            embedding: 8,
+            hidden: 12,
+            layers: 3,
+            attention: 10,
+            tie: Tie::None,
+            embedding_dropout: 0.0,
+            layer_dropout: 0.0,
+            annotation_dropout: 0.0,
+            output_dropout: 0.0,
+        }
+    }
+
+    /// The sizes of the embedding tables and the output layer.
+    pub fn tables(&self) -> TablesConfig {
+        TablesConfig {
+            source_vocabulary: self.source_vocabulary,
+            target_vocabulary: self.target_vocabulary,
+            embedding: self.embedding,
+            readout: self.hidden,
+            tie: self.tie,
+        }
+    }
+
+    /// Draws a model from `seed`.
+    pub fn init(&self, seed: u64, device: &Device) -> Gnmt {
+        let mut initializer = Initializer::new(seed, device);
+        let init = &mut initializer;
+        let (m, n) = (self.embedding, self.hidden);
+        // The second encoder layer reads both directions of the first.
+        let below = |layer: usize| if layer == 2 { 2 * n } else { n };
+        Gnmt {
+            tables: self.tables().init(init),
+            encoder_forward: Lstm::new(m, n, init),
+            encoder_backward: Lstm::new(m, n, init),
+            encoder: (2..=self.layers)
+                .map(|layer| Lstm::new(below(layer), n, init))
+                .collect(),
+            attention: Attention::new(Score::Additive(Additive::new(n, n, self.attention, init))),
+            decoder: (1..=self.layers)
+                .map(|layer| Lstm::new(if layer == 1 { m } else { n } + n, n, init))
+                .collect(),
+            dropouts: Dropouts {
+                embedding: self.embedding_dropout,
+                layer: self.layer_dropout,
+                annotation: self.annotation_dropout,
+                output: self.output_dropout,
+            },
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Dropouts {
+    embedding: f64,
+    layer: f64,
+    annotation: f64,
+    output: f64,
+}
+
+/// Google's encoder-decoder with attention.
+#[derive(Module, Debug)]
+pub struct Gnmt {
+    /// Embeddings and output layer.
+    pub tables: Tables,
+    /// The first encoder layer, from the first word to the last.
+    pub encoder_forward: Lstm,
+    /// The first encoder layer, from the last word to the first.
+    pub encoder_backward: Lstm,
+    /// The encoder layers from the second on.
+    pub encoder: Vec<Lstm>,
+    /// The alignment model.
+    pub attention: Attention,
+    /// The decoder, bottom layer first; rows of the input weights in the order `[y; a]`.
+    pub decoder: Vec<Lstm>,
+    #[module(skip)]
+    dropouts: Dropouts,
+}
+
+/// What the decoder carries from step to step.
+#[derive(Debug, Clone)]
+pub struct GnmtState {
+    /// One state a layer, bottom first.
+    pub layers: Vec<LstmState>,
+    /// The annotations.
+    pub memory: Memory,
+}
+
+impl Gnmt {
+    /// Encodes a batch: the annotations as memory, and the decoder's first state.
+    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> GnmtState {
+        let [_, batch] = source.ids.dims();
+        let device = source.ids.device();
+        let embedded = self.tables.embed_source(source.ids.clone());
+        let embedded = dropout(embedded, self.dropouts.embedding, noise); // [time, batch, m]
+        let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
+        let run = |lstm: &Lstm, x: Tensor<3>, direction| {
+            let start = LstmState::zeros(batch, lstm.size(), &device);
+            lstm.sequence(lstm.project(x), start, keep.clone(), direction)
+        };
+        let (forward, _) = run(&self.encoder_forward, embedded.clone(), Direction::Forward);
+        let (backward, first) = run(&self.encoder_backward, embedded, Direction::Backward);
+        let mut below = Tensor::cat(vec![forward, backward], 2); // [time, batch, 2n]
+        let mut layers = vec![first];
+        for (lstm, layer) in self.encoder.iter().zip(2..) {
+            let x = dropout(below.clone(), self.dropouts.layer, noise);
+            let (hidden, last) = run(lstm, x, Direction::Forward);
+            below = residual(layer, hidden, below); // [time, batch, n]
+            layers.push(last);
+        }
+        let annotations = dropout(below, self.dropouts.annotation, noise).swap_dims(0, 1);
+        GnmtState {
+            layers,
+            memory: self.attention.memory(annotations, source.keep.clone()),
+        }
+    }
+
+    /// Scores `target` given `source`, teacher-forced.
+    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+        let [length, batch] = target.inputs.dims();
+        let state = self.encode(source, noise);
+        let embedded = self.tables.embed_target(target.inputs.clone());
+        let embedded = dropout(embedded, self.dropouts.embedding, noise); // [time, batch, m]
+        let mut layers = state.layers.into_iter();
+        let Some(first) = layers.next() else {
+            unreachable!("a decoder has at least two layers")
+        };
+        let bottom = self.attend(embedded, first, &state.memory);
+        let top = self.above(bottom.hidden, bottom.contexts, layers, noise);
+        let readout = dropout(top, self.dropouts.output, noise);
+        let n = self.encoder_forward.size();
+        let readout = readout.reshape([length * batch, n]);
+        let weights = bottom.weights.swap_dims(0, 1);
+        self.tables.scored(readout, Some(weights))
+    }
+
+    /// All steps of the bottom layer, which asks and reads; embedded inputs are `[time, batch, m]`.
+    fn attend(&self, embedded: Tensor<3>, state: LstmState, memory: &Memory) -> Bottom {
+        match &self.attention.score {
+            Score::Additive(score) if sequence::is_fused(&embedded.device()) => {
+                self.attend_fused(score, embedded, state, memory)
+            }
+            _ => self.attend_plain(embedded, state, memory),
+        }
+    }
+
+    fn attend_fused(
+        &self,
+        score: &Additive,
+        embedded: Tensor<3>,
+        state: LstmState,
+        memory: &Memory,
+    ) -> Bottom {
+        let [length, batch, m] = embedded.dims();
+        let lstm = &self.decoder[0];
+        let n = lstm.size();
+        let weight = lstm.input.weight.val(); // [m + n, 4n]
+        let projected = embedded
+            .reshape([length * batch, m])
+            .matmul(weight.clone().narrow(0, 0, m));
+        let projected = match &lstm.input.bias {
+            Some(bias) => projected + bias.val().unsqueeze_dim::<2>(0),
+            None => projected,
+        };
+        let keep = &memory.keep;
+        let output = sequence::additive_lstm_decoder(AdditiveLstmInput {
+            x_projection: projected.reshape([length, batch, 4 * n]),
+            initial_hidden: state.hidden,
+            initial_cell: state.cell,
+            keys: memory.keys.clone(),
+            values: memory.values.clone(),
+            query_weight: score.query.weight.val(),
+            score: score.vector.val(),
+            recurrent: lstm.recurrent.val(),
+            context_weight: weight.narrow(0, m, n),
+            keep_source: (!keep.is_full()).then(|| keep.tensor()),
+        });
+        let both = output.states_and_contexts; // [time, batch, n + n]
+        Bottom {
+            hidden: both.clone().narrow(2, 0, n),
+            contexts: both.narrow(2, n, n),
+            weights: output.weights,
+        }
+    }
+
+    /// The same by plain tensor operations, step by step: the definition.
+    fn attend_plain(&self, embedded: Tensor<3>, mut state: LstmState, memory: &Memory) -> Bottom {
+        let [length, _, _] = embedded.dims();
+        let (mut hidden, mut contexts, mut weights) = (vec![], vec![], vec![]);
+        for t in 0..length {
+            let x = embedded.clone().narrow(0, t, 1).squeeze_dim(0);
+            let (context, row) = self.ask(&state, memory);
+            state = self.layer_step(0, x, context.clone(), state);
+            hidden.push(state.hidden.clone());
+            contexts.push(context);
+            weights.push(row);
+        }
+        Bottom {
+            hidden: Tensor::stack(hidden, 0),
+            contexts: Tensor::stack(contexts, 0),
+            weights: Tensor::stack(weights, 0),
+        }
+    }
+
+    /// The layers above the bottom one: `hidden` and `contexts` are `[time, batch, n]`; so is what the top gives.
+    fn above(
+        &self,
+        hidden: Tensor<3>,
+        contexts: Tensor<3>,
+        states: impl Iterator<Item = LstmState>,
+        noise: &mut Noise,
+    ) -> Tensor<3> {
+        let mut below = hidden;
+        for ((lstm, layer), state) in self.decoder[1..].iter().zip(2..).zip(states) {
+            let x = Tensor::cat(vec![below.clone(), contexts.clone()], 2);
+            let x = dropout(x, self.dropouts.layer, noise);
+            let (hidden, _) = lstm.sequence(lstm.project(x), state, None, Direction::Forward);
+            below = residual(layer, hidden, below);
+        }
+        below
+    }
+
+    /// What the bottom layer's state asks for: the context `[rows, n]` and the weights `[rows, source]`.
+    fn ask(&self, bottom: &LstmState, memory: &Memory) -> (Tensor<2>, Tensor<2>) {
+        let query = bottom.hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
+        let attended = read(&self.attention, query, memory, 0);
+        (
+            attended.context.squeeze_dim(1),
+            attended.weights.squeeze_dim(1),
+        )
+    }
+
+    /// One step of decoder layer `at`, counted from 0.
+    fn layer_step(
+        &self,
+        at: usize,
+        below: Tensor<2>,
+        context: Tensor<2>,
+        state: LstmState,
+    ) -> LstmState {
+        let lstm = &self.decoder[at];
+        lstm.step(lstm.project(Tensor::cat(vec![below, context], 1)), state)
+    }
+
+    /// One step of generation: the logits of the next token given the `previous` one (`[rows]`), the
+    /// weights, and the next state.
+    pub fn step(&self, previous: Tensor<1, Int>, state: GnmtState) -> (Output, GnmtState) {
+        let mut below: Tensor<2> = self
+            .tables
+            .embed_target(previous.unsqueeze_dim::<2>(0))
+            .squeeze_dim(0);
+        let (context, weights) = self.ask(&state.layers[0], &state.memory);
+        let mut layers = Vec::with_capacity(state.layers.len());
+        for (at, state) in state.layers.into_iter().enumerate() {
+            let state = self.layer_step(at, below.clone(), context.clone(), state);
+            below = residual(at + 1, state.hidden.clone(), below);
+            layers.push(state);
+        }
+        let output = Output {
+            logits: self.tables.logits(below),
+            weights: Some(weights),
+        };
+        let memory = state.memory;
+        (output, GnmtState { layers, memory })
+    }
+}
+
+/// What layer `layer`, counted from 1, passes up.
+fn residual<const D: usize>(layer: usize, hidden: Tensor<D>, below: Tensor<D>) -> Tensor<D> {
+    match layer >= FIRST_RESIDUAL {
+        true => hidden + below,
+        false => hidden,
+    }
+}
+
+struct Bottom {
+    hidden: Tensor<3>,   // [time, batch, n]
+    contexts: Tensor<3>, // [time, batch, n]
+    weights: Tensor<3>,  // [time, batch, source]
+}
+
+#[cfg(test)]
+#[path = "gnmt_tests.rs"]
+mod tests;

@@ -1,0 +1,543 @@
+//! Several recipes under one budget: which of them learns most from the same time, or from the same text?
+//!
+//! A [`Budget`] takes the place of every limit in a recipe, so that all are trained equally long; an early stop
+//! (`training.patience`) stays, being part of a recipe. Each has a run folder of its own. What was spent is
+//! remembered there, so that a comparison that was interrupted goes on ([`standing`]), and one that is done can be
+//! extended by a larger budget. [`judged_by`] finds the text that all can be judged by, [`outcome`] reads what
+//! training left in a folder.
+//!
+//! ```
+//! use regard_train::{compare::Budget, recipe::Recipe};
+//!
+//! let budget: Budget = "90s".parse()?;
+//! assert_eq!(budget, Budget::Minutes(1.5));
+//! let recipe = budget.limit(Recipe::example("gnmt").unwrap());
+//! assert_eq!((recipe.training.minutes, recipe.training.epochs), (Some(1.5), None));
+//! assert_eq!("5Mtokens".parse(), Ok(Budget::Tokens(5_000_000)));
+//! assert!("soon".parse::<Budget>().is_err());
+//! # Ok::<(), regard_train::compare::BudgetError>(())
+//! ```
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    corpus::CorpusError,
+    files::{self, FileError},
+    learner::{
+        self,
+        checkpoint::{Checkpoint, CheckpointError, Progress},
+    },
+    recipe::{Recipe, RecipeError, Split, Task},
+};
+
+/// What [`Measured`] is saved as, beside the run's own files.
+const MEASURED: &str = "measured.json";
+
+/// How much each recipe may spend.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Budget {
+    /// Minutes of training, validation included.
+    Minutes(f64),
+    /// Target tokens trained on; of labelled sentences, their own tokens.
+    Tokens(u64),
+}
+
+/// A text that is no budget.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no budget; expected a time such as 20m, 90s or 2h, or tokens such as 5Mtokens or 500ktokens"
+)]
+pub struct BudgetError(pub String);
+
+impl FromStr for Budget {
+    type Err = BudgetError;
+
+    fn from_str(text: &str) -> Result<Self, BudgetError> {
+        let wrong = || BudgetError(text.to_owned());
+        let end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(wrong)?;
+        let (number, unit) = text.split_at(end);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let tokens = |scale: f64| Self::Tokens((number * scale).round() as u64);
+        let budget = match unit {
+            "s" => Self::Minutes(number / 60.0),
+            "m" | "min" => Self::Minutes(number),
+            "h" => Self::Minutes(number * 60.0),
+            "tokens" => tokens(1.0),
+            "ktokens" => tokens(1e3),
+            "Mtokens" => tokens(1e6),
+            "Gtokens" => tokens(1e9),
+            _ => return Err(wrong()),
+        };
+        // Beyond this a number of tokens is no longer exact, nor a number of minutes of any use.
+        let largest = (1u64 << 53) as f64;
+        match budget {
+            Self::Minutes(minutes) if minutes > 0.0 && minutes < largest => Ok(budget),
+            Self::Tokens(tokens) if tokens > 0 && (tokens as f64) < largest => Ok(budget),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Minutes(minutes) if minutes < 2.0 => write!(f, "{} seconds", 60.0 * minutes),
+            Self::Minutes(minutes) if minutes < 120.0 => write!(f, "{minutes} minutes"),
+            Self::Minutes(minutes) => write!(f, "{} hours", minutes / 60.0),
+            Self::Tokens(tokens) => write!(f, "{tokens} tokens"),
+        }
+    }
+}
+
+impl Budget {
+    /// The recipe with this budget in place of its own limits.
+    pub fn limit(&self, recipe: Recipe) -> Recipe {
+        let mut recipe = without_limits(recipe);
+        match *self {
+            Self::Minutes(minutes) => recipe.training.minutes = Some(minutes),
+            Self::Tokens(tokens) => recipe.training.tokens = Some(tokens),
+        }
+        recipe
+    }
+
+    fn spent(&self, progress: &Progress) -> (bool, Self) {
+        match *self {
+            Self::Minutes(minutes) => {
+                let spent = progress.seconds / 60.0;
+                (spent >= minutes, Self::Minutes(spent))
+            }
+            Self::Tokens(tokens) => (progress.tokens >= tokens, Self::Tokens(progress.tokens)),
+        }
+    }
+}
+
+fn without_limits(mut recipe: Recipe) -> Recipe {
+    let training = &mut recipe.training;
+    (training.epochs, training.steps) = (None, None);
+    (training.minutes, training.tokens) = (None, None);
+    recipe
+}
+
+/// A recipe that takes part.
+#[derive(Debug, Clone)]
+pub struct Contender {
+    /// What tables call it.
+    pub name: String,
+    /// Where it came from.
+    pub path: PathBuf,
+    /// The recipe, limited by the budget.
+    pub recipe: Recipe,
+}
+
+/// Why recipes cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// Two contenders of one name.
+    #[error("{} and {} are both called {name:?}; give one another name, NAME={}", first.display(), second.display(), second.display())]
+    SameName {
+        /// The name.
+        name: String,
+        /// One recipe.
+        first: PathBuf,
+        /// The other one.
+        second: PathBuf,
+    },
+    /// The same recipe twice.
+    #[error("{} and {} are the same recipe; give different ones", first.display(), second.display())]
+    SameRecipe {
+        /// One recipe.
+        first: PathBuf,
+        /// The other one.
+        second: PathBuf,
+    },
+    /// A translator and a classifier.
+    #[error("{} {}, {} {}; expected recipes for one task", first.display(), task(*first_task), second.display(), task(*second_task))]
+    Tasks {
+        /// One recipe.
+        first: PathBuf,
+        /// Its task.
+        first_task: Task,
+        /// The other one.
+        second: PathBuf,
+        /// Its task.
+        second_task: Task,
+    },
+    /// Different texts to judge by.
+    #[error("{} and {} name different {part} data; expected the same, as scores on different text say nothing of each other", first.display(), second.display())]
+    Texts {
+        /// One recipe.
+        first: PathBuf,
+        /// The other one.
+        second: PathBuf,
+        /// "validation" or "test".
+        part: &'static str,
+    },
+    /// Nothing to judge by.
+    #[error("{}: the recipe names neither test nor validation data that all recipes have, so there is nothing to judge by", .0.display())]
+    NoText(PathBuf),
+    /// The folder is taken.
+    #[error("{}: holds a run of another recipe; choose another --out, or remove the folder", .0.display())]
+    OtherRecipe(PathBuf),
+    /// More was spent than there is.
+    #[error("{}: has trained for {spent} already, more than {budget}; give a larger --budget, or another --out", folder.display())]
+    Overspent {
+        /// The run folder.
+        folder: PathBuf,
+        /// What was spent.
+        spent: Budget,
+        /// What there is.
+        budget: Budget,
+    },
+    /// A recipe is wrong.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// The data is wrong.
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    /// A checkpoint is damaged.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+fn task(task: Task) -> &'static str {
+    match task {
+        Task::Translation => "translates",
+        Task::Classification => "classifies",
+    }
+}
+
+/// Refuses contenders that are the same, and finds the part of their data that all can be judged by: the test data
+/// if every recipe names it, else the validation data.
+///
+/// # Errors
+/// Whatever [`CompareError`] names.
+pub fn judged_by(contenders: &[Contender]) -> Result<Split, CompareError> {
+    for (index, second) in contenders.iter().enumerate() {
+        for first in &contenders[..index] {
+            let (first_path, second_path) = (first.path.clone(), second.path.clone());
+            if first.recipe == second.recipe {
+                return Err(CompareError::SameRecipe {
+                    first: first_path,
+                    second: second_path,
+                });
+            }
+            if first.name == second.name {
+                return Err(CompareError::SameName {
+                    name: first.name.clone(),
+                    first: first_path,
+                    second: second_path,
+                });
+            }
+            let tasks = (first.recipe.model.task(), second.recipe.model.task());
+            if tasks.0 != tasks.1 {
+                return Err(CompareError::Tasks {
+                    first: first_path,
+                    first_task: tasks.0,
+                    second: second_path,
+                    second_task: tasks.1,
+                });
+            }
+        }
+    }
+    for (split, part) in [(Split::Test, "test"), (Split::Valid, "validation")] {
+        let texts = contenders
+            .iter()
+            .map(|contender| text(&contender.recipe, split))
+            .collect::<Result<Vec<_>, _>>()?;
+        if texts.iter().any(Option::is_none) {
+            continue;
+        }
+        return match texts.iter().position(|text| *text != texts[0]) {
+            None => Ok(split),
+            Some(index) => Err(CompareError::Texts {
+                first: contenders[0].path.clone(),
+                second: contenders[index].path.clone(),
+                part,
+            }),
+        };
+    }
+    let lacks = |contender: &&Contender| !names(&contender.recipe, Split::Valid);
+    let first = contenders.iter().find(lacks).or(contenders.first());
+    Err(CompareError::NoText(
+        first
+            .map(|contender| contender.path.clone())
+            .unwrap_or_default(),
+    ))
+}
+
+fn names(recipe: &Recipe, split: Split) -> bool {
+    let data = &recipe.data;
+    let labelled = data.labelled.as_ref().is_some_and(|labelled| match split {
+        Split::Train => labelled.train.is_some(),
+        Split::Valid => labelled.valid.is_some(),
+        Split::Test => labelled.test.is_some(),
+    });
+    labelled || data.synthetic.is_some() || data.files(split).is_some()
+}
+
+/// Sources and what they should become.
+fn text(
+    recipe: &Recipe,
+    split: Split,
+) -> Result<Option<crate::corpus::ParallelText>, CompareError> {
+    Ok(match &recipe.data.labelled {
+        Some(labelled) => labelled.load(split)?.map(|text| text.pairs().clone()),
+        None => recipe
+            .data
+            .load(split, recipe.training.seed)?
+            .map(|loaded| loaded.text),
+    })
+}
+
+/// How far a contender is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing was trained yet.
+    New,
+    /// Something was, and there is more to do.
+    Begun,
+    /// The budget is spent, or training stopped early.
+    Done,
+}
+
+/// How far the run in `folder` is with `recipe`, which `budget` limits. A run that was done with less is made ready
+/// to go on.
+///
+/// # Errors
+/// [`CompareError::OtherRecipe`], [`CompareError::Overspent`], and files that are damaged.
+pub fn standing(folder: &Path, recipe: &Recipe, budget: Budget) -> Result<Standing, CompareError> {
+    let last = folder.join(learner::LAST);
+    if !last.exists() {
+        return Ok(Standing::New);
+    }
+    let path = folder.join(learner::RECIPE);
+    let before = Recipe::load(&path, &[])?;
+    if without_limits(before.clone()) != without_limits(recipe.clone()) {
+        return Err(CompareError::OtherRecipe(folder.to_owned()));
+    }
+    let model = folder.join(learner::MODEL);
+    if before == *recipe {
+        return Ok(match model.exists() {
+            true => Standing::Done,
+            false => Standing::Begun,
+        });
+    }
+    let progress = Checkpoint::load(&last)?.progress;
+    if let (true, spent) = budget.spent(&progress) {
+        return Err(CompareError::Overspent {
+            folder: folder.to_owned(),
+            spent,
+            budget,
+        });
+    }
+    // The finished model first: whatever happens in between, the run is one that was begun.
+    if model.exists() {
+        fs::remove_file(&model).map_err(|source| FileError::new(&model, "remove", source))?;
+    }
+    files::write_atomically(&path, recipe.to_toml()?.as_bytes())?;
+    Ok(Standing::Begun)
+}
+
+/// What only a watcher of the training can tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The most bytes in use at a time, over all sessions.
+    pub peak_memory: u64,
+}
+
+impl Measured {
+    /// Adds a session of the run in `folder`.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn add(folder: &Path, peak_memory: u64) -> Result<(), CompareError> {
+        let before = Self::of(folder).map_or(0, |measured| measured.peak_memory);
+        let measured = Self {
+            peak_memory: peak_memory.max(before),
+        };
+        let text = serde_json::to_string(&measured).expect("plain data serialises");
+        files::create_folder(folder)?;
+        Ok(files::write_atomically(
+            &folder.join(MEASURED),
+            text.as_bytes(),
+        )?)
+    }
+
+    /// What was measured of the run in `folder`, if anything was.
+    pub fn of(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(folder.join(MEASURED)).ok()?).ok()
+    }
+}
+
+/// One validation on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Stop {
+    /// Updates done.
+    pub step: u64,
+    /// Seconds of training until then.
+    pub seconds: f64,
+    /// Nats per target token (teacher-forced), or per sentence.
+    pub loss: f64,
+}
+
+/// What training left in a run folder.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Weights of the model.
+    pub parameters: usize,
+    /// Updates done.
+    pub updates: u64,
+    /// Target tokens trained on.
+    pub tokens: u64,
+    /// Seconds of training, validation included.
+    pub seconds: f64,
+    /// Target tokens per second of updates.
+    pub tokens_per_second: f64,
+    /// The most bytes in use at a time, if somebody watched.
+    pub peak_memory: Option<u64>,
+    /// The finished model's loss on the validation data.
+    pub validation_loss: Option<f64>,
+    /// Whether it stopped before the budget was spent.
+    pub stopped_early: bool,
+    /// The losses on the way.
+    pub curve: Vec<Stop>,
+}
+
+/// What training left in `folder`.
+///
+/// # Errors
+/// Files that are missing or damaged.
+pub fn outcome(folder: &Path, budget: Budget) -> Result<Outcome, CompareError> {
+    let checkpoint = Checkpoint::load(&folder.join(learner::LAST))?;
+    let progress = checkpoint.progress;
+    let metrics = files::read(&folder.join(learner::METRICS))?;
+    let metrics = Metrics::parse(&String::from_utf8_lossy(&metrics));
+    let best = progress.best.map(|best| best.step);
+    let of_best = metrics.curve.iter().find(|stop| Some(stop.step) == best);
+    Ok(Outcome {
+        parameters: checkpoint
+            .model
+            .values()
+            .map(|array| array.values.len())
+            .sum(),
+        updates: progress.step,
+        tokens: progress.tokens,
+        seconds: progress.seconds,
+        tokens_per_second: progress.tokens as f64 / progress.update_seconds,
+        peak_memory: Measured::of(folder).map(|measured| measured.peak_memory),
+        validation_loss: metrics.averaged.or(of_best.map(|stop| stop.loss)),
+        stopped_early: !budget.spent(&progress).0,
+        curve: metrics.curve,
+    })
+}
+
+/// What `metrics.jsonl` says of validations.
+struct Metrics {
+    curve: Vec<Stop>,
+    /// The loss of an average that became the finished model.
+    averaged: Option<f64>,
+}
+
+impl Metrics {
+    fn parse(text: &str) -> Self {
+        let mut metrics = Self {
+            curve: vec![],
+            averaged: None,
+        };
+        // A line that a crash cut short is as good as none.
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        for line in lines {
+            match line["kind"].as_str() {
+                Some("validation") => {
+                    let stop = line["step"]
+                        .as_u64()
+                        .zip(line["seconds"].as_f64())
+                        .zip(line["loss"].as_f64());
+                    metrics
+                        .curve
+                        .extend(stop.map(|((step, seconds), loss)| Stop {
+                            step,
+                            seconds,
+                            loss,
+                        }));
+                }
+                Some("averaged") if line["taken"] == true => {
+                    metrics.averaged = line["validation"]["loss"].as_f64();
+                }
+                Some("averaged") => metrics.averaged = None,
+                _ => {}
+            }
+        }
+        metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_as_people_write_them() {
+        for (text, expected) in [
+            ("20m", Budget::Minutes(20.0)),
+            ("20min", Budget::Minutes(20.0)),
+            ("90s", Budget::Minutes(1.5)),
+            ("1.5h", Budget::Minutes(90.0)),
+            ("5Mtokens", Budget::Tokens(5_000_000)),
+            ("2.5ktokens", Budget::Tokens(2_500)),
+            ("7tokens", Budget::Tokens(7)),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for text in [
+            "",
+            "20",
+            "m",
+            "-5m",
+            "0m",
+            "0tokens",
+            "0.1tokens",
+            "5 m",
+            "5M",
+            "1.2.3h",
+            "5mtokens",
+            "99999999999999999999h",
+            "∞m",
+        ] {
+            let error = text.parse::<Budget>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+        assert_eq!(Budget::Minutes(1.5).to_string(), "90 seconds");
+        assert_eq!(Budget::Minutes(150.0).to_string(), "2.5 hours");
+    }
+
+    #[test]
+    fn the_finished_models_loss_is_the_averages_only_where_that_was_taken() {
+        let validation = |step: u64, loss: f64| {
+            format!("{{\"kind\":\"validation\",\"step\":{step},\"seconds\":1.0,\"loss\":{loss}}}\n")
+        };
+        let averaged = |taken: bool| {
+            format!("{{\"kind\":\"averaged\",\"taken\":{taken},\"validation\":{{\"loss\":0.5}}}}\n")
+        };
+        let text = validation(1, 2.0) + &validation(2, 1.0) + &averaged(true) + "{\"kind\":\"val";
+        let metrics = Metrics::parse(&text);
+        assert_eq!(metrics.curve.len(), 2);
+        assert_eq!(metrics.averaged, Some(0.5));
+        let metrics = Metrics::parse(&(text.replace("{\"kind\":\"val", "") + &averaged(false)));
+        assert_eq!(metrics.averaged, None);
+    }
+}

@@ -107,11 +107,13 @@ fn of_length(length: usize) -> [isize; 3] {
     [of_forward, of_backward, extra(decode)]
 }
 
+const THREADS: usize = 2;
+
 /// Alone in its program: another test's memory would be counted too.
 #[test]
 fn memory_does_not_grow_with_the_length() {
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(2)
+        .num_threads(THREADS)
         .build()
         .unwrap();
     pool.install(|| {
@@ -124,9 +126,10 @@ fn memory_does_not_grow_with_the_length() {
         ] {
             assert!(long[i] <= most, "{name} takes {} bytes", long[i]);
         }
-        // Sixteen times the length: a byte for 16 keys (backward), a sum for 2,048 keys (decoding), no more.
+        // Sixteen times the length: a byte for 16 keys (backward), a sum for 2,048 keys (decoding), no more. The tiles are one
+        // thread's or two's: a short call may be over before the second thread is awake.
         for i in 0..2 {
-            assert!(long[i] <= short[i] + 16_384, "{short:?} {long:?}");
+            assert!(long[i] <= THREADS * short[i] + 16_384, "{short:?} {long:?}");
         }
     });
 }

@@ -129,7 +129,10 @@ fn memory_does_not_grow_with_the_length() {
         // Sixteen times the length: a byte for 16 keys (backward), a sum for 2,048 keys (decoding), no more. The tiles are one
         // thread's or two's: a short call may be over before the second thread is awake.
         for i in 0..2 {
-            assert!(long[i] <= THREADS * short[i] + 16_384, "{short:?} {long:?}");
+            assert!(
+                long[i] <= THREADS as isize * short[i] + 16_384,
+                "{short:?} {long:?}"
+            );
         }
     });
 }

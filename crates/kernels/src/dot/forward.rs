@@ -32,18 +32,21 @@ use half::bf16;
 use crate::{
     element::{Element, Kind},
     mask::{Plane, TILE_KEYS, Visible},
-    simd::{Buffer, Kernel, Simd, exp2, split_ln},
+    simd::{Buffer, Kernel, Simd, split_ln},
     view::{SharedRows, View},
 };
 
 use super::{
     Job,
+    context::{Context, add_context, careful_context},
     micro::{Factor, outline},
     modify::Modify,
     pairs::{CarefulContext, PackWeights},
     panel::{VECTORS, pack, unpack, width},
-    plan::{Plan, Segment, Task, Tile},
-    scores::{drop_weights, modify_score, turn_bias},
+    plan::{Plan, Task, Tile},
+    raise::{Raise, Scratch},
+    score_block::{ScoreBlock, ScoreKernel},
+    scores::{drop_weights, turn_bias},
     stored::Rows,
 };
 
@@ -52,7 +55,7 @@ pub(super) const TILE: usize = 128;
 /// Segments in a tile.
 pub(super) const SEGMENTS: usize = TILE / TILE_KEYS;
 /// The sum of one block's weights above which `m` is raised to the largest of its scores.
-const LIMIT: f32 = 256.0;
+pub(super) const LIMIT: f32 = 256.0;
 
 /// What the workers of one call share.
 pub(super) struct Worker<'a, T, O, M> {
@@ -73,27 +76,6 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
     fn pairs<S: Simd>(&self, s: S) -> bool {
         T::KIND == Kind::Bf16 && self.job.sizes.dim.is_multiple_of(2) && s.has_pairs()
     }
-}
-
-/// One worker's memory.
-struct Scratch {
-    /// Qᵀ, `[dim, width]`.
-    query: Buffer,
-    /// Sᵀ, then Pᵀ, `[TILE, width]`.
-    weights: Buffer,
-    /// Oᵀ, `[value_dim, width]`.
-    output: Buffer,
-    /// `-m`; 1 where a key has been seen, else 0; and `l`: `[width]` each.
-    minus_m: Buffer,
-    met: Buffer,
-    sum: Buffer,
-    /// Biasᵀ of 16 keys, `[16, width]`, and as many lines more as a block may reach over.
-    bias: Buffer,
-    /// Keys or values of a segment, or rows of queries or outputs, where these are not stored as `f32`.
-    wide: Buffer,
-    /// Vectors of which every lane has seen a key.
-    settled: [bool; VECTORS],
-    tile: Tile<SEGMENTS>,
 }
 
 impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
@@ -508,307 +490,5 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             }
         }
         true
-    }
-}
-
-/// Scores of keys against the live vectors.
-pub(super) struct ScoreBlock<'a, M, F = f32> {
-    pub(super) job: &'a Job<'a, M>,
-    pub(super) task: &'a Task,
-    /// `[dim, width]`
-    pub(super) query: &'a [f32],
-    /// The row of the first key.
-    pub(super) key: Rows<F>,
-    pub(super) keys: std::ops::Range<usize>,
-    pub(super) first: usize,
-    pub(super) minus_m: &'a [f32],
-    pub(super) sum: &'a mut [f32],
-    /// `[keys, width]`, rounded up to whole blocks.
-    pub(super) weights: &'a mut [f32],
-    /// Of the segment, in which the first key is number `row`.
-    pub(super) bits: Option<&'a [[u16; TILE_KEYS]; VECTORS]>,
-    pub(super) row: usize,
-    /// `[keys, width]`, if there is a bias.
-    pub(super) bias: &'a [f32],
-    /// Leave scores behind, before base and mask, not weights.
-    pub(super) raw: bool,
-}
-
-/// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
-/// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
-/// be raised before going on.
-pub(super) struct ScoreKernel<'a, M, F, const R: usize, const V: usize>(
-    pub(super) ScoreBlock<'a, M, F>,
-);
-
-impl<M: Modify, F: Factor, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, F, R, V> {
-    type Output = usize;
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) -> usize {
-        let block = self.0;
-        let width = width::<S>();
-        let (depth, keys) = (block.job.sizes.dim / F::PER_LANE, block.keys.len());
-        let modified = block.job.modified;
-        let to_base = s.splat(block.job.to_base());
-        let offset = block.first * S::LANES;
-        assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
-        assert!(block.query.len() >= depth * width);
-        assert!(block.weights.len() >= keys.next_multiple_of(R) * width);
-        let mut minus_m = [s.zero(); V];
-        for (v, x) in minus_m.iter_mut().enumerate() {
-            *x = s.load(&block.minus_m[offset + v * S::LANES..]);
-        }
-        for row in (0..keys).step_by(R) {
-            let last = keys - row - 1;
-            let key: [*const F; R] =
-                std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
-            // SAFETY: the panel has `depth` lines; the keys are rows of `dim` numbers of a checked view.
-            let mut acc = unsafe {
-                let query = block.query.as_ptr().add(offset);
-                F::product::<S, R, V>(s, depth, query, width, key, F::PER_LANE)
-            };
-            if modified {
-                for (r, line) in acc.iter_mut().enumerate() {
-                    for (v, x) in line.iter_mut().enumerate() {
-                        let at = (row + r) * width + offset + v * S::LANES;
-                        let bias = block.job.attention.bias.map(|_| s.load(&block.bias[at..]));
-                        let (key, vector) = (block.keys.start + row + r, block.first + v);
-                        let score = s.mul(*x, s.splat(block.job.factor));
-                        *x = modify_score(s, block.job, block.task, vector, key, score, bias);
-                    }
-                }
-            }
-            let to = block.weights[row * width..][..R * width]
-                .as_mut_ptr()
-                .wrapping_add(offset);
-            if block.raw {
-                for (r, line) in acc.iter().enumerate() {
-                    for (v, &x) in line.iter().enumerate() {
-                        // SAFETY: the slice has `R` lines of `width` numbers, the vector lies in one.
-                        unsafe { s.store_to(to.add(r * width + v * S::LANES), x) };
-                    }
-                }
-                continue;
-            }
-            for (r, line) in acc.iter_mut().enumerate() {
-                for (v, x) in line.iter_mut().enumerate() {
-                    *x = s.fma(*x, to_base, minus_m[v]);
-                    if let Some(bits) = block.bits {
-                        let bits = bits[block.first + v][block.row + row + r];
-                        *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
-                    }
-                }
-            }
-            let mut over = 0;
-            let mut sums = [s.zero(); V];
-            for (v, sum) in sums.iter_mut().enumerate() {
-                for (r, line) in acc.iter().enumerate() {
-                    let weight = exp2(s, line[v]);
-                    *sum = s.add(*sum, weight);
-                    // SAFETY: as above.
-                    unsafe { s.store_to(to.add(r * width + v * S::LANES), weight) };
-                }
-                over |= s.greater(*sum, s.splat(LIMIT));
-            }
-            if over != 0 {
-                return row;
-            }
-            for (v, &sum) in sums.iter().enumerate() {
-                // SAFETY: `sum` has `width` numbers, as was asserted.
-                unsafe {
-                    let to = block.sum.as_mut_ptr().add(offset + v * S::LANES);
-                    s.store_to(to, s.add(s.load_from(to), sum));
-                }
-            }
-        }
-        keys
-    }
-}
-
-/// Turns `R` rows of scores at `at` into weights, raising `m` where they are too large. What happens to a
-/// lane depends on its own scores alone.
-struct Raise<'a, const R: usize> {
-    scratch: &'a mut Scratch,
-    live: std::ops::Range<usize>,
-    at: usize,
-    /// The segment, in which the first of the rows is number `row`.
-    segment: &'a Segment,
-    row: usize,
-    to_base: f32,
-    value_dim: usize,
-}
-
-impl<const R: usize> Kernel for Raise<'_, R> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        let width = width::<S>();
-        let scratch = self.scratch;
-        let (earlier, rows) = scratch.weights.split_at_mut(self.at * width);
-        let rows = &mut rows[..R * width];
-        for v in self.live {
-            let lane = v * S::LANES;
-            let to_base = s.splat(self.to_base);
-            let hidden = s.splat(f32::NEG_INFINITY);
-            let bits = self.segment.bits.map(|bits| bits[v]);
-            let less_m = |r: usize, minus_m: S::V| {
-                let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
-                bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
-            };
-            let minus_m = s.load(&scratch.minus_m[lane..]);
-            let mut weights = [s.zero(); R];
-            let mut sum = s.zero();
-            let mut largest = hidden;
-            for (r, weight) in weights.iter_mut().enumerate() {
-                let x = less_m(r, minus_m);
-                *weight = exp2(s, x);
-                sum = s.add(sum, *weight);
-                largest = s.max(largest, x);
-            }
-            let met = s.load(&scratch.met[lane..]);
-            let unmet = s.greater(s.splat(0.5), met);
-            let first = unmet & s.greater(largest, s.splat(f32::NEG_INFINITY));
-            let over = first | (!unmet & s.greater(sum, s.splat(LIMIT)));
-            if over != 0 {
-                let shift = s.select(over, s.sub(s.zero(), largest), s.zero());
-                let factor = s.select(first, s.splat(1.0), exp2(s, shift));
-                let minus_m = s.add(minus_m, shift);
-                s.store(&mut scratch.minus_m[lane..], minus_m);
-                let met = s.select(over, s.splat(1.0), met);
-                s.store(&mut scratch.met[lane..], met);
-                scratch.settled[v] = s.greater(s.splat(0.5), met) == 0;
-                let scale = |x: &mut [f32]| {
-                    let scaled = s.mul(s.load(x), factor);
-                    s.store(x, scaled);
-                };
-                for line in earlier.chunks_exact_mut(width) {
-                    scale(&mut line[lane..]);
-                }
-                for line in scratch.output[..self.value_dim * width].chunks_exact_mut(width) {
-                    scale(&mut line[lane..]);
-                }
-                scale(&mut scratch.sum[lane..]);
-                // From the products again: the same rounding as in blocks that come later.
-                sum = s.zero();
-                for (r, weight) in weights.iter_mut().enumerate() {
-                    *weight = exp2(s, less_m(r, minus_m));
-                    sum = s.add(sum, *weight);
-                }
-            }
-            for (r, &weight) in weights.iter().enumerate() {
-                s.store(&mut rows[r * width + lane..], weight);
-            }
-            let total = s.load(&scratch.sum[lane..]);
-            s.store(&mut scratch.sum[lane..], s.add(total, sum));
-        }
-    }
-}
-
-/// Runs the context of `vectors` live vectors.
-#[inline(always)]
-fn add_context<S: Simd, F: Factor>(s: S, run: Context<F>, vectors: usize) {
-    match vectors {
-        3 => outline::<S, F, _>(s, ContextKernel::<F, 3>(run)),
-        2 => outline::<S, F, _>(s, ContextKernel::<F, 2>(run)),
-        _ => outline::<S, F, _>(s, ContextKernel::<F, 1>(run)),
-    }
-}
-
-/// Adds `keys` weighted values to the output panel.
-pub(super) struct Context<'a, F = f32> {
-    /// `[keys, width]`
-    pub(super) weights: &'a [f32],
-    /// `[value_dim, width]`
-    pub(super) output: &'a mut [f32],
-    pub(super) value: Rows<F>,
-    /// Keys, or pairs of them.
-    pub(super) keys: usize,
-    pub(super) value_dim: usize,
-    pub(super) first: usize,
-}
-
-pub(super) struct ContextKernel<'a, F, const V: usize>(pub(super) Context<'a, F>);
-
-impl<F: Factor, const V: usize> Kernel for ContextKernel<'_, F, V> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        let mut run = self.0;
-        let mut dim = 0;
-        if S::LANES == 16 {
-            while dim + 8 <= run.value_dim {
-                context_block::<S, F, 8, V>(s, &mut run, dim);
-                dim += 8;
-            }
-        }
-        while dim + 4 <= run.value_dim {
-            context_block::<S, F, 4, V>(s, &mut run, dim);
-            dim += 4;
-        }
-        while dim < run.value_dim {
-            context_block::<S, F, 1, V>(s, &mut run, dim);
-            dim += 1;
-        }
-    }
-}
-
-/// `R` dims of the context.
-#[inline(always)]
-fn context_block<S: Simd, F: Factor, const R: usize, const V: usize>(
-    s: S,
-    run: &mut Context<F>,
-    dim: usize,
-) {
-    let width = width::<S>();
-    let offset = run.first * S::LANES;
-    assert!(run.weights.len() >= run.keys * width && run.output.len() >= (dim + R) * width);
-    let columns: [*const F; R] =
-        std::array::from_fn(|r| run.value.start.wrapping_add(F::PER_LANE * (dim + r)));
-    // SAFETY: the tile has `keys` lines; the values are `keys` rows of a checked view, of which
-    // `dim + R` numbers are read.
-    let acc = unsafe {
-        let weights = run.weights.as_ptr().add(offset);
-        F::product::<S, R, V>(s, run.keys, weights, width, columns, run.value.stride)
-    };
-    let to = run.output[dim * width..][..R * width]
-        .as_mut_ptr()
-        .wrapping_add(offset);
-    assert!(offset + V * S::LANES <= width);
-    for (r, row) in acc.iter().enumerate() {
-        for (v, &x) in row.iter().enumerate() {
-            // SAFETY: the slice has `R` lines of `width` numbers, the vector lies in one.
-            unsafe {
-                let to = to.add(r * width + v * S::LANES);
-                s.store_to(to, s.add(s.load_from(to), x));
-            }
-        }
-    }
-}
-
-/// The context of segments that follow each other, each value read only into the lanes that see it.
-#[inline(always)]
-pub(super) fn careful_context<S: Simd>(s: S, run: Context, segments: &[Segment]) {
-    let width = width::<S>();
-    for dim in 0..run.value_dim {
-        for v in run.first..segments[0].end {
-            let mut sum = s.zero();
-            let mut row = 0;
-            for segment in segments {
-                for j in 0..segment.keys {
-                    // SAFETY: the position is one of the sequence's, the dim one of the row's.
-                    let x = unsafe { *run.value.from(row).start.add(dim) };
-                    let weight = s.load(&run.weights[row * width + v * S::LANES..]);
-                    let seen = segment.bits.as_ref().map_or(!0, |bits| bits[v][j]);
-                    sum = s.select(seen.into(), s.fma(s.splat(x), weight, sum), sum);
-                    row += 1;
-                }
-            }
-            let to = &mut run.output[dim * width + v * S::LANES..];
-            let total = s.add(s.load(to), sum);
-            s.store(to, total);
-        }
     }
 }

@@ -26,6 +26,7 @@
 //! ```
 
 mod backward;
+mod context;
 mod decode;
 mod forward;
 #[cfg(test)]
@@ -36,7 +37,9 @@ mod observe;
 mod pairs;
 mod panel;
 mod plan;
+mod raise;
 pub mod reference;
+mod score_block;
 mod scores;
 mod stored;
 #[cfg(test)]

@@ -38,9 +38,10 @@ use crate::{
 
 use super::{
     Job, Modify, Unmodified,
-    forward::{SEGMENTS, ScoreBlock, ScoreKernel, TILE},
+    forward::{SEGMENTS, TILE},
     panel::{VECTORS, pack, width},
     plan::{Segment, Task, Tile},
+    score_block::{ScoreBlock, ScoreKernel},
     scores::turn_bias,
     stored::Rows,
 };

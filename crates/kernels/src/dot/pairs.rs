@@ -13,7 +13,7 @@ use half::bf16;
 
 use crate::simd::{Buffer, Kernel, Simd};
 
-use super::{forward::Context, panel::width, plan::Segment, stored::Rows};
+use super::{context::Context, panel::width, plan::Segment, stored::Rows};
 
 /// Numbers `2c` and `2c + 1` as the bits of one.
 #[inline(always)]

@@ -129,7 +129,7 @@ pub(crate) fn tanh_small<S: Simd>(s: S, x: S::V) -> S::V {
         2.063_908_8e-2,
         -5.373_971_6e-2,
         1.333_144_2e-1,
-        -0.333_332_82,
+        -0.333_332_8,
     ] {
         p = s.fma(p, square, s.splat(coefficient));
     }

@@ -43,7 +43,7 @@ pub fn norm<const D: usize>(
     Tensor::from_dispatch(fused::run(operation, inputs).0)
 }
 
-/// [`norm`] by plain tensor operations: the definition.
+/// [`norm()`] by plain tensor operations: the definition.
 pub fn norm_plain<const D: usize>(
     kind: Kind,
     x: Tensor<D>,

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | straight-through | one-hot draw | that of the softmax | Bengio 2013 |
 //! | Gumbel | one-hot draw | that of `softmax((s + g) / τ)`, `g` the Gumbel noise of the draw | Jang 2017 |
-//! | REINFORCE | one-hot draw, or `α` itself with probability ½ | none through the weights: [`Reinforce`] adds it to the loss | Xu 2015 |
+//! | REINFORCE | one-hot draw, or `α` itself with probability ½ | none through the weights: [`Reinforce`](super::Reinforce) adds it to the loss | Xu 2015 |
 //!
 //! Straight-through and Gumbel are biased but steady; REINFORCE is unbiased and noisy, hence its baseline.
 //! Without noise (inference) all pick the most probable key.

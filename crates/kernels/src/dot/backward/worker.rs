@@ -14,7 +14,7 @@ use crate::{
 use super::{
     super::{
         Job,
-        forward::{Context, ContextKernel, careful_context},
+        context::{Context, ContextKernel, careful_context},
         modify::Modify,
         panel::{unpack, width},
         plan::{Plan, Segment, Task, Tile},

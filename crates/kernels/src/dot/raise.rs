@@ -1,0 +1,110 @@
+//! What one worker holds, and raising `m` where weights have become too large.
+
+use crate::simd::{Buffer, Kernel, Simd, exp2};
+
+use super::{
+    forward::{LIMIT, SEGMENTS},
+    panel::{VECTORS, width},
+    plan::{Segment, Tile},
+};
+
+/// One worker's memory.
+pub(super) struct Scratch {
+    /// Qᵀ, `[dim, width]`.
+    pub(super) query: Buffer,
+    /// Sᵀ, then Pᵀ, `[TILE, width]`.
+    pub(super) weights: Buffer,
+    /// Oᵀ, `[value_dim, width]`.
+    pub(super) output: Buffer,
+    /// `-m`; 1 where a key has been seen, else 0; and `l`: `[width]` each.
+    pub(super) minus_m: Buffer,
+    pub(super) met: Buffer,
+    pub(super) sum: Buffer,
+    /// Biasᵀ of 16 keys, `[16, width]`, and as many lines more as a block may reach over.
+    pub(super) bias: Buffer,
+    /// Keys or values of a segment, or rows of queries or outputs, where these are not stored as `f32`.
+    pub(super) wide: Buffer,
+    /// Vectors of which every lane has seen a key.
+    pub(super) settled: [bool; VECTORS],
+    pub(super) tile: Tile<SEGMENTS>,
+}
+
+/// Turns `R` rows of scores at `at` into weights, raising `m` where they are too large. What happens to a
+/// lane depends on its own scores alone.
+pub(super) struct Raise<'a, const R: usize> {
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) live: std::ops::Range<usize>,
+    pub(super) at: usize,
+    /// The segment, in which the first of the rows is number `row`.
+    pub(super) segment: &'a Segment,
+    pub(super) row: usize,
+    pub(super) to_base: f32,
+    pub(super) value_dim: usize,
+}
+
+impl<const R: usize> Kernel for Raise<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let width = width::<S>();
+        let scratch = self.scratch;
+        let (earlier, rows) = scratch.weights.split_at_mut(self.at * width);
+        let rows = &mut rows[..R * width];
+        for v in self.live {
+            let lane = v * S::LANES;
+            let to_base = s.splat(self.to_base);
+            let hidden = s.splat(f32::NEG_INFINITY);
+            let bits = self.segment.bits.map(|bits| bits[v]);
+            let less_m = |r: usize, minus_m: S::V| {
+                let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
+                bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
+            };
+            let minus_m = s.load(&scratch.minus_m[lane..]);
+            let mut weights = [s.zero(); R];
+            let mut sum = s.zero();
+            let mut largest = hidden;
+            for (r, weight) in weights.iter_mut().enumerate() {
+                let x = less_m(r, minus_m);
+                *weight = exp2(s, x);
+                sum = s.add(sum, *weight);
+                largest = s.max(largest, x);
+            }
+            let met = s.load(&scratch.met[lane..]);
+            let unmet = s.greater(s.splat(0.5), met);
+            let first = unmet & s.greater(largest, s.splat(f32::NEG_INFINITY));
+            let over = first | (!unmet & s.greater(sum, s.splat(LIMIT)));
+            if over != 0 {
+                let shift = s.select(over, s.sub(s.zero(), largest), s.zero());
+                let factor = s.select(first, s.splat(1.0), exp2(s, shift));
+                let minus_m = s.add(minus_m, shift);
+                s.store(&mut scratch.minus_m[lane..], minus_m);
+                let met = s.select(over, s.splat(1.0), met);
+                s.store(&mut scratch.met[lane..], met);
+                scratch.settled[v] = s.greater(s.splat(0.5), met) == 0;
+                let scale = |x: &mut [f32]| {
+                    let scaled = s.mul(s.load(x), factor);
+                    s.store(x, scaled);
+                };
+                for line in earlier.chunks_exact_mut(width) {
+                    scale(&mut line[lane..]);
+                }
+                for line in scratch.output[..self.value_dim * width].chunks_exact_mut(width) {
+                    scale(&mut line[lane..]);
+                }
+                scale(&mut scratch.sum[lane..]);
+                // From the products again: the same rounding as in blocks that come later.
+                sum = s.zero();
+                for (r, weight) in weights.iter_mut().enumerate() {
+                    *weight = exp2(s, less_m(r, minus_m));
+                    sum = s.add(sum, *weight);
+                }
+            }
+            for (r, &weight) in weights.iter().enumerate() {
+                s.store(&mut rows[r * width + lane..], weight);
+            }
+            let total = s.load(&scratch.sum[lane..]);
+            s.store(&mut scratch.sum[lane..], s.add(total, sum));
+        }
+    }
+}

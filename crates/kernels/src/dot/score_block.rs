@@ -1,0 +1,132 @@
+//! `2^(s - m)` of a block of keys in registers: products, the options that act on scores, mask, sum.
+
+use crate::{
+    mask::TILE_KEYS,
+    simd::{Kernel, Simd, exp2},
+};
+
+use super::{
+    Job,
+    forward::LIMIT,
+    micro::Factor,
+    modify::Modify,
+    panel::{VECTORS, width},
+    plan::Task,
+    scores::modify_score,
+    stored::Rows,
+};
+
+/// Scores of keys against the live vectors.
+pub(super) struct ScoreBlock<'a, M, F = f32> {
+    pub(super) job: &'a Job<'a, M>,
+    pub(super) task: &'a Task,
+    /// `[dim, width]`
+    pub(super) query: &'a [f32],
+    /// The row of the first key.
+    pub(super) key: Rows<F>,
+    pub(super) keys: std::ops::Range<usize>,
+    pub(super) first: usize,
+    pub(super) minus_m: &'a [f32],
+    pub(super) sum: &'a mut [f32],
+    /// `[keys, width]`, rounded up to whole blocks.
+    pub(super) weights: &'a mut [f32],
+    /// Of the segment, in which the first key is number `row`.
+    pub(super) bits: Option<&'a [[u16; TILE_KEYS]; VECTORS]>,
+    pub(super) row: usize,
+    /// `[keys, width]`, if there is a bias.
+    pub(super) bias: &'a [f32],
+    /// Leave scores behind, before base and mask, not weights.
+    pub(super) raw: bool,
+}
+
+/// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
+/// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
+/// be raised before going on.
+pub(super) struct ScoreKernel<'a, M, F, const R: usize, const V: usize>(
+    pub(super) ScoreBlock<'a, M, F>,
+);
+
+impl<M: Modify, F: Factor, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, F, R, V> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> usize {
+        let block = self.0;
+        let width = width::<S>();
+        let (depth, keys) = (block.job.sizes.dim / F::PER_LANE, block.keys.len());
+        let modified = block.job.modified;
+        let to_base = s.splat(block.job.to_base());
+        let offset = block.first * S::LANES;
+        assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
+        assert!(block.query.len() >= depth * width);
+        assert!(block.weights.len() >= keys.next_multiple_of(R) * width);
+        let mut minus_m = [s.zero(); V];
+        for (v, x) in minus_m.iter_mut().enumerate() {
+            *x = s.load(&block.minus_m[offset + v * S::LANES..]);
+        }
+        for row in (0..keys).step_by(R) {
+            let last = keys - row - 1;
+            let key: [*const F; R] =
+                std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
+            // SAFETY: the panel has `depth` lines; the keys are rows of `dim` numbers of a checked view.
+            let mut acc = unsafe {
+                let query = block.query.as_ptr().add(offset);
+                F::product::<S, R, V>(s, depth, query, width, key, F::PER_LANE)
+            };
+            if modified {
+                for (r, line) in acc.iter_mut().enumerate() {
+                    for (v, x) in line.iter_mut().enumerate() {
+                        let at = (row + r) * width + offset + v * S::LANES;
+                        let bias = block.job.attention.bias.map(|_| s.load(&block.bias[at..]));
+                        let (key, vector) = (block.keys.start + row + r, block.first + v);
+                        let score = s.mul(*x, s.splat(block.job.factor));
+                        *x = modify_score(s, block.job, block.task, vector, key, score, bias);
+                    }
+                }
+            }
+            let to = block.weights[row * width..][..R * width]
+                .as_mut_ptr()
+                .wrapping_add(offset);
+            if block.raw {
+                for (r, line) in acc.iter().enumerate() {
+                    for (v, &x) in line.iter().enumerate() {
+                        // SAFETY: the slice has `R` lines of `width` numbers, the vector lies in one.
+                        unsafe { s.store_to(to.add(r * width + v * S::LANES), x) };
+                    }
+                }
+                continue;
+            }
+            for (r, line) in acc.iter_mut().enumerate() {
+                for (v, x) in line.iter_mut().enumerate() {
+                    *x = s.fma(*x, to_base, minus_m[v]);
+                    if let Some(bits) = block.bits {
+                        let bits = bits[block.first + v][block.row + row + r];
+                        *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));
+                    }
+                }
+            }
+            let mut over = 0;
+            let mut sums = [s.zero(); V];
+            for (v, sum) in sums.iter_mut().enumerate() {
+                for (r, line) in acc.iter().enumerate() {
+                    let weight = exp2(s, line[v]);
+                    *sum = s.add(*sum, weight);
+                    // SAFETY: as above.
+                    unsafe { s.store_to(to.add(r * width + v * S::LANES), weight) };
+                }
+                over |= s.greater(*sum, s.splat(LIMIT));
+            }
+            if over != 0 {
+                return row;
+            }
+            for (v, &sum) in sums.iter().enumerate() {
+                // SAFETY: `sum` has `width` numbers, as was asserted.
+                unsafe {
+                    let to = block.sum.as_mut_ptr().add(offset + v * S::LANES);
+                    s.store_to(to, s.add(s.load_from(to), sum));
+                }
+            }
+        }
+        keys
+    }
+}

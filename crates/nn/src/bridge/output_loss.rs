@@ -7,8 +7,7 @@
 //! ```
 //! Rows that do not count are left out of the products. The gradients are made along with the loss, while the logits are at
 //! hand: the backward pass only multiplies them by what comes from above. Without it a vocabulary of 8,000 and 3,000 tokens
-//! take 96 MB for logits and as much again for whatever is done to them; making their pages anew each step took more time than
-//! the softmax.
+//! take 96 MB for logits, whose pages the system has to clear anew where the allocator gave them back.
 
 use std::sync::{Arc, OnceLock};
 

@@ -226,7 +226,7 @@ impl Gnmt {
     /// All steps of the bottom layer, which asks and reads; embedded inputs are `[time, batch, m]`.
     fn attend(&self, embedded: Tensor<3>, state: LstmState, memory: &Memory) -> Bottom {
         match &self.attention.score {
-            Score::Additive(score) if sequence::is_fused(&embedded.device()) => {
+            Score::Additive(score) if sequence::is_fused(&embedded) => {
                 self.attend_fused(score, embedded, state, memory)
             }
             _ => self.attend_plain(embedded, state, memory),

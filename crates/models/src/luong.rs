@@ -339,7 +339,7 @@ impl Luong {
         };
         let local = matches!(self.attention.locality(), Locality::Predictive { .. });
         match score {
-            Some(score) if !local && sequence::is_fused(&embedded.device()) => {
+            Some(score) if !local && sequence::is_fused(&embedded) => {
                 self.decode_fused(embedded, state, masks, score)
             }
             _ => self.decode_plain(embedded, state, masks),

@@ -245,7 +245,7 @@ impl RnnSearch {
     /// All steps of the decoder at once; embedded inputs are `[time, batch, m]`.
     fn decode(&self, embedded: Tensor<3>, state: RnnSearchState) -> Decoded {
         match &self.attention.score {
-            Score::Additive(score) if sequence::is_fused(&embedded.device()) => {
+            Score::Additive(score) if sequence::is_fused(&embedded) => {
                 self.decode_fused(score, embedded, state)
             }
             _ => self.decode_plain(embedded, state),

@@ -2,11 +2,12 @@
 //! values and gradients.
 
 use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{Bool, Device, Distribution, Tensor, Tolerance};
+use burn::tensor::{Bool, DType, Device, Distribution, Tensor, Tolerance};
 use regard_nn::bridge::sequence::{
     AdditiveGruInput, Convention, GruOptions, InputFeedingInput, InputFeedingScore, UpperLayers,
     additive_gru_decoder, gru_sequence, input_feeding_lstm_decoder, is_fused, lstm_sequence,
 };
+use regard_nn::bridge::without_kernels;
 
 const STEPS: usize = 6;
 const BATCH: usize = 3;
@@ -98,9 +99,17 @@ impl<const D: usize> Gradient for Tensor<D> {
 }
 
 #[test]
-fn flex_is_fused_with_and_without_autodiff() {
-    assert!(is_fused(&Device::flex()));
-    assert!(is_fused(&device()));
+fn f32_on_flex_is_fused_with_and_without_autodiff() {
+    let x = Tensor::<1>::zeros([3], &Device::flex());
+    assert!(is_fused(&x));
+    assert!(is_fused(&Tensor::<1>::zeros([3], &device())));
+    assert!(!is_fused(&x.clone().cast(DType::F64)));
+    assert!(!without_kernels(|| is_fused(&x)));
+    let unwound = std::panic::catch_unwind(|| without_kernels(|| panic!("a mistake of the work")));
+    assert!(
+        unwound.is_err() && is_fused(&x),
+        "they are back after a panic"
+    );
 }
 
 #[test]

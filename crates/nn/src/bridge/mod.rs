@@ -14,7 +14,7 @@
 //! | [`output_cross_entropy_mean`] | the same with the output layer, whose logits are never kept whole |
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
-//! all others take the same formula in plain tensor operations. Both give the same numbers up to
+//! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor operations. Both give the same numbers up to
 //! rounding. Like Burn's own operations, these panic when shapes do not fit, and say which.
 
 mod additive;
@@ -36,6 +36,7 @@ mod sequence_ops;
 
 pub use additive::{additive_attention, additive_attention_plain};
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
+pub use fused::without_kernels;
 pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
 pub use linear::linear;
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};

@@ -14,14 +14,14 @@
 //! use regard_nn::bridge::sequence::{GruOptions, gru_sequence, is_fused};
 //!
 //! let device = Device::flex();
-//! assert!(is_fused(&device));
 //! let x = Tensor::<3>::zeros([5, 2, 9], &device); // 5 steps, 2 rows, 3 units
+//! assert!(is_fused(&x));
 //! let recurrent = Tensor::<2>::zeros([3, 9], &device);
 //! let states = gru_sequence(x, recurrent, None, Tensor::ones([2, 3], &device), None, GruOptions::default());
 //! assert_eq!(states.dims(), [5, 2, 3]);
 //! ```
 
-use burn::tensor::{Bool, Device, Tensor};
+use burn::tensor::{Bool, Tensor};
 pub use regard_kernels::sequence::gru::Convention;
 
 pub use super::sequence_gnmt::{AdditiveLstmInput, AdditiveLstmOutput, additive_lstm_decoder};
@@ -33,10 +33,10 @@ pub use super::sequence_luong::{
 use super::sequence_ops::{AdditiveGru, Gru, Lstm};
 use super::{expect_dims, fused};
 
-/// Whether the fused operations of this module run on `device`: they need Burn's Flex backend, and
-/// autodiff on it makes no difference.
-pub fn is_fused(device: &Device) -> bool {
-    *device == Device::flex()
+/// Whether the fused operations of this module take a sequence of tensors like `x`: it is `f32` on Burn's Flex backend (autodiff
+/// makes no difference), outside of [`without_kernels`](super::without_kernels).
+pub fn is_fused<const D: usize>(x: &Tensor<D>) -> bool {
+    fused::takes(x)
 }
 
 /// How [`gru_sequence`] runs.

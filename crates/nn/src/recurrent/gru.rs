@@ -135,7 +135,7 @@ impl Gru {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
     ) -> Tensor<3> {
-        if x.dims()[0] == 0 || !sequence::is_fused(&x.device()) {
+        if x.dims()[0] == 0 || !sequence::is_fused(&x) {
             return self.sequence_plain(x, h, keep, direction);
         }
         let options = GruOptions {

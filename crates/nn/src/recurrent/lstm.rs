@@ -111,7 +111,7 @@ impl Lstm {
         direction: Direction,
     ) -> (Tensor<3>, LstmState) {
         let length = x.dims()[0];
-        if length == 0 || !sequence::is_fused(&x.device()) {
+        if length == 0 || !sequence::is_fused(&x) {
             return self.sequence_plain(x, state, keep, direction);
         }
         let n = self.size();

@@ -203,7 +203,8 @@ impl<'a> Visible<'a> {
         let (low_last, high_last) = self.interval(query + queries - 1);
         let (start, end) = (key as i64, (key + keys) as i64);
         let in_prefix = key + keys <= self.prefix && key + keys <= self.keys;
-        let mut full = in_prefix || (low_last <= start && end <= high_first);
+        let near = in_prefix || (low_last <= start && end <= high_first);
+        let mut full = near;
         let reached = (low_first < end && start < high_last) || key < self.prefix.min(self.keys);
         if !reached {
             return Tile::Skip;
@@ -242,21 +243,27 @@ impl<'a> Visible<'a> {
         if full {
             return Tile::Full;
         }
-        let mut bits = self.interval_bits(query, queries, key, keys);
-        for (j, bits) in bits[..keys].iter_mut().enumerate() {
-            *bits &= kept[j];
-            if let Some((query_documents, key_documents)) = self.documents {
-                for i in 0..queries {
-                    if query_documents[query + i] != key_documents[key + j] {
-                        *bits &= !(1 << i);
-                    }
+        let mut bits = match near {
+            true => whole_bits(queries, keys),
+            false => self.interval_bits(query, queries, key, keys),
+        };
+        for (bits, kept) in bits.iter_mut().zip(kept) {
+            *bits &= kept;
+        }
+        if let Some((query_documents, key_documents)) = self.documents {
+            for (bits, key_document) in bits.iter_mut().zip(&key_documents[key..key + keys]) {
+                for (i, query_document) in
+                    query_documents[query..query + queries].iter().enumerate()
+                {
+                    *bits &= !(u16::from(query_document != key_document) << i);
                 }
             }
-            if let Some((rows, columns, table)) = self.blocks {
+        }
+        if let Some((rows, columns, table)) = self.blocks {
+            for (j, bits) in bits[..keys].iter_mut().enumerate() {
                 for i in 0..queries {
-                    if table.get((query + i) / rows, (key + j) / columns) == 0 {
-                        *bits &= !(1 << i);
-                    }
+                    let hidden = table.get((query + i) / rows, (key + j) / columns) == 0;
+                    *bits &= !(u16::from(hidden) << i);
                 }
             }
         }
@@ -294,6 +301,12 @@ impl<'a> Visible<'a> {
         }
         bits
     }
+}
+
+/// All of `queries` for each of `keys`.
+fn whole_bits(queries: usize, keys: usize) -> [u16; TILE_KEYS] {
+    let all = ((1u32 << queries) - 1) as u16;
+    std::array::from_fn(|j| if j < keys { all } else { 0 })
 }
 
 fn range(documents: &[u32]) -> (u32, u32) {

@@ -110,7 +110,8 @@ fn run() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
-    match run() {
+    // On a thread of the pool, as the command `regard` works.
+    match rayon::scope(|_| run().map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("translation_peer: {error}");

@@ -10,6 +10,9 @@ use crate::failure::{CommandError, Failure};
 /// Kinds of devices that Burn knows but that this build leaves out.
 const ELSEWHERE: [&str; 7] = ["cuda", "rocm", "metal", "vulkan", "wgpu", "webgpu", "gpu"];
 
+/// Bytes of a thread's stack: what a main thread has.
+const STACK: usize = 8 << 20;
+
 /// Device and threads.
 #[derive(Debug, Default, Args)]
 pub struct Compute {
@@ -41,24 +44,34 @@ fn device_name(text: &str) -> Result<DeviceName, String> {
 }
 
 impl Compute {
-    /// Starts the threads and gives the device. `threads` counts where the command line is silent;
-    /// without either, threads are started when they are first needed.
+    /// Starts the threads and does `work` on one of them, with the device. `threads` counts where the command line is
+    /// silent; without either there is one for each core.
+    ///
+    /// Work that is on a thread of the pool shares its parts out without sleeping and waking: from outside,
+    /// each of some hundred operations of an update, or of a word, would switch threads twice. Work within work goes on where
+    /// it is.
     ///
     /// # Errors
-    /// A device that is not there, threads that cannot be had.
-    pub fn set_up(&self, threads: Option<usize>) -> Result<Device, Failure> {
+    /// A device that is not there, threads that cannot be had, and those of `work`.
+    pub fn run<T: Send>(
+        &self,
+        threads: Option<usize>,
+        work: impl FnOnce(&Device) -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
         if let DeviceName::Elsewhere(name) = &self.device {
             return Err(CommandError::NoDevice(name.clone()).into());
         }
-        if let Some(threads) = self.threads.map(NonZeroUsize::get).or(threads) {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build_global()
-                .map_err(|error| CommandError::Threads {
-                    threads,
-                    reason: error.to_string(),
-                })?;
+        let threads = self.threads.map(NonZeroUsize::get).or(threads);
+        if rayon::current_thread_index().is_none() {
+            let built = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads.unwrap_or(0)) // 0 is rayon's word for all that there are
+                .stack_size(STACK)
+                .build_global();
+            if let (Err(error), Some(threads)) = (built, threads) {
+                let reason = error.to_string();
+                return Err(CommandError::Threads { threads, reason }.into());
+            }
         }
-        Ok(Device::flex())
+        rayon::scope(|_| work(&Device::flex()))
     }
 }

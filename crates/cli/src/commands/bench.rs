@@ -10,7 +10,10 @@ use crate::{allocator, arguments::Bench, failure::Failure, output::Output};
 /// # Errors
 /// A pattern that no row contains, threads that cannot be had.
 pub fn run(options: &Bench) -> Result<(), Failure> {
-    options.compute.set_up(None)?;
+    options.compute.run(None, |_| measure(options))
+}
+
+fn measure(options: &Bench) -> Result<(), Failure> {
     let mut settings = Settings::default();
     if options.quick {
         settings = Settings {

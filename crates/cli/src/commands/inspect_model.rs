@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use burn::tensor::Device;
 use regard_trace::{AttentionMap, Trace};
 use regard_train::{Classification, SentenceClassifier, corpus::CorpusError};
 use serde_json::{Value, json};
@@ -24,8 +25,12 @@ const AT_ONCE: usize = 32;
 /// # Errors
 /// A model or a file that is wrong, a picture that cannot be written.
 pub fn run(options: &Inspect, model: &Path) -> Result<(), Failure> {
-    let device = options.sentences.compute.set_up(None)?;
-    let classifier = SentenceClassifier::open(model, &device)?;
+    let compute = &options.sentences.compute;
+    compute.run(None, |device| inspect(options, model, device))
+}
+
+fn inspect(options: &Inspect, model: &Path, device: &Device) -> Result<(), Failure> {
+    let classifier = SentenceClassifier::open(model, device)?;
     let mut writer = Writer {
         options,
         classifier: &classifier,

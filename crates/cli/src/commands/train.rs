@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use burn::tensor::Device;
 use regard_train::{
     learner::{self, Event, Reason, Run, TrainError},
     recipe::Recipe,
@@ -41,16 +42,26 @@ pub fn run(options: &Train) -> Result<(), Failure> {
         None => resumed_recipe(&folder, &options.set)?,
     };
     allocator::keep_freed_memory();
-    let device = options.compute.set_up(recipe.training.threads)?;
+    let threads = recipe.training.threads;
+    let compute = &options.compute;
+    compute.run(threads, |device| train(options, &recipe, &folder, device))
+}
+
+fn train(
+    options: &Train,
+    recipe: &Recipe,
+    folder: &Path,
+    device: &Device,
+) -> Result<(), Failure> {
     let run = Run {
-        folder: &folder,
-        device: &device,
+        folder,
+        device,
         stop: &*listen(options.quiet)?,
     };
-    let mut watcher = Watcher::new(options, &recipe);
+    let mut watcher = Watcher::new(options, recipe);
     let mut report = |event: &Event| watcher.tell(event);
     let trained = match options.recipe {
-        Some(_) => learner::train(&recipe, &run, &mut report),
+        Some(_) => learner::train(recipe, &run, &mut report),
         None => learner::resume(&options.set, &run, &mut report),
     };
     // The bar must be gone before anything else is said.

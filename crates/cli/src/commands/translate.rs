@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
+use burn::tensor::Device;
 use regard_trace::Trace;
 use regard_train::{
     Translated, Translator, corpus::CorpusError, recipe::Translation as Settings,
@@ -31,8 +32,11 @@ const MOST_PICTURES: usize = 10_000;
 /// # Errors
 /// Options that contradict each other, a model, line or file that is wrong.
 pub fn run(options: &Translate) -> Result<(), Failure> {
-    let device = options.compute.set_up(None)?;
-    let (model, description) = models::open(options.model.as_deref(), &device)?;
+    options.compute.run(None, |device| translate(options, device))
+}
+
+fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
+    let (model, description) = models::open(options.model.as_deref(), device)?;
     let mut settings = options.search.over(&description.translate);
     settings.n_best = options.n_best.unwrap_or(1);
     if settings.n_best > settings.beam {
@@ -44,7 +48,7 @@ pub fn run(options: &Translate) -> Result<(), Failure> {
     let writer = Writer::new(options)?;
     let looking = writer.shows_attention();
     let mut work = Work {
-        translator: Translator::new(model, description, &device).looking(looking),
+        translator: Translator::new(model, description, device).looking(looking),
         writer,
         settings,
         name: match (&options.input, options.text.is_empty()) {

@@ -7,8 +7,8 @@
 //! log p = log softmax(W_out norm(x))
 //! ```
 //! A step multiplies a few rows with every weight of the model, so it takes as long as the weights take to come from memory.
-//! They are packed once ([`Product`]), in halves that two threads read side by side where there are few rows; many rows are
-//! shared out instead.
+//! They are packed once ([`Product`]), in halves that two threads read side by side where there are few rows (`companion.rs`);
+//! many rows are shared out instead.
 //!
 //! ```text
 //! past, by step:     | k v of row 0 | k v of row 1 | ..      written once, where the step's rows stood then
@@ -24,6 +24,7 @@
 //! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads.
 
 mod attend;
+mod companion;
 mod product;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::loss;
 use crate::norm::{self, Kind, Norm};
 use crate::simd::{self, Kernel, Level, Simd, run};
 use attend::{Heads, Keys, attend};
+use companion::Companion;
 
 /// The sizes of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,7 +268,9 @@ impl Decoder {
                 &[states, size],
                 encoded.len(),
             )?;
-            Ok(layer.cross_source.apply(encoded, states))
+            Ok(layer
+                .cross_source
+                .apply(encoded, states, &Companion::default()))
         };
         let sources = self
             .layers
@@ -295,17 +299,18 @@ impl Decoder {
     pub fn step(&self, state: &mut State, x: &[f32], to: &mut Vec<f32>) -> Result<(), KernelError> {
         let rows = state.rows.len();
         check_length("x", "[rows, model]", &[rows, self.sizes.model], x.len())?;
-        // On a thread of the pool, so that forks within need not wake one from outside.
-        rayon::scope(|_| self.advance(state, x.to_vec(), rows, to))
+        Companion::beside(|companion| self.advance(state, x.to_vec(), to, companion))
     }
 
     fn advance(
         &self,
         state: &mut State,
         mut x: Vec<f32>,
-        rows: usize,
         to: &mut Vec<f32>,
+        companion: &Companion,
     ) -> Result<(), KernelError> {
+        let rows = state.rows.len();
+        let product = |product: &Product, x: &[f32]| product.apply(x, rows, companion);
         let Sizes {
             heads,
             key_value_heads,
@@ -329,7 +334,7 @@ impl Decoder {
             .iter()
             .zip(state.past.iter_mut().zip(&state.sources))
         {
-            let joint = layer.own.apply(&self.enter(&layer.own_norm, &x)?, rows);
+            let joint = product(&layer.own, &self.enter(&layer.own_norm, &x)?);
             let width = query + 2 * key;
             let (mut queries, mut new) = (
                 Vec::with_capacity(rows * query),
@@ -346,15 +351,9 @@ impl Decoder {
                 first,
             };
             let read = attend(sizes, &queries, rows, &own);
-            self.leave(
-                &layer.own_norm,
-                &mut x,
-                &layer.own_output.apply(&read, rows),
-            )?;
+            self.leave(&layer.own_norm, &mut x, &product(&layer.own_output, &read))?;
 
-            let queries = layer
-                .cross_query
-                .apply(&self.enter(&layer.cross_norm, &x)?, rows);
+            let queries = product(&layer.cross_query, &self.enter(&layer.cross_norm, &x)?);
             let of_source = |row: usize| {
                 let sentence = state.rows[row].sentence;
                 let from = sentence * state.length * 2 * key;
@@ -366,18 +365,18 @@ impl Decoder {
             self.leave(
                 &layer.cross_norm,
                 &mut x,
-                &layer.cross_output.apply(&read, rows),
+                &product(&layer.cross_output, &read),
             )?;
 
-            let mut inner = layer.inner.apply(&self.enter(&layer.outer_norm, &x)?, rows);
+            let mut inner = product(&layer.inner, &self.enter(&layer.outer_norm, &x)?);
             let [_, width] = layer.inner.sizes();
             layer.activation.apply(&mut inner, width);
-            self.leave(&layer.outer_norm, &mut x, &layer.outer.apply(&inner, rows))?;
+            self.leave(&layer.outer_norm, &mut x, &product(&layer.outer, &inner))?;
         }
         if let Some(norm) = &self.last_norm {
             x = norm.apply(&x)?;
         }
-        self.output.apply_to(&x, rows, to);
+        self.output.apply_to(&x, rows, to, companion);
         let [_, classes] = self.output.sizes();
         loss::log_softmax(to, classes);
         Ok(())

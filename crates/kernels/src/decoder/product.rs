@@ -1,5 +1,8 @@
 //! Products of a few rows with weights that stay.
 
+use std::sync::Arc;
+
+use super::companion::Companion;
 use crate::error::KernelError;
 use crate::matmul::{Packed, Write};
 use crate::threads::{RowsMut, for_each_chunk, rows};
@@ -9,15 +12,15 @@ use crate::threads::{RowsMut, for_each_chunk, rows};
 pub struct Product {
     inner: usize,
     columns: usize,
-    /// Neighbouring columns each.
-    parts: Vec<Packed>,
+    /// Neighbouring columns each; one, or two of about the same size.
+    parts: Vec<Arc<Packed>>,
     bias: Option<Vec<f32>>,
 }
 
 /// Rows from which on they are shared out among threads, rather than columns.
 const MANY: usize = 16;
-/// Multiplications of a part that are worth a fork.
-const WORTH_A_FORK: usize = 1 << 19;
+/// Multiplications that are worth a companion's help.
+const WORTH_HELP: usize = 1 << 18;
 
 impl Product {
     /// `x W + b` for `matrix [inner, columns]` and `bias [columns]`.
@@ -78,7 +81,7 @@ impl Product {
             inner,
             columns,
             parts: parts
-                .map(|edge| part(edge[0], edge[1]))
+                .map(|edge| part(edge[0], edge[1]).map(Arc::new))
                 .collect::<Result<_, _>>()?,
             bias,
         })
@@ -90,18 +93,27 @@ impl Product {
     }
 
     /// `x W + b` of `x [count, inner]`, whose length was checked.
-    pub(super) fn apply(&self, x: &[f32], count: usize) -> Vec<f32> {
+    pub(super) fn apply(&self, x: &[f32], count: usize, companion: &Companion) -> Vec<f32> {
         let mut out = vec![];
-        self.apply_to(x, count, &mut out);
+        self.apply_to(x, count, &mut out, companion);
         out
     }
 
     /// The same into `out`, whose memory is used again.
-    pub(super) fn apply_to(&self, x: &[f32], count: usize, out: &mut Vec<f32>) {
+    pub(super) fn apply_to(
+        &self,
+        x: &[f32],
+        count: usize,
+        out: &mut Vec<f32>,
+        companion: &Companion,
+    ) {
         out.resize(count * self.columns, 0.0);
         let work = count * self.inner * self.columns;
-        if count < MANY && work >= 2 * WORTH_A_FORK && self.parts.len() == 2 {
-            self.by_columns(x, out, count);
+        if let [left, right] = &self.parts[..]
+            && count < MANY
+            && work >= WORTH_HELP
+        {
+            companion.product([left, right], x, (count, self.inner), out);
         } else {
             let nanoseconds = work as f64 / 64.0;
             let chunk = count.div_ceil(8).max(8);
@@ -126,25 +138,6 @@ impl Product {
             for row in out.chunks_exact_mut(bias.len().max(1)) {
                 row.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
             }
-        }
-    }
-
-    /// The halves side by side, each into a place of its own.
-    fn by_columns(&self, x: &[f32], out: &mut [f32], count: usize) {
-        let of_part = |part: &Packed| {
-            let mut found = vec![0.0; count * part.columns()];
-            let (rows, columns) = (self.inner, part.columns());
-            part.product(x, rows, &mut found, columns, count, Write::Replace);
-            found
-        };
-        let (left, right) = (&self.parts[0], &self.parts[1]);
-        let (a, b) = rayon::join(|| of_part(left), || of_part(right));
-        let from = a
-            .chunks_exact(left.columns())
-            .zip(b.chunks_exact(right.columns()));
-        for (to, (a, b)) in out.chunks_exact_mut(self.columns).zip(from) {
-            to[..a.len()].copy_from_slice(a);
-            to[a.len()..].copy_from_slice(b);
         }
     }
 }

@@ -24,14 +24,20 @@ fn products_of_few_and_of_many_rows_are_the_same_products() {
         let product = Product::new(&matrix, inner, columns, Some(bias.clone())).unwrap();
         let tied = Product::transposed(&table, inner, columns, Some(bias.clone())).unwrap();
         let x = random(3, 170 * inner, 1.0);
-        let all = on_every_pool(|| vec![product.apply(&x, 170), tied.apply(&x, 170)]);
+        let alone = Companion::default();
+        let all =
+            on_every_pool(|| vec![product.apply(&x, 170, &alone), tied.apply(&x, 170, &alone)]);
         assert_eq!(all[0], all[1]);
         let truth = naive(&x, &matrix, &bias, [170, inner, columns]);
         for (found, truth) in all[0].iter().zip(&truth) {
             assert!((f64::from(*found) - truth).abs() <= 3e-7 * inner as f64);
         }
         for rows in [0, 1, 5, 15, 16, 40] {
-            let few = on_every_pool(|| vec![product.apply(&x[..rows * inner], rows)]);
+            let few = on_every_pool(|| {
+                let product =
+                    |companion: &Companion| product.apply(&x[..rows * inner], rows, companion);
+                vec![Companion::beside(product)]
+            });
             assert_eq!(few[0], all[0][..rows * columns], "{rows} rows");
         }
     }

@@ -45,7 +45,7 @@ use super::{
     panel::{VECTORS, pack, unpack, width},
     plan::{Plan, Task, Tile},
     raise::{Raise, Scratch},
-    score_block::{ScoreBlock, ScoreKernel},
+    score_block::ScoreBlock,
     scores::{drop_weights, turn_bias},
     stored::Rows,
 };
@@ -170,20 +170,31 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             seen_by_all = 0..0; // the caller may skip tiles
         }
         let mut partial = false;
-        let mut first = range.start / TILE_KEYS * TILE_KEYS;
-        while first < range.end {
-            let tile = &mut scratch.tile;
-            let (modify, lanes) = (job.modify, S::LANES);
-            partial |= tile.fill(
-                &visible,
-                modify,
-                task,
-                lanes,
-                &seen_by_all,
-                range.end,
-                &mut first,
-            );
-            self.tile(s, scratch, task, key, value, careful);
+        let start = range.start / TILE_KEYS * TILE_KEYS;
+        // ALiBi's scores rise towards a query's own position. Read from there, they hardly ever raise `m`.
+        let middle = match job.attention.alibi {
+            Some(_) => {
+                let own = (task.query as i64 + job.shift(task)).max(0) as usize;
+                (own / TILE_KEYS * TILE_KEYS).clamp(start, range.end.max(start))
+            }
+            None => start,
+        };
+        for part in [middle..range.end, start..middle] {
+            let mut first = part.start;
+            while first < part.end {
+                let tile = &mut scratch.tile;
+                let (modify, lanes) = (job.modify, S::LANES);
+                partial |= tile.fill(
+                    &visible,
+                    modify,
+                    task,
+                    lanes,
+                    &seen_by_all,
+                    part.end,
+                    &mut first,
+                );
+                self.tile(s, scratch, task, key, value, careful);
+            }
         }
         self.finish(s, scratch, task, partial && !careful)
     }
@@ -372,11 +383,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 bias: &scratch.bias[row % TILE_KEYS * width..],
                 raw,
             };
-            let done = match live.len() {
-                3 => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 3>(block)),
-                2 => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 2>(block)),
-                _ => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 1>(block)),
-            };
+            let done = block.run::<S, R>(s, live.len());
             row += done;
             if raw {
                 let (live, value_dim) = (live.clone(), job.sizes.value_dim);

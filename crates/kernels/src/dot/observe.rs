@@ -41,7 +41,7 @@ use super::{
     forward::{SEGMENTS, TILE},
     panel::{VECTORS, pack, width},
     plan::{Segment, Task, Tile},
-    score_block::{ScoreBlock, ScoreKernel},
+    score_block::ScoreBlock,
     scores::turn_bias,
     stored::Rows,
 };
@@ -423,13 +423,10 @@ impl<M: Modify> Observer<'_, M> {
                 bias: &scratch.bias,
                 raw: true,
             };
-            match (S::LANES == 16, segment.end - segment.first) {
-                (true, 3) => s.outline(ScoreKernel::<M, f32, 8, 3>(block)),
-                (true, 2) => s.outline(ScoreKernel::<M, f32, 8, 2>(block)),
-                (true, _) => s.outline(ScoreKernel::<M, f32, 8, 1>(block)),
-                (false, 3) => s.outline(ScoreKernel::<M, f32, 4, 3>(block)),
-                (false, 2) => s.outline(ScoreKernel::<M, f32, 4, 2>(block)),
-                (false, _) => s.outline(ScoreKernel::<M, f32, 4, 1>(block)),
+            let vectors = segment.end - segment.first;
+            match S::LANES {
+                16 => block.run::<S, 8>(s, vectors),
+                _ => block.run::<S, 4>(s, vectors),
             };
             let to_base = s.splat(job.to_base());
             for j in 0..keys {

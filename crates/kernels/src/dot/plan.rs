@@ -227,7 +227,8 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
         let mut partial = false;
         while self.rows < SEGMENTS * TILE_KEYS && *key < end {
             let room = SEGMENTS * TILE_KEYS - self.rows;
-            let whole = seen_by_all.end.saturating_sub(*key).min(room) / TILE_KEYS * TILE_KEYS;
+            let inside = seen_by_all.end.min(end).saturating_sub(*key);
+            let whole = inside.min(room) / TILE_KEYS * TILE_KEYS;
             let segment = if whole > 0 && seen_by_all.start <= *key {
                 let end = task.queries.div_ceil(lanes);
                 let segment = Segment {

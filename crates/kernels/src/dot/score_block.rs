@@ -8,11 +8,11 @@ use crate::{
 use super::{
     Job,
     forward::LIMIT,
-    micro::Factor,
+    micro::{Factor, outline},
     modify::Modify,
     panel::{VECTORS, width},
     plan::Task,
-    scores::modify_score,
+    scores::{ScoresAt, modify_scores},
     stored::Rows,
 };
 
@@ -39,14 +39,32 @@ pub(super) struct ScoreBlock<'a, M, F = f32> {
     pub(super) raw: bool,
 }
 
+impl<M: Modify, F: Factor> ScoreBlock<'_, M, F> {
+    /// Runs [`ScoreKernel`] on `vectors` live vectors, in blocks of `R` keys.
+    #[inline(always)]
+    pub(super) fn run<S: Simd, const R: usize>(self, s: S, vectors: usize) -> usize {
+        match (vectors, self.job.modified) {
+            (3, false) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 3, false>(self)),
+            (2, false) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 2, false>(self)),
+            (_, false) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 1, false>(self)),
+            (3, true) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 3, true>(self)),
+            (2, true) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 2, true>(self)),
+            (_, true) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 1, true>(self)),
+        }
+    }
+}
+
 /// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
 /// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
-/// be raised before going on.
-pub(super) struct ScoreKernel<'a, M, F, const R: usize, const V: usize>(
-    pub(super) ScoreBlock<'a, M, F>,
+/// be raised before going on. `MODIFIED` where options act on scores: code of its own, so that where none
+/// does nothing competes for registers.
+struct ScoreKernel<'a, M, F, const R: usize, const V: usize, const MODIFIED: bool>(
+    ScoreBlock<'a, M, F>,
 );
 
-impl<M: Modify, F: Factor, const R: usize, const V: usize> Kernel for ScoreKernel<'_, M, F, R, V> {
+impl<M: Modify, F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
+    for ScoreKernel<'_, M, F, R, V, MODIFIED>
+{
     type Output = usize;
 
     #[inline(always)]
@@ -54,7 +72,6 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize> Kernel for ScoreKerne
         let block = self.0;
         let width = width::<S>();
         let (depth, keys) = (block.job.sizes.dim / F::PER_LANE, block.keys.len());
-        let modified = block.job.modified;
         let to_base = s.splat(block.job.to_base());
         let offset = block.first * S::LANES;
         assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
@@ -73,20 +90,25 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize> Kernel for ScoreKerne
                 let query = block.query.as_ptr().add(offset);
                 F::product::<S, R, V>(s, depth, query, width, key, F::PER_LANE)
             };
-            if modified {
-                for (r, line) in acc.iter_mut().enumerate() {
-                    for (v, x) in line.iter_mut().enumerate() {
-                        let at = (row + r) * width + offset + v * S::LANES;
-                        let bias = block.job.attention.bias.map(|_| s.load(&block.bias[at..]));
-                        let (key, vector) = (block.keys.start + row + r, block.first + v);
-                        let score = s.mul(*x, s.splat(block.job.factor));
-                        *x = modify_score(s, block.job, block.task, vector, key, score, bias);
-                    }
-                }
-            }
             let to = block.weights[row * width..][..R * width]
                 .as_mut_ptr()
                 .wrapping_add(offset);
+            if MODIFIED {
+                let place = ScoresAt {
+                    job: block.job,
+                    task: block.task,
+                    vector: block.first,
+                    key: block.keys.start + row,
+                    last,
+                };
+                let bias = block.job.attention.bias.map(|_| {
+                    let bias = &block.bias[row * width + offset..];
+                    assert!(bias.len() >= (R - 1) * width + V * S::LANES);
+                    bias.as_ptr()
+                });
+                // SAFETY: the bias was seen to have `R` lines with `V` vectors each; `to` has as many.
+                unsafe { modify_scores(s, &place, &mut acc, bias, to, width) };
+            }
             if block.raw {
                 for (r, line) in acc.iter().enumerate() {
                     for (v, &x) in line.iter().enumerate() {

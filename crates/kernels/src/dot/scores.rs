@@ -18,25 +18,114 @@ use super::{
     plan::{Segment, Task},
 };
 
-/// The modified scores of `key` and the queries of vector `v`, natural units.
+/// Where a block of scores stands.
+pub(super) struct ScoresAt<'a, M> {
+    pub(super) job: &'a Job<'a, M>,
+    pub(super) task: &'a Task,
+    /// The vector of queries of the first column, and the key of the first row.
+    pub(super) vector: usize,
+    pub(super) key: usize,
+    /// Rows after this one repeat it.
+    pub(super) last: usize,
+}
+
+/// Turns products of a block, keys in rows, into modified scores in natural units.
+///
+/// What takes few instructions is done in registers; a softcap or a caller's change in the first cache, since its
+/// code for each of 24 vectors would drive the others out.
+///
+/// # Safety
+/// `bias` and `room` have `R` lines `width` apart with `V` vectors each.
 #[inline(always)]
-pub(super) fn modify_score<S: Simd, M: Modify>(
+pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: usize>(
     s: S,
-    job: &Job<M>,
-    task: &Task,
-    v: usize,
-    key: usize,
-    mut x: S::V,
-    bias: Option<S::V>,
-) -> S::V {
+    at: &ScoresAt<M>,
+    scores: &mut [[S::V; V]; R],
+    bias: Option<*const f32>,
+    room: *mut f32,
+    width: usize,
+) {
+    let (job, task) = (at.job, at.task);
+    let factor = s.splat(job.factor);
+    for line in scores.iter_mut() {
+        for x in line {
+            *x = s.mul(*x, factor);
+        }
+    }
     if let Some(cap) = job.attention.softcap {
-        x = s.mul(s.splat(cap), softcap_tanh(s, s.mul(x, s.splat(1.0 / cap))));
+        let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
+        // SAFETY: the caller vouches for the room.
+        unsafe {
+            in_memory(s, scores, room, width, |x, _, _| {
+                s.mul(cap, softcap_tanh(s, s.mul(x, inverse)))
+            });
+        }
     }
-    x = biased(s, job, task, v, key, x, bias);
+    if let Some(bias) = bias {
+        for (r, line) in scores.iter_mut().enumerate() {
+            for (v, x) in line.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the bias.
+                *x = s.add(*x, unsafe {
+                    s.load_from(bias.add(r * width + v * S::LANES))
+                });
+            }
+        }
+    }
+    if let Some(slopes) = job.attention.alibi {
+        let slope = s.splat(slopes[task.head]);
+        let first = (task.query + at.vector * S::LANES) as i64 + job.shift(task) - at.key as i64;
+        let offsets: [S::V; V] =
+            std::array::from_fn(|v| s.add(s.splat((v * S::LANES) as f32), s.load(&COUNT)));
+        for (r, line) in scores.iter_mut().enumerate() {
+            let nearest = s.splat((first - r as i64) as f32);
+            for (x, &offset) in line.iter_mut().zip(&offsets) {
+                *x = s.fnma(slope, s.abs(s.add(nearest, offset)), *x);
+            }
+        }
+    }
     if M::ACTIVE {
-        x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
+        // SAFETY: the caller vouches for the room.
+        unsafe {
+            in_memory(s, scores, room, width, |x, r, v| {
+                let (key, vector) = (at.key + r.min(at.last), at.vector + v);
+                changed(s, task, vector, key, x, |x, place| {
+                    job.modify.score(x, place)
+                })
+            });
+        }
     }
-    x
+}
+
+/// Applies `change` to each vector in a loop that is not unrolled.
+///
+/// # Safety
+/// As [`modify_scores`].
+#[inline(always)]
+unsafe fn in_memory<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    scores: &mut [[S::V; V]; R],
+    room: *mut f32,
+    width: usize,
+    change: impl Fn(S::V, usize, usize) -> S::V,
+) {
+    // SAFETY: the caller vouches for `R` lines with `V` vectors each.
+    unsafe {
+        for (r, line) in scores.iter().enumerate() {
+            for (v, &x) in line.iter().enumerate() {
+                s.store_to(room.add(r * width + v * S::LANES), x);
+            }
+        }
+        for place in 0..R * V {
+            let (r, v) = (place / V, place % V);
+            let to = room.add(r * width + v * S::LANES);
+            s.store_to(to, change(s.load_from(to), r, v));
+        }
+        for (r, line) in scores.iter_mut().enumerate() {
+            for (v, x) in line.iter_mut().enumerate() {
+                *x = s.load_from(room.add(r * width + v * S::LANES));
+            }
+        }
+    }
 }
 
 /// Scores with bias and ALiBi.

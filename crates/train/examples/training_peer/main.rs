@@ -137,7 +137,8 @@ fn run() -> Result<(), Failure> {
 
 fn main() -> ExitCode {
     allocator::keep_freed_memory();
-    match run() {
+    // On a thread of the pool, as the command `regard` works.
+    match rayon::scope(|_| run().map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("training_peer: {error}");

@@ -18,7 +18,7 @@ use burn::tensor::Device;
 use regard_train::{
     compare::{self, Contender, Measured, Standing},
     learner::{self, Event, Reason, Run},
-    recipe::Recipe,
+    recipe::{Recipe, Split},
 };
 
 use super::train::listen;
@@ -38,7 +38,17 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
     let contenders = contenders(options)?;
     let split = compare::judged_by(&contenders)?;
     let threads = contenders[0].recipe.training.threads;
-    let device = options.compute.set_up(threads)?;
+    options.compute.run(threads, |device| {
+        compare(options, &contenders, split, device)
+    })
+}
+
+fn compare(
+    options: &Compare,
+    contenders: &[Contender],
+    split: Split,
+    device: &Device,
+) -> Result<(), Failure> {
     let stop = listen(options.quiet)?;
     for (index, contender) in contenders.iter().enumerate() {
         if !options.quiet {
@@ -50,14 +60,14 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
                 options.budget
             ));
         }
-        train(contender, options, &device, &stop)?;
+        train(contender, options, device, &stop)?;
     }
     let outcomes = contenders
         .iter()
         .map(|contender| compare::outcome(&folder(options, contender), options.budget))
         .collect::<Result<Vec<_>, _>>()?;
-    let judgement = judge::judge(&contenders, split, options)?;
-    report::tell(&contenders, &outcomes, split, &judgement, options)
+    let judgement = judge::judge(contenders, split, options)?;
+    report::tell(contenders, &outcomes, split, &judgement, options)
 }
 
 /// The recipes under their names, limited by the budget.

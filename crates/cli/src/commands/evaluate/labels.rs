@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
+use burn::tensor::Device;
 use regard_train::{
     SentenceClassifier, classifier_file,
     corpus::LabelledText,
@@ -43,7 +44,6 @@ pub fn judge(options: &Evaluate) -> Result<Vec<Judged<'_>>, Failure> {
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
-    let device = options.compute.set_up(None)?;
     let text = match (&options.labelled, options.split) {
         (Some(path), _) => LabelledText::read(path)?,
         (None, Some(part)) => of_recipe(&options.model[0].path, part)?,
@@ -53,9 +53,18 @@ pub fn judge(options: &Evaluate) -> Result<Vec<Judged<'_>>, Failure> {
             );
         }
     };
+    let compute = &options.compute;
+    compute.run(None, |device| judge_all(options, &text, device))
+}
+
+fn judge_all<'a>(
+    options: &'a Evaluate,
+    text: &LabelledText,
+    device: &Device,
+) -> Result<Vec<Judged<'a>>, Failure> {
     let mut judged = vec![];
     for (index, named) in options.model.iter().enumerate() {
-        let classifier = SentenceClassifier::open(&named.path, &device)?;
+        let classifier = SentenceClassifier::open(&named.path, device)?;
         let labels = &classifier.description().labels;
         let truth = text.classes(labels)?;
         let found = classifier.classify(text.sentences())?;

@@ -65,34 +65,23 @@ pub fn all(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
     if options.model.is_empty() && !embedded {
         return Ok(systems);
     }
-    let device = options.compute.set_up(None)?;
-    if embedded {
-        let model = models::open(None, &device)?;
-        let output = options.output.first().map(|path| path.as_path());
-        systems.push(translate(
-            models::EMBEDDED_NAME,
-            model,
-            source,
-            data,
-            options,
-            output,
-            &device,
-        )?);
-    }
-    for (index, named) in options.model.iter().enumerate() {
-        let model = models::open(Some(&named.path), &device)?;
-        let output = options.output.get(index).map(|path| path.as_path());
-        systems.push(translate(
-            &named.name,
-            model,
-            source,
-            data,
-            options,
-            output,
-            &device,
-        )?);
-    }
-    Ok(systems)
+    let models: Vec<(&str, Option<&Path>)> = match embedded {
+        true => vec![(models::EMBEDDED_NAME, None)],
+        false => {
+            let named = options.model.iter();
+            named.map(|named| (&*named.name, Some(&*named.path))).collect()
+        }
+    };
+    options.compute.run(None, |device| {
+        for (index, (name, path)) in models.into_iter().enumerate() {
+            let model = models::open(path, device)?;
+            let output = options.output.get(index).map(|path| path.as_path());
+            systems.push(translate(
+                name, model, source, data, options, output, device,
+            )?);
+        }
+        Ok(systems)
+    })
 }
 
 /// Reads a system's translations.

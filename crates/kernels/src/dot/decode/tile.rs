@@ -38,23 +38,35 @@ impl<T: Element> Kernel for Scores<'_, T> {
     fn call<S: Simd>(self, s: S) {
         const KEYS: usize = 4;
         let width = self.query.len() / ROWS;
+        // What does not fill a vector is read apart: code that looks at single numbers among the products would drive
+        // their sums out of the registers.
+        let whole = self.dim / S::LANES * S::LANES;
         for first in (0..self.keys).step_by(KEYS) {
             let mut sums = [[s.zero(); KEYS]; ROWS];
             for j in 0..KEYS {
                 fetch(s, &self.ahead, first + j);
             }
-            for at in (0..self.dim).step_by(S::LANES) {
-                let mut query = [s.zero(); ROWS];
-                for (r, x) in query.iter_mut().enumerate() {
-                    *x = s.load(&self.query[r * width + at..]);
-                }
-                for (j, key) in self.key[first..first + KEYS].iter().enumerate() {
-                    // SAFETY: `key` are rows of `dim` numbers of a checked view.
-                    let x = unsafe { load_up_to(s, key.add(at), self.dim - at) };
-                    for r in 0..ROWS {
-                        sums[r][j] = s.fma(query[r], x, sums[r][j]);
+            let key = &self.key[first..first + KEYS];
+            let mut add = |at: usize, keys: [S::V; KEYS]| {
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let query = s.load(&self.query[r * width + at..]);
+                    for (sum, key) in sums.iter_mut().zip(keys) {
+                        *sum = s.fma(query, key, *sum);
                     }
                 }
+            };
+            for at in (0..whole).step_by(S::LANES) {
+                // SAFETY: `key` are rows of `dim` numbers of a checked view, and a vector of them is left.
+                add(
+                    at,
+                    std::array::from_fn(|j| unsafe { load(s, key[j].add(at)) }),
+                );
+            }
+            if whole < self.dim {
+                let rest = self.dim - whole;
+                // SAFETY: as above, and `rest` numbers are left.
+                let rest = |j: usize| unsafe { load_up_to(s, key[j].add(whole), rest) };
+                add(whole, std::array::from_fn(rest));
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (j, &sum) in sums.iter().enumerate() {
@@ -65,16 +77,12 @@ impl<T: Element> Kernel for Scores<'_, T> {
     }
 }
 
-/// A vector of `from`, zeros beyond its `count` numbers.
+/// A vector of `from`, zeros beyond its `count` numbers, which are fewer than lanes.
 ///
 /// # Safety
 /// `count` numbers can be read.
 #[inline(always)]
 unsafe fn load_up_to<S: Simd, T: Element>(s: S, from: *const T, count: usize) -> S::V {
-    if count >= S::LANES {
-        // SAFETY: as the caller says.
-        return unsafe { load(s, from) };
-    }
     let mut lanes = [0.0f32; 16];
     for (j, lane) in lanes[..count].iter_mut().enumerate() {
         // SAFETY: as the caller says.
@@ -104,20 +112,23 @@ impl<T: Element> Kernel for Values<'_, T> {
     fn call<S: Simd>(mut self, s: S) {
         let mut at = 0;
         while at + 4 * S::LANES <= self.value_dim {
-            self.columns::<S, 4>(s, at);
+            self.columns::<S, 4, true>(s, at);
             at += 4 * S::LANES;
         }
-        while at < self.value_dim {
-            self.columns::<S, 1>(s, at);
+        while at + S::LANES <= self.value_dim {
+            self.columns::<S, 1, true>(s, at);
             at += S::LANES;
+        }
+        if at < self.value_dim {
+            self.columns::<S, 1, false>(s, at);
         }
     }
 }
 
 impl<T: Element> Values<'_, T> {
-    /// `V` vectors of columns from `at` on.
+    /// `V` vectors of columns from `at` on, `WHOLE` unless the row ends within one.
     #[inline(always)]
-    fn columns<S: Simd, const V: usize>(&mut self, s: S, at: usize) {
+    fn columns<S: Simd, const V: usize, const WHOLE: bool>(&mut self, s: S, at: usize) {
         let width = self.output.len() / ROWS;
         let mut sums = [[s.zero(); V]; ROWS];
         for (r, sums) in sums.iter_mut().enumerate() {
@@ -132,8 +143,16 @@ impl<T: Element> Values<'_, T> {
             let mut values = [s.zero(); V];
             for (v, x) in values.iter_mut().enumerate() {
                 let column = at + v * S::LANES;
+                let left = self.value_dim - column;
                 // SAFETY: `value` are rows of `value_dim` numbers of a checked view.
-                *x = unsafe { load_up_to(s, self.value[j].add(column), self.value_dim - column) };
+                *x = unsafe {
+                    let from = self.value[j].add(column);
+                    if WHOLE {
+                        load(s, from)
+                    } else {
+                        load_up_to(s, from, left)
+                    }
+                };
             }
             for (r, sums) in sums.iter_mut().enumerate() {
                 if self.seen.is_some_and(|seen| seen[r] >> j & 1 == 0) {

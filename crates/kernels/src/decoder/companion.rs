@@ -1,0 +1,235 @@
+//! A second thread that takes its half of each small product.
+//!
+//! A step of generation is some twenty products of a few rows, each of them 5 to 150 µs long. Waking a sleeping thread takes
+//! longer than most of them, so the second thread is woken once a step, and then watches for work without sleeping:
+//!
+//! ```text
+//! own thread      offer  [left half ]  done? copy      offer  [left half ] ..
+//!                    \                   /
+//! companion   .. watch  [right half    ]  watch ..
+//! ```
+//! What the companion has not begun when the own half is ready is taken back, so a step never waits for a thread that is busy
+//! elsewhere or has not come. A companion that is not needed for a while goes: rayon may have given the watch to a thread that
+//! others wait for. Halves are the same whoever computes them, and so are the numbers.
+//!
+//! Tried: `rayon::join` for each product. On the two-core machine of the benchmarks the second thread slept again before the
+//! next product came, and came too late for it: 19 products of a small Transformer's step took the same time on one thread as
+//! on two, and that of the output layer 158 µs against 159.
+
+use std::{
+    hint::spin_loop,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicU8,
+            Ordering::{AcqRel, Acquire, Release},
+        },
+    },
+    thread::yield_now,
+};
+
+use crate::matmul::{Packed, Write};
+
+/// No second thread has come (yet).
+const ABSENT: u8 = 0;
+/// It watches for work.
+const FREE: u8 = 1;
+/// There is work that nobody has begun.
+const OFFERED: u8 = 2;
+/// The companion is at it.
+const CLAIMED: u8 = 3;
+/// The result is there.
+const DONE: u8 = 4;
+/// The step is over.
+const OVER: u8 = 5;
+
+/// How often a thread looks before it lets others have its core: some 20 µs.
+const PATIENCE: u32 = 500;
+/// How often it looks before it goes: some hundreds of microseconds.
+const ENOUGH: u32 = 2000;
+
+/// The meeting place of two threads.
+#[derive(Default)]
+pub(super) struct Companion {
+    state: AtomicU8,
+    job: Mutex<Job>,
+}
+
+/// `out [count, columns] = x [count, inner] · part`.
+#[derive(Default)]
+struct Job {
+    part: Option<Arc<Packed>>,
+    x: Vec<f32>,
+    count: usize,
+    inner: usize,
+    out: Vec<f32>,
+}
+
+impl Job {
+    fn run(&mut self) {
+        let Self {
+            part,
+            x,
+            count,
+            inner,
+            out,
+        } = self;
+        if let Some(part) = part {
+            let columns = part.columns();
+            out.resize(*count * columns, 0.0);
+            part.product(x, *inner, out, columns, *count, Write::Replace);
+        }
+    }
+}
+
+/// Ends the companion's watch, also when the step panics.
+struct Watch<'a>(&'a Companion);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.state.store(OVER, Release);
+    }
+}
+
+impl Companion {
+    /// Does `work` on a thread of the caller's pool while another one, if there is one, watches for its share.
+    pub(super) fn beside<T: Send>(work: impl FnOnce(&Self) -> T + Send) -> T {
+        let companion = Self::default();
+        if rayon::current_num_threads() == 1 {
+            return rayon::scope(|_| work(&companion));
+        }
+        let own = || {
+            let _watch = Watch(&companion);
+            work(&companion)
+        };
+        rayon::join(own, || companion.watch()).0
+    }
+
+    fn job(&self) -> MutexGuard<'_, Job> {
+        self.job.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        self.state
+            .compare_exchange(from, to, AcqRel, Acquire)
+            .is_ok()
+    }
+
+    fn watch(&self) {
+        if !self.change(ABSENT, FREE) {
+            return; // over before it began
+        }
+        let mut looks = 0;
+        loop {
+            match self.state.load(Acquire) {
+                OVER => return,
+                OFFERED if self.change(OFFERED, CLAIMED) => {
+                    self.job().run();
+                    self.change(CLAIMED, DONE);
+                    looks = 0;
+                }
+                FREE if looks >= ENOUGH && self.change(FREE, ABSENT) => return,
+                _ => look_again(&mut looks),
+            }
+        }
+    }
+
+    /// `out [count, columns of both] = x [count, inner] · [left | right]`.
+    pub(super) fn product(
+        &self,
+        [left, right]: [&Arc<Packed>; 2],
+        x: &[f32],
+        (count, inner): (usize, usize),
+        out: &mut [f32],
+    ) {
+        let (first, second) = (left.columns(), right.columns());
+        let width = first + second;
+        let offered = self.state.load(Acquire) == FREE;
+        if offered {
+            let mut job = self.job();
+            job.part = Some(Arc::clone(right));
+            (job.count, job.inner) = (count, inner);
+            job.x.clear();
+            job.x.extend_from_slice(&x[..count * inner]);
+            drop(job);
+            self.state.store(OFFERED, Release);
+        }
+        left.product(x, inner, out, width, count, Write::Replace);
+        if !offered || self.change(OFFERED, FREE) {
+            right.product(x, inner, &mut out[first..], width, count, Write::Replace);
+            return;
+        }
+        let mut looks = 0;
+        while self.state.load(Acquire) != DONE {
+            look_again(&mut looks);
+        }
+        let job = self.job();
+        for (to, from) in out
+            .chunks_exact_mut(width)
+            .zip(job.out.chunks_exact(second))
+        {
+            to[first..].copy_from_slice(from);
+        }
+        drop(job);
+        self.state.store(FREE, Release);
+    }
+}
+
+fn look_again(looks: &mut u32) {
+    *looks += 1;
+    match *looks {
+        ..PATIENCE => spin_loop(),
+        _ => yield_now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(inner: usize, columns: usize) -> Arc<Packed> {
+        let numbers: Vec<f32> = (0..inner * columns)
+            .map(|i| (i % 17) as f32 - 8.0)
+            .collect();
+        Arc::new(Packed::new(&numbers, inner, columns).unwrap())
+    }
+
+    fn pool(threads: usize) -> rayon::ThreadPool {
+        let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        builder.build().unwrap()
+    }
+
+    /// Whether the other half is computed here or there.
+    #[test]
+    fn both_threads_give_the_same_numbers() {
+        let (inner, count) = (32, 3);
+        let (left, right) = (part(inner, 48), part(inner, 20));
+        let x: Vec<f32> = (0..count * inner).map(|i| (i % 5) as f32).collect();
+        let product = |companion: &Companion| {
+            let mut out = vec![0.0; count * 68];
+            companion.product([&left, &right], &x, (count, inner), &mut out);
+            out
+        };
+        let alone = product(&Companion::default());
+        for threads in [1, 2, 3] {
+            pool(threads).install(|| {
+                for _ in 0..3 {
+                    Companion::beside(|companion| {
+                        for _ in 0..200 {
+                            assert_eq!(product(companion), alone);
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_the_watch() {
+        pool(2).install(|| {
+            let work = || Companion::beside(|_| panic!("a mistake of the work"));
+            let failed: Result<(), _> = std::panic::catch_unwind(work);
+            assert!(failed.is_err());
+        });
+    }
+}

@@ -7,10 +7,15 @@ use std::{io::BufRead, time::Instant};
 use half::{bf16, f16};
 use regard_kernels::{
     Attention, Element, KernelError, Offsets, View, ViewMut,
-    dot::{self, Cache, Gradients},
+    dot::{self, Cache, Gradients, Unmodified},
 };
 
 fn main() {
+    // On a thread of the pool, so that no call sleeps and wakes before it shares out its work.
+    rayon::scope(|_| serve());
+}
+
+fn serve() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let answer = match Question::parse(&line) {
             Some(question) => question
@@ -23,6 +28,11 @@ fn main() {
             Err(error) => println!("{{\"error\": {error:?}}}"),
         }
     }
+}
+
+/// The numbers as they are stored.
+fn narrow<T: Element>(x: Vec<f32>) -> Vec<T> {
+    x.into_iter().map(T::narrow).collect()
 }
 
 /// Seconds and probes, or why not.
@@ -68,7 +78,9 @@ impl Question {
 
     fn answer(self) -> Result<Answer, KernelError> {
         match (self.kind.as_str(), self.dtype.as_str()) {
-            ("forward", "f32") => self.forward(),
+            ("forward", "f32") => self.forward::<f32>(),
+            ("forward", "bf16") => self.forward::<bf16>(),
+            ("forward", "f16") => self.forward::<f16>(),
             ("backward", "f32") => self.backward(),
             ("packed", "f32") => self.packed(),
             ("decode", "f32") => self.decode::<f32>(),
@@ -78,16 +90,17 @@ impl Question {
         }
     }
 
-    fn forward(&self) -> Result<Answer, KernelError> {
+    fn forward<T: Element>(&self) -> Result<Answer, KernelError> {
         let attention = Attention {
             causal: self.causal,
             ..Attention::default()
         };
-        let [query, key, value] = self.inputs();
-        let mut output = vec![0.0; query.len()];
+        let [query, key, value] = self.inputs().map(narrow::<T>);
+        let mut output = narrow::<T>(vec![0.0; query.len()]);
         let seconds = timed(self.repeats, || {
-            dot::forward(
+            dot::forward_stored(
                 &attention,
+                &Unmodified,
                 View::heads_first(&query, self.query),
                 View::heads_first(&key, self.key),
                 View::heads_first(&value, self.key),
@@ -95,6 +108,7 @@ impl Question {
                 None,
             )
         })?;
+        let output: Vec<f32> = output.into_iter().map(T::widen).collect();
         Ok(Ok((seconds, probe(&output))))
     }
 
@@ -131,10 +145,9 @@ impl Question {
             ..Attention::default()
         };
         let [query, key, value] = self.inputs();
-        let narrow = |x: Vec<f32>| -> Vec<T> { x.into_iter().map(T::narrow).collect() };
         // The query keeps its f32, whatever the cache is stored in; the peers' are rounded.
-        let query: Vec<f32> = narrow(query).into_iter().map(T::widen).collect();
-        let (key, value) = (narrow(key), narrow(value));
+        let query: Vec<f32> = narrow::<T>(query).into_iter().map(T::widen).collect();
+        let (key, value) = (narrow::<T>(key), narrow::<T>(value));
         let mut output = vec![0.0; query.len()];
         let seconds = timed(self.repeats, || {
             let cache = Cache::Contiguous {

@@ -38,7 +38,8 @@ fn tensors(question: &Question, device: &Device, dtype: DType) -> [Tensor<4>; 3]
     let mut shapes = shapes.into_iter();
     question.inputs().map(|numbers| {
         let shape = shapes.next().unwrap_or_default();
-        Tensor::from_data(TensorData::new(numbers, shape), device).cast(dtype)
+        let tensor: Tensor<4> = Tensor::from_data(TensorData::new(numbers, shape), device);
+        tensor.cast(dtype)
     })
 }
 
@@ -53,8 +54,8 @@ fn numbers(tensor: Tensor<4>) -> Vec<f32> {
     tensor
         .cast(DType::F32)
         .into_data()
-        .to_vec()
-        .unwrap_or_default()
+        .iter()
+        .collect()
 }
 
 fn forward(question: &Question, dtype: DType) -> Answer {

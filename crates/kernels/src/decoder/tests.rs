@@ -1,4 +1,5 @@
 use super::*;
+use crate::norm::Kind;
 use crate::testing::{on_every_pool, random, wide};
 
 fn naive(x: &[f32], matrix: &[f32], bias: &[f32], [rows, inner, columns]: [usize; 3]) -> Vec<f64> {

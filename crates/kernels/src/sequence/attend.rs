@@ -45,6 +45,19 @@ impl Kept {
         }
     }
 
+    /// Every block of a batch, `rows` rows each.
+    pub(super) fn blocks(
+        keep: Option<&[bool]>,
+        batch: usize,
+        rows: usize,
+        sources: usize,
+    ) -> Vec<Self> {
+        (0..batch)
+            .step_by(rows)
+            .map(|first| Self::new(keep, first, rows.min(batch - first), sources))
+            .collect()
+    }
+
     /// Rows of the block.
     pub(super) fn rows(&self) -> usize {
         self.positions.len()

@@ -8,7 +8,8 @@
 //! ```
 //! All parts go through the same panels in the same order, so one count for each is enough, and the sum of a row
 //! has one order whichever threads the parts run on. Tasks are handed out in order: whoever waits, waits for a part
-//! that another thread is computing.
+//! that another thread is computing. (The tile loop calls nothing that could put another task on top of a part; a caller's
+//! [`Modify`](crate::dot::Modify) must not fork either.)
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},

@@ -11,6 +11,13 @@
 //! hidden bias `b = [b_z | b_r | b_n]` to `h U`. (Cho et al. 2014; Bahdanau et al. 2014, App. A,
 //! with `z` weighting the new state; `torch.nn.GRU`.)
 //!
+//! ```text
+//!              rows ->                     a task: a block of rows, all steps; h and the gates in the core's own
+//!  step 1   |======|======|===|            memory, U packed once and read by every step
+//!   ...       task   task  task
+//!  step T   |======|======|===|            back the same way; then dU = Σ_t h_{t-1}ᵀ d(gates)_t as one product
+//! ```
+//!
 //! ```
 //! use regard_kernels::sequence::gru::{Convention, GruSequence};
 //!

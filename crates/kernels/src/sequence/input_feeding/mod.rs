@@ -18,6 +18,14 @@
 //! masks come scaled (0 or `1 / (1 - p)`): mask `l` falls on layer `l`'s output on its way up, the
 //! last one on `h̃`; recurrent connections and the attention's query are never dropped.
 //!
+//! ```text
+//!              rows ->                     a task: a block of rows, all steps; inside a step the layers from the bottom
+//!  step 1   |======|======|===|            to the top, the attention, h̃, which the next step's bottom layer reads
+//!   ...       task   task  task
+//!  step T   |======|======|===|            back the same way from the top to the bottom; then one product over all
+//!                                          steps for each weight, and the sums of keys and values for each row
+//! ```
+//!
 //! ```
 //! use regard_kernels::sequence::input_feeding::{InputFeedingDecoder, Score};
 //!

@@ -8,6 +8,13 @@
 //! (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000; the column order is
 //! `torch.nn.LSTM`'s.) The output holds both states, `[T, B, 2n]` with `h | c` in each row.
 //!
+//! ```text
+//!              rows ->                     a task: a block of rows, all steps; h, c and the gates in the core's own
+//!  step 1   |======|======|===|            memory, U packed once and read by every step
+//!   ...       task   task  task
+//!  step T   |======|======|===|            back the same way; then dU = Σ_t h_{t-1}ᵀ d(gates)_t as one product
+//! ```
+//!
 //! ```
 //! use regard_kernels::sequence::lstm::LstmSequence;
 //!

@@ -32,10 +32,10 @@ use crate::{
 /// Tasks that a call is cut into at least, where its length allows. More would serve machines of more
 /// cores, at the price of fetching every panel of queries once more for each.
 pub(super) const TASKS: usize = 4;
-/// Keys that a part takes at a time: a tile of them.
-const CHUNK: usize = 128;
+/// Keys that a part takes at a time: a tile of them. (This and the next are smaller for tests under Miri, which is a
+/// thousand times slower.)
+const CHUNK: usize = if cfg!(miri) { 32 } else { 128 };
 /// Keys of the longest sequence from which on keys are dealt out. Below, each part would fetch a panel for two tiles.
-/// (Tests under Miri, which is a thousand times slower, reach it sooner.)
 const LONG: usize = if cfg!(miri) { 2 * CHUNK } else { 1024 };
 /// Queries that a part has at least: below this, adding the copies costs more than it gains.
 const PART_QUERIES: usize = 192;

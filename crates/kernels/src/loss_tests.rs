@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::reference;
-use crate::testing::{assert_close, difference, on_every_pool, random, wide};
+use crate::testing::{assert_close, difference, on_every_pool, random, unless_miri, wide};
 
 struct Problem {
     rows: usize,
@@ -75,8 +75,8 @@ impl Problem {
 #[test]
 fn error_is_bounded_by_the_naive_computation() {
     for &level in Level::available() {
-        for classes in [1, 7, 40, 59, 64, 111, 513, 2000] {
-            for smoothing in [0.0, 0.1, 1.0] {
+        for &classes in unless_miri(&[1, 7, 40, 59, 64, 111, 513, 2000][..], &[1, 20]) {
+            for &smoothing in unless_miri(&[0.0, 0.1, 1.0][..], &[0.1]) {
                 let problem = Problem::new(8, classes, smoothing);
                 let (naive, truth) = (problem.reference::<f32>(), problem.reference::<f64>());
                 let all = on_every_pool(|| {

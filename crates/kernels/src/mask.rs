@@ -354,6 +354,7 @@ mod tests {
 
     /// Every tile of every mask says what `sees` says, one place at a time.
     #[test]
+    #[cfg_attr(miri, ignore = "large")]
     fn tiles_agree_with_single_places() {
         let keep: Vec<u8> = (0..70 * 90).map(|x| u8::from(x % 7 != 3)).collect();
         let table: Vec<u8> = (0..7 * 6).map(|x| u8::from(x % 3 == 0)).collect();

@@ -47,16 +47,15 @@ fn extra(work: impl FnOnce()) -> isize {
     MOST.load(SeqCst) - before
 }
 
-const HEADS: usize = 4;
 const DIM: usize = 64;
 
 /// Extra bytes of forward, backward and decoding at a length.
-fn of_length(length: usize) -> [isize; 3] {
-    let shape = [1, HEADS, length, DIM];
+fn of_length(heads: usize, length: usize) -> [isize; 3] {
+    let shape = [1, heads, length, DIM];
     let numbers = vec![0.5f32; shape.iter().product()];
     let view = View::heads_first(&numbers, shape);
     let mut output = vec![0.0; numbers.len()];
-    let mut lse = vec![0.0; HEADS * length];
+    let mut lse = vec![0.0; heads * length];
     // A window, so that a long call is not a slow one; what memory it takes does not depend on it.
     let attention = Attention {
         causal: true,
@@ -92,10 +91,10 @@ fn of_length(length: usize) -> [isize; 3] {
     };
     backward();
     let of_backward = extra(backward);
-    let mut step = vec![0.0; HEADS * DIM];
-    let one = [1, HEADS, 1, DIM];
+    let mut step = vec![0.0; heads * DIM];
+    let one = [1, heads, 1, DIM];
     let mut decode = || {
-        let query = View::heads_first(&numbers[..HEADS * DIM], one);
+        let query = View::heads_first(&numbers[..heads * DIM], one);
         let cache = Cache::Contiguous {
             key: view,
             value: view,
@@ -117,22 +116,27 @@ fn memory_does_not_grow_with_the_length() {
         .build()
         .unwrap();
     pool.install(|| {
-        let (short, long) = (of_length(2048), of_length(32_768));
-        println!("forward, backward, decode: {short:?} at 2,048, {long:?} at 32,768");
-        for (name, most, i) in [
-            ("forward", 512 << 10, 0),
-            ("backward", 1 << 20, 1),
-            ("decode", 512 << 10, 2),
-        ] {
-            assert!(long[i] <= most, "{name} takes {} bytes", long[i]);
-        }
-        // Sixteen times the length: a byte for 16 keys (backward), a sum for 2,048 keys (decoding), no more. The tiles are one
-        // thread's or two's: a short call may be over before the second thread is awake.
-        for i in 0..2 {
-            assert!(
-                long[i] <= THREADS as isize * short[i] + 16_384,
-                "{short:?} {long:?}"
+        // Of one head, parts take keys in turn; of four, each has a thread of its own.
+        for heads in [4, 1] {
+            let (short, long) = (of_length(heads, 2048), of_length(heads, 32_768));
+            println!(
+                "{heads} heads: forward, backward, decode: {short:?} at 2,048, {long:?} at 32,768"
             );
+            for (name, most, i) in [
+                ("forward", 512 << 10, 0),
+                ("backward", 1 << 20, 1),
+                ("decode", 512 << 10, 2),
+            ] {
+                assert!(long[i] <= most, "{name} takes {} bytes", long[i]);
+            }
+            // Sixteen times the length: a byte for 16 keys (backward), a sum for 2,048 keys (decoding), no more.
+            // The tiles are one thread's or two's: a short call may be over before the second thread is awake.
+            for i in 0..2 {
+                assert!(
+                    long[i] <= THREADS as isize * short[i] + 16_384,
+                    "{short:?} {long:?}"
+                );
+            }
         }
     });
 }

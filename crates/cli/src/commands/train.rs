@@ -47,12 +47,7 @@ pub fn run(options: &Train) -> Result<(), Failure> {
     compute.run(threads, |device| train(options, &recipe, &folder, device))
 }
 
-fn train(
-    options: &Train,
-    recipe: &Recipe,
-    folder: &Path,
-    device: &Device,
-) -> Result<(), Failure> {
+fn train(options: &Train, recipe: &Recipe, folder: &Path, device: &Device) -> Result<(), Failure> {
     let run = Run {
         folder,
         device,

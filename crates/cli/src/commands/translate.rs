@@ -32,7 +32,9 @@ const MOST_PICTURES: usize = 10_000;
 /// # Errors
 /// Options that contradict each other, a model, line or file that is wrong.
 pub fn run(options: &Translate) -> Result<(), Failure> {
-    options.compute.run(None, |device| translate(options, device))
+    options
+        .compute
+        .run(None, |device| translate(options, device))
 }
 
 fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {

@@ -9,6 +9,12 @@
 //! Here `z` weights the *old* state; in [`super::gru_reset_before`] it weights the new one. PyTorch's
 //! weights hold the same gates in the order `r z n`.
 //!
+//! ```text
+//! | z | r | n |  of x  \                               row by row: every number is read once and every
+//! | z | r | n |  of u   >  | h' |,  | z | r | n | kept   result written once, the unit's gates in registers
+//! | h |               /                                of one step of lanes
+//! ```
+//!
 //! ```
 //! use regard_kernels::cell::{Step, gru};
 //! let step = Step { batch: 1, units: 1, keep: None };

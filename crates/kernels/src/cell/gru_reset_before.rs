@@ -9,6 +9,12 @@
 //! `z` weights the *new* state. The product with `U_n` needs `r ∘ s`, so a step has two pointwise
 //! halves around it: [`gates`], then the product, then [`output`].
 //!
+//! ```text
+//! | z | r | of x, u   \   gates    | z | r ∘ s |, | r | kept        row by row, every number read once and
+//! | s |               /                                             every result written once; between both
+//! | n | of x, U_n (r ∘ s), z, s    output    | s' |, | s~ | kept    halves the product with U_n
+//! ```
+//!
 //! ```
 //! use regard_kernels::cell::{Step, gru_reset_before};
 //! let step = Step { batch: 1, units: 1, keep: None };

@@ -6,6 +6,12 @@
 //! h' = o ∘ tanh c'                                                       [batch, units]
 //! ```
 //!
+//! ```text
+//! | i | f | g | o |  of x  \                                       row by row: every number is read once and
+//! | i | f | g | o |  of u   >  | h' |, | c' |, | i | f | g | o |   every result written once, the unit's gates
+//! | c |                   /                            kept        in registers of one step of lanes
+//! ```
+//!
 //! ```
 //! use regard_kernels::cell::{Step, lstm};
 //! let step = Step { batch: 1, units: 1, keep: None };

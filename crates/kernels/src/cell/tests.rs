@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::reference;
-use crate::testing::{assert_close, difference, on_every_pool, random};
+use crate::testing::{assert_close, difference, on_every_pool, random, unless_miri};
 
 const SIZES: [(usize, usize); 6] = [(1, 1), (3, 7), (2, 40), (5, 59), (4, 64), (2, 256)];
 
@@ -96,7 +96,7 @@ fn poison(step: Step<'_>, matrix: &mut [f32], gates: usize) {
 
 #[test]
 fn gru_with_the_reset_after() {
-    for (batch, units) in SIZES {
+    for &(batch, units) in unless_miri(&SIZES[..], &[(2, 3)]) {
         for keep in keeps(batch) {
             let step = Step {
                 batch,
@@ -153,7 +153,7 @@ fn gru_with_the_reset_after() {
 
 #[test]
 fn gru_with_the_reset_before() {
-    for (batch, units) in SIZES {
+    for &(batch, units) in unless_miri(&SIZES[..], &[(2, 3)]) {
         for keep in keeps(batch) {
             let step = Step {
                 batch,
@@ -260,7 +260,7 @@ fn gru_with_the_reset_before() {
 
 #[test]
 fn lstm_step() {
-    for (batch, units) in SIZES {
+    for &(batch, units) in unless_miri(&SIZES[..], &[(2, 3)]) {
         for keep in keeps(batch) {
             let step = Step {
                 batch,
@@ -356,6 +356,7 @@ fn lstm_step() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn large_batches_use_threads_and_keep_their_bits() {
     let step = Step {
         batch: 700,

@@ -1,4 +1,9 @@
-//! One query of each row against the keys that it sees, wherever those are.
+//! One query of each row against the keys that it sees, wherever those are: `o = Σ_j softmax_j(q · k_j / √size) v_j`.
+//!
+//! ```text
+//! a row:   key j at step j, row ancestors[j]      or  at j of its sentence
+//!          | k of all heads | v of all heads |    a head at a time: scores [keys], e^(s - largest), then v by v
+//! ```
 
 use crate::simd::{self, Kernel, Level, Simd, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};

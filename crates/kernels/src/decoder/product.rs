@@ -1,4 +1,11 @@
-//! Products of a few rows with weights that stay.
+//! Products of a few rows with weights that stay: `y = x W + b`.
+//!
+//! ```text
+//!                    W, packed:  | columns of part 0 | columns of part 1 |
+//! fewer than 16 rows             |     thread A      |     thread B      |     each weight is read once, by one core
+//! more          rows 0..8        |              thread A                 |
+//!               rows 8..16       |              thread B                 |
+//! ```
 
 use std::sync::Arc;
 

@@ -44,6 +44,8 @@ pub struct Place {
 }
 
 /// A change of scores. `#[inline]` small functions without branches become vector code.
+///
+/// It is called by threads that others wait for, so it must not share out work on rayon's pool.
 pub trait Modify: Sync {
     /// False for [`Unmodified`] alone: no change, no cost.
     const ACTIVE: bool = true;

@@ -1,5 +1,12 @@
-//! `C (+)= Aᵀ B` with a long inner index: the weight gradients.
+//! `C (+)= Aᵀ B` with a long inner index: the weight gradients, `C[r, c] = Σ_k A[k, r] B[k, c]`.
 //!
+//! ```text
+//!                     rows of C ->                    columns of C ->
+//!              A     |  8 |  8 | ..          B       | task 0 | task 1 | ..
+//!  k   256 steps     | strip of 8 columns            | packed |                 sums of 256 steps in registers,
+//!  |   256 steps     | copied side by side           | packed |                 the blocks added in order
+//!  v   ..
+//! ```
 //! A task owns some columns of `C` and needs nothing from the others: it packs its columns of `B`
 //! block by block and takes all of `A` past them.
 

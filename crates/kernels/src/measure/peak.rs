@@ -112,6 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "large")]
     fn every_level_has_a_peak() {
         for &level in Level::available() {
             assert!(fma_peak(level, 1).is_finite());

@@ -1,4 +1,11 @@
 //! Adadelta.
+//!
+//! ```text
+//! g = scale · g + λ p      a = ρ a + (1 - ρ) g²      δ = √(d + ε) / √(a + ε) · g      d = ρ d + (1 - ρ) δ²
+//! p -= η δ
+//!
+//! p, g, a, d  | one vector each |  ->  p, a, d      16 bytes read and 12 written a parameter, nothing between
+//! ```
 
 use super::{Slices, Update, check_common, check_share, over_chunks};
 use crate::error::{KernelError, check_value};

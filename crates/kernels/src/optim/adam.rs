@@ -1,4 +1,12 @@
 //! Adam and AdamW.
+//!
+//! ```text
+//! g = scale · g  (+ λ p for Adam)      m += (1 - β1) (g - m)      v = β2 v + (1 - β2) g²
+//! p = p · (1 - η λ for AdamW)  -  η / (1 - β1^t) · m / (√v / √(1 - β2^t) + ε)
+//!
+//! p, g, m, v  | one vector each |  ->  p, m, v      16 bytes read and 12 written a parameter, nothing between
+//! ```
+//! What depends on the step alone is computed once, in `f64`.
 
 use super::{Slices, Update, check_common, check_share, over_chunks};
 use crate::error::{KernelError, check_value};

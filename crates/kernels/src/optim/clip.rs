@@ -1,4 +1,10 @@
-//! The global norm of gradients, and the factor that clips them to one.
+//! The global norm of gradients, `‖g‖ = √(Σ g²)` over all tensors, and the factor that clips them to one,
+//! `min(1, largest / ‖g‖)`.
+//!
+//! ```text
+//! | 16,384 numbers | 16,384 numbers | ..      a sum of squares each, f32 in blocks, blocks in f64;
+//!                                             the sums of all pieces added in order
+//! ```
 
 use super::CHUNK;
 use crate::simd::{self, Kernel, Level, Simd, run};

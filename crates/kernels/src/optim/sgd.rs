@@ -1,4 +1,10 @@
 //! Stochastic gradient descent.
+//!
+//! ```text
+//! g = scale · g + λ p      b = μ b + g      p -= η b,   Nesterov's: p -= η (g + μ b)
+//!
+//! p, g, b  | one vector each |  ->  p, b      12 bytes read and 8 written a parameter, nothing between
+//! ```
 
 use super::{Slices, Update, check_common, check_share, over_chunks};
 use crate::error::KernelError;

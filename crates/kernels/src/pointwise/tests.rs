@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{on_every_pool, random};
+use crate::testing::{on_every_pool, random, unless_miri};
 
 const MASK: DropoutMask = DropoutMask {
     probability: 0.3,
@@ -77,19 +77,21 @@ fn check(rows: usize, width: usize, biased: bool, dropped: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(unless_miri(24, 1)))]
     #[test]
-    fn every_step_is_its_formula(rows in 0usize..40, width in 1usize..600, biased: bool, dropped: bool) {
+    fn every_step_is_its_formula(rows in 0usize..40, width in 1usize..unless_miri(600, 40), biased: bool, dropped: bool) {
         check(rows, width, biased, dropped);
     }
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn large_ones_go_over_the_threads() {
     check(700, 384, true, true);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn the_share_and_the_mean_of_factors_are_right() {
     for probability in [0.1, 0.3, 0.5, 0.9] {
         let mask = DropoutMask {

@@ -1,5 +1,14 @@
 //! The attention of one decoder step for a block of rows, one query each.
 //!
+//! ```text
+//! e_j = q · key_j  or  vᵀ tanh(q + key_j)      α = softmax of e over the kept sources in the window      c = Σ_j α_j value_j
+//! back:  dα_j = dc · value_j      de = α ∘ (dα - Σ_j α_j dα_j)      dq, and of additive keys the sums over steps
+//!
+//! of a row:   kept positions | 0 | 2 | 3 |      e, α of these alone, side by side, then spread into α [sources]
+//! ```
+//! The gradients of values (`Σ_t α_t ⊗ dc_t`), and of keys under a dot product, are sums over steps and taken once at
+//! the end, source by source: a row of the result stays in registers over all steps.
+//!
 //! The additive row arithmetic is that of [`crate::additive`]; here it runs inside a task that
 //! already owns its rows, over source positions listed, and exponentials of the keys taken, once for
 //! the whole sequence.
@@ -43,6 +52,19 @@ impl Kept {
         Self {
             positions: (first..first + rows).map(of_row).collect(),
         }
+    }
+
+    /// Every block of a batch, `rows` rows each.
+    pub(super) fn blocks(
+        keep: Option<&[bool]>,
+        batch: usize,
+        rows: usize,
+        sources: usize,
+    ) -> Vec<Self> {
+        (0..batch)
+            .step_by(rows)
+            .map(|first| Self::new(keep, first, rows.min(batch - first), sources))
+            .collect()
     }
 
     /// Rows of the block.

@@ -24,6 +24,7 @@
 //! bits it gives inside a batch, on any number of threads. (Weight gradients are sums over rows, in
 //! an order that depends on nothing but the shapes.)
 
+mod additive_decoder;
 pub mod additive_gru;
 pub mod additive_lstm;
 mod attend;

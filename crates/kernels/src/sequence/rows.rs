@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 
 use crate::error::{KernelError, check_length};
-use crate::matmul::{Matrix, Write, transposed_product};
+use crate::matmul::{Matrix, Packed, Strides, Write, transposed_product};
 use crate::simd::Level;
 
 /// Rows of a block at most: beyond this the rows' own buffers leave the second-level cache.
@@ -94,6 +94,46 @@ pub(super) fn at_step<T>(
     &data[(step * batch + first) * width..][..rows * width]
 }
 
+/// Where a task stands: its rows, at one step.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) step: usize,
+    pub(super) batch: usize,
+    pub(super) first: usize,
+    pub(super) rows: usize,
+}
+
+impl Place {
+    /// Its part of `data [steps, batch, width]`.
+    pub(super) fn of<T>(self, data: &[T], width: usize) -> &[T] {
+        at_step(data, self.step, self.batch, width, self.first, self.rows)
+    }
+
+    /// The same rows a step earlier.
+    pub(super) fn before(self) -> Option<Self> {
+        let step = self.step.checked_sub(1)?;
+        Some(Self { step, ..self })
+    }
+}
+
+/// A weight `[inner, columns]` whose rows start `stride` numbers apart, or its transpose for the way back.
+pub(super) fn pack(
+    level: Level,
+    matrix: &[f32],
+    stride: usize,
+    inner: usize,
+    columns: usize,
+    transposed: bool,
+) -> Packed {
+    if transposed {
+        let (row, column) = (1, stride);
+        Packed::strided(level, matrix, Strides { row, column }, columns, inner)
+    } else {
+        let (row, column) = (stride, 1);
+        Packed::strided(level, matrix, Strides { row, column }, inner, columns)
+    }
+}
+
 /// Rows that start `stride` numbers apart.
 #[derive(Clone, Copy)]
 pub(super) struct Strided<'a> {
@@ -138,6 +178,17 @@ pub(super) fn check_keep(
     keep.map_or(Ok(()), |keep| {
         check_length("keep", "[steps, batch]", &[steps, batch], keep.len())
     })
+}
+
+/// Checks that gradients, given as `(name, input, gradient)`, are as long as what they are gradients of.
+pub(super) fn check_gradients<const N: usize>(
+    gradients: [(&'static str, &[f32], &[f32]); N],
+) -> Result<(), KernelError> {
+    for (name, input, gradient) in gradients {
+        let shape = "that of the input of the same name";
+        check_length(name, shape, &[input.len()], gradient.len())?;
+    }
+    Ok(())
 }
 
 /// The states before every step: `initial [batch, width]`, then all but the last of

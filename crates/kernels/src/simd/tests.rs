@@ -115,6 +115,7 @@ fn worst_between<F: Function>(
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn polynomials_stay_within_their_stated_error_on_every_level() {
     for &level in Level::available() {
         // The polynomial has two thirds of it; a multiply-add that rounds twice, as on `Scalar`, adds its own.
@@ -154,6 +155,7 @@ fn clamped_sigmoid(x: f64) -> f64 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn functions_stay_within_their_stated_error_on_every_level() {
     for &level in Level::available() {
         for (name, f, truth, smallest, bound) in [
@@ -212,6 +214,7 @@ impl Kernel for Sums<'_> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn reductions_take_every_length() {
     for &level in Level::available() {
         for length in (0..70).chain([511, 512, 513, 1500]) {

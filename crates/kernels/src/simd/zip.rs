@@ -1,4 +1,9 @@
 //! Loops over slices that the kernels share.
+//!
+//! ```text
+//! | vector | vector | .. | rest |      whole vectors by plain loads and stores; the rest by partial ones, so that a number
+//!                                      has the same bits wherever it lies
+//! ```
 
 use super::Simd;
 

@@ -69,7 +69,9 @@ pub fn all(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
         true => vec![(models::EMBEDDED_NAME, None)],
         false => {
             let named = options.model.iter();
-            named.map(|named| (&*named.name, Some(&*named.path))).collect()
+            named
+                .map(|named| (&*named.name, Some(&*named.path)))
+                .collect()
         }
     };
     options.compute.run(None, |device| {

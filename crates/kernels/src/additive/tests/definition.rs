@@ -4,12 +4,16 @@
 use super::*;
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn error_is_bounded_by_the_naive_computation() {
     let mut checked = 0;
-    for dim in [1, 7, 40, 59, 64, 111, 128, 256] {
-        for (keys, queries, value_dim) in [(1, 1, 64), (2, 3, 1), (17, 1, 59), (97, 1, 130)] {
+    let dims = [1, 7, 40, 59, 64, 111, 128, 256];
+    let lengths = [(1, 1, 64), (2, 3, 1), (17, 1, 59), (97, 1, 130)];
+    for &dim in &dims {
+        for &(keys, queries, value_dim) in &lengths {
             // Many rows, because the largest error of a handful of them is a matter of luck.
-            let shape = [40.max(240 / dim), queries, keys, dim, value_dim];
+            let batch = 40.max(240 / dim);
+            let shape = [batch, queries, keys, dim, value_dim];
             checked += check(Problem::new(shape));
             checked += check(Problem::new(shape).with_mask().with_bias());
             checked += check(Problem::new(shape).with_lengths());
@@ -21,16 +25,22 @@ fn error_is_bounded_by_the_naive_computation() {
 #[test]
 fn blocks_of_queries_and_keys_have_their_edges() {
     let mut checked = 0;
-    for (queries, keys) in [(2, 2), (5, 4), (16, 3), (17, 9), (33, 1), (35, 50)] {
-        for dim in [13, 48, 80] {
-            let shape = [40, queries, keys, dim, 20];
+    let lengths = [(2, 2), (5, 4), (16, 3), (17, 9), (33, 1), (35, 50)];
+    let dims = [13, 48, 80];
+    for &(queries, keys) in unless_miri(&lengths[..], &lengths[1..2]) {
+        for &dim in unless_miri(&dims[..], &[5]) {
+            let shape = [unless_miri(40, 2), queries, keys, dim, unless_miri(20, 3)];
             checked += check(Problem::new(shape).with_lengths().with_bias());
         }
     }
-    assert_eq!(checked, 6 * 3 * NAMES.len() * Level::available().len());
+    assert_eq!(
+        checked,
+        unless_miri(6 * 3, 1) * NAMES.len() * Level::available().len()
+    );
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn heads_have_score_vectors_of_their_own() {
     let mut checked = 0;
     for (heads, dim) in [(2, 64), (4, 13), (8, 40)] {
@@ -56,6 +66,7 @@ fn heads_have_score_vectors_of_their_own() {
 
 /// The two halves of the keys, put together by their `lse`, are the whole.
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn lse_puts_parts_together() {
     let shape = [6, 4, 10, 33, 8];
     let whole = Problem::new(shape);
@@ -77,6 +88,7 @@ fn lse_puts_parts_together() {
 
 /// Numbers whose exponentials overflow, and pairs of them that cancel.
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn large_numbers_are_no_exception() {
     let mut checked = 0;
     for scale in [3.0, 10.0, 21.0, 50.0, 1e4] {
@@ -103,6 +115,7 @@ fn large_numbers_are_no_exception() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn small_numbers_keep_their_gradients() {
     let mut problem = Problem::new([40, 3, 9, 64, 12]);
     problem.query.iter_mut().for_each(|q| *q *= 1e-3);
@@ -111,6 +124,7 @@ fn small_numbers_keep_their_gradients() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "computes nothing but definitions")]
 fn the_reference_passes_finite_differences() {
     let problem = Problem::new([2, 2, 3, 4, 3]).with_lengths().with_bias();
     let truth = problem.reference::<f64>();

@@ -6,7 +6,7 @@ mod properties;
 use super::{backward::backward_at, forward::forward_at, *};
 use crate::reference::{Additive, AdditiveGradients};
 use crate::simd::Level;
-use crate::testing::{assert_close, difference, on_every_pool, probe, random, wide};
+use crate::testing::{assert_close, difference, on_every_pool, probe, random, unless_miri, wide};
 
 /// Everything one problem needs, owned.
 struct Problem {

@@ -35,19 +35,23 @@ fn empty_shapes_are_fine() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn bits_do_not_depend_on_threads_or_on_neighbours() {
+    let (dim, value_dim) = (64, 96);
     for &level in Level::available() {
-        let mut problem = Problem::new([37, 2, 23, 64, 96]).with_lengths().with_bias();
+        let mut problem = Problem::new([37, 2, 23, dim, value_dim])
+            .with_lengths()
+            .with_bias();
         problem.poison();
         let all = on_every_pool(|| problem.run(level));
         assert_eq!(all, problem.run(level), "from run to run");
 
         let b = 12;
-        let mut alone = Problem::new([1, 2, 23, 64, 96]);
-        alone.query = row(&problem.query, b, 2 * 64).to_vec();
-        alone.key = row(&problem.key, b, 23 * 64).to_vec();
-        alone.value = row(&problem.value, b, 23 * 96).to_vec();
-        alone.d_context = row(&problem.d_context, b, 2 * 96).to_vec();
+        let mut alone = Problem::new([1, 2, 23, dim, value_dim]);
+        alone.query = row(&problem.query, b, 2 * dim).to_vec();
+        alone.key = row(&problem.key, b, 23 * dim).to_vec();
+        alone.value = row(&problem.value, b, 23 * value_dim).to_vec();
+        alone.d_context = row(&problem.d_context, b, 2 * value_dim).to_vec();
         alone.bias = problem
             .bias
             .as_ref()
@@ -59,11 +63,11 @@ fn bits_do_not_depend_on_threads_or_on_neighbours() {
         alone.lengths = problem.lengths.as_ref().map(|lengths| vec![lengths[b]]);
         let alone = alone.run(level);
         for (i, width) in [
-            (0, 2 * 96),
+            (0, 2 * value_dim),
             (1, 2 * 23),
-            (2, 2 * 64),
-            (3, 23 * 64),
-            (5, 23 * 96),
+            (2, 2 * dim),
+            (3, 23 * dim),
+            (5, 23 * value_dim),
         ] {
             assert_eq!(row(&all[i], b, width), alone[i], "{}", NAMES[i]);
         }
@@ -173,6 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
+    #[cfg_attr(miri, ignore = "large")]
     fn weights_of_a_query_with_a_key_sum_to_one(
         batch in 1usize..4, queries in 1usize..4, keys in 1usize..40, dim in 1usize..50,
         scale in 0.01f32..1e4,
@@ -190,6 +195,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "large")]
     fn order_of_the_keys_does_not_matter(keys in 1usize..30, dim in 1usize..40) {
         let problem = Problem::new([1, 1, keys, dim, 5]);
         let mut turned = Problem::new([1, 1, keys, dim, 5]);

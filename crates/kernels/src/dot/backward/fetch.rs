@@ -18,7 +18,8 @@ use super::{
         plan::Task,
         stored::Rows,
     },
-    worker::{Scratch, Worker},
+    scratch::Scratch,
+    worker::Worker,
 };
 
 impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {

@@ -22,8 +22,15 @@
 //!
 //! Who owns what: all panels of all query heads of one key/value head are one task, which alone writes
 //! that head's `dK` and `dV`. With fewer than [`share::TASKS`] such heads each is split into a fixed
-//! number of parts, every part with a `dK` and `dV` of its own but the first; these are summed in order
-//! (see [`share`]). The cut follows from the shapes alone, so the bits do not depend on the threads.
+//! number of parts. Where there are many keys, each part has keys of its own, whose `dK` and `dV` it alone writes,
+//! and the parts add to the rows of `dQ` one after the other, a panel at a time ([`turns`]); else each has queries of
+//! its own, and a `dK` and `dV` but the first, and these are summed in order. The cut follows from the shapes
+//! alone, so the bits do not depend on the threads (see [`share`]).
+//!
+//! Memory beyond the arguments, in numbers of 4 bytes, `D` and `E` the dims of keys and values, `w` = 48 lanes
+//! (24 on AVX2): for each thread `w (3 D + 3 E + 2 · 128 + 2)`, dims rounded up to whole vectors, and a byte for 16 keys.
+//! With fewer than 4 key heads and fewer than 1,024 keys also at most 3 copies of a head's `dK` and `dV`, `D + E` numbers a
+//! key; at any length if the gradient of a bias is asked for.
 //!
 //! Operands stored in half the width are widened where they are read: queries, outputs and output gradients
 //! once a panel, the keys and values of a tile once for each panel that meets them. All arithmetic is `f32`,
@@ -36,9 +43,11 @@
 mod blocks;
 mod fetch;
 mod options;
+mod scratch;
 mod share;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod worker;
 
 use std::sync::atomic::AtomicUsize;
@@ -55,6 +64,7 @@ use crate::{
 use super::{Job, check_shape, modify::Modify, panel_width, plan::Plan};
 
 use share::{Copies, Destination, Shares};
+use turns::Turns;
 use worker::Worker;
 
 /// Where the gradients go. What stands there is overwritten.
@@ -102,8 +112,9 @@ pub(super) fn backward_at<T: Element, O: Element, M: Modify>(
     let sizes = &job.sizes;
     let plan = Plan::new(attention, sizes, panel_width(level));
     let shares = Shares::new(attention, sizes, bias.as_ref().map(|bias| bias.shape));
-    let mut key_copies = Copies::new(key.shape, shares.parts);
-    let mut value_copies = Copies::new(value.shape, shares.parts);
+    let turns = Turns::new(if shares.by_keys { shares.tasks() } else { 0 });
+    let mut key_copies = Copies::new(key.shape, shares.outputs());
+    let mut value_copies = Copies::new(value.shape, shares.outputs());
     // Parts have queries of their own, so rows of a bias only meet where all queries share one.
     let mut bias_copies = bias.as_ref().map(|bias| {
         let parts = if bias.shape[2] == 1 { shares.parts } else { 1 };
@@ -129,11 +140,12 @@ pub(super) fn backward_at<T: Element, O: Element, M: Modify>(
         shares.tasks(),
         job.nanoseconds(5.0),
         &|next: &AtomicUsize| {
-            let (job, plan, shares, inputs) = (&job, &plan, &shares, &inputs);
+            let (job, plan, shares, turns, inputs) = (&job, &plan, &shares, &turns, &inputs);
             let worker = Worker {
                 job,
                 plan,
                 shares,
+                turns,
                 inputs,
                 d_query,
                 d_key,

@@ -1,17 +1,25 @@
 //! Who computes which gradients, and how parts are summed.
 //!
 //! ```text
-//!                        dK, dV of (sequence, key head)
-//!  many heads            one task each, written in place
-//!  fewer than 4          part 0: panels 0, p, 2p ...      in place
-//!                        part 1: panels 1, p + 1 ...      a copy   } added in order at the end
-//!                        ...                              a copy   }
+//!                        dK, dV of (sequence, key head)      dQ
+//!  4 heads or more       one task each, written in place     in place
+//!  fewer, many keys      part 0: keys 0-127, 896-1151 ..     in place   } a panel at a time, one part
+//!                        part 1: keys 128-255, 768-895 ..    added      } after the other (see `turns`)
+//!  fewer, few keys       part 0: panels 0, p, 2p ..          in place
+//!                        part 1: panels 1, p + 1 ..          in place     dK, dV: a copy, added in order at the end
 //! ```
-//! Panels are dealt out in turn, so that under a causal mask all parts are as long. A bias that serves
-//! several batch entries or heads binds these together: they become one task, or the same parts of one,
-//! which go through them in order.
+//! Keys are dealt out in chunks, to and fro, and panels in turn, so that under a causal mask all parts are as long. A
+//! bias that serves several batch entries or heads binds these together: they become one task, or the same parts of
+//! one, which go through them in order.
 //!
-//! Memory: no copies with [`TASKS`] heads or more; else `parts - 1` (at most 3) of `dK` and `dV`.
+//! Memory: with [`TASKS`] heads or more, and wherever keys are dealt out, the tiles of the threads and 8 bytes a part.
+//! Where queries are, `parts - 1` (at most 3) copies of `dK` and `dV` of fewer than [`LONG`] keys: 1.5 MiB a head at dim
+//! 64. A bias whose gradient is asked for has queries dealt out at any length, for parts of its columns cannot be lent
+//! out as rows; its own gradient is mostly as large as all scores.
+//!
+//! Tried: one pass for `dQ` and another for `dK` and `dV`, which computes scores and `dP` twice: in a prototype on a
+//! Zen 4 it cost 30 %, copies 0 to 10 %. Before keys were dealt out, queries were, at every length; one head of 65,536
+//! keys of dim 64 then took 96 MiB for copies, beside 32 MiB that its `dK` and `dV` are.
 
 use std::{ops::Range, sync::atomic::Ordering};
 
@@ -22,8 +30,13 @@ use crate::{
 };
 
 /// Tasks that a call is cut into at least, where its length allows. More would serve machines of more
-/// cores, at 3 % a part at 2,048 queries for clearing and adding the copies.
+/// cores, at the price of fetching every panel of queries once more for each.
 pub(super) const TASKS: usize = 4;
+/// Keys that a part takes at a time: a tile of them. (This and the next are smaller for tests under Miri, which is a
+/// thousand times slower.)
+const CHUNK: usize = if cfg!(miri) { 32 } else { 128 };
+/// Keys of the longest sequence from which on keys are dealt out. Below, each part would fetch a panel for two tiles.
+const LONG: usize = if cfg!(miri) { 2 * CHUNK } else { 1024 };
 /// Queries that a part has at least: below this, adding the copies costs more than it gains.
 const PART_QUERIES: usize = 192;
 
@@ -36,6 +49,8 @@ pub(super) struct Shares {
     head_groups: usize,
     /// Parts of every group.
     pub(super) parts: usize,
+    /// Whether parts have keys of their own, or else queries.
+    pub(super) by_keys: bool,
 }
 
 /// One task.
@@ -53,11 +68,17 @@ impl Shares {
             _ => count,
         };
         let (batch_groups, head_groups) = (groups(sizes.batch, 0), groups(sizes.key_heads, 1));
-        let queries = |index| attention.sequence(sizes, index).queries;
-        let longest = (0..sizes.batch).map(queries).max().unwrap_or(0);
+        let sequences = || (0..sizes.batch).map(|index| attention.sequence(sizes, index));
+        let queries = sequences().map(|of| of.queries).max().unwrap_or(0);
+        let keys = sequences().map(|of| of.keys).max().unwrap_or(0);
         let group = sizes.heads / sizes.key_heads.max(1);
         let wanted = TASKS.div_ceil((batch_groups * head_groups).max(1));
-        let room = longest.saturating_mul(group) / PART_QUERIES;
+        let by_keys = wanted > 1 && keys >= LONG && bias.is_none();
+        let room = if by_keys {
+            keys / CHUNK
+        } else {
+            queries.saturating_mul(group) / PART_QUERIES
+        };
         let parts = wanted.min(room).max(1);
         Self {
             batch: sizes.batch,
@@ -65,7 +86,44 @@ impl Shares {
             batch_groups,
             head_groups,
             parts,
+            by_keys,
         }
+    }
+
+    /// Outputs of `dK` and `dV`: the gradients themselves and copies.
+    pub(super) fn outputs(&self) -> usize {
+        if self.by_keys { 1 } else { self.parts }
+    }
+
+    /// Whether `part` is the one that first writes the rows of its keys in place.
+    pub(super) fn clears(&self, part: usize) -> bool {
+        self.by_keys || part == 0
+    }
+
+    /// Which of a head's panels `part` goes through: the first, and every so many-th after.
+    pub(super) fn panels(&self, part: usize) -> (usize, usize) {
+        if self.by_keys {
+            (0, 1)
+        } else {
+            (part, self.parts)
+        }
+    }
+
+    /// Those of `keys` that `part` goes through, in order.
+    pub(super) fn keys(
+        &self,
+        part: usize,
+        keys: Range<usize>,
+    ) -> impl Iterator<Item = Range<usize>> {
+        let (by_keys, parts) = (self.by_keys, self.parts);
+        let size = if by_keys { CHUNK } else { usize::MAX / 2 };
+        let owner = move |chunk: usize| {
+            let turn = chunk % (2 * parts);
+            turn.min(2 * parts - 1 - turn)
+        };
+        (keys.start / size..keys.end.div_ceil(size))
+            .filter(move |&chunk| !by_keys || owner(chunk) == part)
+            .map(move |chunk| (chunk * size).max(keys.start)..((chunk + 1) * size).min(keys.end))
     }
 
     pub(super) fn tasks(&self) -> usize {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::{
     element::{Element, Kind},
     mask::{TILE_KEYS, Visible},
-    simd::{Buffer, Kernel, Simd},
+    simd::{Kernel, Simd},
     view::SharedRows,
 };
 
@@ -17,26 +17,25 @@ use super::{
         context::{Context, ContextKernel, careful_context},
         modify::Modify,
         panel::{unpack, width},
-        plan::{Plan, Segment, Task, Tile},
+        plan::{Plan, Segment, Task},
         stored::Rows,
     },
     Inputs,
     blocks::{GradientBlock, GradientKernel, Spread, SpreadKernel, WeightBlock, WeightKernel},
     fetch::is_finite,
-    options::{self, Slopes},
+    options,
+    scratch::Scratch,
     share::{self, Destination, Shares},
+    turns::{Turn, Turns},
 };
-
-/// Keys whose weights and gradients are held at once.
-const TILE: usize = 128;
-/// Segments in a tile.
-const SEGMENTS: usize = TILE / TILE_KEYS;
 
 /// What the workers of one call share.
 pub(super) struct Worker<'a, T, O, M> {
     pub(super) job: &'a Job<'a, M>,
     pub(super) plan: &'a Plan,
     pub(super) shares: &'a Shares,
+    /// Empty unless keys are dealt out.
+    pub(super) turns: &'a Turns,
     pub(super) inputs: &'a Inputs<'a, T, O>,
     pub(super) d_query: SharedRows<'a, f32>,
     pub(super) d_key: Destination<'a>,
@@ -47,80 +46,25 @@ pub(super) struct Worker<'a, T, O, M> {
     pub(super) next: &'a AtomicUsize,
 }
 
-/// One worker's memory.
-pub(super) struct Scratch {
-    /// Qᵀ, Oᵀ and dOᵀ, `[dim, width]`.
-    pub(super) query: Buffer,
-    pub(super) output: Buffer,
-    pub(super) d_output: Buffer,
-    /// scale Q and dO, `[width, dim]`, the dims rounded up to whole vectors.
-    pub(super) query_rows: Buffer,
-    pub(super) d_output_rows: Buffer,
-    /// Pᵀ and dSᵀ, `[TILE, width]`.
-    weights: Buffer,
-    gradients: Buffer,
-    slopes: Slopes,
-    /// dQᵀ, `[dim, width]`.
-    pub(super) d_query: Buffer,
-    /// `-lse`, to base 2 where nothing acts on the scores, and `-δ`: `[width]`.
-    pub(super) minus_lse: Buffer,
-    pub(super) minus_delta: Buffer,
-    /// The queries' part of dropout's hashes.
-    pub(super) hashes: [u32; 48],
-    /// Whether Q, dO and, for each 16 of its rows, K hold finite numbers only.
-    pub(super) finite_query: bool,
-    pub(super) finite_d_output: bool,
-    finite_key: Vec<bool>,
-    tile: Tile<SEGMENTS>,
-    /// Where operands are not stored as `f32`: the keys and the values of a tile, `[TILE, dim]` each, and one
-    /// of the panel's operands, `[width, dim]`.
-    keys: Buffer,
-    values: Buffer,
-    pub(super) wide: Buffer,
-}
-
 impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
     type Output = ();
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let (width, sizes) = (width::<S>(), &self.job.sizes);
-        let rounded = |dim: usize| dim.next_multiple_of(S::LANES);
-        let copies = |stored: bool, rows: usize, dim: usize| if stored { rows * dim } else { 0 };
-        let (stored, any) = (
-            T::KIND != Kind::F32,
-            (T::KIND, O::KIND) != (Kind::F32, Kind::F32),
-        );
-        let mut scratch = Scratch {
-            query: Buffer::new(sizes.dim * width),
-            output: Buffer::new(sizes.value_dim * width),
-            d_output: Buffer::new(sizes.value_dim * width),
-            query_rows: Buffer::new(rounded(sizes.dim) * width),
-            d_output_rows: Buffer::new(rounded(sizes.value_dim) * width),
-            weights: Buffer::new(TILE * width),
-            gradients: Buffer::new(TILE * width),
-            slopes: Slopes::new::<M>(&self.job.attention, TILE, width),
-            d_query: Buffer::new(sizes.dim * width),
-            minus_lse: Buffer::new(width),
-            minus_delta: Buffer::new(width),
-            hashes: [0; 48],
-            finite_query: true,
-            finite_d_output: true,
-            finite_key: Vec::new(),
-            tile: Tile::EMPTY,
-            keys: Buffer::new(copies(stored, TILE, sizes.dim)),
-            values: Buffer::new(copies(stored, TILE, sizes.value_dim)),
-            wide: Buffer::new(copies(any, width, sizes.dim.max(sizes.value_dim))),
-        };
+        let mut scratch = Scratch::new::<S, T, O, M>(&self.job.attention, &self.job.sizes);
         loop {
             let task = self.next.fetch_add(1, Ordering::Relaxed);
             if task >= self.shares.tasks() {
                 return;
             }
             let share = self.shares.share(task);
+            let mut part = Part {
+                index: share.part,
+                turn: self.shares.by_keys.then(|| self.turns.of(task, share.part)),
+            };
             for index in share.sequences.clone() {
                 for key_head in share.key_heads.clone() {
-                    self.key_head(s, &mut scratch, share.part, index, key_head);
+                    self.key_head(s, &mut scratch, &mut part, index, key_head);
                 }
             }
         }
@@ -134,7 +78,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         &self,
         s: S,
         scratch: &mut Scratch,
-        part: usize,
+        part: &mut Part,
         index: usize,
         key_head: usize,
     ) {
@@ -146,17 +90,20 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 .key
                 .row(sequence.batch, key_head, sequence.first_key + j)
         };
-        for first in (0..sequence.keys).step_by(TILE_KEYS) {
-            let end = sequence.keys.min(first + TILE_KEYS);
-            scratch
-                .finite_key
-                .push((first..end).all(|j| is_finite(s, key(j))));
-        }
-        if part == 0 {
+        let blocks = sequence.keys.div_ceil(TILE_KEYS);
+        scratch.finite_key.resize(blocks, true);
+        for keys in self.shares.keys(part.index, 0..sequence.keys) {
+            for first in keys.clone().step_by(TILE_KEYS) {
+                let end = keys.end.min(first + TILE_KEYS);
+                scratch.finite_key[first / TILE_KEYS] = (first..end).all(|j| is_finite(s, key(j)));
+            }
+            if !self.shares.clears(part.index) {
+                continue;
+            }
             for (to, dim) in [(&self.d_key, sizes.dim), (&self.d_value, sizes.value_dim)] {
-                let to = to.rows(part, sequence.batch, key_head, sequence.first_key);
-                for j in 0..sequence.keys {
-                    // SAFETY: the gradients were checked; this part alone has the rows of this key head.
+                let to = to.rows(part.index, sequence.batch, key_head, sequence.first_key);
+                for j in keys.clone() {
+                    // SAFETY: the gradients were checked; this part alone has the rows of these keys.
                     unsafe { to.from(j).row(dim) }.fill(0.0);
                 }
             }
@@ -165,16 +112,17 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         for head in key_head * group..(key_head + 1) * group {
             let mut sink = 0.0;
             let panels = self.plan.panels_of(&sequence, index, head);
-            for task in panels.skip(part).step_by(self.shares.parts) {
+            let (first, step) = self.shares.panels(part.index);
+            for task in panels.skip(first).step_by(step) {
                 let task = self.plan.task(&job.attention, sizes, task);
                 sink += self.panel(s, scratch, &task, key_head, part);
             }
             // SAFETY: the rows were made for the call; this task alone has this one.
-            unsafe { self.sink_rows.row_mut(index, head, part)[0] = sink };
+            unsafe { self.sink_rows.row_mut(index, head, part.index)[0] = sink };
         }
     }
 
-    /// The gradients of one panel. Returns its part of the sink's.
+    /// The gradients of one panel, as far as they are this part's. Returns its part of the sink's.
     #[inline(always)]
     fn panel<S: Simd>(
         &self,
@@ -182,11 +130,20 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         scratch: &mut Scratch,
         task: &Task,
         key_head: usize,
-        part: usize,
+        part: &mut Part,
     ) -> f64 {
         let (job, sizes, sequence) = (self.job, &self.job.sizes, &task.sequence);
-        let sink = self.fetch(s, scratch, task);
         let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
+        let range = visible.reach(task.query, task.queries);
+        if let Some(turn) = &mut part.turn
+            && !turn.writes()
+            && self.shares.keys(part.index, range.clone()).next().is_none()
+        {
+            turn.wait();
+            turn.next();
+            return 0.0;
+        }
+        let sink = self.fetch(s, scratch, task);
         let heads = Heads {
             key: Rows::new(
                 &self.inputs.key,
@@ -202,41 +159,42 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             ),
             d_key: self
                 .d_key
-                .rows(part, sequence.batch, key_head, sequence.first_key),
+                .rows(part.index, sequence.batch, key_head, sequence.first_key),
             d_value: self
                 .d_value
-                .rows(part, sequence.batch, key_head, sequence.first_key),
-            part,
+                .rows(part.index, sequence.batch, key_head, sequence.first_key),
+            part: part.index,
         };
-        let range = visible.reach(task.query, task.queries);
         let mut seen_by_all = visible.seen_by_all(task.query, task.queries);
         if M::ACTIVE {
             seen_by_all = 0..0; // the caller may skip tiles
         }
-        let mut key = range.start / TILE_KEYS * TILE_KEYS;
-        while key < range.end {
-            let (tile, modify, lanes) = (&mut scratch.tile, job.modify, S::LANES);
-            tile.fill(
-                &visible,
-                modify,
-                task,
-                lanes,
-                &seen_by_all,
-                range.end,
-                &mut key,
-            );
-            self.widen(s, scratch, &heads);
-            for index in 0..scratch.tile.segments().len() {
-                let segment = scratch.tile.segments()[index];
-                if S::LANES == 16 {
-                    self.score_gradients::<S, 8>(s, scratch, task, &segment, &heads);
-                } else {
-                    self.score_gradients::<S, 4>(s, scratch, task, &segment, &heads);
+        for keys in self.shares.keys(part.index, range) {
+            let mut key = keys.start / TILE_KEYS * TILE_KEYS;
+            while key < keys.end {
+                let (tile, modify, lanes) = (&mut scratch.tile, job.modify, S::LANES);
+                tile.fill(
+                    &visible,
+                    modify,
+                    task,
+                    lanes,
+                    &seen_by_all,
+                    keys.end,
+                    &mut key,
+                );
+                self.widen(s, scratch, &heads);
+                for index in 0..scratch.tile.segments().len() {
+                    let segment = scratch.tile.segments()[index];
+                    if S::LANES == 16 {
+                        self.score_gradients::<S, 8>(s, scratch, task, &segment, &heads);
+                    } else {
+                        self.score_gradients::<S, 4>(s, scratch, task, &segment, &heads);
+                    }
                 }
-            }
-            let mut first = 0;
-            while first < scratch.tile.segments().len() {
-                first = self.products(s, scratch, task, first, &heads);
+                let mut first = 0;
+                while first < scratch.tile.segments().len() {
+                    first = self.products(s, scratch, task, first, &heads);
+                }
             }
         }
         let scale = s.splat(job.attention.scale(sizes.dim));
@@ -246,9 +204,38 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         }
         let position = sequence.first_query + task.query;
         let (to, stride) = self.d_query.start(sequence.batch, task.head, position);
-        // SAFETY: the gradient was checked; this task alone has these rows.
-        unsafe { unpack(s, &scratch.d_query, task.queries, sizes.dim, to, stride) };
-        sink
+        let Some(turn) = &mut part.turn else {
+            // SAFETY: the gradient was checked; this task alone has these rows.
+            unsafe { unpack(s, &scratch.d_query, task.queries, sizes.dim, to, stride) };
+            return sink;
+        };
+        if turn.writes() {
+            // SAFETY: the gradient was checked; the other parts wait until these rows are done.
+            unsafe { unpack(s, &scratch.d_query, task.queries, sizes.dim, to, stride) };
+            turn.next();
+            return sink;
+        }
+        let rows = &mut scratch.query_rows[..task.queries * sizes.dim];
+        // SAFETY: the rows are as many as are written.
+        unsafe {
+            unpack(
+                s,
+                &scratch.d_query,
+                task.queries,
+                sizes.dim,
+                rows.as_mut_ptr(),
+                sizes.dim,
+            )
+        };
+        turn.wait();
+        for (i, row) in rows.chunks_exact(sizes.dim.max(1)).enumerate() {
+            // SAFETY: the gradient was checked; the parts before are done with these rows, those after wait.
+            let to =
+                unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(i * stride), sizes.dim) };
+            to.iter_mut().zip(row).for_each(|(to, x)| *to += x);
+        }
+        turn.next();
+        0.0 // the first part has the sink's
     }
 
     /// Widens the keys and values of a tile, where they are stored in half the width.
@@ -423,6 +410,13 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         }
         first + count
     }
+}
+
+/// A part on its way.
+struct Part<'a> {
+    index: usize,
+    /// Where keys are dealt out.
+    turn: Option<Turn<'a>>,
 }
 
 /// The rows of one key head.

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn every_awkward_size() {
     let mut checked = 0;
-    for (queries, keys) in [
+    let lengths = [
         (1, 1),
         (2, 5),
         (97, 97),
@@ -13,10 +13,12 @@ fn every_awkward_size() {
         (130, 50),
         (257, 257),
         (20, 1025),
-    ] {
-        for (dim, value_dim) in [(1, 3), (40, 40), (59, 64), (64, 111), (128, 8), (256, 256)] {
+    ];
+    let dims = [(1, 3), (40, 40), (59, 64), (64, 111), (128, 8), (256, 256)];
+    for &(queries, keys) in unless_miri(&lengths[..], &[(2, 5)]) {
+        for &(dim, value_dim) in unless_miri(&dims[..], &[(1, 3)]) {
             // Of a few rows a naive computation may be exact by chance, hence many heads.
-            let heads = (256 / queries).clamp(2, 64);
+            let heads = (unless_miri(256, 1) / queries).clamp(2, 64);
             let shape = Shape {
                 heads,
                 ..Shape::one_head(queries, keys, dim, value_dim)
@@ -35,12 +37,15 @@ fn every_awkward_size() {
             checked += check("causal", &causal, &Unmodified, shape, &shape.inputs(2.0));
         }
     }
-    for key_heads in [1, 2, 8] {
+    for &key_heads in unless_miri(&[1, 2, 8][..], &[2]) {
         let heads = Shape {
             batch: 2,
             heads: 8,
             key_heads,
-            ..Shape::one_head(50, 70, 16, 16)
+            ..unless_miri(
+                Shape::one_head(50, 70, 16, 16),
+                Shape::one_head(5, 20, 2, 3),
+            )
         };
         checked += check(
             "groups",
@@ -50,22 +55,28 @@ fn every_awkward_size() {
             &heads.inputs(2.0),
         );
     }
-    assert_eq!(checked, (7 * 6 * 2 + 3) * Level::available().len());
+    assert_eq!(
+        checked,
+        unless_miri(7 * 6 * 2 + 3, 2 + 1) * Level::available().len()
+    );
 }
 
 #[test]
 fn every_option_alone_and_in_pairs() {
     let shape = Shape {
-        batch: 2,
+        batch: unless_miri(2, 1),
         heads: 2,
         key_heads: 1,
-        ..Shape::one_head(77, 100, 24, 20)
+        ..unless_miri(
+            Shape::one_head(77, 100, 24, 20),
+            Shape::one_head(5, 20, 3, 2),
+        )
     };
     let inputs = shape.inputs(2.0);
     let options = Options::new(shape);
-    let mut checked = 0;
-    for first in 0..OPTIONS {
-        for second in first..OPTIONS {
+    let (mut checked, step) = (0, unless_miri(1, 4));
+    for first in (0..OPTIONS).step_by(step) {
+        for second in first..unless_miri(OPTIONS, first + 1) {
             let mut attention = Attention::default();
             let names = [
                 options.set(first, &mut attention),
@@ -78,11 +89,13 @@ fn every_option_alone_and_in_pairs() {
             }
         }
     }
-    let calls = OPTIONS * (OPTIONS + 1) / 2 + OPTIONS;
+    let alone = OPTIONS.div_ceil(step);
+    let calls = unless_miri(OPTIONS * (OPTIONS + 1) / 2, alone) + alone;
     assert_eq!(checked, calls * Level::available().len());
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn all_options_at_once() {
     let shape = Shape {
         batch: 2,
@@ -101,6 +114,7 @@ fn all_options_at_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn large_logits_and_rising_scores() {
     let shape = Shape {
         heads: 8,
@@ -151,6 +165,7 @@ fn large_logits_and_rising_scores() {
 
 /// A row of one key: its weight is 1, and its `lse` is the score.
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn the_lse_of_one_key_is_its_score() {
     let shape = Shape {
         batch: 8,

@@ -10,7 +10,7 @@ use crate::{
     Alignment, Attention, Blocks, Documents, Dropout, KernelError, Offsets, View, ViewMut, Window,
     dot::{Modify, Place, Unmodified},
     simd::Level,
-    testing::{assert_close, on_every_pool, random, wide},
+    testing::{assert_close, on_every_pool, random, unless_miri, wide},
 };
 
 /// Sizes of one call.

@@ -41,6 +41,7 @@ mod tests {
     use super::{super::Settings, *};
 
     #[test]
+    #[cfg_attr(miri, ignore = "large")]
     fn every_case_of_a_moderate_size_runs() {
         let settings = Settings {
             rounds: 1,

@@ -1,9 +1,10 @@
 //! The backward pass: the rows' way back, then one product for each weight.
 
-use super::step::{ChoBackGates, ChoBackState, PyTorchBack};
+use super::cho::{ChoBack, GruWeights, cho_weight_gradient};
+use super::step::PyTorchBack;
 use super::{Convention, GruSequence};
 use crate::error::{KernelError, check_length};
-use crate::matmul::{Matrix, Packed, Strides, Write, transposed_product};
+use crate::matmul::Write;
 use crate::sequence::rows::{
     Previous, Strided, at_step, before, block_rows, by_rows, column_sums, for_each_block, order,
 };
@@ -83,20 +84,7 @@ impl GruSequence<'_> {
         }
         // Cho: r ∘ h, the left side of the candidate's product. PyTorch: the gradient of h U_n + b_n.
         let mut candidate = vec![0.0; steps * batch * hidden];
-        let strides = Strides {
-            row: 1,
-            column: 3 * hidden,
-        };
-        let weights = [
-            Packed::strided(level, self.recurrent, strides, 2 * hidden, hidden),
-            Packed::strided(
-                level,
-                &self.recurrent[2 * hidden..],
-                strides,
-                hidden,
-                hidden,
-            ),
-        ];
+        let weights = GruWeights::pack(level, self.recurrent, hidden, true);
         let rows = block_rows(batch, self.products());
         let tasks = by_rows(d_x, steps, batch, 3 * hidden, rows)
             .into_iter()
@@ -130,16 +118,11 @@ impl GruSequence<'_> {
             batch,
             reverse: self.reverse,
         };
-        previous.product(level, d_x, wide, 0, 2 * hidden, d_u, wide);
-        let d_candidate = &mut d_u[2 * hidden..];
         match self.convention {
-            Convention::Cho => {
-                let all = steps * batch;
-                let reset = Matrix::new(&candidate, hidden, all, hidden);
-                let d = Matrix::new(&d_x[(2 * hidden).min(d_x.len())..], wide, all, hidden);
-                transposed_product(level, reset, d, d_candidate, wide, Write::Replace);
-            }
+            Convention::Cho => cho_weight_gradient(level, previous, d_x, &candidate, d_u),
             Convention::PyTorch => {
+                previous.product(level, d_x, wide, 0, 2 * hidden, d_u, wide);
+                let d_candidate = &mut d_u[2 * hidden..];
                 previous.product(level, &candidate, hidden, 0, hidden, d_candidate, wide);
             }
         }
@@ -155,7 +138,7 @@ impl GruSequence<'_> {
     fn backward_block(
         &self,
         level: Level,
-        [gate_weights, candidate_weights]: &[Packed; 2],
+        weights: &GruWeights,
         first: usize,
         states: &[f32],
         saved: &[f32],
@@ -191,33 +174,18 @@ impl GruSequence<'_> {
             let (d_gates, candidate) = (&mut *d_gates[step], &mut *candidate[step]);
             match self.convention {
                 Convention::Cho => {
-                    run(
-                        level,
-                        ChoBackState {
-                            n,
-                            gates,
-                            previous,
-                            d_out,
-                            d_gates,
-                            d_state,
-                            keep,
-                        },
-                    );
-                    let d_new = &d_gates[2 * n..];
-                    candidate_weights.product(d_new, 3 * n, &mut d_left, n, rows, Write::Replace);
-                    let (d_left, reset_state) = (&d_left[..], candidate);
-                    run(
-                        level,
-                        ChoBackGates {
-                            n,
-                            gates,
-                            previous,
-                            d_left,
-                            d_gates,
-                            d_state,
-                            reset_state,
-                        },
-                    );
+                    let step = ChoBack {
+                        n,
+                        gates,
+                        previous,
+                        d_out,
+                        d_gates,
+                        d_state,
+                        reset_state: candidate,
+                        d_left: &mut d_left,
+                        keep,
+                    };
+                    step.run(level, weights);
                 }
                 Convention::PyTorch => {
                     let d_candidate = &mut *candidate;
@@ -234,10 +202,14 @@ impl GruSequence<'_> {
                             keep,
                         },
                     );
-                    candidate_weights.product(candidate, n, d_state, n, rows, Write::Add);
+                    weights
+                        .candidate
+                        .product(candidate, n, d_state, n, rows, Write::Add);
+                    weights
+                        .gates
+                        .product(d_gates, 3 * n, d_state, n, rows, Write::Add);
                 }
             }
-            gate_weights.product(d_gates, 3 * n, d_state, n, rows, Write::Add);
         }
     }
 }

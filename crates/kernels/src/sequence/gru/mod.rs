@@ -11,6 +11,13 @@
 //! hidden bias `b = [b_z | b_r | b_n]` to `h U`. (Cho et al. 2014; Bahdanau et al. 2014, App. A,
 //! with `z` weighting the new state; `torch.nn.GRU`.)
 //!
+//! ```text
+//!              rows ->                     a task: a block of rows, all steps; h and the gates in the core's own
+//!  step 1   |======|======|===|            memory, U packed once and read by every step
+//!   ...       task   task  task
+//!  step T   |======|======|===|            back the same way; then dU = Σ_t h_{t-1}ᵀ d(gates)_t as one product
+//! ```
+//!
 //! ```
 //! use regard_kernels::sequence::gru::{Convention, GruSequence};
 //!
@@ -34,16 +41,18 @@
 //! ```
 
 mod backward;
-pub(in crate::sequence) mod step;
+pub(in crate::sequence) mod cho;
+mod step;
 
 use crate::error::{KernelError, check_length};
-use crate::matmul::{Packed, Strides, Write};
+use crate::matmul::Write;
 use crate::sequence::rows::{
     at_step, block_rows, by_rows, by_rows_optional, check_keep, for_each_block, order,
 };
 use crate::simd::{Level, run};
 pub use backward::GruGradients;
-use step::{ChoGates, ChoState, PyTorchState};
+use cho::{ChoForward, GruWeights};
+use step::PyTorchState;
 
 /// Which of the two gated recurrent units is meant; see the table of the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -196,20 +205,7 @@ impl GruSequence<'_> {
         if batch * hidden == 0 {
             return Ok(());
         }
-        let strides = Strides {
-            row: 3 * hidden,
-            column: 1,
-        };
-        let weights = [
-            Packed::strided(level, self.recurrent, strides, hidden, 2 * hidden),
-            Packed::strided(
-                level,
-                &self.recurrent[2 * hidden..],
-                strides,
-                hidden,
-                hidden,
-            ),
-        ];
+        let weights = GruWeights::pack(level, self.recurrent, hidden, false);
         let rows = block_rows(batch, self.products());
         let states = by_rows(states, steps, batch, hidden, rows);
         let saved = by_rows_optional(saved, steps, batch, self.saved_width(), rows);
@@ -220,12 +216,11 @@ impl GruSequence<'_> {
         Ok(())
     }
 
-    /// All steps of the rows from `first` on. `U` comes in the two parts that are multiplied with
-    /// different left sides: that of both gates and that of the candidate.
+    /// All steps of the rows from `first` on.
     fn forward_block(
         &self,
         level: Level,
-        [gate_weights, candidate_weights]: &[Packed; 2],
+        weights: &GruWeights,
         first: usize,
         mut states: Vec<&mut [f32]>,
         mut saved: Option<Vec<&mut [f32]>>,
@@ -246,27 +241,14 @@ impl GruSequence<'_> {
             match self.convention {
                 Convention::Cho => {
                     gates.copy_from_slice(x);
-                    gate_weights.product(&state, n, gates, width, rows, Write::Add);
-                    run(
-                        level,
-                        ChoGates {
-                            n,
-                            gates,
-                            state: &state,
-                            reset_state: &mut reset_state,
-                        },
-                    );
-                    let candidate = &mut gates[2 * n..];
-                    candidate_weights.product(&reset_state, n, candidate, width, rows, Write::Add);
-                    run(
-                        level,
-                        ChoState {
-                            n,
-                            gates,
-                            state: &mut state,
-                            keep,
-                        },
-                    );
+                    let step = ChoForward {
+                        n,
+                        gates,
+                        state: &mut state,
+                        reset_state: &mut reset_state,
+                        keep,
+                    };
+                    step.run(level, weights);
                 }
                 Convention::PyTorch => {
                     for row in gates.chunks_exact_mut(width) {
@@ -278,9 +260,13 @@ impl GruSequence<'_> {
                             None => row.fill(0.0),
                         }
                     }
-                    gate_weights.product(&state, n, gates, width, rows, Write::Add);
+                    weights
+                        .gates
+                        .product(&state, n, gates, width, rows, Write::Add);
                     let candidate = &mut gates[3 * n..];
-                    candidate_weights.product(&state, n, candidate, width, rows, Write::Add);
+                    weights
+                        .candidate
+                        .product(&state, n, candidate, width, rows, Write::Add);
                     run(
                         level,
                         PyTorchState {

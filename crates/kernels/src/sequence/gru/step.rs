@@ -21,11 +21,11 @@ fn thirds_mut(row: &mut [f32], n: usize) -> (&mut [f32], &mut [f32], &mut [f32])
 }
 
 /// `z = σ(z)`, `r = σ(r)` in place, `reset_state = r ∘ h`.
-pub(in crate::sequence) struct ChoGates<'a> {
-    pub(in crate::sequence) n: usize,
-    pub(in crate::sequence) gates: &'a mut [f32],
-    pub(in crate::sequence) state: &'a [f32],
-    pub(in crate::sequence) reset_state: &'a mut [f32],
+pub(super) struct ChoGates<'a> {
+    pub(super) n: usize,
+    pub(super) gates: &'a mut [f32],
+    pub(super) state: &'a [f32],
+    pub(super) reset_state: &'a mut [f32],
 }
 
 impl Kernel for ChoGates<'_> {
@@ -55,11 +55,11 @@ impl Kernel for ChoGates<'_> {
 }
 
 /// `ñ = tanh(ñ)` in place, `h = h + z ∘ (ñ - h)`.
-pub(in crate::sequence) struct ChoState<'a> {
-    pub(in crate::sequence) n: usize,
-    pub(in crate::sequence) gates: &'a mut [f32],
-    pub(in crate::sequence) state: &'a mut [f32],
-    pub(in crate::sequence) keep: Option<&'a [bool]>,
+pub(super) struct ChoState<'a> {
+    pub(super) n: usize,
+    pub(super) gates: &'a mut [f32],
+    pub(super) state: &'a mut [f32],
+    pub(super) keep: Option<&'a [bool]>,
 }
 
 impl Kernel for ChoState<'_> {
@@ -95,14 +95,14 @@ impl Kernel for ChoState<'_> {
 /// Adds the gradient of the step's output to that of its state, then takes the latter through
 /// `h' = (1 - z) ∘ h + z ∘ ñ`: gives the gradients of `z`'s and `ñ`'s pre-activations and the direct
 /// part of the former state's.
-pub(in crate::sequence) struct ChoBackState<'a> {
-    pub(in crate::sequence) n: usize,
-    pub(in crate::sequence) gates: &'a [f32],
-    pub(in crate::sequence) previous: Strided<'a>,
-    pub(in crate::sequence) d_out: Strided<'a>,
-    pub(in crate::sequence) d_gates: &'a mut [f32],
-    pub(in crate::sequence) d_state: &'a mut [f32],
-    pub(in crate::sequence) keep: Option<&'a [bool]>,
+pub(super) struct ChoBackState<'a> {
+    pub(super) n: usize,
+    pub(super) gates: &'a [f32],
+    pub(super) previous: Strided<'a>,
+    pub(super) d_out: Strided<'a>,
+    pub(super) d_gates: &'a mut [f32],
+    pub(super) d_state: &'a mut [f32],
+    pub(super) keep: Option<&'a [bool]>,
 }
 
 impl Kernel for ChoBackState<'_> {
@@ -148,14 +148,14 @@ impl Kernel for ChoBackState<'_> {
 }
 
 /// From the gradient of `r ∘ h` to that of `r`'s pre-activation and of `h`; also forms `r ∘ h` again.
-pub(in crate::sequence) struct ChoBackGates<'a> {
-    pub(in crate::sequence) n: usize,
-    pub(in crate::sequence) gates: &'a [f32],
-    pub(in crate::sequence) previous: Strided<'a>,
-    pub(in crate::sequence) d_left: &'a [f32],
-    pub(in crate::sequence) d_gates: &'a mut [f32],
-    pub(in crate::sequence) d_state: &'a mut [f32],
-    pub(in crate::sequence) reset_state: &'a mut [f32],
+pub(super) struct ChoBackGates<'a> {
+    pub(super) n: usize,
+    pub(super) gates: &'a [f32],
+    pub(super) previous: Strided<'a>,
+    pub(super) d_left: &'a [f32],
+    pub(super) d_gates: &'a mut [f32],
+    pub(super) d_state: &'a mut [f32],
+    pub(super) reset_state: &'a mut [f32],
 }
 
 impl Kernel for ChoBackGates<'_> {
@@ -188,12 +188,12 @@ impl Kernel for ChoBackGates<'_> {
 }
 
 /// The whole step of PyTorch's unit; the gates come in as `h U + b` (`z | r | _ | n`).
-pub(in crate::sequence) struct PyTorchState<'a> {
-    pub(in crate::sequence) n: usize,
-    pub(in crate::sequence) x: &'a [f32],
-    pub(in crate::sequence) gates: &'a mut [f32],
-    pub(in crate::sequence) state: &'a mut [f32],
-    pub(in crate::sequence) keep: Option<&'a [bool]>,
+pub(super) struct PyTorchState<'a> {
+    pub(super) n: usize,
+    pub(super) x: &'a [f32],
+    pub(super) gates: &'a mut [f32],
+    pub(super) state: &'a mut [f32],
+    pub(super) keep: Option<&'a [bool]>,
 }
 
 impl Kernel for PyTorchState<'_> {
@@ -231,15 +231,15 @@ impl Kernel for PyTorchState<'_> {
 }
 
 /// The whole step of PyTorch's unit backwards; `d_candidate` is the gradient of `h U_n + b_n`.
-pub(in crate::sequence) struct PyTorchBack<'a> {
-    pub(in crate::sequence) n: usize,
-    pub(in crate::sequence) gates: &'a [f32],
-    pub(in crate::sequence) previous: Strided<'a>,
-    pub(in crate::sequence) d_out: Strided<'a>,
-    pub(in crate::sequence) d_gates: &'a mut [f32],
-    pub(in crate::sequence) d_state: &'a mut [f32],
-    pub(in crate::sequence) d_candidate: &'a mut [f32],
-    pub(in crate::sequence) keep: Option<&'a [bool]>,
+pub(super) struct PyTorchBack<'a> {
+    pub(super) n: usize,
+    pub(super) gates: &'a [f32],
+    pub(super) previous: Strided<'a>,
+    pub(super) d_out: Strided<'a>,
+    pub(super) d_gates: &'a mut [f32],
+    pub(super) d_state: &'a mut [f32],
+    pub(super) d_candidate: &'a mut [f32],
+    pub(super) keep: Option<&'a [bool]>,
 }
 
 impl Kernel for PyTorchBack<'_> {

@@ -2,10 +2,10 @@
 
 use super::step::{Combine, Masked};
 use super::{InputFeedingDecoder, InputFeedingSaved, Weights};
-use crate::error::{KernelError, check_length};
+use crate::error::KernelError;
 use crate::matmul::Write;
 use crate::sequence::attend::{Attend, Kept, Scoring};
-use crate::sequence::lstm::step::LstmState;
+use crate::sequence::lstm::step::{LstmState, join_states};
 use crate::sequence::rows::{at_step, block_rows, by_rows, for_each_block};
 use crate::simd::{Level, run};
 
@@ -18,6 +18,7 @@ impl InputFeedingDecoder<'_> {
         saved: Option<InputFeedingSaved<'_>>,
     ) -> Result<(), KernelError> {
         self.check()?;
+        self.check_forward(output, weights, saved.as_ref())?;
         let Self {
             steps,
             batch,
@@ -27,57 +28,6 @@ impl InputFeedingDecoder<'_> {
             value,
             ..
         } = *self;
-        let check = check_length;
-        check(
-            "output",
-            "[steps, batch, hidden]",
-            &[steps, batch, n],
-            output.len(),
-        )?;
-        check(
-            "weights",
-            "[steps, batch, sources]",
-            &[steps, batch, sources],
-            weights.len(),
-        )?;
-        let query_width = self.query_width();
-        if let Some(saved) = &saved {
-            let shape = "[layers, steps, batch, 4 hidden]";
-            check(
-                "saved.gates",
-                shape,
-                &[layers, steps, batch, 4, n],
-                saved.gates.len(),
-            )?;
-            let shape = "[layers, steps, batch, 2 hidden]";
-            check(
-                "saved.states",
-                shape,
-                &[layers, steps, batch, 2, n],
-                saved.states.len(),
-            )?;
-            let shape = "[steps, batch, value]";
-            check(
-                "saved.contexts",
-                shape,
-                &[steps, batch, value],
-                saved.contexts.len(),
-            )?;
-            let shape = "[steps, batch, hidden]";
-            check(
-                "saved.combined",
-                shape,
-                &[steps, batch, n],
-                saved.combined.len(),
-            )?;
-            let shape = "[steps, batch, attention], empty for dot";
-            check(
-                "saved.queries",
-                shape,
-                &[steps, batch, query_width],
-                saved.queries.len(),
-            )?;
-        }
         if batch == 0 || n == 0 {
             weights.fill(0.0);
             return Ok(());
@@ -92,7 +42,13 @@ impl InputFeedingDecoder<'_> {
                 .zip(by_rows(saved.states, layers * steps, batch, 2 * n, rows))
                 .zip(by_rows(saved.contexts, steps, batch, value, rows))
                 .zip(by_rows(saved.combined, steps, batch, n, rows))
-                .zip(by_rows(saved.queries, steps, batch, query_width, rows))
+                .zip(by_rows(
+                    saved.queries,
+                    steps,
+                    batch,
+                    self.query_width(),
+                    rows,
+                ))
                 .map(|((((gates, states), contexts), combined), queries)| {
                     Some(SavedBlock {
                         gates,
@@ -188,11 +144,7 @@ impl InputFeedingDecoder<'_> {
                 );
                 if let Some(saved) = &mut block.saved {
                     saved.gates[layer * steps + step].copy_from_slice(&gates);
-                    let to = saved.states[layer * steps + step].chunks_exact_mut(2 * n);
-                    for (to, (h, c)) in to.zip(hidden.chunks_exact(n).zip(cell.chunks_exact(n))) {
-                        to[..n].copy_from_slice(h);
-                        to[n..].copy_from_slice(c);
-                    }
+                    join_states(n, hidden, cell, saved.states[layer * steps + step]);
                 }
             }
 

@@ -18,6 +18,14 @@
 //! masks come scaled (0 or `1 / (1 - p)`): mask `l` falls on layer `l`'s output on its way up, the
 //! last one on `h̃`; recurrent connections and the attention's query are never dropped.
 //!
+//! ```text
+//!              rows ->                     a task: a block of rows, all steps; inside a step the layers from the bottom
+//!  step 1   |======|======|===|            to the top, the attention, h̃, which the next step's bottom layer reads
+//!   ...       task   task  task
+//!  step T   |======|======|===|            back the same way from the top to the bottom; then one product over all
+//!                                          steps for each weight, and the sums of keys and values for each row
+//! ```
+//!
 //! ```
 //! use regard_kernels::sequence::input_feeding::{InputFeedingDecoder, Score};
 //!
@@ -54,17 +62,19 @@
 //! ```
 
 mod backward;
+mod block_back;
 mod forward;
+mod shapes;
 mod step;
 mod weight_gradients;
 
 pub use backward::{InputFeedingGradients, InputFeedingResult, ScoreGradients};
 
 use crate::additive::Keys;
-use crate::error::{KernelError, check_length};
-use crate::matmul::{Packed, Strides};
+use crate::error::KernelError;
+use crate::matmul::Packed;
 use crate::sequence::attend::{Kept, ReadKeys, Scoring, Sources};
-use crate::sequence::rows::at_step;
+use crate::sequence::rows::{at_step, pack};
 use crate::simd::{Level, run};
 
 /// How the decoder scores its state against the keys.
@@ -163,19 +173,7 @@ impl Weights {
     pub(super) fn pack(level: Level, of: &InputFeedingDecoder<'_>, transposed: bool) -> Self {
         let (n, value) = (of.hidden, of.value);
         let pack = |matrix: &[f32], inner: usize, columns: usize| {
-            if transposed {
-                let strides = Strides {
-                    row: 1,
-                    column: columns,
-                };
-                Packed::strided(level, matrix, strides, columns, inner)
-            } else {
-                let strides = Strides {
-                    row: columns,
-                    column: 1,
-                };
-                Packed::strided(level, matrix, strides, inner, columns)
-            }
+            pack(level, matrix, columns, inner, columns, transposed)
         };
         let stack = |matrices: &[f32]| -> Vec<Packed> {
             matrices
@@ -232,116 +230,6 @@ impl InputFeedingDecoder<'_> {
         saved: Option<InputFeedingSaved<'_>>,
     ) -> Result<(), KernelError> {
         self.forward_at(Level::current(), output, weights, saved)
-    }
-
-    pub(super) fn check(&self) -> Result<(), KernelError> {
-        let Self {
-            steps,
-            batch,
-            sources,
-            hidden: n,
-            layers,
-            value,
-            ..
-        } = *self;
-        let wide = 4usize.saturating_mul(n);
-        let check = check_length;
-        if layers == 0 {
-            let expected = "at least 1";
-            return Err(KernelError::Value {
-                argument: "layers",
-                expected,
-                found: 0.0,
-            });
-        }
-        let shape = "[steps, batch, 4 hidden]";
-        check(
-            "x_projection",
-            shape,
-            &[steps, batch, wide],
-            self.x_projection.len(),
-        )?;
-        check("feed", "[batch, hidden]", &[batch, n], self.feed.len())?;
-        check(
-            "feed_weight",
-            "[hidden, 4 hidden]",
-            &[n, wide],
-            self.feed_weight.len(),
-        )?;
-        let shape = "[layers, hidden, 4 hidden]";
-        check("recurrent", shape, &[layers, n, wide], self.recurrent.len())?;
-        let shape = "[layers - 1, hidden, 4 hidden]";
-        check(
-            "layer_weight",
-            shape,
-            &[layers - 1, n, wide],
-            self.layer_weight.len(),
-        )?;
-        let shape = "[layers - 1, 4 hidden]";
-        check(
-            "layer_bias",
-            shape,
-            &[layers - 1, wide],
-            self.layer_bias.len(),
-        )?;
-        let shape = "[layers, batch, hidden]";
-        check(
-            "initial_hidden",
-            shape,
-            &[layers, batch, n],
-            self.initial_hidden.len(),
-        )?;
-        check(
-            "initial_cell",
-            shape,
-            &[layers, batch, n],
-            self.initial_cell.len(),
-        )?;
-        let attention = self.attention();
-        if let Score::Additive {
-            query_weight,
-            vector,
-            ..
-        } = self.score
-        {
-            let shape = "[hidden, attention]";
-            check(
-                "score.query_weight",
-                shape,
-                &[n, attention],
-                query_weight.len(),
-            )?;
-            check("score.vector", "[attention]", &[attention], vector.len())?;
-        }
-        let shape = "[batch, sources, hidden] for dot, [batch, sources, attention] for additive";
-        check("keys", shape, &[batch, sources, attention], self.keys.len())?;
-        let shape = "[batch, sources, value]";
-        check("values", shape, &[batch, sources, value], self.values.len())?;
-        let shape = "[value + hidden, hidden]";
-        let rows = value.saturating_add(n);
-        check(
-            "combine_weight",
-            shape,
-            &[rows, n],
-            self.combine_weight.len(),
-        )?;
-        check("combine_bias", "[hidden]", &[n], self.combine_bias.len())?;
-        if let Some(dropout) = self.dropout {
-            let shape = "[steps, layers, batch, hidden]";
-            check("dropout", shape, &[steps, layers, batch, n], dropout.len())?;
-        }
-        if let Some(windows) = self.windows {
-            check("windows", "[steps, batch]", &[steps, batch], windows.len())?;
-        }
-        if let Some(keep) = self.keep_source {
-            check(
-                "keep_source",
-                "[batch, sources]",
-                &[batch, sources],
-                keep.len(),
-            )?;
-        }
-        Ok(())
     }
 
     /// The keys of the block of rows from `first` on, ready to be scored at every step; `None` where

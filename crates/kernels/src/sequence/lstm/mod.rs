@@ -8,6 +8,13 @@
 //! (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000; the column order is
 //! `torch.nn.LSTM`'s.) The output holds both states, `[T, B, 2n]` with `h | c` in each row.
 //!
+//! ```text
+//!              rows ->                     a task: a block of rows, all steps; h, c and the gates in the core's own
+//!  step 1   |======|======|===|            memory, U packed once and read by every step
+//!   ...       task   task  task
+//!  step T   |======|======|===|            back the same way; then dU = Σ_t h_{t-1}ᵀ d(gates)_t as one product
+//! ```
+//!
 //! ```
 //! use regard_kernels::sequence::lstm::LstmSequence;
 //!
@@ -33,13 +40,13 @@
 pub(in crate::sequence) mod step;
 
 use crate::error::{KernelError, check_length};
-use crate::matmul::{Packed, Strides, Write};
+use crate::matmul::{Packed, Write};
 use crate::sequence::rows::{
-    Previous, Strided, at_step, before, block_rows, by_rows, by_rows_optional, check_keep,
-    for_each_block, order,
+    Previous, at_step, before, block_rows, by_rows, by_rows_optional, check_keep, for_each_block,
+    order, pack,
 };
 use crate::simd::{Level, run};
-use step::{AddOutput, LstmBack, LstmState};
+use step::{AddOutput, LstmBack, LstmState, cells_before, join_states};
 
 /// The inputs of an LSTM over a sequence. `T` = steps, `B` = batch, `n` = hidden.
 #[derive(Debug, Clone, Copy)]
@@ -179,11 +186,7 @@ impl LstmSequence<'_> {
         if batch * n == 0 {
             return Ok(());
         }
-        let strides = Strides {
-            row: 4 * n,
-            column: 1,
-        };
-        let weights = Packed::strided(level, self.recurrent, strides, n, 4 * n);
+        let weights = pack(level, self.recurrent, 4 * n, n, 4 * n, false);
         let rows = block_rows(batch, self.products());
         let states = by_rows(states, steps, batch, 2 * n, rows);
         let saved = by_rows_optional(saved, steps, batch, 4 * n, rows);
@@ -228,11 +231,7 @@ impl LstmSequence<'_> {
                     keep,
                 },
             );
-            let pairs = hidden.chunks_exact(n).zip(cell.chunks_exact(n));
-            for (to, (hidden, cell)) in states[step].chunks_exact_mut(2 * n).zip(pairs) {
-                to[..n].copy_from_slice(hidden);
-                to[n..].copy_from_slice(cell);
-            }
+            join_states(n, &hidden, &cell, states[step]);
         }
     }
 
@@ -291,11 +290,7 @@ impl LstmSequence<'_> {
             d_u.fill(0.0);
             return Ok(());
         }
-        let strides = Strides {
-            row: 1,
-            column: 4 * n,
-        };
-        let weights = Packed::strided(level, self.recurrent, strides, 4 * n, n);
+        let weights = pack(level, self.recurrent, 4 * n, n, 4 * n, true);
         let rows = block_rows(batch, self.products());
         let tasks = by_rows(d_x, steps, batch, 4 * n, rows)
             .into_iter()
@@ -351,19 +346,9 @@ impl LstmSequence<'_> {
         d_hidden.fill(0.0);
         d_cell.fill(0.0);
         for step in order(self.steps, self.reverse).rev() {
-            let previous_cell = match before(step, self.steps, self.reverse) {
-                Some(step) => {
-                    let states = at_step(states, step, batch, 2 * n, first, rows);
-                    Strided {
-                        data: &states[n.min(states.len())..],
-                        stride: 2 * n,
-                    }
-                }
-                None => Strided {
-                    data: &self.initial_cell[first * n..][..rows * n],
-                    stride: n,
-                },
-            };
+            let states_before = before(step, self.steps, self.reverse)
+                .map(|step| at_step(states, step, batch, 2 * n, first, rows));
+            let initial = &self.initial_cell[first * n..][..rows * n];
             let d_out = at_step(d_states, step, batch, 2 * n, first, rows);
             run(
                 level,
@@ -379,7 +364,7 @@ impl LstmSequence<'_> {
                 LstmBack {
                     n,
                     gates: at_step(saved, step, batch, 4 * n, first, rows),
-                    previous_cell,
+                    previous_cell: cells_before(n, states_before, initial),
                     states: at_step(states, step, batch, 2 * n, first, rows),
                     d_gates: d_gates[step],
                     d_hidden,

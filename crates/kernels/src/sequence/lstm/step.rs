@@ -73,6 +73,33 @@ impl Kernel for LstmState<'_> {
     }
 }
 
+/// Writes rows `h | c`.
+pub(in crate::sequence) fn join_states(n: usize, hidden: &[f32], cell: &[f32], to: &mut [f32]) {
+    let states = hidden.chunks_exact(n).zip(cell.chunks_exact(n));
+    for (to, (hidden, cell)) in to.chunks_exact_mut(2 * n).zip(states) {
+        to[..n].copy_from_slice(hidden);
+        to[n..].copy_from_slice(cell);
+    }
+}
+
+/// The cells of rows `h | c` after the step before, or else the initial ones.
+pub(in crate::sequence) fn cells_before<'a>(
+    n: usize,
+    states: Option<&'a [f32]>,
+    initial: &'a [f32],
+) -> Strided<'a> {
+    match states {
+        Some(states) => Strided {
+            data: &states[n.min(states.len())..],
+            stride: 2 * n,
+        },
+        None => Strided {
+            data: initial,
+            stride: n,
+        },
+    }
+}
+
 /// From the gradients of the new states to those of the four pre-activations and of the former
 /// cell; the former hidden state's is left 0 at a real step, for the product with the weights to be
 /// added to.

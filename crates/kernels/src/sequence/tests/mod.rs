@@ -19,7 +19,7 @@ use super::gru::Convention;
 use crate::KernelError;
 use crate::reference::Real;
 use crate::simd::Level;
-use crate::testing::{assert_close, difference, on_every_pool, probe, random, wide};
+use crate::testing::{assert_close, difference, on_every_pool, probe, random, unless_miri, wide};
 
 /// Which index of a tensor is the batch row.
 #[derive(Debug, Clone, Copy, PartialEq)]

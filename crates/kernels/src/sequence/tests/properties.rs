@@ -6,7 +6,7 @@ use crate::sequence::gru::GruSequence;
 
 #[test]
 fn a_row_alone_is_the_row_in_the_batch() {
-    let (steps, batch, hidden) = (3, 11, 33);
+    let (steps, batch, hidden) = unless_miri((3, 11, 33), (2, 9, 3));
     for convention in [Convention::Cho, Convention::PyTorch] {
         let keep = Some(ragged(steps, batch));
         let case = GruCase {
@@ -27,7 +27,7 @@ fn a_row_alone_is_the_row_in_the_batch() {
         keep: None,
     };
     check_rows_alone(&case, &[(2 * steps * batch * hidden, Rows::TimeMajor)]);
-    let (sources, attention, value) = (6, 20, 50);
+    let (sources, attention, value) = unless_miri((6, 20, 50), (3, 5, 4));
     let keep_source = Some((0..batch * sources).map(|at| at % 5 != 3).collect());
     let case = AdditiveGruCase {
         steps,
@@ -62,6 +62,7 @@ fn a_row_alone_is_the_row_in_the_batch() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "large")]
 fn threads_change_no_bit() {
     // Large enough for the pool to be used, with a last block that is not full.
     let (steps, batch, hidden) = (6, 43, 41);
@@ -115,7 +116,7 @@ fn threads_change_no_bit() {
 
 #[test]
 fn padded_steps_carry_the_state_and_may_hold_nan() {
-    let (steps, batch, hidden) = (5, 4, 9);
+    let (steps, batch, hidden) = unless_miri((5, 4, 9), (2, 4, 2));
     let keep = ragged(steps, batch);
     let poison = |x: &mut [f32]| {
         let width = x.len() / keep.len();
@@ -168,7 +169,7 @@ fn sources_that_are_not_kept_have_no_influence() {
         steps: 3,
         batch,
         sources,
-        hidden: 7,
+        hidden: unless_miri(7, 2),
         attention,
         value,
         keep: None,
@@ -188,7 +189,7 @@ fn sources_that_are_not_kept_have_no_influence() {
         steps: 3,
         batch,
         sources,
-        hidden: 7,
+        hidden: unless_miri(7, 2),
         attention,
         value,
         keep_source: Some(keep_source.clone()),

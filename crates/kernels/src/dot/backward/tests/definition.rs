@@ -4,6 +4,7 @@ use super::*;
 
 /// Every differentiable input of the definition, in `f64`.
 #[test]
+#[cfg_attr(miri, ignore = "computes nothing but definitions")]
 fn the_definition_agrees_with_finite_differences() {
     let shape = Shape {
         batch: 2,

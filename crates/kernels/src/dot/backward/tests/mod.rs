@@ -1,5 +1,6 @@
 //! The backward pass against its definition, and the definition against finite differences.
 
+mod dealt;
 mod definition;
 mod options;
 mod properties;
@@ -15,7 +16,7 @@ use crate::{
         reference,
     },
     simd::Level,
-    testing::{assert_close, difference, probe, random, wide},
+    testing::{assert_close, difference, probe, random, unless_miri, wide},
 };
 
 /// Sizes of one call.

@@ -1,43 +1,18 @@
-//! What attention looked at, from its `lse`, without the matrix of weights.
+//! One head of one sequence: its panels' weights, tile by tile, and what is kept of them.
 //!
 //! ```text
-//! w_ij = e^{s_ij - lse_i}                                  before dropout
-//! rows of weights      w_i.           for the queries asked for     [batch, heads, rows, keys]
-//! entropy              -Σ_j w_ij ln w_ij (nats; a sink's share is in it)   [batch, heads, queries]
-//! column sums          Σ_i w_ij       what each key received        [batch, heads, keys]
-//! top k                the k largest w_ij of each query             [batch, heads, queries, k]
+//! scores of a tile [keys, queries]  ->  w = e^(s - lse), in place   ->  rows asked for, column sums, top k
+//!                                       Σ_j w log₂ w, in the lanes  ->  entropy
 //! ```
-//! The scores are computed once more (no values are read: half of a forward pass), tile by tile; if only
-//! rows are asked for, only the panels that hold them. One thread owns a head, so sums have one order.
-//!
-//! ```
-//! use regard_kernels::{Attention, View, ViewMut, dot};
-//!
-//! let (query, key, value) = ([1.0f32, 0.0], [1.0f32, 0.0, 0.0, 1.0], [1.0f32, 2.0]);
-//! let (q, k) = (View::heads_first(&query, [1, 1, 1, 2]), View::heads_first(&key, [1, 1, 2, 2]));
-//! let v = View::heads_first(&value, [1, 1, 2, 1]);
-//! let (mut output, mut lse, mut weights) = ([0.0f32], [0.0f32], [0.0f32; 2]);
-//! let attention = Attention::default();
-//! dot::forward(&attention, q, k, v, ViewMut::heads_first(&mut output, [1, 1, 1, 1]), Some(&mut lse))?;
-//! let observe = dot::Observe { rows: Some((&[0], &mut weights)), ..dot::Observe::default() };
-//! dot::observe(&attention, q, k, &lse, observe)?;
-//! assert!((weights[0] + weights[1] - 1.0).abs() < 1e-6 && weights[0] > weights[1]);
-//! # Ok::<(), regard_kernels::KernelError>(())
-//! ```
-
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
-    error::{KernelError, check_length, product},
     mask::{Plane, TILE_KEYS, Visible},
-    problem::Attention,
-    simd::{Buffer, Kernel, Level, Simd, exp2, run},
-    threads::crew,
-    view::{SharedRows, View, ViewMut},
+    simd::{Buffer, Kernel, Simd, exp2},
+    view::{SharedRows, View},
 };
 
-use super::{
-    Job, Modify, Unmodified,
+use super::super::{
+    Job, Modify,
     forward::{SEGMENTS, TILE},
     panel::{VECTORS, pack, width},
     plan::{Segment, Task, Tile},
@@ -46,202 +21,27 @@ use super::{
     stored::Rows,
 };
 
-/// What to observe; everything is optional. Of a packed batch, queries count through the pack and keys
-/// from the start of their sequence, with room for all keys of the pack.
-#[derive(Debug, Default)]
-pub struct Observe<'a> {
-    /// Queries whose weights are wanted, and `[batch, heads, rows, keys]` for them.
-    pub rows: Option<(&'a [usize], &'a mut [f32])>,
-    /// `[batch, heads, queries]`, in nats.
-    pub entropy: Option<&'a mut [f32]>,
-    /// `[batch, heads, keys]`
-    pub column_sums: Option<&'a mut [f32]>,
-    /// The `k` largest weights of each query.
-    pub top: Option<Top<'a>>,
-}
-
-/// The largest weights of each query, largest first, the earlier key first among equals.
-#[derive(Debug)]
-pub struct Top<'a> {
-    /// How many.
-    pub k: usize,
-    /// `[batch, heads, queries, k]`; 0 where a query sees fewer keys.
-    pub weights: &'a mut [f32],
-    /// `[batch, heads, queries, k]`: the keys; `u32::MAX` where a query sees fewer.
-    pub keys: &'a mut [u32],
-}
-
-/// Fills what `observe` asks for, from the `lse [batch, heads, queries]` of a [`super::forward`] with the
-/// same arguments.
-///
-/// # Errors
-/// An argument whose shape, strides or values do not fit, by name; nothing is written then.
-pub fn observe(
-    attention: &Attention,
-    query: View,
-    key: View,
-    lse: &[f32],
-    observe: Observe,
-) -> Result<(), KernelError> {
-    observe_modified(attention, &Unmodified, query, key, lse, observe)
-}
-
-/// [`observe()`] of [`super::forward_modified`].
-///
-/// # Errors
-/// As [`observe()`].
-pub fn observe_modified<M: Modify>(
-    attention: &Attention,
-    modify: &M,
-    query: View,
-    key: View,
-    lse: &[f32],
-    observe: Observe,
-) -> Result<(), KernelError> {
-    observe_at(
-        Level::current(),
-        attention,
-        modify,
-        query,
-        key,
-        lse,
-        observe,
-    )
-}
-
-pub(super) fn observe_at<M: Modify>(
-    level: Level,
-    attention: &Attention,
-    modify: &M,
-    query: View,
-    key: View,
-    lse: &[f32],
-    observe: Observe,
-) -> Result<(), KernelError> {
-    let job = Job::new(attention, modify, query, key, key)?;
-    let [batch, heads, queries, _] = query.shape;
-    let keys = key.shape[2];
-    check_length(
-        "lse",
-        "[batch, heads, queries]",
-        &[batch, heads, queries],
-        lse.len(),
-    )?;
-    let mut rows = None;
-    if let Some((wanted, weights)) = observe.rows {
-        if let Some(position) = wanted.iter().position(|&row| row >= queries) {
-            return Err(KernelError::Entry {
-                argument: "rows",
-                position,
-                expected: format!("a query below {queries}"),
-                found: wanted[position].to_string(),
-            });
-        }
-        let shape = [batch, heads, wanted.len(), keys];
-        check_length(
-            "rows.weights",
-            "[batch, heads, rows, keys]",
-            &shape,
-            weights.len(),
-        )?;
-        weights.fill(0.0);
-        rows = Some((wanted, ViewMut::heads_first(weights, shape)));
-    }
-    let mut entropy = None;
-    if let Some(to) = observe.entropy {
-        check_length(
-            "entropy",
-            "[batch, heads, queries]",
-            &[batch, heads, queries],
-            to.len(),
-        )?;
-        entropy = Some(ViewMut::heads_first(to, [batch, heads, queries, 1]));
-    }
-    let mut sums = None;
-    if let Some(to) = observe.column_sums {
-        check_length(
-            "column_sums",
-            "[batch, heads, keys]",
-            &[batch, heads, keys],
-            to.len(),
-        )?;
-        to.fill(0.0);
-        sums = Some(ViewMut::heads_first(to, [batch, heads, 1, keys]));
-    }
-    let (mut top_weights, mut top_keys, mut k) = (None, None, 0);
-    if let Some(top) = observe.top {
-        let shape = [batch, heads, queries, top.k];
-        product("top.weights", "[batch, heads, queries, k]", &shape)?;
-        check_length(
-            "top.weights",
-            "[batch, heads, queries, k]",
-            &shape,
-            top.weights.len(),
-        )?;
-        check_length(
-            "top.keys",
-            "[batch, heads, queries, k]",
-            &shape,
-            top.keys.len(),
-        )?;
-        k = top.k;
-        top_weights = Some(ViewMut::heads_first(top.weights, shape));
-        top_keys = Some(ViewMut::heads_first(top.keys, shape));
-    }
-    let everywhere = entropy.is_some() || sums.is_some() || k > 0;
-    let tasks = job.sizes.batch * heads;
-    let shared = Observer {
-        job: &job,
-        query,
-        key,
-        lse,
-        rows: rows.as_mut().map(|(wanted, to)| (*wanted, to.shared())),
-        entropy: entropy.as_mut().map(ViewMut::shared),
-        sums: sums.as_mut().map(ViewMut::shared),
-        top_weights: top_weights.as_mut().map(ViewMut::shared),
-        top_keys: top_keys.as_mut().map(ViewMut::shared),
-        k,
-        everywhere,
-    };
-    crew(tasks, job.nanoseconds(1.0), &|next: &AtomicUsize| {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                return;
-            }
-            run(
-                level,
-                Head {
-                    observer: &shared,
-                    index: task / heads,
-                    head: task % heads,
-                },
-            );
-        }
-    });
-    Ok(())
-}
-
-struct Observer<'a, M> {
-    job: &'a Job<'a, M>,
-    query: View<'a>,
-    key: View<'a>,
-    lse: &'a [f32],
-    rows: Option<(&'a [usize], SharedRows<'a, f32>)>,
-    entropy: Option<SharedRows<'a, f32>>,
-    sums: Option<SharedRows<'a, f32>>,
-    top_weights: Option<SharedRows<'a, f32>>,
-    top_keys: Option<SharedRows<'a, u32>>,
-    k: usize,
+/// What all heads share.
+pub(super) struct Observer<'a, M> {
+    pub(super) job: &'a Job<'a, M>,
+    pub(super) query: View<'a>,
+    pub(super) key: View<'a>,
+    pub(super) lse: &'a [f32],
+    pub(super) rows: Option<(&'a [usize], SharedRows<'a, f32>)>,
+    pub(super) entropy: Option<SharedRows<'a, f32>>,
+    pub(super) sums: Option<SharedRows<'a, f32>>,
+    pub(super) top_weights: Option<SharedRows<'a, f32>>,
+    pub(super) top_keys: Option<SharedRows<'a, u32>>,
+    pub(super) k: usize,
     /// Every panel is needed, not only those with chosen rows.
-    everywhere: bool,
+    pub(super) everywhere: bool,
 }
 
 /// One head of one sequence.
-struct Head<'a, M> {
-    observer: &'a Observer<'a, M>,
-    index: usize,
-    head: usize,
+pub(super) struct Head<'a, M> {
+    pub(super) observer: &'a Observer<'a, M>,
+    pub(super) index: usize,
+    pub(super) head: usize,
 }
 
 /// One worker's memory.

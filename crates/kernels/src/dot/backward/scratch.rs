@@ -1,0 +1,87 @@
+//! One worker's memory: the tiles of a panel of queries and of the keys that it meets.
+
+use crate::{
+    element::{Element, Kind},
+    mask::TILE_KEYS,
+    problem::{Attention, Sizes},
+    simd::{Buffer, Simd},
+};
+
+use super::{
+    super::{modify::Modify, panel::width, plan::Tile},
+    options::Slopes,
+};
+
+/// Keys whose weights and gradients are held at once.
+const TILE: usize = 128;
+/// Segments in a tile.
+const SEGMENTS: usize = TILE / TILE_KEYS;
+
+/// One worker's memory.
+pub(super) struct Scratch {
+    /// Qᵀ, Oᵀ and dOᵀ, `[dim, width]`.
+    pub(super) query: Buffer,
+    pub(super) output: Buffer,
+    pub(super) d_output: Buffer,
+    /// scale Q and dO, `[width, dim]`, the dims rounded up to whole vectors.
+    pub(super) query_rows: Buffer,
+    pub(super) d_output_rows: Buffer,
+    /// Pᵀ and dSᵀ, `[TILE, width]`.
+    pub(super) weights: Buffer,
+    pub(super) gradients: Buffer,
+    pub(super) slopes: Slopes,
+    /// dQᵀ, `[dim, width]`.
+    pub(super) d_query: Buffer,
+    /// `-lse`, to base 2 where nothing acts on the scores, and `-δ`: `[width]`.
+    pub(super) minus_lse: Buffer,
+    pub(super) minus_delta: Buffer,
+    /// The queries' part of dropout's hashes.
+    pub(super) hashes: [u32; 48],
+    /// Whether Q, dO and, for each 16 of its rows, K hold finite numbers only.
+    pub(super) finite_query: bool,
+    pub(super) finite_d_output: bool,
+    pub(super) finite_key: Vec<bool>,
+    pub(super) tile: Tile<SEGMENTS>,
+    /// Where operands are not stored as `f32`: the keys and the values of a tile, `[TILE, dim]` each, and one
+    /// of the panel's operands, `[width, dim]`.
+    pub(super) keys: Buffer,
+    pub(super) values: Buffer,
+    pub(super) wide: Buffer,
+}
+
+impl Scratch {
+    #[inline(always)]
+    pub(super) fn new<S: Simd, T: Element, O: Element, M: Modify>(
+        attention: &Attention,
+        sizes: &Sizes,
+    ) -> Self {
+        let width = width::<S>();
+        let rounded = |dim: usize| dim.next_multiple_of(S::LANES);
+        let copies = |stored: bool, rows: usize, dim: usize| if stored { rows * dim } else { 0 };
+        let (stored, any) = (
+            T::KIND != Kind::F32,
+            (T::KIND, O::KIND) != (Kind::F32, Kind::F32),
+        );
+        Self {
+            query: Buffer::new(sizes.dim * width),
+            output: Buffer::new(sizes.value_dim * width),
+            d_output: Buffer::new(sizes.value_dim * width),
+            query_rows: Buffer::new(rounded(sizes.dim) * width),
+            d_output_rows: Buffer::new(rounded(sizes.value_dim) * width),
+            weights: Buffer::new(TILE * width),
+            gradients: Buffer::new(TILE * width),
+            slopes: Slopes::new::<M>(attention, TILE, width),
+            d_query: Buffer::new(sizes.dim * width),
+            minus_lse: Buffer::new(width),
+            minus_delta: Buffer::new(width),
+            hashes: [0; 48],
+            finite_query: true,
+            finite_d_output: true,
+            finite_key: Vec::new(),
+            tile: Tile::EMPTY,
+            keys: Buffer::new(copies(stored, TILE, sizes.dim)),
+            values: Buffer::new(copies(stored, TILE, sizes.value_dim)),
+            wide: Buffer::new(copies(any, width, sizes.dim.max(sizes.value_dim))),
+        }
+    }
+}

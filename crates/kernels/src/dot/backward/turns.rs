@@ -1,0 +1,129 @@
+//! The order in which the parts of a task add to the rows of `dQ`.
+//!
+//! ```text
+//! panel        0    1    2    3   ..
+//! part 0       w    w    w    w          writes the rows
+//! part 1            +    +    +    +     adds to them, once part 0 has done the panel
+//! part 2                 +    +    +     adds to them, once part 1 has
+//! ```
+//! All parts go through the same panels in the same order, so one count for each is enough, and the sum of a row
+//! has one order whichever threads the parts run on. Tasks are handed out in order: whoever waits, waits for a part
+//! that another thread is computing. (The tile loop calls nothing that could put another task on top of a part; a caller's
+//! [`Modify`](crate::dot::Modify) must not fork either.)
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+/// Looks at the count before the thread is offered to others.
+const SPINS: usize = 1 << 10;
+
+/// The panels that each task of a call has done.
+pub(super) struct Turns {
+    done: Vec<AtomicUsize>,
+}
+
+impl Turns {
+    pub(super) fn new(tasks: usize) -> Self {
+        Self {
+            done: (0..tasks).map(|_| AtomicUsize::new(0)).collect(),
+        }
+    }
+
+    /// The turns of a task; that of the part before is the task before.
+    pub(super) fn of(&self, task: usize, part: usize) -> Turn<'_> {
+        Turn {
+            before: (part > 0).then(|| &self.done[task - 1]),
+            own: &self.done[task],
+            panel: 0,
+        }
+    }
+}
+
+/// A part on its way through the panels.
+pub(super) struct Turn<'a> {
+    before: Option<&'a AtomicUsize>,
+    own: &'a AtomicUsize,
+    panel: usize,
+}
+
+impl Turn<'_> {
+    /// Whether this part is the first to write a row.
+    pub(super) fn writes(&self) -> bool {
+        self.before.is_none()
+    }
+
+    /// Waits until the part before has done this panel.
+    pub(super) fn wait(&self) {
+        let Some(before) = self.before else { return };
+        let mut looks = 0;
+        while before.load(Ordering::Acquire) <= self.panel {
+            if looks < SPINS {
+                std::hint::spin_loop();
+                looks += 1;
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// The panel is done.
+    pub(super) fn next(&mut self) {
+        self.panel += 1;
+        self.own.store(self.panel, Ordering::Release);
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// Nobody waits for a part that is over, be it that a caller's function panicked.
+    fn drop(&mut self) {
+        self.own.store(usize::MAX, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_take_turns_panel_by_panel() {
+        let turns = Turns::new(3);
+        let order = std::sync::Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for part in [2, 1, 0] {
+                let (turns, order) = (&turns, &order);
+                scope.spawn(move || {
+                    let mut turn = turns.of(part, part);
+                    for panel in 0..20 {
+                        turn.wait();
+                        order.lock().unwrap().push((panel, part));
+                        turn.next();
+                    }
+                });
+            }
+        });
+        let order = order.into_inner().unwrap();
+        assert_eq!(order.len(), 60);
+        for panel in 0..20 {
+            let of_panel: Vec<usize> = order
+                .iter()
+                .filter(|at| at.0 == panel)
+                .map(|at| at.1)
+                .collect();
+            assert_eq!(of_panel, [0, 1, 2]);
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_over_is_not_waited_for() {
+        let turns = Turns::new(2);
+        drop(turns.of(0, 0));
+        let mut second = turns.of(1, 1);
+        for _ in 0..5 {
+            second.wait();
+            second.next();
+        }
+        assert!(!second.writes());
+    }
+}

@@ -10,6 +10,8 @@ use crate::failure::{CommandError, Failure};
 /// Kinds of devices that Burn knows but that this build leaves out.
 const ELSEWHERE: [&str; 7] = ["cuda", "rocm", "metal", "vulkan", "wgpu", "webgpu", "gpu"];
 
+/// More than any machine serves.
+const MOST_THREADS: usize = 1024;
 /// Bytes of a thread's stack: what a main thread has.
 const STACK: usize = 8 << 20;
 
@@ -62,6 +64,11 @@ impl Compute {
             return Err(CommandError::NoDevice(name.clone()).into());
         }
         let threads = self.threads.map(NonZeroUsize::get).or(threads);
+        if let Some(threads) = threads.filter(|&threads| threads > MOST_THREADS) {
+            return Err(Failure::Usage(format!(
+                "{threads} threads were asked for; give at most {MOST_THREADS}, best as many as the machine has cores"
+            )));
+        }
         if rayon::current_thread_index().is_none() {
             let built = rayon::ThreadPoolBuilder::new()
                 .num_threads(threads.unwrap_or(0)) // 0 is rayon's word for all that there are

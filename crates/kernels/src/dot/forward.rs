@@ -182,13 +182,11 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         for part in [middle..range.end, start..middle] {
             let mut first = part.start;
             while first < part.end {
-                let tile = &mut scratch.tile;
-                let (modify, lanes) = (job.modify, S::LANES);
-                partial |= tile.fill(
+                partial |= scratch.tile.fill(
                     &visible,
-                    modify,
+                    job.modify,
                     task,
-                    lanes,
+                    S::LANES,
                     &seen_by_all,
                     part.end,
                     &mut first,

@@ -14,8 +14,9 @@
 //! | [`output_cross_entropy_mean`] | the same with the output layer, whose logits are never kept whole |
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
-//! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor operations. Both give the same numbers up to
-//! rounding. Like Burn's own operations, these panic when shapes do not fit, and say which.
+//! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor
+//! operations. Both give the same numbers up to rounding. Like Burn's own operations, these panic when
+//! shapes do not fit, and say which.
 
 mod additive;
 mod dot;

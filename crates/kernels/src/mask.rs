@@ -22,6 +22,17 @@ pub(crate) enum Tile {
     Partial([u16; TILE_KEYS]),
 }
 
+/// What a block-sparse mask says of some queries and the keys from one on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlockRun {
+    /// All of them are kept for all queries, up to this one. Without blocks, there is no end to that.
+    Kept(usize),
+    /// None is kept for any query, up to this one.
+    Hidden(usize),
+    /// The queries lie in blocks that differ.
+    Mixed,
+}
+
 /// The masks of one head of one sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct Visible<'a> {
@@ -149,7 +160,15 @@ impl<'a> Visible<'a> {
 
     /// Keys that all of the queries `first..first + count` see, as far as that can be told at once.
     pub(crate) fn seen_by_all(&self, first: usize, count: usize) -> std::ops::Range<usize> {
-        if self.keep.is_some() || self.documents.is_some() || self.blocks.is_some() {
+        if self.blocks.is_some() {
+            return 0..0;
+        }
+        self.near_all(first, count)
+    }
+
+    /// As [`Self::seen_by_all`], but for blocks, of which [`Self::blocks_from`] tells.
+    pub(crate) fn near_all(&self, first: usize, count: usize) -> std::ops::Range<usize> {
+        if self.keep.is_some() || self.documents.is_some() {
             return 0..0;
         }
         let low = self.interval(first + count - 1).0.max(0) as usize;
@@ -158,6 +177,32 @@ impl<'a> Visible<'a> {
             return 0..self.prefix.min(self.keys);
         }
         (if low <= self.prefix { 0 } else { low })..high
+    }
+
+    /// What the blocks say of the keys from `key` on and the queries `first..first + count`.
+    #[inline]
+    pub(crate) fn blocks_from(&self, first: usize, count: usize, key: usize) -> BlockRun {
+        let Some((rows, columns, table)) = self.blocks else {
+            return BlockRun::Kept(usize::MAX);
+        };
+        let rows = first / rows..=(first + count - 1) / rows;
+        let of_column = |column: usize| {
+            let mut kept = rows.clone().map(|row| table.get(row, column) != 0);
+            let one = kept.next();
+            kept.all(|other| Some(other) == one)
+                .then_some(one)
+                .flatten()
+        };
+        let mut column = key / columns;
+        let kept = of_column(column);
+        while kept.is_some() && column * columns < self.keys && of_column(column) == kept {
+            column += 1;
+        }
+        match kept {
+            Some(true) => BlockRun::Kept(column * columns),
+            Some(false) => BlockRun::Hidden(column * columns),
+            None => BlockRun::Mixed,
+        }
     }
 
     /// The keys that `query` sees by window and causality: `low..high`.
@@ -196,6 +241,7 @@ impl<'a> Visible<'a> {
     }
 
     /// What queries `query..query + queries` (at most 16) see of keys `key..key + keys` (at most 16).
+    #[inline(always)]
     pub(crate) fn tile(&self, query: usize, queries: usize, key: usize, keys: usize) -> Tile {
         debug_assert!(queries <= 16 && keys <= TILE_KEYS && queries > 0 && keys > 0);
         // Both ends of the interval rise with the query.
@@ -275,6 +321,7 @@ impl<'a> Visible<'a> {
     }
 
     /// The bits of window, causality, prefix and lengths.
+    #[inline(always)]
     fn interval_bits(
         &self,
         query: usize,
@@ -282,28 +329,26 @@ impl<'a> Visible<'a> {
         key: usize,
         keys: usize,
     ) -> [u16; TILE_KEYS] {
-        let mut bits = [0u16; TILE_KEYS];
-        for (j, bits) in bits[..keys].iter_mut().enumerate() {
-            let key = key + j;
-            if key >= self.keys {
-                break;
-            }
-            *bits = if key < self.prefix {
-                ((1u32 << queries) - 1) as u16
-            } else {
-                // Query i sees key j when j - right - shift <= i <= j + left - shift.
-                let first = key as i64 - self.right - self.shift - query as i64;
-                let end = key as i64 + self.left - self.shift - query as i64 + 1;
-                let first = first.clamp(0, queries as i64) as u32;
-                let end = end.clamp(i64::from(first), queries as i64) as u32;
-                (((1u32 << end) - 1) & !((1u32 << first) - 1)) as u16
-            };
-        }
-        bits
+        // Query i sees key j when j - right - shift <= i <= j + left - shift: a band that moves up by one query with each key.
+        // It lies in the middle of 64 bits, so that neither end is lost.
+        const MIDDLE: i64 = 32;
+        let below = |end: i64| (1u64 << (end.clamp(-MIDDLE, MIDDLE - 1) + MIDDLE)) - 1;
+        let (key_position, position) = (key as i64 - self.shift, query as i64);
+        let first = below(key_position - self.right - position);
+        let band = below(key_position + self.left + 1 - position) & !first;
+        let all = ((1u32 << queries) - 1) as u16;
+        let in_prefix = self.prefix.saturating_sub(key);
+        let real = self.keys.saturating_sub(key).min(keys);
+        std::array::from_fn(|j| match j {
+            _ if j >= real => 0,
+            _ if j < in_prefix => all,
+            _ => ((band << j) >> MIDDLE) as u16 & all,
+        })
     }
 }
 
 /// All of `queries` for each of `keys`.
+#[inline(always)]
 fn whole_bits(queries: usize, keys: usize) -> [u16; TILE_KEYS] {
     let all = ((1u32 << queries) - 1) as u16;
     std::array::from_fn(|j| if j < keys { all } else { 0 })
@@ -316,6 +361,7 @@ fn range(documents: &[u32]) -> (u32, u32) {
 }
 
 /// For each key, the bits of the queries that keep it.
+#[inline(always)]
 fn kept_bits(
     keep: &Plane<u8>,
     query: usize,
@@ -348,118 +394,5 @@ fn kept_bits(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::problem::{Blocks, Documents, Window};
-
-    /// Every tile of every mask says what `sees` says, one place at a time.
-    #[test]
-    #[cfg_attr(miri, ignore = "large")]
-    fn tiles_agree_with_single_places() {
-        let keep: Vec<u8> = (0..70 * 90).map(|x| u8::from(x % 7 != 3)).collect();
-        let table: Vec<u8> = (0..7 * 6).map(|x| u8::from(x % 3 == 0)).collect();
-        let (query_documents, key_documents): (Vec<u32>, Vec<u32>) = (
-            (0..70).map(|i| i / 30).collect(),
-            (0..90).map(|j| j / 33).collect(),
-        );
-        let window = |left, right| Some(Window { left, right });
-        let none = Attention::default();
-        let masks = [
-            none,
-            Attention {
-                causal: true,
-                ..none
-            },
-            Attention {
-                causal: true,
-                alignment: Alignment::UpperLeft,
-                ..none
-            },
-            Attention {
-                window: window(Some(9), Some(4)),
-                ..none
-            },
-            Attention {
-                window: window(None, Some(20)),
-                ..none
-            },
-            Attention {
-                causal: true,
-                window: window(Some(5), None),
-                prefix: Some(&[37]),
-                ..none
-            },
-            Attention {
-                lengths: Some(&[61]),
-                causal: true,
-                ..none
-            },
-            Attention {
-                keep: Some(View::heads_first(&keep, [1, 1, 70, 90])),
-                ..none
-            },
-            Attention {
-                keep: Some(View::heads_first(&keep, [1, 1, 1, 90])),
-                causal: true,
-                ..none
-            },
-            Attention {
-                keep: Some(View::heads_first(&keep, [1, 1, 70, 1])),
-                ..none
-            },
-            Attention {
-                documents: Some(Documents {
-                    query: &query_documents,
-                    key: &key_documents,
-                }),
-                ..none
-            },
-            Attention {
-                blocks: Some(Blocks {
-                    query_size: 10,
-                    key_size: 15,
-                    table: View::heads_first(&table, [1, 1, 7, 6]),
-                }),
-                ..none
-            },
-        ];
-        let mut checked = 0;
-        for attention in masks {
-            let sizes = attention
-                .check([1, 1, 70, 8], [1, 1, 90, 8], [1, 1, 90, 8])
-                .unwrap();
-            let visible = Visible::new(&attention, &sizes, &attention.sequence(&sizes, 0), 0, 0);
-            for query in (0..70).step_by(16) {
-                let queries = 16.min(70 - query);
-                for key in (0..90).step_by(16) {
-                    let keys = 16.min(90 - key);
-                    let tile = visible.tile(query, queries, key, keys);
-                    let seen = visible.seen_by_all(query, queries);
-                    for i in 0..queries {
-                        for j in 0..keys {
-                            let expected = visible.sees(query + i, key + j);
-                            let found = match tile {
-                                Tile::Skip => false,
-                                Tile::Full => true,
-                                Tile::Partial(bits) => bits[j] >> i & 1 == 1,
-                            };
-                            assert_eq!(
-                                found,
-                                expected,
-                                "{attention:?} at {}, {}",
-                                query + i,
-                                key + j
-                            );
-                            assert!(expected || !seen.contains(&(key + j)));
-                            if expected {
-                                assert!(visible.reach(query, queries).contains(&(key + j)));
-                            }
-                            checked += 1;
-                        }
-                    }
-                }
-            }
-        }
-        assert_eq!(checked, 12 * 70 * 90);
-    }
-}
+#[path = "mask_tests.rs"]
+mod tests;

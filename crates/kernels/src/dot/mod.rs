@@ -25,9 +25,11 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+mod ahead;
 mod backward;
 mod context;
 mod decode;
+mod finish;
 mod forward;
 #[cfg(test)]
 mod half_tests;
@@ -265,7 +267,7 @@ fn forward_at<T: Element, O: Element, M: Modify>(
             Some(ViewMut::heads_first(lse, [batch, heads, queries, 1]))
         }
     };
-    let plan = Plan::new(attention, &job.sizes, panel_width(level));
+    let plan = Plan::forward::<M>(attention, &job.sizes, panel_width(level));
     let output = output.shared();
     let lse = lse.as_mut().map(ViewMut::shared);
     crew(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {

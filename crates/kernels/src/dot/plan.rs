@@ -10,16 +10,19 @@
 //! The cut depends on shapes and options alone, never on the number of threads.
 
 use crate::{
-    mask::{self, TILE_KEYS, Visible},
+    mask::{self, BlockRun, TILE_KEYS, Visible},
     problem::{Attention, Sequence, Sizes},
 };
 
 use super::{modify::Modify, panel::VECTORS};
 
-/// All panels of a call, heads outermost, the last panel of a head first (under a causal mask the
+/// All panels of a call: group of heads after group, in each the last panel of all its heads first (under a causal mask the
 /// longest).
 pub(super) struct Plan {
     width: usize,
+    /// Heads of a task, and tasks of a group.
+    together: usize,
+    group: usize,
     /// Panels do not cross multiples of this: the blocks of a block-sparse mask.
     block: usize,
     /// Tasks before each sequence, and all of them at the end.
@@ -32,22 +35,46 @@ pub(super) struct Task {
     pub(super) sequence: Sequence,
     /// Index of the sequence: the batch of masks and biases.
     pub(super) index: usize,
+    /// First head, and how many are computed together.
     pub(super) head: usize,
+    pub(super) heads: usize,
     /// First query, from the start of the sequence.
     pub(super) query: usize,
     /// Queries, at most the panel's width.
     pub(super) queries: usize,
 }
 
+impl Task {
+    /// The task of one of its heads alone.
+    #[inline(always)]
+    pub(super) fn of(&self, member: usize) -> Self {
+        Self {
+            head: self.head + member,
+            heads: 1,
+            ..*self
+        }
+    }
+}
+
 impl Plan {
+    /// Panels of up to `width` queries, head after head.
     pub(super) fn new(attention: &Attention, sizes: &Sizes, width: usize) -> Self {
-        let block = match &attention.blocks {
+        let (block, width) = match &attention.blocks {
             // Finer blocks would leave most lanes of a panel empty.
-            Some(blocks) if blocks.query_size >= 2 * width / VECTORS => blocks.query_size,
-            _ => usize::MAX / 2,
+            Some(blocks) if blocks.query_size >= 2 * width / VECTORS => {
+                // Equal parts, in whole vectors: 64 queries are 32 and 32, not 48 and 16, of which the second would take
+                // more than a third of the first one's time.
+                let parts = blocks.query_size.div_ceil(width);
+                let part = blocks.query_size.div_ceil(parts);
+                let lanes = width / VECTORS;
+                (blocks.query_size, part.next_multiple_of(lanes))
+            }
+            _ => (usize::MAX / 2, width),
         };
         let mut plan = Self {
             width,
+            together: 1,
+            group: 1,
             block,
             firsts: vec![0],
         };
@@ -56,6 +83,43 @@ impl Plan {
             plan.firsts.push(plan.firsts[index] + panels * sizes.heads);
         }
         plan
+    }
+
+    /// The panels of a forward pass. Heads that share a bias or a mask of pairs are computed together: to turn a number of it
+    /// costs a tenth of what one head computes with it. Under a window, heads stand side by side, so that of threads that take
+    /// turns each goes on with its own, of which it has most keys at hand.
+    pub(super) fn forward<M: Modify>(attention: &Attention, sizes: &Sizes, width: usize) -> Self {
+        let plan = Self::new(attention, sizes, width);
+        let threads = rayon::current_num_threads();
+        let pairs = [
+            attention.bias.map(|bias| bias.shape),
+            attention.keep.map(|keep| keep.shape),
+        ];
+        let table = attention.blocks.map(|blocks| blocks.table.shape);
+        let turned = pairs.iter().flatten().any(|shape| shape[2] > 1);
+        let mut shapes = pairs.into_iter().chain([table]).flatten();
+        if turned && shapes.all(|shape| shape[1] == 1) && !M::ACTIVE {
+            let enough = |&together: &usize| plan.tasks() >= 8 * threads * together;
+            let together = [4, 2].into_iter().find(enough).unwrap_or(1);
+            return plan.by_heads(sizes, together, 1);
+        }
+        match attention.window {
+            Some(_) => plan.by_heads(sizes, 1, threads),
+            None => plan,
+        }
+    }
+
+    /// The same panels with `together` heads in a task and `group` tasks side by side.
+    fn by_heads(mut self, sizes: &Sizes, together: usize, group: usize) -> Self {
+        let tasks = sizes.heads.div_ceil(together);
+        for first in &mut self.firsts {
+            *first = first.checked_div(sizes.heads).unwrap_or(0) * tasks;
+        }
+        Self {
+            together,
+            group,
+            ..self
+        }
     }
 
     /// The number of tasks.
@@ -69,7 +133,7 @@ impl Plan {
             + (queries - whole * self.block).div_ceil(self.width)
     }
 
-    /// The tasks of `head` of sequence `index`.
+    /// The tasks of `head` of sequence `index`, where each task has one head and they follow each other.
     pub(super) fn panels_of(
         &self,
         sequence: &Sequence,
@@ -86,7 +150,12 @@ impl Plan {
         let sequence = attention.sequence(sizes, index);
         let panels = self.panels(sequence.queries);
         let within = task - self.firsts[index];
-        let panel = panels - 1 - within % panels;
+        let units = sizes.heads.div_ceil(self.together);
+        let first = within / (panels * self.group) * self.group;
+        let within = within - first * panels;
+        let group = self.group.min(units - first);
+        let panel = panels - 1 - within / group;
+        let head = (first + within % group) * self.together;
         let in_block = self.block.div_ceil(self.width);
         let (block, part) = (panel / in_block, panel % in_block);
         let query = block * self.block + part * self.width;
@@ -94,7 +163,8 @@ impl Plan {
         Task {
             sequence,
             index,
-            head: within / panels,
+            head,
+            heads: self.together.min(sizes.heads - head),
             query,
             queries: self.width.min(end - query),
         }
@@ -219,7 +289,7 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
         modify: &M,
         task: &Task,
         lanes: usize,
-        seen_by_all: &std::ops::Range<usize>,
+        near_all: &std::ops::Range<usize>,
         end: usize,
         key: &mut usize,
     ) -> bool {
@@ -227,9 +297,21 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
         let mut partial = false;
         while self.rows < SEGMENTS * TILE_KEYS && *key < end {
             let room = SEGMENTS * TILE_KEYS - self.rows;
-            let inside = seen_by_all.end.min(end).saturating_sub(*key);
+            let kept = match visible.blocks_from(task.query, task.queries, *key) {
+                BlockRun::Hidden(until) if until >= end => {
+                    *key = end;
+                    break;
+                }
+                BlockRun::Hidden(until) if until >= *key + TILE_KEYS => {
+                    *key += (until - *key) / TILE_KEYS * TILE_KEYS;
+                    continue;
+                }
+                BlockRun::Kept(until) => until,
+                BlockRun::Hidden(_) | BlockRun::Mixed => *key,
+            };
+            let inside = near_all.end.min(kept).min(end).saturating_sub(*key);
             let whole = inside.min(room) / TILE_KEYS * TILE_KEYS;
-            let segment = if whole > 0 && seen_by_all.start <= *key {
+            let segment = if whole > 0 && near_all.start <= *key {
                 let end = task.queries.div_ceil(lanes);
                 let segment = Segment {
                     key: *key,

@@ -3,6 +3,7 @@
 use crate::simd::{Buffer, Kernel, Simd, exp2};
 
 use super::{
+    ahead::Ahead,
     forward::{LIMIT, SEGMENTS},
     panel::{VECTORS, width},
     plan::{Segment, Tile},
@@ -10,29 +11,61 @@ use super::{
 
 /// One worker's memory.
 pub(super) struct Scratch {
-    /// Qᵀ, `[dim, width]`.
-    pub(super) query: Buffer,
+    /// Of each of a task's heads.
+    pub(super) heads: Vec<Head>,
     /// Sᵀ, then Pᵀ, `[TILE, width]`.
     pub(super) weights: Buffer,
+    /// Biasᵀ of a tile's keys, `[TILE, width]`, and as many lines more as a block may reach over.
+    pub(super) bias: Buffer,
+    /// Keys or values of a segment, or rows of queries or outputs, where these are not stored as `f32`.
+    pub(super) wide: Buffer,
+    pub(super) tile: Tile<SEGMENTS>,
+    /// What the panel will write and the next will read.
+    pub(super) ahead: Ahead,
+}
+
+/// What has been found of one head's panel.
+pub(super) struct Head {
+    /// Qᵀ, `[dim, width]`.
+    pub(super) query: Buffer,
     /// Oᵀ, `[value_dim, width]`.
     pub(super) output: Buffer,
     /// `-m`; 1 where a key has been seen, else 0; and `l`: `[width]` each.
     pub(super) minus_m: Buffer,
     pub(super) met: Buffer,
     pub(super) sum: Buffer,
-    /// Biasᵀ of 16 keys, `[16, width]`, and as many lines more as a block may reach over.
-    pub(super) bias: Buffer,
-    /// Keys or values of a segment, or rows of queries or outputs, where these are not stored as `f32`.
-    pub(super) wide: Buffer,
     /// Vectors of which every lane has seen a key.
     pub(super) settled: [bool; VECTORS],
-    pub(super) tile: Tile<SEGMENTS>,
+}
+
+impl Head {
+    pub(super) fn new(dim: usize, value_dim: usize, width: usize) -> Self {
+        Self {
+            query: Buffer::new(dim * width),
+            output: Buffer::new(value_dim * width),
+            minus_m: Buffer::new(width),
+            met: Buffer::new(width),
+            sum: Buffer::new(width),
+            settled: [false; VECTORS],
+        }
+    }
+
+    /// As before the first key.
+    pub(super) fn clear(&mut self) {
+        self.output.fill(0.0);
+        self.minus_m.fill(0.0);
+        self.met.fill(0.0);
+        self.sum.fill(0.0);
+        self.settled = [false; VECTORS];
+    }
 }
 
 /// Turns `R` rows of scores at `at` into weights, raising `m` where they are too large. What happens to a
 /// lane depends on its own scores alone.
 pub(super) struct Raise<'a, const R: usize> {
-    pub(super) scratch: &'a mut Scratch,
+    pub(super) head: &'a mut Head,
+    /// `[TILE, width]`
+    pub(super) weights: &'a mut [f32],
     pub(super) live: std::ops::Range<usize>,
     pub(super) at: usize,
     /// The segment, in which the first of the rows is number `row`.
@@ -48,8 +81,8 @@ impl<const R: usize> Kernel for Raise<'_, R> {
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
         let width = width::<S>();
-        let scratch = self.scratch;
-        let (earlier, rows) = scratch.weights.split_at_mut(self.at * width);
+        let head = self.head;
+        let (earlier, rows) = self.weights.split_at_mut(self.at * width);
         let rows = &mut rows[..R * width];
         for v in self.live {
             let lane = v * S::LANES;
@@ -60,7 +93,7 @@ impl<const R: usize> Kernel for Raise<'_, R> {
                 let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
                 bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
             };
-            let minus_m = s.load(&scratch.minus_m[lane..]);
+            let minus_m = s.load(&head.minus_m[lane..]);
             let mut weights = [s.zero(); R];
             let mut sum = s.zero();
             let mut largest = hidden;
@@ -70,7 +103,7 @@ impl<const R: usize> Kernel for Raise<'_, R> {
                 sum = s.add(sum, *weight);
                 largest = s.max(largest, x);
             }
-            let met = s.load(&scratch.met[lane..]);
+            let met = s.load(&head.met[lane..]);
             let unmet = s.greater(s.splat(0.5), met);
             let first = unmet & s.greater(largest, s.splat(f32::NEG_INFINITY));
             let over = first | (!unmet & s.greater(sum, s.splat(LIMIT)));
@@ -78,21 +111,25 @@ impl<const R: usize> Kernel for Raise<'_, R> {
                 let shift = s.select(over, s.sub(s.zero(), largest), s.zero());
                 let factor = s.select(first, s.splat(1.0), exp2(s, shift));
                 let minus_m = s.add(minus_m, shift);
-                s.store(&mut scratch.minus_m[lane..], minus_m);
+                s.store(&mut head.minus_m[lane..], minus_m);
                 let met = s.select(over, s.splat(1.0), met);
-                s.store(&mut scratch.met[lane..], met);
-                scratch.settled[v] = s.greater(s.splat(0.5), met) == 0;
+                s.store(&mut head.met[lane..], met);
+                head.settled[v] = s.greater(s.splat(0.5), met) == 0;
                 let scale = |x: &mut [f32]| {
                     let scaled = s.mul(s.load(x), factor);
                     s.store(x, scaled);
                 };
-                for line in earlier.chunks_exact_mut(width) {
-                    scale(&mut line[lane..]);
+                // A lane's first score finds nothing to scale.
+                if over & !first != 0 {
+                    for line in earlier.chunks_exact_mut(width) {
+                        scale(&mut line[lane..]);
+                    }
+                    let output = &mut head.output[..self.value_dim * width];
+                    for line in output.chunks_exact_mut(width) {
+                        scale(&mut line[lane..]);
+                    }
+                    scale(&mut head.sum[lane..]);
                 }
-                for line in scratch.output[..self.value_dim * width].chunks_exact_mut(width) {
-                    scale(&mut line[lane..]);
-                }
-                scale(&mut scratch.sum[lane..]);
                 // From the products again: the same rounding as in blocks that come later.
                 sum = s.zero();
                 for (r, weight) in weights.iter_mut().enumerate() {
@@ -103,8 +140,8 @@ impl<const R: usize> Kernel for Raise<'_, R> {
             for (r, &weight) in weights.iter().enumerate() {
                 s.store(&mut rows[r * width + lane..], weight);
             }
-            let total = s.load(&scratch.sum[lane..]);
-            s.store(&mut scratch.sum[lane..], s.add(total, sum));
+            let total = s.load(&head.sum[lane..]);
+            s.store(&mut head.sum[lane..], s.add(total, sum));
         }
     }
 }

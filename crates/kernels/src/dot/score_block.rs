@@ -7,6 +7,7 @@ use crate::{
 
 use super::{
     Job,
+    ahead::Ahead,
     forward::LIMIT,
     micro::{Factor, outline},
     modify::Modify,
@@ -37,6 +38,7 @@ pub(super) struct ScoreBlock<'a, M, F = f32> {
     pub(super) bias: &'a [f32],
     /// Leave scores behind, before base and mask, not weights.
     pub(super) raw: bool,
+    pub(super) ahead: &'a mut Ahead,
 }
 
 impl<M: Modify, F: Factor> ScoreBlock<'_, M, F> {
@@ -82,6 +84,7 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize, const MODIFIED: bool>
             *x = s.load(&block.minus_m[offset + v * S::LANES..]);
         }
         for row in (0..keys).step_by(R) {
+            block.ahead.some(s);
             let last = keys - row - 1;
             let key: [*const F; R] =
                 std::array::from_fn(|r| block.key.from(row + r.min(last)).start);

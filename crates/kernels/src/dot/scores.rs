@@ -47,9 +47,20 @@ pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: 
 ) {
     let (job, task) = (at.job, at.task);
     let factor = s.splat(job.factor);
-    for line in scores.iter_mut() {
-        for x in line {
-            *x = s.mul(*x, factor);
+    if let (None, Some(bias)) = (job.attention.softcap, bias) {
+        for (r, line) in scores.iter_mut().enumerate() {
+            for (v, x) in line.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the bias.
+                *x = s.fma(*x, factor, unsafe {
+                    s.load_from(bias.add(r * width + v * S::LANES))
+                });
+            }
+        }
+    } else {
+        for line in scores.iter_mut() {
+            for x in line {
+                *x = s.mul(*x, factor);
+            }
         }
     }
     if let Some(cap) = job.attention.softcap {
@@ -61,7 +72,7 @@ pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: 
             });
         }
     }
-    if let Some(bias) = bias {
+    if let (Some(_), Some(bias)) = (job.attention.softcap, bias) {
         for (r, line) in scores.iter_mut().enumerate() {
             for (v, x) in line.iter_mut().enumerate() {
                 // SAFETY: the caller vouches for the bias.
@@ -185,7 +196,8 @@ pub(super) fn softcap_tanh<S: Simd>(s: S, x: S::V) -> S::V {
     }
 }
 
-/// Turns the biases of up to 16 `keys` so that queries lie in the lanes: `[16, width]`.
+/// Turns the biases of up to 16 `keys` so that queries lie in the lanes, `[16, width]`, and asks for those of
+/// keys that come soon.
 #[inline(always)]
 pub(super) fn turn_bias<S: Simd>(
     s: S,
@@ -200,20 +212,18 @@ pub(super) fn turn_bias<S: Simd>(
         let at = v * S::LANES;
         let first = task.query + at;
         let count = S::LANES.min(task.queries - at);
-        let whole = keys.len() == TILE_KEYS && !bias.is_one_row();
+        let whole = keys.len() == TILE_KEYS && count == S::LANES && !bias.is_one_row();
         if whole && let Some((from, stride)) = bias.square(first, count, keys.clone()) {
-            // Copied to lines side by side: rows a power of two apart share few places in the cache.
-            let mut square = [0.0f32; 256];
             for i in 0..count {
-                let row = &from[i * stride..][..TILE_KEYS];
-                square[i * TILE_KEYS..][..TILE_KEYS].copy_from_slice(row);
-                s.prefetch(row.as_ptr().wrapping_add(4 * TILE_KEYS), false);
+                s.prefetch(
+                    from.as_ptr().wrapping_add(i * stride + 4 * TILE_KEYS),
+                    false,
+                );
             }
             for j in (0..TILE_KEYS).step_by(S::LANES) {
                 let to = &mut to[j * width + at..][..(S::LANES - 1) * width + S::LANES];
-                // SAFETY: the square has 16 rows of 16 numbers, of which LANES rows of LANES from `j` on
-                // are read; `to` was cut to LANES such rows.
-                unsafe { s.transpose(square[j..].as_ptr(), TILE_KEYS, to.as_mut_ptr(), width) };
+                // SAFETY: LANES rows of 16 numbers can be read; `to` was cut to LANES such rows.
+                unsafe { s.transpose(from[j..].as_ptr(), stride, to.as_mut_ptr(), width) };
             }
             continue;
         }

@@ -219,30 +219,37 @@ impl Simd for Avx512 {
     ) {
         // SAFETY: AVX-512F is there; the caller vouches for 16 rows of 16 numbers on both sides.
         unsafe {
-            // A macro, since a closure would be compiled without AVX-512. Rows i, i + 4, i + 8 and i + 12
-            // side by side in quarters.
-            macro_rules! quarter {
-                ($row:expr, $column:expr) => {{
-                    let from = from.add($row * from_stride + $column);
-                    let x = _mm512_castps128_ps512(_mm_loadu_ps(from));
-                    let x = _mm512_insertf32x4::<1>(x, _mm_loadu_ps(from.add(4 * from_stride)));
-                    let x = _mm512_insertf32x4::<2>(x, _mm_loadu_ps(from.add(8 * from_stride)));
-                    _mm512_insertf32x4::<3>(x, _mm_loadu_ps(from.add(12 * from_stride)))
-                }};
+            // Each row is read once, as one vector: rows a power of two apart share few places in the first cache. Pairs of
+            // rows, then fours, are interleaved within quarters; then quarters are turned as a square of 4.
+            let mut rows: [__m512; LANES] = [_mm512_setzero_ps(); LANES];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = _mm512_loadu_ps(from.add(i * from_stride));
             }
-            for column in [0, 4, 8, 12] {
-                let (a, b) = (quarter!(0, column), quarter!(1, column));
-                let (c, d) = (quarter!(2, column), quarter!(3, column));
-                let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-                let (low2, high2) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-                let rows = [
-                    _mm512_shuffle_ps::<0b01_00_01_00>(low, low2),
-                    _mm512_shuffle_ps::<0b11_10_11_10>(low, low2),
-                    _mm512_shuffle_ps::<0b01_00_01_00>(high, high2),
-                    _mm512_shuffle_ps::<0b11_10_11_10>(high, high2),
+            let mut fours = rows;
+            for (four, row) in fours.chunks_exact_mut(4).zip(rows.chunks_exact(4)) {
+                let low = _mm512_unpacklo_ps(row[0], row[1]);
+                let high = _mm512_unpackhi_ps(row[0], row[1]);
+                let low2 = _mm512_unpacklo_ps(row[2], row[3]);
+                let high2 = _mm512_unpackhi_ps(row[2], row[3]);
+                four[0] = _mm512_shuffle_ps::<0b01_00_01_00>(low, low2);
+                four[1] = _mm512_shuffle_ps::<0b11_10_11_10>(low, low2);
+                four[2] = _mm512_shuffle_ps::<0b01_00_01_00>(high, high2);
+                four[3] = _mm512_shuffle_ps::<0b11_10_11_10>(high, high2);
+            }
+            for j in 0..4 {
+                // Quarter q of `fours[4 i + j]` holds column 4 q + j of rows 4 i to 4 i + 3.
+                let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(fours[j], fours[4 + j]);
+                let odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(fours[j], fours[4 + j]);
+                let even2 = _mm512_shuffle_f32x4::<0b10_00_10_00>(fours[8 + j], fours[12 + j]);
+                let odd2 = _mm512_shuffle_f32x4::<0b11_01_11_01>(fours[8 + j], fours[12 + j]);
+                let columns = [
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(even, even2),
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(odd, odd2),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(even, even2),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(odd, odd2),
                 ];
-                for (j, row) in rows.into_iter().enumerate() {
-                    _mm512_storeu_ps(to.add((column + j) * to_stride), row);
+                for (q, column) in columns.into_iter().enumerate() {
+                    _mm512_storeu_ps(to.add((4 * q + j) * to_stride), column);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Bits of a square of bytes.
 
 /// For each column `j`, bit `i` is set where byte `(i, j)` is not 0.
+#[inline(always)]
 pub(crate) fn column_bits(square: &[[u8; 16]; 16]) -> [u16; 16] {
     #[cfg(target_arch = "x86_64")]
     {
@@ -23,6 +24,7 @@ mod x86 {
 
     /// With SSE2, which every x86-64 machine has: the square is turned by four rounds of interleaving
     /// row `i` with row `i + 8`, then each row gives its bits at once.
+    #[inline(always)]
     pub(super) fn column_bits(square: &[[u8; 16]; 16]) -> [u16; 16] {
         // SAFETY: SSE2 is part of x86-64; loads and stores are of arrays of 16 bytes.
         unsafe {

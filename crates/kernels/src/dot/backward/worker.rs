@@ -165,23 +165,15 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 .rows(part.index, sequence.batch, key_head, sequence.first_key),
             part: part.index,
         };
-        let mut seen_by_all = visible.seen_by_all(task.query, task.queries);
+        let mut near_all = visible.near_all(task.query, task.queries);
         if M::ACTIVE {
-            seen_by_all = 0..0; // the caller may skip tiles
+            near_all = 0..0; // the caller may skip tiles
         }
         for keys in self.shares.keys(part.index, range) {
             let mut key = keys.start / TILE_KEYS * TILE_KEYS;
             while key < keys.end {
                 let (tile, modify, lanes) = (&mut scratch.tile, job.modify, S::LANES);
-                tile.fill(
-                    &visible,
-                    modify,
-                    task,
-                    lanes,
-                    &seen_by_all,
-                    keys.end,
-                    &mut key,
-                );
+                tile.fill(&visible, modify, task, lanes, &near_all, keys.end, &mut key);
                 self.widen(s, scratch, &heads);
                 for index in 0..scratch.tile.segments().len() {
                     let segment = scratch.tile.segments()[index];

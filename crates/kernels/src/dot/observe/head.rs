@@ -13,6 +13,7 @@ use crate::{
 
 use super::super::{
     Job, Modify,
+    ahead::Ahead,
     forward::{SEGMENTS, TILE},
     panel::{VECTORS, pack, width},
     plan::{Segment, Task, Tile},
@@ -81,6 +82,7 @@ impl<M: Modify> Kernel for Head<'_, M> {
                 sequence,
                 index: self.index,
                 head: self.head,
+                heads: 1,
                 query,
                 queries: width.min(sequence.queries - query),
             };
@@ -222,6 +224,7 @@ impl<M: Modify> Observer<'_, M> {
                 row: 0,
                 bias: &scratch.bias,
                 raw: true,
+                ahead: &mut Ahead::default(),
             };
             let vectors = segment.end - segment.first;
             match S::LANES {

@@ -4,6 +4,7 @@ mod definition;
 mod door;
 mod observe;
 mod properties;
+mod together;
 
 use super::{Observe, Top, forward_at, forward_modified, observe::observe_at, reference};
 use crate::{

@@ -136,12 +136,22 @@ pub struct Problem {
     pub offsets: Option<[Box<[u32]>; 2]>,
 }
 
+/// Mostly short, so that many fit into a second; a few such that the backward pass divides keys, not queries (1,024).
 fn length(dice: &mut Dice) -> usize {
-    match dice.below(64) {
-        0 => 0,
-        1 => 64 + dice.below(100),
-        2..8 => 16 + dice.below(40),
+    match dice.below(512) {
+        0 => 1_020 + dice.below(100),
+        1..8 => 0,
+        8..16 => 64 + dice.below(100),
+        16..64 => 16 + dice.below(40),
         _ => 1 + dice.below(20),
+    }
+}
+
+/// Heads to a key head: sometimes so many that those with a common mask are computed together.
+fn group(dice: &mut Dice) -> usize {
+    match dice.below(16) {
+        0 => 4 + dice.below(12),
+        _ => 1 + dice.below(3),
     }
 }
 
@@ -163,7 +173,7 @@ impl Problem {
             } else {
                 1 + dice.below(2)
             },
-            heads: key_heads * (1 + dice.below(3)),
+            heads: key_heads * group(dice),
             key_heads,
             queries: length(dice),
             keys: length(dice),

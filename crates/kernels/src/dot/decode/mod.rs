@@ -316,16 +316,33 @@ impl<'a, T: Element> Call<'a, T> {
         tasks
     }
 
-    /// Where the row of a position starts.
+    /// Where rows start, those of the keys `first..` of a task; the last one again beyond its end.
     #[inline(always)]
-    fn at(&self, view: &View<'a, T>, task: &Task, position: usize) -> usize {
-        match self.table {
-            None => view.at(task.batch, task.key_head, position),
-            Some((table, per_sequence)) => {
-                let size = view.shape[2];
-                let page = table[task.batch * per_sequence + position / size] as usize;
-                view.at(page, task.key_head, position % size)
+    fn starts(&self, view: &View<'a, T>, task: &Task, first: usize, starts: &mut [*const T]) {
+        let mut done = 0;
+        while done < starts.len() {
+            let position = (first + done).min(task.keys.end - 1);
+            let left = task.keys.end - position;
+            // Rows at equal distances: all of them, or those up to the end of a page.
+            let (start, run) = match self.table {
+                None => (view.at(task.batch, task.key_head, position), left),
+                Some((table, per_sequence)) => {
+                    let size = view.shape[2];
+                    let page = table[task.batch * per_sequence + position / size] as usize;
+                    let within = position % size;
+                    (
+                        view.at(page, task.key_head, within),
+                        left.min(size - within),
+                    )
+                }
+            };
+            let start = view.data.as_ptr().wrapping_add(start);
+            let end = starts.len().min(done + run);
+            let run = &mut starts[done..end];
+            for (j, row) in run.iter_mut().enumerate() {
+                *row = start.wrapping_add(j * view.strides[2]);
             }
+            done = end;
         }
     }
 

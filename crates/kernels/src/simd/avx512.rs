@@ -153,9 +153,9 @@ impl Simd for Avx512 {
     fn reduce_add_each<const N: usize>(self, a: [Self::V; N]) -> [f32; N] {
         let mut sums = [0.0; N];
         let mut at = 0;
-        while at + 16 <= N {
+        while at + 8 <= N {
             // Macros, since closures would be compiled without AVX-512. Four vectors to one whose quarters hold a
-            // sum of each; then four of those to one, quarter by quarter.
+            // sum of each; then four of those to one, quarter by quarter, or two.
             macro_rules! halves {
                 ($a:expr, $b:expr) => {
                     _mm512_add_ps(
@@ -188,13 +188,14 @@ impl Simd for Avx512 {
                     )
                 }};
             }
+            let count = if at + 16 <= N { 16 } else { 8 };
             let all = intrinsic! {
                 let low = join!(quarters!(0), quarters!(4));
-                let high = join!(quarters!(8), quarters!(12));
+                let high = if count == 16 { join!(quarters!(8), quarters!(12)) } else { low };
                 join!(low, high)
             };
-            self.store(&mut sums[at..], all);
-            at += 16;
+            self.store_partial(&mut sums[at..at + count], all);
+            at += count;
         }
         for (sum, &a) in sums[at..].iter_mut().zip(&a[at..]) {
             *sum = self.reduce_add(a);

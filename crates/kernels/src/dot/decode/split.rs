@@ -1,9 +1,6 @@
 //! One split of a cache: tile after tile of scores, weights and weighted values.
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
     element::Element,
@@ -15,7 +12,7 @@ use crate::{
 
 use super::{
     Call, ROWS, TILE, Task,
-    tile::{Ahead, Scores, Values, Weigh, deal, gather},
+    tile::{Scores, Values, Weigh, deal, gather},
 };
 
 pub(super) struct Worker<'a, T> {
@@ -40,8 +37,13 @@ struct Scratch<'a> {
     sum: Buffer,
     /// For each row, the keys of the tile that it sees.
     seen: Vec<u64>,
-    /// For each row, what it sees, and the keys that it surely does.
-    visible: Vec<(Visible<'a>, Range<usize>)>,
+    rows: Vec<Row<'a>>,
+}
+
+struct Row<'a> {
+    head: usize,
+    query: usize,
+    visible: Visible<'a>,
 }
 
 impl<T: Element> Kernel for Worker<'_, T> {
@@ -59,7 +61,7 @@ impl<T: Element> Kernel for Worker<'_, T> {
             base: Buffer::new(rows),
             sum: Buffer::new(rows * S::LANES),
             seen: vec![0; rows],
-            visible: Vec::with_capacity(rows),
+            rows: Vec::with_capacity(rows),
         };
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -73,10 +75,11 @@ impl<T: Element> Kernel for Worker<'_, T> {
     }
 }
 
-/// Keys of a tile of rows of so many bytes: values of 16 KiB at most, which with what is fetched ahead of them fit the
-/// first cache; whole vectors, at least two halves of them.
-fn tile(bytes: usize) -> usize {
-    (16384 / bytes.max(1) / 16 * 16).clamp(16, TILE)
+/// Keys of a tile, in whole vectors. Its values, read block of columns after block of columns, and what is fetched ahead
+/// of them share the first cache with keys that are no longer needed.
+fn tile<T>(dim: usize) -> usize {
+    let bytes = if size_of::<T>() == 4 { 8192 } else { 16384 };
+    (bytes / (dim * size_of::<T>()).max(1) / 16 * 16).clamp(16, TILE)
 }
 
 impl<'a, T: Element> Worker<'a, T> {
@@ -95,23 +98,27 @@ impl<'a, T: Element> Worker<'a, T> {
             dim.next_multiple_of(S::LANES),
             value_dim.next_multiple_of(S::LANES),
         );
-        let of_row = |row: usize| (task.key_head * call.group() + row / queries, row % queries);
-        scratch.visible.clear();
+        scratch.rows.clear();
+        let mut all = 0..usize::MAX;
         for row in 0..rows {
-            let (head, query) = of_row(row);
+            let (head, query) = (task.key_head * call.group() + row / queries, row % queries);
             let from = call.query.row(task.batch, head, query);
             let (block, r) = (row / ROWS * ROWS, row % ROWS);
             let to = &mut scratch.query[block * query_width..][..ROWS * query_width];
             deal::<S, T>(from, r, to);
             let visible = call.visible(task.batch, head);
-            scratch
-                .visible
-                .push((visible, visible.seen_by_all(query, 1)));
+            let seen = visible.seen_by_all(query, 1);
+            all = all.start.max(seen.start)..all.end.min(seen.end);
+            scratch.rows.push(Row {
+                head,
+                query,
+                visible,
+            });
         }
         scratch.output.fill(0.0);
         scratch.base.fill(f32::NEG_INFINITY);
         scratch.sum.fill(0.0);
-        let tile = tile(dim.max(value_dim) * size_of::<T>());
+        let tile = tile::<T>(dim.max(value_dim));
         let distance = tile - tile / 8;
         let mut starts = [std::ptr::null(); 3 * TILE];
         let starts = &mut starts[..3 * tile];
@@ -121,8 +128,8 @@ impl<'a, T: Element> Worker<'a, T> {
             starts.copy_within(2 * tile.., 0);
             call.starts(&call.value, task, first, &mut starts[tile..2 * tile]);
             call.starts(&call.key, task, first + tile, &mut starts[2 * tile..]);
-            let mut ahead = Ahead::new(starts, [dim, value_dim]);
             let (key, value) = (&starts[..tile], &starts[tile..2 * tile]);
+            let ahead = &starts[distance..];
             for row in (0..rows).step_by(ROWS) {
                 let block = Scores {
                     query: &scratch.query[row * query_width..][..ROWS * query_width],
@@ -130,24 +137,26 @@ impl<'a, T: Element> Worker<'a, T> {
                     scale: call.scale,
                     key,
                     keys,
-                    ahead: (row == 0).then_some((&mut ahead, distance)),
+                    ahead: if row == 0 { ahead } else { &[] },
                     scores: &mut scratch.weights[row * TILE..][..ROWS * TILE],
                 };
                 s.outline(block);
             }
             let mut partial = false;
-            for row in 0..rows {
-                let (head, query) = of_row(row);
-                let scores = &mut scratch.weights[row * TILE..][..tile];
-                scores[keys..].fill(f32::NEG_INFINITY);
-                let scores = &mut scores[..keys];
-                call.modify(s, task, head, query, first, scores);
-                let (visible, all) = &scratch.visible[row];
-                scratch.seen[row] = !0;
-                if first < all.start || first + keys > all.end {
-                    let bits = (0..keys).filter(|&j| visible.sees(query, first + j));
+            let whole = keys == tile && first >= all.start && first + keys <= all.end;
+            if !whole || call.modifies() {
+                for (index, row) in scratch.rows.iter().enumerate() {
+                    let scores = &mut scratch.weights[index * TILE..][..tile];
+                    scores[keys..].fill(f32::NEG_INFINITY);
+                    let scores = &mut scores[..keys];
+                    call.modify(s, task, row.head, row.query, first, scores);
+                    scratch.seen[index] = !0;
+                    if whole {
+                        continue;
+                    }
+                    let bits = (0..keys).filter(|&j| row.visible.sees(row.query, first + j));
                     let bits = bits.fold(0u64, |bits, j| bits | 1 << j);
-                    scratch.seen[row] = bits;
+                    scratch.seen[index] = bits;
                     partial |= bits.count_ones() as usize != keys;
                     for (j, score) in scores.iter_mut().enumerate() {
                         if bits >> j & 1 == 0 {
@@ -171,7 +180,7 @@ impl<'a, T: Element> Worker<'a, T> {
                     value,
                     keys,
                     value_dim,
-                    ahead: (row == 0).then_some((&mut ahead, tile + distance)),
+                    ahead: if row == 0 { &ahead[tile..] } else { &[] },
                     output,
                 });
             }

@@ -12,51 +12,49 @@ use crate::{
 
 use super::{ROWS, TILE};
 
-/// Rows in the order in which they are read, so that those to come can be fetched.
-pub(super) struct Ahead<'a, T> {
-    /// Keys, values, and the next keys; a third each.
-    rows: &'a [*const T],
-    /// Bytes of a row of keys and of one of values.
-    bytes: [usize; 2],
-    /// Where the next line is fetched: in this row, from here to there.
+/// Whether a block has 4 keys, or 4 vectors of columns, and not 2: if there are registers for so many sums. For
+/// `f32`, whose limit is memory, smaller steps were measured to reach more of it.
+#[inline(always)]
+fn wide<S: Simd, T: Element>() -> bool {
+    S::LANES == 16 && T::KIND != Kind::F32
+}
+
+/// Rows to be fetched while others are read, so many numbers at a time: row after row, in their order.
+struct Ahead<'a, T> {
+    rows: std::slice::Iter<'a, *const T>,
+    /// Numbers of a row; as good as infinitely many if the rows lie side by side.
     row: usize,
-    at: *const f32,
-    end: *const f32,
+    at: *const T,
+    left: usize,
 }
 
 impl<'a, T> Ahead<'a, T> {
-    pub(super) fn new(rows: &'a [*const T], dims: [usize; 2]) -> Self {
-        let bytes = dims.map(|dim| dim * size_of::<T>());
-        let (at, end) = (std::ptr::null(), std::ptr::null());
+    /// Without rows, what follows `read` is fetched, which costs next to nothing where it was read before.
+    #[inline(always)]
+    fn new(rows: &'a [*const T], row: usize, read: *const T) -> Self {
+        let mut rows = rows.iter();
+        let (at, row) = match rows.next() {
+            Some(&at) => (at, row),
+            None => (read, usize::MAX),
+        };
         Self {
             rows,
-            bytes,
-            row: 0,
+            row,
             at,
-            end,
+            left: row,
         }
     }
 
-    /// Goes on with `row`, or the last one.
     #[inline(always)]
-    fn to(&mut self, row: usize) {
-        let third = self.rows.len() / 3;
-        self.row = row.min(self.rows.len() - 1);
-        let is_value = self.row >= third && self.row < 2 * third;
-        self.at = self.rows[self.row].cast();
-        self.end = self.at.wrapping_byte_add(self.bytes[usize::from(is_value)]);
-    }
-
-    /// Fetches so many bytes.
-    #[inline(always)]
-    fn fetch<S: Simd>(&mut self, s: S, bytes: usize) {
-        for _ in 0..bytes / 64 {
-            s.prefetch_near(self.at);
-            self.at = self.at.wrapping_add(16);
-            if self.at >= self.end {
-                self.to(self.row + 1);
-            }
+    fn fetch<S: Simd>(&mut self, s: S, numbers: usize) {
+        if self.left == 0 {
+            (self.at, self.left) = (self.rows.next().copied().unwrap_or(self.at), self.row);
         }
+        for line in 0..(numbers * size_of::<T>()).div_ceil(64) {
+            s.prefetch_near(self.at.cast::<f32>().wrapping_add(16 * line));
+        }
+        self.at = self.at.wrapping_add(numbers);
+        self.left = self.left.saturating_sub(numbers);
     }
 }
 
@@ -133,7 +131,7 @@ unsafe fn load_up_to<S: Simd, T: Element>(s: S, from: *const T, count: usize) ->
 }
 
 /// Scores of [`ROWS`] query rows with the keys of a tile.
-pub(super) struct Scores<'a, 'b, T> {
+pub(super) struct Scores<'a, T> {
     /// `[padded dim / LANES, ROWS, LANES]`, see [`deal`]; zeros past `dim`.
     pub(super) query: &'a [f32],
     pub(super) dim: usize,
@@ -141,19 +139,18 @@ pub(super) struct Scores<'a, 'b, T> {
     /// The rows, as many as a tile has.
     pub(super) key: &'a [*const T],
     pub(super) keys: usize,
-    /// What is to be fetched, from so many rows on.
-    pub(super) ahead: Option<(&'a mut Ahead<'b, T>, usize)>,
+    /// Rows to be fetched, one for each that is read; or none.
+    pub(super) ahead: &'a [*const T],
     /// `[ROWS, TILE]`
     pub(super) scores: &'a mut [f32],
 }
 
-impl<T: Element> Kernel for Scores<'_, '_, T> {
+impl<T: Element> Kernel for Scores<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        // As many keys as the registers have sums for.
-        if S::LANES == 16 {
+        if wide::<S, T>() {
             self.keys::<S, 4, 16>(s);
         } else {
             self.keys::<S, 2, 8>(s);
@@ -161,10 +158,10 @@ impl<T: Element> Kernel for Scores<'_, '_, T> {
     }
 }
 
-impl<T: Element> Scores<'_, '_, T> {
+impl<T: Element> Scores<'_, T> {
     /// `K` keys at a time, which are `N = ROWS * K` sums.
     #[inline(always)]
-    fn keys<S: Simd, const K: usize, const N: usize>(mut self, s: S) {
+    fn keys<S: Simd, const K: usize, const N: usize>(self, s: S) {
         assert!(self.query.len() >= ROWS * self.dim && self.keys <= TILE);
         let query = self.query.as_ptr();
         let scores = &mut self.scores[..ROWS * TILE];
@@ -174,9 +171,13 @@ impl<T: Element> Scores<'_, '_, T> {
         let whole = self.dim / S::LANES * S::LANES;
         let mut first = 0;
         while first < self.keys {
-            if let Some((ahead, distance)) = &mut self.ahead {
-                ahead.to(first + *distance);
-            }
+            let rows = self.ahead.get(first..first + K).unwrap_or_default();
+            let side_by_side = match rows {
+                [start, .., last] => *last == start.wrapping_add((K - 1) * self.dim),
+                _ => false,
+            };
+            let row = if side_by_side { usize::MAX } else { pairs };
+            let mut ahead = Ahead::new(rows, row, self.key[first]);
             let mut key = [std::ptr::null(); K];
             key.copy_from_slice(&self.key[first..first + K]);
             let mut sums = [s.zero(); N];
@@ -185,15 +186,24 @@ impl<T: Element> Scores<'_, '_, T> {
             unsafe {
                 let mut at = 0;
                 while at < pairs {
-                    if let Some((ahead, _)) = &mut self.ahead {
-                        ahead.fetch(s, K * 2 * S::LANES * size_of::<T>());
+                    ahead.fetch(s, K * 2 * S::LANES);
+                    if T::KIND == Kind::Bf16 {
+                        let mut two = [[s.zero(); K]; 2];
+                        for j in 0..K {
+                            [two[0][j], two[1][j]] = load_two(s, key[j].add(at));
+                        }
+                        add(s, &mut sums, query.add(ROWS * at), two[0]);
+                        add(s, &mut sums, query.add(ROWS * (at + S::LANES)), two[1]);
+                    } else {
+                        // One after the other, which needs fewer registers.
+                        for at in [at, at + S::LANES] {
+                            let mut one = [s.zero(); K];
+                            for j in 0..K {
+                                one[j] = load(s, key[j].add(at));
+                            }
+                            add(s, &mut sums, query.add(ROWS * at), one);
+                        }
                     }
-                    let mut two = [[s.zero(); K]; 2];
-                    for j in 0..K {
-                        [two[0][j], two[1][j]] = load_two(s, key[j].add(at));
-                    }
-                    add(s, &mut sums, query.add(ROWS * at), two[0]);
-                    add(s, &mut sums, query.add(ROWS * (at + S::LANES)), two[1]);
                     at += 2 * S::LANES;
                 }
                 if pairs < whole {
@@ -218,8 +228,11 @@ impl<T: Element> Scores<'_, '_, T> {
             first += K;
         }
         let scale = s.splat(self.scale);
-        for scores in scores.chunks_exact_mut(S::LANES) {
-            s.store(scores, s.mul(s.load(scores), scale));
+        for row in scores.chunks_exact_mut(TILE) {
+            for at in (0..self.keys).step_by(S::LANES) {
+                let scaled = s.mul(s.load(&row[at..]), scale);
+                s.store(&mut row[at..], scaled);
+            }
         }
     }
 }
@@ -313,7 +326,7 @@ impl Kernel for Weigh<'_> {
 }
 
 /// Adds the weighted values of a tile to [`ROWS`] rows of output.
-pub(super) struct Values<'a, 'b, T> {
+pub(super) struct Values<'a, T> {
     /// `[ROWS, TILE]`
     pub(super) weights: &'a [f32],
     /// For each row the keys that it sees, if there are any it does not.
@@ -322,13 +335,13 @@ pub(super) struct Values<'a, 'b, T> {
     pub(super) value: &'a [*const T],
     pub(super) keys: usize,
     pub(super) value_dim: usize,
-    /// What is to be fetched, from so many rows on.
-    pub(super) ahead: Option<(&'a mut Ahead<'b, T>, usize)>,
+    /// Rows to be fetched, one for each that is read; or none.
+    pub(super) ahead: &'a [*const T],
     /// `[padded value_dim / LANES, ROWS, LANES]`, see [`deal`].
     pub(super) output: &'a mut [f32],
 }
 
-impl<T: Element> Kernel for Values<'_, '_, T> {
+impl<T: Element> Kernel for Values<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -340,28 +353,28 @@ impl<T: Element> Kernel for Values<'_, '_, T> {
     }
 }
 
-impl<T: Element> Values<'_, '_, T> {
+impl<T: Element> Values<'_, T> {
     /// All columns; `SEEN` if there are keys that a row does not see.
     #[inline(always)]
     fn all<S: Simd, const SEEN: bool>(&mut self, s: S) {
+        let most = if wide::<S, T>() { 4 } else { 2 } * S::LANES;
+        // Half a tile, block of columns after block of columns, before the other half: it is still in the first cache.
         let half = self.value.len() / 2;
         for first in (0..self.keys).step_by(half) {
             let keys = first..self.keys.min(first + half);
-            if let Some((ahead, distance)) = &mut self.ahead {
-                ahead.to(first + *distance);
-            }
+            let rows = self.ahead.get(keys.clone()).unwrap_or_default();
+            let mut ahead = Ahead::new(rows, self.value_dim / most * most, self.value[first]);
             let mut at = 0;
-            // As many columns as the registers have sums for.
-            while S::LANES == 16 && at + 4 * S::LANES <= self.value_dim {
-                self.columns::<S, 4, SEEN>(s, at, keys.clone());
+            while wide::<S, T>() && at + 4 * S::LANES <= self.value_dim {
+                self.columns::<S, 4, SEEN>(s, at, keys.clone(), &mut ahead);
                 at += 4 * S::LANES;
             }
             while at + 2 * S::LANES <= self.value_dim {
-                self.columns::<S, 2, SEEN>(s, at, keys.clone());
+                self.columns::<S, 2, SEEN>(s, at, keys.clone(), &mut ahead);
                 at += 2 * S::LANES;
             }
             while at < self.value_dim {
-                self.columns::<S, 1, SEEN>(s, at, keys.clone());
+                self.columns::<S, 1, SEEN>(s, at, keys.clone(), &mut ahead);
                 at += S::LANES;
             }
         }
@@ -374,8 +387,10 @@ impl<T: Element> Values<'_, '_, T> {
         s: S,
         at: usize,
         keys: Range<usize>,
+        ahead: &mut Ahead<T>,
     ) {
-        let weights = &self.weights[..ROWS * TILE];
+        assert!(self.weights.len() >= ROWS * TILE && keys.end <= TILE);
+        let weights = self.weights[keys.start..].as_ptr();
         let output = &mut self.output[ROWS * at..][..ROWS * V * S::LANES];
         let left = self.value_dim - at;
         let mut sums = [[s.zero(); ROWS]; V];
@@ -384,15 +399,11 @@ impl<T: Element> Values<'_, '_, T> {
                 *sum = s.load(&output[(v * ROWS + r) * S::LANES..]);
             }
         }
-        for j in keys {
-            if let Some((ahead, _)) = &mut self.ahead {
-                let bytes = V * S::LANES * size_of::<T>();
-                // Half a line is fetched by every other key.
-                if bytes >= 64 || j % 2 == 0 {
-                    ahead.fetch(s, bytes.next_multiple_of(64));
-                }
+        for (j, from) in self.value[keys.clone()].iter().enumerate() {
+            if V > 1 {
+                ahead.fetch(s, V * S::LANES);
             }
-            let from = self.value[j].wrapping_add(at);
+            let from = from.wrapping_add(at);
             let mut values = [s.zero(); V];
             // SAFETY: `value` are rows of `value_dim` numbers of a checked view, and `left` of them are left.
             unsafe {
@@ -407,10 +418,15 @@ impl<T: Element> Values<'_, '_, T> {
                 }
             }
             for r in 0..ROWS {
-                if SEEN && self.seen.is_some_and(|seen| seen[r] >> j & 1 == 0) {
+                if SEEN
+                    && self
+                        .seen
+                        .is_some_and(|seen| seen[r] >> (keys.start + j) & 1 == 0)
+                {
                     continue;
                 }
-                let weight = s.splat(weights[r * TILE + j]);
+                // SAFETY: there are weights of `ROWS` rows of a tile, and `keys` are of one.
+                let weight = s.splat(unsafe { *weights.add(r * TILE + j) });
                 for v in 0..V {
                     sums[v][r] = s.fma(weight, values[v], sums[v][r]);
                 }

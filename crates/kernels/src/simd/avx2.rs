@@ -135,6 +135,44 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn reduce_add_each<const N: usize>(self, a: [Self::V; N]) -> [f32; N] {
+        let mut sums = [0.0; N];
+        let mut at = 0;
+        while at + 8 <= N {
+            // Macros, since closures would be compiled without AVX2. Four vectors to one whose halves hold a sum of
+            // each; then two of those to one, half by half.
+            macro_rules! halves {
+                ($first:expr) => {{
+                    let [a, b, c, d] = [
+                        a[at + $first],
+                        a[at + $first + 1],
+                        a[at + $first + 2],
+                        a[at + $first + 3],
+                    ];
+                    let ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+                    let cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+                    _mm256_add_ps(
+                        _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd),
+                        _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd),
+                    )
+                }};
+            }
+            let all = intrinsic! {
+                let (low, high) = (halves!(0), halves!(4));
+                _mm256_add_ps(
+                    _mm256_permute2f128_ps::<0x20>(low, high),
+                    _mm256_permute2f128_ps::<0x31>(low, high),
+                )
+            };
+            self.store(&mut sums[at..], all);
+            at += 8;
+        }
+        for (sum, &a) in sums[at..].iter_mut().zip(&a[at..]) {
+            *sum = self.reduce_add(a);
+        }
+        sums
+    }
+    #[inline(always)]
     fn reduce_max(self, a: Self::V) -> f32 {
         intrinsic! {
             let half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
@@ -203,6 +241,18 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+        // SAFETY: AVX2 is there; the caller vouches for the memory.
+        unsafe {
+            let words = _mm256_loadu_si256(from.cast());
+            let high = _mm256_set1_epi32(0xFFFF_0000_u32 as i32);
+            [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words)),
+                _mm256_castsi256_ps(_mm256_and_si256(words, high)),
+            ]
+        }
+    }
+    #[inline(always)]
     unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
         // SAFETY: F16C is there; the caller vouches for the memory.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
@@ -258,6 +308,11 @@ impl Simd for Avx2 {
                 _mm_prefetch::<_MM_HINT_T1>(at.cast());
             }
         }
+    }
+    #[inline(always)]
+    fn prefetch_near(self, at: *const f32) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
     #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {

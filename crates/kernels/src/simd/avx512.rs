@@ -150,6 +150,59 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_reduce_add_ps(a))
     }
     #[inline(always)]
+    fn reduce_add_each<const N: usize>(self, a: [Self::V; N]) -> [f32; N] {
+        let mut sums = [0.0; N];
+        let mut at = 0;
+        while at + 8 <= N {
+            // Macros, since closures would be compiled without AVX-512. Four vectors to one whose quarters hold a
+            // sum of each; then four of those to one, quarter by quarter, or two.
+            macro_rules! halves {
+                ($a:expr, $b:expr) => {
+                    _mm512_add_ps(
+                        _mm512_mask_blend_ps(0xCCCC, $a, $b),
+                        _mm512_shuffle_ps::<0b01_00_11_10>($a, $b),
+                    )
+                };
+            }
+            macro_rules! quarters {
+                ($first:expr) => {{
+                    let [a, b, c, d] = [
+                        a[at + $first],
+                        a[at + $first + 1],
+                        a[at + $first + 2],
+                        a[at + $first + 3],
+                    ];
+                    let (ab, cd) = (halves!(a, b), halves!(c, d));
+                    _mm512_add_ps(
+                        _mm512_shuffle_ps::<0b10_00_10_00>(ab, cd),
+                        _mm512_shuffle_ps::<0b11_01_11_01>(ab, cd),
+                    )
+                }};
+            }
+            macro_rules! join {
+                ($a:expr, $b:expr) => {{
+                    let (a, b) = ($a, $b);
+                    _mm512_add_ps(
+                        _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
+                        _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
+                    )
+                }};
+            }
+            let count = if at + 16 <= N { 16 } else { 8 };
+            let all = intrinsic! {
+                let low = join!(quarters!(0), quarters!(4));
+                let high = if count == 16 { join!(quarters!(8), quarters!(12)) } else { low };
+                join!(low, high)
+            };
+            self.store_partial(&mut sums[at..at + count], all);
+            at += count;
+        }
+        for (sum, &a) in sums[at..].iter_mut().zip(&a[at..]) {
+            *sum = self.reduce_add(a);
+        }
+        sums
+    }
+    #[inline(always)]
     fn reduce_max(self, a: Self::V) -> f32 {
         intrinsic!(_mm512_reduce_max_ps(a))
     }
@@ -197,6 +250,18 @@ impl Simd for Avx512 {
         unsafe {
             let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe {
+            let words = _mm512_loadu_si512(from.cast());
+            let high = _mm512_set1_epi32(0xFFFF_0000_u32 as i32);
+            [
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)),
+                _mm512_castsi512_ps(_mm512_and_si512(words, high)),
+            ]
         }
     }
     #[inline(always)]
@@ -292,6 +357,11 @@ impl Simd for Avx512 {
     unsafe fn outline_pairs<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: the caller found BF16, and `self` the rest.
         unsafe { call_pairs(kernel) }
+    }
+    #[inline(always)]
+    fn prefetch_near(self, at: *const f32) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
     #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {

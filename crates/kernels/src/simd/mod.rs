@@ -162,6 +162,11 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn exp2_biased(self, a: Self::V) -> Self::V;
     /// The sum over lanes, in pairs.
     fn reduce_add(self, a: Self::V) -> f32;
+    /// [`Self::reduce_add`] of each, perhaps in another order; several at once cost less than one by one.
+    #[inline(always)]
+    fn reduce_add_each<const N: usize>(self, a: [Self::V; N]) -> [f32; N] {
+        std::array::from_fn(|i| self.reduce_add(a[i]))
+    }
     /// The largest lane; NaN lanes may be passed over.
     fn reduce_max(self, a: Self::V) -> f32;
 
@@ -188,6 +193,12 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// They can be read.
     unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V;
+    /// `2 LANES` numbers of bfloat16 from `from` on: the first, third, fifth and so on, and those between. Both come from
+    /// one vector of words, without a step that moves numbers between lanes.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2];
     /// `LANES` numbers of IEEE half precision from `from` on.
     ///
     /// # Safety
@@ -206,6 +217,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
     /// Asks for the cache line at `at`, to be read or (`write`) written soon. Any address will do.
     fn prefetch(self, at: *const f32, write: bool);
+    /// The same for a line that is read soon enough to wait in the first cache.
+    fn prefetch_near(self, at: *const f32);
     /// Runs `kernel` on this vector unit as a function of its own, so that its registers are allotted
     /// apart from the caller's.
     fn outline<K: Kernel>(self, kernel: K) -> K::Output;

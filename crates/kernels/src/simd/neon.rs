@@ -161,6 +161,28 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    fn reduce_add_each<const N: usize>(self, a: [Self::V; N]) -> [f32; N] {
+        let mut sums = [0.0; N];
+        let mut at = 0;
+        while at + 4 <= N {
+            // Sums of neighbours, twice.
+            let [a, b, c, d] = [0, 1, 2, 3].map(|i| {
+                let [low, high] = a[at + i];
+                intrinsic!(vaddq_f32(low, high))
+            });
+            // SAFETY: NEON is there, and there is room for four sums.
+            unsafe {
+                let all = vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d));
+                vst1q_f32(sums[at..at + 4].as_mut_ptr(), all);
+            }
+            at += 4;
+        }
+        for (sum, &a) in sums[at..].iter_mut().zip(&a[at..]) {
+            *sum = self.reduce_add(a);
+        }
+        sums
+    }
+    #[inline(always)]
     fn reduce_max(self, a: Self::V) -> f32 {
         intrinsic!(vmaxnmvq_f32(vmaxnmq_f32(a[0], a[1])))
     }
@@ -228,6 +250,17 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+        // SAFETY: NEON is there; the caller vouches for the memory.
+        let words = unsafe { [vld1q_u16(from.cast()), vld1q_u16(from.add(8).cast())] };
+        let words = halves(|h| intrinsic!(vreinterpretq_u32_u16(words[h])));
+        let high = intrinsic!(vdupq_n_u32(0xFFFF_0000));
+        [
+            halves(|h| intrinsic!(vreinterpretq_f32_u32(vshlq_n_u32::<16>(words[h])))),
+            halves(|h| intrinsic!(vreinterpretq_f32_u32(vandq_u32(words[h], high)))),
+        ]
+    }
+    #[inline(always)]
     unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
         let (low, high): (float32x4_t, float32x4_t);
         // SAFETY: NEON is there, and with it these conversions (their intrinsics await Rust's f16); the
@@ -288,6 +321,13 @@ impl Simd for Neon {
             } else {
                 std::arch::asm!("prfm pldl2keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly));
             }
+        }
+    }
+    #[inline(always)]
+    fn prefetch_near(self, at: *const f32) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly));
         }
     }
     #[inline(always)]

@@ -150,6 +150,12 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
+    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+        // SAFETY: the caller vouches for the memory.
+        let pairs = unsafe { from.cast::<[[half::bf16; 2]; LANES]>().read() };
+        [0, 1].map(|half| pairs.map(|pair| pair[half].to_f32()))
+    }
+    #[inline(always)]
     unsafe fn load_f16(self, from: *const half::f16) -> Self::V {
         // SAFETY: the caller vouches for the memory.
         unsafe {
@@ -180,6 +186,8 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn prefetch(self, _: *const f32, _: bool) {}
+    #[inline(always)]
+    fn prefetch_near(self, _: *const f32) {}
     #[inline(always)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.call(self)

@@ -229,6 +229,74 @@ fn reductions_take_every_length() {
     }
 }
 
+struct SumsOfEach;
+
+impl Kernel for SumsOfEach {
+    type Output = ();
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        fn check<S: Simd, const N: usize>(s: S) {
+            // Whole numbers, so that every order of summation gives the same bits.
+            let number = |i: usize, lane: usize| (i * 37 % 101 + lane * 11 % 17) as f32 - 40.0;
+            let mut vectors = [s.zero(); N];
+            let mut expected = [0.0; N];
+            for i in 0..N {
+                let lanes: Vec<f32> = (0..S::LANES).map(|lane| number(i, lane)).collect();
+                vectors[i] = s.load(&lanes);
+                expected[i] = lanes.iter().sum();
+            }
+            assert_eq!(
+                s.reduce_add_each(vectors),
+                expected,
+                "{N} of {} lanes",
+                S::LANES
+            );
+        }
+        check::<S, 1>(s);
+        check::<S, 4>(s);
+        check::<S, 8>(s);
+        check::<S, 16>(s);
+        check::<S, 27>(s);
+        check::<S, 32>(s);
+    }
+}
+
+struct Dealt;
+
+impl Kernel for Dealt {
+    type Output = ();
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        // Not on a line's start; infinities and NaN among them.
+        let bits = |i: usize| (i * 2_657 % 65_536) as u16;
+        let numbers: Vec<half::bf16> = (0..2 * S::LANES + 1)
+            .map(|i| match i {
+                3 => half::bf16::NEG_INFINITY,
+                4 => half::bf16::NAN,
+                _ => half::bf16::from_bits(bits(i)),
+            })
+            .collect();
+        // SAFETY: there are two vectors of numbers behind the first.
+        let halves = unsafe { s.load_bf16_dealt(numbers[1..].as_ptr()) };
+        for (half, x) in halves.into_iter().enumerate() {
+            let mut lanes = [0.0; 16];
+            s.store(&mut lanes, x);
+            for (lane, x) in lanes[..S::LANES].iter().enumerate() {
+                let expected = numbers[1 + 2 * lane + half].to_f32();
+                assert_eq!(x.to_bits(), expected.to_bits(), "{half}, lane {lane}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_each_and_dealt_numbers_on_every_level() {
+    for &level in Level::available() {
+        run(level, SumsOfEach);
+        run(level, Dealt);
+    }
+}
+
 /// Pairs of bfloat16, made of two vectors each and multiplied.
 struct Pairs {
     a: [[f32; 16]; 2],

@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
     element::Element,
+    mask::Visible,
     problem::Sizes,
-    simd::{Buffer, Kernel, Simd, exp},
-    view::{SharedRows, View},
+    simd::{Buffer, Kernel, Simd},
+    view::SharedRows,
 };
 
 use super::{
     Call, ROWS, TILE, Task,
-    tile::{Scores, Values},
+    tile::{Scores, Values, Weigh, deal, gather},
 };
 
 pub(super) struct Worker<'a, T> {
@@ -22,16 +23,27 @@ pub(super) struct Worker<'a, T> {
     pub(super) next: &'a AtomicUsize,
 }
 
-/// One worker's memory.
-struct Scratch {
-    /// `[rows, padded dim]`
+/// One worker's memory. Rows are padded to whole blocks.
+struct Scratch<'a> {
+    /// `[rows / ROWS, padded dim / LANES, ROWS, LANES]`, as [`deal`] says
     query: Buffer,
     /// `[rows, TILE]`: scores, then weights.
     weights: Buffer,
-    /// `[rows, padded value_dim]`
+    /// `[rows / ROWS, padded value_dim / LANES, ROWS, LANES]`, as well
     output: Buffer,
+    /// `[rows]`: `m`
+    base: Buffer,
+    /// `[rows, LANES]`: `l`, by lane.
+    sum: Buffer,
     /// For each row, the keys of the tile that it sees.
     seen: Vec<u64>,
+    rows: Vec<Row<'a>>,
+}
+
+struct Row<'a> {
+    head: usize,
+    query: usize,
+    visible: Visible<'a>,
 }
 
 impl<T: Element> Kernel for Worker<'_, T> {
@@ -46,7 +58,10 @@ impl<T: Element> Kernel for Worker<'_, T> {
             query: Buffer::new(rows * padded(call.sizes.dim)),
             weights: Buffer::new(rows * TILE),
             output: Buffer::new(rows * padded(call.sizes.value_dim)),
+            base: Buffer::new(rows),
+            sum: Buffer::new(rows * S::LANES),
             seen: vec![0; rows],
+            rows: Vec::with_capacity(rows),
         };
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -60,10 +75,17 @@ impl<T: Element> Kernel for Worker<'_, T> {
     }
 }
 
-impl<T: Element> Worker<'_, T> {
+/// Keys of a tile, in whole vectors. Its values, read block of columns after block of columns, and what is fetched ahead
+/// of them share the first cache with keys that are no longer needed.
+fn tile<T>(dim: usize) -> usize {
+    let bytes = if size_of::<T>() == 4 { 8192 } else { 16384 };
+    (bytes / (dim * size_of::<T>()).max(1) / 16 * 16).clamp(16, TILE)
+}
+
+impl<'a, T: Element> Worker<'a, T> {
     /// One task, into `part [rows, value_dim + 2]`.
     #[inline(always)]
-    fn split<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task, part: &mut [f32]) {
+    fn split<S: Simd>(&self, s: S, scratch: &mut Scratch<'a>, task: &Task, part: &mut [f32]) {
         let call = self.call;
         let Sizes {
             queries,
@@ -76,50 +98,65 @@ impl<T: Element> Worker<'_, T> {
             dim.next_multiple_of(S::LANES),
             value_dim.next_multiple_of(S::LANES),
         );
+        scratch.rows.clear();
+        let mut all = 0..usize::MAX;
         for row in 0..rows {
-            let head = task.key_head * call.group() + row / queries;
-            let from = call.query.row(task.batch, head, row % queries);
-            scratch.query[row * query_width..][..dim].copy_from_slice(from);
+            let (head, query) = (task.key_head * call.group() + row / queries, row % queries);
+            let from = call.query.row(task.batch, head, query);
+            let (block, r) = (row / ROWS * ROWS, row % ROWS);
+            let to = &mut scratch.query[block * query_width..][..ROWS * query_width];
+            deal::<S, T>(from, r, to);
+            let visible = call.visible(task.batch, head);
+            let seen = visible.seen_by_all(query, 1);
+            all = all.start.max(seen.start)..all.end.min(seen.end);
+            scratch.rows.push(Row {
+                head,
+                query,
+                visible,
+            });
         }
         scratch.output.fill(0.0);
-        for row in part.chunks_exact_mut(width) {
-            (row[value_dim], row[value_dim + 1]) = (f32::NEG_INFINITY, 0.0);
-        }
-        for first in task.keys.clone().step_by(TILE) {
-            let keys = TILE.min(task.keys.end - first);
-            let start = |view: &View<'_, T>, j: usize| {
-                let position = (first + j).min(task.keys.end - 1);
-                view.data
-                    .as_ptr()
-                    .wrapping_add(call.at(view, task, position))
-            };
-            let key: [*const T; TILE] = std::array::from_fn(|j| start(&call.key, j));
-            let value: [*const T; TILE] = std::array::from_fn(|j| start(&call.value, j));
-            let next: [*const T; TILE] = std::array::from_fn(|j| start(&call.key, j + TILE));
+        scratch.base.fill(f32::NEG_INFINITY);
+        scratch.sum.fill(0.0);
+        let tile = tile::<T>(dim.max(value_dim));
+        let distance = tile - tile / 8;
+        let mut starts = [std::ptr::null(); 3 * TILE];
+        let starts = &mut starts[..3 * tile];
+        call.starts(&call.key, task, task.keys.start, &mut starts[2 * tile..]);
+        for first in task.keys.clone().step_by(tile) {
+            let keys = tile.min(task.keys.end - first);
+            starts.copy_within(2 * tile.., 0);
+            call.starts(&call.value, task, first, &mut starts[tile..2 * tile]);
+            call.starts(&call.key, task, first + tile, &mut starts[2 * tile..]);
+            let (key, value) = (&starts[..tile], &starts[tile..2 * tile]);
+            let ahead = &starts[distance..];
             for row in (0..rows).step_by(ROWS) {
                 let block = Scores {
                     query: &scratch.query[row * query_width..][..ROWS * query_width],
                     dim,
-                    key: &key,
+                    scale: call.scale,
+                    key,
                     keys,
-                    ahead: (row == 0).then_some((&value, value_dim)),
+                    ahead: if row == 0 { ahead } else { &[] },
                     scores: &mut scratch.weights[row * TILE..][..ROWS * TILE],
                 };
                 s.outline(block);
             }
             let mut partial = false;
-            for row in 0..rows {
-                let (head, query) = (task.key_head * call.group() + row / queries, row % queries);
-                let visible = call.visible(task.batch, head);
-                let scores = &mut scratch.weights[row * TILE..][..keys];
-                scores.iter_mut().for_each(|x| *x *= call.scale);
-                call.modify(s, task, head, query, first, scores);
-                let all = visible.seen_by_all(query, 1);
-                scratch.seen[row] = !0;
-                if first < all.start || first + keys > all.end {
-                    let bits = (0..keys).filter(|&j| visible.sees(query, first + j));
+            let whole = keys == tile && first >= all.start && first + keys <= all.end;
+            if !whole || call.modifies() {
+                for (index, row) in scratch.rows.iter().enumerate() {
+                    let scores = &mut scratch.weights[index * TILE..][..tile];
+                    scores[keys..].fill(f32::NEG_INFINITY);
+                    let scores = &mut scores[..keys];
+                    call.modify(s, task, row.head, row.query, first, scores);
+                    scratch.seen[index] = !0;
+                    if whole {
+                        continue;
+                    }
+                    let bits = (0..keys).filter(|&j| row.visible.sees(row.query, first + j));
                     let bits = bits.fold(0u64, |bits, j| bits | 1 << j);
-                    scratch.seen[row] = bits;
+                    scratch.seen[index] = bits;
                     partial |= bits.count_ones() as usize != keys;
                     for (j, score) in scores.iter_mut().enumerate() {
                         if bits >> j & 1 == 0 {
@@ -127,65 +164,33 @@ impl<T: Element> Worker<'_, T> {
                         }
                     }
                 }
-                let output = &mut scratch.output[row * value_width..][..value_width];
-                let [m, l] = &mut part[row * width + value_dim..][..2] else {
-                    unreachable!()
-                };
-                weigh(s, scores, output, m, l);
             }
             for row in (0..rows).step_by(ROWS) {
-                let block = Values {
+                let output = &mut scratch.output[row * value_width..][..ROWS * value_width];
+                s.outline(Weigh {
+                    tile,
+                    scores: &mut scratch.weights[row * TILE..][..ROWS * TILE],
+                    output,
+                    base: &mut scratch.base[row..][..ROWS],
+                    sum: &mut scratch.sum[row * S::LANES..][..ROWS * S::LANES],
+                });
+                s.outline(Values {
                     weights: &scratch.weights[row * TILE..][..ROWS * TILE],
-                    seen: if partial {
-                        Some(&scratch.seen[row..][..ROWS])
-                    } else {
-                        None
-                    },
-                    value: &value,
+                    seen: partial.then_some(&scratch.seen[row..][..ROWS]),
+                    value,
                     keys,
                     value_dim,
-                    ahead: (row == 0).then_some((&next, dim)),
-                    output: &mut scratch.output[row * value_width..][..ROWS * value_width],
-                };
-                s.outline(block);
+                    ahead: if row == 0 { &ahead[tile..] } else { &[] },
+                    output,
+                });
             }
         }
         for (row, part) in part.chunks_exact_mut(width).enumerate() {
-            part[..value_dim].copy_from_slice(&scratch.output[row * value_width..][..value_dim]);
+            let (block, r) = (row / ROWS * ROWS, row % ROWS);
+            let output = &scratch.output[block * value_width..][..ROWS * value_width];
+            gather::<S, T>(output, r, &mut part[..value_dim]);
+            part[value_dim] = scratch.base[row];
+            part[value_dim + 1] = s.reduce_add(s.load(&scratch.sum[row * S::LANES..]));
         }
     }
-}
-
-/// Turns scores into weights under the base `m`, raised where a score exceeds it.
-#[inline(always)]
-fn weigh<S: Simd>(s: S, scores: &mut [f32], output: &mut [f32], m: &mut f32, l: &mut f32) {
-    let mut largest = f32::NEG_INFINITY;
-    for at in (0..scores.len()).step_by(S::LANES) {
-        let beyond = s.splat(f32::NEG_INFINITY);
-        let inside = S::LANES.min(scores.len() - at);
-        let x = s.select(((1u64 << inside) - 1) as u32, s.load_at(scores, at), beyond);
-        largest = largest.max(s.reduce_max(x));
-    }
-    if largest > *m {
-        let factor = (*m - largest).exp();
-        for at in (0..output.len()).step_by(S::LANES) {
-            let scaled = s.mul(s.load(&output[at..]), s.splat(factor));
-            s.store(&mut output[at..], scaled);
-        }
-        *l *= factor;
-        *m = largest;
-    }
-    // Without a key seen so far, any base will do: all weights are 0.
-    let base = s.splat(if *m == f32::NEG_INFINITY { 0.0 } else { *m });
-    let mut sum = s.zero();
-    for at in (0..scores.len()).step_by(S::LANES) {
-        let inside = S::LANES.min(scores.len() - at);
-        let weight = exp(s, s.sub(s.load_at(scores, at), base));
-        sum = s.add(
-            sum,
-            s.select(((1u64 << inside) - 1) as u32, weight, s.zero()),
-        );
-        s.store_at(scores, at, weight);
-    }
-    *l += s.reduce_add(sum);
 }

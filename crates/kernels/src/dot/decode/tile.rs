@@ -1,79 +1,118 @@
-//! The two products of a tile, with the rows that come next fetched between them.
+//! What is done with a tile of keys: scores, weights and weighted values, for [`ROWS`] query rows at a time.
+//!
+//! Queries and outputs of such a block stand as `[columns / LANES, ROWS, LANES]`, so that one address reaches the
+//! vectors of all its rows.
+
+use std::ops::Range;
 
 use crate::{
-    element::{Element, load},
-    simd::{Kernel, Simd},
+    element::{Element, Kind, load},
+    simd::{Kernel, Simd, exp2},
 };
 
 use super::{ROWS, TILE};
 
-/// Rows of a tile that will be read soon, and their numbers.
-pub(super) type Ahead<'a, T> = Option<(&'a [*const T; TILE], usize)>;
-
+/// Whether a block has 4 keys, or 4 vectors of columns, and not 2: if there are registers for so many sums. For
+/// `f32`, whose limit is memory, smaller steps were measured to reach more of it.
 #[inline(always)]
-fn fetch<S: Simd, T>(s: S, ahead: &Ahead<T>, j: usize) {
-    if let Some((rows, numbers)) = ahead {
-        for at in (0..*numbers).step_by(64 / size_of::<T>()) {
-            s.prefetch(rows[j].wrapping_add(at).cast(), false);
+fn wide<S: Simd, T: Element>() -> bool {
+    S::LANES == 16 && T::KIND != Kind::F32
+}
+
+/// Rows to be fetched while others are read, so many numbers at a time: row after row, in their order.
+struct Ahead<'a, T> {
+    rows: std::slice::Iter<'a, *const T>,
+    /// Numbers of a row; as good as infinitely many if the rows lie side by side.
+    row: usize,
+    at: *const T,
+    left: usize,
+}
+
+impl<'a, T> Ahead<'a, T> {
+    /// Without rows, what follows `read` is fetched, which costs next to nothing where it was read before.
+    #[inline(always)]
+    fn new(rows: &'a [*const T], row: usize, read: *const T) -> Self {
+        let mut rows = rows.iter();
+        let (at, row) = match rows.next() {
+            Some(&at) => (at, row),
+            None => (read, usize::MAX),
+        };
+        Self {
+            rows,
+            row,
+            at,
+            left: row,
+        }
+    }
+
+    #[inline(always)]
+    fn fetch<S: Simd>(&mut self, s: S, numbers: usize) {
+        if self.left == 0 {
+            (self.at, self.left) = (self.rows.next().copied().unwrap_or(self.at), self.row);
+        }
+        for line in 0..(numbers * size_of::<T>()).div_ceil(64) {
+            s.prefetch_near(self.at.cast::<f32>().wrapping_add(16 * line));
+        }
+        self.at = self.at.wrapping_add(numbers);
+        self.left = self.left.saturating_sub(numbers);
+    }
+}
+
+/// Two vectors of the numbers from `from` on, in the order of [`deal`].
+///
+/// # Safety
+/// `2 LANES` numbers can be read.
+#[inline(always)]
+unsafe fn load_two<S: Simd, T: Element>(s: S, from: *const T) -> [S::V; 2] {
+    // SAFETY: the caller vouches for the memory; `KIND` says what `T` is.
+    unsafe {
+        match T::KIND {
+            Kind::Bf16 => s.load_bf16_dealt(from.cast()),
+            Kind::F32 | Kind::F16 => [load(s, from), load(s, from.add(S::LANES))],
         }
     }
 }
 
-/// Scores of [`ROWS`] query rows with the keys of a tile.
-pub(super) struct Scores<'a, T> {
-    /// `[ROWS, padded dim]`, zeros past `dim`.
-    pub(super) query: &'a [f32],
-    pub(super) dim: usize,
-    pub(super) key: &'a [*const T; TILE],
-    pub(super) keys: usize,
-    pub(super) ahead: Ahead<'a, T>,
-    /// `[ROWS, TILE]`
-    pub(super) scores: &'a mut [f32],
-}
-
-impl<T: Element> Kernel for Scores<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        const KEYS: usize = 4;
-        let width = self.query.len() / ROWS;
-        // What does not fill a vector is read apart: code that looks at single numbers among the products would drive
-        // their sums out of the registers.
-        let whole = self.dim / S::LANES * S::LANES;
-        for first in (0..self.keys).step_by(KEYS) {
-            let mut sums = [[s.zero(); KEYS]; ROWS];
-            for j in 0..KEYS {
-                fetch(s, &self.ahead, first + j);
-            }
-            let key = &self.key[first..first + KEYS];
-            let mut add = |at: usize, keys: [S::V; KEYS]| {
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let query = s.load(&self.query[r * width + at..]);
-                    for (sum, key) in sums.iter_mut().zip(keys) {
-                        *sum = s.fma(query, key, *sum);
-                    }
-                }
-            };
-            for at in (0..whole).step_by(S::LANES) {
-                // SAFETY: `key` are rows of `dim` numbers of a checked view, and a vector of them is left.
-                add(
-                    at,
-                    std::array::from_fn(|j| unsafe { load(s, key[j].add(at)) }),
-                );
-            }
-            if whole < self.dim {
-                let rest = self.dim - whole;
-                // SAFETY: as above, and `rest` numbers are left.
-                let rest = |j: usize| unsafe { load_up_to(s, key[j].add(whole), rest) };
-                add(whole, std::array::from_fn(rest));
-            }
-            for (r, sums) in sums.iter().enumerate() {
-                for (j, &sum) in sums.iter().enumerate() {
-                    self.scores[r * TILE + first + j] = s.reduce_add(sum);
-                }
+/// Copies a row of numbers to row `r` of a block. Those of bfloat16 are dealt to two vectors in turn, as [`load_two`]
+/// gives them, as long as there are enough for both.
+#[inline(always)]
+pub(super) fn deal<S: Simd, T: Element>(row: &[f32], r: usize, block: &mut [f32]) {
+    let pairs = dealt::<S, T>(row.len());
+    for (two, at) in row[..pairs].chunks_exact(2 * S::LANES).zip(0..) {
+        for half in 0..2 {
+            let to = &mut block[((2 * at + half) * ROWS + r) * S::LANES..][..S::LANES];
+            for (to, two) in to.iter_mut().zip(two.chunks_exact(2)) {
+                *to = two[half];
             }
         }
+    }
+    for (from, at) in row[pairs..].chunks(S::LANES).zip(pairs / S::LANES..) {
+        block[(at * ROWS + r) * S::LANES..][..from.len()].copy_from_slice(from);
+    }
+}
+
+/// The other way round.
+#[inline(always)]
+pub(super) fn gather<S: Simd, T: Element>(block: &[f32], r: usize, row: &mut [f32]) {
+    let pairs = dealt::<S, T>(row.len());
+    for (two, at) in row[..pairs].chunks_exact_mut(2 * S::LANES).zip(0..) {
+        for half in 0..2 {
+            let from = &block[((2 * at + half) * ROWS + r) * S::LANES..][..S::LANES];
+            for (from, two) in from.iter().zip(two.chunks_exact_mut(2)) {
+                two[half] = *from;
+            }
+        }
+    }
+    for (to, at) in row[pairs..].chunks_mut(S::LANES).zip(pairs / S::LANES..) {
+        to.copy_from_slice(&block[(at * ROWS + r) * S::LANES..][..to.len()]);
+    }
+}
+
+/// Numbers of a row of `dim` that are dealt.
+fn dealt<S: Simd, T: Element>(dim: usize) -> usize {
+    match T::KIND {
+        Kind::Bf16 => dim / (2 * S::LANES) * (2 * S::LANES),
+        Kind::F32 | Kind::F16 => 0,
     }
 }
 
@@ -91,17 +130,214 @@ unsafe fn load_up_to<S: Simd, T: Element>(s: S, from: *const T, count: usize) ->
     s.load(&lanes)
 }
 
+/// Scores of [`ROWS`] query rows with the keys of a tile.
+pub(super) struct Scores<'a, T> {
+    /// `[padded dim / LANES, ROWS, LANES]`, see [`deal`]; zeros past `dim`.
+    pub(super) query: &'a [f32],
+    pub(super) dim: usize,
+    pub(super) scale: f32,
+    /// The rows, as many as a tile has.
+    pub(super) key: &'a [*const T],
+    pub(super) keys: usize,
+    /// Rows to be fetched, one for each that is read; or none.
+    pub(super) ahead: &'a [*const T],
+    /// `[ROWS, TILE]`
+    pub(super) scores: &'a mut [f32],
+}
+
+impl<T: Element> Kernel for Scores<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        if wide::<S, T>() {
+            self.keys::<S, 4, 16>(s);
+        } else {
+            self.keys::<S, 2, 8>(s);
+        }
+    }
+}
+
+impl<T: Element> Scores<'_, T> {
+    /// `K` keys at a time, which are `N = ROWS * K` sums.
+    #[inline(always)]
+    fn keys<S: Simd, const K: usize, const N: usize>(self, s: S) {
+        assert!(self.query.len() >= ROWS * self.dim && self.keys <= TILE);
+        let query = self.query.as_ptr();
+        let scores = &mut self.scores[..ROWS * TILE];
+        // What does not fill a vector is read apart: code that looks at single numbers among the products would drive
+        // their sums out of the registers.
+        let pairs = self.dim / (2 * S::LANES) * 2 * S::LANES;
+        let whole = self.dim / S::LANES * S::LANES;
+        let mut first = 0;
+        while first < self.keys {
+            let rows = self.ahead.get(first..first + K).unwrap_or_default();
+            let side_by_side = match rows {
+                [start, .., last] => *last == start.wrapping_add((K - 1) * self.dim),
+                _ => false,
+            };
+            let row = if side_by_side { usize::MAX } else { pairs };
+            let mut ahead = Ahead::new(rows, row, self.key[first]);
+            let mut key = [std::ptr::null(); K];
+            key.copy_from_slice(&self.key[first..first + K]);
+            let mut sums = [s.zero(); N];
+            // SAFETY: `key` are rows of `dim` numbers of a checked view, and `at` stays below `dim`; the query has as
+            // many, in whole vectors.
+            unsafe {
+                let mut at = 0;
+                while at < pairs {
+                    ahead.fetch(s, K * 2 * S::LANES);
+                    if T::KIND == Kind::Bf16 {
+                        let mut two = [[s.zero(); K]; 2];
+                        for j in 0..K {
+                            [two[0][j], two[1][j]] = load_two(s, key[j].add(at));
+                        }
+                        add(s, &mut sums, query.add(ROWS * at), two[0]);
+                        add(s, &mut sums, query.add(ROWS * (at + S::LANES)), two[1]);
+                    } else {
+                        // One after the other, which needs fewer registers.
+                        for at in [at, at + S::LANES] {
+                            let mut one = [s.zero(); K];
+                            for j in 0..K {
+                                one[j] = load(s, key[j].add(at));
+                            }
+                            add(s, &mut sums, query.add(ROWS * at), one);
+                        }
+                    }
+                    at += 2 * S::LANES;
+                }
+                if pairs < whole {
+                    let mut one = [s.zero(); K];
+                    for j in 0..K {
+                        one[j] = load(s, key[j].add(pairs));
+                    }
+                    add(s, &mut sums, query.add(ROWS * pairs), one);
+                }
+                if whole < self.dim {
+                    let mut rest = [s.zero(); K];
+                    for j in 0..K {
+                        rest[j] = load_up_to(s, key[j].add(whole), self.dim - whole);
+                    }
+                    add(s, &mut sums, query.add(ROWS * whole), rest);
+                }
+            }
+            let sums = s.reduce_add_each(sums);
+            for r in 0..ROWS {
+                scores[r * TILE + first..][..K].copy_from_slice(&sums[r * K..][..K]);
+            }
+            first += K;
+        }
+        let scale = s.splat(self.scale);
+        for row in scores.chunks_exact_mut(TILE) {
+            for at in (0..self.keys).step_by(S::LANES) {
+                let scaled = s.mul(s.load(&row[at..]), scale);
+                s.store(&mut row[at..], scaled);
+            }
+        }
+    }
+}
+
+/// Adds the products of a vector of each query row and one of each key.
+///
+/// # Safety
+/// `ROWS` vectors of the query can be read.
+#[inline(always)]
+unsafe fn add<S: Simd, const K: usize, const N: usize>(
+    s: S,
+    sums: &mut [S::V; N],
+    query: *const f32,
+    keys: [S::V; K],
+) {
+    for r in 0..ROWS {
+        // SAFETY: as the caller says.
+        let query = unsafe { s.load_from(query.add(r * S::LANES)) };
+        for (j, &key) in keys.iter().enumerate() {
+            sums[r * K + j] = s.fma(query, key, sums[r * K + j]);
+        }
+    }
+}
+
+/// Turns the scores of [`ROWS`] rows into weights under their bases, raised where a score exceeds them.
+pub(super) struct Weigh<'a> {
+    /// Keys of the tile, in whole vectors.
+    pub(super) tile: usize,
+    /// `[ROWS, TILE]`, `-∞` where there is no key.
+    pub(super) scores: &'a mut [f32],
+    /// `[padded value_dim / LANES, ROWS, LANES]`
+    pub(super) output: &'a mut [f32],
+    /// `[ROWS]`
+    pub(super) base: &'a mut [f32],
+    /// `[ROWS, LANES]`: sums of the weights so far, by lane.
+    pub(super) sum: &'a mut [f32],
+}
+
+impl Kernel for Weigh<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let scores = &mut self.scores[..ROWS * TILE];
+        let base = &mut self.base[..ROWS];
+        let sum = &mut self.sum[..ROWS * S::LANES];
+        // The rows side by side, so that one does not wait for the other.
+        let mut tops = [s.splat(f32::NEG_INFINITY); ROWS];
+        for at in (0..self.tile.min(TILE)).step_by(S::LANES) {
+            for (r, top) in tops.iter_mut().enumerate() {
+                *top = s.max(s.load(&scores[r * TILE + at..]), *top);
+            }
+        }
+        let mut largest = [0.0; ROWS];
+        for (largest, &top) in largest.iter_mut().zip(&tops) {
+            *largest = s.reduce_max(top);
+        }
+        for (r, &largest) in largest.iter().enumerate() {
+            if largest > base[r] {
+                let factor = s.splat((base[r] - largest).exp());
+                for of_rows in self.output.chunks_exact_mut(ROWS * S::LANES) {
+                    let row = &mut of_rows[r * S::LANES..];
+                    s.store(row, s.mul(s.load(row), factor));
+                }
+                let sum = &mut sum[r * S::LANES..];
+                s.store(sum, s.mul(s.load(sum), factor));
+                base[r] = largest;
+            }
+        }
+        // Without a key seen so far, any base will do: all weights are 0.
+        let (mut bases, mut sums) = ([s.zero(); ROWS], [s.zero(); ROWS]);
+        for r in 0..ROWS {
+            if base[r] != f32::NEG_INFINITY {
+                bases[r] = s.splat(base[r]);
+            }
+            sums[r] = s.load(&sum[r * S::LANES..]);
+        }
+        let log2_e = s.splat(std::f32::consts::LOG2_E);
+        for at in (0..self.tile.min(TILE)).step_by(S::LANES) {
+            for r in 0..ROWS {
+                let scores = &mut scores[r * TILE + at..];
+                let weight = exp2(s, s.mul(s.sub(s.load(scores), bases[r]), log2_e));
+                sums[r] = s.add(sums[r], weight);
+                s.store(scores, weight);
+            }
+        }
+        for (r, &sums) in sums.iter().enumerate() {
+            s.store(&mut sum[r * S::LANES..], sums);
+        }
+    }
+}
+
 /// Adds the weighted values of a tile to [`ROWS`] rows of output.
 pub(super) struct Values<'a, T> {
     /// `[ROWS, TILE]`
     pub(super) weights: &'a [f32],
     /// For each row the keys that it sees, if there are any it does not.
     pub(super) seen: Option<&'a [u64]>,
-    pub(super) value: &'a [*const T; TILE],
+    /// The rows, as many as a tile has.
+    pub(super) value: &'a [*const T],
     pub(super) keys: usize,
     pub(super) value_dim: usize,
-    pub(super) ahead: Ahead<'a, T>,
-    /// `[ROWS, padded value_dim]`
+    /// Rows to be fetched, one for each that is read; or none.
+    pub(super) ahead: &'a [*const T],
+    /// `[padded value_dim / LANES, ROWS, LANES]`, see [`deal`].
     pub(super) output: &'a mut [f32],
 }
 
@@ -110,63 +346,95 @@ impl<T: Element> Kernel for Values<'_, T> {
 
     #[inline(always)]
     fn call<S: Simd>(mut self, s: S) {
-        let mut at = 0;
-        while at + 4 * S::LANES <= self.value_dim {
-            self.columns::<S, 4, true>(s, at);
-            at += 4 * S::LANES;
-        }
-        while at + S::LANES <= self.value_dim {
-            self.columns::<S, 1, true>(s, at);
-            at += S::LANES;
-        }
-        if at < self.value_dim {
-            self.columns::<S, 1, false>(s, at);
+        match self.seen {
+            None => self.all::<S, false>(s),
+            Some(_) => self.all::<S, true>(s),
         }
     }
 }
 
 impl<T: Element> Values<'_, T> {
-    /// `V` vectors of columns from `at` on, `WHOLE` unless the row ends within one.
+    /// All columns; `SEEN` if there are keys that a row does not see.
     #[inline(always)]
-    fn columns<S: Simd, const V: usize, const WHOLE: bool>(&mut self, s: S, at: usize) {
-        let width = self.output.len() / ROWS;
-        let mut sums = [[s.zero(); V]; ROWS];
-        for (r, sums) in sums.iter_mut().enumerate() {
-            for (v, sum) in sums.iter_mut().enumerate() {
-                *sum = s.load(&self.output[r * width + at + v * S::LANES..]);
+    fn all<S: Simd, const SEEN: bool>(&mut self, s: S) {
+        let most = if wide::<S, T>() { 4 } else { 2 } * S::LANES;
+        // Half a tile, block of columns after block of columns, before the other half: it is still in the first cache.
+        let half = self.value.len() / 2;
+        for first in (0..self.keys).step_by(half) {
+            let keys = first..self.keys.min(first + half);
+            let rows = self.ahead.get(keys.clone()).unwrap_or_default();
+            let mut ahead = Ahead::new(rows, self.value_dim / most * most, self.value[first]);
+            let mut at = 0;
+            while wide::<S, T>() && at + 4 * S::LANES <= self.value_dim {
+                self.columns::<S, 4, SEEN>(s, at, keys.clone(), &mut ahead);
+                at += 4 * S::LANES;
+            }
+            while at + 2 * S::LANES <= self.value_dim {
+                self.columns::<S, 2, SEEN>(s, at, keys.clone(), &mut ahead);
+                at += 2 * S::LANES;
+            }
+            while at < self.value_dim {
+                self.columns::<S, 1, SEEN>(s, at, keys.clone(), &mut ahead);
+                at += S::LANES;
             }
         }
-        for j in 0..self.keys {
-            if at == 0 {
-                fetch(s, &self.ahead, j);
+    }
+
+    /// `V` vectors of columns from `at` on, of which only a single one may be partial.
+    #[inline(always)]
+    fn columns<S: Simd, const V: usize, const SEEN: bool>(
+        &mut self,
+        s: S,
+        at: usize,
+        keys: Range<usize>,
+        ahead: &mut Ahead<T>,
+    ) {
+        assert!(self.weights.len() >= ROWS * TILE && keys.end <= TILE);
+        let weights = self.weights[keys.start..].as_ptr();
+        let output = &mut self.output[ROWS * at..][..ROWS * V * S::LANES];
+        let left = self.value_dim - at;
+        let mut sums = [[s.zero(); ROWS]; V];
+        for (v, sums) in sums.iter_mut().enumerate() {
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = s.load(&output[(v * ROWS + r) * S::LANES..]);
             }
+        }
+        for (j, from) in self.value[keys.clone()].iter().enumerate() {
+            if V > 1 {
+                ahead.fetch(s, V * S::LANES);
+            }
+            let from = from.wrapping_add(at);
             let mut values = [s.zero(); V];
-            for (v, x) in values.iter_mut().enumerate() {
-                let column = at + v * S::LANES;
-                let left = self.value_dim - column;
-                // SAFETY: `value` are rows of `value_dim` numbers of a checked view.
-                *x = unsafe {
-                    let from = self.value[j].add(column);
-                    if WHOLE {
-                        load(s, from)
-                    } else {
-                        load_up_to(s, from, left)
+            // SAFETY: `value` are rows of `value_dim` numbers of a checked view, and `left` of them are left.
+            unsafe {
+                if V == 1 && left < S::LANES {
+                    values[0] = load_up_to(s, from, left);
+                } else if V == 1 {
+                    values[0] = load(s, from);
+                } else {
+                    for v in (0..V).step_by(2) {
+                        [values[v], values[v + 1]] = load_two(s, from.add(v * S::LANES));
                     }
-                };
+                }
             }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                if self.seen.is_some_and(|seen| seen[r] >> j & 1 == 0) {
+            for r in 0..ROWS {
+                if SEEN
+                    && self
+                        .seen
+                        .is_some_and(|seen| seen[r] >> (keys.start + j) & 1 == 0)
+                {
                     continue;
                 }
-                let weight = s.splat(self.weights[r * TILE + j]);
-                for (sum, &value) in sums.iter_mut().zip(&values) {
-                    *sum = s.fma(weight, value, *sum);
+                // SAFETY: there are weights of `ROWS` rows of a tile, and `keys` are of one.
+                let weight = s.splat(unsafe { *weights.add(r * TILE + j) });
+                for v in 0..V {
+                    sums[v][r] = s.fma(weight, values[v], sums[v][r]);
                 }
             }
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, &sum) in sums.iter().enumerate() {
-                s.store(&mut self.output[r * width + at + v * S::LANES..], sum);
+        for (v, sums) in sums.iter().enumerate() {
+            for (r, &sum) in sums.iter().enumerate() {
+                s.store(&mut output[(v * ROWS + r) * S::LANES..], sum);
             }
         }
     }

@@ -31,8 +31,8 @@ pub(super) struct ScoresAt<'a, M> {
 
 /// Turns products of a block, keys in rows, into modified scores in natural units.
 ///
-/// What takes few instructions is done in registers; a softcap or a caller's change in the first cache, since its
-/// code for each of 24 vectors would drive the others out.
+/// What takes few instructions is done in registers; a caller's change, and a softcap of a block with a large score, in the
+/// first cache, since its code for each of 24 vectors would drive the others out. Either way a score comes out the same.
 ///
 /// # Safety
 /// `bias` and `room` have `R` lines `width` apart with `V` vectors each.
@@ -64,12 +64,27 @@ pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: 
         }
     }
     if let Some(cap) = job.attention.softcap {
+        let small = s.splat(SMALL * cap);
+        let mut large = s.zero();
+        for line in scores.iter() {
+            for &x in line {
+                large = s.max(s.abs(x), large);
+            }
+        }
         let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
-        // SAFETY: the caller vouches for the room.
-        unsafe {
-            in_memory(s, scores, room, width, |x, _, _| {
-                s.mul(cap, softcap_tanh(s, s.mul(x, inverse)))
-            });
+        if s.greater(large, small) == 0 {
+            for line in scores.iter_mut() {
+                for x in line {
+                    *x = s.mul(cap, tanh_small(s, s.mul(*x, inverse)));
+                }
+            }
+        } else {
+            // SAFETY: the caller vouches for the room.
+            unsafe {
+                in_memory(s, scores, room, width, |x, _, _| {
+                    s.mul(cap, softcap_tanh(s, s.mul(x, inverse)))
+                });
+            }
         }
     }
     if let (Some(_), Some(bias)) = (job.attention.softcap, bias) {
@@ -186,13 +201,16 @@ static COUNT: [f32; 16] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
 ];
 
-/// `tanh x`, quick where all lanes are small: caps are chosen above most scores.
+/// Up to where [`tanh_small`] serves.
+const SMALL: f32 = 0.625;
+
+/// `tanh x`, quick where all lanes are small: caps are chosen above most scores. What a lane gets depends on it alone.
 #[inline(always)]
 pub(super) fn softcap_tanh<S: Simd>(s: S, x: S::V) -> S::V {
-    if s.greater(s.abs(x), s.splat(0.625)) == 0 {
-        tanh_small(s, x)
-    } else {
-        tanh(s, x)
+    let (large, quick) = (s.greater(s.abs(x), s.splat(SMALL)), tanh_small(s, x));
+    match large {
+        0 => quick,
+        _ => s.select(large, tanh(s, x), quick),
     }
 }
 

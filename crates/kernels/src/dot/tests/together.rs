@@ -1,4 +1,4 @@
-//! Heads that are computed together, and the panels of all plans.
+//! Heads that are computed together, queries side by side, and the panels of all plans.
 
 use super::*;
 use crate::{
@@ -52,6 +52,39 @@ fn heads_computed_together_are_as_each_alone() {
             assert_eq!(bits(&output), bits(&alone.0), "{level:?} {head}");
             let lse = part(&together[1], head, queries);
             assert_eq!(bits(&lse), bits(&alone.1), "{level:?} {head}");
+        }
+    }
+}
+
+/// To the last bit: a neighbour whose scores are a hundred times as large has no influence.
+#[test]
+fn a_query_depends_on_its_own_row_alone() {
+    let shape = Shape {
+        heads: 2,
+        key_heads: 2,
+        ..Shape::one_head(unless_miri(60, 18), unless_miri(75, 20), 12, 8)
+    };
+    let options = Options::new(shape);
+    let clean = shape.inputs(1.0);
+    let mut inputs = clean.clone();
+    let other = 5; // of the first head
+    inputs[0][other * shape.dim..][..shape.dim]
+        .iter_mut()
+        .for_each(|x| *x *= 100.0);
+    for option in 0..OPTIONS {
+        let mut attention = Attention::default();
+        let name = options.set(option, &mut attention);
+        for &level in Level::available() {
+            let expected = forward(level, &attention, &Unmodified, shape, &clean);
+            let found = forward(level, &attention, &Unmodified, shape, &inputs);
+            for row in (0..shape.heads * shape.queries).filter(|&row| row != other) {
+                let bits = |x: &(Vec<f32>, Vec<f32>)| {
+                    let output = x.0[row * shape.value_dim..][..shape.value_dim].iter();
+                    let numbers = output.chain([&x.1[row]]);
+                    numbers.map(|x| x.to_bits()).collect::<Vec<_>>()
+                };
+                assert_eq!(bits(&found), bits(&expected), "{name} {level:?} {row}");
+            }
         }
     }
 }

@@ -27,7 +27,8 @@
 //! | from memory, each score summed up apart | 67-69 % | 75-77 % | 57-61 % |
 //! | fast blocks, but whole rows fetched into the second cache in bursts | 69-78 % | 58-92 % | 58-84 % |
 //! | as it is now: least, median, most of five runs | 80, 96, 105 % | 79, 94, 103 % | 93, 98, 100 % |
-//! | the same with AVX2 (when scores were summed up apart: 57, 47, 47 %) | 75, 95, 98 % | 57, 84, 89 % | 48, 63, 69 % |
+//! | the same in a moment of 80 GB/s, one run | 76 % | 81 % | 61 % |
+//! | as it is now with AVX2 (when scores were summed up apart: 57, 47, 47 %) | 75, 95, 98 % | 57, 84, 89 % | 48, 63, 69 % |
 //!
 //! Half precision with AVX2 computes no faster than 22 on one core (FMA peak: 30) and reaches 16 from memory.
 //!

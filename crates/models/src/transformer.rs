@@ -33,12 +33,12 @@ use burn::{
     tensor::{Device, Int, Tensor},
 };
 use regard_nn::{
-    AttentionError, Call, Observe,
+    AttentionError, Observe,
     dropout::{Noise, dropout},
     initialize::Initializer,
     mask::{Keep, Mask},
     position::{Learned, PositionConfig, Sinusoidal},
-    transformer::{self, Decoder, DecoderCache, Encoder},
+    transformer::{Stack, StackCache, StackConfig, StackOptions, StackOutput},
 };
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ pub struct TransformerConfig {
     /// Layers of the decoder.
     pub decoder_layers: usize,
     /// Sizes and choices of every layer.
-    pub layer: transformer::TransformerConfig,
+    pub layer: StackConfig,
     /// Positions of embeddings.
     pub positions: EmbeddedPositions,
     /// Which tables are shared.
@@ -88,9 +88,9 @@ pub struct TransformerConfig {
 impl TransformerConfig {
     /// A model of a few thousand weights, for tests and examples.
     pub fn tiny() -> Self {
-        let layer = transformer::TransformerConfig {
+        let layer = StackConfig {
             feed_forward: 16,
-            ..transformer::TransformerConfig::new(8, 2)
+            ..StackConfig::new(8, 2)
         };
         Self {
             source_vocabulary: 16,
@@ -190,9 +190,9 @@ pub struct Transformer {
     /// Trained positions of target tokens.
     pub target_positions: Option<Learned>,
     /// The encoder.
-    pub encoder: Encoder,
+    pub encoder: Stack,
     /// The decoder.
-    pub decoder: Decoder,
+    pub decoder: Stack,
     sinusoidal: Option<Sinusoidal>,
     #[module(skip)]
     embedding_dropout: f64,
@@ -201,7 +201,7 @@ pub struct Transformer {
 /// What the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub struct TransformerState {
-    pub(crate) cache: DecoderCache,
+    pub(crate) cache: StackCache,
     pub(crate) keep: Keep,
 }
 
@@ -234,7 +234,7 @@ impl Transformer {
             weights.collect()
         };
         Looks {
-            encoder: weights(encoded.attended),
+            encoder: weights(encoded.own),
             decoder: weights(decoded.own),
             cross: weights(decoded.cross),
         }
@@ -244,7 +244,7 @@ impl Transformer {
     pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> TransformerState {
         let encoded = self.read(source, Observe::Nothing, noise).states;
         TransformerState {
-            cache: sure(self.decoder.cache(encoded)),
+            cache: sure(self.decoder.cache(Some(encoded))),
             keep: source.keep.clone(),
         }
     }
@@ -264,8 +264,8 @@ impl Transformer {
             true => Observe::Weights,
             false => Observe::Nothing,
         };
-        let call = padded(&state.keep, observe);
-        let mut decoded = sure(self.decoder.forward_cached(x, &mut state.cache, call));
+        let options = StackOptions::new(observe).source_mask(padding(&state.keep));
+        let mut decoded = sure(self.decoder.forward_cached(x, &mut state.cache, &options));
         let weights = decoded.cross.pop().and_then(|last| last.weights); // [rows, heads, 1, source]
         let output = Output {
             logits: self.tables.logits(decoded.states.squeeze_dim(1)),
@@ -274,18 +274,11 @@ impl Transformer {
         (output, state)
     }
 
-    fn read(
-        &self,
-        source: &SourceBatch,
-        observe: Observe,
-        noise: &mut Noise,
-    ) -> transformer::Encoded {
+    fn read(&self, source: &SourceBatch, observe: Observe, noise: &mut Noise) -> StackOutput {
         let embedded = self.tables.embed_source(source.ids.clone().swap_dims(0, 1)); // [batch, time, d]
         let x = self.place(embedded, &self.source_positions, 0, noise);
-        sure(
-            self.encoder
-                .forward(x, padded(&source.keep, observe), noise),
-        )
+        let options = StackOptions::new(observe).mask(padding(&source.keep));
+        sure(self.encoder.forward(x, None, &options, noise))
     }
 
     fn write(
@@ -295,13 +288,13 @@ impl Transformer {
         target: &TargetBatch,
         observe: Observe,
         noise: &mut Noise,
-    ) -> transformer::Decoded {
+    ) -> StackOutput {
         let embedded = self
             .tables
             .embed_target(target.inputs.clone().swap_dims(0, 1));
         let y = self.place(embedded, &self.target_positions, 0, noise);
-        let call = padded(&source.keep, observe);
-        sure(self.decoder.forward(y, encoded, call, noise))
+        let options = StackOptions::new(observe).source_mask(padding(&source.keep));
+        sure(self.decoder.forward(y, Some(encoded), &options, noise))
     }
 
     /// `√d E w + PE` of one token for each row, which all stand at `position`: `[rows, d]`.
@@ -349,11 +342,11 @@ impl TransformerState {
     }
 }
 
-/// A call that hides the padding of `keep`.
-fn padded(keep: &Keep, observe: Observe) -> Call<'static> {
+/// Hides the padding of `keep`, if there is any.
+fn padding(keep: &Keep) -> Mask {
     match keep.is_full() {
-        true => Call::new(observe),
-        false => Call::new(observe).mask(Mask::padding(keep.clone())),
+        true => Mask::all(),
+        false => Mask::padding(keep.clone()),
     }
 }
 

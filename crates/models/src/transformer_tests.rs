@@ -1,6 +1,6 @@
 use burn::tensor::{Device, Tolerance};
 use regard_nn::position::RotaryConfig;
-use regard_nn::transformer::{Activation, NormConfig, NormPlace};
+use regard_nn::transformer::{self, Activation, Biases, NormConfig, NormPlace};
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn variants() -> Vec<TransformerConfig> {
         with(&|c| {
             c.layer.activation = Activation::Swiglu;
             c.layer.norm = NormConfig::Rms { epsilon: 1e-6 };
-            c.layer.bias = false;
+            c.layer.biases = Biases::NONE;
             c.layer.position = PositionConfig::Rotary(RotaryConfig::new(4));
             c.positions = EmbeddedPositions::None;
         }),
@@ -148,7 +148,7 @@ fn dropout_replays_and_falls_where_it_is_asked_for() {
     let (source, target) = batch(&device);
     let mut config = TransformerConfig::tiny();
     config.embedding_dropout = 0.2;
-    config.layer.dropout = transformer::TransformerDropout {
+    config.layer.dropout = transformer::StackDropout {
         residual: 0.2,
         attention: 0.2,
         activation: 0.2,

@@ -12,7 +12,7 @@ use regard_models::{
 use regard_nn::{
     mask::Locality,
     position::{PositionConfig, RotaryConfig},
-    transformer::{self, Activation, NormConfig, NormPlace, TransformerDropout},
+    transformer::{self, Activation, Biases, NormConfig, NormPlace, StackDropout},
     weights::{self, Arrays},
 };
 
@@ -69,7 +69,7 @@ pub fn configs() -> Vec<(&'static str, ModelConfig)> {
         (
             "transformer post-norm, gelu, grouped queries, learned positions",
             ModelConfig::Transformer(TransformerConfig {
-                layer: transformer::TransformerConfig {
+                layer: transformer::StackConfig {
                     norm_place: NormPlace::Post,
                     activation: Activation::Gelu,
                     key_value_heads: 1,
@@ -82,12 +82,12 @@ pub fn configs() -> Vec<(&'static str, ModelConfig)> {
         (
             "transformer rms, swiglu, rotary, window",
             ModelConfig::Transformer(TransformerConfig {
-                layer: transformer::TransformerConfig {
+                layer: transformer::StackConfig {
                     norm: NormConfig::Rms { epsilon: 1e-5 },
                     activation: Activation::Swiglu,
                     position: PositionConfig::Rotary(RotaryConfig::new(4)),
                     window: Some(3),
-                    bias: false,
+                    biases: Biases::NONE,
                     ..TransformerConfig::tiny().layer
                 },
                 positions: EmbeddedPositions::None,
@@ -111,8 +111,8 @@ pub fn configs() -> Vec<(&'static str, ModelConfig)> {
 pub fn transformer_dropout(config: TransformerConfig, p: f64) -> TransformerConfig {
     TransformerConfig {
         embedding_dropout: p,
-        layer: transformer::TransformerConfig {
-            dropout: TransformerDropout {
+        layer: transformer::StackConfig {
+            dropout: StackDropout {
                 residual: p,
                 attention: p,
                 activation: p,

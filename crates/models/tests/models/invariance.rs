@@ -304,9 +304,9 @@ fn fingerprint() -> String {
         ModelConfig::Transformer(TransformerConfig {
             source_vocabulary: vocabulary,
             target_vocabulary: vocabulary,
-            layer: transformer::TransformerConfig {
+            layer: transformer::StackConfig {
                 feed_forward: 300,
-                ..transformer::TransformerConfig::new(embedding, 3)
+                ..transformer::StackConfig::new(embedding, 3)
             },
             ..TransformerConfig::tiny()
         }),

@@ -132,9 +132,9 @@ pub fn model_config(
     })
 }
 
-fn transformer_layer(m: &recipe::Transformer) -> transformer::TransformerConfig {
+fn transformer_layer(m: &recipe::Transformer) -> transformer::StackConfig {
     let epsilon = 1e-5;
-    transformer::TransformerConfig {
+    transformer::StackConfig {
         model_size: m.model_size,
         heads: m.heads,
         key_value_heads: m.key_value_heads.unwrap_or(m.heads),
@@ -163,12 +163,13 @@ fn transformer_layer(m: &recipe::Transformer) -> transformer::TransformerConfig 
             },
         },
         window: m.window,
-        bias: m.bias,
-        dropout: transformer::TransformerDropout {
+        biases: m.bias.into(),
+        dropout: transformer::StackDropout {
             residual: m.dropout.residual,
             attention: m.dropout.attention,
             activation: m.dropout.activation,
         },
+        ..transformer::StackConfig::new(m.model_size, m.heads)
     }
 }
 

@@ -1,0 +1,55 @@
+//! Residual connection, dropout and norms around what a layer computes.
+
+use burn::{module::Module, tensor::Tensor};
+
+use super::{Norm, NormPlace};
+use crate::{bridge::add_dropout, dropout::Noise};
+
+/// What stands around attention or feed-forward: `x ← x + dropout(f(x))` with its norms.
+#[derive(Module, Debug)]
+pub struct Residual {
+    /// The norm before `f` ([`NormPlace::Pre`], [`NormPlace::Both`]) or after the sum ([`NormPlace::Post`]). In parallel blocks
+    /// the attention's norm serves the feed-forward network too, which has none.
+    pub norm: Option<Norm>,
+    /// The norm of what `f` gives, before the sum ([`NormPlace::Both`]).
+    pub after: Option<Norm>,
+    #[module(skip)]
+    pub(super) place: NormPlace,
+    #[module(skip)]
+    pub(super) dropout: f64,
+}
+
+impl Residual {
+    /// Where the norms stand.
+    pub fn place(&self) -> NormPlace {
+        self.place
+    }
+
+    /// What `f` reads of `x [batch, length, model]`.
+    pub(super) fn enter(&self, x: &Tensor<3>) -> Tensor<3> {
+        match (self.place, &self.norm) {
+            (NormPlace::Post, _) | (_, None) => x.clone(),
+            (_, Some(norm)) => norm.forward(x.clone()),
+        }
+    }
+
+    /// The sum of `x` and what `f` gave, `y` and perhaps a bias that is still to be added to it.
+    pub(super) fn leave(
+        &self,
+        x: Tensor<3>,
+        y: Tensor<3>,
+        bias: Option<Tensor<1>>,
+        noise: &mut Noise,
+    ) -> Tensor<3> {
+        let (y, bias) = match (&self.after, bias) {
+            (Some(norm), Some(bias)) => (norm.forward(y + bias.unsqueeze::<3>()), None),
+            (Some(norm), None) => (norm.forward(y), None),
+            (None, bias) => (y, bias),
+        };
+        let sum = add_dropout(x, y, bias, self.dropout, noise);
+        match (self.place, &self.norm) {
+            (NormPlace::Post, Some(norm)) => norm.forward(sum),
+            _ => sum,
+        }
+    }
+}

@@ -40,6 +40,11 @@ impl Position {
         self.0
     }
 
+    /// Which block of `size` positions it lies in, counted from that of position 0; a size below 1 counts as 1.
+    pub fn block(self, size: Self) -> Self {
+        Self(self.0.div_euclid(size.0.max(1)))
+    }
+
     /// The number as the bound of a range in something of `length`: between 0 and `length`.
     pub fn bound(self, length: usize) -> usize {
         self.0.clamp(0, length as i64) as usize
@@ -96,6 +101,8 @@ mod tests {
         assert_eq!(Position::MAX * Position::MAX, Position::MAX);
         assert_eq!(least * Position::MAX, least);
         assert_eq!((of(3) - of(5)).get(), -2);
+        assert_eq!((of(3) - of(5)).block(of(2)).get(), -1);
+        assert_eq!(of(5).block(of(0)), of(5));
         assert_eq!(
             [least, of(2), of(7)].map(|position| position.bound(5)),
             [0, 2, 5]

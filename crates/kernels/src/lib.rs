@@ -71,7 +71,7 @@ mod view;
 
 pub use element::{Element, Kind};
 pub use error::KernelError;
-pub use position::Position;
+pub use position::SequencePosition;
 pub use problem::{Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, Window};
 pub use view::{View, ViewMut};
 

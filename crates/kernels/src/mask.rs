@@ -4,7 +4,7 @@
 //! nothing, everything, or which of them. Tiles in which nothing may be seen are never computed.
 
 use crate::{
-    position::Position,
+    position::SequencePosition,
     problem::{Alignment, Attention, Sequence, Sizes, Window},
     view::View,
 };
@@ -120,7 +120,8 @@ impl<'a> Visible<'a> {
         };
         let side = |side: fn(Window) -> Option<usize>| {
             let keys = attention.window.and_then(side);
-            keys.map_or(Position::MAX, Position::saturating).get()
+            keys.map_or(SequencePosition::MAX, SequencePosition::saturating)
+                .get()
         };
         let right = side(|window| window.right);
         let count = |counts: Option<&[u32]>, otherwise| {

@@ -4,32 +4,32 @@ use std::ops::{Add, Mul, Sub};
 
 /// A position in a sequence, or the signed distance of two: a whole number from `-2⁴⁰` to `2⁴⁰`.
 ///
-/// A distance or a size saturates ([`Position::saturating`]): a window that reaches 2⁴⁰ keys reaches past every key
-/// there can be, so a wider one sees the same. A position must be exact ([`Position::exact`]): one that does not fit is
+/// A distance or a size saturates ([`SequencePosition::saturating`]): a window that reaches 2⁴⁰ keys reaches past every key
+/// there can be, so a wider one sees the same. A position must be exact ([`SequencePosition::exact`]): one that does not fit is
 /// refused. Sums, differences and products stop at both ends.
 ///
 /// ```
-/// use regard_kernels::Position;
+/// use regard_kernels::SequencePosition;
 ///
-/// let (query, reach) = (Position::saturating(5), Position::saturating(usize::MAX));
-/// assert!(query - reach < Position::ZERO && query + reach == Position::MAX);
-/// assert_eq!(Position::exact(usize::MAX), None);
+/// let (query, reach) = (SequencePosition::saturating(5), SequencePosition::saturating(usize::MAX));
+/// assert!(query - reach < SequencePosition::ZERO && query + reach == SequencePosition::MAX);
+/// assert_eq!(SequencePosition::exact(usize::MAX), None);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(i64);
+pub struct SequencePosition(i64);
 
-impl Position {
+impl SequencePosition {
     /// The beginning of a sequence, or no distance.
     pub const ZERO: Self = Self(0);
     /// Beyond every key, and far from an overflow of `i64`.
     pub const MAX: Self = Self(1 << 40);
 
-    /// `number`, or [`Position::MAX`] if it is larger.
+    /// `number`, or [`SequencePosition::MAX`] if it is larger.
     pub fn saturating(number: usize) -> Self {
         Self::exact(number).unwrap_or(Self::MAX)
     }
 
-    /// `number`; nothing if it is larger than [`Position::MAX`].
+    /// `number`; nothing if it is larger than [`SequencePosition::MAX`].
     pub fn exact(number: usize) -> Option<Self> {
         let number = i64::try_from(number).ok().map(Self);
         number.filter(|&number| number <= Self::MAX)
@@ -55,7 +55,7 @@ impl Position {
     }
 }
 
-impl Add for Position {
+impl Add for SequencePosition {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -63,7 +63,7 @@ impl Add for Position {
     }
 }
 
-impl Sub for Position {
+impl Sub for SequencePosition {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
@@ -71,7 +71,7 @@ impl Sub for Position {
     }
 }
 
-impl Mul for Position {
+impl Mul for SequencePosition {
     type Output = Self;
 
     fn mul(self, other: Self) -> Self {
@@ -85,21 +85,27 @@ mod tests {
 
     #[test]
     fn sums_and_products_stop_at_both_ends() {
-        let of = Position::saturating;
+        let of = SequencePosition::saturating;
         let most = 1usize << 40;
         assert_eq!(
             (of(most - 1).get(), of(most), of(usize::MAX)),
-            ((1 << 40) - 1, Position::MAX, Position::MAX)
+            ((1 << 40) - 1, SequencePosition::MAX, SequencePosition::MAX)
         );
         assert_eq!(
-            (Position::exact(most), Position::exact(most + 1)),
-            (Some(Position::MAX), None)
+            (
+                SequencePosition::exact(most),
+                SequencePosition::exact(most + 1)
+            ),
+            (Some(SequencePosition::MAX), None)
         );
-        let least = Position::ZERO - Position::MAX;
+        let least = SequencePosition::ZERO - SequencePosition::MAX;
         assert_eq!(least - of(1), least);
-        assert_eq!(Position::MAX + of(1), Position::MAX);
-        assert_eq!(Position::MAX * Position::MAX, Position::MAX);
-        assert_eq!(least * Position::MAX, least);
+        assert_eq!(SequencePosition::MAX + of(1), SequencePosition::MAX);
+        assert_eq!(
+            SequencePosition::MAX * SequencePosition::MAX,
+            SequencePosition::MAX
+        );
+        assert_eq!(least * SequencePosition::MAX, least);
         assert_eq!((of(3) - of(5)).get(), -2);
         assert_eq!((of(3) - of(5)).block(of(2)).get(), -1);
         assert_eq!(of(5).block(of(0)), of(5));

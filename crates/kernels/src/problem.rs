@@ -37,7 +37,7 @@ pub enum Alignment {
 }
 
 /// How far a query sees to both sides of its own position; `None` sets no bound, as does a distance of
-/// [`Position::MAX`](crate::Position::MAX) or more.
+/// [`SequencePosition::MAX`](crate::SequencePosition::MAX) or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Keys before its own position.

@@ -21,7 +21,7 @@
 
 use std::sync::Arc;
 
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 
 use super::{Alignment, Grid, Mask, Row, Rule, window::positive};
 use crate::attention::AttentionError;
@@ -129,7 +129,7 @@ pub(super) fn fill_chunk(
     row: &Row,
     seen: &mut [bool],
 ) {
-    let [size, left, one] = [size, left, 1].map(Position::saturating);
+    let [size, left, one] = [size, left, 1].map(SequencePosition::saturating);
     let chunk = row.position(alignment).block(size);
     row.fill((chunk - left) * size, (chunk + one) * size, seen);
 }

@@ -13,7 +13,7 @@
 //! assert_eq!(Mask::causal_aligned(Alignment::UpperLeft).picture(2, 4), "■···\n■■··\n");
 //! ```
 
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 
 use super::{Mask, Row, Rule};
 
@@ -42,5 +42,8 @@ impl Mask {
 
 /// Sees keys up to its own position.
 pub(super) fn fill(alignment: Alignment, row: &Row, seen: &mut [bool]) {
-    row.fill_to(row.position(alignment) + Position::saturating(1), seen);
+    row.fill_to(
+        row.position(alignment) + SequencePosition::saturating(1),
+        seen,
+    );
 }

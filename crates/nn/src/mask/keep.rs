@@ -18,7 +18,7 @@
 use std::{ops::Range, sync::Arc};
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 
 use super::{Grid, Mask, Row, Rule, check_batch};
 use crate::attention::AttentionError;
@@ -167,7 +167,7 @@ impl Keep {
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
         let sentence = row.batch.min(self.batch() - 1);
         match &self.flags {
-            None => row.fill_to(Position::saturating(self.lengths[sentence]), seen),
+            None => row.fill_to(SequencePosition::saturating(self.lengths[sentence]), seen),
             Some(flags) => {
                 let first = sentence * self.length() + row.first_key;
                 seen.copy_from_slice(&flags[first..][..seen.len()]);

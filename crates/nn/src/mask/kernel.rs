@@ -1,6 +1,6 @@
 //! A mask in the words of the dot-product kernel: what it knows, tile by tile, by name; the rest as a table.
 
-use regard_kernels::{self as kernels, Position};
+use regard_kernels::{self as kernels, SequencePosition};
 
 use super::{Alignment, Grid, Mask, Rule};
 
@@ -66,8 +66,8 @@ impl Mask {
 
 /// Where the first query stands, counted from the first key at hand. The kernel knows two places: that of the lower right
 /// alignment, and 0.
-fn shift_of(grid: &Grid, alignment: Alignment) -> Position {
-    grid.position(alignment, 0) - Position::saturating(grid.first_key)
+fn shift_of(grid: &Grid, alignment: Alignment) -> SequencePosition {
+    grid.position(alignment, 0) - SequencePosition::saturating(grid.first_key)
 }
 
 /// The rules of which all must hold.
@@ -90,11 +90,11 @@ impl KernelMask {
         rule: &Rule,
         grid: &Grid,
         alone: bool,
-        shift: &mut Option<Position>,
+        shift: &mut Option<SequencePosition>,
     ) -> bool {
         let mut aligns = |alignment: Alignment| {
             let own = shift_of(grid, alignment);
-            let known = alignment == Alignment::LowerRight || own == Position::ZERO;
+            let known = alignment == Alignment::LowerRight || own == SequencePosition::ZERO;
             known && *shift.get_or_insert(own) == own
         };
         // Keys before a position, counted from the first at hand.

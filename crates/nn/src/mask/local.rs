@@ -29,7 +29,7 @@ use burn::{
     nn::Linear,
     tensor::{Int, Tensor, TensorData, activation},
 };
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 use serde::{Deserialize, Serialize};
 
 use super::{Alignment, Grid, Mask, Row, Rule};
@@ -159,7 +159,7 @@ impl Centres {
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
         let Some((centres, [batch, heads, queries, _])) = &self.predicted else {
             let centre = row.position(Alignment::UpperLeft);
-            let [half_width, one] = [self.half_width, 1].map(Position::saturating);
+            let [half_width, one] = [self.half_width, 1].map(SequencePosition::saturating);
             return row.fill(centre - half_width, centre + half_width + one, seen);
         };
         let (b, h) = (row.batch.min(batch - 1), row.head.min(heads - 1));

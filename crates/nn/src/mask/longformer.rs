@@ -20,7 +20,7 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 
 use super::{Alignment, Grid, Mask, Row, Rule};
 use crate::attention::AttentionError;
@@ -49,7 +49,7 @@ pub(super) fn fill_global(positions: &[usize], alignment: Alignment, row: &Row, 
     seen.fill(
         positions
             .iter()
-            .any(|&global| Position::exact(global) == own),
+            .any(|&global| SequencePosition::exact(global) == own),
     );
     for &global in positions {
         let key = global.checked_sub(row.first_key);

@@ -27,7 +27,7 @@
 //! positions, blocks and chunks, prefixes, and the places of a function. A list with an entry for each position (padding,
 //! documents, the table of blocks) holds those from the beginning to the last one of the call. So one mask gives
 //! the same numbers for a sequence at once and in parts. A distance or size that is larger than any
-//! sequence ([`Position::MAX`]) means no bound.
+//! sequence ([`SequencePosition::MAX`]) means no bound.
 //!
 //! Masks [combine]: `a & b` sees what both see, `a | b` what either sees, `!a` what `a` does not. A mask prints
 //! itself ([`Mask::picture`]). A query that may see nothing gets weights 0, context 0 and gradient 0.
@@ -64,7 +64,7 @@ pub mod window;
 use std::ops::Range;
 
 use burn::tensor::{Bool, Device, Tensor, TensorData};
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 
 use crate::attention::AttentionError;
 
@@ -140,12 +140,12 @@ impl Grid {
     }
 
     /// The position of query `query` among the keys of its sequence; may lie outside of them.
-    fn position(&self, alignment: Alignment, query: usize) -> Position {
+    fn position(&self, alignment: Alignment, query: usize) -> SequencePosition {
         let [keys, queries, query] =
-            [self.keys_so_far(), self.queries, query].map(Position::saturating);
+            [self.keys_so_far(), self.queries, query].map(SequencePosition::saturating);
         match alignment {
             Alignment::LowerRight => keys - queries + query,
-            Alignment::UpperLeft => Position::saturating(self.first_query) + query,
+            Alignment::UpperLeft => SequencePosition::saturating(self.first_query) + query,
         }
     }
 
@@ -154,11 +154,11 @@ impl Grid {
             ("first_query", self.first_query, self.queries_so_far()),
             ("first_key", self.first_key, self.keys_so_far()),
         ] {
-            if Position::exact(end).is_none() {
+            if SequencePosition::exact(end).is_none() {
                 return Err(AttentionError::value(
                     field,
                     first,
-                    format!("positions up to {}", Position::MAX.get()),
+                    format!("positions up to {}", SequencePosition::MAX.get()),
                     "positions count from the beginning of the sequence",
                 ));
             }
@@ -196,25 +196,25 @@ impl Row {
     }
 
     /// The position of the query among the keys of its sequence.
-    fn position(&self, alignment: Alignment) -> Position {
+    fn position(&self, alignment: Alignment) -> SequencePosition {
         self.grid.position(alignment, self.query)
     }
 
     /// Where `position` lies in `seen`, the keys that are asked for: between 0 and their number.
-    fn bound(&self, position: Position, seen: &[bool]) -> usize {
-        (position - Position::saturating(self.first_key)).bound(seen.len())
+    fn bound(&self, position: SequencePosition, seen: &[bool]) -> usize {
+        (position - SequencePosition::saturating(self.first_key)).bound(seen.len())
     }
 
     /// Sees the keys at the positions from `start` to `end`.
-    fn fill(&self, start: Position, end: Position, seen: &mut [bool]) {
+    fn fill(&self, start: SequencePosition, end: SequencePosition, seen: &mut [bool]) {
         let [start, end] = [start, end].map(|position| self.bound(position, seen));
         seen.fill(false);
         seen[start.min(end)..end].fill(true);
     }
 
     /// Sees the keys before position `end`.
-    fn fill_to(&self, end: Position, seen: &mut [bool]) {
-        self.fill(Position::ZERO, end, seen);
+    fn fill_to(&self, end: SequencePosition, seen: &mut [bool]) {
+        self.fill(SequencePosition::ZERO, end, seen);
     }
 }
 
@@ -302,7 +302,7 @@ impl Mask {
     /// Checks that the mask fits the sizes.
     ///
     /// # Errors
-    /// A padding mask, documents, prefixes or centres of another batch or length; positions beyond [`Position::MAX`].
+    /// A padding mask, documents, prefixes or centres of another batch or length; positions beyond [`SequencePosition::MAX`].
     pub fn check(&self, grid: &Grid) -> Result<(), AttentionError> {
         grid.check()?;
         self.0.check(grid)
@@ -427,7 +427,7 @@ impl Rule {
             Self::All => seen.fill(true),
             Self::Causal(alignment) => causal::fill(*alignment, row, seen),
             Self::Padding(keep) => keep.fill(row, seen),
-            Self::Reach(reach) => row.fill_to(Position::saturating(*reach), seen),
+            Self::Reach(reach) => row.fill_to(SequencePosition::saturating(*reach), seen),
             Self::Window(window) => window.fill(row, seen),
             Self::Global(positions, alignment) => {
                 longformer::fill_global(positions, *alignment, row, seen);

@@ -12,7 +12,7 @@
 //! assert_eq!(Mask::prefix(&[2]).picture(4, 4), "■■··\n■■··\n■■■·\n■■■■\n");
 //! ```
 
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 
 use super::{Alignment, Grid, Mask, Row, Rule, check_batch};
 use crate::attention::AttentionError;
@@ -27,7 +27,7 @@ impl Mask {
 
 /// Adds the prefix to what is seen.
 pub(super) fn fill(lengths: &[usize], row: &Row, seen: &mut [bool]) {
-    let length = Position::saturating(lengths[row.batch.min(lengths.len() - 1)]);
+    let length = SequencePosition::saturating(lengths[row.batch.min(lengths.len() - 1)]);
     let end = row.bound(length, seen);
     seen[..end].fill(true);
 }

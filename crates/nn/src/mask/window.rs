@@ -16,7 +16,7 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
-use regard_kernels::Position;
+use regard_kernels::SequencePosition;
 
 use super::{Alignment, Mask, Row, Rule};
 use crate::attention::AttentionError;
@@ -83,12 +83,13 @@ pub(super) fn positive(
 impl Window {
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
         let position = row.position(self.alignment);
-        let [before, dilation, one] = [self.width - 1, self.dilation, 1].map(Position::saturating);
+        let [before, dilation, one] =
+            [self.width - 1, self.dilation, 1].map(SequencePosition::saturating);
         let reach = before * dilation;
         let start = row.bound(position - reach, seen);
         let end = row.bound(position + reach + one, seen);
         // The first key from there on that is a multiple of the dilation away.
-        let distance = position - Position::saturating(row.first_key + start);
+        let distance = position - SequencePosition::saturating(row.first_key + start);
         let dilation = dilation.get();
         let start = start + distance.get().rem_euclid(dilation) as usize;
         seen.fill(false);

@@ -94,8 +94,11 @@ impl KernelMask {
     ) -> bool {
         let mut aligns = |alignment: Alignment| {
             let own = shift_of(grid, alignment);
-            let known = alignment == Alignment::LowerRight || own == SequencePosition::ZERO;
-            known && *shift.get_or_insert(own) == own
+            let known = [
+                shift_of(grid, Alignment::LowerRight),
+                SequencePosition::ZERO,
+            ];
+            known.contains(&own) && *shift.get_or_insert(own) == own
         };
         // Keys before a position, counted from the first at hand.
         let per_batch = |ends: &[usize]| -> Vec<u32> {

@@ -91,8 +91,10 @@ impl Attention {
     /// What counts the source's positions itself needs the source from its beginning.
     fn check_first_key(&self, call: &Call<'_>) -> Result<(), AttentionError> {
         let counts = match &self.score {
-            Score::Location(_) | Score::GaussianWindow(_) => self.score.name(),
-            _ if self.predictor.is_some() => "local-p",
+            Score::Location(_) | Score::GaussianWindow(_) => {
+                format!("the {} score", self.score.name())
+            }
+            _ if self.predictor.is_some() => "local-p".to_owned(),
             _ => return Ok(()),
         };
         if call.first_key == 0 {

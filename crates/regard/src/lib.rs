@@ -6,10 +6,11 @@
 //! |---|---|---|
 //! | `kernels` | [`kernels`] | fused kernels on plain slices, no framework |
 //! | `trace` | [`trace`] | what a model looked at, and its file format |
+//! | `evaluate` | [`evaluate`] | BLEU, chrF, bootstrap, alignment error rate, scores by length |
 //! | `nn` | [`nn`] | attention mechanisms as Burn modules |
 //! | `view` | [`view`] | pictures: terminal, SVG, PNG, HTML |
 //! | `models` | [`models`] | whole architectures and generation |
-//! | `train` | [`train`] | corpora, recipes, training, translation, evaluation |
+//! | `train` | [`train`] | corpora, recipes, training, translation |
 //!
 //! All are on by default.
 //!
@@ -29,6 +30,8 @@
 //! ```
 #![deny(missing_docs)]
 
+#[cfg(feature = "evaluate")]
+pub use regard_evaluate as evaluate;
 #[cfg(feature = "kernels")]
 pub use regard_kernels as kernels;
 #[cfg(feature = "models")]

@@ -14,7 +14,7 @@ mod lengths;
 mod report;
 mod systems;
 
-use regard_train::evaluate::{
+use regard_evaluate::{
     Accuracy, Aer, Bleu, Bootstrap, Chrf, Gold, Indexing, Metric, SegmentCounts, lines,
 };
 
@@ -127,10 +127,10 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
 fn alignments(
     path: &std::path::Path,
     one_based: bool,
-) -> Result<Vec<regard_train::evaluate::Alignment>, Failure> {
+) -> Result<Vec<regard_evaluate::Alignment>, Failure> {
     let text = input::segments(path)?.join("\n") + "\n";
     let name = input::name(path);
-    Ok(regard_train::evaluate::Alignment::parse(
+    Ok(regard_evaluate::Alignment::parse(
         &name,
         &text,
         indexing(one_based),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use regard_train::evaluate::{Aer, LengthTable, PairedBootstrap, Perplexity, Score, Signature};
+use regard_evaluate::{Aer, LengthTable, PairedBootstrap, Perplexity, Score, Signature};
 use serde_json::{Value, json};
 
 use super::{aer, data::Data, systems::System};

@@ -6,12 +6,12 @@ use std::{
 };
 
 use burn::tensor::Device;
+use regard_evaluate::{Alignment, Conditioning, Perplexity};
 use regard_models::TranslationModel;
 use regard_trace::Trace;
 use regard_train::{
     Translator,
     corpus::{Batches, Budget, CorpusError, LengthFilter, ParallelText},
-    evaluate::{Alignment, Conditioning, Perplexity},
     learner::validate::teacher_forced,
     model_file::Description,
     translator::TranslateError,

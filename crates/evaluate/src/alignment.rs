@@ -10,12 +10,12 @@
 //! sure; positions count words from 0, or from 1 if asked.
 //!
 //! ```
-//! use regard_train::evaluate::{Aer, Alignment, Gold, Indexing};
+//! use regard_evaluate::{Aer, Alignment, Gold, Indexing};
 //! let gold = Gold::parse("gold", "0-0 1?1 2-1\n", Indexing::FromZero)?;
 //! let found = Alignment::parse("found", "0-0 1-1 3-2\n", Indexing::FromZero)?;
 //! let aer = Aer::of(&found, &gold)?;
 //! assert_eq!((aer.error_rate(), aer.precision(), aer.recall()), (0.4, 2.0 / 3.0, 0.5));
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EvaluateError, lines};
+use crate::{EvaluateError, lines};
 
 /// The number of the first word in alignment text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

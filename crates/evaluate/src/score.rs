@@ -7,7 +7,7 @@
 //! with a sacrebleu signature letter by letter.
 //!
 //! ```
-//! use regard_train::evaluate::{Bleu, Tokenizer};
+//! use regard_evaluate::{Bleu, Tokenizer};
 //! let bleu = Bleu { lowercase: true, tokenizer: Tokenizer::International, ..Bleu::default() };
 //! let signature = bleu.corpus(&["Hallo Welt !"], &[["hallo welt!"]])?.signature;
 //! assert_eq!(
@@ -15,7 +15,7 @@
 //!     format!("nrefs:1|case:lc|eff:no|tok:intl|smooth:exp|version:2.6.0+regard.{}", env!("CARGO_PKG_VERSION")),
 //! );
 //! assert!(signature.short().starts_with("#:1|c:lc|e:no|tok:intl|s:exp|v:2.6.0"));
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use std::fmt;
@@ -25,7 +25,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::ser::{PrettyFormatter, Serializer as JsonSerializer};
 
-use super::EvaluateError;
+use crate::EvaluateError;
 
 /// The value of a signature's `version` field: the sacrebleu release whose numbers are equalled,
 /// then our own version.
@@ -40,7 +40,7 @@ pub struct Signature {
 
 impl Signature {
     /// `nrefs`, then the metric's own fields in order, then `version`.
-    pub(super) fn new(references: usize, fields: &[(&str, String)]) -> Self {
+    pub(crate) fn new(references: usize, fields: &[(&str, String)]) -> Self {
         let own = fields
             .iter()
             .map(|(key, value)| ((*key).to_owned(), value.clone()));
@@ -146,7 +146,7 @@ impl TryFrom<String> for Signature {
     }
 }
 
-/// A 95 % interval from bootstrap resamples of the segments (see [`super::Bootstrap`]).
+/// A 95 % interval from bootstrap resamples of the segments (see [`crate::Bootstrap`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
     /// Mean score of the resamples.

@@ -18,21 +18,21 @@
 //! inequality gives `1 / (K + 1)` and calls a system different from itself.
 //!
 //! ```
-//! use regard_train::evaluate::{Bleu, Bootstrap, SegmentCounts};
+//! use regard_evaluate::{Bleu, Bootstrap, SegmentCounts};
 //! let references = [["a dog runs on the beach", "two men play chess", "a child eats an apple"]];
 //! let bleu = Bleu::default();
 //! let weak = SegmentCounts::collect(&bleu, &["a dog on beach", "men play the chess", "child eats"], &references)?;
 //! let good = SegmentCounts::collect(&bleu, &["a dog runs on the beach", "two men play chess", "a child eats"], &references)?;
 //! let result = Bootstrap::default().paired(&bleu, &weak, &good)?;
 //! assert!(result.system > result.baseline && result.wins > 0.9);
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::random::Pcg64;
-use super::{Confidence, EvaluateError, Metric, SegmentCounts, lines};
+use crate::random::Pcg64;
+use crate::{Confidence, EvaluateError, Metric, SegmentCounts, lines};
 
 /// How many resamples to draw, and from which seed; the defaults are sacrebleu's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,7 +217,7 @@ fn p_value(differences: &[f64], observed: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::Bleu;
+    use crate::Bleu;
 
     fn counts(hypotheses: &[&str]) -> SegmentCounts {
         let references = [["a b c d e f", "g h i j k", "l m n o p q"]];

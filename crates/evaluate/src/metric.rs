@@ -5,21 +5,21 @@
 //! sub-corpus for the price of an addition: that is what the bootstrap and the length table use.
 //!
 //! ```
-//! use regard_train::evaluate::{Bleu, Metric, SegmentCounts};
+//! use regard_evaluate::{Bleu, Metric, SegmentCounts};
 //! let bleu = Bleu::default();
 //! let counts = SegmentCounts::collect(&bleu, &["a b c d e", "f"], &[["a b c d e", "g"]])?;
 //! assert_eq!(counts.segments(), 2);
 //! assert!((bleu.score(&counts.sum([0])) - 100.0).abs() < 1e-9);
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use rayon::prelude::*;
 
-use super::{EvaluateError, Score, Signature, lines};
+use crate::{EvaluateError, Score, Signature, lines};
 
 /// A metric of a corpus that is computed from summed integer counts.
 ///
-/// [`super::Bleu`] and [`super::Chrf`] are the two that exist; the trait can be a `&dyn Metric`.
+/// [`crate::Bleu`] and [`crate::Chrf`] are the two that exist; the trait can be a `&dyn Metric`.
 pub trait Metric: Sync {
     /// The name that is printed, such as `BLEU` or `chrF2++`.
     fn name(&self) -> String;

@@ -5,17 +5,17 @@
 //! line, which keeps files aligned that other readers would tear apart.
 //!
 //! ```
-//! use regard_train::evaluate::lines;
+//! use regard_evaluate::lines;
 //! let text = "Ein Hund.\r\n\nZwei\u{2028}Katzen. \n";
 //! assert_eq!(lines::parse("demo", text.as_bytes())?, ["Ein Hund.", "", "Zwei\u{2028}Katzen."]);
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use std::fs;
 use std::path::Path;
 
-use super::EvaluateError;
-use super::tokenize::is_space;
+use crate::EvaluateError;
+use crate::tokenize::is_space;
 
 /// Splits bytes into lines, stripped on the right; `name` says in errors where they came from.
 ///

@@ -11,7 +11,7 @@
 //! (`intl` with the Unicode 18 categories of the `regex` package of 2026).
 //!
 //! ```
-//! use regard_train::evaluate::Tokenizer;
+//! use regard_evaluate::Tokenizer;
 //! assert_eq!(Tokenizer::Mteval13a.apply("It's 3,5 km, isn't it?"), "It's 3,5 km , isn't it ?");
 //! assert_eq!(Tokenizer::International.apply("„Ja“, 3,5€"), "„ Ja “ , 3,5 €");
 //! assert_eq!(Tokenizer::Character.apply("猫は。"), "猫 は 。");
@@ -23,7 +23,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
-use super::EvaluateError;
+use crate::EvaluateError;
 
 /// A tokeniser of sacrebleu, by its name there (`13a`, `intl`, `char`, `none`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -105,12 +105,12 @@ impl FromStr for Tokenizer {
 
 /// White space as Python's `str.split()` sees it: Unicode's, and the four information separators
 /// U+001C to U+001F, which Unicode leaves out.
-pub(super) fn is_space(character: char) -> bool {
+pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 
 /// The words of a line: what Python's `line.split()` returns.
-pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(is_space).filter(|word| !word.is_empty())
 }
 

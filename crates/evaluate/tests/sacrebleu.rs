@@ -1,6 +1,6 @@
-//! `regard_train::evaluate` against numbers that sacrebleu 2.6.0 wrote (`golden/sacrebleu_golden.py`).
+//! `regard_evaluate` against numbers that sacrebleu 2.6.0 wrote (`golden/sacrebleu_golden.py`).
 
-use regard_train::evaluate::{
+use regard_evaluate::{
     Bleu, Bootstrap, Chrf, Metric, Score, SegmentCounts, Smoothing, Tokenizer, VERSION,
 };
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes sacrebleu.json: what sacrebleu computes on small corpora, for tests/evaluate_sacrebleu.rs.
+"""Writes sacrebleu.json: what sacrebleu computes on small corpora, for tests/sacrebleu.rs.
 
 Run:  python3 -m venv venv && venv/bin/pip install sacrebleu==2.6.0 numpy==2.4.6
-      venv/bin/python crates/train/tests/golden/sacrebleu_golden.py   (not named sacrebleu.py: it would import itself)
+      venv/bin/python crates/evaluate/tests/golden/sacrebleu_golden.py   (not named sacrebleu.py: it would import itself)
 Made with Python 3.11.7 (str.lower of Unicode 14), sacrebleu 2.6.0, regex 2026.11.15, numpy 2.4.6.
 """
 

@@ -1,7 +1,7 @@
 //! What holds for the metrics whatever the text.
 
 use proptest::prelude::*;
-use regard_train::evaluate::{Bleu, Bootstrap, Chrf, Metric, SegmentCounts, Smoothing, Tokenizer};
+use regard_evaluate::{Bleu, Bootstrap, Chrf, Metric, SegmentCounts, Smoothing, Tokenizer};
 
 /// Text with what tokenisers stumble over, beside arbitrary Unicode.
 fn line() -> impl Strategy<Value = String> {

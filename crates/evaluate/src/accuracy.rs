@@ -10,7 +10,7 @@ const QUANTILE: f64 = 1.959_963_984_540_054;
 /// How many of each class were taken for which.
 ///
 /// ```
-/// use regard_train::evaluate::Accuracy;
+/// use regard_evaluate::Accuracy;
 ///
 /// let accuracy = Accuracy::of(&[1, 0, 1, 1], &[1, 0, 0, 1], 2);
 /// assert_eq!(accuracy.share(), 0.75);

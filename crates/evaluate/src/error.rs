@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Every failure of [`crate::evaluate`].
+/// Every failure of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluateError {

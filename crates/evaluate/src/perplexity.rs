@@ -9,19 +9,19 @@
 //! vocabularies (sub-words, words) cannot be compared either: `T` counts the model's tokens.
 //!
 //! ```
-//! use regard_train::evaluate::{Conditioning, Perplexity};
+//! use regard_evaluate::{Conditioning, Perplexity};
 //! let mut total = Perplexity::new(Conditioning::TeacherForced);
 //! total.add(4.0 * 10f64.ln(), 4)?;
 //! total.add(6.0 * 10f64.ln(), 6)?;
 //! assert_eq!(total.to_string(), "perplexity 10.00 (teacher-forced, 10 tokens)");
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::EvaluateError;
+use crate::EvaluateError;
 
 /// What each token's probability was conditioned on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -10,21 +10,21 @@
 //! of the mean (`eff:yes`). Popović 2015; chrF++ with word n-grams: Popović 2017.
 //!
 //! ```
-//! use regard_train::evaluate::Chrf;
+//! use regard_evaluate::Chrf;
 //! let hypotheses = ["The dog bit the man.", "It wasn't surprising."];
 //! let references = [["The dog had bit the man.", "No one was surprised."]];
 //! let score = Chrf::default().corpus(&hypotheses, &references)?;
 //! assert_eq!(format!("{} {:.10}", score.name, score.score), "chrF2 51.5986456312");
 //! let plus = Chrf::plus_plus().corpus(&hypotheses, &references)?;
 //! assert_eq!(format!("{} {:.10}", plus.name, plus.score), "chrF2++ 51.4778717141");
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use serde::{Deserialize, Serialize};
 
-use super::ngrams::{clipped_matches, ngram_count};
-use super::tokenize::{is_space, words};
-use super::{EvaluateError, Metric, Score, SegmentCounts, Signature};
+use crate::ngrams::{clipped_matches, ngram_count};
+use crate::tokenize::{is_space, words};
+use crate::{EvaluateError, Metric, Score, SegmentCounts, Signature};
 
 /// The chrF metric and its options; the defaults are those of sacrebleu (chrF2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,14 +9,14 @@ const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 
 /// numpy's default generator.
 #[derive(Debug, Clone)]
-pub(super) struct Pcg64 {
+pub(crate) struct Pcg64 {
     state: u128,
     increment: u128,
     upper_half: Option<u32>,
 }
 
 impl Pcg64 {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let [state_high, state_low, stream_high, stream_low] = expand_seed(seed);
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let increment = wide(stream_high, stream_low) << 1 | 1;
@@ -53,7 +53,7 @@ impl Pcg64 {
     }
 
     /// A number from `0..bound`, uniformly; 0 without a draw for `bound` up to 1.
-    pub(super) fn below(&mut self, bound: u32) -> u32 {
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
         if bound <= 1 {
             return 0;
         }

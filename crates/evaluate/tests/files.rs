@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use regard_train::evaluate::{
+use regard_evaluate::{
     Aer, Alignment, Bleu, Bootstrap, Chrf, EvaluateError, Gold, Indexing, LengthBuckets,
     SegmentCounts, lines,
 };

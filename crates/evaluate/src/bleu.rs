@@ -12,7 +12,7 @@
 //! `Bleu::default()` prints what `sacrebleu ref.txt -i hyp.txt` prints.
 //!
 //! ```
-//! use regard_train::evaluate::Bleu;
+//! use regard_evaluate::Bleu;
 //! let hypotheses = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him."];
 //! let references = [
 //!     ["The dog bit the man.", "It was not unexpected.", "The man bit him first."],
@@ -24,7 +24,7 @@
 //!     score.verbose(),
 //!     "82.4/50.0/45.5/37.5 (BP = 0.943 ratio = 0.944 hyp_len = 17 ref_len = 18)",
 //! );
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use std::fmt;
@@ -32,9 +32,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::ngrams::{clipped_matches, ngram_count};
-use super::tokenize::{is_space, words};
-use super::{EvaluateError, Metric, Score, SegmentCounts, Signature, Tokenizer};
+use crate::ngrams::{clipped_matches, ngram_count};
+use crate::tokenize::{is_space, words};
+use crate::{EvaluateError, Metric, Score, SegmentCounts, Signature, Tokenizer};
 
 /// What stands for the precision of an n-gram order without a match (Chen & Cherry 2014).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

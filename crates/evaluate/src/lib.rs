@@ -1,5 +1,15 @@
-//! Scoring: BLEU and chrF equal to sacrebleu, perplexity, alignment error, score by length,
-//! paired bootstrap.
+//! Scores of what a model writes: BLEU and chrF equal to sacrebleu, with their bootstrap, alignment
+//! error rate, accuracy, perplexity, and any score by the length of the source.
+//!
+//! ```text
+//! BLEU   = 100 · min(1, exp(1 - r/c)) · exp( 1/4 Σ_n ln p_n )     p_n: clipped n-gram precision
+//! chrF_β = 100 · (1 + β²) P R / (β² P + R)                        P, R: means over character n-grams
+//! AER    = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)                  A found, S sure, P possible links
+//! ```
+//!
+//! No tensors, no model: text in, numbers out. A corpus metric is a function of integer counts summed
+//! over segments ([`Metric`]), so counting once gives the score of the corpus, of every bootstrap
+//! resample and of every bucket of lengths; a metric of your own gets these for free.
 //!
 //! | type | what it measures | range |
 //! |---|---|---|
@@ -14,7 +24,7 @@
 //! Every score carries its [`Signature`], because tokenisation and case move BLEU by points.
 //!
 //! ```
-//! use regard_train::evaluate::{Bleu, Chrf};
+//! use regard_evaluate::{Bleu, Chrf};
 //! let hypotheses = ["A man rides a bicycle.", "Two dogs run on the beach"];
 //! let references = [["A man is riding a bicycle.", "Two dogs are running on the beach."]];
 //! let bleu = Bleu { lowercase: true, ..Bleu::default() };
@@ -24,7 +34,7 @@
 //! assert_eq!(format!("{:.2}", score.score), "24.88");
 //! let score = Chrf::default().corpus(&hypotheses, &references)?;
 //! assert_eq!(format!("{} {:.2}", score.name, score.score), "chrF2 52.04");
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 //!
 //! `lower-cased tokenised BLEU`, as papers on Multi30k print it, is `Tokenizer::None` on text that
@@ -61,3 +71,8 @@ pub use metric::{Metric, SegmentCounts};
 pub use perplexity::{Conditioning, Perplexity};
 pub use score::{Confidence, Score, Signature, VERSION};
 pub use tokenize::Tokenizer;
+
+/// The example of the README runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

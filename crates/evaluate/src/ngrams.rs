@@ -7,7 +7,7 @@
 //! for each n-gram and owns its keys; this needs no hash and no copy, and cannot collide.
 
 /// `matches[n - 1]` for `n` in `1..=order`; the symbols are words or characters.
-pub(super) fn clipped_matches<T: Ord>(
+pub(crate) fn clipped_matches<T: Ord>(
     hypothesis: &[T],
     references: &[&[T]],
     order: usize,
@@ -60,7 +60,7 @@ pub(super) fn clipped_matches<T: Ord>(
 }
 
 /// Number of n-grams in a sequence of `length` symbols.
-pub(super) fn ngram_count(length: usize, order: usize) -> u64 {
+pub(crate) fn ngram_count(length: usize, order: usize) -> u64 {
     (length + 1).saturating_sub(order) as u64
 }
 

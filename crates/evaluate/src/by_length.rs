@@ -7,7 +7,7 @@
 //! next.
 //!
 //! ```
-//! use regard_train::evaluate::{Bleu, LengthBuckets};
+//! use regard_evaluate::{Bleu, LengthBuckets};
 //! let sources = ["ein Hund", "ein Hund und eine Katze", "zwei Hunde", "die Katze sieht den Hund"];
 //! let references = [["a dog", "a dog and a cat", "two dogs", "the cat sees the dog"]];
 //! let systems = [
@@ -20,15 +20,15 @@
 //! assert_eq!((table.buckets[0].label(), table.buckets[0].sentences), ("≤3".to_owned(), 2));
 //! assert!(table.buckets[1].scores[0].score < table.buckets[1].scores[1].score);
 //! println!("{table}");
-//! # Ok::<(), regard_train::evaluate::EvaluateError>(())
+//! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::tokenize::words;
-use super::{Bootstrap, Confidence, EvaluateError, Metric, SegmentCounts, Signature, lines};
+use crate::tokenize::words;
+use crate::{Bootstrap, Confidence, EvaluateError, Metric, SegmentCounts, Signature, lines};
 
 /// Where one bucket of source lengths ends and the next begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -317,7 +317,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::evaluate::Bleu;
+    use crate::Bleu;
 
     fn shape(buckets: &LengthBuckets, lengths: &[usize]) -> Vec<(usize, Option<usize>, usize)> {
         let groups = buckets.group(lengths);

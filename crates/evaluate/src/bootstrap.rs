@@ -52,6 +52,9 @@ impl Default for Bootstrap {
     }
 }
 
+/// Below this p-value a difference is called significant.
+pub const SIGNIFICANCE_LEVEL: f64 = 0.05;
+
 /// A system compared with a baseline on the same resamples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairedBootstrap {
@@ -60,7 +63,7 @@ pub struct PairedBootstrap {
     /// Score of the system on the whole corpus.
     pub system: f64,
     /// Probability of a difference at least this large in either direction if the two were equally
-    /// good; below 0.05 the difference is called significant.
+    /// good.
     pub p_value: f64,
     /// Share of the resamples in which the system scores strictly higher than the baseline.
     pub wins: f64,
@@ -76,6 +79,12 @@ impl PairedBootstrap {
     /// System minus baseline on the whole corpus.
     pub fn difference(&self) -> f64 {
         self.system - self.baseline
+    }
+
+    /// Whether the difference is more than chance explains: its p-value is below
+    /// [`SIGNIFICANCE_LEVEL`].
+    pub fn is_significant(&self) -> bool {
+        self.p_value < SIGNIFICANCE_LEVEL
     }
 }
 

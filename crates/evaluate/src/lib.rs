@@ -18,6 +18,7 @@
 //! | [`Bootstrap`] | 95 % interval of a score; p-value of a difference | |
 //! | [`LengthBuckets`] | any of these by the length of the source (Bahdanau 2014, Fig. 2) | |
 //! | [`Aer`] | alignment error rate against sure and possible gold links | 0 is perfect, to 1 |
+//! | [`ExactMatch`] | share of lines that equal their reference | 0 to 1 |
 //! | [`Accuracy`] | share of sentences with their true label, with its 95 % interval | 0 to 1 |
 //! | [`Perplexity`] | exp of the mean negative log-likelihood, teacher-forced or free-running | 1 and above |
 //!
@@ -52,6 +53,7 @@ mod bootstrap;
 mod by_length;
 mod chrf;
 mod error;
+mod exact;
 pub mod lines;
 mod metric;
 mod ngrams;
@@ -63,10 +65,11 @@ mod tokenize;
 pub use accuracy::Accuracy;
 pub use alignment::{Aer, Alignment, Gold, Indexing, Link};
 pub use bleu::{Bleu, BleuScore, Smoothing};
-pub use bootstrap::{Bootstrap, PairedBootstrap};
+pub use bootstrap::{Bootstrap, PairedBootstrap, SIGNIFICANCE_LEVEL};
 pub use by_length::{BucketScore, LengthBucket, LengthBuckets, LengthTable};
 pub use chrf::{Chrf, ChrfScore};
 pub use error::EvaluateError;
+pub use exact::ExactMatch;
 pub use metric::{Metric, SegmentCounts};
 pub use perplexity::{Conditioning, Perplexity};
 pub use score::{Confidence, Score, Signature, VERSION};

@@ -24,3 +24,8 @@ pub mod translator;
 
 pub use sentence_classifier::{Classification, SentenceClassifier};
 pub use translator::{Translated, Translation, Translator};
+
+/// The example of the README runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,6 +1,6 @@
 //! Every attention mechanism, fast, and in plain sight.
 //!
-//! The facade of the `regard` workspace: one dependency, features choose the floors.
+//! The library: one dependency, features choose the floors.
 //!
 //! | feature | module | what |
 //! |---|---|---|
@@ -12,7 +12,11 @@
 //! | `models` | [`models`] | whole architectures and generation |
 //! | `train` | [`train`] | corpora, recipes, training, translation |
 //!
-//! All are on by default.
+//! All are on by default, and so is `cli`, the command `regard`; a program names the floors that it uses:
+//!
+//! ```toml
+//! regard = { version = "0.1", default-features = false, features = ["nn"] }
+//! ```
 //!
 //! ```
 //! use regard::{trace::{AttentionMap, Kind, Tokens, Trace}, view::terminal};

@@ -1,7 +1,8 @@
 //! Seeded initial values of parameters.
 //!
 //! Burn draws initial values lazily, in the order in which parameters are first used. Here they are
-//! drawn at once and from one seeded generator, so that a seed names a model on every machine.
+//! drawn at once and from one seeded generator, ChaCha12 (Bernstein 2008), whose numbers belong to its
+//! definition, so that a seed names a model on every machine and with every version.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -18,13 +19,16 @@ use burn::{
     nn::{Embedding, Linear},
     tensor::{Device, Shape, Tensor, TensorData},
 };
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand_chacha::{
+    ChaCha12Rng,
+    rand_core::{RngCore, SeedableRng},
+};
 
 /// Draws initial parameter values from one seeded generator.
 #[derive(Debug)]
 pub struct Initializer {
     /// Absent where values are to come from elsewhere.
-    generator: Option<StdRng>,
+    generator: Option<ChaCha12Rng>,
     device: Device,
 }
 
@@ -32,7 +36,7 @@ impl Initializer {
     /// A generator for `seed`; parameters are placed on `device`.
     pub fn new(seed: u64, device: &Device) -> Self {
         Self {
-            generator: Some(StdRng::seed_from_u64(seed)),
+            generator: Some(ChaCha12Rng::seed_from_u64(seed)),
             device: device.clone(),
         }
     }
@@ -56,7 +60,7 @@ impl Initializer {
     fn parameter<const D: usize>(
         &mut self,
         shape: [usize; D],
-        draw: impl FnOnce(&mut StdRng, usize) -> Vec<f32>,
+        draw: impl FnOnce(&mut ChaCha12Rng, usize) -> Vec<f32>,
     ) -> Param<Tensor<D>> {
         let Some(generator) = &mut self.generator else {
             let zeros = move |device: &Device, tracked| {
@@ -74,7 +78,7 @@ impl Initializer {
     pub fn uniform<const D: usize>(&mut self, shape: [usize; D], bound: f32) -> Param<Tensor<D>> {
         self.parameter(shape, |generator, count| {
             (0..count)
-                .map(|_| (generator.random::<f32>() * 2.0 - 1.0) * bound)
+                .map(|_| (unit(generator) * 2.0 - 1.0) * bound)
                 .collect()
         })
     }
@@ -150,12 +154,22 @@ impl Initializer {
     }
 }
 
-fn gaussians(generator: &mut StdRng, count: usize, deviation: f32) -> Vec<f32> {
+/// A number of `[0, 1)` from the upper 24 bits of one draw.
+fn unit(generator: &mut ChaCha12Rng) -> f32 {
+    (generator.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
+
+/// A number of `[0, 1)` from the upper 53 bits of one draw.
+fn unit_f64(generator: &mut ChaCha12Rng) -> f64 {
+    (generator.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
+}
+
+fn gaussians(generator: &mut ChaCha12Rng, count: usize, deviation: f32) -> Vec<f32> {
     // Box-Muller, both values of a pair used.
     let mut values = Vec::with_capacity(count + 1);
     while values.len() < count {
-        let radius = (-2.0 * (1.0 - generator.random::<f64>()).ln()).sqrt();
-        let angle = std::f64::consts::TAU * generator.random::<f64>();
+        let radius = (-2.0 * (1.0 - unit_f64(generator)).ln()).sqrt();
+        let angle = std::f64::consts::TAU * unit_f64(generator);
         values.push((radius * angle.cos()) as f32 * deviation);
         values.push((radius * angle.sin()) as f32 * deviation);
     }
@@ -163,7 +177,7 @@ fn gaussians(generator: &mut StdRng, count: usize, deviation: f32) -> Vec<f32> {
     values
 }
 
-fn orthogonal_matrix(generator: &mut StdRng, size: usize) -> Vec<f64> {
+fn orthogonal_matrix(generator: &mut ChaCha12Rng, size: usize) -> Vec<f64> {
     let mut rows: Vec<f64> = gaussians(generator, size * size, 1.0)
         .into_iter()
         .map(f64::from)
@@ -198,6 +212,22 @@ mod tests {
             let error = (product - Tensor::eye(size, &Device::flex())).abs().max();
             assert!(error.into_scalar::<f32>() < 1e-5);
         }
+    }
+
+    #[test]
+    fn a_seed_names_these_numbers_forever() {
+        let first = |values: Param<Tensor<1>>| values.val().into_data().iter::<f32>().collect();
+        let initializer = || Initializer::new(7, &Device::flex());
+        let uniform: Vec<f32> = first(initializer().uniform([4], 1.0));
+        let normal: Vec<f32> = first(initializer().normal([4], 1.0));
+        assert_eq!(
+            uniform,
+            [-0.166_718_13, -0.939_365_4, -0.714_893_46, -0.385_827_54]
+        );
+        assert_eq!(
+            normal,
+            [-0.087_107_15, 0.232_347_19, -0.535_117_8, -0.146_453_78]
+        );
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl<'a, T: Task> Session<'a, T> {
             .tokenizers
             .save(run.folder.join(TOKENIZER))?;
         files::write_atomically(&run.folder.join(METRICS), b"")?;
-        let mut session = Self {
+        Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
             progress: Progress::default(),
             recipe,
@@ -63,10 +63,7 @@ impl<'a, T: Task> Session<'a, T> {
             task,
             model: Some(model),
             resumed,
-        };
-        // From here on the run can be resumed, however it ends: the state before the first update counts as one.
-        session.save()?;
-        Ok(session)
+        })
     }
 
     pub(super) fn resume(
@@ -105,6 +102,10 @@ impl<'a, T: Task> Session<'a, T> {
     /// Trains until a limit, an early stop or a request to stop.
     pub(super) fn run(mut self) -> Result<Summary, TrainError> {
         self.tell_start();
+        if self.progress.step == 0 {
+            // From here on the run can be resumed, however it ends: the state before the first update counts as one.
+            self.save()?;
+        }
         let mut order = self.order();
         let reason = loop {
             if let Some(reason) = self.finished() {

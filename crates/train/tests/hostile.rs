@@ -18,6 +18,7 @@ use regard_nn::{
 use regard_train::{
     SentenceClassifier, Translator, classifier_file,
     corpus::Random,
+    familiarity::Familiarity,
     model_file::{self, Description, Languages},
     recipe::Translation,
     tokenizer::TokenizerPair,
@@ -103,7 +104,7 @@ fn models() -> Vec<(String, Vec<u8>)> {
     configs
         .into_iter()
         .map(|model| {
-            let description = Description {
+            let mut description = Description {
                 model,
                 tokenizers: tokenizers.clone(),
                 translate: Translation::default(),
@@ -113,8 +114,15 @@ fn models() -> Vec<(String, Vec<u8>)> {
                 },
                 familiarity: None,
             };
-            let model = description.model.init(1, &Device::flex()).unwrap();
+            let device = Device::flex();
+            let model = description.model.init(1, &device).unwrap();
             let arrays = weights::collect(&model);
+            let mut quick = description.clone();
+            quick.translate.max_length.absolute = 3;
+            let translator = Translator::new(model, quick, &device);
+            description.familiarity = Some(
+                Familiarity::measure(&translator, &["a red shirt"], &["two dogs", "a"]).unwrap(),
+            );
             let bytes = model_file::to_bytes(&arrays, &description, Storage::F16).unwrap();
             (format!("{:?}", description.model), bytes)
         })

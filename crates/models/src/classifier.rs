@@ -220,7 +220,7 @@ impl ClassifierConfig {
                 attention, hops, ..
             } => sizes.extend([("attention size", attention), ("hops", hops)]),
         }
-        expect_borne_out(&sizes, layers, arrays)?;
+        expect_borne_out(&sizes, &[("layers", layers)], arrays)?;
         Ok(self.draw(&mut Initializer::deferred(device)))
     }
 

@@ -233,7 +233,7 @@ impl ModelConfig {
     ) -> Result<TranslationModel, ModelError> {
         self.check()?;
         let (sizes, layers) = self.sizes();
-        expect_borne_out(&sizes, layers, arrays)?;
+        expect_borne_out(&sizes, &layers, arrays)?;
         let init = &mut Initializer::deferred(device);
         Ok(match self {
             Self::Seq2Seq(config) => TranslationModel::Seq2Seq(config.draw(init)),
@@ -244,8 +244,8 @@ impl ModelConfig {
         })
     }
 
-    /// The sizes that some weight has as a dimension, and the number of layers.
-    fn sizes(&self) -> (Vec<(&'static str, usize)>, usize) {
+    /// The sizes that some weight has as a dimension, and the numbers of layers, each of which has some weights.
+    fn sizes(&self) -> (Vec<Size>, Vec<Size>) {
         let tables = self.tables();
         let mut sizes = vec![
             ("the source vocabulary", tables.source_vocabulary),
@@ -257,8 +257,8 @@ impl ModelConfig {
             Self::Seq2Seq(config) => {
                 sizes.push(("hidden", config.hidden));
                 match config.cell {
-                    Cell::Gru => 1,
-                    Cell::Lstm => config.layers,
+                    Cell::Gru => vec![],
+                    Cell::Lstm => vec![("layers", config.layers)],
                 }
             }
             Self::RnnSearch(config) => {
@@ -266,7 +266,7 @@ impl ModelConfig {
                     ("hidden", config.hidden),
                     ("attention size", config.attention),
                 ]);
-                1
+                vec![]
             }
             Self::Luong(config) => {
                 match config.score {
@@ -274,11 +274,11 @@ impl ModelConfig {
                     LuongScore::Location => sizes.push(("positions", config.positions)),
                     LuongScore::Dot | LuongScore::General => {}
                 }
-                config.layers
+                vec![("layers", config.layers)]
             }
             Self::Gnmt(config) => {
                 sizes.push(("attention size", config.attention));
-                config.layers
+                vec![("layers", config.layers)]
             }
             Self::Transformer(config) => {
                 sizes.push(("feed_forward", config.layer.feed_forward));
@@ -290,174 +290,39 @@ impl ModelConfig {
                     PositionConfig::Relative { reach, .. } => sizes.push(("reach", reach)),
                     _ => {}
                 }
-                config.encoder_layers.saturating_add(config.decoder_layers)
+                vec![
+                    ("encoder_layers", config.encoder_layers),
+                    ("decoder_layers", config.decoder_layers),
+                ]
             }
         };
         (sizes, layers)
     }
 }
 
-/// Checks that the weights of a file can be those of a model of `layers` layers with `sizes`, each of which is a dimension of
-/// some weight: without this a damaged file could ask for any amount of memory.
+/// The name of a size and its value.
+pub(crate) type Size = (&'static str, usize);
+
+/// Checks that the weights of a file can be those of a model with so many `layers` and with `sizes`, each of which is a
+/// dimension of some weight: without this a damaged file could ask for any amount of memory.
 ///
 /// # Errors
 /// The first size that is larger than all weights together, or more layers than weights.
 pub(crate) fn expect_borne_out(
-    sizes: &[(&str, usize)],
-    layers: usize,
+    sizes: &[Size],
+    layers: &[Size],
     arrays: &Arrays,
 ) -> Result<(), ModelError> {
     let values: usize = arrays.values().map(|array| array.values.len()).sum();
-    let too_many = |name: &str, size: usize, most: usize, what: &str| {
-        Err(ModelError(format!(
-            "{name} is {size}, but the file has {most} {what} in all; it is damaged"
-        )))
-    };
-    if let Some(&(name, size)) = sizes.iter().find(|&&(_, size)| size > values) {
-        return too_many(name, size, values, "numbers");
-    }
-    match layers > arrays.len() {
-        true => too_many("the number of layers", layers, arrays.len(), "weights"),
-        false => Ok(()),
-    }
-}
-
-impl TranslationModel {
-    /// Scores `target` given `source`, teacher-forced.
-    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
-        match self {
-            Self::Seq2Seq(model) => model.forward(source, target, noise),
-            Self::RnnSearch(model) => model.forward(source, target, noise),
-            Self::Luong(model) => model.forward(source, target, noise),
-            Self::Gnmt(model) => model.forward(source, target, noise),
-            Self::Transformer(model) => model.forward(source, target, noise),
+    for (sizes, most, what) in [
+        (sizes, values, "numbers"),
+        (layers, arrays.len(), "weights"),
+    ] {
+        if let Some((name, size)) = sizes.iter().find(|&&(_, size)| size > most) {
+            return Err(ModelError(format!(
+                "{name} is {size}, but the file has {most} {what} in all; it is damaged"
+            )));
         }
     }
-
-    /// Encodes a batch into the decoder's first state.
-    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> DecoderState {
-        match self {
-            Self::Seq2Seq(model) => DecoderState::Seq2Seq(model.encode(source, noise)),
-            Self::RnnSearch(model) => DecoderState::RnnSearch(model.encode(source, noise)),
-            Self::Luong(model) => DecoderState::Luong(model.encode(source, noise)),
-            Self::Gnmt(model) => DecoderState::Gnmt(model.encode(source, noise)),
-            Self::Transformer(model) => DecoderState::Transformer(model.encode(source, noise)),
-        }
-    }
-
-    /// Every weight of every head while the model reads `source` and writes `target`; nothing of models whose steps have one
-    /// row of weights, which [`TranslationModel::step`] gives.
-    pub fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
-        match self {
-            Self::Transformer(model) => Some(model.look(source, target)),
-            _ => None,
-        }
-    }
-
-    /// One step of generation: what follows the `previous` token of each row (`[rows]`). The weights of a model with many
-    /// heads are reported if `observe` asks for them, those of others always.
-    ///
-    /// # Panics
-    /// When `state` is of another architecture.
-    pub fn step(
-        &self,
-        previous: Tensor<1, Int>,
-        state: DecoderState,
-        observe: bool,
-    ) -> (Output, DecoderState) {
-        match (self, state) {
-            (Self::Seq2Seq(model), DecoderState::Seq2Seq(state)) => {
-                let (output, state) = model.step(previous, state);
-                (output, DecoderState::Seq2Seq(state))
-            }
-            (Self::RnnSearch(model), DecoderState::RnnSearch(state)) => {
-                let (output, state) = model.step(previous, state);
-                (output, DecoderState::RnnSearch(state))
-            }
-            (Self::Luong(model), DecoderState::Luong(state)) => {
-                let (output, state) = model.step(previous, state);
-                (output, DecoderState::Luong(state))
-            }
-            (Self::Gnmt(model), DecoderState::Gnmt(state)) => {
-                let (output, state) = model.step(previous, state);
-                (output, DecoderState::Gnmt(state))
-            }
-            (Self::Transformer(model), DecoderState::Transformer(state)) => {
-                let (output, state) = model.step(previous, state, observe);
-                (output, DecoderState::Transformer(state))
-            }
-            _ => panic!("the decoder state is of another architecture than the model"),
-        }
-    }
-}
-
-impl DecoderState {
-    /// The rows at `rows`, in that order (rows may repeat): hypotheses of a beam survive, fork and end.
-    /// `same_sources` says that every row keeps the source it had, so that the memory can stay.
-    pub fn select(self, rows: &[usize], same_sources: bool, device: &Device) -> Self {
-        let values: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        let index = Tensor::<1, Int>::from_data(TensorData::new(values, [rows.len()]), device);
-        match self {
-            Self::Seq2Seq(Seq2SeqState::Gru { hidden, summary }) => {
-                Self::Seq2Seq(Seq2SeqState::Gru {
-                    hidden: hidden.select(0, index.clone()),
-                    summary: summary.select(0, index),
-                })
-            }
-            Self::Seq2Seq(Seq2SeqState::Lstm(layers)) => {
-                Self::Seq2Seq(Seq2SeqState::Lstm(select_all(layers, index)))
-            }
-            Self::RnnSearch(state) => Self::RnnSearch(RnnSearchState {
-                hidden: state.hidden.select(0, index),
-                memory: match same_sources {
-                    true => state.memory,
-                    false => state.memory.select(rows),
-                },
-            }),
-            Self::Luong(state) => Self::Luong(LuongState {
-                layers: select_all(state.layers, index.clone()),
-                attentional: state.attentional.select(0, index),
-                memory: match same_sources {
-                    true => state.memory,
-                    false => state.memory.select(rows),
-                },
-                step: state.step,
-            }),
-            Self::Gnmt(state) => Self::Gnmt(GnmtState {
-                layers: select_all(state.layers, index),
-                memory: match same_sources {
-                    true => state.memory,
-                    false => state.memory.select(rows),
-                },
-            }),
-            Self::Transformer(state) => Self::Transformer(state.select(rows, same_sources)),
-        }
-    }
-}
-
-/// Reads `memory` with the states of decoder steps `first_step..`.
-///
-/// # Panics
-/// Never: the sizes of memory and states follow from one configuration.
-pub(crate) fn read(
-    attention: &Attention,
-    query: Tensor<3>,
-    memory: &Memory,
-    first_step: usize,
-) -> Reading {
-    let call = Call::default().first_query(first_step);
-    match attention.read(query, memory, call) {
-        Ok(reading) => reading,
-        Err(error) => unreachable!("{error}"),
-    }
-}
-
-fn select_all(
-    layers: Vec<regard_nn::recurrent::LstmState>,
-    index: Tensor<1, Int>,
-) -> Vec<regard_nn::recurrent::LstmState> {
-    layers
-        .into_iter()
-        .map(|layer| layer.select(index.clone()))
-        .collect()
+    Ok(())
 }

@@ -168,19 +168,25 @@ fn classifiers() -> Vec<(String, Vec<u8>)> {
     .collect()
 }
 
-/// Where the header of a safetensors file has numbers; `described` leaves out those of the tensors' own places, of which
-/// nearly all are refused by the container.
-fn numbers(header: &str, described: bool) -> Vec<Range<usize>> {
-    let metadata = header.find("__metadata__").unwrap();
-    let end = metadata + header[metadata..].find("\"}").unwrap();
-    let inside = match described {
-        true => metadata..end,
-        false => 0..header.len(),
-    };
+/// The header of a safetensors file, in the order of its keys, and the data.
+fn parts(file: &[u8]) -> (serde_json::Value, &[u8]) {
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let (header, data) = file[8..].split_at(length);
+    (serde_json::from_slice(header).unwrap(), data)
+}
+
+/// A file of this header and data.
+fn joined(header: &[u8], data: &[u8]) -> Vec<u8> {
+    let length = (header.len() as u64).to_le_bytes();
+    [&length, header, data].concat()
+}
+
+/// Where the text has numbers, up to `end`.
+fn numbers(text: &str, end: usize) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = vec![];
-    for (at, byte) in header.bytes().enumerate() {
+    for (at, byte) in text.bytes().enumerate().take(end) {
         match found.last_mut() {
-            _ if !byte.is_ascii_digit() || !inside.contains(&at) => {}
+            _ if !byte.is_ascii_digit() => {}
             Some(last) if last.end == at => last.end += 1,
             _ => found.push(at..at + 1),
         }
@@ -208,43 +214,46 @@ fn mutated(file: &[u8], random: &mut Random) -> Vec<u8> {
         "1e308",
         "0.5",
     ];
-    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    let (header, data) = file[8..].split_at(length);
-    let mut header = String::from_utf8(header.to_vec()).unwrap();
+    let (header, data) = parts(file);
+    // Most numbers are those of the description; the places of tensors are checked by the container.
+    let mut end = 16 + header["__metadata__"].to_string().len();
+    let mut header = header.to_string();
     match random.below(8) {
         0 => return file[..random.below(file.len())].to_vec(),
         1 => {
-            let mut file = file.to_vec();
+            let mut file = joined(header.as_bytes(), data);
             for _ in 0..1 + random.below(4) {
-                let at = random.below(8 + length);
+                let at = random.below(8 + header.len());
                 file[at] ^= 1 << random.below(8);
             }
             return file;
         }
         2 => {
             // A piece of the header twice, or not at all.
-            let start = random.below(length);
-            let end = (start + random.below(60)).min(length);
-            if header.is_char_boundary(start) && header.is_char_boundary(end) {
-                let piece = header[start..end].to_owned();
+            let start = random.below(header.len());
+            let stop = (start + random.below(60)).min(header.len());
+            if header.is_char_boundary(start) && header.is_char_boundary(stop) {
+                let piece = header[start..stop].to_owned();
                 match random.below(2) {
-                    0 => header.replace_range(start..end, ""),
-                    _ => header.insert_str(end, &piece),
+                    0 => header.replace_range(start..stop, ""),
+                    _ => header.insert_str(stop, &piece),
                 }
             }
         }
         kind => {
+            if kind == 3 {
+                end = header.len();
+            }
             for _ in 0..1 + random.below(3) {
-                let places = numbers(&header, kind > 3);
+                let places = numbers(&header, end);
                 let place = places[random.below(places.len())].clone();
-                header.replace_range(place, EXTREMES[random.below(EXTREMES.len())]);
+                let by = EXTREMES[random.below(EXTREMES.len())];
+                end = end + by.len() - place.len();
+                header.replace_range(place, by);
             }
         }
     }
-    let mut mutated = (header.len() as u64).to_le_bytes().to_vec();
-    mutated.extend_from_slice(header.as_bytes());
-    mutated.extend_from_slice(data);
-    mutated
+    joined(header.as_bytes(), data)
 }
 
 #[test]

@@ -326,3 +326,143 @@ pub(crate) fn expect_borne_out(
     }
     Ok(())
 }
+
+impl TranslationModel {
+    /// Scores `target` given `source`, teacher-forced.
+    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+        match self {
+            Self::Seq2Seq(model) => model.forward(source, target, noise),
+            Self::RnnSearch(model) => model.forward(source, target, noise),
+            Self::Luong(model) => model.forward(source, target, noise),
+            Self::Gnmt(model) => model.forward(source, target, noise),
+            Self::Transformer(model) => model.forward(source, target, noise),
+        }
+    }
+
+    /// Encodes a batch into the decoder's first state.
+    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> DecoderState {
+        match self {
+            Self::Seq2Seq(model) => DecoderState::Seq2Seq(model.encode(source, noise)),
+            Self::RnnSearch(model) => DecoderState::RnnSearch(model.encode(source, noise)),
+            Self::Luong(model) => DecoderState::Luong(model.encode(source, noise)),
+            Self::Gnmt(model) => DecoderState::Gnmt(model.encode(source, noise)),
+            Self::Transformer(model) => DecoderState::Transformer(model.encode(source, noise)),
+        }
+    }
+
+    /// Every weight of every head while the model reads `source` and writes `target`; nothing of models whose steps have one
+    /// row of weights, which [`TranslationModel::step`] gives.
+    pub fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
+        match self {
+            Self::Transformer(model) => Some(model.look(source, target)),
+            _ => None,
+        }
+    }
+
+    /// One step of generation: what follows the `previous` token of each row (`[rows]`). The weights of a model with many
+    /// heads are reported if `observe` asks for them, those of others always.
+    ///
+    /// # Panics
+    /// When `state` is of another architecture.
+    pub fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: DecoderState,
+        observe: bool,
+    ) -> (Output, DecoderState) {
+        match (self, state) {
+            (Self::Seq2Seq(model), DecoderState::Seq2Seq(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::Seq2Seq(state))
+            }
+            (Self::RnnSearch(model), DecoderState::RnnSearch(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::RnnSearch(state))
+            }
+            (Self::Luong(model), DecoderState::Luong(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::Luong(state))
+            }
+            (Self::Gnmt(model), DecoderState::Gnmt(state)) => {
+                let (output, state) = model.step(previous, state);
+                (output, DecoderState::Gnmt(state))
+            }
+            (Self::Transformer(model), DecoderState::Transformer(state)) => {
+                let (output, state) = model.step(previous, state, observe);
+                (output, DecoderState::Transformer(state))
+            }
+            _ => panic!("the decoder state is of another architecture than the model"),
+        }
+    }
+}
+
+impl DecoderState {
+    /// The rows at `rows`, in that order (rows may repeat): hypotheses of a beam survive, fork and end.
+    /// `same_sources` says that every row keeps the source it had, so that the memory can stay.
+    pub fn select(self, rows: &[usize], same_sources: bool, device: &Device) -> Self {
+        let values: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+        let index = Tensor::<1, Int>::from_data(TensorData::new(values, [rows.len()]), device);
+        match self {
+            Self::Seq2Seq(Seq2SeqState::Gru { hidden, summary }) => {
+                Self::Seq2Seq(Seq2SeqState::Gru {
+                    hidden: hidden.select(0, index.clone()),
+                    summary: summary.select(0, index),
+                })
+            }
+            Self::Seq2Seq(Seq2SeqState::Lstm(layers)) => {
+                Self::Seq2Seq(Seq2SeqState::Lstm(select_all(layers, index)))
+            }
+            Self::RnnSearch(state) => Self::RnnSearch(RnnSearchState {
+                hidden: state.hidden.select(0, index),
+                memory: match same_sources {
+                    true => state.memory,
+                    false => state.memory.select(rows),
+                },
+            }),
+            Self::Luong(state) => Self::Luong(LuongState {
+                layers: select_all(state.layers, index.clone()),
+                attentional: state.attentional.select(0, index),
+                memory: match same_sources {
+                    true => state.memory,
+                    false => state.memory.select(rows),
+                },
+                step: state.step,
+            }),
+            Self::Gnmt(state) => Self::Gnmt(GnmtState {
+                layers: select_all(state.layers, index),
+                memory: match same_sources {
+                    true => state.memory,
+                    false => state.memory.select(rows),
+                },
+            }),
+            Self::Transformer(state) => Self::Transformer(state.select(rows, same_sources)),
+        }
+    }
+}
+
+/// Reads `memory` with the states of decoder steps `first_step..`.
+///
+/// # Panics
+/// Never: the sizes of memory and states follow from one configuration.
+pub(crate) fn read(
+    attention: &Attention,
+    query: Tensor<3>,
+    memory: &Memory,
+    first_step: usize,
+) -> Reading {
+    let call = Call::default().first_query(first_step);
+    match attention.read(query, memory, call) {
+        Ok(reading) => reading,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+fn select_all(
+    layers: Vec<regard_nn::recurrent::LstmState>,
+    index: Tensor<1, Int>,
+) -> Vec<regard_nn::recurrent::LstmState> {
+    layers
+        .into_iter()
+        .map(|layer| layer.select(index.clone()))
+        .collect()
+}

@@ -36,10 +36,11 @@ use regard_nn::{
     initialize::Initializer,
     mask::Keep,
     recurrent::{AttentivePooling, Direction, LstmStack},
+    weights::Arrays,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ModelError, SourceBatch, lstmn::LstmnEncoder};
+use crate::{ModelError, SourceBatch, lstmn::LstmnEncoder, model::expect_borne_out};
 
 /// Which encoder, and its sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -186,8 +187,44 @@ impl ClassifierConfig {
     /// What [`check`](Self::check) finds.
     pub fn init(&self, seed: u64, device: &Device) -> Result<Classifier, ModelError> {
         self.check()?;
-        let mut initializer = Initializer::new(seed, device);
-        let init = &mut initializer;
+        Ok(self.draw(&mut Initializer::new(seed, device)))
+    }
+
+    /// A model without values, for the weights `arrays` of a file; see
+    /// [`ModelConfig::without_values`](crate::ModelConfig::without_values).
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) finds, and sizes that `arrays` do not bear out.
+    pub fn without_values(
+        &self,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Classifier, ModelError> {
+        self.check()?;
+        let (hidden, layers) = match self.encoder {
+            EncoderConfig::Lstmn { hidden, layers, .. }
+            | EncoderConfig::Lstm { hidden, layers, .. }
+            | EncoderConfig::SelfAttentive { hidden, layers, .. } => (hidden, layers),
+        };
+        let mut sizes = vec![
+            ("vocabulary", self.vocabulary),
+            ("classes", self.classes),
+            ("embedding", self.embedding),
+            ("readout", self.readout),
+            ("hidden", hidden),
+        ];
+        match self.encoder {
+            EncoderConfig::Lstmn { attention, .. } => sizes.push(("attention size", attention)),
+            EncoderConfig::Lstm { .. } => {}
+            EncoderConfig::SelfAttentive {
+                attention, hops, ..
+            } => sizes.extend([("attention size", attention), ("hops", hops)]),
+        }
+        expect_borne_out(&sizes, &[("layers", layers)], arrays)?;
+        Ok(self.draw(&mut Initializer::deferred(device)))
+    }
+
+    fn draw(&self, init: &mut Initializer) -> Classifier {
         let embedding = init.embedding(self.vocabulary, self.embedding, 0.1);
         let stacks = |directions: usize, hidden: usize, layers: usize, init: &mut Initializer| {
             (0..directions)
@@ -228,7 +265,7 @@ impl ClassifierConfig {
                 (SentenceEncoder::SelfAttentive(encoder), hops * hidden)
             }
         };
-        Ok(Classifier {
+        Classifier {
             embedding,
             encoder,
             hidden: init.linear(pooled, self.readout, true),
@@ -243,7 +280,7 @@ impl ClassifierConfig {
                 layer_dropout: self.layer_dropout,
                 output_dropout: self.output_dropout,
             },
-        })
+        }
     }
 }
 

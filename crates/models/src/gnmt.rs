@@ -113,8 +113,10 @@ impl GnmtConfig {
 
     /// Draws a model from `seed`.
     pub fn init(&self, seed: u64, device: &Device) -> Gnmt {
-        let mut initializer = Initializer::new(seed, device);
-        let init = &mut initializer;
+        self.draw(&mut Initializer::new(seed, device))
+    }
+
+    pub(crate) fn draw(&self, init: &mut Initializer) -> Gnmt {
         let (m, n) = (self.embedding, self.hidden);
         // The second encoder layer reads both directions of the first.
         let below = |layer: usize| if layer == 2 { 2 * n } else { n };

@@ -150,8 +150,10 @@ impl LuongConfig {
 
     /// Draws a model from `seed`.
     pub fn init(&self, seed: u64, device: &Device) -> Luong {
-        let mut initializer = Initializer::new(seed, device);
-        let init = &mut initializer;
+        self.draw(&mut Initializer::new(seed, device))
+    }
+
+    pub(crate) fn draw(&self, init: &mut Initializer) -> Luong {
         let n = self.hidden;
         let score = match self.score {
             LuongScore::Dot => Score::dot(),

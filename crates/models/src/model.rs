@@ -8,6 +8,9 @@ use regard_nn::{
     Attention, Call, Memory, Reading,
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::Noise,
+    initialize::Initializer,
+    position::PositionConfig,
+    weights::Arrays,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +18,11 @@ use crate::{
     Gnmt, GnmtConfig, Luong, LuongConfig, RnnSearch, RnnSearchConfig, Seq2Seq, Seq2SeqConfig,
     SourceBatch, TargetBatch, Transformer, TransformerConfig,
     gnmt::GnmtState,
-    luong::LuongState,
+    luong::{LuongScore, LuongState},
     rnnsearch::RnnSearchState,
-    seq2seq::Seq2SeqState,
+    seq2seq::{Cell, Seq2SeqState},
     tables::TablesConfig,
-    transformer::{Looks, TransformerState},
+    transformer::{EmbeddedPositions, Looks, TransformerState},
 };
 
 /// A configuration that no model can have.
@@ -216,6 +219,112 @@ impl ModelConfig {
             Self::Transformer(config) => TranslationModel::Transformer(config.init(seed, device)?),
         })
     }
+
+    /// A model without values, for the weights `arrays` of a file: [`weights::apply`](regard_nn::weights::apply) gives them to
+    /// it. No weight is drawn, and no size of this configuration, which may have come with the file, is believed unless the
+    /// arrays bear it out.
+    ///
+    /// # Errors
+    /// What [`ModelConfig::check`] finds, and sizes that no model of these arrays has.
+    pub fn without_values(
+        &self,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<TranslationModel, ModelError> {
+        self.check()?;
+        let (sizes, layers) = self.sizes();
+        expect_borne_out(&sizes, &layers, arrays)?;
+        let init = &mut Initializer::deferred(device);
+        Ok(match self {
+            Self::Seq2Seq(config) => TranslationModel::Seq2Seq(config.draw(init)),
+            Self::RnnSearch(config) => TranslationModel::RnnSearch(config.draw(init)),
+            Self::Luong(config) => TranslationModel::Luong(config.draw(init)),
+            Self::Gnmt(config) => TranslationModel::Gnmt(config.draw(init)),
+            Self::Transformer(config) => TranslationModel::Transformer(config.draw(init)?),
+        })
+    }
+
+    /// The sizes that some weight has as a dimension, and the numbers of layers, each of which has some weights.
+    fn sizes(&self) -> (Vec<Size>, Vec<Size>) {
+        let tables = self.tables();
+        let mut sizes = vec![
+            ("the source vocabulary", tables.source_vocabulary),
+            ("the target vocabulary", tables.target_vocabulary),
+            ("embedding", tables.embedding),
+            ("readout", tables.readout),
+        ];
+        let layers = match self {
+            Self::Seq2Seq(config) => {
+                sizes.push(("hidden", config.hidden));
+                match config.cell {
+                    Cell::Gru => vec![],
+                    Cell::Lstm => vec![("layers", config.layers)],
+                }
+            }
+            Self::RnnSearch(config) => {
+                sizes.extend([
+                    ("hidden", config.hidden),
+                    ("attention size", config.attention),
+                ]);
+                vec![]
+            }
+            Self::Luong(config) => {
+                match config.score {
+                    LuongScore::Concat => sizes.push(("attention size", config.attention)),
+                    LuongScore::Location => sizes.push(("positions", config.positions)),
+                    LuongScore::Dot | LuongScore::General => {}
+                }
+                vec![("layers", config.layers)]
+            }
+            Self::Gnmt(config) => {
+                sizes.push(("attention size", config.attention));
+                vec![("layers", config.layers)]
+            }
+            Self::Transformer(config) => {
+                sizes.push(("feed_forward", config.layer.feed_forward));
+                if let EmbeddedPositions::Learned { positions } = config.positions {
+                    sizes.push(("positions", positions));
+                }
+                match config.layer.position {
+                    PositionConfig::Buckets(buckets) => sizes.push(("buckets", buckets.buckets)),
+                    PositionConfig::Relative { reach, .. } => sizes.push(("reach", reach)),
+                    _ => {}
+                }
+                vec![
+                    ("encoder_layers", config.encoder_layers),
+                    ("decoder_layers", config.decoder_layers),
+                ]
+            }
+        };
+        (sizes, layers)
+    }
+}
+
+/// The name of a size and its value.
+pub(crate) type Size = (&'static str, usize);
+
+/// Checks that the weights of a file can be those of a model with so many `layers` and with `sizes`, each of which is a
+/// dimension of some weight: without this a damaged file could ask for any amount of memory.
+///
+/// # Errors
+/// The first size that is larger than all weights together, or more layers than weights.
+pub(crate) fn expect_borne_out(
+    sizes: &[Size],
+    layers: &[Size],
+    arrays: &Arrays,
+) -> Result<(), ModelError> {
+    let values: usize = arrays.values().map(|array| array.values.len()).sum();
+    for (sizes, most, what) in [
+        (sizes, values, "numbers"),
+        (layers, arrays.len(), "weights"),
+    ] {
+        if let Some((name, size)) = sizes.iter().find(|&&(_, size)| size > most) {
+            return Err(ModelError(format!(
+                "{name} is {size}, but the file has {most} {what} in all; it is damaged"
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl TranslationModel {

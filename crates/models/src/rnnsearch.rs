@@ -111,8 +111,10 @@ impl RnnSearchConfig {
 
     /// Draws a model from `seed`.
     pub fn init(&self, seed: u64, device: &Device) -> RnnSearch {
-        let mut initializer = Initializer::new(seed, device);
-        let init = &mut initializer;
+        self.draw(&mut Initializer::new(seed, device))
+    }
+
+    pub(crate) fn draw(&self, init: &mut Initializer) -> RnnSearch {
         let (m, n, l) = (self.embedding, self.hidden, self.maxout);
         let paper = self.paper_initialisation;
         let gru = |init: &mut Initializer| match paper {

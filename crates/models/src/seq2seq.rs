@@ -120,8 +120,10 @@ impl Seq2SeqConfig {
 
     /// Draws a model from `seed`.
     pub fn init(&self, seed: u64, device: &Device) -> Seq2Seq {
-        let mut initializer = Initializer::new(seed, device);
-        let init = &mut initializer;
+        self.draw(&mut Initializer::new(seed, device))
+    }
+
+    pub(crate) fn draw(&self, init: &mut Initializer) -> Seq2Seq {
         let (m, n, l) = (self.embedding, self.hidden, self.maxout);
         Seq2Seq {
             tables: self.tables().init(init),

@@ -120,9 +120,7 @@ impl TransformerConfig {
     /// # Errors
     /// If a size is 0, heads do not divide, or choices do not go together.
     pub fn init(&self, seed: u64, device: &Device) -> Result<Transformer, ModelError> {
-        let mut initializer = Initializer::new(seed, device);
-        self.draw(&mut initializer)
-            .map_err(|error| ModelError(error.to_string()))
+        self.draw(&mut Initializer::new(seed, device))
     }
 
     /// The longest source or target, in tokens with its marks, if there is a longest.
@@ -133,7 +131,12 @@ impl TransformerConfig {
         }
     }
 
-    fn draw(&self, init: &mut Initializer) -> Result<Transformer, AttentionError> {
+    pub(crate) fn draw(&self, init: &mut Initializer) -> Result<Transformer, ModelError> {
+        self.layers(init)
+            .map_err(|error| ModelError(error.to_string()))
+    }
+
+    fn layers(&self, init: &mut Initializer) -> Result<Transformer, AttentionError> {
         let size = self.layer.model_size;
         let sinusoidal = match self.positions {
             EmbeddedPositions::Sinusoidal => Some(Sinusoidal::new(size)?),

@@ -126,9 +126,12 @@ pub fn from_bytes(
     name: &str,
     device: &Device,
 ) -> Result<(Classifier, Description), ModelFileError> {
-    restore(bytes, name, Description::from_metadata, |description| {
-        description.model.init(0, device)
-    })
+    restore(
+        bytes,
+        name,
+        Description::from_metadata,
+        |description, arrays| description.model.without_values(arrays, device),
+    )
 }
 
 /// Opens a classifier's file or run folder.

@@ -6,6 +6,7 @@
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`] and [`model_file`]: a trained model at work; [`sentence_classifier`] and
 //!   [`classifier_file`]: a trained classifier;
+//! - [`familiarity`]: which sentences a model does not know;
 //! - [`compare`]: several recipes under one budget.
 //!
 //! Scores of what they write are in `regard-evaluate`.
@@ -14,6 +15,7 @@
 pub mod classifier_file;
 pub mod compare;
 pub mod corpus;
+pub mod familiarity;
 pub mod files;
 pub mod learner;
 pub mod model_file;

@@ -7,6 +7,7 @@
 //! | `regard.tokenizers` | the tokenizers of source and target, JSON |
 //! | `regard.translate` | the recipe's `[translate]` section, JSON |
 //! | `regard.languages` | source and target language, JSON |
+//! | `regard.familiarity` | what tells sentences that the model does not know ([`Familiarity`]), JSON; may be missing |
 //!
 //! A run folder is as good as a file: its `model.safetensors`, or while training goes on its
 //! `best.safetensors`, is taken.
@@ -23,8 +24,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     classifier_file::CLASSIFIER,
+    familiarity::Familiarity,
     files::{self, FileError},
-    recipe::Translation,
+    recipe::{RecipeError, Translation},
     tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
 
@@ -35,6 +37,7 @@ pub(crate) const MODEL: &str = "regard.model";
 const TOKENIZERS: &str = "regard.tokenizers";
 const TRANSLATE: &str = "regard.translate";
 const LANGUAGES: &str = "regard.languages";
+const FAMILIARITY: &str = "regard.familiarity";
 
 /// Source and target language, as short names such as `en` and `de`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,8 @@ pub struct Description {
     pub translate: Translation,
     /// Source and target.
     pub languages: Languages,
+    /// What tells sentences that the model does not know, if it was measured.
+    pub familiarity: Option<Familiarity>,
 }
 
 /// Why a model could not be opened.
@@ -121,6 +126,19 @@ pub enum ModelFileError {
         /// What is wrong.
         source: serde_json::Error,
     },
+    /// Search settings that no recipe may have.
+    #[error(transparent)]
+    Settings(RecipeError),
+    /// Numbers that no training text and no translations have.
+    #[error(
+        "{name}: metadata `regard.familiarity`: {problem}; measure it again with `regard model --familiarity`"
+    )]
+    Familiarity {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// Tokenizers that do not parse.
     #[error("{name}: metadata `regard.tokenizers`: {source}")]
     Tokenizers {
@@ -156,12 +174,14 @@ pub enum ModelFileError {
 impl Description {
     /// The metadata of a file of this model.
     pub fn metadata(&self) -> HashMap<String, String> {
-        HashMap::from([
+        let mut metadata = HashMap::from([
             entry(MODEL, &self.model),
             tokenizers_entry(&self.tokenizers),
             entry(TRANSLATE, &self.translate),
             entry(LANGUAGES, &self.languages),
-        ])
+        ]);
+        metadata.extend(self.familiarity.as_ref().map(|of| entry(FAMILIARITY, of)));
+        metadata
     }
 
     /// Reads the metadata of the file called `name`.
@@ -185,11 +205,25 @@ impl Description {
         let (source, target) = (tables.source_vocabulary, tables.target_vocabulary);
         expect_table("source", tokenizers.source(), source, name)?;
         expect_table("target", tokenizers.target(), target, name)?;
+        let translate: Translation = metadata_json(metadata, TRANSLATE, name)?;
+        translate.check(name).map_err(ModelFileError::Settings)?;
+        let familiarity: Option<Familiarity> = match metadata.contains_key(FAMILIARITY) {
+            true => Some(metadata_json(metadata, FAMILIARITY, name)?),
+            false => None,
+        };
+        let vocabulary = tokenizers.source().vocabulary_size();
+        if let Some(problem) = familiarity.as_ref().and_then(|of| of.problem(vocabulary)) {
+            return Err(ModelFileError::Familiarity {
+                name: name.to_owned(),
+                problem,
+            });
+        }
         Ok(Self {
             model,
             tokenizers,
-            translate: metadata_json(metadata, TRANSLATE, name)?,
+            translate,
             languages: metadata_json(metadata, LANGUAGES, name)?,
+            familiarity,
         })
     }
 }
@@ -284,9 +318,12 @@ pub fn from_bytes(
     name: &str,
     device: &Device,
 ) -> Result<(TranslationModel, Description), ModelFileError> {
-    restore(bytes, name, Description::from_metadata, |description| {
-        description.model.init(0, device)
-    })
+    restore(
+        bytes,
+        name,
+        Description::from_metadata,
+        |description, arrays| description.model.without_values(arrays, device),
+    )
 }
 
 /// Reads what the file called `name` describes, makes its model and gives it the file's weights: for every task.
@@ -297,7 +334,7 @@ pub(crate) fn restore<M: Module, D>(
     bytes: &[u8],
     name: &str,
     describe: impl FnOnce(&HashMap<String, String>, &str) -> Result<D, ModelFileError>,
-    init: impl FnOnce(&D) -> Result<M, ModelError>,
+    without_values: impl FnOnce(&D, &Arrays) -> Result<M, ModelError>,
 ) -> Result<(M, D), ModelFileError> {
     let in_file = |source| ModelFileError::Weights {
         name: name.to_owned(),
@@ -305,7 +342,7 @@ pub(crate) fn restore<M: Module, D>(
     };
     let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
     let description = describe(&metadata, name)?;
-    let model = init(&description).map_err(|source| ModelFileError::Model {
+    let model = without_values(&description, &arrays).map_err(|source| ModelFileError::Model {
         name: name.to_owned(),
         source,
     })?;

@@ -206,7 +206,7 @@ fn likely_tokens(
 
 /// The `count` likeliest tokens that may be generated, best first.
 fn best_tokens(scores: &[f32], count: usize, forbidden: &[u32]) -> Vec<(u32, f32)> {
-    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count.min(scores.len()) + 1);
     for (token, &score) in scores.iter().enumerate() {
         let token = token as u32;
         if best.len() == count && best.last().is_some_and(|&(_, least)| score <= least) {

@@ -14,7 +14,9 @@
 //! | `validation/step-N.txt` | the translations (or labels) of the validation set |
 //!
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
-//! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not.
+//! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not. The state is written
+//! before the first update, after every validation and on request, so a run that is killed loses what it did since the last of
+//! these, and nothing else.
 
 pub mod build;
 pub mod checkpoint;
@@ -54,6 +56,7 @@ use translation::Translation;
 use validate::ValidateError;
 
 pub(crate) const LAST: &str = "last.safetensors";
+const BEST: &str = "best.safetensors";
 pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) const METRICS: &str = "metrics.jsonl";
@@ -151,14 +154,17 @@ pub fn train(
         return Err(TrainError::Occupied(run.folder.to_owned()));
     }
     match recipe.model.task() {
-        Task::Translation => Session::<Translation>::start(recipe.clone(), run, report)?.run(),
+        Task::Translation => {
+            Session::<Translation>::start(recipe.clone(), run, report, false)?.run()
+        }
         Task::Classification => {
-            Session::<Classification>::start(recipe.clone(), run, report)?.run()
+            Session::<Classification>::start(recipe.clone(), run, report, false)?.run()
         }
     }
 }
 
-/// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) laid over its recipe.
+/// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) laid over its recipe. A run that died before
+/// it wrote any state begins with that recipe, and makes the updates that it would have made.
 ///
 /// # Errors
 /// Whatever [`TrainError`] names.
@@ -167,12 +173,23 @@ pub fn resume(
     run: &Run<'_>,
     report: &mut dyn FnMut(&Event),
 ) -> Result<Summary, TrainError> {
-    if !run.folder.join(LAST).exists() {
+    let holds = |file: &str| run.folder.join(file).exists();
+    let begun = holds(LAST);
+    // A model without its state was moved here or lost it: it is not to be trained over.
+    if !begun && (!holds(RECIPE) || holds(BEST) || holds(MODEL)) {
         return Err(TrainError::NothingToResume(run.folder.to_owned()));
     }
     let recipe = Recipe::load(run.folder.join(RECIPE), overrides)?;
-    match recipe.model.task() {
-        Task::Translation => Session::<Translation>::resume(recipe, run, report)?.run(),
-        Task::Classification => Session::<Classification>::resume(recipe, run, report)?.run(),
+    match (recipe.model.task(), begun) {
+        (Task::Translation, true) => Session::<Translation>::resume(recipe, run, report)?.run(),
+        (Task::Translation, false) => {
+            Session::<Translation>::start(recipe, run, report, true)?.run()
+        }
+        (Task::Classification, true) => {
+            Session::<Classification>::resume(recipe, run, report)?.run()
+        }
+        (Task::Classification, false) => {
+            Session::<Classification>::start(recipe, run, report, true)?.run()
+        }
     }
 }

@@ -147,6 +147,7 @@ impl Translation {
                 source: recipe.data.source_language.clone(),
                 target: recipe.data.target_language.clone(),
             },
+            familiarity: None,
         };
         Ok(Self {
             pairs,

@@ -128,6 +128,13 @@ pub(super) fn problems(recipe: &Recipe) -> Vec<Problem> {
     check.problems
 }
 
+/// What of the search settings does not fit, of a recipe or of a model file.
+pub(super) fn search_problems(settings: &Translation) -> Vec<Problem> {
+    let mut check = Check::default();
+    translate(&mut check, settings);
+    check.problems
+}
+
 fn model(check: &mut Check, model: &Model) {
     match model {
         Model::Rnnsearch(model) => {

@@ -3,6 +3,8 @@
 use regard_evaluate::Tokenizer;
 use serde::{Deserialize, Serialize};
 
+use super::check::search_problems;
+use super::error::{Place, RecipeError};
 use super::section::{plain_fields, section};
 use crate::corpus::{LengthFilter, LongLines};
 
@@ -103,6 +105,18 @@ impl MaxLength {
 }
 
 impl Translation {
+    /// Checks the settings of the file called `name` as those of a recipe are.
+    ///
+    /// # Errors
+    /// [`RecipeError::Value`] for the first key whose value is out of range.
+    pub fn check(&self, name: &str) -> Result<(), RecipeError> {
+        let name = name.to_owned();
+        match search_problems(self).into_iter().next() {
+            Some(problem) => Err(problem.at(Place::Name { name })),
+            None => Ok(()),
+        }
+    }
+
     /// The limit on source lines; apply it with [`LengthFilter::limit`].
     pub fn length_filter(&self) -> LengthFilter {
         LengthFilter {

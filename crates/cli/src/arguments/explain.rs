@@ -17,7 +17,7 @@ Examples:
   regard explain mask \"window:3 & causal\"
   regard explain mask longformer:2:0 --size 12 --png mask.png
 
-A vector is numbers parted by commas, a list of vectors is parted by semicolons. Without vectors the
+A vector is numbers parted by commas, a list of vectors is parted by semicolons. Without vectors the \
 words of the preset `words` are taken. Matrices act from the left, one row for each output.";
 
 /// Show a mechanism at work, step by step, on vectors small enough to read

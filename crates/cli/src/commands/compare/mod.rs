@@ -18,7 +18,7 @@ use burn::tensor::Device;
 use regard_train::{
     compare::{self, Contender, Measured, Standing},
     learner::{self, Event, Reason, Run},
-    recipe::{Recipe, Split},
+    recipe::{Recipe, Split, Task},
 };
 
 use super::train::listen;
@@ -37,6 +37,13 @@ use crate::{
 pub fn run(options: &Compare) -> Result<(), Failure> {
     let contenders = contenders(options)?;
     let split = compare::judged_by(&contenders)?;
+    let task = contenders[0].recipe.model.task();
+    if task == Task::Classification && options.lengths.asked() {
+        return Err(Failure::Usage(
+            "--buckets, --svg and --png show translations by length; these recipes classify"
+                .to_owned(),
+        ));
+    }
     let threads = contenders[0].recipe.training.threads;
     options.compute.run(threads, |device| {
         compare(options, &contenders, split, device)
@@ -101,7 +108,7 @@ fn name(named: &Named) -> Result<String, Failure> {
 }
 
 fn folder(options: &Compare, contender: &Contender) -> PathBuf {
-    options.out.join(&contender.name)
+    options.folder.join(&contender.name)
 }
 
 /// Trains a contender as far as the budget goes, unless that is done.
@@ -142,7 +149,7 @@ fn train(
     if summary.reason == Reason::Interrupted || stop.load(Ordering::SeqCst) {
         return Err(Failure::Interrupted(format!(
             "interrupted and saved; the same command goes on in {}",
-            options.out.display()
+            options.folder.display()
         )));
     }
     Ok(())

@@ -11,7 +11,8 @@
 //! | [`png`] | any SVG as PNG, with fonts built in |
 //! | [`html`] | one page to explore traces in: hover, threshold, heads, words and subwords, lines |
 //! | [`chart`] | a line chart, such as BLEU against source length |
-//! | [`vectors`] | vectors of three numbers as arrows in space |
+//! | [`vectors`] | vectors of two numbers as arrows in a plane, of three in space |
+//! | [`steps`] | the way from scores to weights: bars for one query, maps for several |
 //! | [`mask`] | what a mask lets be seen, a square for each query and key |
 //!
 //! ```
@@ -36,6 +37,7 @@ pub mod html;
 pub mod label;
 pub mod mask;
 pub mod png;
+pub mod steps;
 pub mod svg;
 pub mod terminal;
 pub mod vectors;

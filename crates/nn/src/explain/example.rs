@@ -1,6 +1,6 @@
 //! What an example is made of.
 
-use super::{ExplainError, catalogue};
+use super::{ExplainError, catalogue, presets};
 use crate::mask::Locality;
 
 /// How well a query and a key match, see [`crate::score`].
@@ -82,6 +82,14 @@ impl Normalizer {
                 name: name.to_owned(),
                 known: Self::NAMES.map(|(name, _)| name).to_vec(),
             })
+    }
+
+    /// Its name in [`Normalizer::NAMES`].
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES
+            .iter()
+            .find(|(_, normalizer)| *normalizer == self);
+        named.map_or("", |(name, _)| name)
     }
 
     /// The formula of a row's weights.
@@ -178,6 +186,29 @@ impl Example {
         catalogue::find(mechanism).map(Self::of)
     }
 
+    /// The mechanism of this name on the vectors of the preset `words`, with parameters that show what is peculiar to
+    /// it where the defaults would not.
+    ///
+    /// # Errors
+    /// A name that is not known.
+    pub fn on_words(mechanism: &str) -> Result<Self, ExplainError> {
+        let words = presets::find("words")?.example();
+        let mut example = Self {
+            queries: words.queries,
+            keys: words.keys,
+            query_names: words.query_names,
+            key_names: words.key_names,
+            ..Self::new(mechanism)?
+        };
+        if example.normalizer == Normalizer::Addressing {
+            let parameters = &mut example.parameters;
+            parameters.gate = Some(0.5);
+            parameters.shift = Some(vec![0.0, 0.2, 0.8]);
+            parameters.sharpening = Some(2.0);
+        }
+        Ok(example)
+    }
+
     pub(super) fn of(mechanism: &'static catalogue::Mechanism) -> Self {
         Self {
             mechanism,
@@ -204,9 +235,9 @@ impl Example {
         let (scorer, normalizer) = (self.scorer.formula(), self.normalizer.formula());
         let window = match self.locality {
             Locality::Global => ";",
-            Locality::Monotonic { .. } => " for |i - t| ≤ D;",
+            Locality::Monotonic { .. } => " over |i - t| ≤ D;",
             Locality::Predictive { .. } => {
-                " for |i - p_t| ≤ D;  α_i ← α_i · exp(-(i - p_t)² / 2σ²);"
+                " over |i - p_t| ≤ D;  α_i ← α_i · exp(-(i - p_t)² / 2σ²);"
             }
         };
         format!("score(q, k) = {scorer};  {normalizer}{window}  c = Σ_i α_i v_i")

@@ -443,7 +443,7 @@ fn causes_of_uniform_and_saturated_weights_are_told_apart() {
             &["Alike"],
             &[
                 "similar directions",
-                "of q1 differ most and run from 0.4962 to 0.5111",
+                "for q1, whose cosines differ most, they run from 0.4962 to 0.5111",
             ],
         ),
         (
@@ -467,7 +467,7 @@ fn causes_of_uniform_and_saturated_weights_are_told_apart() {
             "words and a tiny scale",
             Problem::new(&words, &words, 3).scale(1e-4),
             &["Scale", "Lengths", "Alike"],
-            &["the scale 1.00e-4 is 5774 times smaller than 1/√d = 0.577"],
+            &["the scale 0.0001 is 5774 times smaller than 1/√d = 0.577"],
         ),
         (
             "long queries",

@@ -198,11 +198,7 @@ impl Steps {
     pub fn svg(&self) -> String {
         let plans: Vec<Plan<'_>> = self.panels.iter().map(Plan::new).collect();
         let rows = flow(&plans);
-        let across = |row: &&[Plan<'_>]| -> f64 {
-            let widths: f64 = row.iter().map(|plan| plan.width).sum();
-            widths + GAP * (row.len().max(1) - 1) as f64
-        };
-        let mut inside = rows.iter().map(across).fold(LEAST, f64::max);
+        let mut inside = rows.iter().map(|row| across(row)).fold(LEAST, f64::max);
         if self.vectors.is_some() {
             inside = inside.max(Vectors::WIDTH);
         }
@@ -266,7 +262,7 @@ impl Steps {
                 MARGIN + 26.0,
                 y + 14.0,
                 face,
-                "hidden: this key may not be seen, and has weight 0",
+                "hidden from the query: weight 0",
             );
             y += 22.0;
         }
@@ -306,21 +302,21 @@ impl Steps {
     }
 }
 
-/// Rows of panels, none wider than [`WIDEST`] unless a panel alone is.
+/// Rows of about as many panels each, none wider than [`WIDEST`] unless a panel alone is.
 fn flow<'a, 'b>(plans: &'a [Plan<'b>]) -> Vec<&'a [Plan<'b>]> {
-    let mut rows = Vec::new();
-    let (mut first, mut width) = (0, 0.0);
-    for (index, plan) in plans.iter().enumerate() {
-        if index > first && width + GAP + plan.width > WIDEST {
-            rows.push(&plans[first..index]);
-            (first, width) = (index, 0.0);
-        }
-        width += plan.width + if index > first { GAP } else { 0.0 };
+    let fits = |row: &[Plan<'_>]| row.len() == 1 || across(row) <= WIDEST;
+    let mut in_row = plans.len().max(1);
+    while !plans.chunks(in_row).all(fits) {
+        in_row -= 1;
     }
-    if first < plans.len() {
-        rows.push(&plans[first..]);
-    }
-    rows
+    // Four panels of which three fit stand two by two.
+    let rows = plans.len().div_ceil(in_row).max(1);
+    plans.chunks(plans.len().div_ceil(rows).max(1)).collect()
+}
+
+fn across(row: &[Plan<'_>]) -> f64 {
+    let widths: f64 = row.iter().map(|plan| plan.width).sum();
+    widths + GAP * (row.len().max(1) - 1) as f64
 }
 
 /// A panel with everything about its geometry decided.
@@ -398,7 +394,7 @@ impl<'a> Plan<'a> {
         let (top, height) = match is_map {
             true => (head + names, head + names + cell.1 * queries as f64 + 8.0),
             // Room for the number on the tallest bar, and for names below.
-            false => (head + 16.0, head + 16.0 + BARS + names + 14.0),
+            false => (head + 16.0, head + 16.0 + BARS + names + 20.0),
         };
         Self {
             panel,
@@ -549,7 +545,6 @@ impl<'a> Plan<'a> {
                     self.hover(query, column),
                 );
                 if let (Some(value), Some(colour), Some(size)) = (value, colour, size) {
-                    // A curve takes the middle of the row.
                     let down = if self.panel.curves.is_empty() {
                         h / 2.0 + 0.35 * size
                     } else {
@@ -566,7 +561,9 @@ impl<'a> Plan<'a> {
                     );
                 }
             }
-            self.curve(out, query, y + h - gap, h - gap - 4.0);
+            // A curve stays below the numbers.
+            let high = h - gap - size.unwrap_or(0.0) - 6.0;
+            self.curve(out, query, y + h - gap, high.max(0.0));
         }
     }
 
@@ -574,7 +571,9 @@ impl<'a> Plan<'a> {
         let most = self.axis.high.max(-self.axis.low);
         let share = (value / most) as f32;
         match (self.panel.shares, value < 0.0) {
-            (_, true) => Rgb(0xf4, 0xf6, 0xf9).mix(Rgb(0xc8, 0x74, 0x3a), share.abs().min(1.0)),
+            (_, true) => {
+                Rgb(0xf4, 0xf6, 0xf9).mix(Rgb(0xc8, 0x74, 0x3a), 0.6 * share.abs().min(1.0))
+            }
             (true, false) => Ramp::PAPER.at(share),
             // Scores are paler than weights, which are the result.
             (false, false) => Ramp::PAPER.at(0.5 * share),
@@ -630,7 +629,6 @@ impl<'a> Plan<'a> {
             let face = Face::new(10.5, Anchor::End).faint();
             words(out, self.left - 6.0, y + 3.6, face, &self.axis.name(tick));
         }
-        let size = self.size();
         let inset = 0.14 * w;
         for column in 0..self.panel.columns.len() {
             let x = self.column(column) + inset;
@@ -660,21 +658,6 @@ impl<'a> Plan<'a> {
                 coordinate(w - 2.0 * inset),
                 coordinate((zero - tip).abs()),
             );
-            if let Some(size) = size {
-                let y = if value < 0.0 {
-                    tip + size + 1.0
-                } else {
-                    tip - 4.0
-                };
-                let face = Face::new(size, Anchor::Middle);
-                words(
-                    out,
-                    self.column(column) + w / 2.0,
-                    y,
-                    face,
-                    &number(value, DIGITS),
-                );
-            }
         }
         self.curve(out, 0, bottom, high);
         if let Some(value) = self.panel.line {
@@ -686,8 +669,22 @@ impl<'a> Plan<'a> {
                 y = coordinate(at(value)),
             );
         }
+        if let Some(size) = self.size() {
+            // Whatever runs behind a number leaves it readable.
+            out.push_str(r##"<g stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke">"##);
+            for column in 0..self.panel.columns.len() {
+                let Some(value) = self.panel.cell(0, column) else {
+                    continue;
+                };
+                let aside = if value < 0.0 { size + 1.0 } else { -4.0 };
+                let middle = self.column(column) + self.cell.0 / 2.0;
+                let face = Face::new(size, Anchor::Middle);
+                words(out, middle, at(value) + aside, face, &number(value, DIGITS));
+            }
+            out.push_str("</g>\n");
+        }
         // Numbers of bars below 0 stand under their tips.
-        let y = bottom + if self.axis.low < 0.0 { 26.0 } else { 18.0 };
+        let y = bottom + if self.axis.low < 0.0 { 32.0 } else { 18.0 };
         self.column_names(out, y, true);
     }
 }

@@ -150,10 +150,10 @@ impl Vectors {
                 false => (arrow, COLOURS[index % COLOURS.len()]),
             })
             .collect();
-        let top = if self.title.is_empty() { 20.0 } else { 62.0 };
+        let top = if self.title.is_empty() { 24.0 } else { 62.0 };
         let flat = !arrows.is_empty() && arrows.iter().all(|(arrow, _)| arrow.flat);
         let space = Space::around(arrows.iter().map(|(arrow, _)| arrow.vector), flat, top);
-        let bottom = space.bottom + 52.0;
+        let bottom = space.bottom + if flat { 66.0 } else { 52.0 };
         let bold = Face {
             bold: true,
             ..Face::new(17.0, Anchor::Start)
@@ -363,7 +363,12 @@ impl Space {
         let middle = ((ends[0].0 + ends[1].0) / 2.0, (ends[0].1 + ends[1].1) / 2.0);
         let upright = self.directions[1][axis] > 0.9;
         let down = if upright { 4.0 } else { 2.2 * aside.1 };
-        let (x, y) = (middle.0 + 3.6 * aside.0, middle.1 + down);
+        let (x, y) = match (self.flat, axis) {
+            (false, _) => (middle.0 + 3.6 * aside.0, middle.1 + down),
+            // At the far ends, where no tip can be beyond.
+            (true, 0) => (ends[1].0, ends[1].1 + 36.0),
+            (true, _) => (ends[1].0, ends[1].1 - 12.0),
+        };
         let name = Face {
             bold: true,
             ..Face::new(13.0, anchor).faint()

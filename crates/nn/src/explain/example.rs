@@ -186,8 +186,9 @@ impl Example {
         catalogue::find(mechanism).map(Self::of)
     }
 
-    /// The mechanism of this name on the vectors of the preset `words`, with parameters that show what is peculiar to
-    /// it where the defaults would not.
+    /// The mechanism of this name on the vectors of the preset `words`. Where these, or the defaults of the parameters,
+    /// would not show what is peculiar to it, others do: Gaussian windows are asked for by queries of their own, NTM
+    /// interpolates, shifts and sharpens.
     ///
     /// # Errors
     /// A name that is not known.
@@ -200,6 +201,14 @@ impl Example {
             key_names: words.key_names,
             ..Self::new(mechanism)?
         };
+        if example.scorer == Scorer::GaussianWindow {
+            example.queries = vec![
+                vec![0.0, 0.0, -1.0],
+                vec![0.0, 0.7, -0.4],
+                vec![0.3, 0.0, -0.4],
+            ];
+            example.query_names = Vec::new();
+        }
         if example.normalizer == Normalizer::Addressing {
             let parameters = &mut example.parameters;
             parameters.gate = Some(0.5);

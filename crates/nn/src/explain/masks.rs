@@ -61,7 +61,11 @@ pub static KINDS: [Kind; 14] = [
         "longformer:WIDTH:POSITION,..[:DILATION]",
         "a window, and global positions as in `global`",
     ),
-    kind("local-m", "local-m:D", "keys at most D away from its own position"),
+    kind(
+        "local-m",
+        "local-m:D",
+        "keys at most D away from its own position",
+    ),
     kind(
         "local-p",
         "local-p:D:PLACE,..",
@@ -78,7 +82,11 @@ pub static KINDS: [Kind; 14] = [
         "chunked:SIZE[:LEFT]",
         "keys of its own chunk of SIZE, and of LEFT chunks before it",
     ),
-    kind("document", "document:0,0,1,..", "keys of its own document, given by a number for each position"),
+    kind(
+        "document",
+        "document:0,0,1,..",
+        "keys of its own document, given by a number for each position",
+    ),
     kind(
         "prefix",
         "prefix:LENGTH",

@@ -1,7 +1,7 @@
 //! Normalisers by their definitions, in `f64`, with the steps that a person would write down.
 
 use super::{
-    Example, Normalizer, Quantity, Step,
+    Example, Normalizer, Quantity, Scorer, Step,
     table::{Names, number},
 };
 
@@ -136,10 +136,7 @@ pub(super) fn normalize(
                 .iter()
                 .map(|row| total - row.iter().sum::<f64>())
                 .collect();
-            let formula = format!(
-                "{}; \"none\": where it passes all keys",
-                example.normalizer.formula()
-            );
+            let formula = format!("{}; none: it passes all keys", example.normalizer.formula());
             let table = names.pairs_and(&weights, "none", &passed);
             steps.push(Step::new("weights", formula, table).of(Quantity::Weights));
             weights
@@ -179,7 +176,11 @@ pub(super) fn normalize(
         }
         Normalizer::Identity => {
             let weights = each(|row| row.weights(|s| s));
-            push("weights", "α_i = s_i".to_owned(), &weights);
+            let formula = match example.scorer {
+                Scorer::GaussianWindow => "α_i = φ_i",
+                _ => "α_i = s_i",
+            };
+            push("weights", formula.to_owned(), &weights);
             weights
         }
     }

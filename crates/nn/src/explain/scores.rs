@@ -50,7 +50,7 @@ pub(super) fn scores(
             let projected = apply(parameters.query_weight.as_deref(), keys);
             push(
                 "projected keys",
-                format!("W k_i{}", identity(&parameters.query_weight)),
+                format!("W k_i{}", identity("W", &parameters.query_weight)),
                 by_key(&projected),
             );
             let products = dots(queries, &projected);
@@ -75,13 +75,13 @@ pub(super) fn scores(
             let projected = apply(parameters.query_weight.as_deref(), queries);
             push(
                 "projected queries",
-                format!("W q{}", identity(&parameters.query_weight)),
+                format!("W q{}", identity("W", &parameters.query_weight)),
                 names.by_query("", &projected),
             );
             let keyed = apply(parameters.key_weight.as_deref(), keys);
             push(
                 "projected keys",
-                format!("U k_i{}", identity(&parameters.key_weight)),
+                format!("U k_i{}", identity("U", &parameters.key_weight)),
                 by_key(&keyed),
             );
             let hidden_size = projected[0].len();
@@ -199,10 +199,7 @@ pub(super) fn scores(
             let scores = apply(parameters.query_weight.as_deref(), queries);
             push(
                 "scores",
-                format!(
-                    "s_i = (W q)_i{}: no key is looked at",
-                    identity(&parameters.query_weight)
-                ),
+                format!("s_i = (W q)_i{}", identity("W", &parameters.query_weight)),
                 names.pairs(&scores),
             );
             scores
@@ -291,10 +288,11 @@ pub(super) fn predict(example: &Example, names: &Names, steps: &mut Vec<Step>) -
     centres
 }
 
-fn identity(weight: &Option<Matrix>) -> &'static str {
+/// What stands for a matrix that is not given.
+fn identity(name: &str, weight: &Option<Matrix>) -> String {
     match weight {
-        None => ", where the matrix is the identity as none is given",
-        Some(_) => "",
+        None => format!(" ({name} = identity, as none is given)"),
+        Some(_) => String::new(),
     }
 }
 

@@ -314,7 +314,7 @@ impl Cause {
                 number(*largest)
             ),
             Self::Alike { query, low, high } => format!(
-                "the keys lie in similar directions as seen from the queries (the cosines of {} differ most and run \
+                "the keys lie in similar directions as seen from the queries (for {}, whose cosines differ most, they run \
                  from {low:.4} to {high:.4}): take off what all keys share, such as their mean",
                 names.one(Side::Queries, *query)
             ),
@@ -340,7 +340,13 @@ fn because(causes: &[Cause], names: Names<'_>, small: bool) -> String {
             "No one cause: scale, lengths and directions are each a little too large".to_owned()
         }
         ([one], _) => format!("Cause: {one}"),
-        (several, _) => format!("Causes: {}", several.join("; ")),
+        (several, _) => {
+            let numbered = several.iter().zip(1..);
+            let numbered: Vec<String> = numbered
+                .map(|(cause, n)| format!("({n}) {cause}"))
+                .collect();
+            format!("Causes: {}", numbered.join("; "))
+        }
     }
 }
 

@@ -15,8 +15,7 @@ pub(super) use print::columns;
 
 use regard_nn::{
     explain::{
-        Example, ExplainError, Explanation, Normalizer, Parameters, Scorer, catalogue, explain,
-        masks, presets,
+        Example, ExplainError, Explanation, Normalizer, Scorer, catalogue, explain, masks, presets,
     },
     mask::Locality,
 };

@@ -177,32 +177,42 @@ fn arrows(example: &Example, explanation: &Explanation) -> Option<Vectors> {
 /// What is peculiar to the mechanism, in sentences with its numbers.
 fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
     let parameters = &example.parameters;
+    let short = |value: f64| number(value, DIGITS);
+    let each = |of: &dyn Fn(usize) -> f64| each_query(explanation, |query| short(of(query)));
+    let sum = |query: usize| explanation.weights[query].iter().sum::<f64>();
     let mut remarks = Vec::new();
     let mut say = |text: String| remarks.push(text);
+    if let Some(mask) = &example.mask {
+        say(format!("The mask is {mask}."));
+    }
     match example.scorer {
         Scorer::General | Scorer::ScaledGeneral if parameters.query_weight.is_none() => say(
-            "No W is given (--query-weight): the identity is taken, so that the score is the dot product.".to_owned(),
-        ),
-        Scorer::Additive | Scorer::WeightNormAdditive => say(
-            "Each entry of tanh lies within ±1, so that a score lies within ± the sum of |v|: no scaling by √d is needed."
+            "No W is given (--query-weight): with the identity the score is the dot product."
                 .to_owned(),
         ),
-        Scorer::Cosine => say("Lengths do not count: a score lies within ±β.".to_owned()),
+        Scorer::Additive | Scorer::WeightNormAdditive => say(format!(
+            "Entries of tanh lie within ±1, so scores lie within ±{}: they need no division by √d.",
+            short(largest_additive(example))
+        )),
+        Scorer::Cosine => say(format!(
+            "Directions count and lengths do not: scores lie within ±β = ±{}.",
+            short(parameters.beta.unwrap_or(1.0))
+        )),
         Scorer::Distance => {
-            say("A score is never above 0; the nearest key has the largest.".to_owned());
+            say("No score is above 0; the nearest key has the largest.".to_owned());
         }
         Scorer::Location => say(
-            "No key is looked at: a query gives the same weights whatever stands at the positions.".to_owned(),
+            "No key is looked at: a query has the same weights whatever the keys are.".to_owned(),
         ),
         Scorer::GaussianWindow => {
             let centres = each_query(explanation, |query| {
                 let bumps = explanation.bumps[query].iter();
-                let centres: Vec<String> = bumps.map(|bump| number(bump.centre, DIGITS)).collect();
+                let centres: Vec<String> = bumps.map(|bump| short(bump.centre)).collect();
                 centres.join(" and ")
             });
             say(format!(
-                "The curve is φ over positions (from 0), a triangle its centre κ: {centres}. Each query moves it to \
-                 the right."
+                "The curve is φ over the positions of the keys, counted from 0; a triangle marks its centre κ \
+                 ({centres}) where that lies among the keys. From query to query it moves to the right."
             ));
         }
         _ => {}
@@ -212,62 +222,74 @@ fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
         Locality::Monotonic { half_width } => say(format!(
             "Query t sees the keys at most D = {half_width} away from key t."
         )),
-        Locality::Predictive { half_width } => {
-            let places = each_query(explanation, |query| {
-                number(explanation.bumps[query][0].centre, DIGITS)
-            });
-            say(format!(
-                "A triangle stands at the predicted position p (from 0): {places}. Keys more than D = {half_width} away \
-                 are hidden; the curve lowers the weights of the others."
-            ));
-        }
+        Locality::Predictive { half_width } => say(format!(
+            "A triangle marks the predicted position p, counted from 0 ({}). Keys more than D = {half_width} away from \
+             it are hidden; the Gaussian lowers the weights of the others.",
+            each(&|query| explanation.bumps[query][0].centre)
+        )),
     }
-    let sum = |query: usize| explanation.weights[query].iter().sum::<f64>();
     match example.normalizer {
         Normalizer::Softmax | Normalizer::Hardmax => {}
         Normalizer::Sink => say(format!(
-            "The sink's score is {}. It takes a share of each row and adds nothing to the context: {}.",
-            number(parameters.sink.unwrap_or(0.0), DIGITS),
-            each_query(explanation, |query| number(1.0 - sum(query), DIGITS))
+            "The sink's score is {}. It takes a share of each row ({}) and adds nothing to the context.",
+            short(parameters.sink.unwrap_or(0.0)),
+            each(&|query| 1.0 - sum(query))
         )),
-        Normalizer::Sparsemax | Normalizer::Entmax15 => say(format!(
-            "A score at or below the threshold gets weight 0 exactly: {}.",
-            each_query(explanation, |query| number(
-                explanation.thresholds[query],
-                DIGITS
-            ))
+        Normalizer::Sparsemax => say(format!(
+            "A score up to τ ({}) gets weight 0 exactly.",
+            each(&|query| explanation.thresholds[query])
+        )),
+        Normalizer::Entmax15 => say(format!(
+            "A score up to 2τ ({}) gets weight 0 exactly.",
+            each(&|query| explanation.thresholds[query])
         )),
         Normalizer::Sigmoid => say(format!(
-            "Rows are not normalised; they sum to {}.",
-            each_query(explanation, |query| number(sum(query), DIGITS))
+            "Each key is weighed for itself, so a row may have any sum ({}).",
+            each(&sum)
         )),
         Normalizer::HardSample => say(format!(
             "The probabilities are added up from the left; the first key whose sum passes u = {} is drawn.",
-            number(parameters.draw.unwrap_or(0.5), DIGITS)
+            short(parameters.draw.unwrap_or(0.5))
         )),
-        Normalizer::Monotonic => say(format!(
-            "A reader goes right from where the query before stopped, and stops at a key with its stopping \
-             probability. \"none\" is the share that passes all keys: {}.",
-            each_query(explanation, |query| {
-                let stopped = sum(query);
-                let before: f64 = parameters.previous.as_ref().map_or(1.0, |p| p.iter().sum());
-                number(before - stopped, DIGITS)
-            })
-        )),
+        Normalizer::Monotonic => {
+            let before: f64 = parameters.previous.as_ref().map_or(1.0, |p| p.iter().sum());
+            say(format!(
+                "A reader goes right from where it stopped for the query before, and stops at a key with its stopping \
+                 probability. In a share of the cases ({}) it passes all keys and reads none.",
+                each(&|query| before - sum(query))
+            ));
+        }
         Normalizer::Addressing => say(format!(
-            "Each query takes g = {} of its content and the rest from the weights before it, then shifts by the weights \
-             {} around the circle of keys, then sharpens with γ = {}.",
-            number(parameters.gate.unwrap_or(1.0), DIGITS),
-            shift(parameters.shift.as_deref().unwrap_or(&[1.0])),
-            number(parameters.sharpening.unwrap_or(1.0), DIGITS)
+            "Each query takes the share g = {} from its content and the rest from the weights before it, then shifts \
+             around the circle of keys by the weights {}, then sharpens with γ = {}.",
+            short(parameters.gate.unwrap_or(1.0)),
+            shifts(parameters.shift.as_deref().unwrap_or(&[1.0])),
+            short(parameters.sharpening.unwrap_or(1.0))
         )),
         Normalizer::Identity if example.scorer == Scorer::GaussianWindow => {}
         Normalizer::Identity => say(format!(
-            "Nothing is normalised: a weight may be negative or above 1, and rows sum to {}.",
-            each_query(explanation, |query| number(sum(query), DIGITS))
+            "Nothing is normalised: a weight may be negative or above 1, and a row may have any sum ({}).",
+            each(&sum)
         )),
     }
     remarks
+}
+
+/// The largest score that a hidden layer of ±1 can give: `Σ|v|`, and `g Σ|v| / ‖v‖` with weight normalisation.
+fn largest_additive(example: &Example) -> f64 {
+    let parameters = &example.parameters;
+    let hidden = match (&parameters.query_weight, example.queries.first()) {
+        (Some(weight), _) => weight.len(),
+        (None, query) => query.map_or(0, Vec::len),
+    };
+    let ones = vec![1.0; hidden];
+    let vector = parameters.vector.as_ref().unwrap_or(&ones);
+    let sum: f64 = vector.iter().map(|x| x.abs()).sum();
+    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    match example.scorer {
+        Scorer::WeightNormAdditive => parameters.gain.unwrap_or(1.0).abs() * sum / length,
+        _ => sum,
+    }
 }
 
 /// `hello 0.18, hi 0.17`, or the number alone where there is one query.
@@ -285,7 +307,7 @@ fn each_query(explanation: &Explanation, of: impl Fn(usize) -> String) -> String
 }
 
 /// `0.2 (by 0), 0.8 (by +1)`: the weights of shifts, without those of weight 0.
-fn shift(weights: &[f64]) -> String {
+fn shifts(weights: &[f64]) -> String {
     let range = weights.len() as isize / 2;
     let weights = weights
         .iter()

@@ -16,10 +16,7 @@
 //! assert_eq!((context.dims(), weights.dims()), ([2, 1, 6], [2, 1, 5]));
 //! ```
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Bool, Tensor, activation::softmax},
-};
+use burn::tensor::{Bool, Tensor, activation::softmax};
 use regard_kernels::{
     KernelError,
     additive::{Gradients, Input, Keep, Shape, backward, forward},
@@ -27,7 +24,7 @@ use regard_kernels::{
 
 use super::{
     bytes, expect_dims,
-    fused::{self, Forward, Operation, dims, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
 };
 
 /// Additive attention of `query [batch, queries, dim]` and `key [batch, keys, dim]`, both

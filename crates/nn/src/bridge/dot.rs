@@ -6,13 +6,10 @@
 
 use std::sync::Arc;
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Device, Tensor, TensorData},
-};
+use burn::tensor::{Device, Tensor, TensorData};
 use regard_kernels::{self as kernels, Dropout, KernelError, View, ViewMut, dot};
 
-use super::fused::{self, Forward, Operation, dims, numbers, tensor, view};
+use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor, view};
 use crate::{
     attention::{Observe, Observed, Top},
     mask::KernelMask,

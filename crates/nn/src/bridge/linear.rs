@@ -3,7 +3,7 @@
 //! Burn takes the bias and the gradients as operations of their own, and the gradient of a matrix that every position shares
 //! as a batch of products with a sum behind it.
 
-use burn::{backend::flex::FlexTensor, tensor::Tensor};
+use burn::tensor::Tensor;
 use regard_kernels::{
     KernelError,
     pointwise::{self, Pointwise},
@@ -11,7 +11,7 @@ use regard_kernels::{
 
 use super::{
     expect_dims,
-    fused::{self, Forward, Operation, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
 

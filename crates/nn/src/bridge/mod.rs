@@ -15,11 +15,15 @@
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
 //! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor
-//! operations. Both give the same numbers up to rounding. Like Burn's own operations, these panic when
+//! operations; without the feature `kernels` all do. Both give the same numbers up to rounding. Like Burn's own operations, these panic when
 //! shapes do not fit, and say which.
 
 mod additive;
 mod dot;
+#[cfg(feature = "kernels")]
+mod fused;
+#[cfg(not(feature = "kernels"))]
+#[path = "absent.rs"]
 mod fused;
 mod gru;
 mod linear;

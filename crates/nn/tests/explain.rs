@@ -397,12 +397,15 @@ fn whatever_does_not_fit_is_named() {
     );
     refused(|e| e.parameters.softcap = Some(0.0), "`softcap` is 0");
     refused(
-        |e| e.parameters.draw = Some(1.5),
+        |e| {
+            e.normalizer = Normalizer::HardSample;
+            e.parameters.draw = Some(1.5);
+        },
         "`draw` is 1.5, expected from 0 to 1",
     );
     refused(
         |e| e.parameters.previous = Some(vec![1.0; 4]),
-        "only monotonic and NTM",
+        "`previous` is no parameter of dot",
     );
     refused(|e| e.mask = Some("window:0".into()), "`window width` is 0");
     refused(
@@ -609,7 +612,7 @@ fn examples_on_the_words_show_what_is_peculiar() {
     // Scores at or below the threshold have weight 0, others more.
     for name in ["sparsemax", "entmax15"] {
         let mut example = Example::on_words(name).unwrap();
-        example.keys.iter_mut().flatten().for_each(|x| *x *= 4.0);
+        example.keys.iter_mut().flatten().for_each(|x| *x *= 8.0);
         let worked = explain(&example).unwrap();
         for query in 0..3 {
             for key in 0..3 {

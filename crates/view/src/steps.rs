@@ -105,9 +105,17 @@ impl Panel {
         *self.cells.get(query)?.get(column)?
     }
 
+    /// The numbers as far as an axis can hold them.
     fn values(&self) -> impl Iterator<Item = f64> {
         let cells = self.cells.iter().flatten().filter_map(|cell| *cell);
-        cells.filter(|value| value.abs() <= LARGEST)
+        let drawn = cells.filter(|value| value.abs() <= LARGEST);
+        drawn.map(|value| {
+            if value.abs() < LEAST_DRAWN {
+                0.0
+            } else {
+                value
+            }
+        })
     }
 }
 
@@ -154,6 +162,9 @@ const BELOW: &str = "#c8743a";
 
 /// Largest number drawn: beyond, differences leave `f64`.
 const LARGEST: f64 = 1e150;
+
+/// Smaller numbers are drawn as 0: steps of an axis between them leave `f64`.
+const LEAST_DRAWN: f64 = 1e-150;
 
 /// Decimals of a number in the picture.
 const DIGITS: u8 = 3;
@@ -387,7 +398,7 @@ impl<'a> Plan<'a> {
             0.0
         };
         let cells = left + cell.0 * columns as f64 + beside + overhang;
-        let title = text_width(&visible(&panel.title), 14.0) * 1.08;
+        let title = (text_width(&visible(&panel.title), 14.0) * 1.08).min(ROOM.0);
         let width = cells.max(title).max(250.0);
         let formula = wrapped(&panel.formula, FORMULA, width);
         let head = 22.0 + 16.0 * formula.len() as f64 + 8.0;
@@ -479,10 +490,8 @@ impl<'a> Plan<'a> {
 
     /// The size at which the numbers of a panel fit into its cells; none if they would be too small to read.
     fn size(&self) -> Option<f64> {
-        let numbers = self
-            .panel
-            .values()
-            .map(|value| text_width(&number(value, DIGITS), 1.0));
+        let cells = self.panel.cells.iter().flatten().flatten();
+        let numbers = cells.map(|value| text_width(&number(*value, DIGITS), 1.0));
         let widest = numbers.fold(0.3, f64::max);
         let size = ((self.cell.0 - 4.0) / widest)
             .min(0.6 * self.cell.1)

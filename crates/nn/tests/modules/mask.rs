@@ -262,10 +262,9 @@ fn sizes_beyond_any_sequence() {
     };
     let causal = Mask::causal_aligned(Alignment::UpperLeft);
     let upper_left = |width| Mask::window_aligned(width, 1, Alignment::UpperLeft).unwrap();
-    let own = |queries| {
-        (0..queries)
-            .map(|i| format!("{:·<1$}■{:·<2$}\n", "", i, 4 - i))
-            .collect()
+    let own = |queries: usize| -> String {
+        let row = |i: usize| format!("{}■{}\n", "·".repeat(i), "·".repeat(4 - i));
+        (0..queries).map(row).collect()
     };
     for huge in [1 << 40, 1 << 62, (1 << 63) - 1, 1 << 63, usize::MAX] {
         for queries in [5, 3] {
@@ -289,8 +288,7 @@ fn sizes_beyond_any_sequence() {
                 of(&(Mask::causal() & causal.clone()))
             );
             let dilated = Mask::window_aligned(3, huge, Alignment::UpperLeft).unwrap();
-            let expected: String = own(queries);
-            assert_eq!(of(&dilated), expected, "{huge}");
+            assert_eq!(of(&dilated), own(queries), "{huge}");
             let every_second = Mask::window_aligned(huge, 2, Alignment::UpperLeft).unwrap();
             assert_eq!(
                 of(&every_second),

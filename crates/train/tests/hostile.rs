@@ -96,7 +96,7 @@ fn models() -> Vec<(String, Vec<u8>)> {
         configs.push(ModelConfig::Transformer(TransformerConfig {
             source_vocabulary: vocabulary,
             target_vocabulary: vocabulary,
-            layer: transformer::TransformerConfig {
+            layer: transformer::StackConfig {
                 position,
                 window: Some(4),
                 ..tiny.layer

@@ -256,7 +256,11 @@ fn cached_steps_are_the_whole_sequence_at_once() {
     );
     let padding = Mask::padding(Keep::from_lengths(&[3, 1], source_length, &device));
     let options = StackOptions::default().source_mask(padding);
-    for (name, config) in variants().into_iter().chain([("parallel", parallel)]) {
+    for config in variants()
+        .into_iter()
+        .map(|(_, config)| config)
+        .chain([parallel])
+    {
         let initializer = &mut Initializer::new(3, &device);
         let reads_source = config.norm_place != NormPlace::Parallel;
         let stack = match reads_source {

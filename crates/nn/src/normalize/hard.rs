@@ -33,10 +33,7 @@ use burn::{
     tensor::{Bool, Int, Tensor},
 };
 
-use super::{
-    Normalized,
-    softmax::{Parts, UNSEEN},
-};
+use super::{Normalized, softmax::Parts};
 use crate::{attention::Sampled, dropout::Noise};
 
 /// The best key alone.
@@ -148,7 +145,7 @@ fn best(scores: &Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4, Int> {
     let shape = scores.dims();
     let scores = match seen {
         None => scores,
-        Some(seen) => scores.mask_fill(seen.clone().bool_not().expand(shape), UNSEEN),
+        Some(seen) => scores.mask_fill(seen.clone().bool_not().expand(shape), f32::NEG_INFINITY),
     };
     scores.argmax(3)
 }

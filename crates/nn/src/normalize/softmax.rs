@@ -24,8 +24,9 @@ use burn::{
 
 use super::Normalized;
 
-/// A score so low that its exponential is 0, yet finite, so that no `inf - inf` can arise.
-pub(super) const UNSEEN: f32 = -1e30;
+/// What stands for the score of a key that is not seen: no seen score is lower, whatever it is, and it is finite, so
+/// that no `inf - inf` can arise.
+pub(super) const UNSEEN: f32 = f32::MIN;
 
 /// `e^{s_i} / Σ_j e^{s_j}` over the seen keys.
 #[derive(Module, Debug, Default)]

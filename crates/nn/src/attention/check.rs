@@ -60,12 +60,14 @@ impl Attention {
         }
         self.check_sizes(&query, &key, prepared)?;
         self.check_settings(heads, &call)?;
+        self.check_first_key(&call)?;
         let grid = Grid {
             batch,
             heads,
             queries,
             keys,
             first_query: call.first_query,
+            first_key: call.first_key,
         };
         let mut mask = self.mask.clone() & std::mem::take(&mut call.mask);
         if let Some(reach) = self.score.reach().filter(|&reach| reach < keys) {
@@ -84,6 +86,26 @@ impl Attention {
             grid,
             call,
         })
+    }
+
+    /// What counts the source's positions itself needs the source from its beginning.
+    fn check_first_key(&self, call: &Call<'_>) -> Result<(), AttentionError> {
+        let counts = match &self.score {
+            Score::Location(_) | Score::GaussianWindow(_) => {
+                format!("the {} score", self.score.name())
+            }
+            _ if self.predictor.is_some() => "local-p".to_owned(),
+            _ => return Ok(()),
+        };
+        if call.first_key == 0 {
+            return Ok(());
+        }
+        Err(AttentionError::combination(
+            "first_key",
+            call.first_key,
+            format!("{counts}, which counts from the first position"),
+            "read all keys, such as from `KeyValueCache::growing`",
+        ))
     }
 
     fn check_sizes(
@@ -261,15 +283,15 @@ fn check_bias(call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
     let [batch, heads, queries, keys] = bias.dims();
     let fits = |found: usize, size: usize| found == 1 || found == size;
     let all = fits(batch, grid.batch) && fits(heads, grid.heads) && fits(queries, grid.queries);
-    if all && keys == grid.keys {
+    if all && fits(keys, grid.keys) {
         return Ok(());
     }
     let expected = [grid.batch, grid.heads, grid.queries, grid.keys];
     Err(AttentionError::shape(
         "bias",
         &bias.dims(),
-        format!("{expected:?} (each of the first three may be 1)"),
-        "give one number a score",
+        format!("{expected:?} (each may be 1)"),
+        "give one number a score, or one for all scores along an axis",
     ))
 }
 

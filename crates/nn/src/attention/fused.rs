@@ -158,7 +158,11 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
     };
     let keep = match &problem.mask.0 {
         Rule::All => None,
-        Rule::Padding(keep) if keep.batch() == problem.grid.batch => Some(keep),
+        Rule::Padding(keep)
+            if keep.batch() == problem.grid.batch && problem.grid.first_key == 0 =>
+        {
+            Some(keep)
+        }
         _ => return Err("a mask other than padding".to_owned()),
     };
     for (unserved, what) in [

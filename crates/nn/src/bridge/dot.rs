@@ -38,7 +38,7 @@ pub(crate) struct DotInputs {
     pub(crate) query: Tensor<4>,        // [batch, heads, queries, size]
     pub(crate) key: Tensor<4>,          // [batch, key heads, keys, size]
     pub(crate) value: Tensor<4>,        // [batch, key heads, keys, value size]
-    pub(crate) bias: Option<Tensor<4>>, // [batch or 1, heads or 1, queries or 1, keys]
+    pub(crate) bias: Option<Tensor<4>>, // [batch or 1, heads or 1, queries or 1, keys or 1]
     pub(crate) sink: Option<Tensor<1>>, // [heads]
 }
 

@@ -172,7 +172,7 @@ fn grid(queries: usize, keys: usize) -> Grid {
         heads: 1,
         queries,
         keys,
-        first_query: 0,
+        ..Grid::default()
     }
 }
 

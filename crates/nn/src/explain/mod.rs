@@ -133,7 +133,7 @@ fn visible(
         heads: 1,
         queries,
         keys,
-        first_query: 0,
+        ..Grid::default()
     };
     mask.check(&grid)?;
     let centres = match example.locality {

@@ -7,7 +7,7 @@ use crate::{
     mask::{Grid, Mask},
     normalize::{Estimator, Normalize},
     precision::{check_precision, check_weights},
-    score::Score,
+    score::{Additive, Score, WeightNormAdditive},
 };
 
 /// A reading whose shapes and settings fit together.
@@ -59,6 +59,12 @@ impl Attention {
                 SIZES,
             ));
         }
+        for (field, x) in [("query", &query), ("key", &key), ("value", &value)] {
+            if x.dims()[3] == 0 {
+                let expected = "a size of at least 1";
+                return Err(AttentionError::shape(field, &x.dims(), expected, SIZES));
+            }
+        }
         self.check_sizes(&query, &key, prepared)?;
         let dtype = query.dtype();
         check_weights("query", dtype, self)?;
@@ -105,12 +111,6 @@ impl Attention {
         prepared: bool,
     ) -> Result<(), AttentionError> {
         let [query_size, key_size] = [query.dims()[3], key.dims()[3]];
-        for (field, x) in [("query", query), ("key", key)] {
-            if x.dims()[3] == 0 {
-                let expected = "a size of at least 1";
-                return Err(AttentionError::shape(field, &x.dims(), expected, SIZES));
-            }
-        }
         let of_query = |expected: usize| match query_size == expected {
             true => Ok(()),
             false => Err(AttentionError::shape(
@@ -136,6 +136,18 @@ impl Attention {
             }
         };
         const MADE: &str = "make the score for keys of this size";
+        if let Score::Additive(Additive { vector, .. })
+        | Score::WeightNormAdditive(WeightNormAdditive { vector, .. }) = &self.score
+            && vector.dims() == [0]
+        {
+            let advice = "queries and keys are compared in at least one dimension";
+            return Err(AttentionError::value(
+                "attention size",
+                0,
+                "at least 1",
+                advice,
+            ));
+        }
         match &self.score {
             Score::Dot(_) | Score::ScaledDot(_) | Score::Distance(_) => of_key(
                 query_size,

@@ -123,14 +123,17 @@ impl Problem<'_> {
             true => self.observed_nothing(&observe),
             false => self.observed_nothing(&observe).detach(),
         };
-        // A sink takes all the weight of a row.
-        let options = (&self.query.device(), self.query.dtype());
         let lse = match &attention.normalize {
-            Normalize::Softmax(_) => Some(Tensor::full([1; 4], f32::NEG_INFINITY, options)),
-            Normalize::Sink(sink) => Some(sink.score(&self.query).detach()),
+            Normalize::Softmax(_) => {
+                Some(self.zeros([batch, heads, queries, 1]) + f32::NEG_INFINITY)
+            }
+            // It takes all the weight of a row.
+            Normalize::Sink(sink) => {
+                Some(self.zeros([batch, heads, queries, 1]) + sink.score(&self.query))
+            }
             _ => None,
         };
-        let lse = lse.map(|lse| lse.expand([batch, heads, queries, 1]).squeeze_dim(3));
+        let lse = lse.map(|lse| lse.detach().squeeze_dim(3));
         let sampled = match &attention.normalize {
             Normalize::HardSample(_) => Some(Sampled {
                 keys: Tensor::full([batch, heads, queries], -1, &self.query.device()),

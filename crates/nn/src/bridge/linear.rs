@@ -10,9 +10,9 @@ use regard_kernels::{
 };
 
 use super::{
+    empty::zeros_of,
     expect_dims,
     fused::{self, Forward, Operation, numbers, tensor},
-    matmul::zeros_of,
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
 
@@ -49,7 +49,8 @@ pub fn linear<const D: usize>(
             let zeros = Tensor::zeros(shape, (&x.device(), x.dtype()));
             let product = zeros_of(zeros_of(zeros, &x), &weight);
             return match bias {
-                Some(bias) => product + bias.unsqueeze::<D>(),
+                Some(bias) if outputs > 0 => product + bias.unsqueeze::<D>(),
+                Some(bias) => zeros_of(product, &bias),
                 None => product,
             };
         }

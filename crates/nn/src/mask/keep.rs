@@ -21,7 +21,7 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use regard_kernels::SequencePosition;
 
 use super::{Grid, Mask, Row, Rule, check_batch};
-use crate::attention::AttentionError;
+use crate::{attention::AttentionError, bridge::spread};
 
 /// Which positions of a padded batch may be seen: `[batch, length]`, true = may be seen.
 ///
@@ -145,7 +145,7 @@ impl Keep {
         }
         let hidden = self.tensor.clone().bool_not().unsqueeze_dim::<3>(2);
         let shape = values.dims();
-        values.mask_fill(hidden.expand(shape), 0.0)
+        values.mask_fill(spread(hidden, shape), 0.0)
     }
 
     /// Sentence `batch` (the only one, if there is one for all), from its first real position to its last.

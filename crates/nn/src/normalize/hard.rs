@@ -68,6 +68,9 @@ pub enum Estimator {
 impl Hardmax {
     /// Weights of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        if scores.dims().contains(&0) {
+            return Normalized::new(scores);
+        }
         let best = best(&scores, &seen);
         Normalized::new(super::hide(one_hot(best, &scores), &seen))
     }
@@ -92,6 +95,9 @@ impl HardSample {
         noise: Option<&mut Noise>,
     ) -> Normalized {
         let shape = scores.dims();
+        if shape.contains(&0) {
+            return Normalized::new(scores);
+        }
         let device = scores.device();
         let dtype = scores.dtype();
         let mut soften = None;
@@ -145,7 +151,10 @@ fn best(scores: &Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4, Int> {
     let shape = scores.dims();
     let scores = match seen {
         None => scores,
-        Some(seen) => scores.mask_fill(seen.clone().bool_not().expand(shape), f32::NEG_INFINITY),
+        Some(seen) => {
+            let unseen = seen.clone().bool_not().expand(shape);
+            scores.mask_fill(unseen, f32::NEG_INFINITY)
+        }
     };
     scores.argmax(3)
 }

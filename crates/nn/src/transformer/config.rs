@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Activation, Block, FeedForward, Norm, NormConfig, NormPlace, Residual, Stack};
 use crate::{
     attention::{Attention, AttentionError},
+    dropout::check_probability,
     heads::{MultiHead, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
     mask::Mask,
@@ -295,15 +296,7 @@ impl StackConfig {
             ("dropout.attention", self.dropout.attention),
             ("dropout.activation", self.dropout.activation),
         ] {
-            if !(0.0..1.0).contains(&share) {
-                let advice = "it is the share of numbers that are dropped";
-                return Err(AttentionError::value(
-                    field,
-                    share,
-                    "at least 0 and below 1",
-                    advice,
-                ));
-            }
+            check_probability(field, share)?;
         }
         for window in self
             .layers

@@ -2,7 +2,7 @@
 
 use burn::{module::Module, tensor::Tensor};
 
-use super::{FeedForward, Norm, NormPlace, Residual};
+use super::{FeedForward, Norm, NormPlace, Residual, residual::check_states};
 use crate::{
     attention::{Attended, AttentionError, Call, Observe, Path},
     cache::KeyValueCache,
@@ -184,7 +184,7 @@ impl Stack {
     /// [`Stack::forward`].
     ///
     /// # Errors
-    /// If `x` is of another batch than the cache, or as [`Stack::forward`].
+    /// If `x` is of another batch than the cache, the cache of another stack, or as [`Stack::forward`].
     pub fn forward_cached(
         &self,
         x: Tensor<3>,
@@ -192,6 +192,15 @@ impl Stack {
         options: &StackOptions,
     ) -> Result<StackOutput, AttentionError> {
         let StackCache { own, source } = cache;
+        let sources = if self.has_source() { own.len() } else { 0 };
+        if own.len() != self.layers.len() || source.len() != sources {
+            return Err(AttentionError::value(
+                "cache layers",
+                own.len(),
+                format!("{}, those of the stack", self.layers.len()),
+                "begin with the `cache` of this stack",
+            ));
+        }
         self.run(x, |layer, block, x| {
             let own = |heads: &MultiHead, x, _: &mut Noise| {
                 heads.forward_cached(x, &mut own[layer], options.call(options.mask.clone()))
@@ -206,6 +215,10 @@ impl Stack {
         mut x: Tensor<3>,
         mut forward: impl FnMut(usize, &Block, Tensor<3>) -> Result<BlockOutput, AttentionError>,
     ) -> Result<StackOutput, AttentionError> {
+        let of_norm = |norm: &Option<Norm>| norm.as_ref().map(Norm::size);
+        let first = self.layers.first();
+        let of_block = first.and_then(|block| of_norm(&block.attention_block.norm));
+        check_states("x", &x, of_block.or_else(|| of_norm(&self.norm)), self)?;
         let (mut own, mut cross) = (vec![], vec![]);
         for (layer, block) in self.layers.iter().enumerate() {
             let output = forward(layer, block, x)?;

@@ -42,7 +42,8 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ModelError, SourceBatch, lstmn::LstmnEncoder,
+    ModelError, SourceBatch,
+    lstmn::LstmnEncoder,
     model::{expect_borne_out, sure},
 };
 

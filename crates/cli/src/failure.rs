@@ -61,11 +61,6 @@ pub enum CommandError {
         /// What the decoder said.
         source: io::Error,
     },
-    /// There is no model in this build.
-    #[error(
-        "this build has no embedded model; give one with --model PATH (a file or a run folder of `regard train`)"
-    )]
-    NoEmbeddedModel,
     /// The device exists elsewhere, but not here.
     #[error(
         "device {0} is not there: this build of regard computes on `cpu` only; give --device cpu or leave it out"

@@ -9,10 +9,8 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use regard_train::{
-    corpus::{CorpusError, Lines},
-    evaluate::lines,
-};
+use regard_evaluate::lines;
+use regard_train::corpus::{CorpusError, Lines};
 
 use crate::failure::{CommandError, Failure};
 

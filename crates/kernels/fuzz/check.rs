@@ -2,7 +2,7 @@
 
 use regard_kernels::{
     KernelError,
-    dot::{self, Cache, Unmodified, reference},
+    dot::{self, Cache},
 };
 
 use crate::{

@@ -375,8 +375,9 @@ fn operand(dice: &mut Dice, magnitudes: Magnitudes) -> impl FnMut(&mut Dice) -> 
     let size = match magnitudes {
         // Mostly moderate scores; sometimes such that one key takes all.
         Magnitudes::Moderate => dice.pick(&[1.0, 1.0, 1.0, 30.0]),
-        Magnitudes::Exact => dice.pick(&[1.0, power_of_two(dice, 36)]),
-        Magnitudes::Wild => dice.pick(&[1.0, power_of_two(dice, 60)]),
+        _ if dice.once_in(2) => 1.0,
+        Magnitudes::Exact => power_of_two(dice, 36),
+        Magnitudes::Wild => power_of_two(dice, 60),
     };
     let constant = (magnitudes != Magnitudes::Moderate && dice.once_in(6)).then(|| dice.below(3));
     move |dice| match (constant, magnitudes) {

@@ -37,3 +37,8 @@ pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, Translati
 pub use rnnsearch::{RnnSearch, RnnSearchConfig};
 pub use seq2seq::{Seq2Seq, Seq2SeqConfig};
 pub use transformer::{Looks, Transformer, TransformerConfig};
+
+/// The example of the README runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,7 +1,8 @@
 //! Seeded initial values of parameters.
 //!
 //! Burn draws initial values lazily, in the order in which parameters are first used. Here they are
-//! drawn at once and from one seeded generator, so that a seed names a model on every machine.
+//! drawn at once and from one seeded generator, ChaCha12 (Bernstein 2008), whose numbers belong to its
+//! definition, so that a seed names a model on every machine and with every version.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -18,12 +19,15 @@ use burn::{
     nn::{Embedding, Linear},
     tensor::{Device, Shape, Tensor, TensorData},
 };
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand_chacha::{
+    ChaCha12Rng,
+    rand_core::{RngCore, SeedableRng},
+};
 
 /// Draws initial parameter values from one seeded generator.
 #[derive(Debug)]
 pub struct Initializer {
-    generator: StdRng,
+    generator: ChaCha12Rng,
     device: Device,
 }
 
@@ -31,7 +35,7 @@ impl Initializer {
     /// A generator for `seed`; parameters are placed on `device`.
     pub fn new(seed: u64, device: &Device) -> Self {
         Self {
-            generator: StdRng::seed_from_u64(seed),
+            generator: ChaCha12Rng::seed_from_u64(seed),
             device: device.clone(),
         }
     }
@@ -39,6 +43,16 @@ impl Initializer {
     /// The device on which parameters are placed.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// A number of `[0, 1)` from the upper 24 bits of one draw.
+    fn unit(&mut self) -> f32 {
+        (self.generator.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)
+    }
+
+    /// A number of `[0, 1)` from the upper 53 bits of one draw.
+    fn unit_f64(&mut self) -> f64 {
+        (self.generator.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
     fn parameter<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<D>> {
@@ -50,7 +64,7 @@ impl Initializer {
     pub fn uniform<const D: usize>(&mut self, shape: [usize; D], bound: f32) -> Param<Tensor<D>> {
         let count = shape.iter().product();
         let values = (0..count)
-            .map(|_| (self.generator.random::<f32>() * 2.0 - 1.0) * bound)
+            .map(|_| (self.unit() * 2.0 - 1.0) * bound)
             .collect();
         self.parameter(values, shape)
     }
@@ -127,8 +141,8 @@ impl Initializer {
         // Box-Muller, both values of a pair used.
         let mut values = Vec::with_capacity(count + 1);
         while values.len() < count {
-            let radius = (-2.0 * (1.0 - self.generator.random::<f64>()).ln()).sqrt();
-            let angle = std::f64::consts::TAU * self.generator.random::<f64>();
+            let radius = (-2.0 * (1.0 - self.unit_f64()).ln()).sqrt();
+            let angle = std::f64::consts::TAU * self.unit_f64();
             values.push((radius * angle.cos()) as f32 * deviation);
             values.push((radius * angle.sin()) as f32 * deviation);
         }
@@ -173,6 +187,22 @@ mod tests {
             let error = (product - Tensor::eye(size, &Device::flex())).abs().max();
             assert!(error.into_scalar::<f32>() < 1e-5);
         }
+    }
+
+    #[test]
+    fn a_seed_names_these_numbers_forever() {
+        let first = |values: Param<Tensor<1>>| values.val().into_data().iter::<f32>().collect();
+        let initializer = || Initializer::new(7, &Device::flex());
+        let uniform: Vec<f32> = first(initializer().uniform([4], 1.0));
+        let normal: Vec<f32> = first(initializer().normal([4], 1.0));
+        assert_eq!(
+            uniform,
+            [-0.166_718_13, -0.939_365_4, -0.714_893_46, -0.385_827_54]
+        );
+        assert_eq!(
+            normal,
+            [-0.087_107_15, 0.232_347_19, -0.535_117_8, -0.146_453_78]
+        );
     }
 
     #[test]

@@ -232,4 +232,11 @@ pub mod transformer;
 pub mod vision;
 pub mod weights;
 
+pub use burn;
+
 pub use attention::{Attended, Attention, AttentionError, Call, Memory, Observe, Path, Reading};
+
+/// The example of the README runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -71,3 +71,8 @@ pub use file::{from_bytes, read, to_bytes, write};
 pub use map::{AttentionMap, Kind, ROW_SUM_TOLERANCE};
 pub use token::{Token, Tokens};
 pub use trace::Trace;
+
+/// The example of the README runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

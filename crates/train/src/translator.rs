@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
 use regard_models::{
     SourceBatch, TargetBatch, TranslationModel,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
@@ -11,11 +12,15 @@ use regard_models::{
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{
-    corpus::CorpusError,
+    corpus::{Batches, Budget, CorpusError, LengthFilter, ParallelText},
+    learner::validate::teacher_forced,
     model_file::{self, Description, ModelFileError},
     recipe::Translation as Settings,
     tokenizer::SubwordTokenizer,
 };
+
+/// Most padded positions of a batch whose perplexity is computed.
+const PERPLEXITY_TOKENS: usize = 4096;
 
 /// A model with its tokenizers, ready to translate.
 #[derive(Debug)]
@@ -60,6 +65,17 @@ pub enum TranslateError {
     /// The model's weights give numbers that are no attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
+}
+
+/// Why a perplexity could not be computed.
+#[derive(Debug, thiserror::Error)]
+pub enum PerplexityError {
+    /// The text cannot be batched.
+    #[error(transparent)]
+    Text(#[from] CorpusError),
+    /// The model's weights give numbers that are no likelihood.
+    #[error("the model's weights may be damaged: {0}")]
+    Likelihood(#[from] EvaluateError),
 }
 
 impl Translator {
@@ -146,6 +162,33 @@ impl Translator {
             }
         }
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// How well the model predicts the target side of `text`, teacher-forced; nothing if no pair has words on both sides.
+    /// Pairs beyond `max_source_tokens` of the model's search settings are left out.
+    ///
+    /// # Errors
+    /// [`PerplexityError::Text`] for text that cannot be batched, [`PerplexityError::Likelihood`] for a model whose weights
+    /// give numbers that are no likelihood.
+    pub fn perplexity(&self, text: &ParallelText) -> Result<Option<Perplexity>, PerplexityError> {
+        let filter = LengthFilter {
+            max_tokens: Some(self.settings().max_source_tokens),
+            ..LengthFilter::default()
+        };
+        let pairs = match filter.apply(text, &self.description.tokenizers) {
+            Ok((pairs, _)) => pairs,
+            Err(CorpusError::NothingLeft { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let budget = Budget {
+            tokens: Some(PERPLEXITY_TOKENS),
+            ..Budget::default()
+        };
+        let batches = Batches::new(&pairs, budget)?;
+        let (mean, tokens) = teacher_forced(self.model.model(), &pairs, &batches, &self.device);
+        let mut perplexity = Perplexity::new(Conditioning::TeacherForced);
+        perplexity.add(mean * tokens as f64, tokens as u64)?;
+        Ok(Some(perplexity))
     }
 
     fn translation(

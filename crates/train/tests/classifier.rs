@@ -8,11 +8,11 @@ use std::{
 };
 
 use burn::tensor::Device;
+use regard_evaluate::Accuracy;
 use regard_nn::weights;
 use regard_train::{
     SentenceClassifier, classifier_file,
     corpus::LabelledText,
-    evaluate::Accuracy,
     learner::{self, Event, Quality, Reason, Run, Summary},
     model_file,
     recipe::Recipe,

@@ -7,10 +7,10 @@ use std::{
 };
 
 use burn::tensor::Device;
+use regard_evaluate::{Aer, Alignment, Gold};
 use regard_nn::weights;
 use regard_train::{
     Translator,
-    evaluate::{Aer, Alignment, Gold},
     learner::{self, Event, Reason, Run, Summary, TrainError},
     recipe::{Recipe, Split},
 };
@@ -179,7 +179,7 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
             map.align_argmax()
                 .links()
                 .iter()
-                .map(|&(source, target)| regard_train::evaluate::Link {
+                .map(|&(source, target)| regard_evaluate::Link {
                     source: source as u32,
                     target: target as u32,
                 })
@@ -187,7 +187,7 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
         );
         let sure = links
             .into_iter()
-            .map(|(source, target)| regard_train::evaluate::Link {
+            .map(|(source, target)| regard_evaluate::Link {
                 source: source as u32,
                 target: target as u32,
             });

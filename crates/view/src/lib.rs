@@ -41,3 +41,8 @@ pub mod terminal;
 pub mod vectors;
 
 pub use heatmap::Heatmap;
+
+/// The example of the README runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use regard_train::evaluate::{Smoothing, Tokenizer};
+use regard_evaluate::{Smoothing, Tokenizer};
 
 use super::{Compute, Named, Search, search::at_least_one};
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use regard_evaluate::Accuracy;
 use regard_models::{Classifier, SourceBatch};
 use regard_nn::{bridge, dropout::Noise};
 
@@ -15,7 +16,6 @@ use super::{
 use crate::{
     classifier_file::Description,
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, Random},
-    evaluate::Accuracy,
     recipe::{Recipe, Split},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };

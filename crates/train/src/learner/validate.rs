@@ -1,6 +1,7 @@
 //! Judging a model on the validation set: teacher-forced loss, and BLEU of its own translations.
 
 use burn::tensor::Device;
+use regard_evaluate::{Bleu, EvaluateError};
 use regard_models::{SourceBatch, TargetBatch, TranslationModel};
 use regard_nn::dropout::Noise;
 
@@ -8,7 +9,6 @@ use super::{events::Quality, task::Verdict};
 use crate::{
     Translator,
     corpus::{Batches, EncodedPair, ParallelText},
-    evaluate::{Bleu, EvaluateError},
     model_file::Description,
     recipe::{Translation, Validation},
     translator::TranslateError,

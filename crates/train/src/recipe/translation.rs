@@ -1,12 +1,10 @@
 //! `[validation]` and `[translate]`.
 
+use regard_evaluate::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use super::section::{plain_fields, section};
-use crate::{
-    corpus::{LengthFilter, LongLines},
-    evaluate::Tokenizer,
-};
+use crate::corpus::{LengthFilter, LongLines};
 
 /// What decides which checkpoint is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
 //! The finished models, scored as `regard evaluate` scores them.
 
+use regard_evaluate::{Accuracy, LengthTable};
 use regard_train::{
     compare::Contender,
-    evaluate::{Accuracy, LengthTable},
     recipe::{Split, Task},
 };
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use regard_evaluate::{Gold, Link};
 use regard_train::{
-    evaluate::{Gold, Link},
     model_file,
     recipe::{Recipe, Split},
 };

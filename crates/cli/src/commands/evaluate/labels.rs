@@ -3,10 +3,10 @@
 use std::{fmt::Write as _, path::Path};
 
 use burn::tensor::Device;
+use regard_evaluate::Accuracy;
 use regard_train::{
     SentenceClassifier, classifier_file,
     corpus::LabelledText,
-    evaluate::Accuracy,
     model_file,
     recipe::{Recipe, Split},
 };

@@ -1,6 +1,6 @@
 //! Scores by source length, and their picture (Bahdanau et al. 2014, Fig. 2).
 
-use regard_train::evaluate::{Bootstrap, LengthBuckets, LengthTable, Metric};
+use regard_evaluate::{Bootstrap, LengthBuckets, LengthTable, Metric};
 use regard_view::{
     chart::{Chart, Point, Series},
     png::{self, PngOptions},

@@ -14,8 +14,8 @@ mod lengths;
 mod report;
 mod systems;
 
-use regard_train::evaluate::{
-    Accuracy, Aer, Bleu, Bootstrap, Chrf, Gold, Indexing, Metric, SegmentCounts, lines,
+use regard_evaluate::{
+    Accuracy, Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
 };
 
 use crate::{
@@ -124,17 +124,10 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
     Ok(())
 }
 
-fn alignments(
-    path: &std::path::Path,
-    one_based: bool,
-) -> Result<Vec<regard_train::evaluate::Alignment>, Failure> {
+fn alignments(path: &std::path::Path, one_based: bool) -> Result<Vec<Alignment>, Failure> {
     let text = input::segments(path)?.join("\n") + "\n";
     let name = input::name(path);
-    Ok(regard_train::evaluate::Alignment::parse(
-        &name,
-        &text,
-        indexing(one_based),
-    )?)
+    Ok(Alignment::parse(&name, &text, indexing(one_based))?)
 }
 
 fn indexing(one_based: bool) -> Indexing {
@@ -179,7 +172,7 @@ fn score(options: &Evaluate, data: &Data, systems: &[System]) -> Result<Report, 
         systems
             .iter()
             .map(|system| Judged::new(system, data))
-            .collect(),
+            .collect::<Result<_, _>>()?,
     );
     for metric in &metrics {
         let metric = metric.as_ref();
@@ -232,13 +225,4 @@ fn compared(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
 /// Refuses two named texts of unequal length.
 fn same_length(first: (&str, usize), second: (&str, usize)) -> Result<(), Failure> {
     Ok(lines::check_aligned(first, second)?)
-}
-
-/// The error rate of a system's links.
-fn aer(system: &System, gold: &[Gold]) -> Option<Aer> {
-    // The two are as long as the source, which was checked when they were read.
-    system
-        .links
-        .as_ref()
-        .and_then(|found| Aer::of(found, gold).ok())
 }

@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 
-use regard_train::evaluate::{Aer, LengthTable, PairedBootstrap, Perplexity, Score, Signature};
+use regard_evaluate::{
+    Aer, ExactMatch, LengthTable, PairedBootstrap, Perplexity, Score, Signature,
+};
 use serde_json::{Value, json};
 
-use super::{aer, data::Data, systems::System};
+use super::{data::Data, systems::System};
 use crate::{arguments::Evaluate, failure::Failure};
-
-/// Below this probability a difference is called significant.
-const SIGNIFICANT: f64 = 0.05;
 
 /// One system's scores.
 pub struct Judged {
@@ -18,7 +17,7 @@ pub struct Judged {
     /// One for each metric.
     pub scores: Vec<Score>,
     /// Lines that equal the first reference; counted for models.
-    exact: Option<usize>,
+    exact: Option<ExactMatch>,
     lines: usize,
     perplexity: Option<Perplexity>,
     /// How its attention aligns words, where the truth is known.
@@ -51,19 +50,22 @@ pub struct Report {
 
 impl Judged {
     /// What there is to say before metrics are computed.
-    pub fn new(system: &System, data: &Data) -> Self {
-        let equal = || {
-            let pairs = system.lines.iter().zip(&data.references[0]);
-            pairs.filter(|(line, reference)| line == reference).count()
-        };
-        Self {
+    ///
+    /// # Errors
+    /// None that is known: system and data are as long as each other, which was checked when they were read.
+    pub fn new(system: &System, data: &Data) -> Result<Self, Failure> {
+        let exact = || ExactMatch::of(&system.lines, &data.references[0]);
+        let links = system.links.as_deref().zip(data.gold.as_deref());
+        Ok(Self {
             name: system.name.clone(),
             scores: vec![],
-            exact: system.is_model.then(equal),
+            exact: system.is_model.then(exact).transpose()?,
             lines: system.lines.len(),
             perplexity: system.perplexity,
-            alignment: data.gold.as_ref().and_then(|gold| aer(system, gold)),
-        }
+            alignment: links
+                .map(|(found, gold)| Aer::of(found, gold))
+                .transpose()?,
+        })
     }
 
     fn text(&self, width: usize, prefix: &str) -> String {
@@ -74,11 +76,7 @@ impl Judged {
         };
         self.scores.iter().for_each(|score| line(score.line(width)));
         if let Some(exact) = self.exact {
-            let share = 100.0 * exact as f64 / self.lines.max(1) as f64;
-            line(format!(
-                "exact {share:.1} % ({exact} of {} lines)",
-                self.lines
-            ));
+            line(exact.to_string());
         }
         if let Some(perplexity) = &self.perplexity {
             line(perplexity.to_string());
@@ -103,7 +101,7 @@ impl Judged {
             "name": self.name,
             "lines": self.lines,
             "scores": scores,
-            "exact": self.exact,
+            "exact": self.exact.map(|exact| exact.exact),
             "perplexity": self.perplexity.map(|perplexity| json!({
                 "value": perplexity.value(),
                 "conditioning": perplexity.conditioning(),
@@ -125,7 +123,7 @@ impl Comparison {
             result,
         } = self;
         let interval = &result.difference_confidence;
-        let verdict = match result.p_value < SIGNIFICANT {
+        let verdict = match result.is_significant() {
             true => "significant",
             false => "not significant",
         };

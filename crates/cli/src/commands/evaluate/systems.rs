@@ -6,13 +6,12 @@ use std::{
 };
 
 use burn::tensor::Device;
+use regard_evaluate::{Alignment, Perplexity};
 use regard_models::TranslationModel;
 use regard_trace::Trace;
 use regard_train::{
     Translator,
-    corpus::{Batches, Budget, CorpusError, LengthFilter, ParallelText},
-    evaluate::{Alignment, Conditioning, Perplexity},
-    learner::validate::teacher_forced,
+    corpus::{CorpusError, ParallelText},
     model_file::Description,
     translator::TranslateError,
 };
@@ -31,9 +30,6 @@ use crate::{
 
 /// Batches that are translated between two movements of the progress line.
 const BATCHES_AT_ONCE: usize = 8;
-
-/// Most padded positions of a batch whose perplexity is computed.
-const PERPLEXITY_TOKENS: usize = 4096;
 
 /// One system's translations.
 pub struct System {
@@ -114,8 +110,9 @@ fn translate(
 ) -> Result<System, Failure> {
     let mut output = output.map(Output::file).transpose()?;
     let settings = options.search.over(&description.translate);
-    let perplexity = perplexity(&model, &description, source, &data.references[0], device)?;
     let translator = Translator::new(model, description, device).looking(data.gold.is_some());
+    let text = ParallelText::new(source.to_vec(), data.references[0].clone())?;
+    let perplexity = translator.perplexity(&text)?;
     let shown = !options.quiet && io::stderr().is_terminal();
     let counter = Counter::up_to(source.len(), &format!("lines by {name}"), shown);
     let mut lines = Vec::with_capacity(source.len());
@@ -210,34 +207,4 @@ fn counts_alike(trace: &Trace, source: &str) -> bool {
         .filter(|&index| !merged.is_special(index))
         .count();
     words == source.split_whitespace().count()
-}
-
-/// How well the model predicts the first reference; nothing if there is no pair of words.
-fn perplexity(
-    model: &TranslationModel,
-    description: &Description,
-    source: &[String],
-    reference: &[String],
-    device: &Device,
-) -> Result<Option<Perplexity>, Failure> {
-    let text = ParallelText::new(source.to_vec(), reference.to_vec())?;
-    let limit = description.translate.max_source_tokens;
-    let filter = LengthFilter {
-        max_tokens: Some(limit),
-        ..LengthFilter::default()
-    };
-    let pairs = match filter.apply(&text, &description.tokenizers) {
-        Ok((pairs, _)) => pairs,
-        Err(CorpusError::NothingLeft { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let budget = Budget {
-        tokens: Some(PERPLEXITY_TOKENS),
-        ..Budget::default()
-    };
-    let batches = Batches::new(&pairs, budget)?;
-    let (mean, tokens) = teacher_forced(model, &pairs, &batches, device);
-    let mut perplexity = Perplexity::new(Conditioning::TeacherForced);
-    perplexity.add(mean * tokens as f64, tokens as u64)?;
-    Ok(Some(perplexity))
 }

@@ -510,22 +510,23 @@ fn stored_and_decoded() {
 
             let query = View::heads_first(query, views[0]);
             let to = ViewMut::heads_first(&mut output, SHAPE.output());
-            let cache = Cache::Contiguous { key: k, value: v };
+            let cache = Cache::Contiguous {
+                key: k,
+                value: v,
+                filled: None,
+            };
             decode_at(level, attention, query, cache, to, None).unwrap();
             assert_within(&format!("decoded {name}"), &output, &expected, 2.0);
 
             // One head, in pages of 20.
-            let paged = Attention {
-                lengths: Some(&[100]),
-                ..*attention
-            };
             let cache = Cache::Paged {
                 key: View::heads_first(&stored[1], [5, 1, 20, SHAPE.dim]),
                 value: View::heads_first(&stored[2], [5, 1, 20, SHAPE.value_dim]),
                 table: &[0, 1, 2, 3, 4],
+                filled: &[100],
             };
             let to = ViewMut::heads_first(&mut output, SHAPE.output());
-            decode_at(level, &paged, query, cache, to, None).unwrap();
+            decode_at(level, attention, query, cache, to, None).unwrap();
             assert_within(&format!("paged {name}"), &output, &expected, 2.0);
         }
     }

@@ -68,13 +68,13 @@ pub fn case(dice: &mut Dice, comparable: bool) -> Result<(), String> {
         if alone {
             inputs[2].fill(0.0);
         }
-        for at in 0..batch * queries * keys {
+        for (at, bias) in inputs[4].iter_mut().enumerate() {
             let (row, key) = (at / keys / queries, at % keys);
             let first = (0..keys).find(|&key| kept(row, key));
             if alone {
-                inputs[4][at] = huge(dice);
+                *bias = huge(dice);
             } else if dice.once_in(2) && first != Some(key) {
-                inputs[4][at] = -huge(dice).abs();
+                *bias = -huge(dice).abs();
             }
         }
     }

@@ -193,7 +193,7 @@ fn backward(
         for column in 0..dim {
             let (found, expected) = (sum(&found[2], column, dim), sum(&d, column, dim));
             let bound = 1e-4 * (1.0 + seen.len() as f64);
-            if (found - expected).abs() > bound {
+            if beyond(found, expected, bound) {
                 return Err(format!("backward: weights times {expected} sum to {found}"));
             }
         }
@@ -211,9 +211,8 @@ fn compare_gradients(found: &[Vec<f32>; 5], truth: &Gradients) -> Result<(), Str
         for (index, (&found, (expected, bound))) in
             found.iter().zip(truth.iter().zip(bounds)).enumerate()
         {
-            let error = (f64::from(found) - expected).abs();
-            let fits = error <= 2.0 * bound || 2.0 * bound + expected.abs() > 1e38;
-            if expected.is_finite() && !fits {
+            let holds = 2.0 * bound + expected.abs() < 1e38; // else f32 may not
+            if holds && beyond(found.into(), *expected, 2.0 * bound) {
                 return Err(format!(
                     "gradient of {name}, {index}: {found}, expected {expected} to within {bound:e}"
                 ));
@@ -265,7 +264,7 @@ fn observe(problem: &Problem, results: &Results, truth: Option<&Truth>) -> Resul
                 truth.weights[row * keys + key],
                 truth.weight_error[row * keys + key],
             );
-            if truth.usable[row] && !((weight - expected).abs() <= error) {
+            if truth.usable[row] && beyond(weight, expected, error) {
                 return Err(format!(
                     "weight {row} {key} is {weight}, expected {expected} to within {error:e}"
                 ));
@@ -289,10 +288,10 @@ fn observe(problem: &Problem, results: &Results, truth: Option<&Truth>) -> Resul
             } else {
                 1.0
             };
-            if !((total - expected).abs() <= bound) {
+            if beyond(total, expected, bound) {
                 return Err(format!("weights of row {row} sum to {total}"));
             }
-            if !((f64::from(entropy[row]) - bits).abs() <= 20.0 * bound) {
+            if beyond(entropy[row].into(), bits, 20.0 * bound) {
                 return Err(format!("entropy {row} is {}, not {bits}", entropy[row]));
             }
         }
@@ -306,7 +305,7 @@ fn observe(problem: &Problem, results: &Results, truth: Option<&Truth>) -> Resul
     let plane = |usable: &[bool]| usable.iter().all(|&usable| usable);
     for (index, (&found, expected)) in sums.iter().zip(columns).enumerate() {
         let usable = plane(&truth.usable[index / keys * queries..][..queries]);
-        if usable && !((f64::from(found) - expected).abs() <= 1e-5 * (1.0 + queries as f64)) {
+        if usable && beyond(found.into(), expected, 1e-5 * (1.0 + queries as f64)) {
             return Err(format!("column sum {index} is {found}, not {expected}"));
         }
     }
@@ -463,6 +462,12 @@ pub fn largest(x: &[f64]) -> f64 {
         .fold(0.0, |m, x| m.max(x.abs()))
 }
 
+/// Whether `found` is farther from `expected` than `bound`; NaN always is.
+fn beyond(found: f64, expected: f64, bound: f64) -> bool {
+    let error = (found - expected).abs();
+    error.is_nan() || error > bound
+}
+
 /// Compares with the definition, by the bound that rounding alone gives; `of_weights` is what weights are rounded by beyond
 /// `f32`. Places where the definition itself is not finite say nothing.
 pub fn compare(truth: &Truth, results: &Results, of_weights: f64) -> Result<(), String> {
@@ -470,8 +475,7 @@ pub fn compare(truth: &Truth, results: &Results, of_weights: f64) -> Result<(), 
     for (index, place) in results.output.places().enumerate() {
         let (found, expected) = (f64::from(results.output.data[place]), truth.output[index]);
         let bound = truth.output_error[index] * (1.0 + of_weights / f64::from(f32::EPSILON));
-        let error = (found - expected).abs();
-        if truth.usable[index / dim] && expected.is_finite() && !(error <= bound) {
+        if truth.usable[index / dim] && expected.is_finite() && beyond(found, expected, bound) {
             return Err(format!(
                 "output {index} is {found}, expected {expected} to within {bound:e}"
             ));

@@ -522,7 +522,7 @@ proptest! {
         };
         // The weights of 40 keys are sums of some 40 roundings; gradients sum up to 40 slopes, each of up to 6.
         let (of_weights, of_gradients) = (64.0, 4096.0);
-        for path in [Path::Plain] {
+        for path in [Path::Fused, Path::Plain] {
             let leaves: Vec<Tensor<4>> = host
                 .iter()
                 .zip(shapes)
@@ -555,6 +555,46 @@ proptest! {
             near("steps", numbers(&steps), &truth.context, 2.0 * of_weights)?;
         }
     }
+}
+
+/// A bias of one huge number on all keys, or on one, for every mechanism that a kernel serves: as in the plain path.
+#[test]
+fn huge_biases_on_every_kernel() {
+    let (queries, keys) = (3, 20);
+    let x = inputs(2, 1, queries, keys);
+    let mut checked = 0;
+    for attention in mechanisms(2) {
+        // A score of up to 20 is lost beside the smallest of these.
+        for huge in [-1e9, -1e30, f32::MIN, 1e20] {
+            for alone in [false, true] {
+                let bias = Tensor::<4>::zeros([1, 1, queries, keys], &device());
+                let places = if alone { 4..5 } else { 0..keys };
+                let bias = bias.slice_fill([0..1, 0..1, 0..queries, places], huge);
+                let run = |path| {
+                    let call = Call::new(Observe::Weights).bias(bias.clone()).path(path);
+                    let [query, key, value] = x.clone();
+                    attention.forward_with(query, key, value, call)
+                };
+                let Ok(fused) = run(Path::Fused) else {
+                    continue;
+                };
+                let plain = run(Path::Plain).unwrap();
+                let name = named(&attention);
+                for (a, b) in [
+                    (fused.context, plain.context),
+                    (fused.weights.unwrap(), plain.weights.unwrap()),
+                ] {
+                    let worst = (a - b).abs().max().into_scalar::<f32>();
+                    assert!(
+                        worst <= 64.0 * f32::EPSILON,
+                        "{name}, {huge}, {alone}: {worst}"
+                    );
+                }
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, (6 * 3 + 2) * 8);
 }
 
 /// One number for all keys of a row: it hides the row, or lifts it above a sink, or changes nothing.

@@ -22,6 +22,7 @@
 
 mod attention;
 mod compare;
+#[allow(dead_code, reason = "the fuzzer of the kernels needs more of it")]
 #[path = "../../kernels/fuzz/dice.rs"]
 mod dice;
 mod layers;

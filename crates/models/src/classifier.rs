@@ -32,6 +32,7 @@ use burn::{
     tensor::{Device, Tensor, activation::relu},
 };
 use regard_nn::{
+    bridge,
     dropout::{Noise, dropout},
     initialize::Initializer,
     mask::Keep,
@@ -39,7 +40,7 @@ use regard_nn::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ModelError, SourceBatch, lstmn::LstmnEncoder};
+use crate::{ModelError, SourceBatch, lstmn::LstmnEncoder, model::sure};
 
 /// Which encoder, and its sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -191,7 +192,14 @@ impl ClassifierConfig {
         let embedding = init.embedding(self.vocabulary, self.embedding, 0.1);
         let stacks = |directions: usize, hidden: usize, layers: usize, init: &mut Initializer| {
             (0..directions)
-                .map(|_| LstmStack::new(layers, self.embedding, hidden / directions, init))
+                .map(|_| {
+                    sure(LstmStack::new(
+                        layers,
+                        self.embedding,
+                        hidden / directions,
+                        init,
+                    ))
+                })
                 .collect()
         };
         let (encoder, pooled) = match self.encoder {
@@ -325,14 +333,14 @@ impl LstmEncoder {
             .iter()
             .zip([Direction::Forward, Direction::Backward])
             .map(|(stack, direction)| {
-                let (states, _) = stack.sequence(
+                let (states, _) = sure(stack.sequence(
                     x.clone(),
                     None,
                     mask.clone(),
                     direction,
                     dropout_probability,
                     noise,
-                );
+                ));
                 states
             })
             .collect();
@@ -380,10 +388,10 @@ impl Classifier {
             }
         };
         let pooled = dropout(pooled, choices.output_dropout, noise);
-        let hidden = relu(self.hidden.forward(pooled));
+        let hidden = relu(bridge::apply(&self.hidden, pooled));
         let hidden = dropout(hidden, choices.output_dropout, noise);
         Classified {
-            logits: self.output.forward(hidden),
+            logits: bridge::apply(&self.output, hidden),
             penalty,
             maps,
         }

@@ -33,12 +33,15 @@
 //! ```
 
 use burn::{
-    module::Module,
+    module::{Module, Param},
     tensor::{Device, Int, Tensor},
 };
 use regard_nn::{
     Attention, Memory,
-    bridge::sequence::{self, AdditiveLstmInput},
+    bridge::{
+        self,
+        sequence::{self, AdditiveLstmInput},
+    },
     dropout::{Noise, dropout},
     initialize::Initializer,
     recurrent::{Direction, Lstm, LstmState},
@@ -48,7 +51,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     SourceBatch, TargetBatch,
-    model::{Output, Scored, read},
+    model::{Output, Scored, read, sure},
     tables::{Tables, TablesConfig, Tie},
 };
 
@@ -200,7 +203,7 @@ impl Gnmt {
         let annotations = dropout(below, self.dropouts.annotation, noise).swap_dims(0, 1);
         GnmtState {
             layers,
-            memory: self.attention.memory(annotations, source.keep.clone()),
+            memory: sure(self.attention.memory(annotations, source.keep.clone())),
         }
     }
 
@@ -240,20 +243,15 @@ impl Gnmt {
         state: LstmState,
         memory: &Memory,
     ) -> Bottom {
-        let [length, batch, m] = embedded.dims();
+        let [_, _, m] = embedded.dims();
         let lstm = &self.decoder[0];
         let n = lstm.size();
         let weight = lstm.input.weight.val(); // [m + n, 4n]
-        let projected = embedded
-            .reshape([length * batch, m])
-            .matmul(weight.clone().narrow(0, 0, m));
-        let projected = match &lstm.input.bias {
-            Some(bias) => projected + bias.val().unsqueeze_dim::<2>(0),
-            None => projected,
-        };
+        let bias = lstm.input.bias.as_ref().map(Param::val);
+        let projected = bridge::linear(embedded, weight.clone().narrow(0, 0, m), bias);
         let keep = &memory.keep;
         let output = sequence::additive_lstm_decoder(AdditiveLstmInput {
-            x_projection: projected.reshape([length, batch, 4 * n]),
+            x_projection: projected,
             initial_hidden: state.hidden,
             initial_cell: state.cell,
             keys: memory.keys.clone(),

@@ -35,7 +35,10 @@ use burn::{
 };
 use regard_nn::{
     Attention, Memory,
-    bridge::sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
+    bridge::{
+        self,
+        sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
+    },
     dropout::{Noise, dropout},
     initialize::Initializer,
     mask::Locality,
@@ -46,7 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     SourceBatch, TargetBatch,
-    model::{Output, Scored, read},
+    model::{Output, Scored, read, sure},
     tables::{Tables, TablesConfig, Tie},
 };
 
@@ -171,13 +174,13 @@ impl LuongConfig {
                     directions: (0..directions)
                         .map(|_| {
                             let input = if layer == 0 { self.embedding } else { n };
-                            LstmStack::new(1, input, units, init)
+                            sure(LstmStack::new(1, input, units, init))
                         })
                         .collect(),
                 })
                 .collect(),
             attention: Attention::new(score).with_locality(self.locality, n, init),
-            decoder: LstmStack::new(self.layers, self.embedding + fed, n, init),
+            decoder: sure(LstmStack::new(self.layers, self.embedding + fed, n, init)),
             combine: init.linear(2 * n, n, false),
             choices: Choices {
                 input_feeding: self.input_feeding,
@@ -258,7 +261,7 @@ impl Luong {
                     _ => Direction::Forward,
                 };
                 let (output, mut last) =
-                    stack.sequence(below.clone(), None, keep.clone(), direction, 0.0, noise);
+                    sure(stack.sequence(below.clone(), None, keep.clone(), direction, 0.0, noise));
                 outputs.push(output);
                 if let Some(state) = last.pop() {
                     hidden.push(state.hidden);
@@ -275,7 +278,7 @@ impl Luong {
         LuongState {
             layers,
             attentional: Tensor::zeros([batch, self.decoder.size()], &device),
-            memory: self.attention.memory(annotations, source.keep.clone()),
+            memory: sure(self.attention.memory(annotations, source.keep.clone())),
             step: 0,
         }
     }
@@ -304,18 +307,20 @@ impl Luong {
         noise: &mut Noise,
     ) -> (Tensor<3>, Tensor<3>) {
         let probability = self.choices.layer_dropout;
-        let (top, _) = self.decoder.sequence(
+        let (top, _) = sure(self.decoder.sequence(
             embedded,
             Some(state.layers),
             None,
             Direction::Forward,
             probability,
             noise,
-        );
+        ));
         let query = top.swap_dims(0, 1); // [batch, time, n]
         let attended = read(&self.attention, query.clone(), &state.memory, 0);
         let combined = Tensor::cat(vec![attended.context, query], 2);
-        let attentional = self.combine.forward(combined).tanh().swap_dims(0, 1);
+        let attentional = bridge::apply(&self.combine, combined)
+            .tanh()
+            .swap_dims(0, 1);
         let attentional = dropout(attentional, self.choices.output_dropout, noise);
         (attentional, attended.weights)
     }
@@ -390,10 +395,11 @@ impl Luong {
             Some(bias) => bias.val(),
             None => Tensor::zeros([4 * n], &device),
         };
-        let projected = embedded
-            .reshape([length * batch, m])
-            .matmul(input.clone().narrow(0, 0, m))
-            + bias(&layers[0]).unsqueeze_dim::<2>(0);
+        let projected = bridge::linear(
+            embedded,
+            input.clone().narrow(0, 0, m),
+            Some(bias(&layers[0])),
+        );
         let upper = (layers.len() > 1).then(|| UpperLayers {
             weight: Tensor::stack(
                 layers[1..].iter().map(|l| l.input.weight.val()).collect(),
@@ -418,7 +424,7 @@ impl Luong {
             .map(|layer| (layer.hidden, layer.cell))
             .unzip();
         let output = sequence::input_feeding_lstm_decoder(InputFeedingInput {
-            x_projection: projected.reshape([length, batch, 4 * n]),
+            x_projection: projected,
             feed: state.attentional,
             feed_weight: input.narrow(0, m, n),
             recurrent: Tensor::stack(layers.iter().map(|l| l.recurrent.val()).collect(), 0),
@@ -479,11 +485,11 @@ impl Luong {
         };
         let last = self.decoder.layers.len() - 1;
         let between = &masks[..masks.len().min(last)];
-        let (top, layers) = self.decoder.step(x, state.layers, between);
+        let (top, layers) = sure(self.decoder.step(x, state.layers, between));
         let query = top.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
         let attended = read(&self.attention, query, &state.memory, state.step);
         let combined = Tensor::cat(vec![attended.context.squeeze_dim(1), top], 1);
-        let attentional = self.combine.forward(combined).tanh();
+        let attentional = bridge::apply(&self.combine, combined).tanh();
         let next = LuongState {
             layers,
             attentional: match masks.get(last) {

@@ -5,7 +5,7 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 use regard_nn::{
-    Attention, Call, Memory, Reading,
+    Attention, AttentionError, Call, Memory, Reading,
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::Noise,
 };
@@ -307,7 +307,7 @@ impl DecoderState {
                 hidden: state.hidden.select(0, index),
                 memory: match same_sources {
                     true => state.memory,
-                    false => state.memory.select(rows),
+                    false => sure(state.memory.select(rows)),
                 },
             }),
             Self::Luong(state) => Self::Luong(LuongState {
@@ -315,7 +315,7 @@ impl DecoderState {
                 attentional: state.attentional.select(0, index),
                 memory: match same_sources {
                     true => state.memory,
-                    false => state.memory.select(rows),
+                    false => sure(state.memory.select(rows)),
                 },
                 step: state.step,
             }),
@@ -323,11 +323,23 @@ impl DecoderState {
                 layers: select_all(state.layers, index),
                 memory: match same_sources {
                     true => state.memory,
-                    false => state.memory.select(rows),
+                    false => sure(state.memory.select(rows)),
                 },
             }),
             Self::Transformer(state) => Self::Transformer(state.select(rows, same_sources)),
         }
+    }
+}
+
+/// The value of what cannot fail, as its sizes follow from one configuration.
+///
+/// # Panics
+/// With the error, if it does fail.
+#[track_caller]
+pub(crate) fn sure<T>(result: Result<T, AttentionError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
     }
 }
 

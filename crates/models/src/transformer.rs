@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ModelError, SourceBatch, TargetBatch,
-    model::{Output, Scored},
+    model::{Output, Scored, sure},
     tables::{Tables, TablesConfig, Tie},
 };
 
@@ -360,14 +360,6 @@ fn padded(keep: &Keep, observe: Observe) -> Call<'static> {
 /// `[batch, time, d]` -> `[time · batch, d]`, time-major.
 fn time_major(states: Tensor<3>) -> Tensor<2> {
     states.swap_dims(0, 1).flatten(0, 1)
-}
-
-/// What layers of one configuration give to each other fits; sentences beyond learned positions are refused before.
-fn sure<T>(result: Result<T, AttentionError>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("{error}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! The fused operations of the bridge against the same formulas in plain Burn operations, outputs
 //! and gradients of every input.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "definitions in Burn's own products; nothing is empty here"
+)]
 
 use burn::tensor::{
     Bool, Device, Distribution, Gradients, Int, Tensor, TensorData,

@@ -8,7 +8,7 @@
 //! Both for `f32` on the Flex backend. Local-p, whose Gaussian acts on the weights, observations with gradient, and
 //! keys or values that are not finite behind a bias of `-∞` take the plain path.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::{
     Attended, Attention, AttentionError, Call, Observe, Observed, Path, check::Problem,
@@ -70,7 +70,7 @@ impl Attention {
         if !served {
             return Ok(None);
         }
-        self.check_settings(grid.heads, call)?;
+        self.check_settings(grid.heads, DType::F32, call)?;
         let mask = self.mask.clone() & call.mask.clone();
         mask.check(grid)?;
         let noise = call.noise.as_deref_mut();
@@ -198,7 +198,7 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
             .reshape([batch * heads, keys])
     });
     let (context, weights) = bridge::additive_attention(
-        folded(query.forward(problem.query.clone())),
+        folded(bridge::apply(query, problem.query.clone())),
         folded(for_each_head(key, heads)),
         vector,
         folded(for_each_head(problem.value.clone(), heads)),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
 use super::{Grid, Mask, Rule, check_batch};
-use crate::attention::AttentionError;
+use crate::{attention::AttentionError, bridge::spread};
 
 /// Which positions of a padded batch may be seen: `[batch, length]`, true = may be seen.
 ///
@@ -144,7 +144,7 @@ impl Keep {
         }
         let hidden = self.tensor.clone().bool_not().unsqueeze_dim::<3>(2);
         let shape = values.dims();
-        values.mask_fill(hidden.expand(shape), 0.0)
+        values.mask_fill(spread(hidden, shape), 0.0)
     }
 
     /// Writes what batch row `batch` may see (the only row, if there is one for all).

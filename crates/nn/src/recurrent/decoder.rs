@@ -34,7 +34,7 @@
 //! let memory = decoder.attention.memory(
 //!     Tensor::ones([2, 5, 6], &device),
 //!     Keep::from_lengths(&[5, 3], 5, &device),
-//! );
+//! )?;
 //! let state = decoder.start(&memory);
 //! let target = Tensor::<3>::ones([9, 2, 4], &device); // [time, batch, input]
 //! let decoded = decoder.sequence(target, state, &memory, &mut Noise::none())?;
@@ -46,12 +46,16 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Int, Tensor},
+    tensor::{DType, Int, Tensor},
 };
 
 use super::{Coverage, RecurrentCell, at, check_shape};
 use crate::{
-    Attention, AttentionError, Call, Memory, Observe, dropout::Noise, initialize::Initializer,
+    Attention, AttentionError, Call, Memory, Observe,
+    bridge::{apply, with_axis, zeros_of},
+    dropout::Noise,
+    initialize::Initializer,
+    precision::check_weights,
     score::Score,
 };
 
@@ -137,6 +141,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         attention: Attention,
         context_size: usize,
     ) -> Result<Self, AttentionError> {
+        units(cell.hidden_size())?;
         room(cell.input_size(), context_size)?;
         Ok(Self {
             cell,
@@ -160,6 +165,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         initializer: &mut Initializer,
     ) -> Result<Self, AttentionError> {
         let n = cell.hidden_size();
+        units(n)?;
         if input_feeding {
             room(cell.input_size(), n)?;
         }
@@ -226,17 +232,63 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         let [batch, positions, _] = memory.values.dims();
         let (device, dtype) = (memory.values.device(), memory.values.dtype());
         let zeros = |size: usize| Tensor::zeros([batch, size], (&device, dtype));
-        let feeding = self.wiring
-            == Wiring::Current {
-                input_feeding: true,
-            };
         AttentiveState {
             cell,
-            attentional: feeding.then(|| zeros(self.cell.hidden_size())),
+            attentional: self.input_feeding().then(|| zeros(self.cell.hidden_size())),
             seen: self.coverage.is_some().then(|| zeros(positions)),
             carried: None,
             step: 0,
         }
+    }
+
+    /// Checks an input `[batch, input size]`, and that the state was made for this decoder and for `memory`.
+    fn check(
+        &self,
+        x: [usize; 2],
+        dtype: DType,
+        state: &AttentiveState<C::State>,
+        memory: &Memory,
+    ) -> Result<(), AttentionError> {
+        let [batch, positions, value] = memory.values.dims();
+        let meaning = "[batch of the memory, input size]";
+        check_shape("x", x, [batch, self.input_size()], meaning)?;
+        let meaning = "[context size of the decoder]";
+        check_shape("memory.values", [value], [self.context_size], meaning)?;
+        check_weights("x", dtype, self)?;
+        self.cell.check(&state.cell, batch)?;
+        let fed = self
+            .input_feeding()
+            .then(|| [batch, self.cell.hidden_size()]);
+        let seen = self.coverage.is_some().then_some([batch, positions]);
+        for (field, found, expected) in [
+            ("state.attentional", &state.attentional, fed),
+            ("state.seen", &state.seen, seen),
+        ] {
+            let found = found.as_ref().map(Tensor::dims);
+            match (found, expected) {
+                (Some(found), Some(expected)) => {
+                    check_shape(field, found, expected, "as the memory and the cell have")?;
+                }
+                (None, None) => {}
+                _ => {
+                    let said = |there: bool| if there { "there" } else { "absent" };
+                    return Err(AttentionError::value(
+                        field,
+                        said(found.is_some()),
+                        said(expected.is_some()),
+                        "begin with the `start` of this decoder",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn input_feeding(&self) -> bool {
+        self.wiring
+            == Wiring::Current {
+                input_feeding: true,
+            }
     }
 
     /// One step with the input `x [batch, input size]`.
@@ -250,11 +302,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         memory: &Memory,
         noise: &mut Noise,
     ) -> Result<(AttentiveStep, AttentiveState<C::State>), AttentionError> {
-        let [batch, _, value] = memory.values.dims();
-        let meaning = "[batch of the memory, input size]";
-        check_shape("x", x.dims(), [batch, self.input_size()], meaning)?;
-        let meaning = "[context size of the decoder]";
-        check_shape("memory.values", [value], [self.context_size], meaning)?;
+        self.check(x.dims(), x.dtype(), &state, memory)?;
         let AttentiveState {
             cell,
             attentional,
@@ -286,9 +334,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
                 let hidden = self.cell.hidden(&cell);
                 let reading = look(hidden.clone(), noise)?;
                 let context: Tensor<2> = reading.context.clone().squeeze_dim(1);
-                let output = combine
-                    .forward(Tensor::cat(vec![context, hidden], 1))
-                    .tanh();
+                let output = apply(combine, Tensor::cat(vec![context, hidden], 1)).tanh();
                 (cell, output, reading)
             }
             _ => {
@@ -302,12 +348,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         let weights: Tensor<2> = reading.weights.squeeze_dim(1);
         let state = AttentiveState {
             cell,
-            attentional: match self.wiring {
-                Wiring::Current {
-                    input_feeding: true,
-                } => Some(output.clone()),
-                _ => None,
-            },
+            attentional: self.input_feeding().then(|| output.clone()),
             seen: seen.clone().map(|seen| seen + weights.clone()),
             carried: reading.carried,
             step: step + 1,
@@ -342,6 +383,26 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
                 advice,
             ));
         }
+        let [batch, positions, _] = memory.values.dims();
+        if batch == 0 {
+            let [_, _, size] = x.dims();
+            self.check([0, size], x.dtype(), &state, memory)?;
+            let options = (&x.device(), x.dtype());
+            let output = Tensor::zeros([time, 0, self.cell.hidden_size()], options);
+            return Ok(AttentiveOutput {
+                output: zeros_of(zeros_of(output, &x), &memory.values),
+                context: Tensor::zeros([time, 0, self.context_size], options),
+                weights: Tensor::zeros([0, time, positions], options),
+                coverage_loss: state
+                    .seen
+                    .as_ref()
+                    .map(|_| Tensor::zeros([time, 0], options)),
+                state: AttentiveState {
+                    step: state.step + time,
+                    ..state
+                },
+            });
+        }
         let (mut output, mut context) = (Vec::with_capacity(time), Vec::with_capacity(time));
         let (mut weights, mut losses) = (Vec::with_capacity(time), vec![]);
         for t in 0..time {
@@ -349,13 +410,14 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             state = next;
             output.push(step.output);
             context.push(step.context);
-            weights.push(step.weights);
+            weights.push(with_axis(step.weights, 1));
             losses.extend(step.coverage_loss);
         }
         Ok(AttentiveOutput {
             output: Tensor::stack(output, 0),
             context: Tensor::stack(context, 0),
-            weights: Tensor::stack(weights, 1),
+            // Of a source without positions too.
+            weights: Tensor::cat(weights, 1),
             coverage_loss: (!losses.is_empty()).then(|| Tensor::stack(losses, 0)),
             state,
         })
@@ -374,6 +436,19 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             carried: state.carried.map(|x| x.select(0, index)),
             step: state.step,
         }
+    }
+}
+
+/// Checks that there is a state to ask with.
+fn units(size: usize) -> Result<(), AttentionError> {
+    match size {
+        0 => Err(AttentionError::value(
+            "cell units",
+            0,
+            "at least 1",
+            "the source is asked with the state of the cell",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -11,7 +11,11 @@
 //! | [wrap] | [`WithAttention`], [`WithPooling`] | any network of yours, with attention | |
 //!
 //! Sequences are time-major, `[time, batch, size]`. A padded step carries the state through unchanged,
-//! so that a padded batch gives the same numbers as each sentence alone.
+//! so that a padded batch gives the same numbers as each sentence alone, and what stands there (NaN included) reaches
+//! neither a state nor a gradient.
+//!
+//! [`Gru`] and [`Lstm`] are cells that others are built of: like Burn's own operations they panic when shapes do not fit,
+//! and say which. All else here answers with an [`AttentionError`].
 
 pub mod copy;
 pub mod coverage;
@@ -24,7 +28,10 @@ pub mod wrap;
 
 use burn::tensor::{Bool, Tensor};
 
-use crate::AttentionError;
+use crate::{
+    AttentionError,
+    bridge::{spread, zeros_of},
+};
 
 pub use copy::PointerGenerator;
 pub use coverage::Coverage;
@@ -54,6 +61,30 @@ impl Direction {
     }
 }
 
+/// `x [time, batch, size]` with zeros at the steps that are padding, so that what stands there (NaN included) reaches no
+/// gradient by a product with 0.
+pub(crate) fn real_steps(x: Tensor<3>, keep: Option<&Tensor<2, Bool>>) -> Tensor<3> {
+    match keep {
+        None => x,
+        Some(keep) => {
+            let shape = x.dims();
+            let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
+            x.mask_fill(spread(padded, shape), 0.0)
+        }
+    }
+}
+
+/// The states `[time, batch, size]` where there are no steps, no sentences or no units: without numbers, in the graph of what
+/// they were made from.
+pub(crate) fn no_states(x: &Tensor<3>, state: &Tensor<2>) -> Option<Tensor<3>> {
+    let ([time, _, _], [batch, size]) = (x.dims(), state.dims());
+    let shape = [time, batch, size];
+    shape.contains(&0).then(|| {
+        let none = Tensor::zeros(shape, (&state.device(), state.dtype()));
+        zeros_of(zeros_of(none, x), state)
+    })
+}
+
 /// `new` where `keep [batch]` is true, `old` elsewhere; both `[batch, size]`.
 pub(crate) fn carry(
     keep: Option<&Tensor<2, Bool>>,
@@ -64,10 +95,9 @@ pub(crate) fn carry(
     match keep {
         None => new,
         Some(keep) => {
-            let [_, batch] = keep.dims();
-            let kept = keep.clone().narrow(0, step, 1).reshape([batch, 1]);
+            let kept = keep.clone().narrow(0, step, 1).swap_dims(0, 1); // [batch, 1]
             let shape = new.dims();
-            old.mask_where(kept.expand(shape), new)
+            old.mask_where(spread(kept, shape), new)
         }
     }
 }

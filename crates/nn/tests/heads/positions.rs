@@ -277,7 +277,7 @@ proptest! {
             let length = |x: Tensor<4>| x.powi_scalar(2).sum_dim(3);
             let kept = (length(turned.clone()) - length(query.clone())).abs().max();
             let scores: Vec<f64> =
-                turned.matmul(keys.swap_dims(2, 3)).into_data().iter::<f64>().collect();
+                regard_nn::bridge::matmul(turned, keys.swap_dims(2, 3)).into_data().iter::<f64>().collect();
             (scores, kept.into_scalar::<f64>())
         };
         let ((here, kept), (there, _)) = (products(first), products(first + shift));

@@ -1,5 +1,9 @@
 //! What holds for any attention: observing changes nothing, rows and groups are what they are alone, keys have no order;
 //! and the mistakes of other libraries, one test each.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "definitions in Burn's own products; nothing is empty here"
+)]
 
 use burn::tensor::{DType, Tensor, TensorData};
 use proptest::prelude::*;

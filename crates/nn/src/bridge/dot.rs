@@ -83,7 +83,8 @@ pub(crate) fn dot_attention(
 /// The `lse` of each row from the addends that the kernel keeps.
 pub(super) fn sum_lse(addends: &[f32]) -> Vec<f32> {
     let rows = addends.as_chunks::<3>().0.iter();
-    rows.map(|[high, low, log_sum]| high + (low + log_sum)).collect()
+    rows.map(|[high, low, log_sum]| high + (low + log_sum))
+        .collect()
 }
 
 impl DotOptions {

@@ -140,7 +140,10 @@ fn a_bias_of_any_size_on_all_keys() {
             let [query, key, value] = leaves.clone();
             let attended = attention.forward_with(query, key, value, call).unwrap();
             let all = attended.context.clone().powi_scalar(2).sum().backward();
-            let mut found = vec![numbers(attended.context), numbers(attended.weights.unwrap())];
+            let mut found = vec![
+                numbers(attended.context),
+                numbers(attended.weights.unwrap()),
+            ];
             found.extend(leaves.iter().map(|leaf| numbers(leaf.grad(&all).unwrap())));
             found
         };
@@ -150,7 +153,10 @@ fn a_bias_of_any_size_on_all_keys() {
             assert!(error < 1e-5, "bias {bias:e}, tensor {which}: {error:e}");
         }
         let total: f64 = fused[1].iter().sum();
-        assert!((total - queries as f64).abs() < 1e-5, "bias {bias:e}: {total}");
+        assert!(
+            (total - queries as f64).abs() < 1e-5,
+            "bias {bias:e}: {total}"
+        );
     }
 }
 

@@ -255,37 +255,52 @@ struct Intervals {
 }
 
 fn intervals(scores: &[(f64, f64)]) -> Intervals {
-    let most = scores
-        .iter()
-        .fold(f64::NEG_INFINITY, |m, (s, e)| m.max(s + e));
-    if most == f64::NEG_INFINITY {
-        return Intervals {
-            weights: vec![[0.0; 2]; scores.len()],
-            lse: [most; 2],
-        };
-    }
-    let power = |x: f64| {
-        if x == f64::NEG_INFINITY {
-            0.0
-        } else {
-            (x - most).exp()
-        }
+    let ends = |sign: f64| {
+        scores
+            .iter()
+            .map(|(s, e)| s + sign * e)
+            .collect::<Vec<f64>>()
     };
-    let ends = |&(s, e): &(f64, f64)| [power(s - e), power(s + e)];
-    let ends: Vec<[f64; 2]> = scores.iter().map(ends).collect();
-    let sum = |side: usize| ends.iter().map(|x| x[side]).sum::<f64>();
-    let (low, high) = (sum(0), sum(1));
-    let fraction = |own: f64, others: f64| match own > 0.0 {
-        true => own / (own + others.max(0.0)),
-        false => 0.0,
+    let (low, high) = (ends(-1.0), ends(1.0));
+    let ((of_low, low_others), (of_high, high_others)) = (log_sums(&low), log_sums(&high));
+    // e^own / (e^own + e^others), each against the other: powers of all against one may all be 0.
+    let fraction = |own: f64, others: f64| match own == f64::NEG_INFINITY {
+        true => 0.0,
+        false => 1.0 / (1.0 + (others - own).exp()),
+    };
+    let weight = |j: usize| {
+        [
+            fraction(low[j], high_others[j]),
+            fraction(high[j], low_others[j]),
+        ]
     };
     Intervals {
-        weights: ends
-            .iter()
-            .map(|x| [fraction(x[0], high - x[1]), fraction(x[1], low - x[0])])
-            .collect(),
-        lse: [low.ln() + most, high.ln() + most],
+        weights: (0..scores.len()).map(weight).collect(),
+        lse: [of_low, of_high],
     }
+}
+
+/// `ln Σ_i e^{x_i}`, and the same without each of the numbers.
+fn log_sums(x: &[f64]) -> (f64, Vec<f64>) {
+    let add = |a: f64, b: f64| {
+        let (most, least) = (a.max(b), a.min(b));
+        match least == f64::NEG_INFINITY {
+            true => most,
+            false => most + (least - most).exp().ln_1p(),
+        }
+    };
+    let mut others = vec![f64::NEG_INFINITY; x.len()];
+    let mut before = f64::NEG_INFINITY;
+    for (others, &x) in others.iter_mut().zip(x) {
+        *others = before;
+        before = add(before, x);
+    }
+    let mut after = f64::NEG_INFINITY;
+    for (others, &x) in others.iter_mut().zip(x).rev() {
+        *others = add(*others, after);
+        after = add(after, x);
+    }
+    (before, others)
 }
 
 /// `Σ |q| |k|` and `scale · Σ |q| |k| + |bias| + |slope · distance|` of every score.

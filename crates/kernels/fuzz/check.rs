@@ -28,6 +28,12 @@ pub const UNTOUCHED: f32 = -7.625e30;
 pub fn case(seed: u64) -> Result<Verdict, String> {
     let dice = &mut Dice::new(seed);
     let mut problem = Problem::new(dice);
+    let options = problem.options();
+    calls(seed, dice, problem).map_err(|error| format!("{error}\n{options}"))
+}
+
+/// All calls of a case.
+fn calls(seed: u64, dice: &mut Dice, mut problem: Problem) -> Result<Verdict, String> {
     let sizes = problem.sizes;
     let shape = sizes.shape(sizes.heads, sizes.queries, sizes.value_dim);
     let rows: usize = shape[..3].iter().product();

@@ -301,6 +301,36 @@ impl Problem {
         }
     }
 
+    /// What it is, for people.
+    pub fn options(&self) -> String {
+        let size = |tensor: &Tensor<f32>| tensor.data.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        let sizes = [&self.query, &self.key, &self.value].map(size);
+        format!(
+            "{:?}, {:?}, query, key and value up to {sizes:?}, scale {:?}, softcap {:?}, {:?}, causal {}, window {:?}, \
+             prefix {:?}, lengths {:?}, keep {}, documents {}, blocks {}, bias {:?}, alibi {:?}, sink {:?}, dropout {:?}, \
+             offsets {:?}",
+            self.magnitudes,
+            self.sizes,
+            self.scale,
+            self.softcap,
+            self.alignment,
+            self.causal,
+            self.window,
+            self.prefix,
+            self.lengths,
+            self.keep.is_some(),
+            self.documents.is_some(),
+            self.blocks.is_some(),
+            self.bias
+                .as_ref()
+                .map(|bias| (bias.shape, bias.data.iter().take(8).collect::<Vec<_>>())),
+            self.alibi,
+            self.sink,
+            self.dropout,
+            self.offsets,
+        )
+    }
+
     /// Batch (or sequence), head, query and key of a score, by the row of `[batch, heads, queries]` and the key among all;
     /// `None` if they are not of one sequence.
     pub fn place(&self, row: usize, key: usize) -> Option<[usize; 4]> {

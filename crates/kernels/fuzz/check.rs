@@ -27,7 +27,7 @@ pub const UNTOUCHED: f32 = -7.625e30;
 /// Runs the case of a seed.
 pub fn case(seed: u64) -> Result<Verdict, String> {
     let dice = &mut Dice::new(seed);
-    let mut problem = Problem::new(dice);
+    let problem = Problem::new(dice);
     let options = problem.options();
     calls(seed, dice, problem).map_err(|error| format!("{error}\n{options}"))
 }

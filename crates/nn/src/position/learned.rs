@@ -23,7 +23,7 @@
 use burn::{module::Module, nn::Embedding, tensor::Tensor};
 
 use super::{expect_last, expect_positive};
-use crate::{attention::AttentionError, initialize::Initializer};
+use crate::{attention::AttentionError, initialize::Initializer, precision::check_weights};
 
 /// The standard deviation of the initial vectors (BERT, GPT-2).
 const DEVIATION: f32 = 0.02;
@@ -59,6 +59,7 @@ impl Learned {
     pub fn forward(&self, x: Tensor<3>, first: usize) -> Result<Tensor<3>, AttentionError> {
         let [positions, size] = self.table.weight.dims();
         expect_last("x", &x.dims(), size)?;
+        check_weights("x", x.dtype(), self)?;
         let length = x.dims()[1];
         if length == 0 {
             return Ok(x);

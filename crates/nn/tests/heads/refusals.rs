@@ -15,7 +15,7 @@ use regard_nn::{
         Alibi, Learned, PositionConfig, Positions, Relative, RelativeBuckets,
         RelativeBucketsConfig, RotaryConfig, Scaling, Sinusoidal,
     },
-    transformer::TransformerConfig,
+    transformer::{StackConfig, StackOptions},
 };
 
 /// Each error names its field, what was found, and what would do.
@@ -396,7 +396,8 @@ fn of_precisions_and_of_what_others_made() {
     });
     let bias = || drawn("b", [1, 1, 3, 3], 1.0).cast(DType::F64);
     let init = &mut Initializer::new(3, &device());
-    let stack = TransformerConfig::new(12, 4);
+    let stack = StackConfig::new(12, 4);
+    let options = &StackOptions::default();
     let encoder = stack.encoder(2, init).unwrap();
     let (decoder, deeper) = (
         stack.decoder(2, init).unwrap(),
@@ -443,28 +444,21 @@ fn of_precisions_and_of_what_others_made() {
         ),
         (
             encoder
-                .forward(x([2, 3, 11]), Call::default(), noise)
-                .unwrap_err(),
-            "x",
-            "[2, 3, 11]",
-        ),
-        (
-            encoder.layers[0]
-                .forward(x([2, 3, 11]), Call::default(), noise)
+                .forward(x([2, 3, 11]), None, options, noise)
                 .unwrap_err(),
             "x",
             "[2, 3, 11]",
         ),
         (
             encoder
-                .forward(wide([2, 3, 12]), Call::default(), noise)
+                .forward(wide([2, 3, 12]), None, options, noise)
                 .unwrap_err(),
             "x",
             "f64",
         ),
         (
             decoder
-                .forward(x([2, 3, 11]), x([2, 3, 12]), Call::default(), noise)
+                .forward(x([2, 3, 11]), Some(x([2, 3, 12])), options, noise)
                 .unwrap_err(),
             "x",
             "[2, 3, 11]",
@@ -473,8 +467,8 @@ fn of_precisions_and_of_what_others_made() {
             decoder
                 .forward_cached(
                     x([2, 1, 12]),
-                    &mut deeper.cache(x([2, 3, 12])).unwrap(),
-                    Call::default(),
+                    &mut deeper.cache(Some(x([2, 3, 12]))).unwrap(),
+                    options,
                 )
                 .unwrap_err(),
             "cache layers",

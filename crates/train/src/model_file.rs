@@ -128,7 +128,7 @@ pub enum ModelFileError {
     },
     /// Search settings that no recipe may have.
     #[error(transparent)]
-    Settings(RecipeError),
+    Settings(Box<RecipeError>),
     /// Numbers that no training text and no translations have.
     #[error(
         "{name}: metadata `regard.familiarity`: {problem}; measure it again with `regard model --familiarity`"
@@ -206,7 +206,7 @@ impl Description {
         expect_table("source", tokenizers.source(), source, name)?;
         expect_table("target", tokenizers.target(), target, name)?;
         let translate: Translation = metadata_json(metadata, TRANSLATE, name)?;
-        translate.check(name).map_err(ModelFileError::Settings)?;
+        translate.check(name).map_err(|error| ModelFileError::Settings(Box::new(error)))?;
         let familiarity: Option<Familiarity> = match metadata.contains_key(FAMILIARITY) {
             true => Some(metadata_json(metadata, FAMILIARITY, name)?),
             false => None,
@@ -247,11 +247,36 @@ pub(crate) fn metadata_json<T: DeserializeOwned>(
     name: &str,
 ) -> Result<T, ModelFileError> {
     let text = metadata_text(metadata, key, name)?;
-    serde_json::from_str(text).map_err(|source| ModelFileError::Metadata {
+    let read = || {
+        check_shares(&serde_json::from_str(text)?, None)?;
+        serde_json::from_str(text)
+    };
+    read().map_err(|source| ModelFileError::Metadata {
         name: name.to_owned(),
         key,
         source,
     })
+}
+
+/// Checks that every number at or below a key of dropout is a share that can be dropped, as training goes on with them.
+fn check_shares(value: &serde_json::Value, dropout: Option<&str>) -> serde_json::Result<()> {
+    use serde::de::Error;
+    match (value, dropout) {
+        (serde_json::Value::Object(entries), _) => entries.iter().try_for_each(|(key, value)| {
+            let of_dropout = key.contains("dropout").then_some(key.as_str());
+            check_shares(value, of_dropout.or(dropout))
+        }),
+        (serde_json::Value::Number(share), Some(key))
+            if !share
+                .as_f64()
+                .is_some_and(|share| (0.0..1.0).contains(&share)) =>
+        {
+            Err(serde_json::Error::custom(format!(
+                "`{key}` is {share}, expected at least 0 and below 1"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The tokenizers in the metadata of the file called `name`.

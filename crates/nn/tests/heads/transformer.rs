@@ -7,7 +7,7 @@ use crate::{
 };
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use regard_nn::{
-    bridge::{OutputWeights, cross_entropy_mean, output_cross_entropy_mean},
+    bridge::{OutputWeights, cross_entropy_mean, output_cross_entropy_mean, without_kernels},
     dropout::Noise,
     heads::QueryKeyNormKind,
     initialize::Initializer,
@@ -137,40 +137,43 @@ fn gradients_equal_finite_differences() {
     assert!(checked > 900, "{checked}");
 }
 
+/// At most twice as far from the same computation in f64 as plain operations in f32 are, and rounding.
 #[test]
 fn fused_in_f32_is_plain_in_f64() {
     let all = inputs();
     for (name, config) in variants() {
         let module = modules(&config);
-        let wide = double(module.clone());
         let narrow: [Tensor<3>; 3] = std::array::from_fn(|i| {
             let shape = [2, if i == 0 { 3 } else { 2 }, 4];
             Tensor::from_data(TensorData::new(all[i].clone(), shape), &device())
         });
+        let run = |module: &(Stack, Stack), [x, y, u]: [Tensor<3>; 3]| {
+            let loss = loss(module, x, y, u);
+            let value = loss.clone().into_data().iter::<f64>().next().unwrap();
+            (value, weights(module, &loss.backward()))
+        };
         let exact = narrow.clone().map(|tensor| tensor.cast(DType::F64));
-        let [x, y, u] = narrow;
-        let found = loss(&module, x, y, u);
-        let [x, y, u] = exact;
-        let expected = loss(&wide, x, y, u);
-        let (a, b) = (
-            found.clone().into_scalar::<f32>(),
-            expected.clone().into_scalar::<f64>(),
-        );
+        let (expected, expected_gradients) = run(&double(module.clone()), exact);
+        let (fused, fused_gradients) = run(&module, narrow.clone());
+        let (plain, plain_gradients) = without_kernels(|| run(&module, narrow));
+        let far = |found: f64| (found - expected).abs();
         assert!(
-            (f64::from(a) - b).abs() <= 2e-6 * (1.0 + b.abs()),
-            "{name}: {a} {b}"
+            far(fused) <= 2.0 * far(plain) + 2e-6 * (1.0 + expected.abs()),
+            "{name}: {fused} {plain} {expected}"
         );
-        let found = weights(&module, &found.backward());
-        let expected = weights(&wide, &expected.backward());
-        assert_eq!(found.len(), expected.len());
-        let largest = expected
-            .iter()
-            .flat_map(|(_, gradient)| gradient)
-            .fold(1.0f64, |most, g| most.max(g.abs()));
-        for ((weight, found), (_, expected)) in found.iter().zip(&expected) {
-            for (a, b) in found.iter().zip(expected) {
-                assert!((a - b).abs() <= 2e-6 * largest, "{name}: {weight}: {a} {b}");
-            }
+        assert_eq!(fused_gradients.len(), expected_gradients.len());
+        let numbers = expected_gradients.iter().flat_map(|(_, gradient)| gradient);
+        let largest = numbers.fold(1.0f64, |most, g| most.max(g.abs()));
+        for (at, (weight, expected)) in expected_gradients.iter().enumerate() {
+            let far = |gradients: &[(String, Vec<f64>)]| {
+                let pairs = gradients[at].1.iter().zip(expected);
+                pairs.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()))
+            };
+            let (fused, plain) = (far(&fused_gradients), far(&plain_gradients));
+            assert!(
+                fused <= 2.0 * plain + 2e-6 * largest,
+                "{name}: {weight}: {fused} {plain}"
+            );
         }
     }
 }

@@ -206,7 +206,9 @@ impl Description {
         expect_table("source", tokenizers.source(), source, name)?;
         expect_table("target", tokenizers.target(), target, name)?;
         let translate: Translation = metadata_json(metadata, TRANSLATE, name)?;
-        translate.check(name).map_err(|error| ModelFileError::Settings(Box::new(error)))?;
+        translate
+            .check(name)
+            .map_err(|error| ModelFileError::Settings(Box::new(error)))?;
         let familiarity: Option<Familiarity> = match metadata.contains_key(FAMILIARITY) {
             true => Some(metadata_json(metadata, FAMILIARITY, name)?),
             false => None,

@@ -43,7 +43,7 @@ pub const SHARP: f64 = 0.9;
 pub const UNCOVERED: f64 = 0.1;
 
 /// One head in a line: ``layer 2 head 5: 92 % on `<s>`, a sink``, counted from 1 as in pictures. `head` is one of
-/// [`heads`](super::heads) of `map`.
+/// [`heads`] of `map`.
 pub fn describe(map: &AttentionMap, head: &HeadDiagnostics) -> String {
     format!(
         "layer {} head {}: {}",
@@ -106,7 +106,7 @@ impl Role {
         }
     }
 
-    /// The role of a head, and how much of one it is, 0 to 1. `head` is one of [`heads`](super::heads) of `map`.
+    /// The role of a head, and how much of one it is, 0 to 1. `head` is one of [`heads`] of `map`.
     pub fn of(map: &AttentionMap, head: &HeadDiagnostics) -> (Self, f64) {
         let at_least = |measure: Option<f64>, bound: f64| measure.filter(|&value| value >= bound);
         if head.effective_keys.is_none() {

@@ -21,9 +21,9 @@ use burn::tensor::Device;
 use mimalloc::MiMalloc;
 use regard_models::generate::Prepared;
 use regard_train::{
-    model_file::{self, Description},
-    recipe,
-    translator::beam_config,
+    Registry, recipe,
+    tasks::Translation,
+    translator::{Description, beam_config},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -95,7 +95,8 @@ impl Peer {
 fn run() -> Result<(), Failure> {
     let path = std::env::args().nth(1).ok_or("expected a model file")?;
     let device = Device::flex();
-    let (model, description) = model_file::open(Path::new(&path), &device)?;
+    let (model, description) =
+        Registry::default().open::<Translation>(Path::new(&path), &device)?;
     let peer = Peer {
         model: Prepared::new(model),
         description,

@@ -16,9 +16,10 @@ use std::{
 
 use burn::tensor::Device;
 use regard_train::{
+    Registry,
     compare::{self, Contender, Measured, Standing},
-    learner::{self, Event, Reason, Run},
-    recipe::{Recipe, Split},
+    learner::{Event, Reason, Run},
+    recipe::Split,
 };
 
 use super::train::listen;
@@ -36,7 +37,7 @@ use crate::{
 /// Recipes that cannot be compared, whatever training or judging finds wrong; an interruption.
 pub fn run(options: &Compare) -> Result<(), Failure> {
     let contenders = contenders(options)?;
-    let split = compare::judged_by(&contenders)?;
+    let split = compare::judged_by(&Registry::default(), &contenders)?;
     let threads = contenders[0].recipe.training.threads;
     options.compute.run(threads, |device| {
         compare(options, &contenders, split, device)
@@ -73,7 +74,7 @@ fn compare(
 /// The recipes under their names, limited by the budget.
 fn contenders(options: &Compare) -> Result<Vec<Contender>, Failure> {
     let read = |named: &Named| -> Result<Contender, Failure> {
-        let recipe = Recipe::load(&named.path, &options.set)?;
+        let recipe = Registry::default().load(&named.path, &options.set)?;
         Ok(Contender {
             name: name(named)?,
             path: named.path.clone(),
@@ -112,7 +113,8 @@ fn train(
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
     let folder = folder(options, contender);
-    let standing = compare::standing(&folder, &contender.recipe, options.budget)?;
+    let registry = Registry::default();
+    let standing = compare::standing(&registry, &folder, &contender.recipe, options.budget)?;
     if standing == Standing::Done {
         if !options.quiet {
             output::say("trained already");
@@ -131,8 +133,8 @@ fn train(
         }
     };
     let (trained, peak) = allocator::extra_bytes(|| match standing {
-        Standing::New => learner::train(&contender.recipe, &run, &mut report),
-        _ => learner::resume(&[], &run, &mut report),
+        Standing::New => registry.train(&contender.recipe, &run, &mut report),
+        _ => registry.resume(&[], &run, &mut report),
     });
     // The bar must be gone before anything else is said.
     drop(progress);

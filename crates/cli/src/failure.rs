@@ -110,6 +110,14 @@ pub enum CommandError {
         /// "validation" or "test".
         part: &'static str,
     },
+    /// A recipe does not name what a model's familiarity is measured on.
+    #[error("{}: the recipe names no {part} data of sentence pairs to measure on", recipe.display())]
+    NothingFamiliar {
+        /// The recipe.
+        recipe: PathBuf,
+        /// "training" or "validation".
+        part: &'static str,
+    },
     /// A classifier's recipe does not name the part of the data that was asked for.
     #[error("{}: the recipe names no labelled {part} data; give --labelled", recipe.display())]
     NoLabelled {

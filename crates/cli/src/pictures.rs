@@ -8,6 +8,8 @@ use std::{
 
 use regard_trace::Trace;
 use regard_view::{
+    Heatmap,
+    choice::Choice,
     html::{self, HtmlOptions},
     png::{self, PngOptions},
     svg::{self, SvgOptions},
@@ -30,15 +32,25 @@ pub struct Entry {
     pub trace: Trace,
 }
 
-/// How heat maps are printed on this standard output.
+/// How heat maps are printed on this standard output, and which.
 pub struct Screen {
     options: TerminalOptions,
     subwords: bool,
+    choice: Choice,
 }
 
 impl Screen {
     /// As wide as the terminal, or as `COLUMNS` says, or 80 columns, with the colours that there are.
-    pub fn detect(subwords: bool) -> Self {
+    pub fn detect(files: &PictureFiles) -> Self {
+        Self {
+            subwords: files.subwords,
+            choice: files.choice(),
+            ..Self::plain()
+        }
+    }
+
+    /// The same for one map as it is.
+    pub fn plain() -> Self {
         let is_terminal = io::stdout().is_terminal();
         let variable = |name: &str| env::var(name).ok();
         let measured = terminal_size::terminal_size_of(io::stdout());
@@ -54,34 +66,39 @@ impl Screen {
                 direction: Direction::detect(variable, is_terminal),
                 ..defaults
             },
-            subwords,
+            subwords: true,
+            choice: Choice::default(),
         }
     }
 
-    /// The heat maps of a trace, nothing if the model looked at nothing. Of a model with many layers the first map alone, the mean
-    /// of its heads, and how many more there are.
-    pub fn draw(&self, trace: &Trace) -> String {
-        const MOST: usize = 2;
-        let Some(first) = trace.maps.first() else {
-            return String::new();
-        };
-        let mut shown = trace.clone();
-        let mut more = String::new();
-        if trace.maps.len() > MOST {
-            shown.maps.truncate(1);
-            more = format!(
-                "{} layer {}, the mean of {} heads; {} more maps: --html look.html shows every head\n",
-                first.name(),
-                first.layer() + 1,
-                first.heads(),
-                trace.maps.len() - 1
-            );
-        }
+    /// The chosen heat maps of a trace, nothing if the model looked at nothing; how many there are beside them, if it was not
+    /// said which to show.
+    ///
+    /// # Errors
+    /// A map that the trace does not have.
+    pub fn draw(&self, trace: &Trace) -> Result<String, Failure> {
         let shown = match self.subwords {
-            true => shown,
-            false => shown.merge_words(),
+            true => trace.clone(),
+            false => trace.merge_words(),
         };
-        terminal::trace(&shown, &self.options) + &more
+        let heatmaps = self.choice.heatmaps(&shown)?;
+        let options = TerminalOptions {
+            title: heatmaps.len() > 1 || self.choice.is_made(),
+            ..self.options.clone()
+        };
+        let pictures: Vec<String> = heatmaps
+            .iter()
+            .map(|heatmap| terminal::heatmap(heatmap, &options))
+            .collect();
+        let mut text = pictures.join("\n");
+        if let ([single], false, 2..) = (heatmaps.as_slice(), options.title, trace.maps.len()) {
+            text.push_str(&format!(
+                "{}; {} more maps: see --map, --layer and --head, or all of them with --html look.html\n",
+                single.title(),
+                trace.maps.len() - 1
+            ));
+        }
+        Ok(text)
     }
 }
 
@@ -100,35 +117,48 @@ pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
             html::page(&traces, &HtmlOptions::default()).as_bytes(),
         )?;
     }
-    let wanted = [(&files.svg, false), (&files.png, true)];
-    for (path, as_png) in wanted
-        .into_iter()
-        .filter_map(|(path, as_png)| Some((path.as_ref()?, as_png)))
-    {
-        let drawable: Vec<&Entry> = entries
+    write_figures(files, entries, &why_nothing(entries), |entry| {
+        Ok(files.choice().heatmaps(&shown(entry, files, false))?)
+    })
+}
+
+/// Writes the figure of each entry that has maps, `heatmaps` side by side, as SVG and as PNG where `files` asks for them.
+///
+/// # Errors
+/// Nothing to draw, `why` says why; or a file that cannot be written.
+pub fn write_figures(
+    files: &PictureFiles,
+    entries: &[Entry],
+    why: &str,
+    heatmaps: impl Fn(&Entry) -> Result<Vec<Heatmap>, Failure>,
+) -> Result<(), Failure> {
+    for (path, as_png) in [(&files.svg, false), (&files.png, true)] {
+        let Some(path) = path else { continue };
+        let mut drawable = entries
             .iter()
             .filter(|entry| !entry.trace.maps.is_empty())
-            .collect();
-        if drawable.is_empty() {
+            .peekable();
+        if drawable.peek().is_none() {
             return Err(CommandError::NothingToDraw {
                 path: path.clone(),
-                reason: why_nothing(entries),
+                reason: why.to_owned(),
             }
             .into());
         }
         for entry in drawable {
-            let picture = svg::trace(&shown(entry, files, false), &SvgOptions::default());
-            let path = numbered(path, entry, entries);
-            match as_png {
-                true => {
-                    let bytes = png::from_svg(&picture, &PngOptions::default())?;
-                    output::write_file(&path, &bytes)?;
-                }
-                false => output::write_file(&path, picture.as_bytes())?,
-            }
+            write_maps(&numbered(path, entry, entries), &heatmaps(entry)?, as_png)?;
         }
     }
     Ok(())
+}
+
+/// Writes heat maps side by side as one picture.
+fn write_maps(path: &Path, heatmaps: &[Heatmap], as_png: bool) -> Result<(), Failure> {
+    let picture = svg::grid(heatmaps, &SvgOptions::default());
+    match as_png {
+        true => output::write_file(path, &png::from_svg(&picture, &PngOptions::default())?),
+        false => output::write_file(path, picture.as_bytes()),
+    }
 }
 
 /// The trace between words or subwords. A page merges by itself, so that its reader can choose.

@@ -5,12 +5,12 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use regard_config::Config;
-use regard_nn::{dropout::Noise, initialize::Initializer};
+use regard_nn::{dropout::Noise, initialize::Initializer, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     batch::SourceBatch,
-    error::{ModelError, checked},
+    error::{ModelError, checked, expect_layers},
     vocabulary::Vocabulary,
 };
 
@@ -21,6 +21,17 @@ pub struct ClassifierSizes {
     pub vocabulary: Vocabulary,
     /// The number of classes.
     pub classes: usize,
+}
+
+impl ClassifierSizes {
+    fn check(&self) -> Result<(), ModelError> {
+        match self.classes {
+            found @ (0 | 1) => Err(ModelError(format!(
+                "the number of classes is {found}; expected at least 2"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Sizes and choices of a [`Classifier`].
@@ -42,14 +53,28 @@ pub trait ClassifierConfig: Config {
         device: &Device,
     ) -> Result<Self::Model, ModelError> {
         checked(self)?;
-        if sizes.classes < 2 {
-            let found = sizes.classes;
-            return Err(ModelError(format!(
-                "the number of classes is {found}; expected at least 2"
-            )));
-        }
+        sizes.check()?;
         Ok(self.draw(sizes, &mut Initializer::new(seed, device)))
     }
+
+    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
+    ///
+    /// # Errors
+    /// As [`ClassifierConfig::init`]; more layers than weights.
+    fn without_values(
+        &self,
+        sizes: &ClassifierSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        sizes.check()?;
+        expect_layers(self.layers(), arrays)?;
+        Ok(self.draw(sizes, &mut Initializer::deferred(device)))
+    }
+
+    /// The number of layers that have weights of their own.
+    fn layers(&self) -> usize;
 }
 
 /// A model that gives a sentence a label.

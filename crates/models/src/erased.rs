@@ -8,7 +8,7 @@ use burn::{
     tensor::{Bool, Device, Float, Int, Tensor},
 };
 use regard_config::AnyConfig;
-use regard_nn::dropout::Noise;
+use regard_nn::{dropout::Noise, weights::Arrays};
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
@@ -31,6 +31,17 @@ pub trait AnyGeneratorConfig: AnyConfig {
         device: &Device,
     ) -> Result<AnyGenerator, ModelError>;
 
+    /// As [`GeneratorConfig::without_values`].
+    ///
+    /// # Errors
+    /// The same.
+    fn build_without_values(
+        &self,
+        vocabularies: &Vocabularies,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyGenerator, ModelError>;
+
     /// As [`GeneratorConfig::needs_joint_vocabulary`].
     fn needs_joint_vocabulary(&self) -> bool;
 
@@ -46,6 +57,16 @@ impl<C: GeneratorConfig> AnyGeneratorConfig for C {
         device: &Device,
     ) -> Result<AnyGenerator, ModelError> {
         Ok(AnyGenerator::new(self.init(vocabularies, seed, device)?))
+    }
+
+    fn build_without_values(
+        &self,
+        vocabularies: &Vocabularies,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyGenerator, ModelError> {
+        let model = self.without_values(vocabularies, arrays, device)?;
+        Ok(AnyGenerator::new(model))
     }
 
     fn needs_joint_vocabulary(&self) -> bool {
@@ -69,6 +90,17 @@ pub trait AnyClassifierConfig: AnyConfig {
         seed: u64,
         device: &Device,
     ) -> Result<AnyClassifier, ModelError>;
+
+    /// As [`ClassifierConfig::without_values`].
+    ///
+    /// # Errors
+    /// The same.
+    fn build_without_values(
+        &self,
+        sizes: &ClassifierSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyClassifier, ModelError>;
 }
 
 impl<C: ClassifierConfig> AnyClassifierConfig for C {
@@ -79,6 +111,16 @@ impl<C: ClassifierConfig> AnyClassifierConfig for C {
         device: &Device,
     ) -> Result<AnyClassifier, ModelError> {
         Ok(AnyClassifier::new(self.init(sizes, seed, device)?))
+    }
+
+    fn build_without_values(
+        &self,
+        sizes: &ClassifierSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyClassifier, ModelError> {
+        let model = self.without_values(sizes, arrays, device)?;
+        Ok(AnyClassifier::new(model))
     }
 }
 

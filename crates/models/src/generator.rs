@@ -16,11 +16,12 @@ use regard_nn::{
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::Noise,
     initialize::Initializer,
+    weights::Arrays,
 };
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
-    error::{ModelError, checked},
+    error::{ModelError, checked, expect_layers},
     vocabulary::{Vocabularies, Vocabulary},
 };
 
@@ -52,6 +53,26 @@ pub trait GeneratorConfig: Config {
         checked(self)?;
         self.draw(vocabularies, &mut Initializer::new(seed, device))
     }
+
+    /// A model without values, for the weights `arrays` of a file: [`weights::apply`](regard_nn::weights::apply) gives them to
+    /// it. No weight is drawn or allocated, and no number of layers, which may have come with the file, is believed unless the
+    /// arrays bear it out.
+    ///
+    /// # Errors
+    /// As [`GeneratorConfig::init`]; more layers than weights.
+    fn without_values(
+        &self,
+        vocabularies: &Vocabularies,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        expect_layers(self.layers(), arrays)?;
+        self.draw(vocabularies, &mut Initializer::deferred(device))
+    }
+
+    /// The number of layers that have weights of their own: of the deepest stack.
+    fn layers(&self) -> usize;
 
     /// Whether source and target must have one vocabulary.
     fn needs_joint_vocabulary(&self) -> bool {

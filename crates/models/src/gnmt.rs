@@ -138,6 +138,10 @@ impl GeneratorConfig for GnmtConfig {
         })
     }
 
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
     fn needs_joint_vocabulary(&self) -> bool {
         self.tie == Tie::All
     }

@@ -221,6 +221,10 @@ impl GeneratorConfig for LuongConfig {
         })
     }
 
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
     fn needs_joint_vocabulary(&self) -> bool {
         self.tie == Tie::All
     }

@@ -172,6 +172,10 @@ impl GeneratorConfig for RnnSearchConfig {
         })
     }
 
+    fn layers(&self) -> usize {
+        1
+    }
+
     fn needs_joint_vocabulary(&self) -> bool {
         self.tie == Tie::All
     }

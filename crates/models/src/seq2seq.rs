@@ -158,6 +158,13 @@ impl GeneratorConfig for Seq2SeqConfig {
         })
     }
 
+    fn layers(&self) -> usize {
+        match self.cell {
+            Cell::GruContext => 1,
+            Cell::Lstm => self.layers,
+        }
+    }
+
     fn needs_joint_vocabulary(&self) -> bool {
         self.tie == Tie::All
     }

@@ -15,7 +15,7 @@
 //! ```
 
 use burn::{
-    module::Param,
+    module::{Param, ParamId},
     nn::{Embedding, Linear},
     tensor::{Device, Shape, Tensor, TensorData},
 };
@@ -27,7 +27,8 @@ use rand_chacha::{
 /// Draws initial parameter values from one seeded generator.
 #[derive(Debug)]
 pub struct Initializer {
-    generator: ChaCha12Rng,
+    /// Absent where values are to come from elsewhere.
+    generator: Option<ChaCha12Rng>,
     device: Device,
 }
 
@@ -35,7 +36,17 @@ impl Initializer {
     /// A generator for `seed`; parameters are placed on `device`.
     pub fn new(seed: u64, device: &Device) -> Self {
         Self {
-            generator: ChaCha12Rng::seed_from_u64(seed),
+            generator: Some(ChaCha12Rng::seed_from_u64(seed)),
+            device: device.clone(),
+        }
+    }
+
+    /// Parameters that know their shape and have no values yet: those of a file are given to them by
+    /// [`weights::apply`](crate::weights::apply). Nothing is drawn, and nothing allocated by the shape. A parameter that is
+    /// used before it got its values is all zeros.
+    pub fn deferred(device: &Device) -> Self {
+        Self {
+            generator: None,
             device: device.clone(),
         }
     }
@@ -45,28 +56,31 @@ impl Initializer {
         &self.device
     }
 
-    /// A number of `[0, 1)` from the upper 24 bits of one draw.
-    fn unit(&mut self) -> f32 {
-        (self.generator.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)
-    }
-
-    /// A number of `[0, 1)` from the upper 53 bits of one draw.
-    fn unit_f64(&mut self) -> f64 {
-        (self.generator.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
-    }
-
-    fn parameter<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<D>> {
+    /// A parameter of `shape` with as many values as `draw` gives.
+    fn parameter<const D: usize>(
+        &mut self,
+        shape: [usize; D],
+        draw: impl FnOnce(&mut ChaCha12Rng, usize) -> Vec<f32>,
+    ) -> Param<Tensor<D>> {
+        let Some(generator) = &mut self.generator else {
+            let zeros = move |device: &Device, tracked| {
+                Tensor::zeros(shape, device).set_require_grad(tracked)
+            };
+            let device = self.device.clone();
+            return Param::uninitialized(ParamId::new(), zeros, device, true, shape.into());
+        };
+        let values = draw(generator, shape.iter().product());
         let data = TensorData::new(values, Shape::from(shape));
         Param::from_tensor(Tensor::from_data(data, &self.device))
     }
 
     /// Values from `U(-bound, bound)`.
     pub fn uniform<const D: usize>(&mut self, shape: [usize; D], bound: f32) -> Param<Tensor<D>> {
-        let count = shape.iter().product();
-        let values = (0..count)
-            .map(|_| (self.unit() * 2.0 - 1.0) * bound)
-            .collect();
-        self.parameter(values, shape)
+        self.parameter(shape, |generator, count| {
+            (0..count)
+                .map(|_| (unit(generator) * 2.0 - 1.0) * bound)
+                .collect()
+        })
     }
 
     /// Values from the normal distribution `N(0, deviation²)`.
@@ -75,9 +89,9 @@ impl Initializer {
         shape: [usize; D],
         deviation: f32,
     ) -> Param<Tensor<D>> {
-        let count = shape.iter().product();
-        let values = self.gaussians(count, deviation);
-        self.parameter(values, shape)
+        self.parameter(shape, |generator, count| {
+            gaussians(generator, count, deviation)
+        })
     }
 
     /// All zeros.
@@ -87,24 +101,26 @@ impl Initializer {
 
     /// The same value everywhere.
     pub fn constant<const D: usize>(&mut self, shape: [usize; D], value: f32) -> Param<Tensor<D>> {
-        self.parameter(vec![value; shape.iter().product()], shape)
+        self.parameter(shape, |_, count| vec![value; count])
     }
 
     /// `blocks` random orthogonal matrices side by side, `[size, blocks · size]`: the recurrent
     /// initialisation of Bahdanau 2014, App. B (one block per gate).
     pub fn orthogonal(&mut self, size: usize, blocks: usize) -> Param<Tensor<2>> {
         let width = size * blocks;
-        let mut values = vec![0.0; size * width];
-        for block in 0..blocks {
-            let matrix = self.orthogonal_matrix(size);
-            for row in 0..size {
-                for column in 0..size {
-                    values[row * width + block * size + column] =
-                        matrix[row * size + column] as f32;
+        self.parameter([size, width], |generator, count| {
+            let mut values = vec![0.0; count];
+            for block in 0..blocks {
+                let matrix = orthogonal_matrix(generator, size);
+                for row in 0..size {
+                    for column in 0..size {
+                        values[row * width + block * size + column] =
+                            matrix[row * size + column] as f32;
+                    }
                 }
             }
-        }
-        self.parameter(values, [size, width])
+            values
+        })
     }
 
     /// A layer `y = x W + b`, `W [inputs, outputs]`, with `W` and `b` from `U(-1/√inputs, 1/√inputs)`.
@@ -136,40 +152,49 @@ impl Initializer {
             weight: self.normal([entries, dimension], deviation),
         }
     }
+}
 
-    fn gaussians(&mut self, count: usize, deviation: f32) -> Vec<f32> {
-        // Box-Muller, both values of a pair used.
-        let mut values = Vec::with_capacity(count + 1);
-        while values.len() < count {
-            let radius = (-2.0 * (1.0 - self.unit_f64()).ln()).sqrt();
-            let angle = std::f64::consts::TAU * self.unit_f64();
-            values.push((radius * angle.cos()) as f32 * deviation);
-            values.push((radius * angle.sin()) as f32 * deviation);
-        }
-        values.truncate(count);
-        values
-    }
+/// A number of `[0, 1)` from the upper 24 bits of one draw.
+fn unit(generator: &mut ChaCha12Rng) -> f32 {
+    (generator.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
 
-    fn orthogonal_matrix(&mut self, size: usize) -> Vec<f64> {
-        let mut rows: Vec<f64> = self
-            .gaussians(size * size, 1.0)
-            .into_iter()
-            .map(f64::from)
-            .collect();
-        for i in 0..size {
-            let (done, rest) = rows.split_at_mut(i * size);
-            let row = &mut rest[..size];
-            for previous in done.chunks_exact(size) {
-                let projection: f64 = row.iter().zip(previous).map(|(a, b)| a * b).sum();
-                row.iter_mut()
-                    .zip(previous)
-                    .for_each(|(a, b)| *a -= projection * b);
-            }
-            let norm = row.iter().map(|a| a * a).sum::<f64>().sqrt();
-            row.iter_mut().for_each(|a| *a /= norm);
-        }
-        rows
+/// A number of `[0, 1)` from the upper 53 bits of one draw.
+fn unit_f64(generator: &mut ChaCha12Rng) -> f64 {
+    (generator.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
+}
+
+fn gaussians(generator: &mut ChaCha12Rng, count: usize, deviation: f32) -> Vec<f32> {
+    // Box-Muller, both values of a pair used.
+    let mut values = Vec::with_capacity(count + 1);
+    while values.len() < count {
+        let radius = (-2.0 * (1.0 - unit_f64(generator)).ln()).sqrt();
+        let angle = std::f64::consts::TAU * unit_f64(generator);
+        values.push((radius * angle.cos()) as f32 * deviation);
+        values.push((radius * angle.sin()) as f32 * deviation);
     }
+    values.truncate(count);
+    values
+}
+
+fn orthogonal_matrix(generator: &mut ChaCha12Rng, size: usize) -> Vec<f64> {
+    let mut rows: Vec<f64> = gaussians(generator, size * size, 1.0)
+        .into_iter()
+        .map(f64::from)
+        .collect();
+    for i in 0..size {
+        let (done, rest) = rows.split_at_mut(i * size);
+        let row = &mut rest[..size];
+        for previous in done.chunks_exact(size) {
+            let projection: f64 = row.iter().zip(previous).map(|(a, b)| a * b).sum();
+            row.iter_mut()
+                .zip(previous)
+                .for_each(|(a, b)| *a -= projection * b);
+        }
+        let norm = row.iter().map(|a| a * a).sum::<f64>().sqrt();
+        row.iter_mut().for_each(|a| *a /= norm);
+    }
+    rows
 }
 
 #[cfg(test)]

@@ -184,13 +184,14 @@ pub fn apply<M: Module>(module: M, arrays: Arrays) -> Result<M, WeightsError> {
             if self.error.is_some() {
                 return param;
             }
-            let shape = param.val().dims();
+            // Shape and device are asked of the parameter: one without values yet is not to get any on the way.
+            let shape: [usize; D] = param.lazy_shape().dims();
             match self.take(shape.to_vec()) {
-                Ok(values) => param.map(|tensor| {
-                    let tracked = tensor.is_require_grad();
-                    Tensor::from_data(TensorData::new(values, shape), &tensor.device())
-                        .set_require_grad(tracked)
-                }),
+                Ok(values) => {
+                    let data = TensorData::new(values, shape);
+                    let (id, device) = (param.id, param.lazy_device());
+                    param.transform_for_load(Tensor::from_data(data, &device), id)
+                }
                 Err(error) => {
                     self.error = Some(error);
                     param

@@ -20,7 +20,7 @@
 
 use std::fmt;
 
-use crate::{AttentionMap, Axis};
+use crate::{AttentionMap, Axis, Kind, Trace};
 
 /// Links between source (keys) and target (queries), sorted. Its `Display` is a line in Pharaoh
 /// format: `0-0 1-2 2-1`, empty when there are no links.
@@ -81,6 +81,39 @@ impl AttentionMap {
         })
     }
 
+    /// How much the map is like an alignment of words, from 0 to 1: `2 P R / (P + R)`, where `P = (1/Q) Σ_q max_k α_qk` says
+    /// how surely each query has its key, and `R = (1/K) Σ_k max_q α_qk` how surely each key has its query. Heads are averaged
+    /// and subwords merged first. Special tokens do not count, so weight on `</s>` is lost.
+    pub fn alignedness(&self) -> f64 {
+        let map = self.mean_heads().merge_words();
+        let plain = |axis: &Axis| -> Vec<usize> {
+            (0..axis.len())
+                .filter(|&index| !axis.is_special(index))
+                .collect()
+        };
+        let (queries, keys) = (plain(map.queries()), plain(map.keys()));
+        let weight = |query: usize, key: usize| f64::from(map.weight(0, query, key));
+        let mean = |of: &mut dyn Iterator<Item = f64>| {
+            let (sum, count) = of.fold((0.0, 0), |(sum, count), x| (sum + x, count + 1));
+            sum / f64::from(count.max(1))
+        };
+        let by_query = mean(&mut queries.iter().map(|&query| {
+            keys.iter()
+                .map(|&key| weight(query, key))
+                .fold(0.0, f64::max)
+        }));
+        let by_key = mean(&mut keys.iter().map(|&key| {
+            queries
+                .iter()
+                .map(|&query| weight(query, key))
+                .fold(0.0, f64::max)
+        }));
+        match by_query + by_key > 0.0 {
+            true => 2.0 * by_query * by_key / (by_query + by_key),
+            false => 0.0,
+        }
+    }
+
     fn align(&self, chosen: impl Fn(&[f32]) -> Vec<usize>) -> Alignment {
         let map = self.mean_heads();
         let (sources, targets) = (places(map.keys()), places(map.queries()));
@@ -92,6 +125,18 @@ impl AttentionMap {
             }
         }
         links.into_iter().collect()
+    }
+}
+
+impl Trace {
+    /// The cross-attention map that is most like an alignment ([`AttentionMap::alignedness`]), the first of equals. In a
+    /// Transformer it is often not the last layer's: that one gets ready to write, and looks ahead or at `</s>`.
+    pub fn most_aligned(&self) -> Option<&AttentionMap> {
+        let cross = self.maps.iter().filter(|map| map.kind() == Kind::Cross);
+        let measured = cross.map(|map| (map, map.alignedness()));
+        measured
+            .reduce(|best, other| if other.1 > best.1 { other } else { best })
+            .map(|(map, _)| map)
     }
 }
 

@@ -24,6 +24,18 @@ pub enum TraceError {
         /// Number of weights given.
         found: usize,
     },
+    /// There are not as many predictions as queries.
+    #[error(
+        "attention map {map:?}: {found} predictions for {queries} queries; each query has one, what was written after it"
+    )]
+    Predictions {
+        /// Name of the map.
+        map: String,
+        /// Length of the query axis.
+        queries: usize,
+        /// Length of the predictions.
+        found: usize,
+    },
     /// A map has no head at all.
     #[error("attention map {map:?}: 0 heads; a map needs at least one")]
     NoHeads {

@@ -4,7 +4,7 @@
 //! the file. Everything else is one JSON object under the metadata key `regard.trace`:
 //!
 //! ```json
-//! { "version": 1,
+//! { "version": 2,
 //!   "axes": [ { "type": "tokens", "tokens": [ { "text": "rid", "word": 0 },
 //!                                             { "text": "ing", "word": 0 },
 //!                                             { "text": "</s>", "special": true } ] },
@@ -14,12 +14,20 @@
 //!                 "metadata": { "beam": "5" },
 //!                 "maps": [ { "tensor": "map.0.weights", "name": "decoder.cross", "kind": "cross",
 //!                             "layer": 0, "heads": 1, "normalized": true,
-//!                             "queries": 0, "keys": 0 } ] } ] }
+//!                             "queries": 0, "keys": 0 },
+//!                           { "tensor": "map.1.weights", "name": "decoder.self", "kind": "decoder_self",
+//!                             "layer": 0, "heads": 1, "normalized": true,
+//!                             "queries": 3, "keys": 3, "predictions": 0 } ] } ] }
 //! ```
 //!
-//! `queries` and `keys` are indices into `axes`, so that a deep model names its sequences once. An
+//! `queries`, `keys` and `predictions` are indices into `axes`, so that a deep model names its sequences once. An
 //! optional field may be added within a version; whatever an older reader would misread raises it.
 //! The same traces give the same bytes.
+//!
+//! | version | change |
+//! |---|---|
+//! | 1 | the first |
+//! | 2 | Of a decoder's self-attention the queries are the tokens that were read; what was written after each are its `predictions`, which may be missing. Version 1 had the predictions in place of the queries, and is read as if it had been written so. |
 //!
 //! Input is hostile until checked: [`from_bytes`] returns an error, and never panics, on any bytes,
 //! and the maps it returns have passed the checks of [`AttentionMap::new`].
@@ -35,7 +43,7 @@
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -46,13 +54,16 @@ use serde::{Deserialize, Serialize};
 use crate::{AttentionMap, Axis, Kind, Trace, TraceError};
 
 /// The version of the format that this library writes, and the latest that it reads.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// The metadata key under which the description stands.
 pub const METADATA_KEY: &str = "regard.trace";
 
 /// The largest file that [`read`] takes into memory: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
+
+/// The last layer that a map of a file can be of, counted from 0.
+const MAX_LAYER: usize = u32::MAX as usize - 1;
 
 #[derive(Deserialize)]
 struct VersionOnly {
@@ -90,6 +101,8 @@ struct MapEntry {
     normalized: bool,
     queries: usize,
     keys: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    predictions: Option<usize>,
 }
 
 /// The bytes of a trace file.
@@ -115,6 +128,7 @@ pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
                 normalized: map.is_normalized(),
                 queries: axes.index(map.queries()),
                 keys: axes.index(map.keys()),
+                predictions: map.predictions().map(|axis| axes.index(axis)),
             });
         }
         entries.push(TraceEntry {
@@ -188,6 +202,26 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
         });
     }
     let description: Description = parse(json)?;
+    let mut read = HashSet::new();
+    for map in description.traces.iter().flat_map(|trace| &trace.maps) {
+        // A file that names one tensor again and again could fill any memory.
+        if !read.insert(map.tensor.as_str()) {
+            return Err(TraceError::Description {
+                key: METADATA_KEY,
+                reason: format!("two maps have the tensor {:?}", map.tensor),
+            });
+        }
+        if map.layer > MAX_LAYER {
+            return Err(TraceError::Description {
+                key: METADATA_KEY,
+                reason: format!(
+                    "map {:?} is of layer {}; the last one possible is {MAX_LAYER}",
+                    map.name, map.layer
+                ),
+            });
+        }
+    }
+    drop(read);
     description
         .traces
         .into_iter()
@@ -196,6 +230,10 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
                 .maps
                 .into_iter()
                 .map(|map| read_map(map, &description.axes, &tensors))
+                .map(|map| match version {
+                    1 => map.map(queries_as_read),
+                    _ => map,
+                })
                 .collect::<Result<_, _>>()?;
             Ok(Trace {
                 model: entry.model,
@@ -233,6 +271,7 @@ fn read_map(
         })
     };
     let (queries, keys) = (axis(entry.queries)?.clone(), axis(entry.keys)?.clone());
+    let predictions = entry.predictions.map(&axis).transpose()?.cloned();
     let shape = [entry.heads, queries.len(), keys.len()];
     let refused = |found: String| TraceError::Tensor {
         name: entry.tensor.clone(),
@@ -262,10 +301,30 @@ fn read_map(
         normalized: entry.normalized,
         queries,
         keys,
+        predictions,
         weights,
     };
     map.check()?;
     Ok(map)
+}
+
+/// A map of version 1 as version 2 has it: where the queries of a decoder's self-attention are its keys one step later, they
+/// are what was predicted.
+fn queries_as_read(map: AttentionMap) -> AttentionMap {
+    let shifted = match (map.queries.tokens(), map.keys.tokens()) {
+        (Some(queries), Some(keys)) if queries.len() == keys.len() => {
+            queries.iter().zip(keys.iter().skip(1)).all(|(a, b)| a == b)
+        }
+        _ => false,
+    };
+    match map.kind == Kind::DecoderSelf && shifted && map.queries != map.keys {
+        true => AttentionMap {
+            predictions: Some(map.queries),
+            queries: map.keys.clone(),
+            ..map
+        },
+        false => map,
+    }
 }
 
 /// Writes traces to a file: first to a temporary file in the same folder, which then takes the

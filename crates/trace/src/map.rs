@@ -80,6 +80,8 @@ pub struct AttentionMap {
     pub(crate) normalized: bool,
     pub(crate) queries: Axis,
     pub(crate) keys: Axis,
+    /// As long as the queries.
+    pub(crate) predictions: Option<Axis>,
     pub(crate) weights: Vec<f32>,
 }
 
@@ -132,6 +134,7 @@ impl AttentionMap {
             normalized,
             queries,
             keys,
+            predictions: None,
             weights,
         };
         map.check()?;
@@ -141,6 +144,15 @@ impl AttentionMap {
     pub(crate) fn check(&self) -> Result<(), TraceError> {
         let (queries, keys) = (self.queries.len(), self.keys.len());
         let map = || self.name.clone();
+        if let Some(predictions) = &self.predictions
+            && predictions.len() != queries
+        {
+            return Err(TraceError::Predictions {
+                map: map(),
+                queries,
+                found: predictions.len(),
+            });
+        }
         if self.heads == 0 {
             return Err(TraceError::NoHeads { map: map() });
         }
@@ -215,6 +227,20 @@ impl AttentionMap {
         Self { layer, ..self }
     }
 
+    /// The same map where the model, standing at query `i`, predicted entry `i` of `predictions`. In a decoder's self-attention
+    /// a query is the token that was read at its place, as every key is; the token that follows is what it was read for.
+    ///
+    /// # Errors
+    /// [`TraceError::Predictions`] if there are more or fewer predictions than queries.
+    pub fn predicting(self, predictions: impl Into<Axis>) -> Result<Self, TraceError> {
+        let map = Self {
+            predictions: Some(predictions.into()),
+            ..self
+        };
+        map.check()?;
+        Ok(map)
+    }
+
     /// The name, unique within a model by custom.
     pub fn name(&self) -> &str {
         &self.name
@@ -248,6 +274,32 @@ impl AttentionMap {
     /// The axis of those looked at: columns of the table.
     pub fn keys(&self) -> &Axis {
         &self.keys
+    }
+
+    /// What the model predicted at each query, if the queries are what it read there.
+    pub fn predictions(&self) -> Option<&Axis> {
+        self.predictions.as_ref()
+    }
+
+    /// The names of the rows in a picture: each query, with what was predicted there in parentheses.
+    pub fn row_labels(&self) -> Vec<String> {
+        let queries = self.queries.labels();
+        match &self.predictions {
+            None => queries,
+            Some(predictions) => queries
+                .iter()
+                .zip(predictions.labels())
+                .map(|(query, prediction)| format!("{query} ({prediction})"))
+                .collect(),
+        }
+    }
+
+    /// What rows and columns are called in a picture: [`Kind::axis_names`], and that the rows tell the predictions.
+    pub fn axis_names(&self) -> (&'static str, &'static str) {
+        match (&self.predictions, self.kind.axis_names()) {
+            (Some(_), (_, keys)) => ("read (then written)", keys),
+            (None, names) => names,
+        }
     }
 
     /// `[heads, queries, keys]`.
@@ -356,6 +408,7 @@ impl AttentionMap {
             heads,
             queries,
             keys,
+            predictions: self.predictions.clone(),
             weights,
         }
     }

@@ -8,8 +8,10 @@
 //!
 //! Rows that summed to 1 still do. Steps whose every key was masked take no part in the mean.
 
-use crate::AttentionMap;
+use std::ops::Range;
+
 use crate::map::as_weight;
+use crate::{AttentionMap, Axis, Token, Tokens};
 
 impl AttentionMap {
     /// The map between words, `[heads, query words, key words]`: weights are summed over a key
@@ -47,6 +49,29 @@ impl AttentionMap {
             }
         }
         let (queries, keys) = (self.queries().merge_words(), self.keys().merge_words());
-        self.with_weights(heads, queries, keys, weights)
+        let predictions = self
+            .predictions()
+            .map(|predictions| words_after(predictions, &query_words));
+        Self {
+            predictions,
+            ..self.with_weights(heads, queries, keys, weights)
+        }
     }
+}
+
+/// What was predicted after each of `words`, ranges of queries: the whole word to which the prediction at a word's last piece
+/// belongs.
+fn words_after(predictions: &Axis, words: &[Range<usize>]) -> Axis {
+    let merged = predictions.merge_words();
+    let ranges = predictions.words();
+    let after = words.iter().map(|word| {
+        let last = word.end - 1;
+        let place = ranges.partition_point(|range| range.end <= last);
+        Token {
+            text: merged.label(place),
+            word: None,
+            special: merged.is_special(place),
+        }
+    });
+    after.collect::<Tokens>().into()
 }

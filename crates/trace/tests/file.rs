@@ -7,7 +7,8 @@ use std::fs;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use regard_trace::{
-    AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError, from_bytes, read, to_bytes, write,
+    AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError, diagnose, from_bytes, read,
+    to_bytes, write,
 };
 use safetensors::tensor::{Dtype, TensorView};
 
@@ -124,13 +125,83 @@ fn version_1_is_what_it_was() {
     let mut second =
         Trace::new("vit", "", "").with_map(looked.expect("valid").at_layer(3).named("cls"));
     second.metadata.insert("seed".into(), "1".into());
-    let traces = [sample(), second];
+    assert_eq!(read(&path).expect("readable"), [sample(), second]);
+}
+
+/// A decoder at "<s> ein Mann", which wrote "ein Mann </s>".
+fn decoder() -> AttentionMap {
+    let tokens = [Token::special("<s>"), Token::new("ein"), Token::new("Mann")];
+    let read: Tokens = tokens.iter().cloned().collect();
+    let end = Token::special("</s>");
+    let written: Tokens = tokens[1..].iter().cloned().chain([end]).collect();
+    let weights = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.25, 0.5, 0.25];
+    AttentionMap::new(Kind::DecoderSelf, read.clone(), read, 1, weights)
+        .and_then(|map| map.predicting(written))
+        .expect("valid")
+}
+
+#[test]
+fn version_2_is_what_it_was() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v2.safetensors");
+    let traces = [sample(), Trace::new("m", "s", "t").with_map(decoder())];
     let bytes = to_bytes(&traces).expect("small");
     if std::env::var_os("REGARD_BLESS").is_some_and(|value| value == "1") {
         fs::write(&path, &bytes).expect("written");
     }
     assert_eq!(read(&path).expect("readable"), traces);
     assert_eq!(fs::read(&path).expect("there"), bytes);
+}
+
+/// Version 1 named the queries of a decoder's self-attention by what was written there.
+#[test]
+fn a_decoder_of_version_1_gets_the_tokens_that_it_read() {
+    let tokens = r#"[{"text":"<s>","special":true},{"text":"ein"},{"text":"Mann"}]"#;
+    let written = r#"[{"text":"ein"},{"text":"Mann"},{"text":"</s>","special":true}]"#;
+    let json = |version: u64, kind: &str| {
+        format!(
+            r#"{{"version":{version},"axes":[{{"type":"tokens","tokens":{written}}},{{"type":"tokens","tokens":{tokens}}}],
+                "traces":[{{"model":"m","source":"s","target":"t","maps":[{{"tensor":"map.0.weights","name":"n",
+                "kind":"{kind}","layer":0,"heads":1,"normalized":true,"queries":0,"keys":1}}]}}]}}"#
+        )
+    };
+    let open = |version, kind| {
+        let traces = from_bytes(&forged(&json(version, kind), Dtype::F32, &[1, 3, 3]));
+        traces.expect("valid").remove(0).maps.remove(0)
+    };
+    let map = open(1, "decoder_self");
+    assert_eq!(map.queries(), decoder().queries());
+    assert_eq!(map.predictions(), decoder().predictions());
+    assert_eq!(open(1, "other").predictions(), None);
+    // What a later version says is taken as said.
+    let map = open(2, "decoder_self");
+    assert_eq!(map.predictions(), None);
+    assert_eq!(map.queries().labels(), ["ein", "Mann", "</s>"]);
+}
+
+#[test]
+fn predictions_stand_beside_the_queries() {
+    let map = decoder();
+    assert_eq!(map.row_labels(), ["<s> (ein)", "ein (Mann)", "Mann (</s>)"]);
+    let words = Tokens::from_words("one two");
+    let error = map.predicting(words).unwrap_err().to_string();
+    assert!(error.contains("2 predictions for 3 queries"), "{error}");
+    // Between words: "rid|ing" was read in two steps, and "down" was written after it.
+    let read = Tokens::from(vec![
+        Token::special("<s>"),
+        Token::new("rid").in_word(0),
+        Token::new("ing").in_word(0),
+    ]);
+    let written = Tokens::from(vec![
+        Token::new("rid").in_word(0),
+        Token::new("ing").in_word(0),
+        Token::new("down").in_word(1),
+    ]);
+    let weights = vec![1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.2, 0.4, 0.4];
+    let map = AttentionMap::new(Kind::DecoderSelf, read.clone(), read, 1, weights).unwrap();
+    let words = map.predicting(written).unwrap().merge_words();
+    assert_eq!(words.row_labels(), ["<s> (riding)", "riding (down)"]);
+    assert_eq!(words.mean_heads().predictions(), words.predictions());
+    assert_eq!(words.head(0).unwrap().row_labels(), words.row_labels());
 }
 
 #[test]
@@ -233,4 +304,139 @@ proptest! {
     fn any_description_never_panics(json in any::<String>(), length in 0usize..4) {
         let _ = from_bytes(&forged(&json, Dtype::F32, &[1, length, 2]));
     }
+}
+
+/// SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// A copy of a file with something wrong: cut, bits turned, or numbers of its header replaced by extreme ones.
+fn mutated(file: &[u8], state: &mut u64) -> Vec<u8> {
+    const EXTREMES: [&str; 12] = [
+        "0",
+        "1",
+        "2",
+        "5",
+        "65536",
+        "4294967296",
+        "4611686018427387904",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-1",
+        "1e308",
+    ];
+    let mut below = |bound: usize| (next(state) % bound as u64) as usize;
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    match below(8) {
+        0 => return file[..below(file.len())].to_vec(),
+        1 => {
+            let mut file = file.to_vec();
+            for _ in 0..1 + below(4) {
+                let at = below(file.len());
+                file[at] ^= 1 << below(8);
+            }
+            return file;
+        }
+        _ => {}
+    }
+    let mut header = String::from_utf8(file[8..8 + length].to_vec()).unwrap();
+    for _ in 0..1 + below(3) {
+        let starts: Vec<usize> = (1..header.len())
+            .filter(|&at| {
+                let digit = |at: usize| header.as_bytes()[at].is_ascii_digit();
+                digit(at) && !digit(at - 1)
+            })
+            .collect();
+        let start = starts[below(starts.len())];
+        let digits = header[start..].bytes().take_while(u8::is_ascii_digit);
+        let end = start + digits.count();
+        header.replace_range(start..end, EXTREMES[below(EXTREMES.len())]);
+    }
+    let mut mutated = (header.len() as u64).to_le_bytes().to_vec();
+    mutated.extend_from_slice(header.as_bytes());
+    mutated.extend_from_slice(&file[8 + length..]);
+    mutated
+}
+
+#[test]
+fn a_mutated_file_is_read_or_refused() {
+    let words = Tokens::from(vec![
+        Token::new("rid").in_word(0),
+        Token::new("ing").in_word(0),
+        Token::special("</s>"),
+    ]);
+    let image = Axis::Image {
+        prefix: Tokens::from(vec![Token::special("[CLS]")]),
+        rows: 1,
+        columns: 2,
+    };
+    let length = Axis::Positions { length: 3 };
+    let map = |kind, queries: Axis, keys: Axis| {
+        AttentionMap::new(kind, queries, keys, 2, vec![1.0 / 3.0; 18]).unwrap()
+    };
+    let file = to_bytes(&[
+        sample(),
+        Trace::new("m", "s", "t")
+            .with_map(map(
+                Kind::EncoderSelf,
+                words.clone().into(),
+                words.clone().into(),
+            ))
+            .with_map(map(Kind::EncoderSelf, words.clone().into(), words.into()).at_layer(1))
+            .with_map(map(Kind::Cross, length, image)),
+    ])
+    .unwrap();
+    let (mut opened, mut refused) = (0, 0);
+    for seed in 0..4_000 {
+        match from_bytes(&mutated(&file, &mut { seed })) {
+            Ok(traces) => {
+                // What is read can be used.
+                for trace in traces {
+                    let trace = trace.merge_words();
+                    for map in &trace.maps {
+                        let heads = diagnose::heads(map);
+                        heads.iter().for_each(|head| {
+                            diagnose::report::describe(map, head);
+                        });
+                        diagnose::report::uncovered(map, &heads);
+                        map.mean_heads().align_argmax();
+                    }
+                    for (_, layers) in diagnose::stacks(&trace) {
+                        let _ = diagnose::rollout(&layers);
+                        let _ = diagnose::flow(&layers);
+                    }
+                    to_bytes(&[trace]).unwrap();
+                }
+                opened += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(opened > 100 && refused > 1_000, "{opened}, {refused}");
+}
+
+#[test]
+fn a_tensor_serves_one_map_and_layers_have_an_end() {
+    let map = r#"{"tensor":"map.0.weights","name":"n","kind":"cross","layer":0,"heads":1,"normalized":true,"queries":0,"keys":0}"#;
+    let file = |maps: &str| {
+        let json = format!(
+            r#"{{"version":1,"axes":[{TWO}],"traces":[{{"model":"m","source":"s","target":"t","maps":[{maps}]}}]}}"#
+        );
+        from_bytes(&forged(&json, Dtype::F32, &[1, 2, 2]))
+    };
+    assert!(file(map).is_ok());
+    let error = file(&format!("{map},{map}")).unwrap_err().to_string();
+    assert!(error.contains("two maps have the tensor"), "{error}");
+    let error = file(&map.replace("\"layer\":0", "\"layer\":18446744073709551615"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("is of layer 18446744073709551615"),
+        "{error}"
+    );
 }

@@ -7,6 +7,7 @@
 //! - [`tasks`]: what models are trained for, translation and classification;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`], [`sentence_classifier`] and [`model_file`]: a trained model at work, and its file;
+//! - [`familiarity`]: which sentences a model does not know;
 //! - [`compare`]: several recipes under one budget.
 //!
 //! Scores of what they write are in `regard-evaluate`.
@@ -15,6 +16,7 @@
 pub mod compare;
 pub mod corpus;
 mod error;
+pub mod familiarity;
 pub mod files;
 pub mod learner;
 pub mod model_file;

@@ -6,6 +6,7 @@
 //! | `regard.tokenizers` | the tokenizers of source and target |
 //! | `regard.translate`, `regard.languages` | of a model that translates: the recipe's `[translate]`, source and target language |
 //! | `regard.labels` | of a classifier: the labels, in the order of the classes, and the most tokens of a sentence |
+//! | `regard.familiarity` | what tells sentences that the model does not know ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
 //!
 //! Files of former versions are read too: see [`regard_models::former`].
 //!
@@ -17,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use regard_config::Kind;
+use regard_config::{ConfigError, Kind};
 use regard_models::{ModelError, former};
 use regard_nn::weights::WeightsError;
 use serde::{Serialize, de::DeserializeOwned};
@@ -119,6 +120,19 @@ pub enum ModelFileError {
         key: &'static str,
         /// What is wrong.
         source: serde_json::Error,
+    },
+    /// Search settings that no recipe may have.
+    #[error(transparent)]
+    Settings(ConfigError),
+    /// Numbers that no training text and no translations have.
+    #[error(
+        "{name}: metadata `regard.familiarity`: {problem}; measure it again with `regard model --familiarity`"
+    )]
+    Familiarity {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        problem: String,
     },
     /// Tokenizers that do not parse.
     #[error("{name}: metadata `regard.tokenizers`: {source}")]

@@ -241,10 +241,12 @@ impl Registry {
         if run.folder.join(learner::LAST).exists() || run.folder.join(learner::MODEL).exists() {
             return Err(TrainError::Occupied(run.folder.to_owned()));
         }
-        self.task(&recipe.model).train(recipe, run, report)
+        self.task(&recipe.model)
+            .train(recipe.clone(), run, report, false)
     }
 
-    /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) laid over its recipe.
+    /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) laid over its recipe. A run that died before
+    /// it wrote any state begins with that recipe, and makes the updates that it would have made.
     ///
     /// # Errors
     /// Whatever [`TrainError`] names.
@@ -254,11 +256,19 @@ impl Registry {
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
     ) -> Result<Summary, TrainError> {
-        if !run.folder.join(learner::LAST).exists() {
+        let holds = |file: &str| run.folder.join(file).exists();
+        let begun = holds(learner::LAST);
+        // A model without its state was moved here or lost it: it is not to be trained over.
+        let lost = holds(learner::BEST) || holds(learner::MODEL);
+        if !begun && (!holds(learner::RECIPE) || lost) {
             return Err(TrainError::NothingToResume(run.folder.to_owned()));
         }
         let recipe = self.load(run.folder.join(learner::RECIPE), overrides)?;
-        self.task(&recipe.model).resume(self, recipe, run, report)
+        let task = self.task(&recipe.model);
+        match begun {
+            true => task.resume(self, recipe, run, report),
+            false => task.train(recipe, run, report, true),
+        }
     }
 
     /// Opens a model file or a run folder.
@@ -292,7 +302,7 @@ impl Registry {
         let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
         let (task, description) = self.describe::<T>(&metadata, name)?;
         let model = task
-            .init(&description, 0, device)
+            .without_values(&description, &arrays, device)
             .map_err(|source| ModelFileError::Model {
                 name: name.to_owned(),
                 source,
@@ -388,9 +398,10 @@ trait AnyTask: Debug + Send + Sync {
     fn check(&self, recipe: &Recipe, check: &mut Check);
     fn train(
         &self,
-        recipe: &Recipe,
+        recipe: Recipe,
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
+        resumed: bool,
     ) -> Result<Summary, TrainError>;
     fn resume(
         &self,
@@ -419,11 +430,12 @@ impl<T: Task> AnyTask for T {
     }
     fn train(
         &self,
-        recipe: &Recipe,
+        recipe: Recipe,
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
+        resumed: bool,
     ) -> Result<Summary, TrainError> {
-        Session::start(self, recipe.clone(), run, report)?.run()
+        Session::start(self, recipe, run, report, resumed)?.run()
     }
     fn resume(
         &self,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
+    familiarity::{Familiarity, Unfamiliar},
     recipe::{Model, Translation as Settings},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
@@ -37,6 +38,8 @@ pub struct Description {
     pub translate: Settings,
     /// Source and target.
     pub languages: Languages,
+    /// What tells sentences that the model does not know, if it was measured.
+    pub familiarity: Option<Familiarity>,
 }
 
 /// Most padded positions of a batch whose perplexity is computed.
@@ -60,6 +63,8 @@ pub struct Translation {
     pub score: f64,
     /// The sum of the tokens' log-probabilities, natural logarithm.
     pub log_probability: f64,
+    /// How many tokens it has, `</s>` included.
+    pub tokens: usize,
     /// False when the length limit cut it.
     pub finished: bool,
     /// What the model looked at; no maps without attention, for an empty line, or where it was not asked for
@@ -74,6 +79,8 @@ pub struct Translated {
     pub n_best: Vec<Translation>,
     /// The line's length in tokens, if it was cut to the limit.
     pub cut_from: Option<usize>,
+    /// Why the line is far from what the model was trained on, if it is and the model's file can tell.
+    pub unfamiliar: Option<Unfamiliar>,
 }
 
 /// Why a line could not be translated.
@@ -156,14 +163,21 @@ impl Translator {
                     .map(|(rank, hypothesis)| {
                         self.translation(lines[i].as_ref(), &limited[i].ids, hypothesis, rank)
                     })
-                    .collect::<Result<_, _>>()?;
+                    .collect::<Result<Vec<_>, _>>()?;
+                let unfamiliar = self.unfamiliar(lines[i].as_ref(), &n_best);
                 results[i] = Some(Translated {
                     n_best,
                     cut_from: limited[i].cut_from,
+                    unfamiliar,
                 });
             }
         }
         Ok(results.into_iter().flatten().collect())
+    }
+
+    fn unfamiliar(&self, line: &str, n_best: &[Translation]) -> Option<Unfamiliar> {
+        let familiarity = self.description.familiarity.as_ref()?;
+        familiarity.judge(self.description.tokenizers.source(), line, n_best.first()?)
     }
 
     /// How well the model predicts the target side of `text`, teacher-forced; nothing if no pair has words on both sides.
@@ -225,6 +239,7 @@ impl Translator {
             text,
             score: hypothesis.score,
             log_probability: hypothesis.log_probability,
+            tokens: hypothesis.tokens.len() + usize::from(hypothesis.finished),
             finished: hypothesis.finished,
             trace,
         })
@@ -249,6 +264,7 @@ impl Translator {
         let tokens = &hypothesis.tokens;
         let read = axis(tokenizers.source(), source, true);
         let written = axis(tokenizers.target(), tokens, hypothesis.finished);
+        // At its first place the decoder reads `<s>`, at each other what it wrote before.
         let start = std::iter::once(Token::special("<s>"));
         let past = written.iter().take(written.len().saturating_sub(1));
         let inputs: Tokens = start.chain(past.cloned()).collect();
@@ -256,7 +272,7 @@ impl Translator {
         // What the last layer reads of the source comes first: it is the nearest to an alignment.
         for (kind, layers, queries, keys) in [
             (Kind::Cross, looks.cross, &written, &read),
-            (Kind::DecoderSelf, looks.decoder, &written, &inputs),
+            (Kind::DecoderSelf, looks.decoder, &inputs, &inputs),
             (Kind::EncoderSelf, looks.encoder, &read, &read),
         ] {
             for (layer, weights) in layers.into_iter().enumerate().rev() {
@@ -266,6 +282,10 @@ impl Translator {
                 let weights = weights.narrow(2, 0, rows).narrow(3, 0, columns);
                 let weights = weights.into_data().iter::<f32>().collect();
                 let map = AttentionMap::new(kind, queries.clone(), keys.clone(), heads, weights)?;
+                let map = match kind {
+                    Kind::DecoderSelf => map.predicting(written.clone())?,
+                    _ => map,
+                };
                 maps.push(map.at_layer(layer));
             }
         }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    panic::{self, AssertUnwindSafe},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -270,6 +271,53 @@ fn every_kind_of_model_trains_and_translates() {
             "{name}"
         );
     }
+}
+
+/// Trains in `folder` until update `dies_at` is reported, which kills the session: nothing is saved any more.
+fn train_and_die(recipe: &Recipe, folder: &Path, dies_at: Option<u64>) {
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+    };
+    let mut report = |event: &Event| match event {
+        Event::Started(_) if dies_at.is_none() => panic!("killed"),
+        Event::Train(metrics) if Some(metrics.step) == dies_at => panic!("killed"),
+        _ => {}
+    };
+    let died = panic::catch_unwind(AssertUnwindSafe(|| {
+        Registry::default().train(recipe, &run, &mut report)
+    }));
+    assert!(died.is_err());
+}
+
+#[test]
+fn a_run_that_was_killed_before_its_first_validation_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    let recipe = recipe(&["training.epochs=1"]);
+    train(&recipe, &whole, None, false).unwrap();
+    let content = |run: &Path| {
+        let bytes = fs::read(run.join("model.safetensors")).unwrap();
+        weights::from_bytes(&bytes).unwrap()
+    };
+    // The first dies before it could write any state.
+    for (name, dies_at) in [("started", None), ("trained", Some(5))] {
+        let run = folder.path().join(name);
+        train_and_die(&recipe, &run, dies_at);
+        assert_eq!(run.join("last.safetensors").exists(), dies_at.is_some());
+        // Another recipe beside it changes nothing: the run has its own.
+        let resumed = train(&self::recipe(&["training.seed=99"]), &run, None, true).unwrap();
+        assert_eq!(resumed.reason, Reason::Limit, "{name}");
+        assert_eq!(content(&whole), content(&run), "{name}");
+        assert_eq!(metrics(&whole), metrics(&run), "{name}");
+    }
+    // A model whose state is gone is not trained over.
+    fs::remove_file(whole.join("last.safetensors")).unwrap();
+    assert!(matches!(
+        train(&recipe, &whole, None, true),
+        Err(TrainError::NothingToResume(_))
+    ));
 }
 
 #[test]

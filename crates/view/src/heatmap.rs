@@ -57,12 +57,12 @@ impl Heatmap {
     }
 
     fn single(map: &AttentionMap, title: String) -> Self {
-        let (row_axis, column_axis) = map.kind().axis_names();
+        let (row_axis, column_axis) = map.axis_names();
         Self {
             title,
             row_axis: row_axis.to_owned(),
             column_axis: column_axis.to_owned(),
-            rows: map.queries().labels(),
+            rows: map.row_labels(),
             columns: map.keys().labels(),
             values: map.weights().to_vec(),
         }

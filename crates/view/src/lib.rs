@@ -10,6 +10,7 @@
 //! | [`svg`] | a standalone SVG, one heat map or a grid of them |
 //! | [`png`] | any SVG as PNG, with fonts built in |
 //! | [`html`] | one page to explore traces in: hover, threshold, heads, words and subwords, lines |
+//! | [`choice`] | which maps of a trace are shown, and the title that says so |
 //! | [`chart`] | a line chart, such as BLEU against source length |
 //! | [`vectors`] | vectors of three numbers as arrows in space |
 //! | [`mask`] | what a mask lets be seen, a square for each query and key |
@@ -30,6 +31,7 @@
 #![deny(missing_docs)]
 
 pub mod chart;
+pub mod choice;
 pub mod colour;
 mod heatmap;
 pub mod html;

@@ -68,6 +68,58 @@ fn svg_snapshots() {
     }
 }
 
+/// Every word of a sentence of 60 tokens is named beside its row and above its column, alone and among eleven other maps.
+#[test]
+fn labels_stay_up_to_sixty_tokens_and_more() {
+    let words = |length: usize| -> Tokens {
+        (0..length)
+            .map(|word| Token::new(format!("word{word}")))
+            .collect()
+    };
+    let map = |length: usize| {
+        let weights = samples::peaked(length, length, 0, |query| query as f32);
+        let map = AttentionMap::new(Kind::Cross, words(length), words(length), 1, weights);
+        Heatmap::from_map(&map.expect("normalised"))
+    };
+    let labels = |picture: &str| {
+        let document = Document::parse(picture).expect("well formed");
+        let texts = document
+            .descendants()
+            .filter(|node| node.has_tag_name("text"));
+        texts
+            .filter(|node| node.text().is_some_and(|text| text.starts_with("word")))
+            .map(|node| {
+                node.attribute("font-size")
+                    .map_or(0.0, |size| size.parse().unwrap())
+            })
+            .collect::<Vec<f64>>()
+    };
+    let options = SvgOptions::default();
+    for length in [23, 60, 80] {
+        let single = labels(&svg::heatmap(&map(length), &options));
+        assert_eq!(single.len(), 2 * length);
+        assert!(single.iter().all(|&size| size >= 9.0), "{single:?}");
+        let many = labels(&svg::grid(&vec![map(length); 12], &options));
+        assert_eq!(many.len(), 12 * 2 * length);
+    }
+}
+
+#[test]
+fn predictions_are_named_beside_their_rows() {
+    let read = samples::tokens("ein Mann");
+    let written = samples::tokens("Mann fährt");
+    let weights = samples::peaked(3, 3, 0, |query| query as f32);
+    let map = AttentionMap::new(Kind::DecoderSelf, read.clone(), read, 1, weights)
+        .and_then(|map| map.predicting(written))
+        .expect("valid");
+    let trace = Trace::new("m", "", "").with_map(map);
+    let picture = svg::trace(&trace, &SvgOptions::default());
+    let html = page(&[trace], &HtmlOptions::default());
+    for text in ["ein (Mann)", "Mann (fährt)", "read (then written)"] {
+        assert!(picture.contains(text) && html.contains(text), "{text}");
+    }
+}
+
 #[test]
 fn a_large_map_is_a_small_file() {
     let map = Heatmap::from_map(&samples::sized(300, 300, 1));

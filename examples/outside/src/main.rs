@@ -42,6 +42,10 @@ config! {
 impl GeneratorConfig for NearestConfig {
     type Model = Nearest;
 
+    fn layers(&self) -> usize {
+        1
+    }
+
     fn draw(
         &self,
         vocabularies: &Vocabularies,

@@ -11,12 +11,15 @@ Examples:
   regard translate --trace look.safetensors \"Two dogs play in the snow.\"
   regard inspect look.safetensors
   regard inspect look.safetensors --index 1 --words --json
-  regard inspect look.safetensors --rollout
+  regard inspect look.safetensors --all
+  regard inspect look.safetensors --rollout --png rollout.png
   regard inspect --model runs/sst2-lstmn \"a film that is never dull\"
   regard inspect --model runs/sst2-lstmn --json < sentences.txt
 
-Of a trace, each head gets a row of measures and a sentence; layers and heads are counted from 1, as in \
-pictures (in JSON from 0). Entropy is in nats; `uniform` is its share of the largest possible; `first` \
+Of a trace, what is remarkable is told: heads that look at the token before, at earlier tokens of the \
+same text, at one key whatever the query; words that were hardly looked at. With --all each head gets a \
+row of measures and a sentence. Layers and heads are counted from 1, as in pictures (in JSON from 0). In \
+a decoder's self-attention a query is the token that was read at its place. Entropy is in nats; `uniform` is its share of the largest possible; `first` \
 the weight of the first key; `diagonal` 1 for a head along the diagonal, 0.67 for a uniform one; \
 `previous` and `duplicate` the weight of the token before and of earlier equal ones; `covered` the share \
 of the keys that were looked at; `keys` how many keys a query looks at; `span` how many neighbours hold \
@@ -65,8 +68,11 @@ pub struct InspectHeads {
     /// Show the same by maximum flow; slow beyond some fifty tokens
     #[arg(long, conflicts_with = "model")]
     pub flow: bool,
-    /// Print the sentences alone
-    #[arg(short, long, conflicts_with = "model")]
+    /// Tell every head, with its measures in a table
+    #[arg(long, conflicts_with = "model")]
+    pub all: bool,
+    /// Tell every head in a sentence, without the table
+    #[arg(short, long, conflicts_with_all = ["model", "all"])]
     pub quiet: bool,
 }
 

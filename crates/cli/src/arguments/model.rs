@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 const EXAMPLES: &str = "\
 Examples:
   regard model                         about the embedded model
   regard model runs/small
   regard model runs/small --f16 model.safetensors
+  regard model runs/small --familiarity runs/small/recipe.toml --f16 model.safetensors
 
 With --f16 the weights are stored in 16 bits: half the size, the same translations but for rare ties.
 The file holds the tokenizers and settings too, so that it is all that `regard translate --model`
@@ -16,17 +17,21 @@ needs. The embedded model is made so: see crates/cli/models/multi30k-en-de/READM
 
 /// Say what a model is, or write it in another form
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("form").multiple(true))]
 pub struct ModelFile {
     /// A model file, or the run folder of `regard train` [default: the embedded model]
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// Write the model with weights of 16 bits
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "form")]
     pub f16: Option<PathBuf>,
     /// Write the model with weights of 32 bits
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "form")]
     pub f32: Option<PathBuf>,
+    /// Measure on the data of a recipe what sentences the model knows, and keep it in the file that is written: `regard
+    /// translate` then warns of others. The training sources are counted, the validation sources translated
+    #[arg(long, value_name = "RECIPE", requires = "form")]
+    pub familiarity: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use regard_trace::Kind;
+use regard_view::choice::{Choice, Pick};
 
 /// Pictures and traces of the attention.
 #[derive(Debug, Args)]
@@ -20,11 +22,74 @@ pub struct PictureFiles {
     /// Keep the subwords that the model works on apart, in place of whole words
     #[arg(long, help_heading = "Pictures")]
     pub subwords: bool,
+    /// Which attention to draw [default: cross, if there is any]
+    #[arg(long, value_name = "WHICH", help_heading = "Pictures")]
+    map: Option<Map>,
+    /// Draw layer N, or `all` side by side [default: of cross-attention the layer most like an alignment of words, of others the
+    /// last]
+    #[arg(long, value_name = "N", value_parser = number_or_all, help_heading = "Pictures")]
+    layer: Option<Number>,
+    /// Draw head N, or `all` side by side [default: the mean over heads]
+    #[arg(long, value_name = "N", value_parser = number_or_all, help_heading = "Pictures")]
+    head: Option<Number>,
+}
+
+/// Which attention of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Map {
+    /// What the decoder reads of the source
+    Cross,
+    /// The encoder, at the source itself
+    Encoder,
+    /// The decoder, at what it wrote before
+    Decoder,
+    /// A model of one sequence, at that sequence
+    #[value(name = "self")]
+    Own,
+    /// Whatever is none of these, such as a classifier's pooling
+    Other,
+    /// All of them
+    All,
+}
+
+/// One of several, counted from 0, or all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Number(Pick<usize>);
+
+fn number_or_all(text: &str) -> Result<Number, String> {
+    match (text, text.parse::<usize>()) {
+        ("all", _) => Ok(Number(Pick::All)),
+        (_, Ok(number)) if number > 0 => Ok(Number(Pick::One(number - 1))),
+        _ => Err("expected a whole number of at least 1, or `all`".to_owned()),
+    }
 }
 
 impl PictureFiles {
     /// Whether any file is asked for.
     pub fn any(&self) -> bool {
         self.svg.is_some() || self.png.is_some() || self.html.is_some()
+    }
+
+    /// Whether a figure of the chosen maps is asked for.
+    pub fn draws_chosen(&self) -> bool {
+        self.svg.is_some() || self.png.is_some()
+    }
+
+    /// Which maps are drawn. A page has them all, for its reader to choose.
+    pub fn choice(&self) -> Choice {
+        let pick = |number: Option<Number>| number.map_or(Pick::Usual, |Number(pick)| pick);
+        Choice {
+            kind: match self.map {
+                None => Pick::Usual,
+                Some(Map::All) => Pick::All,
+                Some(Map::Cross) => Pick::One(Kind::Cross),
+                Some(Map::Encoder) => Pick::One(Kind::EncoderSelf),
+                Some(Map::Decoder) => Pick::One(Kind::DecoderSelf),
+                Some(Map::Own) => Pick::One(Kind::SelfAttention),
+                Some(Map::Other) => Pick::One(Kind::Other),
+            },
+            layer: pick(self.layer),
+            head: pick(self.head),
+        }
     }
 }

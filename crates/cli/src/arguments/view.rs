@@ -11,7 +11,12 @@ Examples:
   regard translate --trace look.safetensors \"Two dogs play in the snow.\"
   regard view look.safetensors
   regard view look.safetensors --index 1 --png look.png
-  regard view look.safetensors --html look.html";
+  regard view look.safetensors --map encoder --layer 1 --head all --svg look.svg
+  regard view look.safetensors --html look.html
+
+Of a model with many maps one is shown, and its title says which: the cross-attention of the layer that is most like an alignment \
+of words, the mean of its heads. Of a decoder's self-attention a row is the token that was read, with what was written after it in \
+parentheses.";
 
 /// Show saved attention: a file of `regard translate --trace`
 #[derive(Debug, Args)]

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use regard_trace::{
-    AttentionMap, Trace,
+    AttentionMap, Axis, Kind, Trace,
     diagnose::{HeadDiagnostics, flow, heads, report, rollout, stacks},
 };
-use regard_view::label::visible;
+use regard_view::{Heatmap, label::visible};
 use serde_json::{Value, json};
 
 use super::explain::columns;
@@ -14,7 +14,7 @@ use crate::{
     arguments::Inspect,
     failure::{CommandError, Failure},
     output::{self, Output},
-    pictures::Screen,
+    pictures::{self, Entry, Screen},
 };
 
 /// Inspects a trace file.
@@ -29,9 +29,12 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         )));
     };
     let file = Path::new(file);
-    if options.sentences.pictures.any() {
+    let pictures = &options.sentences.pictures;
+    let stacks = options.heads.rollout || options.heads.flow;
+    if pictures.html.is_some() || (pictures.any() && !stacks) || pictures.choice().is_made() {
         return Err(Failure::Usage(
-            "--svg, --png and --html need --model here; draw a trace with `regard view`".into(),
+            "of a trace, --svg and --png draw what --rollout or --flow finds; draw its maps with `regard view`"
+                .to_owned(),
         ));
     }
     let traces = regard_trace::read(file)?;
@@ -50,6 +53,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
     }
     let mut out = Output::standard();
     let mut first = true;
+    let mut figures = vec![];
     for (index, trace) in (1..).zip(traces) {
         if options.heads.index.is_some_and(|wanted| wanted != index) {
             continue;
@@ -59,6 +63,14 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
             false => trace,
         };
         let stacked = stacked(options, &trace)?;
+        figures.push(Entry {
+            line: index,
+            rank: 1,
+            trace: Trace {
+                maps: stacked.clone(),
+                ..Trace::new(&trace.model, &trace.source, &trace.target)
+            },
+        });
         if options.json {
             out.line(&serde_json::to_string(&entry_json(
                 index, &trace, &stacked,
@@ -88,20 +100,47 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         if trace.maps.is_empty() {
             out.line("(this model looked at nothing)")?;
         }
-        for map in &trace.maps {
-            out.text(&described(map, options.heads.quiet))?;
+        if options.heads.all || options.heads.quiet {
+            for map in &trace.maps {
+                out.text(&described(map, options.heads.quiet))?;
+            }
+        } else {
+            for line in report::summary(&trace) {
+                out.line(&visible(&line))?;
+            }
+            if !trace.maps.is_empty() {
+                out.line("(--all: every head with its measures)")?;
+            }
         }
         for map in &stacked {
             let shown = Trace::new(model.clone(), "", "").with_map(map.clone());
-            out.line(&format!(
-                "{} of {} layers",
-                visible(map.name()),
-                map.layer() + 1
-            ))?;
-            out.text(&Screen::detect(true).draw(&shown))?;
+            out.line(&stack_title(map))?;
+            out.text(&Screen::plain().draw(&shown)?)?;
         }
     }
-    out.flush()
+    out.flush()?;
+    pictures::write_figures(
+        pictures,
+        &figures,
+        "there is no self-attention to follow",
+        |entry| {
+            let maps = entry.trace.maps.iter();
+            Ok(maps
+                .map(|map| Heatmap::from_map(map).titled(stack_title(map)))
+                .collect())
+        },
+    )
+}
+
+/// `rollout over the encoder's 4 layers`.
+fn stack_title(map: &AttentionMap) -> String {
+    let (name, count) = (visible(map.name()), map.layer() + 1);
+    let plural = if count == 1 { "" } else { "s" };
+    match map.kind() {
+        Kind::EncoderSelf => format!("{name} over the encoder's {count} layer{plural}"),
+        Kind::DecoderSelf => format!("{name} over the decoder's {count} layer{plural}"),
+        _ => format!("{name} over {count} layer{plural}"),
+    }
 }
 
 /// Rollout and flow of every stack, where they are asked for.
@@ -209,6 +248,7 @@ fn entry_json(index: usize, trace: &Trace, stacked: &[AttentionMap]) -> Value {
             "kind": map.kind(),
             "layer": map.layer(),
             "queries": map.queries().labels(),
+            "predictions": map.predictions().map(Axis::labels),
             "keys": map.keys().labels(),
             "uncovered": report::uncovered(map, &heads),
             "heads": heads,
@@ -229,6 +269,7 @@ fn entry_json(index: usize, trace: &Trace, stacked: &[AttentionMap]) -> Value {
     });
     json!({
         "index": index,
+        "summary": report::summary(trace),
         "model": trace.model,
         "source": trace.source,
         "target": trace.target,

@@ -35,7 +35,7 @@ fn inspect(options: &Inspect, model: &Path, device: &Device) -> Result<(), Failu
         options,
         classifier: &classifier,
         output: Output::standard(),
-        screen: Screen::detect(options.sentences.pictures.subwords),
+        screen: Screen::detect(&options.sentences.pictures),
         kept: vec![],
         line: 0,
     };
@@ -86,7 +86,7 @@ impl Writer<'_> {
                     let label = regard_view::label::visible(&found.label);
                     self.output
                         .line(&format!("{label} ({share:.1} %): {text}"))?;
-                    self.output.text(&self.screen.draw(&found.trace))?;
+                    self.output.text(&self.screen.draw(&found.trace)?)?;
                 }
             }
             self.keep(found.trace)?;

@@ -6,8 +6,9 @@ use burn::{module::Module, tensor::Device};
 use regard_models::AnyGenerator;
 use regard_nn::weights::{self, Storage};
 use regard_train::{
-    Registry,
-    recipe::Model,
+    Registry, Translator,
+    familiarity::Familiarity,
+    recipe::{Model, Split},
     tasks::{Classification, Task, Translation},
     translator::Description,
 };
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use crate::{
     arguments::ModelFile,
-    failure::Failure,
+    failure::{CommandError, Failure},
     models::{self, EMBEDDED_NAME},
     output,
 };
@@ -30,7 +31,13 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
     {
         return classifier(path, options);
     }
-    let (model, description) = models::open(options.path.as_deref(), &Device::flex())?;
+    let device = Device::flex();
+    let (model, mut description) = models::open(options.path.as_deref(), &device)?;
+    if let Some(recipe) = &options.familiarity {
+        let translator =
+            Translator::new(model.clone(), description.clone(), &device).looking(false);
+        description.familiarity = Some(familiarity(&translator, recipe)?);
+    }
     let forms = [
         (options.f16.as_deref(), Storage::F16),
         (options.f32.as_deref(), Storage::F32),
@@ -61,14 +68,36 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
             "joint_vocabulary": description.tokenizers.is_joint(),
             "model": description.model,
             "translate": description.translate,
+            "familiarity": description.familiarity.is_some(),
         }))?,
         false => describe(&name, &model, &description),
     };
     output::print(&format!("{text}\n"))
 }
 
+/// What `translator` knows, measured on the data of the recipe at `path`.
+fn familiarity(translator: &Translator, path: &Path) -> Result<Familiarity, Failure> {
+    let recipe = Registry::default().load(path, &[])?;
+    let load = |split, part| match recipe.data.load(split, recipe.training.seed)? {
+        Some(loaded) => Ok(loaded.text),
+        None => Err(Failure::from(CommandError::NothingFamiliar {
+            recipe: path.to_owned(),
+            part,
+        })),
+    };
+    let training = load(Split::Train, "training")?;
+    let held_out = load(Split::Valid, "validation")?;
+    let measured = Familiarity::measure(translator, training.source(), held_out.source());
+    Ok(measured?)
+}
+
 /// The same of a classifier of sentences.
 fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
+    if options.familiarity.is_some() {
+        return Err(Failure::Usage(
+            "--familiarity is for models that translate; this one classifies".to_owned(),
+        ));
+    }
     let (model, description) = Registry::default().open::<Classification>(path, &Device::flex())?;
     let forms = [(&options.f16, Storage::F16), (&options.f32, Storage::F32)];
     let mut written = false;
@@ -135,7 +164,8 @@ fn describe(name: &str, model: &AnyGenerator, description: &Description) -> Stri
          languages     {} to {}\n\
          parameters    {}\n\
          vocabulary    {vocabulary}\n\
-         search        beam {}, length penalty {}, coverage penalty {}",
+         search        beam {}, length penalty {}, coverage penalty {}\n\
+         warns         {}",
         description.model.kind,
         description.languages.source,
         description.languages.target,
@@ -143,5 +173,9 @@ fn describe(name: &str, model: &AnyGenerator, description: &Description) -> Stri
         settings.beam,
         settings.length_penalty,
         settings.coverage_penalty,
+        match description.familiarity {
+            Some(_) => "of sentences far from its training text",
+            None => "of nothing; --familiarity measures what it knows",
+        },
     )
 }

@@ -5,9 +5,10 @@ use std::io::{self, IsTerminal};
 use burn::tensor::Device;
 use regard_trace::Trace;
 use regard_train::{
-    Translated, Translator, corpus::CorpusError, recipe::Translation as Settings,
-    translator::TranslateError,
+    Translated, Translator, corpus::CorpusError, familiarity::Unfamiliar,
+    recipe::Translation as Settings, translator::TranslateError,
 };
+use regard_view::{Heatmap, label::visible};
 use serde::Serialize;
 
 use crate::{
@@ -26,6 +27,9 @@ const BATCHES_AT_ONCE: usize = 8;
 
 /// Pictures are kept in memory until they are written.
 const MOST_PICTURES: usize = 10_000;
+
+/// Lines that are named because the model does not know them; the others are counted.
+const WARNED: usize = 5;
 
 /// Translates arguments, a file or standard input.
 ///
@@ -61,6 +65,7 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
         quiet: options.quiet,
         line: 0,
         unfinished: 0,
+        unfamiliar: 0,
     };
     if !options.text.is_empty() {
         work.translate(&options.text)?;
@@ -108,6 +113,8 @@ struct Work<'a> {
     line: usize,
     /// Translations that the length limit ended.
     unfinished: usize,
+    /// Lines that the model does not know.
+    unfamiliar: usize,
 }
 
 impl Work<'_> {
@@ -153,7 +160,30 @@ impl Work<'_> {
                 self.unfinished, self.line
             ));
         }
+        if self.unfamiliar > WARNED && !self.quiet {
+            output::warn(&format!(
+                "{} of {} sentences are far from what the model was trained on; the first {WARNED} were named",
+                self.unfamiliar, self.line
+            ));
+        }
         self.writer.finish()
+    }
+
+    /// Warns of a sentence that the model does not know.
+    fn warn_of(&mut self, source: &str, why: &Unfamiliar) {
+        self.unfamiliar += 1;
+        if self.quiet || self.unfamiliar > WARNED {
+            return;
+        }
+        let place = match self.writer.options.text.len() {
+            1 => String::new(),
+            _ => format!("{}: line {}: ", self.name, self.line),
+        };
+        output::warn(&format!(
+            "{place}\"{}\" is far from what the model was trained on, and its translation may be nonsense: {}",
+            visible(&shortened(source.trim())),
+            visible(&why.to_string())
+        ));
     }
 
     fn write(&mut self, lines: &[String], translated: &[Translated]) -> Result<(), Failure> {
@@ -170,8 +200,20 @@ impl Work<'_> {
             self.unfinished +=
                 usize::from(translated.n_best.first().is_some_and(|best| !best.finished));
             self.writer.write(self.line, source, translated)?;
+            if let Some(why) = &translated.unfamiliar {
+                self.warn_of(source, why);
+            }
         }
         self.writer.flush()
+    }
+}
+
+/// The first sixty characters.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 60;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -193,6 +235,9 @@ struct JsonLine<'a> {
     /// The line's tokens, if it was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_from: Option<usize>,
+    /// Why the line is far from what the model was trained on, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfamiliar: Option<&'a Unfamiliar>,
     translations: Vec<JsonTranslation<'a>>,
 }
 
@@ -207,9 +252,20 @@ struct JsonTranslation<'a> {
     attention: Option<JsonAttention>,
 }
 
-/// `weights[target][source]`.
+/// The map that a picture would show, or several.
 #[derive(Serialize)]
-struct JsonAttention {
+#[serde(untagged)]
+enum JsonAttention {
+    One(JsonMap),
+    Several(Vec<JsonMap>),
+}
+
+/// `weights[target][source]`, of self-attention `[query][key]`.
+#[derive(Serialize)]
+struct JsonMap {
+    /// Which map, of a model that has several.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    map: String,
     source: Vec<String>,
     target: Vec<String>,
     weights: Vec<Vec<f32>>,
@@ -223,11 +279,20 @@ impl<'a> Writer<'a> {
             Attention::Auto => is_terminal && options.text.len() == 1,
             Attention::Always => true,
         };
+        let as_json = options.json && options.attention == Attention::Always;
+        let pictures = &options.pictures;
+        if pictures.choice().is_made() && !drawn && !as_json && !pictures.draws_chosen() {
+            return Err(Failure::Usage(
+                "--map, --layer and --head say what to draw, but nothing is drawn; add --png FILE, --svg FILE or \
+                 --attention always"
+                    .to_owned(),
+            ));
+        }
         Ok(Self {
             options,
             output: Output::open(options.output.as_deref())?,
             is_terminal,
-            screen: (drawn && !options.json).then(|| Screen::detect(options.pictures.subwords)),
+            screen: (drawn && !options.json).then(|| Screen::detect(&options.pictures)),
             kept: vec![],
             unattended: None,
         })
@@ -265,7 +330,7 @@ impl<'a> Writer<'a> {
                 self.unattended = Some(translation.trace.model.clone());
             }
             if let Some(screen) = &self.screen {
-                self.output.text(&screen.draw(&translation.trace))?;
+                self.output.text(&screen.draw(&translation.trace)?)?;
             }
             if self.options.pictures.any() || self.options.trace.is_some() {
                 if self.kept.len() == MOST_PICTURES {
@@ -302,35 +367,49 @@ impl<'a> Writer<'a> {
             .zip(1..)
             .map(|(translation, rank)| {
                 let wanted = self.options.attention == Attention::Always;
-                JsonTranslation {
+                let attention = match wanted {
+                    true => self.attention(&translation.trace)?,
+                    false => None,
+                };
+                Ok(JsonTranslation {
                     rank,
                     text: &translation.text,
                     score: translation.score,
                     log_probability: translation.log_probability,
                     finished: translation.finished,
-                    attention: wanted.then(|| self.attention(&translation.trace)).flatten(),
-                }
-            });
+                    attention,
+                })
+            })
+            .collect::<Result<_, Failure>>()?;
         Ok(serde_json::to_string(&JsonLine {
             line,
             source,
             cut_from: translated.cut_from,
-            translations: translations.collect(),
+            unfamiliar: translated.unfamiliar.as_ref(),
+            translations,
         })?)
     }
 
-    fn attention(&self, trace: &Trace) -> Option<JsonAttention> {
-        let map = trace.maps.first()?;
-        let map = match self.options.pictures.subwords {
-            true => map.mean_heads(),
-            false => map.mean_heads().merge_words(),
+    fn attention(&self, trace: &Trace) -> Result<Option<JsonAttention>, Failure> {
+        let trace = match self.options.pictures.subwords {
+            true => trace.clone(),
+            false => trace.merge_words(),
         };
-        Some(JsonAttention {
-            source: map.keys().labels(),
-            target: map.queries().labels(),
-            weights: (0..map.queries().len())
-                .map(|query| map.row(0, query).to_vec())
+        let maps = self.options.pictures.choice().heatmaps(&trace)?;
+        let json = |map: &Heatmap| JsonMap {
+            map: map.title().to_owned(),
+            source: map.columns().to_vec(),
+            target: map.rows().to_vec(),
+            weights: map
+                .values()
+                .chunks(map.columns().len().max(1))
+                .map(<[f32]>::to_vec)
                 .collect(),
+        };
+        Ok(match maps.as_slice() {
+            [] => None,
+            [map] => Some(JsonAttention::One(json(map))),
+            maps => Some(JsonAttention::Several(maps.iter().map(json).collect())),
         })
     }
 

@@ -12,6 +12,14 @@ use crate::{
 /// # Errors
 /// A file that is no trace, an entry that is not there, a picture that cannot be written.
 pub fn run(options: &View) -> Result<(), Failure> {
+    let pictures = &options.pictures;
+    let drawn = !pictures.any() || options.terminal || pictures.draws_chosen();
+    if pictures.choice().is_made() && !drawn {
+        return Err(Failure::Usage(
+            "a page of --html has all maps; --map, --layer and --head say what --png, --svg and the terminal show"
+                .to_owned(),
+        ));
+    }
     let traces = regard_trace::read(&options.file)?;
     let count = traces.len();
     let mut entries: Vec<Entry> = traces
@@ -38,7 +46,7 @@ pub fn run(options: &View) -> Result<(), Failure> {
     if options.pictures.any() && !options.terminal {
         return Ok(());
     }
-    let screen = Screen::detect(options.pictures.subwords);
+    let screen = Screen::detect(&options.pictures);
     let mut out = Output::standard();
     for (index, entry) in entries.iter().enumerate() {
         if index > 0 {
@@ -47,7 +55,7 @@ pub fn run(options: &View) -> Result<(), Failure> {
         out.line(&heading(entry, count))?;
         match entry.trace.maps.is_empty() {
             true => out.line("(this model looked at nothing)")?,
-            false => out.text(&screen.draw(&entry.trace))?,
+            false => out.text(&screen.draw(&entry.trace)?)?,
         }
     }
     out.flush()

@@ -195,8 +195,12 @@ fn describe(started: &Started) -> String {
         100.0 * started.padding,
         started.folder.display()
     ));
-    if started.resumed_at > 0 {
-        text.push_str(&format!("\nresumed after update {}", started.resumed_at));
+    if let Some(step) = started.resumed_at {
+        text.push_str(&match step {
+            0 => "\nresumed before its first update: it begins with the recipe in its folder"
+                .to_owned(),
+            _ => format!("\nresumed after update {step}"),
+        });
     }
     text
 }

@@ -56,7 +56,7 @@ fn written(folder: &Path) -> String {
 fn heads_are_told_in_numbers_and_words() {
     let folder = tempdir().unwrap();
     let file = written(folder.path());
-    let found = stdout(&run(["inspect", &file]).success());
+    let found = stdout(&run(["inspect", &file, "--all"]).success());
     snapshot("inspect.txt", &found);
     assert!(
         found.contains("layer 1 head 1: 94 % on `<s>`, a sink"),
@@ -71,13 +71,79 @@ fn heads_are_told_in_numbers_and_words() {
 }
 
 #[test]
+fn what_is_remarkable_comes_first() {
+    let folder = tempdir().unwrap();
+    let file = written(folder.path());
+    let found = stdout(&run(["inspect", &file]).success());
+    snapshot("inspect-summary.txt", &found);
+    for part in [
+        "duplicate-token heads",
+        "encoder.self layer 2 head 1: 94 %",
+        "encoder.self layer 1 head 1: 94 % on `<s>`",
+        "hardly looked at by the decoder: `\\x1b[2J`",
+    ] {
+        assert!(found.contains(part), "{part} is not in: {found}");
+    }
+    assert!(!found.contains("entropy"), "{found}");
+    refused(["inspect", &file, "--all", "--quiet"], 2, ["--quiet"]);
+}
+
+#[test]
+fn rollout_and_flow_are_pictures_too() {
+    let folder = tempdir().unwrap();
+    let file = written(folder.path());
+    let (svg, svg_argument) = inside(folder.path(), "rollout.svg");
+    let (png, png_argument) = inside(folder.path(), "rollout.png");
+    run([
+        "inspect",
+        &file,
+        "--index",
+        "1",
+        "--rollout",
+        "--flow",
+        "--svg",
+        &svg_argument,
+        "--png",
+        &png_argument,
+    ])
+    .success();
+    let picture = std::fs::read_to_string(svg).unwrap();
+    for title in [
+        "rollout over the encoder's 2 layers",
+        "flow over the encoder's 2 layers",
+    ] {
+        assert!(picture.contains(&title.replace('\'', "&#39;")) || picture.contains(title));
+    }
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    refused(
+        [
+            "inspect",
+            &file,
+            "--index",
+            "2",
+            "--rollout",
+            "--svg",
+            &svg_argument,
+        ],
+        1,
+        ["no self-attention"],
+    );
+    refused(
+        ["inspect", &file, "--svg", &svg_argument],
+        2,
+        ["--rollout", "regard view"],
+    );
+}
+
+#[test]
 fn rollout_and_flow_are_drawn() {
     let folder = tempdir().unwrap();
     let file = written(folder.path());
     let assert = run(["inspect", &file, "--quiet", "--rollout", "--flow"]).success();
     let found = stdout(&assert);
     assert!(
-        found.contains("rollout of 2 layers") && found.contains("flow of 2 layers"),
+        found.contains("rollout over the encoder's 2 layers")
+            && found.contains("flow over the encoder's 2 layers"),
         "{found}"
     );
     let assert = run(["inspect", &file, "--index", "2", "--rollout"]).success();
@@ -108,8 +174,29 @@ fn a_translation_can_be_inspected() {
     let (_, trace) = inside(folder.path(), "look.safetensors");
     run(["translate", "-m", trained(), "--trace", &trace, "a b c d"]).success();
     let found = stdout(&run(["inspect", &trace]).success());
+    assert!(found.contains("1 head in 1 map: decoder.cross"), "{found}");
+    let found = stdout(&run(["inspect", &trace, "--all"]).success());
     assert!(found.contains("decoder.cross: layer 1, 1 head"), "{found}");
     assert!(found.contains("layer 1 head 1: "), "{found}");
+}
+
+/// A Transformer's decoder looks from the token that it reads, not from the one that it writes.
+#[test]
+fn a_decoder_is_seen_at_what_it_reads() {
+    let folder = tempdir().unwrap();
+    let (path, trace) = inside(folder.path(), "look.safetensors");
+    run(["translate", "--trace", &trace, "Two dogs play in the snow."]).success();
+    let traces = regard_trace::read(&path).unwrap();
+    let maps = traces[0].maps.iter();
+    let decoders: Vec<&AttentionMap> = maps.filter(|map| map.kind() == Kind::DecoderSelf).collect();
+    assert_eq!(decoders.len(), 4);
+    for map in decoders {
+        assert_eq!(map.queries(), map.keys());
+        let (read, written) = (map.queries().labels(), map.predictions().unwrap().labels());
+        assert_eq!(read[0], "<s>");
+        assert_eq!(read[1..], written[..written.len() - 1]);
+        assert_eq!(written.last().unwrap(), "</s>");
+    }
 }
 
 #[test]

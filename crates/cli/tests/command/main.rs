@@ -11,6 +11,7 @@ mod inspect;
 mod pictures;
 mod train;
 mod translate;
+mod unfamiliar;
 
 use std::{
     fs,

@@ -1,10 +1,11 @@
 //! What the model looked at: in the terminal, as files, and again by `regard view`.
 
-use std::fs;
+use std::{fs, path::Path};
 
+use regard_trace::{AttentionMap, Kind, Tokens, Trace};
 use tempfile::tempdir;
 
-use crate::{inside, refused, regard, run, stdout, trained};
+use crate::{inside, refused, regard, run, stdout, text, trained};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
@@ -187,6 +188,103 @@ fn traces_are_seen_again() {
     .success()
     .stdout("");
     assert!(fs::read(png).unwrap().starts_with(PNG));
+}
+
+/// Cross-attention of two layers of two heads, the first along the diagonal, and an encoder's of two layers.
+fn many_maps(folder: &Path) -> String {
+    let words = Tokens::from_words("one two three");
+    let sharp = |at: [usize; 3]| {
+        let rows = at.map(|key| [0, 1, 2].map(|other| if other == key { 0.9 } else { 0.05 }));
+        rows.into_iter().flatten().collect::<Vec<f32>>()
+    };
+    let map = |kind, layer: usize, heads: [[usize; 3]; 2]| {
+        let weights = heads.into_iter().flat_map(sharp).collect();
+        AttentionMap::new(kind, words.clone(), words.clone(), 2, weights)
+            .unwrap()
+            .at_layer(layer)
+    };
+    let trace = Trace::new("toy", "one two three", "one two three")
+        .with_map(map(Kind::Cross, 1, [[0, 0, 0], [2, 2, 2]]))
+        .with_map(map(Kind::Cross, 0, [[0, 1, 2], [0, 1, 2]]))
+        .with_map(map(Kind::EncoderSelf, 0, [[0, 1, 2], [0, 0, 0]]))
+        .with_map(map(Kind::EncoderSelf, 1, [[1, 1, 1], [0, 0, 0]]));
+    let path = folder.join("many.safetensors");
+    regard_trace::write(&path, &[trace]).unwrap();
+    text(&path)
+}
+
+#[test]
+fn one_map_is_drawn_unless_others_are_asked_for() {
+    let folder = tempdir().unwrap();
+    let trace = many_maps(folder.path());
+    let (svg, svg_argument) = inside(folder.path(), "look.svg");
+    let titles = |arguments: &[&str]| -> Vec<String> {
+        let mut command = regard();
+        command.args(["view", &trace, "--svg", &svg_argument]);
+        command.args(arguments).assert().success();
+        let picture = fs::read_to_string(&svg).unwrap();
+        let titles = picture.split("font-weight=\"bold\"").skip(1);
+        titles
+            .map(|rest| {
+                let (_, rest) = rest.split_once('>').unwrap();
+                rest.split_once('<').unwrap().0.to_owned()
+            })
+            .collect()
+    };
+    assert_eq!(
+        titles(&[]),
+        ["decoder.cross · layer 1 of 2, the one most like an alignment · mean of 2 heads"]
+    );
+    assert_eq!(
+        titles(&["--layer", "2", "--head", "1"]),
+        ["decoder.cross · layer 2 of 2 · head 1 of 2"]
+    );
+    assert_eq!(
+        titles(&["--map", "encoder"]),
+        ["encoder.self · layer 2 of 2 · mean of 2 heads"]
+    );
+    assert_eq!(
+        titles(&["--map", "encoder", "--layer=all", "--head=all"]).len(),
+        4
+    );
+    assert_eq!(titles(&["--map=all", "--layer=all"]).len(), 4);
+
+    let shown = stdout(&run(["view", &trace]).success());
+    assert!(shown.contains("3 more maps: see --map"), "{shown}");
+    let shown = stdout(&run(["view", &trace, "--map", "encoder", "--head", "2"]).success());
+    assert!(shown.contains("layer 2 of 2 · head 2 of 2"), "{shown}");
+
+    let (_, html) = inside(folder.path(), "look.html");
+    refused(
+        ["view", &trace, "--layer", "3"],
+        1,
+        ["no layer 3", "layers are 1, 2"],
+    );
+    refused(
+        ["view", &trace, "--head", "3"],
+        1,
+        ["no head 3", "heads are 1 to 2"],
+    );
+    refused(
+        ["view", &trace, "--map", "decoder"],
+        1,
+        ["no decoder attention", "decoder.cross, encoder.self"],
+    );
+    refused(
+        ["view", &trace, "--layer", "0"],
+        2,
+        ["at least 1, or `all`"],
+    );
+    refused(
+        ["view", &trace, "--html", &html, "--layer", "1"],
+        2,
+        ["all maps"],
+    );
+    refused(
+        ["translate", "-m", trained(), "--layer", "1", "a b"],
+        2,
+        ["nothing is drawn"],
+    );
 }
 
 #[test]

@@ -202,7 +202,7 @@ fn best_tokens(
     forbidden: &[u32],
     marks: &Vocabulary,
 ) -> Vec<(u32, f32)> {
-    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count.min(scores.len()) + 1);
     for (token, &score) in scores.iter().enumerate() {
         let token = token as u32;
         if best.len() == count && best.last().is_some_and(|&(_, least)| score <= least) {

@@ -26,8 +26,9 @@ impl Default for LengthLimit {
 impl LengthLimit {
     /// The limit for a source of `source` positions, at least 1.
     pub fn tokens(&self, source: usize) -> usize {
-        let limit = (self.factor * source as f64) as usize + self.constant;
-        limit.min(self.most).max(1)
+        // A product that is too large for an integer becomes the largest integer.
+        let scaled = (self.factor * source as f64) as usize;
+        scaled.saturating_add(self.constant).min(self.most).max(1)
     }
 }
 

@@ -50,6 +50,10 @@ impl LstmConfig {
 impl ClassifierConfig for LstmConfig {
     type Model = SentenceClassifier;
 
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
     fn draw(&self, sizes: &ClassifierSizes, init: &mut Initializer) -> SentenceClassifier {
         let around = [self.embedding, self.readout];
         SentenceClassifier::draw(sizes, around, &self.dropout, init, |init| {

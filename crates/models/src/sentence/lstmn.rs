@@ -48,6 +48,10 @@ impl LstmnConfig {
 impl ClassifierConfig for LstmnConfig {
     type Model = SentenceClassifier;
 
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
     fn draw(&self, sizes: &ClassifierSizes, init: &mut Initializer) -> SentenceClassifier {
         let around = [self.embedding, self.readout];
         SentenceClassifier::draw(sizes, around, &self.dropout, init, |init| {

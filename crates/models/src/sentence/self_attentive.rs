@@ -56,6 +56,10 @@ impl SelfAttentiveConfig {
 impl ClassifierConfig for SelfAttentiveConfig {
     type Model = SentenceClassifier;
 
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
     fn draw(&self, sizes: &ClassifierSizes, init: &mut Initializer) -> SentenceClassifier {
         let around = [self.embedding, self.readout];
         SentenceClassifier::draw(sizes, around, &self.dropout, init, |init| {

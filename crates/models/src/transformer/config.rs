@@ -217,6 +217,10 @@ impl GeneratorConfig for TransformerConfig {
         })
     }
 
+    fn layers(&self) -> usize {
+        self.encoder_layers.max(self.decoder_layers)
+    }
+
     fn needs_joint_vocabulary(&self) -> bool {
         self.tie == Tie::All
     }

@@ -69,6 +69,7 @@ impl Stack<'_> {
             normalized: true,
             queries: self.axis().clone(),
             keys: self.axis().clone(),
+            predictions: self.predictions().cloned(),
             weights,
         }
     }

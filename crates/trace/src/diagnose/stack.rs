@@ -102,6 +102,10 @@ impl<'a> Stack<'a> {
         self.first.keys()
     }
 
+    pub(super) fn predictions(&self) -> Option<&'a Axis> {
+        self.first.predictions()
+    }
+
     pub(super) fn kind(&self) -> Kind {
         self.first.kind()
     }

@@ -57,8 +57,8 @@ pub struct Started {
     pub updates_per_epoch: usize,
     /// The share of padding in the first epoch's batches, 0 to 1.
     pub padding: f64,
-    /// The update from which training goes on; 0 for a new run.
-    pub resumed_at: u64,
+    /// The update after which a resumed run goes on; nothing for a new one.
+    pub resumed_at: Option<u64>,
     /// The update at which training will end at the latest, if that is known.
     pub last_update: Option<u64>,
     /// The run folder.

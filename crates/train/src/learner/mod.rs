@@ -14,7 +14,9 @@
 //! | `validation/step-N.txt` | the translations (or labels) of the validation set |
 //!
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
-//! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not.
+//! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not. The state is written
+//! before the first update, after every validation and on request, so a run that is killed loses what it did since the last of
+//! these, and nothing else.
 
 pub mod checkpoint;
 pub mod events;
@@ -30,6 +32,7 @@ use burn::tensor::Device;
 pub use events::{Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics};
 
 pub(crate) const LAST: &str = "last.safetensors";
+pub(crate) const BEST: &str = "best.safetensors";
 pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) const METRICS: &str = "metrics.jsonl";

@@ -6,7 +6,7 @@ use burn::{module::Module, tensor::Device};
 use regard_nn::weights::{self, Arrays, Storage};
 
 use super::{
-    LAST, METRICS, MODEL, RECIPE, Run,
+    BEST, LAST, METRICS, MODEL, RECIPE, Run,
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics},
     optimizer::Optimizer,
@@ -19,7 +19,6 @@ use crate::{
     tasks::{Contents, Task, Update, Verdict},
 };
 
-const BEST: &str = "best.safetensors";
 const RECENT: &str = "recent";
 const TOKENIZER: &str = "tokenizer.json";
 const VALIDATION: &str = "validation";
@@ -37,14 +36,18 @@ pub(crate) struct Session<'a, T: Task> {
     model: Option<T::Model>,
     optimizer: Optimizer,
     progress: Progress,
+    /// Whether the folder held this run before.
+    resumed: bool,
 }
 
 impl<'a, T: Task> Session<'a, T> {
+    /// A run from its first update; `resumed` says that an earlier session died before it could write any state.
     pub(crate) fn start(
         task: &'a T,
         recipe: Recipe,
         run: &'a Run<'a>,
         report: &'a mut dyn FnMut(&Event),
+        resumed: bool,
     ) -> Result<Self, TrainError> {
         let (data, description) = task.load(&recipe, None)?;
         let training = run.device.clone().autodiff();
@@ -66,6 +69,7 @@ impl<'a, T: Task> Session<'a, T> {
             data,
             description,
             model: Some(model),
+            resumed,
         })
     }
 
@@ -104,12 +108,17 @@ impl<'a, T: Task> Session<'a, T> {
             model: Some(model),
             optimizer,
             progress,
+            resumed: true,
         })
     }
 
     /// Trains until a limit, an early stop or a request to stop.
     pub(crate) fn run(mut self) -> Result<Summary, TrainError> {
         self.tell_start();
+        if self.progress.step == 0 {
+            // From here on the run can be resumed, however it ends: the state before the first update counts as one.
+            self.save()?;
+        }
         let mut order = self.order();
         let reason = loop {
             if let Some(reason) = self.finished() {
@@ -424,7 +433,7 @@ impl<'a, T: Task> Session<'a, T> {
             shared_vocabulary: contents.tokenizers.is_joint(),
             updates_per_epoch: order.len(),
             padding: contents.batches.padding(&order),
-            resumed_at: self.progress.step,
+            resumed_at: self.resumed.then_some(self.progress.step),
             last_update: [epochs, limits.steps].into_iter().flatten().min(),
             folder: self.run.folder.to_owned(),
         });

@@ -1,6 +1,8 @@
 //! `[validation]` and `[translate]`.
 
-use regard_config::{Check, LARGEST_SIZE, NOT_NEGATIVE, POSITIVE, Range, SIZE, config};
+use regard_config::{
+    Check, ConfigError, LARGEST_SIZE, NOT_NEGATIVE, POSITIVE, Place, Range, SIZE, config,
+};
 use regard_evaluate::Tokenizer;
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +122,20 @@ impl Translation {
     fn agree(&self, check: &mut Check) {
         let holds = (1..=self.beam).contains(&self.n_best);
         check.require(holds, "n_best", self.n_best, "1 to translate.beam");
+    }
+
+    /// Checks the settings of the file called `name` as those of a recipe are.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] for the first key whose value is out of range.
+    pub fn check_file(&self, name: &str) -> Result<(), ConfigError> {
+        let mut check = Check::default();
+        check.table("translate", self);
+        let name = name.to_owned();
+        match check.into_first() {
+            Some(problem) => Err(problem.at(Place::Name { name })),
+            None => Ok(()),
+        }
     }
 
     /// The limit on source lines; apply it with [`LengthFilter::limit`].

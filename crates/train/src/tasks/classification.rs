@@ -9,7 +9,7 @@ use regard_models::{
     AnyClassifier, AnyClassifierConfig, ClassifierConfig, ClassifierSizes, ModelError, SourceBatch,
     Vocabulary,
 };
-use regard_nn::{bridge, dropout::Noise};
+use regard_nn::{bridge, dropout::Noise, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
 use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
@@ -178,6 +178,17 @@ impl Task for Classification {
         let model = (self.classifier)(&*description.model.config);
         let model = model.expect("a model's task is that of its architecture");
         model.build(&sizes(description), seed, device)
+    }
+
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyClassifier, ModelError> {
+        let model = (self.classifier)(&*description.model.config);
+        let model = model.expect("a model's task is that of its architecture");
+        model.build_without_values(&sizes(description), arrays, device)
     }
 
     fn metadata(&self, description: &Description) -> Metadata {

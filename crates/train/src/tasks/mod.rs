@@ -15,6 +15,7 @@ use burn::{
 };
 use regard_config::{Check, Config};
 use regard_models::ModelError;
+use regard_nn::weights::Arrays;
 
 pub use classification::Classification;
 pub use translation::Translation;
@@ -70,6 +71,18 @@ pub trait Task: Debug + Send + Sync + 'static {
         &self,
         description: &Self::Description,
         seed: u64,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError>;
+
+    /// A model for the weights `arrays` of a file, which will be given to it: no weight needs to be drawn, and no size of the
+    /// description, which came with the file, is to be believed unless the arrays bear it out.
+    ///
+    /// # Errors
+    /// Sizes that do not go together, or that no model of these weights has.
+    fn without_values(
+        &self,
+        description: &Self::Description,
+        arrays: &Arrays,
         device: &Device,
     ) -> Result<Self::Model, ModelError>;
 

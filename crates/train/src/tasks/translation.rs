@@ -9,12 +9,13 @@ use regard_models::{
     AnyGenerator, AnyGeneratorConfig, GeneratorConfig, ModelError, SourceBatch, TargetBatch,
     Vocabularies,
 };
-use regard_nn::dropout::Noise;
+use regard_nn::{dropout::Noise, weights::Arrays};
 
 use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
     error::TrainError,
+    familiarity::Familiarity,
     learner::{events::Quality, sampling},
     model_file::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
@@ -27,6 +28,7 @@ use crate::{
 
 const TRANSLATE: &str = "regard.translate";
 const LANGUAGES: &str = "regard.languages";
+const FAMILIARITY: &str = "regard.familiarity";
 
 /// Models that translate.
 #[derive(Debug, Clone, Copy)]
@@ -162,6 +164,7 @@ impl Task for Translation {
                 source: recipe.data.source_language.clone(),
                 target: recipe.data.target_language.clone(),
             },
+            familiarity: None,
         };
         Ok((data, description))
     }
@@ -176,14 +179,28 @@ impl Task for Translation {
         self.draw(&description.model, &vocabularies, seed, device)
     }
 
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyGenerator, ModelError> {
+        let vocabularies = vocabularies(&description.tokenizers);
+        let model = self.generator(&description.model);
+        model.build_without_values(&vocabularies, arrays, device)
+    }
+
     fn metadata(&self, description: &Description) -> Metadata {
         let sizes = vocabularies(&description.tokenizers);
-        Metadata::from([
+        let mut metadata = Metadata::from([
             Header::entry(&description.model, &sizes),
             tokenizers_entry(&description.tokenizers),
             entry(TRANSLATE, &description.translate),
             entry(LANGUAGES, &description.languages),
-        ])
+        ]);
+        let familiarity = description.familiarity.as_ref();
+        metadata.extend(familiarity.map(|of| entry(FAMILIARITY, of)));
+        metadata
     }
 
     fn describe(
@@ -196,11 +213,27 @@ impl Task for Translation {
         let tokenizers = tokenizers(metadata, name)?;
         expect_table("source", tokenizers.source(), sizes.source.size, name)?;
         expect_table("target", tokenizers.target(), sizes.target.size, name)?;
+        let translate: recipe::Translation = json_entry(metadata, TRANSLATE, name)?;
+        translate
+            .check_file(name)
+            .map_err(ModelFileError::Settings)?;
+        let familiarity: Option<Familiarity> = match metadata.contains_key(FAMILIARITY) {
+            true => Some(json_entry(metadata, FAMILIARITY, name)?),
+            false => None,
+        };
+        let pieces = tokenizers.source().vocabulary_size();
+        if let Some(problem) = familiarity.as_ref().and_then(|of| of.problem(pieces)) {
+            return Err(ModelFileError::Familiarity {
+                name: name.to_owned(),
+                problem,
+            });
+        }
         Ok(Description {
             model: header.model,
             tokenizers,
-            translate: json_entry(metadata, TRANSLATE, name)?,
+            translate,
             languages: json_entry(metadata, LANGUAGES, name)?,
+            familiarity,
         })
     }
 

@@ -20,7 +20,7 @@
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
-use regard_trace::{AttentionMap, Axis, Trace};
+use regard_trace::{AttentionMap, Trace};
 use serde::Serialize;
 
 use crate::Heatmap;
@@ -171,7 +171,7 @@ fn map(map: &AttentionMap) -> Map {
     let merged = map.merge_words();
     let largest = |map: &AttentionMap| map.weights().iter().copied().fold(0.0, f32::max);
     let scale = largest(map).max(largest(&merged));
-    let (queries, keys) = map.kind().axis_names();
+    let (queries, keys) = map.axis_names();
     Map {
         title: format!("{}, layer {}", visible(map.name()), map.layer() + 1),
         axes: [queries, keys],
@@ -184,7 +184,7 @@ fn map(map: &AttentionMap) -> Map {
 }
 
 fn table(map: &AttentionMap, scale: f32) -> Table {
-    let names = |axis: &Axis| axis.labels().iter().map(|name| visible(name)).collect();
+    let names = |labels: Vec<String>| labels.iter().map(|name| visible(name)).collect();
     let share = |weight: f32| match scale > 0.0 {
         true => (weight / scale * 65535.0).round() as u16,
         false => 0,
@@ -195,8 +195,8 @@ fn table(map: &AttentionMap, scale: f32) -> Table {
         .flat_map(|&w| share(w).to_le_bytes())
         .collect();
     Table {
-        queries: names(map.queries()),
-        keys: names(map.keys()),
+        queries: names(map.row_labels()),
+        keys: names(map.keys().labels()),
         data: base64::encode(&bytes),
     }
 }

@@ -16,8 +16,15 @@ const CELL: (f64, f64) = (30.0, 2.0);
 /// The largest and smallest size of labels, in pixels.
 const LABEL: (f64, f64) = (13.0, 9.0);
 
-/// Pixels that a label may take before it is cut.
+/// Up to so many rows or columns each has its label; the cells are at least so large, and the picture grows instead.
+const LABELLED: (usize, f64) = (80, 11.0);
+
+/// Pixels that a label above a column and one beside a row may take before it is cut.
 const LABEL_ROOM: f64 = 150.0;
+const ROW_ROOM: f64 = 220.0;
+
+/// Pixels that a title may take before it is cut, unless the map is wider.
+const TITLE_ROOM: f64 = 680.0;
 
 /// The turn of the labels above the columns, in degrees: steeper above small cells, where they would
 /// otherwise stand too close.
@@ -46,13 +53,18 @@ impl<'a> Panel<'a> {
     /// Decides on sizes so that the cells take at most `room` pixels in both directions.
     pub fn new(heatmap: &'a Heatmap, options: &'a SvgOptions, room: f64) -> Self {
         let (rows, columns) = (heatmap.rows().len(), heatmap.columns().len());
-        let count = rows.max(columns).max(1) as f64;
-        let cell = (room / count).clamp(CELL.1, CELL.0);
+        let count = rows.max(columns).max(1);
+        let smallest = if count <= LABELLED.0 {
+            LABELLED.1
+        } else {
+            CELL.1
+        };
+        let cell = (room / count as f64).clamp(smallest, CELL.0);
         let cell = if cell >= 8.0 { cell.floor() } else { cell };
         let label = (cell * 0.8).clamp(LABEL.1, LABEL.0);
-        let widest = |names: &[String]| {
+        let widest = |names: &[String], room: f64| {
             let widths = names.iter().map(|name| text_width(&visible(name), label));
-            widths.fold(0.0, f64::max).min(LABEL_ROOM)
+            widths.fold(0.0, f64::max).min(room)
         };
         let title = if heatmap.title().is_empty() {
             0.0
@@ -78,8 +90,10 @@ impl<'a> Panel<'a> {
             cell,
             label,
             title,
-            left: widest(heatmap.rows()).max(caption) + 10.0,
-            top: title + (widest(heatmap.columns()) * slope.sin() + label * 0.7).max(34.0) + 8.0,
+            left: widest(heatmap.rows(), ROW_ROOM).max(caption) + 10.0,
+            top: title
+                + (widest(heatmap.columns(), LABEL_ROOM) * slope.sin() + label * 0.7).max(34.0)
+                + 8.0,
             overhang,
         }
     }
@@ -94,7 +108,7 @@ impl<'a> Panel<'a> {
 
     pub fn width(&self) -> f64 {
         let title = text_width(&visible(self.heatmap.title()), 15.0);
-        (self.left + self.map_width() + self.overhang).max(title.min(560.0))
+        (self.left + self.map_width() + self.overhang).max(title.min(TITLE_ROOM))
     }
 
     pub fn height(&self) -> f64 {
@@ -113,7 +127,7 @@ impl<'a> Panel<'a> {
                 0.0,
                 15.0,
                 face,
-                &shown(self.heatmap.title(), 15.0, 560.0_f64.max(self.width())),
+                &shown(self.heatmap.title(), 15.0, TITLE_ROOM.max(self.width())),
             );
         }
         self.captions(out);
@@ -172,7 +186,7 @@ impl<'a> Panel<'a> {
         let face = Face::new(self.label, Anchor::End);
         for (index, name) in self.heatmap.rows().iter().enumerate().step_by(self.step()) {
             let centre = self.top + (index as f64 + 0.5) * self.cell;
-            let label = shown(name, self.label, LABEL_ROOM);
+            let label = shown(name, self.label, ROW_ROOM);
             text(
                 out,
                 self.left - 8.0,

@@ -1,0 +1,336 @@
+//! Model files that a bad disk or a bad person has changed: each is opened or refused, and never ends in a panic or an
+//! allocation by a size that the file does not bear out.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
+
+use burn::tensor::Device;
+use regard_models::{
+    GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
+    config::AnyConfig,
+    luong::{LuongAttention, LuongScore},
+    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
+    seq2seq::Cell,
+    transformer::Positions,
+};
+use regard_nn::weights::{self, Storage};
+use regard_train::{
+    Registry, SentenceClassifier, Translator,
+    corpus::Random,
+    familiarity::Familiarity,
+    recipe::{self, Model},
+    sentence_classifier,
+    tasks::{Classification, Task, Translation},
+    tokenizer::TokenizerPair,
+    translator::{Description, Languages},
+};
+use serde_json::Value;
+
+/// Mutations of each model's file.
+const WAYS: u64 = 1_000;
+
+fn tokenizers() -> TokenizerPair {
+    let text = ["a red shirt", "two dogs"];
+    TokenizerPair::learn(&text, &text, true, 270, false).unwrap()
+}
+
+/// A small model for each architecture and each choice that has sizes of its own.
+fn models() -> Vec<(String, Vec<u8>)> {
+    let mut configs: Vec<(&'static str, Box<dyn AnyConfig>)> = vec![];
+    for (cell, layers) in [(Cell::GruContext, 1), (Cell::Lstm, 2)] {
+        let config = Seq2SeqConfig {
+            cell,
+            layers,
+            ..Seq2SeqConfig::tiny()
+        };
+        configs.push(("seq2seq", Box::new(config)));
+    }
+    configs.push(("rnnsearch", Box::new(RnnSearchConfig::tiny())));
+    for (score, attention) in [
+        (LuongScore::Concat, LuongAttention::LocalM),
+        (LuongScore::Location, LuongAttention::Global),
+        (LuongScore::General, LuongAttention::LocalP),
+    ] {
+        let config = LuongConfig {
+            score,
+            attention,
+            window: 2,
+            ..LuongConfig::tiny()
+        };
+        configs.push(("luong", Box::new(config)));
+    }
+    configs.push(("gnmt", Box::new(GnmtConfig::tiny())));
+    for positions in [
+        Positions::Sinusoidal,
+        Positions::Learned,
+        Positions::Rotary,
+        Positions::Relative,
+        Positions::Buckets,
+        Positions::Alibi,
+    ] {
+        let config = TransformerConfig {
+            positions,
+            max_length: 40,
+            reach: 3,
+            window: Some(4),
+            ..TransformerConfig::tiny()
+        };
+        configs.push(("transformer", Box::new(config)));
+    }
+    configs
+        .into_iter()
+        .map(|(kind, config)| model(Model { kind, config }))
+        .collect()
+}
+
+/// The file of a model that translates.
+fn model(model: Model) -> (String, Vec<u8>) {
+    let (registry, device) = (Registry::default(), Device::flex());
+    let mut description = Description {
+        model,
+        tokenizers: tokenizers(),
+        translate: recipe::Translation::default(),
+        languages: Languages {
+            source: "en".into(),
+            target: "de".into(),
+        },
+        familiarity: None,
+    };
+    let kind = description.model.clone();
+    let task = registry.task_of::<Translation>(&kind).unwrap();
+    let model = task.init(&description, 1, &device).unwrap();
+    let arrays = weights::collect(&model);
+    let mut quick = description.clone();
+    quick.translate.max_length.absolute = 3;
+    let translator = Translator::new(model, quick, &device);
+    let familiarity = Familiarity::measure(&translator, &["a red shirt"], &["two dogs", "a"]);
+    description.familiarity = Some(familiarity.unwrap());
+    let bytes = registry.to_bytes::<Translation>(&kind, &arrays, &description, Storage::F16);
+    (format!("{kind:?}"), bytes.unwrap())
+}
+
+/// The same for classifiers.
+fn classifiers() -> Vec<(String, Vec<u8>)> {
+    let (registry, device) = (Registry::default(), Device::flex());
+    let lstm = LstmConfig {
+        layers: 2,
+        bidirectional: true,
+        ..LstmConfig::tiny()
+    };
+    let configs: [(&'static str, Box<dyn AnyConfig>); 3] = [
+        ("lstmn", Box::new(LstmnConfig::tiny())),
+        ("lstm", Box::new(lstm)),
+        ("self-attentive", Box::new(SelfAttentiveConfig::tiny())),
+    ];
+    configs
+        .into_iter()
+        .map(|(kind, config)| {
+            let model = Model { kind, config };
+            let description = sentence_classifier::Description {
+                model: model.clone(),
+                tokenizers: tokenizers(),
+                labels: vec!["bad".into(), "good".into()],
+                max_tokens: 40,
+            };
+            let task = registry.task_of::<Classification>(&model).unwrap();
+            let arrays = weights::collect(&task.init(&description, 1, &device).unwrap());
+            let half = Storage::F16;
+            let bytes = registry.to_bytes::<Classification>(&model, &arrays, &description, half);
+            (format!("{model:?}"), bytes.unwrap())
+        })
+        .collect()
+}
+
+fn open(bytes: &[u8], name: &str) -> Result<Translator, regard_train::model_file::ModelFileError> {
+    let device = Device::flex();
+    let opened = Registry::default().from_bytes::<Translation>(bytes, name, &device);
+    let (model, description) = opened?;
+    Ok(Translator::new(model, description, &device))
+}
+
+/// The header of a safetensors file, entries in the order of their keys, how far the description goes in it, and the data.
+fn parts(file: &[u8]) -> (String, usize, &[u8]) {
+    const DESCRIPTION: &str = "__metadata__";
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let (header, data) = file[8..].split_at(length);
+    let mut header: BTreeMap<String, Value> = serde_json::from_slice(header).unwrap();
+    let description: BTreeMap<String, String> =
+        serde_json::from_value(header.remove(DESCRIPTION).unwrap()).unwrap();
+    let description = serde_json::to_string(&description).unwrap();
+    let tensors = serde_json::to_string(&header).unwrap();
+    let first = format!("{{\"{DESCRIPTION}\":{description}");
+    (format!("{first},{}", &tensors[1..]), first.len(), data)
+}
+
+/// A file of this header and data.
+fn joined(header: &[u8], data: &[u8]) -> Vec<u8> {
+    let length = (header.len() as u64).to_le_bytes();
+    [&length, header, data].concat()
+}
+
+/// Where the text has numbers, up to `end`.
+fn numbers(text: &str, end: usize) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = vec![];
+    for (at, byte) in text.bytes().enumerate().take(end) {
+        match found.last_mut() {
+            _ if !byte.is_ascii_digit() => {}
+            Some(last) if last.end == at => last.end += 1,
+            _ => found.push(at..at + 1),
+        }
+    }
+    found
+}
+
+/// A copy of a safetensors file with something wrong.
+fn mutated(file: &[u8], random: &mut Random) -> Vec<u8> {
+    const EXTREMES: [&str; 16] = [
+        "0",
+        "1",
+        "2",
+        "3",
+        "7",
+        "1000000",
+        "4294967296",
+        "1000000000000",
+        "4611686018427387912",
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-1",
+        "1e308",
+        "0.5",
+    ];
+    // Most numbers changed are those of the description; the places of tensors are checked by the container.
+    let (mut header, mut end, data) = parts(file);
+    match random.below(8) {
+        0 => return file[..random.below(file.len())].to_vec(),
+        1 => {
+            let mut file = joined(header.as_bytes(), data);
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(8 + header.len());
+                file[at] ^= 1 << random.below(8);
+            }
+            return file;
+        }
+        2 => {
+            // A piece of the header twice, or not at all.
+            let start = random.below(header.len());
+            let stop = (start + random.below(60)).min(header.len());
+            if header.is_char_boundary(start) && header.is_char_boundary(stop) {
+                let piece = header[start..stop].to_owned();
+                match random.below(2) {
+                    0 => header.replace_range(start..stop, ""),
+                    _ => header.insert_str(stop, &piece),
+                }
+            }
+        }
+        kind => {
+            if kind == 3 {
+                end = header.len();
+            }
+            for _ in 0..1 + random.below(3) {
+                let places = numbers(&header, end);
+                let place = places[random.below(places.len())].clone();
+                let by = EXTREMES[random.below(EXTREMES.len())];
+                end = end + by.len() - place.len();
+                header.replace_range(place, by);
+            }
+        }
+    }
+    joined(header.as_bytes(), data)
+}
+
+#[test]
+fn a_mutated_model_file_is_read_or_refused() {
+    for (seed, (name, file)) in models().into_iter().enumerate() {
+        assert!(open(&file, "whole").is_ok());
+        let (mut opened, mut refused) = (0, 0);
+        for way in 0..WAYS {
+            let random = &mut Random::new(&[seed as u64, way]);
+            match open(&mutated(&file, random), "file") {
+                Ok(translator) => {
+                    let mut settings = translator.settings().clone();
+                    settings.max_length.absolute = settings.max_length.absolute.min(5);
+                    // What is opened can be used.
+                    let _ = translator.translate(&["two red dogs", ""], &settings);
+                    opened += 1;
+                }
+                Err(error) => {
+                    assert!(error.to_string().starts_with("file: "), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(opened > 10 && refused > 500, "{name}: {opened}, {refused}");
+    }
+}
+
+#[test]
+fn a_mutated_classifier_file_is_read_or_refused() {
+    let device = Device::flex();
+    for (seed, (name, file)) in classifiers().into_iter().enumerate() {
+        let (mut opened, mut refused) = (0, 0);
+        for way in 0..WAYS {
+            let random = &mut Random::new(&[100 + seed as u64, way]);
+            let file = mutated(&file, random);
+            match Registry::default().from_bytes::<Classification>(&file, "file", &device) {
+                Ok((model, description)) => {
+                    let classifier = SentenceClassifier::new(model, description, &device);
+                    let _ = classifier.classify(&["two red dogs", ""]);
+                    opened += 1;
+                }
+                Err(error) => {
+                    assert!(error.to_string().starts_with("file: "), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(opened > 10 && refused > 500, "{name}: {opened}, {refused}");
+    }
+}
+
+/// The sizes of a description, one after the other made vast: the error names the size, and nothing was allocated by it.
+#[test]
+fn a_size_that_the_weights_do_not_bear_out_is_refused() {
+    for (name, file) in models() {
+        let (arrays, metadata) = weights::from_bytes(&file).unwrap();
+        let described: Value = serde_json::from_str(&metadata["regard.model"]).unwrap();
+        let mut sizes = 0;
+        for key in [
+            "hidden",
+            "layers",
+            "embedding",
+            "encoder_layers",
+            "max_length",
+            "model_size",
+            "feed_forward",
+        ] {
+            // Below and above what any recipe may say.
+            for vast in [1u64 << 20, 1 << 40, u64::MAX] {
+                let mut described = described.clone();
+                let Some(size) = described["config"].get_mut(key) else {
+                    continue;
+                };
+                *size = vast.into();
+                sizes += 1;
+                let changed = HashMap::from([("regard.model".to_owned(), described.to_string())]);
+                let metadata = metadata.clone().into_iter().chain(changed).collect();
+                let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).unwrap();
+                // A choice may leave a size unused; then it says nothing of the weights.
+                let Err(error) = open(&bytes, "file") else {
+                    assert!(vast == 1 << 20, "{name}: {key}");
+                    continue;
+                };
+                let message = error.to_string();
+                assert!(
+                    message.contains(&vast.to_string()),
+                    "{name}: {key}: {message}"
+                );
+            }
+        }
+        assert!(sizes > 0, "{name}");
+    }
+}

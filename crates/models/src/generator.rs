@@ -12,7 +12,7 @@ use burn::{
 };
 use regard_config::Config;
 use regard_nn::{
-    Attention, Call, Memory, Reading,
+    Attention, AttentionError, Call, Memory, Reading,
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::Noise,
     initialize::Initializer,
@@ -209,6 +209,18 @@ pub struct Looks {
     pub decoder: Vec<Tensor<4>>,
     /// Cross-attention: target to source.
     pub cross: Vec<Tensor<4>>,
+}
+
+/// The value of what cannot fail, as its sizes follow from one configuration.
+///
+/// # Panics
+/// With the error, if it does fail.
+#[track_caller]
+pub(crate) fn sure<T>(result: Result<T, AttentionError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Reads `memory` with the states of decoder steps `first_step..`.

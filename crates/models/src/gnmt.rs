@@ -36,13 +36,16 @@
 //! ```
 
 use burn::{
-    module::Module,
+    module::{Module, Param},
     tensor::{Int, Tensor},
 };
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
     Attention, Memory,
-    bridge::sequence::{self, AdditiveLstmInput},
+    bridge::{
+        self,
+        sequence::{self, AdditiveLstmInput},
+    },
     dropout::{Noise, dropout},
     initialize::Initializer,
     recurrent::{Direction, Lstm, LstmState},
@@ -52,7 +55,7 @@ use regard_nn::{
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
     recurrent::{StackDropout, index, select_layers, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -217,7 +220,7 @@ impl Generator for Gnmt {
         let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
         GnmtState {
             layers,
-            memory: self.attention.memory(annotations, source.keep.clone()),
+            memory: sure(self.attention.memory(annotations, source.keep.clone())),
         }
     }
 
@@ -287,16 +290,11 @@ impl Gnmt {
         let lstm = &self.decoder[0];
         let n = lstm.size();
         let weight = lstm.input.weight.val(); // [m + n, 4n]
-        let projected = embedded
-            .reshape([length * batch, m])
-            .matmul(weight.clone().narrow(0, 0, m));
-        let projected = match &lstm.input.bias {
-            Some(bias) => projected + bias.val().unsqueeze_dim::<2>(0),
-            None => projected,
-        };
+        let bias = lstm.input.bias.as_ref().map(Param::val);
+        let projected = bridge::linear(embedded, weight.clone().narrow(0, 0, m), bias);
         let keep = &memory.keep;
         let output = sequence::additive_lstm_decoder(AdditiveLstmInput {
-            x_projection: projected.reshape([length, batch, 4 * n]),
+            x_projection: projected,
             initial_hidden: state.hidden,
             initial_cell: state.cell,
             keys: memory.keys.clone(),

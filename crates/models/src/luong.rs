@@ -39,7 +39,10 @@ use burn::{
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
     Attention, Memory,
-    bridge::sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
+    bridge::{
+        self,
+        sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
+    },
     dropout::{Noise, dropout},
     initialize::Initializer,
     mask::Locality,
@@ -51,7 +54,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
     recurrent::{StackDropout, index, select_layers, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -207,13 +210,13 @@ impl GeneratorConfig for LuongConfig {
                     directions: (0..directions)
                         .map(|_| {
                             let input = if layer == 0 { self.embedding } else { n };
-                            LstmStack::new(1, input, units, init)
+                            sure(LstmStack::new(1, input, units, init))
                         })
                         .collect(),
                 })
                 .collect(),
             attention: Attention::new(score).with_locality(self.locality(), n, init),
-            decoder: LstmStack::new(self.layers, self.embedding + fed, n, init),
+            decoder: sure(LstmStack::new(self.layers, self.embedding + fed, n, init)),
             combine: init.linear(2 * n, n, false),
             input_feeding: self.input_feeding,
             reading: self.encoder,
@@ -310,7 +313,7 @@ impl Generator for Luong {
                     _ => Direction::Forward,
                 };
                 let (output, mut last) =
-                    stack.sequence(below.clone(), None, keep.clone(), direction, 0.0, noise);
+                    sure(stack.sequence(below.clone(), None, keep.clone(), direction, 0.0, noise));
                 outputs.push(output);
                 if let Some(state) = last.pop() {
                     hidden.push(state.hidden);
@@ -327,7 +330,7 @@ impl Generator for Luong {
         LuongState {
             layers,
             attentional: Tensor::zeros([batch, self.decoder.size()], &device),
-            memory: self.attention.memory(annotations, source.keep.clone()),
+            memory: sure(self.attention.memory(annotations, source.keep.clone())),
             step: 0,
         }
     }
@@ -380,18 +383,20 @@ impl Luong {
         noise: &mut Noise,
     ) -> (Tensor<3>, Tensor<3>) {
         let probability = self.dropout.layers;
-        let (top, _) = self.decoder.sequence(
+        let (top, _) = sure(self.decoder.sequence(
             embedded,
             Some(state.layers),
             None,
             Direction::Forward,
             probability,
             noise,
-        );
+        ));
         let query = top.swap_dims(0, 1); // [batch, time, n]
         let attended = read(&self.attention, query.clone(), &state.memory, 0);
         let combined = Tensor::cat(vec![attended.context, query], 2);
-        let attentional = self.combine.forward(combined).tanh().swap_dims(0, 1);
+        let attentional = bridge::apply(&self.combine, combined)
+            .tanh()
+            .swap_dims(0, 1);
         let attentional = dropout(attentional, self.dropout.output, noise);
         (attentional, attended.weights)
     }
@@ -466,10 +471,11 @@ impl Luong {
             Some(bias) => bias.val(),
             None => Tensor::zeros([4 * n], &device),
         };
-        let projected = embedded
-            .reshape([length * batch, m])
-            .matmul(input.clone().narrow(0, 0, m))
-            + bias(&layers[0]).unsqueeze_dim::<2>(0);
+        let projected = bridge::linear(
+            embedded,
+            input.clone().narrow(0, 0, m),
+            Some(bias(&layers[0])),
+        );
         let upper = (layers.len() > 1).then(|| UpperLayers {
             weight: Tensor::stack(
                 layers[1..].iter().map(|l| l.input.weight.val()).collect(),
@@ -494,7 +500,7 @@ impl Luong {
             .map(|layer| (layer.hidden, layer.cell))
             .unzip();
         let output = sequence::input_feeding_lstm_decoder(InputFeedingInput {
-            x_projection: projected.reshape([length, batch, 4 * n]),
+            x_projection: projected,
             feed: state.attentional,
             feed_weight: input.narrow(0, m, n),
             recurrent: Tensor::stack(layers.iter().map(|l| l.recurrent.val()).collect(), 0),
@@ -555,11 +561,11 @@ impl Luong {
         };
         let last = self.decoder.layers.len() - 1;
         let between = &masks[..masks.len().min(last)];
-        let (top, layers) = self.decoder.step(x, state.layers, between);
+        let (top, layers) = sure(self.decoder.step(x, state.layers, between));
         let query = top.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
         let attended = read(&self.attention, query, &state.memory, state.step);
         let combined = Tensor::cat(vec![attended.context.squeeze_dim(1), top], 1);
-        let attentional = self.combine.forward(combined).tanh();
+        let attentional = bridge::apply(&self.combine, combined).tanh();
         let next = LuongState {
             layers,
             attentional: match masks.get(last) {

@@ -4,6 +4,8 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_config::{FRACTION, config};
 use regard_nn::{Memory, recurrent::LstmState};
 
+use crate::generator::sure;
+
 config! {
     /// Shares of units set to zero in training, by place, with stacked layers.
     pub struct StackDropout {
@@ -46,6 +48,6 @@ pub(crate) fn select_layers(layers: Vec<LstmState>, index: &Tensor<1, Int>) -> V
 pub(crate) fn select_memory(memory: Memory, rows: &[usize], same_sources: bool) -> Memory {
     match same_sources {
         true => memory,
-        false => memory.select(rows),
+        false => sure(memory.select(rows)),
     }
 }

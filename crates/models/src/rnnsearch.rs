@@ -41,7 +41,10 @@ use burn::{
 use regard_config::{FRACTION, SIZE, config};
 use regard_nn::{
     Attention, Memory,
-    bridge::sequence::{self, AdditiveGruInput},
+    bridge::{
+        self,
+        sequence::{self, AdditiveGruInput},
+    },
     dropout::{Noise, dropout},
     initialize::Initializer,
     recurrent::{Direction, Gru, Reset},
@@ -52,7 +55,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
     recurrent::{index, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -260,8 +263,8 @@ impl Generator for RnnSearch {
         let annotations = Tensor::cat(vec![forward, backward], 2).swap_dims(0, 1); // [batch, time, 2n]
         let annotations = dropout(annotations, self.dropout.annotation, noise);
         RnnSearchState {
-            hidden: self.initial.forward(first).tanh(),
-            memory: self.attention.memory(annotations, source.keep.clone()),
+            hidden: bridge::apply(&self.initial, first).tanh(),
+            memory: sure(self.attention.memory(annotations, source.keep.clone())),
         }
     }
 
@@ -378,7 +381,7 @@ impl RnnSearch {
         let query = hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
         let attended = read(&self.attention, query, memory, 0);
         let context: Tensor<2> = attended.context.squeeze_dim(1);
-        let projected = self.decoder_context.forward(context.clone());
+        let projected = bridge::apply(&self.decoder_context, context.clone());
         Advanced {
             hidden: self.decoder.step(x, hidden, Some(projected)),
             context,
@@ -388,9 +391,9 @@ impl RnnSearch {
 
     /// Maxout of `U_o s + V_o E y + C_o c`: `[rows, l]`.
     fn readout(&self, hidden: Tensor<2>, embedded: Tensor<2>, context: Tensor<2>) -> Tensor<2> {
-        let pre = self.readout_state.forward(hidden)
-            + self.readout_embedding.forward(embedded)
-            + self.readout_context.forward(context);
+        let pre = bridge::apply(&self.readout_state, hidden)
+            + bridge::apply(&self.readout_embedding, embedded)
+            + bridge::apply(&self.readout_context, context);
         let [rows, double] = pre.dims();
         pre.reshape([rows, double / 2, 2]).max_dim(2).squeeze_dim(2)
     }

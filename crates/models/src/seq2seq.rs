@@ -38,6 +38,7 @@ use burn::{
 };
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
+    bridge,
     dropout::{Noise, dropout},
     initialize::Initializer,
     recurrent::{Direction, Gru, LstmStack, LstmState, Reset},
@@ -47,7 +48,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, sure},
     recurrent::{StackDropout, index, select_layers},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -147,8 +148,8 @@ impl GeneratorConfig for Seq2SeqConfig {
                 readout_context: init.linear(n, 2 * l, false),
             }),
             lstm: (self.cell == Cell::Lstm).then(|| LstmPair {
-                encoder: LstmStack::new(self.layers, m, n, init),
-                decoder: LstmStack::new(self.layers, m, n, init),
+                encoder: sure(LstmStack::new(self.layers, m, n, init)),
+                decoder: sure(LstmStack::new(self.layers, m, n, init)),
             }),
             reading: match self.reverse_source {
                 true => Direction::Backward,
@@ -272,17 +273,18 @@ impl Generator for Seq2Seq {
                     Direction::Backward => 0,
                 };
                 let last = states.narrow(0, last, 1).squeeze_dim(0);
-                let summary = gru.summary.forward(last).tanh();
+                let summary = bridge::apply(&gru.summary, last).tanh();
                 Seq2SeqState::Gru {
-                    hidden: gru.initial.forward(summary.clone()).tanh(),
+                    hidden: bridge::apply(&gru.initial, summary.clone()).tanh(),
                     summary,
                 }
             }
             Weights::Lstm(lstm) => {
                 let dropout = self.dropout.layers;
-                let (_, last) = lstm
-                    .encoder
-                    .sequence(embedded, None, keep, reading, dropout, noise);
+                let (_, last) = sure(
+                    lstm.encoder
+                        .sequence(embedded, None, keep, reading, dropout, noise),
+                );
                 Seq2SeqState::Lstm(last)
             }
         }
@@ -303,7 +305,7 @@ impl Generator for Seq2Seq {
                 },
             ) => {
                 let x = gru.decoder.project(embedded.clone());
-                let context = gru.decoder_context.forward(summary.clone()); // [batch, 3n]
+                let context = bridge::apply(&gru.decoder_context, summary.clone()); // [batch, 3n]
                 let mut states = vec![];
                 for t in 0..length {
                     let x = x.clone().narrow(0, t, 1).squeeze_dim(0);
@@ -319,14 +321,14 @@ impl Generator for Seq2Seq {
             }
             (Weights::Lstm(lstm), Seq2SeqState::Lstm(states)) => {
                 let dropout = self.dropout.layers;
-                let (top, _) = lstm.decoder.sequence(
+                let (top, _) = sure(lstm.decoder.sequence(
                     embedded,
                     Some(states),
                     None,
                     Direction::Forward,
                     dropout,
                     noise,
-                );
+                ));
                 top.reshape([rows as i64, -1])
             }
             _ => unreachable!("the state comes from this model's own encoder"),
@@ -348,13 +350,13 @@ impl Generator for Seq2Seq {
         let (readout, state) = match (self.weights(), state) {
             (Weights::Gru(gru), Seq2SeqState::Gru { hidden, summary }) => {
                 let x = gru.decoder.project(embedded.clone());
-                let context = gru.decoder_context.forward(summary.clone());
+                let context = bridge::apply(&gru.decoder_context, summary.clone());
                 let hidden = gru.decoder.step(x, hidden, Some(context));
                 let readout = gru.readout(hidden.clone(), embedded, summary.clone());
                 (readout, Seq2SeqState::Gru { hidden, summary })
             }
             (Weights::Lstm(lstm), Seq2SeqState::Lstm(states)) => {
-                let (top, states) = lstm.decoder.step(embedded, states, &[]);
+                let (top, states) = sure(lstm.decoder.step(embedded, states, &[]));
                 (top, Seq2SeqState::Lstm(states))
             }
             _ => unreachable!("the state comes from this model's own encoder"),
@@ -385,9 +387,9 @@ enum Weights<'a> {
 impl GruPair {
     /// Maxout of `O_s s + O_y E y + O_c c`: `[rows, l]`.
     fn readout(&self, hidden: Tensor<2>, embedded: Tensor<2>, summary: Tensor<2>) -> Tensor<2> {
-        let pre = self.readout_state.forward(hidden)
-            + self.readout_embedding.forward(embedded)
-            + self.readout_context.forward(summary);
+        let pre = bridge::apply(&self.readout_state, hidden)
+            + bridge::apply(&self.readout_embedding, embedded)
+            + bridge::apply(&self.readout_context, summary);
         let [rows, double] = pre.dims();
         pre.reshape([rows, double / 2, 2]).max_dim(2).squeeze_dim(2)
     }

@@ -30,7 +30,7 @@
 //! let attention = Attention::new(Score::dot());
 //! // Formula sheet, worked numbers: the second key wins, so the context is the second key.
 //! let keys = Tensor::<3>::from_floats([[[0., 1., 1.], [5., 0., 1.], [1., 1., 0.], [0., 5., 1.]]], &device);
-//! let memory = attention.memory(keys, Keep::from_lengths(&[4], 4, &device));
+//! let memory = attention.memory(keys, Keep::from_lengths(&[4], 4, &device))?;
 //! let query = Tensor::<3>::from_floats([[[10., 5., 10.]]], &device);
 //! let reading = attention.read(query, &memory, Call::default())?;
 //! let context = reading.context.into_data().into_vec::<f32>().unwrap();

@@ -167,7 +167,7 @@ impl KeyValueCache {
             return Ok(());
         };
         let batch = buffers.keys.dims()[0];
-        let index = row_index(rows, batch, &buffers.keys)?;
+        let index = row_index(rows, batch, &buffers.keys.device())?;
         buffers.keys = buffers.keys.clone().select(0, index.clone());
         buffers.values = buffers.values.clone().select(0, index);
         Ok(())

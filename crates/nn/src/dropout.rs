@@ -19,7 +19,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_kernels::pointwise::DropoutMask;
 
-use crate::bridge;
+use crate::{attention::AttentionError, bridge};
 
 /// The source of randomness of one forward pass: none (inference), or a seed (training).
 #[derive(Debug, Clone)]
@@ -91,6 +91,10 @@ impl Noise {
 
     /// A mask of `shape` holding 0 with `probability` and `1 / (1 - probability)` otherwise, or nothing
     /// when nothing is to be dropped.
+    ///
+    /// # Panics
+    /// If `probability` is not in `[0, 1)`.
+    #[track_caller]
     pub fn mask<const D: usize>(
         &mut self,
         shape: [usize; D],
@@ -106,7 +110,14 @@ impl Noise {
     }
 
     /// A mask that an operation makes for itself, number by number; nothing when nothing is to be dropped.
+    ///
+    /// # Panics
+    /// If `probability` is not in `[0, 1)`.
+    #[track_caller]
     pub(crate) fn draw(&mut self, probability: f64) -> Option<DropoutMask> {
+        if let Err(error) = check_probability("probability", probability) {
+            panic!("{error}");
+        }
         (probability > 0.0).then_some(())?;
         let seed = self.next_key()?;
         Some(DropoutMask { probability, seed })
@@ -116,7 +127,8 @@ impl Noise {
 /// `x` with values dropped with `probability`, as `noise` says. One pass for `f32` on the Flex backend, whose mask is never kept.
 ///
 /// # Panics
-/// If `probability` is not below 1.
+/// If `probability` is not in `[0, 1)`, with or without noise.
+#[track_caller]
 pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, noise: &mut Noise) -> Tensor<D> {
     if bridge::serves(&x) {
         return match noise.draw(probability) {
@@ -127,6 +139,19 @@ pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, noise: &mut Noise
     match noise.mask(x.dims(), probability, &x.device()) {
         Some(mask) => x.clone() * mask.cast(x.dtype()),
         None => x,
+    }
+}
+
+/// Checks that a share of numbers can be dropped.
+pub(crate) fn check_probability(field: &'static str, found: f64) -> Result<(), AttentionError> {
+    match (0.0..1.0).contains(&found) {
+        true => Ok(()),
+        false => Err(AttentionError::value(
+            field,
+            found,
+            "at least 0 and below 1",
+            "it is the share of numbers that are dropped",
+        )),
     }
 }
 

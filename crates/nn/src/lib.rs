@@ -159,8 +159,11 @@
 //! - A key that may not be seen has weight 0 and gets gradient 0, whatever stands there, NaN included. A query that may
 //!   see nothing gets weights 0, context 0, gradient 0.
 //! - Asking for weights changes no number, nor does which path computes, beyond rounding.
-//! - Bad shapes and impossible combinations are an [`AttentionError`] that names the field, what was found and what was
-//!   expected; never a panic inside Burn.
+//! - Bad shapes, precisions and settings and impossible combinations are an [`AttentionError`] that names the field, what
+//!   was found and what was expected; never a panic inside Burn. (What all of this is built of takes tensors that fit and
+//!   says under *Panics* what happens otherwise: the functions of [`bridge`], the single scores, normalisers, norms and
+//!   cells.)
+//! - No sentences, no queries, no keys, no steps: what is empty gives what is empty, and gradients of 0.
 //! - Nothing random is hidden: noise is an argument ([`dropout::Noise`]), initial values come from one seeded generator.
 //!
 //! # Sources
@@ -226,6 +229,7 @@ pub mod initialize;
 pub mod mask;
 pub mod normalize;
 pub mod position;
+mod precision;
 pub mod recurrent;
 pub mod score;
 pub mod transformer;

@@ -9,7 +9,7 @@ use regard_nn::{
     recurrent::{AttentivePooling, Direction, LstmStack},
 };
 
-use crate::{classifier::ClassifierMap, lstmn::LstmnEncoder};
+use crate::{classifier::ClassifierMap, generator::sure, lstmn::LstmnEncoder};
 
 /// An LSTM in one direction or both.
 #[derive(Module, Debug)]
@@ -63,7 +63,8 @@ impl LstmEncoder {
         [embedding, hidden, layers]: [usize; 3],
         init: &mut Initializer,
     ) -> Self {
-        let stack = |_| LstmStack::new(layers, embedding, hidden / directions, init);
+        let units = hidden / directions;
+        let stack = |_| sure(LstmStack::new(layers, embedding, units, init));
         Self {
             directions: (0..directions).map(stack).collect(),
         }
@@ -83,14 +84,14 @@ impl LstmEncoder {
             .iter()
             .zip([Direction::Forward, Direction::Backward])
             .map(|(stack, direction)| {
-                let (states, _) = stack.sequence(
+                let (states, _) = sure(stack.sequence(
                     x.clone(),
                     None,
                     mask.clone(),
                     direction,
                     dropout_probability,
                     noise,
-                );
+                ));
                 states
             })
             .collect();

@@ -7,6 +7,7 @@ use burn::{
 };
 use regard_config::{FRACTION, config};
 use regard_nn::{
+    bridge,
     dropout::{Noise, dropout},
     initialize::Initializer,
 };
@@ -100,10 +101,10 @@ impl Classifier for SentenceClassifier {
         let x = dropout(x, shares.embedding, noise);
         let pooled = self.encoder.forward(x, &source.keep, shares.layers, noise);
         let vector = dropout(pooled.vector, shares.output, noise);
-        let hidden = relu(self.hidden.forward(vector));
+        let hidden = relu(bridge::apply(&self.hidden, vector));
         let hidden = dropout(hidden, shares.output, noise);
         Classified {
-            logits: self.output.forward(hidden),
+            logits: bridge::apply(&self.output, hidden),
             penalty: pooled.penalty,
             maps: pooled.maps,
         }

@@ -5,7 +5,7 @@ use burn::{
     tensor::{Int, Tensor},
 };
 use regard_nn::{
-    AttentionError, Call, Observe,
+    Call, Observe,
     dropout::{Noise, dropout},
     mask::{Keep, Mask},
     position::{Learned, Sinusoidal},
@@ -14,7 +14,7 @@ use regard_nn::{
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
-    generator::{Looks, Output, Scored},
+    generator::{Looks, Output, Scored, sure},
     tables::Tables,
 };
 
@@ -186,12 +186,4 @@ fn padded(keep: &Keep, observe: Observe) -> Call<'static> {
 /// `[batch, time, d]` -> `[time · batch, d]`, time-major.
 fn time_major(states: Tensor<3>) -> Tensor<2> {
     states.swap_dims(0, 1).flatten(0, 1)
-}
-
-/// What layers of one configuration give to each other fits; sentences beyond learned positions are refused before.
-fn sure<T>(result: Result<T, AttentionError>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("{error}"),
-    }
 }

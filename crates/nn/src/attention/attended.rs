@@ -41,7 +41,7 @@ pub struct Top {
 /// What hard attention drew, and what its gradient estimator needs.
 #[derive(Debug, Clone)]
 pub struct Sampled {
-    /// The drawn keys, `[batch, heads, queries]`.
+    /// The drawn keys, `[batch, heads, queries]`; -1 where there are none to draw from.
     pub keys: Tensor<3, Int>,
     /// `ln p` of each draw, with gradient into the scores: `[batch, heads, queries]`.
     pub log_probability: Tensor<3>,

@@ -48,7 +48,7 @@ impl Attention {
         }
         let problem = self.problem(query, key, value, false, call)?;
         match problem.is_empty() {
-            true => Ok(problem.nothing()),
+            true => Ok(problem.nothing(self)),
             false => problem.plain(self, between),
         }
     }

@@ -20,7 +20,7 @@ pub enum Observe {
     /// How much each key was looked at, `Σ_t α_ti`: `[batch, heads, keys]`.
     ColumnSums,
     /// The most attended keys of each query and their weights, best first: `[batch, heads, queries, k]`. A key of
-    /// weight 0 is reported as -1.
+    /// weight 0 is reported as -1; weights that are NaN come first.
     TopK(usize),
 }
 

@@ -1,11 +1,12 @@
 //! Checks of one reading, before anything is computed.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::{Attention, AttentionError, Call, Observe, Path};
 use crate::{
     mask::{Grid, Mask},
     normalize::{Estimator, Normalize},
+    precision::{check_precision, check_weights},
     score::Score,
 };
 
@@ -59,7 +60,17 @@ impl Attention {
             ));
         }
         self.check_sizes(&query, &key, prepared)?;
-        self.check_settings(heads, &call)?;
+        let dtype = query.dtype();
+        check_weights("query", dtype, self)?;
+        for (field, found) in [
+            ("key", Some(key.dtype())),
+            ("value", Some(value.dtype())),
+            ("bias", call.bias.as_ref().map(Tensor::dtype)),
+            ("carried", call.carried.as_ref().map(Tensor::dtype)),
+        ] {
+            check_precision(field, found.unwrap_or(dtype), dtype, "the query")?;
+        }
+        self.check_settings(heads, dtype, &call)?;
         let grid = Grid {
             batch,
             heads,
@@ -75,6 +86,7 @@ impl Attention {
         check_bias(&call, &grid)?;
         check_alibi(&call, heads)?;
         check_observe(&call.observe, &grid)?;
+        self.check_carried(&call, &grid)?;
         Ok(Problem {
             query,
             key,
@@ -93,6 +105,12 @@ impl Attention {
         prepared: bool,
     ) -> Result<(), AttentionError> {
         let [query_size, key_size] = [query.dims()[3], key.dims()[3]];
+        for (field, x) in [("query", query), ("key", key)] {
+            if x.dims()[3] == 0 {
+                let expected = "a size of at least 1";
+                return Err(AttentionError::shape(field, &x.dims(), expected, SIZES));
+            }
+        }
         let of_query = |expected: usize| match query_size == expected {
             true => Ok(()),
             false => Err(AttentionError::shape(
@@ -165,6 +183,7 @@ impl Attention {
     pub(super) fn check_settings(
         &self,
         heads: usize,
+        dtype: DType,
         call: &Call<'_>,
     ) -> Result<(), AttentionError> {
         let (field, number) = match &self.score {
@@ -173,36 +192,52 @@ impl Attention {
             Score::Cosine(score) => ("sharpening", score.fixed_sharpening()),
             _ => ("scale", 1.0),
         };
-        let sink = match &self.normalize {
+        let of_normalizer = match &self.normalize {
             Normalize::Sink(sink) => ("sink", sink.fixed_score()),
+            Normalize::Sigmoid(sigmoid) => ("sigmoid bias", sigmoid.bias(1)),
+            Normalize::Monotonic(monotonic) => ("monotonic noise", monotonic.noise()),
             _ => ("sink", 0.0),
         };
-        for (field, found) in [(field, number), sink] {
-            if !found.is_finite() {
+        let Range { largest, smallest } = Range::of(dtype);
+        for (field, found) in [(field, number), of_normalizer] {
+            if found.is_nan() || found.abs() > largest {
+                let expected = format!("a finite number in {}", dtype.name());
                 let advice = "give a number that is neither infinite nor NaN";
-                return Err(AttentionError::value(
-                    field,
-                    found,
-                    "a finite number",
-                    advice,
-                ));
+                return Err(AttentionError::value(field, found, expected, advice));
             }
         }
-        if let Some(softcap) = self.softcap
-            && !(softcap > 0.0 && softcap.is_finite())
+        if let Normalize::Monotonic(monotonic) = &self.normalize
+            && monotonic.noise() < 0.0
         {
             return Err(AttentionError::value(
-                "softcap",
-                softcap,
-                "a finite number above 0",
-                "leave it out to cap nothing",
+                "monotonic noise",
+                monotonic.noise(),
+                "at least 0",
+                "it is a standard deviation; 0 adds none",
             ));
         }
-        if !(0.0..1.0).contains(&self.dropout) {
+        // Divisors, so that one that rounds to 0 would give NaN.
+        let divisor = |field, found: f64, advice| match (smallest..=largest).contains(&found) {
+            true => Ok(()),
+            false => Err(AttentionError::value(
+                field,
+                found,
+                format!(
+                    "a finite number above 0 in {} ({smallest:.1e} to {largest:.1e})",
+                    dtype.name()
+                ),
+                advice,
+            )),
+        };
+        if let Some(softcap) = self.softcap {
+            divisor("softcap", softcap, "leave it out to cap nothing")?;
+        }
+        // The kernels take it as f32.
+        if !(0.0..1.0).contains(&(self.dropout as f32)) {
             return Err(AttentionError::value(
                 "dropout",
                 self.dropout,
-                "a probability from 0 to less than 1",
+                "a probability from 0 to less than 1 in f32",
                 "0 drops nothing",
             ));
         }
@@ -220,14 +255,9 @@ impl Attention {
         }
         if let Normalize::HardSample(sample) = &self.normalize
             && let Estimator::Gumbel { temperature } = sample.estimator()
-            && !(temperature > 0.0 && temperature.is_finite())
         {
-            return Err(AttentionError::value(
-                "Gumbel temperature",
-                temperature,
-                "a finite number above 0",
-                "1 is usual; lower is nearer to the draw",
-            ));
+            let advice = "1 is usual; lower is nearer to the draw";
+            divisor("Gumbel temperature", temperature, advice)?;
         }
         if call.path == Path::Fused && call.differentiable {
             return Err(AttentionError::combination(
@@ -251,6 +281,50 @@ impl Attention {
             return Err(carries(self.normalize.name()));
         }
         Ok(())
+    }
+
+    /// What mechanisms with a memory go on from; the others do not look at it.
+    fn check_carried(&self, call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
+        let (Some(carried), Some(size)) = (&call.carried, self.carried_size(grid.keys)) else {
+            return Ok(());
+        };
+        let expected = [grid.batch, grid.heads, 1, size];
+        match carried.dims() == expected {
+            true => Ok(()),
+            false => Err(AttentionError::shape(
+                "carried",
+                &carried.dims(),
+                format!("{expected:?}"),
+                "pass on what the reading before left in `Attended::carried`",
+            )),
+        }
+    }
+
+    /// The size of what is carried from query to query over so many keys, if anything is.
+    pub(super) fn carried_size(&self, keys: usize) -> Option<usize> {
+        match (&self.score, &self.normalize) {
+            (Score::GaussianWindow(window), _) => Some(window.components()),
+            (_, Normalize::Monotonic(_) | Normalize::Addressing(_)) => Some(keys),
+            _ => None,
+        }
+    }
+}
+
+/// The numbers of a precision.
+struct Range {
+    /// The largest finite one.
+    largest: f64,
+    /// The smallest positive one that loses no digits.
+    smallest: f64,
+}
+
+impl Range {
+    fn of(dtype: DType) -> Self {
+        let (largest, smallest) = match dtype.finfo() {
+            Some(info) => (info.max, info.min_positive),
+            None => (f64::MAX, f64::MIN_POSITIVE),
+        };
+        Self { largest, smallest }
     }
 }
 

@@ -8,7 +8,7 @@
 //! Both for `f32` on the Flex backend. Local-p, whose Gaussian acts on the weights, observations with gradient, and
 //! keys or values that are not finite behind a bias of `-∞` take the plain path.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use super::{
     Attended, Attention, AttentionError, Call, Observe, Observed, Path, check::Problem,
@@ -66,11 +66,11 @@ impl Attention {
             && call.alibi.is_none()
             && call.carried.is_none()
             && self.predictor.is_none()
-            && sizes.iter().all(|&size| size <= bridge::MAX_SIZE);
+            && sizes.iter().all(|size| bridge::SIZES.contains(size));
         if !served {
             return Ok(None);
         }
-        self.check_settings(grid.heads, call)?;
+        self.check_settings(grid.heads, DType::F32, call)?;
         let mask = self.mask.clone() & call.mask.clone();
         mask.check(grid)?;
         let noise = call.noise.as_deref_mut();
@@ -101,10 +101,11 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, Str
         normalize => return Err(format!("the {} normaliser", normalize.name())),
     };
     let sizes = [query.dims()[3], problem.value.dims()[3]];
-    if let Some(size) = sizes.iter().find(|&&size| size > bridge::MAX_SIZE) {
+    if let Some(size) = sizes.iter().find(|size| !bridge::SIZES.contains(size)) {
         return Err(format!(
-            "a size of {size} (the kernel takes up to {})",
-            bridge::MAX_SIZE
+            "a size of {size} (the kernel takes {} to {})",
+            bridge::SIZES.start(),
+            bridge::SIZES.end()
         ));
     }
     // A sink that training has driven to NaN goes the plain way, which carries it on.
@@ -198,7 +199,7 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
             .reshape([batch * heads, keys])
     });
     let (context, weights) = bridge::additive_attention(
-        folded(query.forward(problem.query.clone())),
+        folded(bridge::apply(query, problem.query.clone())),
         folded(for_each_head(key, heads)),
         vector,
         folded(for_each_head(problem.value.clone(), heads)),

@@ -1,9 +1,14 @@
 //! A source prepared once and read at every decoder step.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use super::{Attention, AttentionError, Call, Observe, Sampled};
-use crate::mask::{Keep, Mask};
+use crate::{
+    heads::row_index,
+    mask::{Keep, Mask},
+    precision::check_weights,
+    recurrent::check_shape,
+};
 
 /// A source prepared for attention.
 #[derive(Debug, Clone)]
@@ -32,27 +37,62 @@ pub struct Reading {
 
 impl Memory {
     /// The sources at `rows`, in that order (rows may repeat).
-    pub fn select(&self, rows: &[usize]) -> Self {
-        let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        let index: Tensor<1, Int> =
-            Tensor::from_data(TensorData::new(index, [rows.len()]), &self.keys.device());
-        Self {
+    ///
+    /// # Errors
+    /// If a row is not there.
+    pub fn select(&self, rows: &[usize]) -> Result<Self, AttentionError> {
+        let batches = [
+            self.keys.dims()[0],
+            self.values.dims()[0],
+            self.keep.batch(),
+        ];
+        let batch = batches.into_iter().min().unwrap_or(0);
+        let index = row_index(rows, batch, &self.keys.device())?;
+        Ok(Self {
             keys: self.keys.clone().select(0, index.clone()),
             values: self.values.clone().select(0, index),
             keep: self.keep.select(rows),
-        }
+        })
     }
+}
+
+/// Checks that `keep` has the sentences and positions of `annotations [batch, keys, size]`.
+fn check_keep(keep: &Keep, annotations: &Tensor<3>) -> Result<(), AttentionError> {
+    let [batch, keys, _] = annotations.dims();
+    let meaning = "[batch, positions] of the annotations";
+    check_shape(
+        "keep",
+        [keep.batch(), keep.length()],
+        [batch, keys],
+        meaning,
+    )
 }
 
 impl Attention {
     /// Prepares annotations `[batch, keys, annotation size]`: zeros the padding and computes the keys.
-    pub fn memory(&self, annotations: Tensor<3>, keep: Keep) -> Memory {
+    ///
+    /// # Errors
+    /// Annotations of another size or precision than the score was made for; a `keep` of another batch or length.
+    pub fn memory(&self, annotations: Tensor<3>, keep: Keep) -> Result<Memory, AttentionError> {
+        let [_, _, size] = annotations.dims();
+        if let Some(expected) = self.score.annotation_size()
+            && size != expected
+        {
+            return Err(AttentionError::shape(
+                "annotations",
+                &annotations.dims(),
+                format!("size {expected} for the {} score", self.score.name()),
+                "make the score for annotations of this size",
+            ));
+        }
+        check_weights("annotations", annotations.dtype(), &self.score)?;
+        check_keep(&keep, &annotations)?;
         let values = keep.zero_padding(annotations);
-        Memory {
+        Ok(Memory {
             keys: self.score.keys(values.clone()),
             values,
             keep,
-        }
+        })
     }
 
     /// Reads `memory` with `query [batch, queries, query size]`. The weights are always reported; the padding of the
@@ -66,6 +106,7 @@ impl Attention {
         memory: &Memory,
         call: Call<'_>,
     ) -> Result<Reading, AttentionError> {
+        check_keep(&memory.keep, &memory.values)?;
         let one_head = |x: Tensor<3>| x.unsqueeze_dim::<4>(1);
         let mut call = Call {
             observe: Observe::Weights,

@@ -27,6 +27,19 @@ impl Observed {
         }
         observed
     }
+
+    /// The same numbers without a gradient.
+    pub(super) fn detach(self) -> Self {
+        Self {
+            weights: self.weights.map(Tensor::detach),
+            entropy: self.entropy.map(Tensor::detach),
+            column_sums: self.column_sums.map(Tensor::detach),
+            top: self.top.map(|top| Top {
+                weights: top.weights.detach(),
+                ..top
+            }),
+        }
+    }
 }
 
 /// `x [batch, heads, queries, keys]` at `rows`, in that order.
@@ -47,7 +60,8 @@ fn entropy(weights: Tensor<4>) -> Tensor<3> {
     (weights * logarithms).sum_dim(3).squeeze_dim::<3>(3).neg()
 }
 
-/// The order is made on the host: Burn's sort promises no order of equal weights.
+/// The order is made on the host: Burn's sort promises no order of equal weights. NaN stands before all numbers, so that
+/// it is seen.
 fn top(weights: Tensor<4>, k: usize) -> Top {
     let [batch, heads, queries, keys] = weights.dims();
     let values: Vec<f32> = weights.clone().into_data().iter::<f32>().collect();
@@ -56,7 +70,14 @@ fn top(weights: Tensor<4>, k: usize) -> Top {
     for row in values.chunks_exact(keys) {
         order.clear();
         order.extend(0..keys);
-        let better = |a: &usize, b: &usize| row[*b].total_cmp(&row[*a]).then(a.cmp(b));
+        let size = |key: usize| {
+            if row[key].is_nan() {
+                f32::NAN
+            } else {
+                row[key]
+            }
+        };
+        let better = |a: &usize, b: &usize| size(*b).total_cmp(&size(*a)).then(a.cmp(b));
         if k < keys {
             order.select_nth_unstable_by(k, better);
         }

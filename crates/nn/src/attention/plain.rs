@@ -4,15 +4,17 @@ use burn::tensor::{Bool, Tensor, TensorData};
 use regard_kernels::Dropout;
 
 use super::{
-    Attended, Attention, AttentionError, Observe, Path,
+    Attended, Attention, AttentionError, Observe, Path, Sampled, Top,
     between::{Between, Nothing},
     check::Problem,
     fused,
     observe::Observed,
 };
 use crate::{
+    bridge::{self, matmul},
     dropout::Noise,
     mask::{Mask, local},
+    normalize::Normalize,
     position::Positions,
     score::Score,
 };
@@ -21,7 +23,7 @@ impl Problem<'_> {
     /// Fused where a kernel serves and the path allows.
     pub(super) fn solve(mut self, attention: &Attention) -> Result<Attended, AttentionError> {
         if self.is_empty() {
-            return Ok(self.nothing());
+            return Ok(self.nothing(attention));
         }
         if self.call.path != Path::Plain {
             match fused::solve(&mut self, attention) {
@@ -38,6 +40,9 @@ impl Problem<'_> {
 
     /// The scores that go into the normaliser.
     pub(super) fn scores(mut self, attention: &Attention) -> Result<Tensor<4>, AttentionError> {
+        if self.is_empty() {
+            return Ok(self.zeros(self.sizes()));
+        }
         let seen = self.seen(attention)?;
         Ok(self.score(attention, &seen.tensor).0)
     }
@@ -98,8 +103,7 @@ impl Problem<'_> {
 
     /// Whether there is nothing to compute.
     pub(super) fn is_empty(&self) -> bool {
-        let [batch, heads, queries, keys] = self.sizes();
-        batch * heads * queries * keys * self.value.dims()[3] == 0
+        self.sizes().contains(&0)
     }
 
     pub(super) fn sizes(&self) -> [usize; 4] {
@@ -108,27 +112,75 @@ impl Problem<'_> {
     }
 
     /// What reading nothing gives: zeros, where there is anything at all.
-    pub(super) fn nothing(self) -> Attended {
+    pub(super) fn nothing(mut self, attention: &Attention) -> Attended {
         let [batch, heads, queries, keys] = self.sizes();
+        let mut context = self.zeros([batch, heads, queries, self.value.dims()[3]]);
+        if let Some(bias) = &self.call.bias {
+            context = bridge::zeros_of(context, bias);
+        }
+        let observe = std::mem::take(&mut self.call.observe);
+        let observed = match self.call.differentiable {
+            true => self.observed_nothing(&observe),
+            false => self.observed_nothing(&observe).detach(),
+        };
+        // A sink takes all the weight of a row.
         let options = (&self.query.device(), self.query.dtype());
-        let context = Tensor::zeros([batch, heads, queries, self.value.dims()[3]], options);
+        let lse = match &attention.normalize {
+            Normalize::Softmax(_) => Some(Tensor::full([1; 4], f32::NEG_INFINITY, options)),
+            Normalize::Sink(sink) => Some(sink.score(&self.query).detach()),
+            _ => None,
+        };
+        let lse = lse.map(|lse| lse.expand([batch, heads, queries, 1]).squeeze_dim(3));
+        let sampled = match &attention.normalize {
+            Normalize::HardSample(_) => Some(Sampled {
+                keys: Tensor::full([batch, heads, queries], -1, &self.query.device()),
+                log_probability: self.zeros([batch, heads, queries]),
+                entropy: self.zeros([batch, heads, queries]),
+            }),
+            _ => None,
+        };
+        let carried = self.call.carried.take();
+        let carried = match &attention.score {
+            Score::GaussianWindow(window) => Some(window.forward(self.query, carried, keys).1),
+            _ => carried.filter(|_| attention.carried_size(keys).is_some()),
+        };
+        Attended {
+            lse,
+            sampled,
+            carried,
+            ..Attended::of(context, observed)
+        }
+    }
+
+    fn observed_nothing(&self, observe: &Observe) -> Observed {
+        let [batch, heads, queries, keys] = self.sizes();
         let mut observed = Observed::default();
-        match &self.call.observe {
-            Observe::Nothing | Observe::TopK(_) => {}
-            Observe::Weights => {
-                observed.weights = Some(Tensor::zeros([batch, heads, queries, keys], options));
-            }
+        match observe {
+            Observe::Nothing => {}
+            Observe::Weights => observed.weights = Some(self.zeros(self.sizes())),
             Observe::Rows(rows) => {
-                observed.weights = Some(Tensor::zeros([batch, heads, rows.len(), keys], options));
+                observed.weights = Some(self.zeros([batch, heads, rows.len(), keys]));
             }
-            Observe::Entropy => {
-                observed.entropy = Some(Tensor::zeros([batch, heads, queries], options));
-            }
-            Observe::ColumnSums => {
-                observed.column_sums = Some(Tensor::zeros([batch, heads, keys], options));
+            Observe::Entropy => observed.entropy = Some(self.zeros([batch, heads, queries])),
+            Observe::ColumnSums => observed.column_sums = Some(self.zeros([batch, heads, keys])),
+            Observe::TopK(k) => {
+                let shape = [batch, heads, queries, *k];
+                observed.top = Some(Top {
+                    keys: Tensor::full(shape, -1, &self.query.device()),
+                    weights: self.zeros(shape),
+                });
             }
         }
-        Attended::of(context, observed)
+        observed
+    }
+
+    /// Zeros in the graph of query, key and value.
+    fn zeros<const D: usize>(&self, shape: [usize; D]) -> Tensor<D> {
+        let options = (&self.query.device(), self.query.dtype());
+        let parents = [&self.query, &self.key, &self.value];
+        parents
+            .into_iter()
+            .fold(Tensor::zeros(shape, options), bridge::zeros_of)
     }
 
     /// All that hides keys as a tensor, and local-p's Gaussian.
@@ -216,7 +268,10 @@ impl Problem<'_> {
     ) -> Tensor<4> {
         let heads = self.grid.heads;
         let (value, poisoned) = without_poison(value, seen);
-        poison(weights, poisoned, seen, heads).matmul(for_each_head(value, heads))
+        matmul(
+            poison(weights, poisoned, seen, heads),
+            for_each_head(value, heads),
+        )
     }
 }
 

@@ -18,7 +18,7 @@
 
 use burn::{
     backend::flex::FlexTensor,
-    tensor::{Bool, Tensor, activation::softmax},
+    tensor::{Bool, Tensor},
 };
 use regard_kernels::{
     KernelError,
@@ -28,7 +28,9 @@ use regard_kernels::{
 use super::{
     bytes, expect_dims,
     fused::{self, Forward, Operation, dims, numbers, tensor},
+    matmul,
 };
+use crate::normalize::masked_softmax;
 
 /// Additive attention of `query [batch, queries, dim]` and `key [batch, keys, dim]`, both
 /// projected, with the score vector `v [dim]`, reading `value [batch, keys, value dim]`.
@@ -87,8 +89,7 @@ pub fn additive_attention_plain(
     bias: Option<Tensor<3>>,
 ) -> (Tensor<3>, Tensor<3>) {
     check(&query, &key, &v, &value, &keep, &bias);
-    let [batch, queries, _] = query.dims();
-    let [_, keys, dim] = key.dims();
+    let [_, _, dim] = key.dims();
     let (mut key, mut value) = (key, value);
     let hidden = keep.map(|keep| keep.bool_not().unsqueeze_dim::<3>(2)); // [batch, keys, 1]
     if let Some(hidden) = &hidden {
@@ -106,21 +107,9 @@ pub fn additive_attention_plain(
     if let Some(bias) = bias {
         scores = scores + bias;
     }
-    let mut weights = match &hidden {
-        None => softmax(scores, 2),
-        Some(hidden) => {
-            let hidden = hidden
-                .clone()
-                .swap_dims(1, 2)
-                .expand([batch, queries, keys]);
-            // A finite floor keeps a row without any kept key finite; its weights become 0 below.
-            softmax(scores.mask_fill(hidden.clone(), f32::MIN / 2.0), 2).mask_fill(hidden, 0.0)
-        }
-    };
-    if keys == 0 {
-        weights = Tensor::zeros([batch, queries, 0], &value.device());
-    }
-    (weights.clone().matmul(value), weights.detach())
+    let seen = hidden.map(|hidden| hidden.bool_not().swap_dims(1, 2)); // [batch, 1, keys]
+    let weights = masked_softmax(scores, seen);
+    (matmul(weights.clone(), value), weights.detach())
 }
 
 fn check(

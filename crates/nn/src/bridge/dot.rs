@@ -4,7 +4,7 @@
 //! Query, key and value may have any strides over batch, heads and length: a transposed
 //! `[batch, length, heads, dim]` is read in place.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use burn::{
     backend::flex::FlexTensor,
@@ -18,8 +18,8 @@ use crate::{
     mask::KernelMask,
 };
 
-/// The largest size of a query, key or value that the kernel takes.
-pub(crate) const MAX_SIZE: usize = kernels::MAX_DIM;
+/// The sizes of a query, key or value that the kernel takes.
+pub(crate) const SIZES: RangeInclusive<usize> = 1..=kernels::MAX_DIM;
 
 /// What is done to the scores and weights, beside bias and sink.
 #[derive(Debug)]

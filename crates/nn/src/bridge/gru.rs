@@ -9,14 +9,14 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::bridge::{gru_reset_before_gates, gru_reset_before_output};
+//! use regard_nn::bridge::{gru_reset_before_gates, gru_reset_before_output, matmul};
 //!
 //! let device = Device::flex();
 //! let (x, h) = (Tensor::<2>::ones([2, 9], &device), Tensor::<2>::ones([2, 3], &device));
 //! let (u_gates, u_candidate) = (Tensor::<2>::ones([3, 6], &device), Tensor::<2>::ones([3, 3], &device));
-//! let product = h.clone().matmul(u_gates);
+//! let product = matmul(h.clone(), u_gates);
 //! let z_reset = gru_reset_before_gates(x.clone(), product, h.clone(), None);
-//! let product = z_reset.clone().narrow(1, 3, 3).matmul(u_candidate); // (r ∘ h) U_n
+//! let product = matmul(z_reset.clone().narrow(1, 3, 3), u_candidate); // (r ∘ h) U_n
 //! let next = gru_reset_before_output(x, product, z_reset, h, None);
 //! assert_eq!(next.dims(), [2, 3]);
 //! ```
@@ -33,7 +33,7 @@ use regard_kernels::{
 use super::{
     bytes, expect_dims, expect_gates,
     fused::{self, Forward, Operation, dims, numbers, tensor},
-    keep_old,
+    keep_old, kept_rows,
 };
 
 /// One step with the reset after the product: `z, r = σ(x + u)`, `n = tanh(x_n + r ∘ u_n)`,
@@ -56,11 +56,12 @@ pub fn gru_step(
         expect_dims("keep", keep.dims(), [batch]);
     }
     if !fused::takes(&x) {
+        let [x, product, old] = [x, product, h.clone()].map(|x| kept_rows(&keep, x));
         let gates = sigmoid(x.clone().narrow(1, 0, 2 * n) + product.clone().narrow(1, 0, 2 * n));
         let (z, r) = (gates.clone().narrow(1, 0, n), gates.narrow(1, n, n));
         let candidate = (x.narrow(1, 2 * n, n) + r * product.narrow(1, 2 * n, n)).tanh();
-        let next = candidate.clone() + z * (h.clone() - candidate);
-        return keep_old(keep, next, h);
+        let next = candidate.clone() + z * (old - candidate);
+        return keep_old(&keep, next, h);
     }
     let inputs = vec![
         x.into_dispatch(),
@@ -98,11 +99,10 @@ pub fn gru_reset_before_gates(
         expect_dims("keep", keep.dims(), [batch]);
     }
     if !fused::takes(&x) {
+        let [x, product, h] = [x, product, h].map(|x| kept_rows(&keep, x));
         let gates = sigmoid(x.narrow(1, 0, 2 * n) + product);
         let (z, r) = (gates.clone().narrow(1, 0, n), gates.narrow(1, n, n));
-        let z_reset = Tensor::cat(vec![z, r * h], 1);
-        let zeros = z_reset.zeros_like();
-        return keep_old(keep, z_reset, zeros);
+        return kept_rows(&keep, Tensor::cat(vec![z, r * h], 1));
     }
     let inputs = vec![
         x.into_dispatch(),
@@ -141,9 +141,11 @@ pub fn gru_reset_before_output(
         expect_dims("keep", keep.dims(), [batch]);
     }
     if !fused::takes(&x) {
+        let [x, product, z_reset, old] =
+            [x, product, z_reset, h.clone()].map(|x| kept_rows(&keep, x));
         let candidate = (x.narrow(1, 2 * n, n) + product).tanh();
-        let next = h.clone() + z_reset.narrow(1, 0, n) * (candidate - h.clone());
-        return keep_old(keep, next, h);
+        let next = old.clone() + z_reset.narrow(1, 0, n) * (candidate - old);
+        return keep_old(&keep, next, h);
     }
     let inputs = vec![
         x.into_dispatch(),

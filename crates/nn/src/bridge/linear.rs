@@ -3,7 +3,7 @@
 //! Burn takes the bias and the gradients as operations of their own, and the gradient of a matrix that every position shares
 //! as a batch of products with a sum behind it.
 
-use burn::{backend::flex::FlexTensor, tensor::Tensor};
+use burn::{backend::flex::FlexTensor, module::Param, nn::Linear, tensor::Tensor};
 use regard_kernels::{
     KernelError,
     pointwise::{self, Pointwise},
@@ -12,11 +12,20 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, Forward, Operation, numbers, tensor},
+    matmul::zeros_of,
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
 
+/// `x W + b` with the weights of `layer`: [`linear()`] in place of Burn's `Linear::forward`.
+///
+/// # Panics
+/// If the last size of `x` is not the number of rows of `W`.
+pub fn apply<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
+    linear(x, layer.weight.val(), layer.bias.as_ref().map(Param::val))
+}
+
 /// `x W + b` over the last dimension of `x [.., inputs]`, with `weight [inputs, outputs]` and `bias [outputs]`. Fused for `f32`
-/// on the Flex backend, Burn's operation elsewhere.
+/// on the Flex backend, Burn's operation elsewhere. Any size may be 0.
 ///
 /// # Panics
 /// If the shapes do not fit together.
@@ -34,10 +43,19 @@ pub fn linear<const D: usize>(
     if let Some(bias) = &bias {
         expect_dims("bias", bias.dims(), [outputs]);
     }
+    shape[D - 1] = outputs;
     if !fused::takes(&x) {
+        if x.dims().contains(&0) || weight.dims().contains(&0) {
+            let zeros = Tensor::zeros(shape, (&x.device(), x.dtype()));
+            let product = zeros_of(zeros_of(zeros, &x), &weight);
+            return match bias {
+                Some(bias) => product + bias.unsqueeze::<D>(),
+                None => product,
+            };
+        }
+        #[expect(clippy::disallowed_methods, reason = "no size is 0")]
         return burn::tensor::module::linear(x, weight, bias);
     }
-    shape[D - 1] = outputs;
     let operation = Operator {
         rows: shape[..D - 1].iter().product(),
         inputs,

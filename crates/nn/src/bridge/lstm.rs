@@ -2,12 +2,12 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::bridge::lstm_step;
+//! use regard_nn::bridge::{lstm_step, matmul};
 //!
 //! let device = Device::flex();
 //! let (x, u) = (Tensor::<2>::ones([2, 12], &device), Tensor::<2>::ones([3, 12], &device));
 //! let (h, c) = (Tensor::<2>::ones([2, 3], &device), Tensor::<2>::ones([2, 3], &device));
-//! let (h, c) = lstm_step(x, h.clone().matmul(u), h, c, None);
+//! let (h, c) = lstm_step(x, matmul(h.clone(), u), h, c, None);
 //! assert_eq!((h.dims(), c.dims()), ([2, 3], [2, 3]));
 //! ```
 
@@ -29,7 +29,7 @@ use regard_kernels::{
 use super::{
     bytes, expect_dims, expect_gates,
     fused::{self, Forward, Operation, dims, numbers, tensor},
-    keep_old,
+    keep_old, kept_rows,
 };
 
 /// One step: `i, f, o = σ(x + u)`, `g = tanh(x_g + u_g)`, `c' = f ∘ c + i ∘ g`, `h' = o ∘ tanh c'`.
@@ -54,11 +54,12 @@ pub fn lstm_step(
         expect_dims("keep", keep.dims(), [batch]);
     }
     if !fused::takes(&x) {
+        let [x, product, old] = [x, product, c.clone()].map(|x| kept_rows(&keep, x));
         let gates = x + product;
         let gate = |k: usize| gates.clone().narrow(1, k * n, n);
-        let cell = sigmoid(gate(1)) * c.clone() + sigmoid(gate(0)) * tanh(gate(2));
+        let cell = sigmoid(gate(1)) * old + sigmoid(gate(0)) * tanh(gate(2));
         let hidden = sigmoid(gate(3)) * tanh(cell.clone());
-        return (keep_old(keep.clone(), hidden, h), keep_old(keep, cell, c));
+        return (keep_old(&keep, hidden, h), keep_old(&keep, cell, c));
     }
     let inputs = vec![
         x.into_dispatch(),

@@ -7,7 +7,8 @@
 //! | `dot_attention`, behind [`crate::Attention`] | dot-product scores with mask, softcap, bias, sink, softmax, dropout and context |
 //! | [`gru_step`], [`gru_reset_before_gates`], [`gru_reset_before_output`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
-//! | [`linear`](linear()) | a product with a shared matrix, its bias, and their gradients |
+//! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
+//! | [`matmul`] | nothing: Burn's product, made safe for tensors without numbers |
 //! | [`norm`](norm()) | layer norm, RMS norm |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -25,6 +26,7 @@ mod gru;
 mod linear;
 mod loss;
 mod lstm;
+mod matmul;
 mod norm;
 mod output_loss;
 mod pointwise;
@@ -36,12 +38,14 @@ mod sequence_luong;
 mod sequence_ops;
 
 pub use additive::{additive_attention, additive_attention_plain};
-pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
+pub(crate) use dot::{DotInputs, DotOptions, SIZES, dot_attention};
 pub use fused::without_kernels;
 pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
-pub use linear::linear;
+pub use linear::{apply, linear};
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
 pub use lstm::lstm_step;
+pub use matmul::matmul;
+pub(crate) use matmul::zeros_of;
 pub use norm::{norm, norm_plain};
 pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;
@@ -62,12 +66,24 @@ fn bytes<const D: usize>(mask: Tensor<D, Bool>) -> Vec<u8> {
 }
 
 /// `new` where `keep [batch]` is true, `old` elsewhere.
-fn keep_old(keep: Option<Tensor<1, Bool>>, new: Tensor<2>, old: Tensor<2>) -> Tensor<2> {
+fn keep_old(keep: &Option<Tensor<1, Bool>>, new: Tensor<2>, old: Tensor<2>) -> Tensor<2> {
     match keep {
         None => new,
         Some(keep) => {
             let shape = new.dims();
-            old.mask_where(keep.unsqueeze_dim::<2>(1).expand(shape), new)
+            old.mask_where(keep.clone().unsqueeze_dim::<2>(1).expand(shape), new)
+        }
+    }
+}
+
+/// `x [batch, size]` with zeros in the rows that are not kept: a gradient of 0 times what stands there could be NaN.
+fn kept_rows(keep: &Option<Tensor<1, Bool>>, x: Tensor<2>) -> Tensor<2> {
+    match keep {
+        None => x,
+        Some(keep) => {
+            let shape = x.dims();
+            let dropped = keep.clone().bool_not().unsqueeze_dim::<2>(1);
+            x.mask_fill(dropped.expand(shape), 0.0)
         }
     }
 }

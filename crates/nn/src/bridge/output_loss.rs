@@ -24,7 +24,9 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, Forward, Operation, dims, numbers, tensor},
+    linear::linear,
     loss::{CrossEntropy, checked_targets, cross_entropy_mean},
+    matmul,
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
 
@@ -45,11 +47,15 @@ pub struct OutputWeights {
 impl OutputWeights {
     /// `H W + b`: `[rows, inputs]` -> `[rows, classes]`.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let weight = match self.is_table {
-            true => self.weight.clone().transpose(),
-            false => self.weight.clone(),
-        };
-        burn::tensor::module::linear(hidden, weight, self.bias.clone())
+        if !self.is_table {
+            return linear(hidden, self.weight.clone(), self.bias.clone());
+        }
+        // Read as it is: `linear` would copy the transpose of a table at every step of generation.
+        let logits = matmul(hidden, self.weight.clone().transpose());
+        match &self.bias {
+            Some(bias) => logits + bias.clone().unsqueeze(),
+            None => logits,
+        }
     }
 }
 

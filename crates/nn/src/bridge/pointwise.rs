@@ -31,7 +31,7 @@ pub(crate) fn dropout<const D: usize>(x: Tensor<D>, mask: DropoutMask) -> Tensor
 /// [width]`; `m` is drawn from `noise` with `probability`.
 ///
 /// # Panics
-/// If the shapes do not fit together.
+/// If the shapes do not fit together, or `probability` is not in `[0, 1)`.
 pub fn relu_dropout<const D: usize>(
     x: Tensor<D>,
     bias: Option<Tensor<1>>,
@@ -45,7 +45,7 @@ pub fn relu_dropout<const D: usize>(
 /// [width]`; `m` is drawn from `noise` with `probability`.
 ///
 /// # Panics
-/// If the shapes do not fit together.
+/// If the shapes do not fit together, or `probability` is not in `[0, 1)`.
 pub fn add_dropout<const D: usize>(
     residual: Tensor<D>,
     x: Tensor<D>,

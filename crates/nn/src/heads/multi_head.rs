@@ -16,6 +16,8 @@ use crate::{
     cache::KeyValueCache,
     mask::{Grid, Mask},
     position::{Position, Positions, Relative},
+    precision::{check_precision, check_weights},
+    recurrent::check_shape,
     score::Score,
 };
 
@@ -111,8 +113,8 @@ impl MultiHead {
         source: Tensor<3>,
         mut call: Call<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
-        expect_size("x", &x, self.projection.model_size())?;
-        expect_size("source", &source, self.projection.source_size())?;
+        self.expect("x", &x, self.projection.model_size())?;
+        self.expect("source", &source, self.projection.source_size())?;
         if let Some(read) = self.read_projected(&x, Some(&source), &mut call)? {
             return Ok(read);
         }
@@ -126,7 +128,7 @@ impl MultiHead {
     /// # Errors
     /// If the layer was made for a source of another size.
     pub fn source(&self, source: Tensor<3>) -> Result<Source, AttentionError> {
-        expect_size("source", &source, self.projection.source_size())?;
+        self.expect("source", &source, self.projection.source_size())?;
         let source = self.projection.source(source, &self.sizes);
         self.placed_source(source, 0)
     }
@@ -150,7 +152,16 @@ impl MultiHead {
                 "tokens of two sequences have no distance; make the layer with `PositionConfig::None`",
             ));
         }
-        expect_size("x", &x, self.projection.model_size())?;
+        self.expect("x", &x, self.projection.model_size())?;
+        let [batch, _, length, _] = source.keys.dims();
+        for (field, found, size) in [
+            ("source.keys", source.keys.dims(), self.sizes.head),
+            ("source.values", source.values.dims(), self.sizes.value),
+        ] {
+            let expected = [batch, self.sizes.key_value_heads, length, size];
+            let meaning = "make it with `MultiHead::source` of this layer";
+            check_shape(field, found, expected, meaning)?;
+        }
         let query = self.projection.query(x.clone(), &self.sizes);
         let query = self.placed_query(query, 0)?;
         self.read(x, query, source.clone(), None, call)
@@ -211,7 +222,7 @@ impl MultiHead {
             && self.gate.is_none();
         let [batch, queries, _] = x.dims();
         let [source_batch, keys, _] = source.unwrap_or(x).dims();
-        let empty = batch * queries * keys == 0;
+        let empty = [batch, queries, keys].contains(&0);
         if !plain_heads || empty || source_batch != batch || !bridge::serves(x) {
             return Ok(None);
         }
@@ -317,6 +328,7 @@ impl MultiHead {
                     Some(own) => {
                         let [batch, heads, queries, _] = query.dims();
                         expect_bias(&own, [batch, heads, queries, source.length()])?;
+                        check_precision("bias", own.dtype(), bias.dtype(), "the query")?;
                         own + bias
                     }
                     None => bias,
@@ -367,6 +379,24 @@ impl MultiHead {
         }
     }
 
+    /// Checks the size and the precision of an input.
+    fn expect(
+        &self,
+        field: &'static str,
+        x: &Tensor<3>,
+        size: usize,
+    ) -> Result<(), AttentionError> {
+        if x.dims()[2] != size {
+            return Err(AttentionError::shape(
+                field,
+                &x.dims(),
+                format!("[_, _, {size}]"),
+                "make the layer with the size of its input",
+            ));
+        }
+        check_weights(field, x.dtype(), self)
+    }
+
     fn expect_self(&self, x: &Tensor<3>) -> Result<(), AttentionError> {
         let [model, source] = [self.projection.model_size(), self.projection.source_size()];
         if model != source {
@@ -377,7 +407,7 @@ impl MultiHead {
                 "read the source with `MultiHead::forward_source`",
             ));
         }
-        expect_size("x", x, model)
+        self.expect("x", x, model)
     }
 }
 
@@ -408,18 +438,6 @@ impl Between for OwnWords<'_> {
             None => Ok(None),
         }
     }
-}
-
-fn expect_size(field: &'static str, x: &Tensor<3>, size: usize) -> Result<(), AttentionError> {
-    if x.dims()[2] == size {
-        return Ok(());
-    }
-    Err(AttentionError::shape(
-        field,
-        &x.dims(),
-        format!("[_, _, {size}]"),
-        "make the layer with the size of its input",
-    ))
 }
 
 /// Checks that a bias can be added to scores of `expected` sizes.

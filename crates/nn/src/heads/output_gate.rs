@@ -32,7 +32,7 @@ use burn::{
 use serde::{Deserialize, Serialize};
 
 use super::projection::glorot;
-use crate::initialize::Initializer;
+use crate::{bridge::apply, initialize::Initializer};
 
 /// How fine the gate is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl OutputGate {
     /// `context [batch, heads, queries, d_v]` as far as `x [batch, queries, model]` lets it pass.
     pub fn forward(&self, context: Tensor<4>, x: Tensor<3>) -> Tensor<4> {
         let [batch, heads, queries, _] = context.dims();
-        let gate = activation::sigmoid(self.weight.forward(x));
+        let gate = activation::sigmoid(apply(&self.weight, x));
         let size = gate.dims()[2] / heads;
         context * gate.reshape([batch, queries, heads, size]).swap_dims(1, 2)
     }

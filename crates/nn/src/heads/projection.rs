@@ -23,11 +23,15 @@
 use burn::{
     module::{Module, Param},
     nn::Linear,
-    tensor::{Int, Tensor, TensorData},
+    tensor::{Device, Int, Tensor, TensorData},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{attention::AttentionError, initialize::Initializer};
+use crate::{
+    attention::AttentionError,
+    bridge::{apply, linear},
+    initialize::Initializer,
+};
 
 /// How the matrices of [`Projection`] are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -120,7 +124,7 @@ impl Source {
     /// If a row is not there.
     pub fn select(&self, rows: &[usize]) -> Result<Self, AttentionError> {
         let batch = self.keys.dims()[0];
-        let index = row_index(rows, batch, &self.keys)?;
+        let index = row_index(rows, batch, &self.keys.device())?;
         Ok(Self {
             keys: self.keys.clone().select(0, index.clone()),
             values: self.values.clone().select(0, index),
@@ -128,11 +132,11 @@ impl Source {
     }
 }
 
-/// `rows` as a tensor beside `like`, checked against the `batch`.
+/// `rows` as a tensor, checked against the `batch`.
 pub(crate) fn row_index(
     rows: &[usize],
     batch: usize,
-    like: &Tensor<4>,
+    device: &Device,
 ) -> Result<Tensor<1, Int>, AttentionError> {
     if let Some(found) = rows.iter().find(|&&row| row >= batch) {
         return Err(AttentionError::value(
@@ -145,7 +149,7 @@ pub(crate) fn row_index(
     let rows_of: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
     Ok(Tensor::from_data(
         TensorData::new(rows_of, [rows.len()]),
-        &like.device(),
+        device,
     ))
 }
 
@@ -178,7 +182,7 @@ impl Projection {
             return (self.query(x.clone(), sizes), self.source(x, sizes));
         };
         let [query, key, value] = sizes.columns();
-        let joint = fused.query_key_value.forward(x);
+        let joint = apply(&fused.query_key_value, x);
         let source = sizes.shaped(
             joint.clone().narrow(2, query, key),
             joint.clone().narrow(2, query + key, value),
@@ -189,7 +193,7 @@ impl Projection {
     /// Queries: `[batch, length, model]` -> `[batch, h, length, d]`.
     pub(super) fn query(&self, x: Tensor<3>, sizes: &Sizes) -> Tensor<4> {
         let query = match self {
-            Self::Separate(separate) => separate.query.forward(x),
+            Self::Separate(separate) => apply(&separate.query, x),
             Self::Fused(fused) => {
                 let [query, ..] = sizes.columns();
                 forward_columns(&fused.query_key_value, 0, query, x)
@@ -202,7 +206,7 @@ impl Projection {
     pub(super) fn source(&self, y: Tensor<3>, sizes: &Sizes) -> Source {
         let (key, value) = match self {
             Self::Separate(separate) => {
-                (separate.key.forward(y.clone()), separate.value.forward(y))
+                (apply(&separate.key, y.clone()), apply(&separate.value, y))
             }
             Self::Fused(fused) => {
                 let [query, key, value] = sizes.columns();
@@ -273,7 +277,7 @@ fn forward_columns(layer: &Linear, first: usize, count: usize, x: Tensor<3>) -> 
         .bias
         .as_ref()
         .map(|bias| bias.val().narrow(0, first, count));
-    burn::tensor::module::linear(x, weight, bias)
+    linear(x, weight, bias)
 }
 
 /// `[batch, length, heads · size]` -> `[batch, heads, length, size]`.

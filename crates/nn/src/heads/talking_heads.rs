@@ -33,7 +33,7 @@ use burn::{
     tensor::{Tensor, TensorData},
 };
 
-use crate::initialize::Initializer;
+use crate::{bridge::matmul, initialize::Initializer};
 
 /// `P^S` and `P^A`.
 #[derive(Module, Debug)]
@@ -75,11 +75,9 @@ impl TalkingHeads {
 
 fn mix(x: Tensor<4>, matrix: &Param<Tensor<2>>) -> Tensor<4> {
     let [batch, heads, queries, keys] = x.dims();
-    let mixed =
-        matrix
-            .val()
-            .transpose()
-            .unsqueeze::<3>()
-            .matmul(x.reshape([batch, heads, queries * keys]));
+    let mixed = matmul(
+        matrix.val().transpose().unsqueeze::<3>(),
+        x.reshape([batch, heads, queries * keys]),
+    );
     mixed.reshape([batch, heads, queries, keys])
 }

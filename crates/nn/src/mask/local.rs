@@ -31,7 +31,7 @@ use burn::{
 use serde::{Deserialize, Serialize};
 
 use super::{Grid, Mask, Row, Rule};
-use crate::{attention::AttentionError, initialize::Initializer};
+use crate::{attention::AttentionError, bridge::apply, initialize::Initializer};
 
 /// Which part of the source a decoder step may see.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
@@ -107,7 +107,7 @@ impl PositionPredictor {
         let batch = lengths.len();
         let lengths = TensorData::new(lengths, [batch, 1, 1, 1]);
         let lengths = Tensor::<4>::from_data(lengths, &query.device()).cast(query.dtype());
-        let hidden = self.hidden.forward(query).tanh(); // [batch, heads, queries, size]
+        let hidden = apply(&self.hidden, query).tanh(); // [batch, heads, queries, size]
         let vector = self.vector.val().unsqueeze_dims::<4>(&[0, 1, 2]);
         activation::sigmoid((hidden * vector).sum_dim(3)) * lengths
     }

@@ -36,7 +36,7 @@ use burn::{
 };
 
 use super::{Normalized, masked_softmax};
-use crate::initialize::Initializer;
+use crate::{bridge::apply, initialize::Initializer};
 
 /// Interpolation, shift and sharpening after a softmax by content.
 #[derive(Module, Debug)]
@@ -69,11 +69,17 @@ impl Addressing {
         before: Option<Tensor<4>>,
     ) -> Normalized {
         let [batch, heads, queries, keys] = scores.dims();
+        if scores.dims().contains(&0) {
+            return Normalized {
+                carried: before,
+                ..Normalized::new(scores)
+            };
+        }
         let options = (&scores.device(), scores.dtype());
         let content = masked_softmax(scores, seen.clone());
-        let gate = activation::sigmoid(self.gate.forward(query.clone()));
-        let shift = activation::softmax(self.shift.forward(query.clone()), 3);
-        let sharpening = activation::softplus(self.sharpening.forward(query), 1.0) + 1.0;
+        let gate = activation::sigmoid(apply(&self.gate, query.clone()));
+        let shift = activation::softmax(apply(&self.shift, query.clone()), 3);
+        let sharpening = activation::softplus(apply(&self.sharpening, query), 1.0) + 1.0;
         let mut before = before.unwrap_or_else(|| {
             let first = Tensor::ones([batch, heads, 1, 1], options);
             match keys {

@@ -33,10 +33,7 @@ use burn::{
     tensor::{Bool, Int, Tensor},
 };
 
-use super::{
-    Normalized,
-    softmax::{Parts, UNSEEN},
-};
+use super::{Normalized, softmax::Parts};
 use crate::{attention::Sampled, dropout::Noise};
 
 /// The best key alone.
@@ -71,6 +68,9 @@ pub enum Estimator {
 impl Hardmax {
     /// Weights of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        if scores.dims().contains(&0) {
+            return Normalized::new(scores);
+        }
         let best = best(&scores, &seen);
         Normalized::new(super::hide(one_hot(best, &scores), &seen))
     }
@@ -95,6 +95,9 @@ impl HardSample {
         noise: Option<&mut Noise>,
     ) -> Normalized {
         let shape = scores.dims();
+        if shape.contains(&0) {
+            return Normalized::new(scores);
+        }
         let device = scores.device();
         let dtype = scores.dtype();
         let mut soften = None;
@@ -148,7 +151,10 @@ fn best(scores: &Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4, Int> {
     let shape = scores.dims();
     let scores = match seen {
         None => scores,
-        Some(seen) => scores.mask_fill(seen.clone().bool_not().expand(shape), UNSEEN),
+        Some(seen) => {
+            let unseen = seen.clone().bool_not().expand(shape);
+            scores.mask_fill(unseen, f32::NEG_INFINITY)
+        }
     };
     scores.argmax(3)
 }

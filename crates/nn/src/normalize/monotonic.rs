@@ -76,6 +76,11 @@ impl Monotonic {
         }
     }
 
+    /// The deviation of the noise on the scores.
+    pub(crate) fn noise(&self) -> f64 {
+        self.noise
+    }
+
     /// Weights of scores `[batch, heads, queries, keys]`, whose queries follow each other. `before` are the weights
     /// of the query before the first, `[batch, heads, 1, keys]`; nothing at the start.
     pub fn forward(
@@ -86,6 +91,12 @@ impl Monotonic {
         noise: Option<&mut Noise>,
     ) -> Normalized {
         let [batch, heads, queries, keys] = scores.dims();
+        if scores.dims().contains(&0) {
+            return Normalized {
+                carried: before,
+                ..Normalized::new(scores)
+            };
+        }
         let device = scores.device();
         let mut scores = super::hide(scores, &seen);
         if self.noise > 0.0

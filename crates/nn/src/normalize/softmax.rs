@@ -19,13 +19,16 @@
 
 use burn::{
     module::Module,
-    tensor::{Bool, Tensor},
+    tensor::{Bool, DType, Tensor},
 };
 
 use super::Normalized;
+use crate::bridge::zeros_of;
 
-/// A score so low that its exponential is 0, yet finite, so that no `inf - inf` can arise.
-pub(super) const UNSEEN: f32 = -1e30;
+/// The lowest number of a precision, which no seen score is below; finite, so that no `inf - inf` can arise.
+pub(super) fn lowest(dtype: DType) -> f64 {
+    dtype.finfo().map_or(f64::MIN, |info| info.min)
+}
 
 /// `e^{s_i} / Σ_j e^{s_j}` over the seen keys.
 #[derive(Module, Debug, Default)]
@@ -56,6 +59,7 @@ pub(super) struct Parts<const D: usize> {
     exponentials: Tensor<D>,
     sum: Tensor<D>,
     maximum: Tensor<D>,
+    unseen: Option<Tensor<D, Bool>>,
 }
 
 impl<const D: usize> Parts<D> {
@@ -65,10 +69,32 @@ impl<const D: usize> Parts<D> {
         seen: Option<Tensor<D, Bool>>,
         sink: Option<Tensor<D>>,
     ) -> Self {
+        let mut row = scores.dims();
+        row[D - 1] = 1;
+        if scores.dims().contains(&0) {
+            // Sums of nothing; Burn knows no maximum of nothing.
+            let zeros = zeros_of(
+                Tensor::zeros(row, (&scores.device(), scores.dtype())),
+                &scores,
+            );
+            let (sum, maximum) = match sink {
+                None => (zeros.clone(), zeros),
+                Some(sink) => (zeros.clone() + 1.0, zeros + sink),
+            };
+            return Self {
+                exponentials: scores,
+                sum,
+                maximum,
+                unseen: None,
+            };
+        }
         let unseen = seen.map(|seen| seen.bool_not().expand(scores.dims()));
         let scores = match &unseen {
             None => scores,
-            Some(unseen) => scores.mask_fill(unseen.clone(), UNSEEN),
+            Some(unseen) => {
+                let lowest = lowest(scores.dtype());
+                scores.mask_fill(unseen.clone(), lowest)
+            }
         };
         let mut maximum = scores.clone().detach().max_dim(D - 1);
         if let Some(sink) = &sink {
@@ -76,8 +102,8 @@ impl<const D: usize> Parts<D> {
             maximum = maximum.max_pair(sink);
         }
         let mut exponentials = (scores - maximum.clone()).exp();
-        if let Some(unseen) = unseen {
-            exponentials = exponentials.mask_fill(unseen, 0.0);
+        if let Some(unseen) = &unseen {
+            exponentials = exponentials.mask_fill(unseen.clone(), 0.0);
         }
         let mut sum = exponentials.clone().sum_dim(D - 1);
         if let Some(sink) = sink {
@@ -87,13 +113,19 @@ impl<const D: usize> Parts<D> {
             exponentials,
             sum,
             maximum,
+            unseen,
         }
     }
 
     /// `[.., keys]`.
     pub(super) fn weights(self) -> Tensor<D> {
         let empty = self.sum.clone().equal_elem(0.0);
-        self.exponentials / self.sum.mask_fill(empty, 1.0)
+        let weights = self.exponentials / self.sum.mask_fill(empty, 1.0);
+        match self.unseen {
+            // 0 even where what is seen is NaN.
+            Some(unseen) => weights.mask_fill(unseen, 0.0),
+            None => weights,
+        }
     }
 
     /// `[.., 1]`; -∞ where nothing is seen.

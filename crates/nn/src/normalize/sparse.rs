@@ -29,7 +29,7 @@ use burn::{
     tensor::{Bool, Tensor},
 };
 
-use super::{Normalized, softmax::UNSEEN};
+use super::{Normalized, softmax::lowest};
 
 /// `max(s_i - τ, 0)`.
 #[derive(Module, Debug, Default)]
@@ -42,6 +42,9 @@ pub struct Entmax15;
 impl Sparsemax {
     /// Weights of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        if scores.dims().contains(&0) {
+            return Normalized::new(scores);
+        }
         let (scores, unseen) = lowered(scores, seen);
         // k is in the support of the sorted scores while 1 + k z_(k) > Σ_{j <= k} z_(j).
         let sorted = scores.clone().detach().sort_descending(3);
@@ -57,6 +60,9 @@ impl Sparsemax {
 impl Entmax15 {
     /// Weights of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        if scores.dims().contains(&0) {
+            return Normalized::new(scores);
+        }
         let (scores, unseen) = lowered(scores, seen);
         let scores = scores * 0.5;
         // Of the k largest, τ_k = mean - √((1 - k variance) / k); k is in the support while τ_k <= z_(k).
@@ -89,10 +95,19 @@ fn lowered(
     let unseen = seen.map(|seen| seen.bool_not().expand(scores.dims()));
     let scores = match &unseen {
         None => scores,
-        Some(unseen) => scores.mask_fill(unseen.clone(), UNSEEN),
+        Some(unseen) => {
+            let lowest = lowest(scores.dtype());
+            scores.mask_fill(unseen.clone(), lowest)
+        }
     };
     let maximum = scores.clone().detach().max_dim(3);
-    ((scores - maximum).clamp_min(-4.0), unseen)
+    let scores = (scores - maximum).clamp_min(-4.0);
+    // A seen score may be the lowest number too, and has to stay above.
+    let scores = match &unseen {
+        None => scores,
+        Some(unseen) => scores.mask_fill(unseen.clone(), -4.0),
+    };
+    (scores, unseen)
 }
 
 /// `1, 2, ..` along the keys: `[1, 1, 1, keys]`.

@@ -36,7 +36,7 @@ use burn::{
 };
 
 use super::{Positions, expect_last, expect_positive};
-use crate::{attention::AttentionError, initialize::Initializer};
+use crate::{attention::AttentionError, bridge::matmul, initialize::Initializer};
 
 /// A trained vector for each distance.
 #[derive(Module, Debug)]
@@ -94,7 +94,7 @@ impl Relative {
             return Ok(Tensor::zeros([batch, heads, queries, keys], options));
         }
         let table = self.by_distance(&self.keys, positions);
-        Ok(skew(query.matmul(table.swap_dims(2, 3)), keys))
+        Ok(skew(matmul(query, table.swap_dims(2, 3)), keys))
     }
 
     /// `Σ_j α_ij a^V_{j-i}`, to be added to the context: `weights [batch, heads, queries, keys]` gives
@@ -120,7 +120,7 @@ impl Relative {
             return Ok(Some(Tensor::zeros(shape, options)));
         }
         let table = self.by_distance(values, positions);
-        Ok(Some(unskew(weights).matmul(table)))
+        Ok(Some(matmul(unskew(weights), table)))
     }
 
     /// The vector of every distance that occurs, from that of the first key to the last query to that of

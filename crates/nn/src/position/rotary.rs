@@ -38,7 +38,7 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::attention::AttentionError;
+use crate::{attention::AttentionError, bridge::matmul};
 
 /// Which features of a head form a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -312,7 +312,7 @@ impl Rotation {
     }
 
     fn turn(&self, x: Tensor<4>) -> Tensor<4> {
-        let turned = x.clone().matmul(self.quarter_turn.clone());
+        let turned = matmul(x.clone(), self.quarter_turn.clone());
         x * self.cosine.clone() + turned * self.sine.clone()
     }
 }

@@ -36,7 +36,12 @@ use burn::{
 };
 
 use super::check_shape;
-use crate::{AttentionError, initialize::Initializer};
+use crate::{
+    AttentionError,
+    bridge::apply,
+    initialize::Initializer,
+    precision::{check_precision, check_weights},
+};
 
 /// The gate between saying and copying.
 #[derive(Module, Debug)]
@@ -68,7 +73,7 @@ impl PointerGenerator {
     /// `x [rows, input size]`.
     ///
     /// # Errors
-    /// Sizes or rows that do not fit.
+    /// Sizes, rows or precisions that do not fit.
     pub fn generate(
         &self,
         context: Tensor<2>,
@@ -90,7 +95,14 @@ impl PointerGenerator {
             "[rows, state size]",
         )?;
         check_shape("x", x.dims(), size(&self.input), "[rows, input size]")?;
-        let sum = self.context.forward(context) + self.state.forward(state) + self.input.forward(x);
+        for (field, dtype) in [
+            ("context", context.dtype()),
+            ("state", state.dtype()),
+            ("x", x.dtype()),
+        ] {
+            check_weights(field, dtype, self)?;
+        }
+        let sum = apply(&self.context, context) + apply(&self.state, state) + apply(&self.input, x);
         Ok(sigmoid(sum).squeeze_dim(1))
     }
 
@@ -99,7 +111,7 @@ impl PointerGenerator {
     /// (`[rows, positions]`, below `extended`; at padding any such number) and `p_gen [rows]`.
     ///
     /// # Errors
-    /// Shapes that do not fit, an extended vocabulary smaller than the vocabulary, or a number beyond it.
+    /// Shapes or precisions that do not fit, an extended vocabulary smaller than the vocabulary, or a number beyond it.
     pub fn mix(
         vocabulary: Tensor<2>,
         weights: Tensor<2>,
@@ -122,6 +134,9 @@ impl PointerGenerator {
             "[rows, positions]",
         )?;
         check_shape("generate", generate.dims(), [rows], "[rows]")?;
+        for (field, dtype) in [("weights", weights.dtype()), ("generate", generate.dtype())] {
+            check_precision(field, dtype, vocabulary.dtype(), "the vocabulary")?;
+        }
         if extended < words {
             return Err(AttentionError::value(
                 "extended",

@@ -30,7 +30,7 @@ use burn::{
 };
 
 use super::check_shape;
-use crate::{AttentionError, Memory, initialize::Initializer};
+use crate::{AttentionError, Memory, initialize::Initializer, precision::check_weights};
 
 /// `w_c`: what coverage adds inside the additive score.
 #[derive(Module, Debug)]
@@ -52,7 +52,7 @@ impl Coverage {
     /// coverage vector `c`.
     ///
     /// # Errors
-    /// A coverage vector of another batch or length, or keys of another size than `w_c`.
+    /// A coverage vector of another batch or length, or keys of another size or precision than `w_c`.
     pub fn apply(&self, memory: &Memory, seen: Tensor<2>) -> Result<Memory, AttentionError> {
         let [batch, positions, size] = memory.keys.dims();
         check_shape(
@@ -63,6 +63,8 @@ impl Coverage {
         )?;
         let meaning = "[attention size], as the keys of the memory have";
         check_shape("weight", self.weight.dims(), [size], meaning)?;
+        check_weights("memory.keys", memory.keys.dtype(), self)?;
+        check_weights("seen", seen.dtype(), self)?;
         let shift = seen.unsqueeze_dim::<3>(2) * self.weight.val().unsqueeze_dims::<3>(&[0, 1]);
         Ok(Memory {
             keys: memory.keys.clone() + shift, // [batch, positions, a]
@@ -72,6 +74,9 @@ impl Coverage {
 
     /// `Σ_i min(a_i, c_i)` of each sentence, `[batch]`, for the `weights` of a step and what was `seen`
     /// before it, both `[batch, positions]`.
+    ///
+    /// # Panics
+    /// If the shapes differ.
     pub fn loss(weights: Tensor<2>, seen: Tensor<2>) -> Tensor<1> {
         weights.min_pair(seen).sum_dim(1).squeeze_dim(1)
     }

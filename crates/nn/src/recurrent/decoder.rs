@@ -34,7 +34,7 @@
 //! let memory = decoder.attention.memory(
 //!     Tensor::ones([2, 5, 6], &device),
 //!     Keep::from_lengths(&[5, 3], 5, &device),
-//! );
+//! )?;
 //! let state = decoder.start(&memory);
 //! let target = Tensor::<3>::ones([9, 2, 4], &device); // [time, batch, input]
 //! let decoded = decoder.sequence(target, state, &memory, &mut Noise::none())?;
@@ -51,8 +51,8 @@ use burn::{
 
 use super::{Coverage, RecurrentCell, at, check_shape};
 use crate::{
-    Attention, AttentionError, Call, Memory, Observe, dropout::Noise, initialize::Initializer,
-    score::Score,
+    Attention, AttentionError, Call, Memory, Observe, bridge::apply, dropout::Noise,
+    initialize::Initializer, precision::check_weights, score::Score,
 };
 
 /// When the decoder looks at the source, and what becomes of what it sees.
@@ -226,17 +226,56 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         let [batch, positions, _] = memory.values.dims();
         let (device, dtype) = (memory.values.device(), memory.values.dtype());
         let zeros = |size: usize| Tensor::zeros([batch, size], (&device, dtype));
-        let feeding = self.wiring
-            == Wiring::Current {
-                input_feeding: true,
-            };
         AttentiveState {
             cell,
-            attentional: feeding.then(|| zeros(self.cell.hidden_size())),
+            attentional: self.input_feeding().then(|| zeros(self.cell.hidden_size())),
             seen: self.coverage.is_some().then(|| zeros(positions)),
             carried: None,
             step: 0,
         }
+    }
+
+    /// Checks that a state was made for this decoder and for `memory`.
+    fn check_state(
+        &self,
+        state: &AttentiveState<C::State>,
+        memory: &Memory,
+    ) -> Result<(), AttentionError> {
+        let [batch, positions, _] = memory.values.dims();
+        self.cell.check(&state.cell, batch)?;
+        let fed = self
+            .input_feeding()
+            .then(|| [batch, self.cell.hidden_size()]);
+        let seen = self.coverage.is_some().then_some([batch, positions]);
+        for (field, found, expected) in [
+            ("state.attentional", &state.attentional, fed),
+            ("state.seen", &state.seen, seen),
+        ] {
+            let found = found.as_ref().map(Tensor::dims);
+            match (found, expected) {
+                (Some(found), Some(expected)) => {
+                    check_shape(field, found, expected, "as the memory and the cell have")?;
+                }
+                (None, None) => {}
+                _ => {
+                    let said = |there: bool| if there { "there" } else { "absent" };
+                    return Err(AttentionError::value(
+                        field,
+                        said(found.is_some()),
+                        said(expected.is_some()),
+                        "begin with the `start` of this decoder",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn input_feeding(&self) -> bool {
+        self.wiring
+            == Wiring::Current {
+                input_feeding: true,
+            }
     }
 
     /// One step with the input `x [batch, input size]`.
@@ -255,6 +294,8 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         check_shape("x", x.dims(), [batch, self.input_size()], meaning)?;
         let meaning = "[context size of the decoder]";
         check_shape("memory.values", [value], [self.context_size], meaning)?;
+        check_weights("x", x.dtype(), self)?;
+        self.check_state(&state, memory)?;
         let AttentiveState {
             cell,
             attentional,
@@ -286,9 +327,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
                 let hidden = self.cell.hidden(&cell);
                 let reading = look(hidden.clone(), noise)?;
                 let context: Tensor<2> = reading.context.clone().squeeze_dim(1);
-                let output = combine
-                    .forward(Tensor::cat(vec![context, hidden], 1))
-                    .tanh();
+                let output = apply(combine, Tensor::cat(vec![context, hidden], 1)).tanh();
                 (cell, output, reading)
             }
             _ => {
@@ -302,12 +341,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         let weights: Tensor<2> = reading.weights.squeeze_dim(1);
         let state = AttentiveState {
             cell,
-            attentional: match self.wiring {
-                Wiring::Current {
-                    input_feeding: true,
-                } => Some(output.clone()),
-                _ => None,
-            },
+            attentional: self.input_feeding().then(|| output.clone()),
             seen: seen.clone().map(|seen| seen + weights.clone()),
             carried: reading.carried,
             step: step + 1,

@@ -29,10 +29,10 @@ use burn::{
     tensor::{Bool, Tensor},
 };
 
-use super::{Direction, at, carry};
+use super::{Direction, at, carry, no_steps, real_steps};
 use crate::{
     bridge::{
-        self,
+        self, matmul,
         sequence::{self, Convention, GruOptions},
     },
     initialize::Initializer,
@@ -61,7 +61,7 @@ pub struct Gru {
 impl Gru {
     /// A unit with all weights from `U(-1/√size, 1/√size)`.
     pub fn new(input: usize, size: usize, reset: Reset, initializer: &mut Initializer) -> Self {
-        let bound = 1.0 / (size as f32).sqrt();
+        let bound = 1.0 / (size.max(1) as f32).sqrt();
         Self {
             input: initializer.linear(input, 3 * size, true),
             recurrent: initializer.uniform([size, 3 * size], bound),
@@ -94,12 +94,18 @@ impl Gru {
     }
 
     /// `W x + b` for a whole sequence or one step: `[.., input]` -> `[.., 3n]`.
+    ///
+    /// # Panics
+    /// If the last size of `x` is not that of an input.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.input.forward(x)
+        bridge::apply(&self.input, x)
     }
 
     /// One step: `x [batch, 3n]` (projected), `h [batch, n]`, and `C c [batch, 3n]` if there is a
     /// context; gives `h' [batch, n]`.
+    ///
+    /// # Panics
+    /// If the shapes do not fit together.
     pub fn step(&self, x: Tensor<2>, h: Tensor<2>, context: Option<Tensor<2>>) -> Tensor<2> {
         let n = self.size();
         let u = self.recurrent.val();
@@ -109,14 +115,14 @@ impl Gru {
                     Some(context) => x + context,
                     None => x,
                 };
-                let product = h.clone().matmul(u.clone().narrow(1, 0, 2 * n));
+                let product = matmul(h.clone(), u.clone().narrow(1, 0, 2 * n));
                 let gates = bridge::gru_reset_before_gates(x.clone(), product, h.clone(), None);
                 let reset = gates.clone().narrow(1, n, n);
-                let product = reset.matmul(u.narrow(1, 2 * n, n));
+                let product = matmul(reset, u.narrow(1, 2 * n, n));
                 bridge::gru_reset_before_output(x, product, gates, h, None)
             }
             Reset::AfterProduct => {
-                let product = h.clone().matmul(u);
+                let product = matmul(h.clone(), u);
                 let product = match context {
                     Some(context) => product + context,
                     None => product,
@@ -128,6 +134,9 @@ impl Gru {
 
     /// A whole sequence: `x [time, batch, 3n]` (projected), `h [batch, n]` before the first step, and
     /// `keep [time, batch]` (true = real step); gives every state, `[time, batch, n]`.
+    ///
+    /// # Panics
+    /// If the shapes do not fit together.
     pub fn sequence(
         &self,
         x: Tensor<3>,
@@ -149,6 +158,9 @@ impl Gru {
     }
 
     /// The same by plain tensor operations, step by step: the definition.
+    ///
+    /// # Panics
+    /// If the shapes do not fit together.
     pub fn sequence_plain(
         &self,
         x: Tensor<3>,
@@ -156,10 +168,11 @@ impl Gru {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
     ) -> Tensor<3> {
-        let [length, batch, _] = x.dims();
+        let length = x.dims()[0];
         if length == 0 {
-            return Tensor::zeros([0, batch, self.size()], &x.device());
+            return no_steps(&x, &h);
         }
+        let x = real_steps(x, keep.as_ref());
         let mut states = vec![h.clone(); length];
         for t in direction.steps(length) {
             let new = self.step(at(&x, t), h.clone(), None);

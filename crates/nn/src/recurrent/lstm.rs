@@ -14,11 +14,12 @@
 //! use regard_nn::{dropout::Noise, initialize::Initializer, recurrent::{Direction, LstmStack}};
 //!
 //! let device = Device::flex();
-//! let stack = LstmStack::new(2, 4, 6, &mut Initializer::new(1, &device));
+//! let stack = LstmStack::new(2, 4, 6, &mut Initializer::new(1, &device))?;
 //! let x = Tensor::<3>::ones([5, 3, 4], &device); // [time, batch, input]
-//! let (top, last) = stack.sequence(x, None, None, Direction::Forward, 0.0, &mut Noise::none());
+//! let (top, last) = stack.sequence(x, None, None, Direction::Forward, 0.0, &mut Noise::none())?;
 //! assert_eq!(top.dims(), [5, 3, 6]);
 //! assert_eq!(last.len(), 2);
+//! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
 use burn::{
@@ -27,11 +28,13 @@ use burn::{
     tensor::{Bool, Device, Int, Tensor},
 };
 
-use super::{Direction, at, carry};
+use super::{Direction, at, carry, check_shape, no_steps, real_steps};
 use crate::{
-    bridge::{self, sequence},
-    dropout::{Noise, dropout},
+    attention::AttentionError,
+    bridge::{self, matmul, sequence},
+    dropout::{Noise, check_probability, dropout},
     initialize::Initializer,
+    precision::{check_precision, check_weights},
 };
 
 /// The state of one layer: hidden `h [batch, n]` and cell `c [batch, n]`.
@@ -61,6 +64,8 @@ impl LstmState {
     }
 }
 
+const STATE: &str = "[batch, units]";
+
 /// One LSTM layer of `n` units.
 #[derive(Module, Debug)]
 pub struct Lstm {
@@ -73,7 +78,7 @@ pub struct Lstm {
 impl Lstm {
     /// A layer with all weights from `U(-1/√size, 1/√size)`.
     pub fn new(input: usize, size: usize, initializer: &mut Initializer) -> Self {
-        let bound = 1.0 / (size as f32).sqrt();
+        let bound = 1.0 / (size.max(1) as f32).sqrt();
         Self {
             input: Linear {
                 weight: initializer.uniform([input, 4 * size], bound),
@@ -88,14 +93,49 @@ impl Lstm {
         self.recurrent.dims()[0]
     }
 
+    /// The size of an input.
+    pub fn input_size(&self) -> usize {
+        self.input.weight.dims()[0]
+    }
+
+    /// A state of zeros, in the precision of the weights.
+    pub fn zeros(&self, batch: usize, device: &Device) -> LstmState {
+        let zeros = || Tensor::zeros([batch, self.size()], (device, self.recurrent.dtype()));
+        LstmState {
+            hidden: zeros(),
+            cell: zeros(),
+        }
+    }
+
+    /// Checks that `state` is one of this layer, of `batch` rows.
+    pub(super) fn check_state(
+        &self,
+        state: &LstmState,
+        batch: usize,
+    ) -> Result<(), AttentionError> {
+        let expected = [batch, self.size()];
+        check_shape("state.hidden", state.hidden.dims(), expected, STATE)?;
+        check_shape("state.cell", state.cell.dims(), expected, STATE)?;
+        for (field, x) in [("state.hidden", &state.hidden), ("state.cell", &state.cell)] {
+            check_precision(field, x.dtype(), self.recurrent.dtype(), "the weights")?;
+        }
+        Ok(())
+    }
+
     /// `W x + b` for a whole sequence or one step: `[.., input]` -> `[.., 4n]`.
+    ///
+    /// # Panics
+    /// If the last size of `x` is not that of an input.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.input.forward(x)
+        bridge::apply(&self.input, x)
     }
 
     /// One step: `x [batch, 4n]` (projected) and the state before it give the state after it.
+    ///
+    /// # Panics
+    /// If the shapes do not fit together.
     pub fn step(&self, x: Tensor<2>, state: LstmState) -> LstmState {
-        let product = state.hidden.clone().matmul(self.recurrent.val());
+        let product = matmul(state.hidden.clone(), self.recurrent.val());
         let (hidden, cell) = bridge::lstm_step(x, product, state.hidden, state.cell, None);
         LstmState { hidden, cell }
     }
@@ -103,6 +143,9 @@ impl Lstm {
     /// A whole sequence: `x [time, batch, 4n]` (projected), the state before the first step and
     /// `keep [time, batch]` (true = real step); gives every hidden state, `[time, batch, n]`, and the
     /// state after the last step.
+    ///
+    /// # Panics
+    /// If the shapes do not fit together.
     pub fn sequence(
         &self,
         x: Tensor<3>,
@@ -135,6 +178,9 @@ impl Lstm {
     }
 
     /// The same by plain tensor operations, step by step: the definition.
+    ///
+    /// # Panics
+    /// If the shapes do not fit together.
     pub fn sequence_plain(
         &self,
         x: Tensor<3>,
@@ -142,10 +188,11 @@ impl Lstm {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
     ) -> (Tensor<3>, LstmState) {
-        let [length, batch, _] = x.dims();
+        let length = x.dims()[0];
         if length == 0 {
-            return (Tensor::zeros([0, batch, self.size()], &x.device()), state);
+            return (no_steps(&x, &state.hidden), state);
         }
+        let x = real_steps(x, keep.as_ref());
         let mut states = vec![state.hidden.clone(); length];
         for t in direction.steps(length) {
             let new = self.step(at(&x, t), state.clone());
@@ -168,35 +215,63 @@ pub struct LstmStack {
 
 impl LstmStack {
     /// `layers` layers of `size` units, the bottom one reading inputs of `input`.
-    pub fn new(layers: usize, input: usize, size: usize, initializer: &mut Initializer) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If `layers` is 0.
+    pub fn new(
+        layers: usize,
+        input: usize,
+        size: usize,
+        initializer: &mut Initializer,
+    ) -> Result<Self, AttentionError> {
+        if layers == 0 {
+            let advice = "a stack without layers has no state to give";
+            return Err(AttentionError::value("layers", 0, "at least 1", advice));
+        }
+        Ok(Self {
             layers: (0..layers)
                 .map(|layer| Lstm::new(if layer == 0 { input } else { size }, size, initializer))
                 .collect(),
-        }
+        })
     }
 
     /// The units of one layer.
     pub fn size(&self) -> usize {
-        self.layers[0].size()
+        self.layers.last().map_or(0, Lstm::size)
+    }
+
+    /// The size of an input.
+    pub fn input_size(&self) -> usize {
+        self.layers.first().map_or(0, Lstm::input_size)
     }
 
     /// A state of zeros for every layer.
     pub fn zeros(&self, batch: usize, device: &Device) -> Vec<LstmState> {
         self.layers
             .iter()
-            .map(|layer| LstmState::zeros(batch, layer.size(), device))
+            .map(|layer| layer.zeros(batch, device))
             .collect()
     }
 
     /// One step of every layer: `x [batch, input]`; gives the top hidden state `[batch, n]` and all
     /// states. `masks[l]`, if any, multiplies the output of layer `l` on its way up.
+    ///
+    /// # Errors
+    /// An input or mask of another size; states of another batch or size, or not one for each layer.
     pub fn step(
         &self,
         x: Tensor<2>,
         states: Vec<LstmState>,
         masks: &[Tensor<2>],
-    ) -> (Tensor<2>, Vec<LstmState>) {
+    ) -> Result<(Tensor<2>, Vec<LstmState>), AttentionError> {
+        let [batch, _] = x.dims();
+        let meaning = "[batch, input]";
+        check_shape("x", x.dims(), [batch, self.input_size()], meaning)?;
+        check_weights("x", x.dtype(), self)?;
+        self.check_states(&states, batch)?;
+        for (mask, layer) in masks.iter().zip(&self.layers) {
+            check_shape("masks", mask.dims(), [batch, layer.size()], STATE)?;
+        }
         let mut below = x;
         let mut next = Vec::with_capacity(states.len());
         for (l, (layer, state)) in self.layers.iter().zip(states).enumerate() {
@@ -207,11 +282,16 @@ impl LstmStack {
             };
             next.push(state);
         }
-        (below, next)
+        Ok((below, next))
     }
 
     /// A whole sequence: `x [time, batch, input]`; gives the top hidden states `[time, batch, n]` and
-    /// each layer's last state. Dropout acts between layers.
+    /// each layer's last state. `states` are those before the first step, zeros if not given; `keep [time, batch]` is true
+    /// at real steps. Dropout acts between layers.
+    ///
+    /// # Errors
+    /// An input of another size; states or `keep` of another batch, length or size; not one state for each layer; a
+    /// probability outside of `[0, 1)`.
     pub fn sequence(
         &self,
         x: Tensor<3>,
@@ -220,9 +300,17 @@ impl LstmStack {
         direction: Direction,
         dropout_probability: f64,
         noise: &mut Noise,
-    ) -> (Tensor<3>, Vec<LstmState>) {
-        let [_, batch, _] = x.dims();
+    ) -> Result<(Tensor<3>, Vec<LstmState>), AttentionError> {
+        let [time, batch, _] = x.dims();
+        let meaning = "[time, batch, input]";
+        check_shape("x", x.dims(), [time, batch, self.input_size()], meaning)?;
+        check_weights("x", x.dtype(), self)?;
+        if let Some(keep) = &keep {
+            check_shape("keep", keep.dims(), [time, batch], "[time, batch]")?;
+        }
+        check_probability("dropout_probability", dropout_probability)?;
         let states = states.unwrap_or_else(|| self.zeros(batch, &x.device()));
+        self.check_states(&states, batch)?;
         let mut below = x;
         let mut last = Vec::with_capacity(self.layers.len());
         for (l, (layer, state)) in self.layers.iter().zip(states).enumerate() {
@@ -234,6 +322,24 @@ impl LstmStack {
             below = hidden;
             last.push(state);
         }
-        (below, last)
+        Ok((below, last))
+    }
+
+    /// Checks that `states` are one for each layer, of `batch` rows.
+    pub(super) fn check_states(
+        &self,
+        states: &[LstmState],
+        batch: usize,
+    ) -> Result<(), AttentionError> {
+        if states.len() != self.layers.len() {
+            return Err(AttentionError::value(
+                "states",
+                states.len(),
+                format!("{}, one for each layer", self.layers.len()),
+                "begin with `LstmStack::zeros`, or give a state to every layer",
+            ));
+        }
+        let mut both = self.layers.iter().zip(states);
+        both.try_for_each(|(layer, state)| layer.check_state(state, batch))
     }
 }

@@ -11,7 +11,11 @@
 //! | [wrap] | [`WithAttention`], [`WithPooling`] | any network of yours, with attention | |
 //!
 //! Sequences are time-major, `[time, batch, size]`. A padded step carries the state through unchanged,
-//! so that a padded batch gives the same numbers as each sentence alone.
+//! so that a padded batch gives the same numbers as each sentence alone, and what stands there (NaN included) reaches
+//! neither a state nor a gradient.
+//!
+//! [`Gru`] and [`Lstm`] are cells that others are built of: like Burn's own operations they panic when shapes do not fit,
+//! and say which. All else here answers with an [`AttentionError`].
 
 pub mod copy;
 pub mod coverage;
@@ -24,7 +28,7 @@ pub mod wrap;
 
 use burn::tensor::{Bool, Tensor};
 
-use crate::AttentionError;
+use crate::{AttentionError, bridge::zeros_of};
 
 pub use copy::PointerGenerator;
 pub use coverage::Coverage;
@@ -52,6 +56,26 @@ impl Direction {
             Self::Backward => Box::new((0..length).rev()),
         }
     }
+}
+
+/// `x [time, batch, size]` with zeros at the steps that are padding, so that what stands there (NaN included) reaches no
+/// gradient by a product with 0.
+pub(crate) fn real_steps(x: Tensor<3>, keep: Option<&Tensor<2, Bool>>) -> Tensor<3> {
+    match keep {
+        None => x,
+        Some(keep) => {
+            let shape = x.dims();
+            let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
+            x.mask_fill(padded.expand(shape), 0.0)
+        }
+    }
+}
+
+/// The states of no steps, `[0, batch, size]`, in the graph of what they were made from.
+pub(crate) fn no_steps(x: &Tensor<3>, state: &Tensor<2>) -> Tensor<3> {
+    let [batch, size] = state.dims();
+    let none = Tensor::zeros([0, batch, size], (&state.device(), state.dtype()));
+    zeros_of(zeros_of(none, x), state)
 }
 
 /// `new` where `keep [batch]` is true, `old` elsewhere; both `[batch, size]`.

@@ -32,7 +32,14 @@ use burn::{
 };
 
 use super::check_shape;
-use crate::{AttentionError, initialize::Initializer, mask::Keep, normalize::masked_softmax};
+use crate::{
+    AttentionError,
+    bridge::{apply, linear, matmul},
+    initialize::Initializer,
+    mask::Keep,
+    normalize::masked_softmax,
+    precision::check_weights,
+};
 
 /// What pooling gives.
 #[derive(Debug, Clone)]
@@ -55,17 +62,17 @@ pub struct AttentivePooling {
 impl AttentivePooling {
     /// A pooling of annotations of `size` into `hops` means, by way of `attention` dimensions.
     pub fn new(size: usize, attention: usize, hops: usize, initializer: &mut Initializer) -> Self {
-        let bound = 1.0 / (attention as f32).sqrt();
+        let bound = 1.0 / (attention.max(1) as f32).sqrt();
         Self {
             hidden: initializer.linear(size, attention, false),
             hops: initializer.uniform([attention, hops], bound),
         }
     }
 
-    /// Pools `annotations [batch, positions, size]`.
+    /// Pools `annotations [batch, positions, size]`; of no positions the mean is 0.
     ///
     /// # Errors
-    /// Annotations of another size, or a mask of another batch or length.
+    /// Annotations of another size or precision, or a mask of another batch or length.
     pub fn forward(&self, annotations: Tensor<3>, keep: &Keep) -> Result<Pooled, AttentionError> {
         let [batch, positions, _] = annotations.dims();
         let [size, _] = self.hidden.weight.dims();
@@ -78,13 +85,14 @@ impl AttentivePooling {
         )?;
         let meaning = "[batch, positions]";
         check_shape("keep", keep.tensor().dims(), [batch, positions], meaning)?;
+        check_weights("annotations", annotations.dtype(), self)?;
         let values = keep.zero_padding(annotations);
-        let hidden = self.hidden.forward(values.clone()).tanh(); // [batch, positions, a]
-        let scores = hidden.matmul(self.hops.val().unsqueeze()).swap_dims(1, 2);
+        let hidden = apply(&self.hidden, values.clone()).tanh(); // [batch, positions, a]
+        let scores = linear(hidden, self.hops.val(), None).swap_dims(1, 2);
         let seen = (!keep.is_full()).then(|| keep.tensor().unsqueeze_dim::<3>(1));
         let weights = masked_softmax(scores, seen);
         Ok(Pooled {
-            context: weights.clone().matmul(values),
+            context: matmul(weights.clone(), values),
             weights,
         })
     }
@@ -94,7 +102,7 @@ impl AttentivePooling {
     pub fn redundancy(weights: Tensor<3>) -> Tensor<1> {
         let [batch, hops, _] = weights.dims();
         let identity = Tensor::<2>::eye(hops, &weights.device()).cast(weights.dtype());
-        let overlap = weights.clone().matmul(weights.swap_dims(1, 2)) - identity.unsqueeze();
+        let overlap = matmul(weights.clone(), weights.swap_dims(1, 2)) - identity.unsqueeze();
         let squares = overlap.clone() * overlap;
         squares
             .reshape([batch, hops * hops])

@@ -42,10 +42,13 @@ use burn::{
     tensor::{Device, Int, Tensor},
 };
 
-use super::{AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape};
+use super::{
+    AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape, no_steps,
+};
 use crate::{Attention, AttentionError, Memory, mask::Keep};
 
-/// A cell that takes one input after the other.
+/// A cell that takes one input after the other. Who drives it checks sizes beforehand ([`RecurrentCell::check`]): like Burn's
+/// own operations a cell panics when shapes do not fit.
 pub trait RecurrentCell: Module + ModuleDisplay {
     /// What it carries from step to step.
     type State: Clone + Debug;
@@ -67,6 +70,21 @@ pub trait RecurrentCell: Module + ModuleDisplay {
 
     /// The sequences at `index`, in that order: hypotheses of a beam survive, fork and end.
     fn select(&self, state: Self::State, index: Tensor<1, Int>) -> Self::State;
+
+    /// Checks that `state` is one of this cell and of `batch` sequences, before it is advanced. By default only what
+    /// others see of it is looked at.
+    ///
+    /// # Errors
+    /// A state of another size or batch.
+    fn check(&self, state: &Self::State, batch: usize) -> Result<(), AttentionError> {
+        let expected = [batch, self.hidden_size()];
+        check_shape(
+            "state",
+            self.hidden(state).dims(),
+            expected,
+            "[batch, units]",
+        )
+    }
 }
 
 impl RecurrentCell for Gru {
@@ -81,7 +99,7 @@ impl RecurrentCell for Gru {
     }
 
     fn start(&self, batch: usize, device: &Device) -> Tensor<2> {
-        Tensor::zeros([batch, self.size()], device)
+        Tensor::zeros([batch, self.size()], (device, self.recurrent.dtype()))
     }
 
     fn advance(&self, x: Tensor<2>, state: Tensor<2>) -> Tensor<2> {
@@ -101,7 +119,7 @@ impl RecurrentCell for Lstm {
     type State = LstmState;
 
     fn input_size(&self) -> usize {
-        self.input.weight.dims()[0]
+        Lstm::input_size(self)
     }
 
     fn hidden_size(&self) -> usize {
@@ -109,7 +127,7 @@ impl RecurrentCell for Lstm {
     }
 
     fn start(&self, batch: usize, device: &Device) -> LstmState {
-        LstmState::zeros(batch, self.size(), device)
+        self.zeros(batch, device)
     }
 
     fn advance(&self, x: Tensor<2>, state: LstmState) -> LstmState {
@@ -123,6 +141,10 @@ impl RecurrentCell for Lstm {
     fn select(&self, state: LstmState, index: Tensor<1, Int>) -> LstmState {
         state.select(index)
     }
+
+    fn check(&self, state: &LstmState, batch: usize) -> Result<(), AttentionError> {
+        self.check_state(state, batch)
+    }
 }
 
 /// The hidden state is that of the top layer.
@@ -130,7 +152,7 @@ impl RecurrentCell for LstmStack {
     type State = Vec<LstmState>;
 
     fn input_size(&self) -> usize {
-        self.layers[0].input.weight.dims()[0]
+        LstmStack::input_size(self)
     }
 
     fn hidden_size(&self) -> usize {
@@ -142,16 +164,26 @@ impl RecurrentCell for LstmStack {
     }
 
     fn advance(&self, x: Tensor<2>, state: Vec<LstmState>) -> Vec<LstmState> {
-        self.step(x, state, &[]).1
+        match self.step(x, state, &[]) {
+            Ok((_, next)) => next,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn hidden(&self, state: &Vec<LstmState>) -> Tensor<2> {
-        state[state.len() - 1].hidden.clone()
+        match state.last() {
+            Some(top) => top.hidden.clone(),
+            None => panic!("a state of no layers"),
+        }
     }
 
     fn select(&self, state: Vec<LstmState>, index: Tensor<1, Int>) -> Vec<LstmState> {
         let layers = state.into_iter();
         layers.map(|layer| layer.select(index.clone())).collect()
+    }
+
+    fn check(&self, state: &Vec<LstmState>, batch: usize) -> Result<(), AttentionError> {
+        self.check_states(state, batch)
     }
 }
 
@@ -187,6 +219,10 @@ impl RecurrentCell for Lstmn {
 
     fn select(&self, state: Tape, index: Tensor<1, Int>) -> Tape {
         state.select(index)
+    }
+
+    fn check(&self, state: &Tape, batch: usize) -> Result<(), AttentionError> {
+        self.check_tape(state, batch)
     }
 }
 
@@ -229,7 +265,7 @@ impl<C: RecurrentCell> FeatureMap<Tensor<3>> for Unrolled<C> {
             states.push(self.cell.hidden(&state));
         }
         match states.is_empty() {
-            true => Tensor::zeros([batch, 0, self.cell.hidden_size()], &device),
+            true => no_steps(&input, &self.cell.hidden(&state)).swap_dims(0, 1),
             false => Tensor::stack(states, 1),
         }
     }
@@ -255,14 +291,14 @@ impl<F: Module> WithAttention<F> {
     /// [`AttentiveDecoder`](super::AttentiveDecoder).
     ///
     /// # Errors
-    /// A mask of another batch or length than the features have.
+    /// A mask of another batch or length than the features have; features of another size than the score takes.
     pub fn memory<I>(&self, input: I, keep: Option<Keep>) -> Result<Memory, AttentionError>
     where
         F: FeatureMap<I>,
     {
         let features = self.network.features(input);
         let keep = checked(keep, &features)?;
-        Ok(self.attention.memory(features, keep))
+        self.attention.memory(features, keep)
     }
 }
 

@@ -28,7 +28,7 @@ use burn::{
     tensor::Tensor,
 };
 
-use crate::{attention::AttentionError, initialize::Initializer};
+use crate::{attention::AttentionError, bridge::apply, initialize::Initializer};
 
 /// `vᵀ tanh(W s + U h + b)`.
 #[derive(Module, Debug)]
@@ -50,7 +50,7 @@ impl Additive {
         attention_size: usize,
         initializer: &mut Initializer,
     ) -> Self {
-        let bound = 1.0 / (attention_size as f32).sqrt();
+        let bound = 1.0 / (attention_size.max(1) as f32).sqrt();
         Self {
             query: initializer.linear(query_size, attention_size, false),
             key: initializer.linear(annotation_size, attention_size, true),
@@ -112,12 +112,12 @@ impl Additive {
 
     /// `U h + b` for every annotation: `[.., annotation size]` -> `[.., attention size]`.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
-        self.key.forward(annotations)
+        apply(&self.key, annotations)
     }
 
     /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-        compare(self.query.forward(query), keys, self.vector.val())
+        compare(apply(&self.query, query), keys, self.vector.val())
     }
 }
 
@@ -143,7 +143,7 @@ impl WeightNormAdditive {
         attention_size: usize,
         initializer: &mut Initializer,
     ) -> Self {
-        let bound = 1.0 / (attention_size as f32).sqrt();
+        let bound = 1.0 / (attention_size.max(1) as f32).sqrt();
         let key = Linear {
             bias: Some(initializer.zeros([attention_size])),
             ..initializer.linear(annotation_size, attention_size, false)
@@ -165,12 +165,12 @@ impl WeightNormAdditive {
 
     /// `U h + b` for every annotation: `[.., annotation size]` -> `[.., attention size]`.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
-        self.key.forward(annotations)
+        apply(&self.key, annotations)
     }
 
     /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-        compare(self.query.forward(query), keys, self.score_vector())
+        compare(apply(&self.query, query), keys, self.score_vector())
     }
 }
 

@@ -26,7 +26,7 @@ use burn::{
     tensor::{Tensor, activation},
 };
 
-use crate::initialize::Initializer;
+use crate::{bridge::apply, initialize::Initializer};
 
 /// Vectors shorter than this count as this long (PyTorch's `cosine_similarity` does the same).
 const SHORTEST: f64 = 1e-8;
@@ -72,7 +72,7 @@ impl Cosine {
         match &self.sharpening {
             None => unit(query) * self.fixed,
             Some(sharpening) => {
-                let beta = activation::softplus(sharpening.forward(query.clone()), 1.0);
+                let beta = activation::softplus(apply(sharpening, query.clone()), 1.0);
                 unit(query) * beta
             }
         }

@@ -19,6 +19,8 @@
 
 use burn::{module::Module, tensor::Tensor};
 
+use crate::bridge::matmul;
+
 /// `sᵀ h`.
 #[derive(Module, Debug, Default)]
 pub struct Dot;
@@ -26,6 +28,6 @@ pub struct Dot;
 impl Dot {
     /// `query [batch, heads, queries, size]`, `keys [batch, heads, keys, size]` -> `[batch, heads, queries, keys]`.
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-        query.matmul(keys.swap_dims(2, 3))
+        matmul(query, keys.swap_dims(2, 3))
     }
 }

@@ -29,7 +29,10 @@ use burn::{
     tensor::{Int, Tensor},
 };
 
-use crate::initialize::Initializer;
+use crate::{
+    bridge::{apply, zeros_of},
+    initialize::Initializer,
+};
 
 /// `Σ_k a_k exp(-b_k (κ_k - u)²)`.
 #[derive(Module, Debug)]
@@ -60,15 +63,21 @@ impl GaussianWindow {
         centres: Option<Tensor<4>>,
         keys: usize,
     ) -> (Tensor<4>, Tensor<4>) {
-        let queries = query.dims()[2];
-        let exponentials = self.parameters.forward(query).exp(); // [batch, heads, queries, 3 K]
+        let [batch, heads, queries, _] = query.dims();
+        if queries == 0 {
+            let options = (&query.device(), query.dtype());
+            let none = zeros_of(Tensor::zeros([batch, heads, 0, keys], options), &query);
+            let start = || Tensor::zeros([batch, heads, 1, self.components()], options);
+            return (none, centres.unwrap_or_else(start));
+        }
+        let exponentials = apply(&self.parameters, query).exp(); // [batch, heads, queries, 3 K]
         let mut parts = exponentials.chunk(3, 3);
         let (steps, sharpness, height) = (parts.remove(2), parts.remove(1), parts.remove(0));
         let mut centre = steps.cumsum(2); // [batch, heads, queries, K]
         if let Some(before) = centres {
             centre = centre + before;
         }
-        let last = centre.clone().narrow(2, queries - 1, 1);
+        let last = centre.clone().narrow(2, queries - 1, 1); // [batch, heads, 1, K]
         let positions = Tensor::<1, Int>::arange(0..keys as i64, &centre.device())
             .float()
             .cast(centre.dtype())

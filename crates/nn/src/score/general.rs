@@ -26,7 +26,7 @@ use burn::{
 };
 
 use super::Dot;
-use crate::initialize::Initializer;
+use crate::{bridge::apply, initialize::Initializer};
 
 /// `sᵀ W h`.
 #[derive(Module, Debug)]
@@ -45,7 +45,7 @@ impl General {
 
     /// `W h` for every annotation: `[.., annotation size]` -> `[.., query size]`.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
-        self.key.forward(annotations)
+        apply(&self.key, annotations)
     }
 
     /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
@@ -74,7 +74,7 @@ impl ScaledGeneral {
 
     /// `W h` for every annotation: `[.., annotation size]` -> `[.., query size]`.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
-        self.key.forward(annotations)
+        apply(&self.key, annotations)
     }
 
     /// The query times `g`, so that what follows is a dot score.

@@ -17,7 +17,7 @@
 
 use burn::{module::Module, nn::Linear, tensor::Tensor};
 
-use crate::initialize::Initializer;
+use crate::{bridge::apply, initialize::Initializer};
 
 /// `(W s)_i` for position `i`.
 #[derive(Module, Debug)]
@@ -44,7 +44,7 @@ impl Location {
     pub fn forward(&self, query: Tensor<4>, keys: usize) -> Tensor<4> {
         let [batch, heads, queries, _] = query.dims();
         let known = self.positions().min(keys);
-        let scores = self.weight.forward(query).narrow(3, 0, known);
+        let scores = apply(&self.weight, query).narrow(3, 0, known);
         if known == keys {
             return scores;
         }

@@ -93,6 +93,18 @@ impl Score {
         }
     }
 
+    /// The size of annotations that the score was made for, if it was made for one.
+    pub(crate) fn annotation_size(&self) -> Option<usize> {
+        let key = match self {
+            Self::General(score) => &score.key,
+            Self::ScaledGeneral(score) => &score.key,
+            Self::Additive(score) => &score.key,
+            Self::WeightNormAdditive(score) => &score.key,
+            _ => return None,
+        };
+        Some(key.weight.dims()[0])
+    }
+
     /// Prepares annotations `[.., annotation size]` for scoring: `[.., key size]`.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
         match self {

@@ -3,7 +3,24 @@
 use burn::{module::Module, tensor::Tensor};
 
 use super::{Norm, NormPlace};
-use crate::{bridge::add_dropout, dropout::Noise};
+use crate::{
+    attention::AttentionError, bridge::add_dropout, dropout::Noise, precision::check_weights,
+    recurrent::check_shape,
+};
+
+/// Checks that states `x [batch, length, model]` have the size and the precision of `layers`.
+pub(super) fn check_states<M: Module>(
+    field: &'static str,
+    x: &Tensor<3>,
+    size: Option<usize>,
+    layers: &M,
+) -> Result<(), AttentionError> {
+    let [batch, length, found] = x.dims();
+    let expected = [batch, length, size.unwrap_or(found)];
+    let meaning = "[batch, length, model]: make the layers with the size of their input";
+    check_shape(field, x.dims(), expected, meaning)?;
+    check_weights(field, x.dtype(), layers)
+}
 
 /// What stands around attention or feed-forward.
 #[derive(Module, Debug)]

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     attention::{Attention, AttentionError},
+    dropout::check_probability,
     heads::{MultiHead, MultiHeadConfig, ProjectionLayout},
     initialize::Initializer,
     mask::Mask,
@@ -146,15 +147,7 @@ impl TransformerConfig {
             ("dropout.attention", self.dropout.attention),
             ("dropout.activation", self.dropout.activation),
         ] {
-            if !(0.0..1.0).contains(&share) {
-                let advice = "it is the share of numbers that are dropped";
-                return Err(AttentionError::value(
-                    field,
-                    share,
-                    "at least 0 and below 1",
-                    advice,
-                ));
-            }
+            check_probability(field, share)?;
         }
         if let Some(window) = self.window {
             Mask::window(window)?;

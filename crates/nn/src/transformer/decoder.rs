@@ -2,7 +2,10 @@
 
 use burn::{module::Module, tensor::Tensor};
 
-use super::{FeedForward, Norm, block::Residual};
+use super::{
+    FeedForward, Norm,
+    block::{Residual, check_states},
+};
 use crate::{
     attention::{Attended, AttentionError, Call},
     cache::KeyValueCache,
@@ -118,13 +121,21 @@ impl Decoder {
     /// [`Decoder::forward`].
     ///
     /// # Errors
-    /// If `x` is of another batch than the cache, or as [`Decoder::forward`].
+    /// If `x` is of another batch than the cache, the cache of another decoder, or as [`Decoder::forward`].
     pub fn forward_cached(
         &self,
         x: Tensor<3>,
         cache: &mut DecoderCache,
         call: Call<'_>,
     ) -> Result<Decoded, AttentionError> {
+        if cache.own.len() != self.layers.len() {
+            return Err(AttentionError::value(
+                "cache layers",
+                cache.own.len(),
+                format!("{}, those of the decoder", self.layers.len()),
+                "begin with the `cache` of this decoder",
+            ));
+        }
         let layers = cache.own.iter_mut().zip(&cache.source);
         let pasts = layers.map(|(cache, source)| Past::Cached { cache, source });
         self.run(x, pasts.collect(), call, &mut Noise::none())
@@ -142,6 +153,10 @@ impl Decoder {
         call: Call<'_>,
         noise: &mut Noise,
     ) -> Result<Decoded, AttentionError> {
+        let of_layer = |layer: &DecoderLayer| layer.attention_block.norm.size();
+        let of_norm = || self.norm.as_ref().map(Norm::size);
+        let size = self.layers.first().map(of_layer).or_else(of_norm);
+        check_states("x", &x, size, self)?;
         let (mut own, mut cross) = (vec![], vec![]);
         for (layer, past) in self.layers.iter().zip(pasts) {
             let step = layer.forward(x, past, &call, noise)?;

@@ -2,7 +2,10 @@
 
 use burn::{module::Module, tensor::Tensor};
 
-use super::{FeedForward, Norm, block::Residual};
+use super::{
+    FeedForward, Norm,
+    block::{Residual, check_states},
+};
 use crate::{
     attention::{Attended, AttentionError, Call},
     dropout::Noise,
@@ -55,6 +58,9 @@ impl Encoder {
         call: Call<'_>,
         noise: &mut Noise,
     ) -> Result<Encoded, AttentionError> {
+        let of_norm = || self.norm.as_ref().map(Norm::size);
+        let size = self.layers.first().map(EncoderLayer::size).or_else(of_norm);
+        check_states("x", &x, size, self)?;
         let mut mask = call.mask;
         if let Some(window) = self.window {
             mask = mask & Mask::window(window)?;
@@ -80,6 +86,11 @@ impl Encoder {
 }
 
 impl EncoderLayer {
+    /// The size of a state.
+    fn size(&self) -> usize {
+        self.attention_block.norm.size()
+    }
+
     /// One layer over `x [batch, length, model]`: the same shape, and what its heads read.
     ///
     /// # Errors
@@ -90,6 +101,7 @@ impl EncoderLayer {
         call: Call<'a>,
         noise: &'a mut Noise,
     ) -> Result<(Tensor<3>, Attended), AttentionError> {
+        check_states("x", &x, Some(self.size()), self)?;
         let read = self.attention.forward(
             self.attention_block.enter(&x),
             Call {

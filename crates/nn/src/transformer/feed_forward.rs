@@ -88,6 +88,9 @@ impl FeedForward {
     }
 
     /// `x [batch, length, model]` at each position by itself: of the same shape.
+    ///
+    /// # Panics
+    /// If `x` has another size than the layer, or the layer's dropout is not in `[0, 1)`.
     pub fn forward(&self, x: Tensor<3>, noise: &mut Noise) -> Tensor<3> {
         let (y, bias) = self.forward_without_bias(x, noise);
         match bias {

@@ -115,6 +115,11 @@ impl Norm {
         bridge::norm(kind, x, self.weight.val(), bias, self.epsilon)
     }
 
+    /// How many features are normalised.
+    pub fn size(&self) -> usize {
+        self.weight.dims()[0]
+    }
+
     /// `ε`
     pub fn epsilon(&self) -> f64 {
         self.epsilon

@@ -55,9 +55,13 @@ use burn::{
 
 use super::{
     VisionError, check_map,
-    error::{check_positive, divide},
+    error::{check_positive, check_precision, divide},
 };
-use crate::{initialize::Initializer, normalize::masked_softmax};
+use crate::{
+    bridge::{apply, matmul},
+    initialize::Initializer,
+    normalize::masked_softmax,
+};
 
 /// How an [`AxialAttention`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -176,30 +180,30 @@ impl AxisAttention {
                 .swap_dims(1, 2)
                 .reshape([sequences, length, head_size])
         };
-        let query = split(self.query.forward(lines.clone()));
-        let key = split(self.key.forward(lines.clone()));
-        let value = split(self.value.forward(lines));
+        let query = split(apply(&self.query, lines.clone()));
+        let key = split(apply(&self.key, lines.clone()));
+        let value = split(apply(&self.value, lines));
 
-        let mut scores = query.clone().matmul(key.clone().swap_dims(1, 2)); // [sequences, o, p]
+        let mut scores = matmul(query.clone(), key.clone().swap_dims(1, 2)); // [sequences, o, p]
         if let Some(distances) = &self.distances {
             let of_query = distances.pairs(&distances.query, length, &device); // [o, p, size]
             let of_key = distances.pairs(&distances.key, length, &device);
-            let by_query = query.swap_dims(0, 1).matmul(of_query.swap_dims(1, 2)); // [o, sequences, p]
-            let by_key = key.swap_dims(0, 1).matmul(of_key.permute([1, 2, 0])); // [p, sequences, o]
+            let by_query = matmul(query.swap_dims(0, 1), of_query.swap_dims(1, 2)); // [o, sequences, p]
+            let by_key = matmul(key.swap_dims(0, 1), of_key.permute([1, 2, 0])); // [p, sequences, o]
             scores = scores + by_query.swap_dims(0, 1) + by_key.permute([1, 2, 0]);
         }
         let weights = masked_softmax(scores * (head_size as f64).sqrt().recip(), None);
-        let mut read = weights.clone().matmul(value); // [sequences, o, size]
+        let mut read = matmul(weights.clone(), value); // [sequences, o, size]
         if let Some(distances) = &self.distances {
             let of_value = distances.pairs(&distances.value, length, &device);
-            let by_value = weights.clone().swap_dims(0, 1).matmul(of_value); // [o, sequences, size]
+            let by_value = matmul(weights.clone().swap_dims(0, 1), of_value); // [o, sequences, size]
             read = read + by_value.swap_dims(0, 1);
         }
         let read = read
             .reshape([count, self.heads, length, head_size])
             .swap_dims(1, 2)
             .reshape([count, length, channels]);
-        (self.output.forward(read), weights)
+        (apply(&self.output, read), weights)
     }
 
     fn check_length(&self, field: &'static str, found: usize) -> Result<(), VisionError> {
@@ -238,7 +242,7 @@ impl AxialAttention {
     /// `map [batch, channels, height, width]` in the same shape.
     ///
     /// # Errors
-    /// A map of other channels, with a size of 0, or larger than the span.
+    /// A map of other channels or another precision, with a size of 0, or larger than the span.
     pub fn forward(&self, map: Tensor<4>) -> Result<Tensor<4>, VisionError> {
         Ok(self.attend(map)?.output)
     }
@@ -246,11 +250,12 @@ impl AxialAttention {
     /// The same, and the weights along columns and rows.
     ///
     /// # Errors
-    /// A map of other channels, with a size of 0, or larger than the span.
+    /// A map of other channels or another precision, with a size of 0, or larger than the span.
     pub fn attend(&self, map: Tensor<4>) -> Result<AxialAttended, VisionError> {
         let [batch, channels, height, width] = map.dims();
         let [expected, _] = self.height.query.weight.dims();
         check_map("map", map.dims(), expected)?;
+        check_precision("map", map.dtype(), self)?;
         self.height.check_length("height", height)?;
         self.width.check_length("width", width)?;
         let heads = self.height.heads;

@@ -45,7 +45,7 @@ use burn::{
 
 use super::{
     Gated, SpatialAttention, SpatialAttentionConfig, VisionError, check_map,
-    excitation::Excitation, per_channel,
+    error::check_precision, excitation::Excitation, per_channel,
 };
 use crate::initialize::Initializer;
 
@@ -95,9 +95,10 @@ impl ChannelAttention {
     /// `[batch, channels, 1, 1]`.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0.
+    /// A map of other channels or another precision, or with a size of 0.
     pub fn attend(&self, map: Tensor<4>) -> Result<Gated, VisionError> {
         check_map("map", map.dims(), self.excitation.channels())?;
+        check_precision("map", map.dtype(), self)?;
         let values = per_channel(&map); // [batch, channels, positions]
         let mean = values.clone().mean_dim(2).squeeze_dim::<2>(2);
         let maximum = values.max_dim(2).squeeze_dim::<2>(2);
@@ -130,7 +131,7 @@ impl Cbam {
     /// `map [batch, channels, height, width]` with its channels and then its positions weighed.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0.
+    /// A map of other channels or another precision, or with a size of 0.
     pub fn forward(&self, map: Tensor<4>) -> Result<Tensor<4>, VisionError> {
         Ok(self.attend(map)?.output)
     }
@@ -138,7 +139,7 @@ impl Cbam {
     /// The same, and both gates.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0.
+    /// A map of other channels or another precision, or with a size of 0.
     pub fn attend(&self, map: Tensor<4>) -> Result<CbamAttended, VisionError> {
         let what = self.channel.attend(map)?;
         let place = self.spatial.attend(what.output)?;

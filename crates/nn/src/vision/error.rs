@@ -1,5 +1,9 @@
 //! What can be wrong with the sizes of a vision module, found before anything is computed.
 
+use burn::{module::Module, tensor::DType};
+
+use crate::precision::unlike;
+
 /// Why a vision module cannot be built, or cannot take its input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VisionError {
@@ -49,6 +53,16 @@ pub enum VisionError {
         found: usize,
         /// The longest line that works.
         span: usize,
+    },
+    /// A tensor has another precision than the module's weights.
+    #[error("`{field}` is {found}; it must be {expected}, as the weights are: cast one of them")]
+    Precision {
+        /// The tensor.
+        field: &'static str,
+        /// Its precision, e.g. `f64`.
+        found: &'static str,
+        /// That of the weights.
+        expected: &'static str,
     },
     /// A tensor has another shape than the module takes.
     #[error("`{field}` is {found:?}; expected {expected}, no size 0")]
@@ -113,6 +127,22 @@ pub(super) fn check_map(
     check_shape(field, &found, &expected)
 }
 
+/// That `found` is the precision of the weights of `module`.
+pub(super) fn check_precision<M: Module>(
+    field: &'static str,
+    found: DType,
+    module: &M,
+) -> Result<(), VisionError> {
+    match unlike(found, module) {
+        None => Ok(()),
+        Some(expected) => Err(VisionError::Precision {
+            field,
+            found: found.name(),
+            expected: expected.name(),
+        }),
+    }
+}
+
 /// That a size is not 0.
 pub(super) fn check_positive(field: &'static str, found: usize) -> Result<(), VisionError> {
     if found == 0 {
@@ -135,9 +165,10 @@ pub(super) fn divide(
     if found.is_multiple_of(divisor) {
         return Ok(found / divisor);
     }
-    let nearest = (1..=found)
-        .filter(|&candidate| found.is_multiple_of(candidate))
-        .min_by_key(|&candidate| candidate.abs_diff(divisor))
+    // Outwards from the divisor; 1 ends the search.
+    let nearest = (1..divisor)
+        .flat_map(|away| [divisor - away, divisor.saturating_add(away)])
+        .find(|&candidate| found.is_multiple_of(candidate))
         .unwrap_or(1);
     Err(VisionError::NotDivisible {
         field,

@@ -8,7 +8,7 @@ use burn::{
 };
 
 use super::error::{VisionError, divide};
-use crate::initialize::Initializer;
+use crate::{bridge::apply, initialize::Initializer};
 
 /// `W_2 ReLU(W_1 z)`: a bottleneck of `channels / reduction` units between two layers.
 #[derive(Module, Debug)]
@@ -39,6 +39,6 @@ impl Excitation {
 
     /// `z [batch, channels]` -> `[batch, channels]`.
     pub(super) fn forward(&self, z: Tensor<2>) -> Tensor<2> {
-        self.expand.forward(relu(self.reduce.forward(z)))
+        apply(&self.expand, relu(apply(&self.reduce, z)))
     }
 }

@@ -60,9 +60,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     VisionError,
     convolution::max_pool,
-    error::{Extent, check_positive, check_shape},
+    error::{Extent, check_positive, check_precision, check_shape},
 };
-use crate::{initialize::Initializer, normalize::masked_softmax};
+use crate::{
+    bridge::{apply, matmul},
+    initialize::Initializer,
+    normalize::masked_softmax,
+};
 
 /// How well two positions match, `f` of the [module's page](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -170,7 +174,7 @@ impl NonLocal {
     /// `z` of a map `[batch, channels, height, width]` or `[batch, channels, time, height, width]`.
     ///
     /// # Errors
-    /// A map of other channels, of another rank, or with a size of 0.
+    /// A map of other channels, of another rank or precision, or with a size of 0.
     pub fn forward<const D: usize>(&self, map: Tensor<D>) -> Result<Tensor<D>, VisionError> {
         Ok(self.attend(map)?.output)
     }
@@ -178,20 +182,21 @@ impl NonLocal {
     /// The same, and the weights `[batch, positions, keys]`.
     ///
     /// # Errors
-    /// A map of other channels, of another rank, or with a size of 0.
+    /// A map of other channels, of another rank or precision, or with a size of 0.
     pub fn attend<const D: usize>(
         &self,
         map: Tensor<D>,
     ) -> Result<NonLocalAttended<D>, VisionError> {
         self.check(&map.dims())?;
+        check_precision("map", map.dtype(), self)?;
         let positions = sequence(map.clone()); // [batch, positions, channels]
         let keys = match self.pool {
             1 => positions.clone(),
             pool => sequence(pooled(map.clone(), pool)), // [batch, keys, channels]
         };
         let weights = self.weights(positions, keys.clone());
-        let read = weights.clone().matmul(self.g.forward(keys)); // [batch, positions, inner]
-        let residual = self.w_z.forward(read).swap_dims(1, 2).reshape(map.dims());
+        let read = matmul(weights.clone(), apply(&self.g, keys)); // [batch, positions, inner]
+        let residual = apply(&self.w_z, read).swap_dims(1, 2).reshape(map.dims());
         Ok(NonLocalAttended {
             output: map + residual,
             weights,
@@ -211,12 +216,12 @@ impl NonLocal {
                     w_f.val().narrow(0, inner, inner).reshape([1, 1, inner]),
                 );
                 // The sum of two numbers a pair, in place of the concatenation of two vectors.
-                relu(query.matmul(of_query) + of_key.matmul(key)) * share
+                relu(matmul(query, of_query) + matmul(of_key, key)) * share
             }
-            (Affinity::Dot, _) => query.matmul(key) * share,
+            (Affinity::Dot, _) => matmul(query, key) * share,
             _ => {
                 let length = query.dims()[2] as f64;
-                let scores = query.matmul(key);
+                let scores = matmul(query, key);
                 match self.scaled {
                     true => masked_softmax(scores * length.sqrt().recip(), None),
                     false => masked_softmax(scores, None),
@@ -238,7 +243,7 @@ impl NonLocal {
 
 fn embed(embedding: &Option<Linear>, values: Tensor<3>) -> Tensor<3> {
     match embedding {
-        Some(embedding) => embedding.forward(values),
+        Some(embedding) => apply(embedding, values),
         None => values,
     }
 }

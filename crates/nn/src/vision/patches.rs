@@ -53,9 +53,9 @@ use burn::{
 use super::{
     VisionError,
     convolution::resize,
-    error::{Extent, check_positive, check_shape, divide},
+    error::{Extent, check_positive, check_precision, check_shape, divide},
 };
-use crate::initialize::Initializer;
+use crate::{bridge::apply, initialize::Initializer};
 
 /// The standard deviation of the positions' initial values, as in the authors' code.
 const POSITION_DEVIATION: f32 = 0.02;
@@ -131,7 +131,7 @@ impl PatchEmbedding {
     /// `image [batch, channels, height, width]` -> tokens `[batch, 1 + N, size]`.
     ///
     /// # Errors
-    /// An image of other channels or of another size.
+    /// An image of other channels, another size or precision.
     pub fn forward(&self, image: Tensor<4>) -> Result<Tensor<3>, VisionError> {
         let [inputs, size] = self.projection.weight.dims();
         let [patch_height, patch_width] = self.patch;
@@ -143,6 +143,7 @@ impl PatchEmbedding {
             Extent::Exactly("width", self.image[1]),
         ];
         check_shape("image", &image.dims(), &expected)?;
+        check_precision("image", image.dtype(), self)?;
         let batch = image.dims()[0];
         let [rows, columns] = self.grid();
         let patches = image
@@ -152,7 +153,7 @@ impl PatchEmbedding {
         let class_token = self.class_token.val().reshape([1, 1, size]);
         let tokens = vec![
             class_token.expand([batch, 1, size]),
-            self.projection.forward(patches),
+            apply(&self.projection, patches),
         ];
         Ok(Tensor::cat(tokens, 1) + self.positions.val().unsqueeze_dim::<3>(0))
     }

@@ -47,7 +47,7 @@ use burn::{
 use super::{
     Gated, VisionError,
     convolution::convolution,
-    error::{Extent, check_odd, check_shape},
+    error::{Extent, check_odd, check_precision, check_shape},
 };
 use crate::initialize::Initializer;
 
@@ -83,7 +83,7 @@ impl SpatialAttention {
     /// `map [batch, channels, height, width]` with its positions weighed.
     ///
     /// # Errors
-    /// A map with a size of 0.
+    /// A map of another precision, or with a size of 0.
     pub fn forward(&self, map: Tensor<4>) -> Result<Tensor<4>, VisionError> {
         Ok(self.attend(map)?.output)
     }
@@ -91,10 +91,11 @@ impl SpatialAttention {
     /// The same, and the gate `[batch, 1, height, width]`.
     ///
     /// # Errors
-    /// A map with a size of 0.
+    /// A map of another precision, or with a size of 0.
     pub fn attend(&self, map: Tensor<4>) -> Result<Gated, VisionError> {
         let expected = ["batch", "channels", "height", "width"].map(Extent::Any);
         check_shape("map", &map.dims(), &expected)?;
+        check_precision("map", map.dtype(), self)?;
         let summary = vec![map.clone().mean_dim(1), map.clone().max_dim(1)];
         let gate = sigmoid(self.convolution.forward(Tensor::cat(summary, 1)));
         Ok(Gated::new(map, gate))

@@ -38,7 +38,9 @@ use burn::{
     tensor::{Tensor, activation::sigmoid},
 };
 
-use super::{Gated, VisionError, check_map, excitation::Excitation, per_channel};
+use super::{
+    Gated, VisionError, check_map, error::check_precision, excitation::Excitation, per_channel,
+};
 use crate::initialize::Initializer;
 
 /// How a [`SqueezeExcite`] is built.
@@ -76,7 +78,7 @@ impl SqueezeExcite {
     /// `map [batch, channels, height, width]` with its channels weighed.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0.
+    /// A map of other channels or another precision, or with a size of 0.
     pub fn forward(&self, map: Tensor<4>) -> Result<Tensor<4>, VisionError> {
         Ok(self.attend(map)?.output)
     }
@@ -84,9 +86,10 @@ impl SqueezeExcite {
     /// The same, and the gate `[batch, channels, 1, 1]`.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0.
+    /// A map of other channels or another precision, or with a size of 0.
     pub fn attend(&self, map: Tensor<4>) -> Result<Gated, VisionError> {
         check_map("map", map.dims(), self.excitation.channels())?;
+        check_precision("map", map.dtype(), self)?;
         let mean = per_channel(&map).mean_dim(2).squeeze_dim::<2>(2); // [batch, channels]
         let gate = sigmoid(self.excitation.forward(mean)).unsqueeze_dims::<4>(&[2, 3]);
         Ok(Gated::new(map, gate))

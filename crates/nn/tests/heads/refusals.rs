@@ -8,12 +8,14 @@ use burn::tensor::DType;
 use regard_nn::{
     AttentionError, Call, Observe, Path,
     cache::KeyValueCache,
+    dropout::Noise,
     heads::{MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
     position::{
         Alibi, Learned, PositionConfig, Positions, Relative, RelativeBuckets,
         RelativeBucketsConfig, RotaryConfig, Scaling, Sinusoidal,
     },
+    transformer::TransformerConfig,
 };
 
 /// Each error names its field, what was found, and what would do.
@@ -375,6 +377,110 @@ fn of_heads() {
         ),
     ];
     check(refusals);
+}
+
+/// What a layer reads has its precision, and what it reads again was made by it.
+#[test]
+fn of_precisions_and_of_what_others_made() {
+    let wide = |shape: [usize; 3]| drawn("x", shape, 1.0).cast(DType::F64);
+    let x = |shape: [usize; 3]| drawn("x", shape, 1.0);
+    let config = MultiHeadConfig::new(12, 4);
+    let layer = init(&config);
+    let narrow = init(&MultiHeadConfig {
+        value_size: Some(2),
+        ..config.clone()
+    });
+    let placed = init(&MultiHeadConfig {
+        position: PositionConfig::Buckets(RelativeBucketsConfig::default()),
+        ..config
+    });
+    let bias = || drawn("b", [1, 1, 3, 3], 1.0).cast(DType::F64);
+    let init = &mut Initializer::new(3, &device());
+    let stack = TransformerConfig::new(12, 4);
+    let encoder = stack.encoder(2, init).unwrap();
+    let (decoder, deeper) = (
+        stack.decoder(2, init).unwrap(),
+        stack.decoder(3, init).unwrap(),
+    );
+    let noise = &mut Noise::none();
+    let source = layer.source(x([2, 3, 12])).unwrap();
+    check([
+        (
+            layer
+                .forward(wide([2, 3, 12]), Call::default())
+                .unwrap_err(),
+            "x",
+            "f64",
+        ),
+        (layer.source(wide([2, 3, 12])).unwrap_err(), "source", "f64"),
+        (
+            layer
+                .forward_cross(x([2, 3, 12]), wide([2, 3, 12]), Call::default())
+                .unwrap_err(),
+            "source",
+            "f64",
+        ),
+        (
+            layer
+                .forward(x([2, 3, 12]), Call::default().bias(bias()))
+                .unwrap_err(),
+            "bias",
+            "f64",
+        ),
+        (
+            placed
+                .forward(x([2, 3, 12]), Call::default().bias(bias()))
+                .unwrap_err(),
+            "bias",
+            "f64",
+        ),
+        (
+            narrow
+                .forward_source(x([2, 3, 12]), &source, Call::default())
+                .unwrap_err(),
+            "source.values",
+            "[2, 4, 3, 3]",
+        ),
+        (
+            encoder
+                .forward(x([2, 3, 11]), Call::default(), noise)
+                .unwrap_err(),
+            "x",
+            "[2, 3, 11]",
+        ),
+        (
+            encoder.layers[0]
+                .forward(x([2, 3, 11]), Call::default(), noise)
+                .unwrap_err(),
+            "x",
+            "[2, 3, 11]",
+        ),
+        (
+            encoder
+                .forward(wide([2, 3, 12]), Call::default(), noise)
+                .unwrap_err(),
+            "x",
+            "f64",
+        ),
+        (
+            decoder
+                .forward(x([2, 3, 11]), x([2, 3, 12]), Call::default(), noise)
+                .unwrap_err(),
+            "x",
+            "[2, 3, 11]",
+        ),
+        (
+            decoder
+                .forward_cached(
+                    x([2, 1, 12]),
+                    &mut deeper.cache(x([2, 3, 12])).unwrap(),
+                    Call::default(),
+                )
+                .unwrap_err(),
+            "cache layers",
+            "3",
+        ),
+    ]);
 }
 
 /// A configuration reads back as it was written, and an unknown word is refused.

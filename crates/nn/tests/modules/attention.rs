@@ -325,7 +325,7 @@ mod of_decoders {
                 let query = case.leaf("query", [BATCH, QUERIES, QUERY]);
                 let annotations = case.leaf("annotations", [BATCH, KEYS, size]);
                 let keep = Keep::from_lengths(&SOURCES, KEYS, &device());
-                let memory = attention.memory(annotations.clone(), keep);
+                let memory = attention.memory(annotations.clone(), keep).unwrap();
                 let call = Call::default().first_query(FIRST_STEP).path(path);
                 let reading = attention.read(query.clone(), &memory, call).unwrap();
                 case.output("context", &reading.context);

@@ -1,12 +1,12 @@
 //! What attention refuses: shapes that do not fit, settings out of range, impossible combinations; each a typed error
 //! that names the field, what was found and what was expected.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use regard_nn::{
-    Attended, Attention, AttentionError, Call, Observe, Path,
+    Attended, Attention, AttentionError, Call, Memory, Observe, Path,
     initialize::Initializer,
     mask::{Keep, Mask, PositionPredictor},
-    normalize::{Addressing, Estimator, HardSample, Normalize, Sink},
+    normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sigmoid, Sink},
     score::{
         Additive, Cosine, Distance, GaussianWindow, General, Location, ScaledDot, ScaledGeneral,
         Score, WeightNormAdditive,
@@ -90,13 +90,14 @@ fn settings_out_of_range_and_impossible_combinations() {
         refused(attention.forward_with(zeros(), zeros(), zeros(), call))
     };
     let dot = || Attention::new(Score::dot());
-    for softcap in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+    // In f32, 1e300 is infinite and 1e-60 is 0.
+    for softcap in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1e-60] {
         let found = run(dot().with_softcap(softcap), Call::default());
         assert!(found.contains(&format!(
-            "`softcap` is {softcap}, expected a finite number above 0"
+            "`softcap` is {softcap}, expected a finite number above 0 in f32"
         )));
     }
-    for dropout in [1.0, -0.1, f64::NAN] {
+    for dropout in [1.0, -0.1, f64::NAN, 1.0 - 1e-12] {
         let found = run(dot().with_dropout(dropout), Call::default());
         assert!(
             found.contains(&format!("`dropout` is {dropout}")),
@@ -117,6 +118,24 @@ fn settings_out_of_range_and_impossible_combinations() {
             "sharpening",
         ),
         (
+            Attention::new(Score::ScaledDot(ScaledDot::with_scale(1e39))),
+            "scale",
+        ),
+        (
+            dot().with_normalize(Normalize::Sink(Sink::fixed(1e39))),
+            "sink",
+        ),
+        (
+            dot().with_normalize(Normalize::Sigmoid(Sigmoid::with_bias(-1e39))),
+            "sigmoid bias",
+        ),
+        (
+            dot().with_normalize(Normalize::Monotonic(
+                Monotonic::default().with_noise(f64::NAN),
+            )),
+            "monotonic noise",
+        ),
+        (
             dot().with_normalize(Normalize::Sink(Sink::fixed(f64::NAN))),
             "sink",
         ),
@@ -133,8 +152,20 @@ fn settings_out_of_range_and_impossible_combinations() {
     );
     let gumbel =
         |temperature| Normalize::HardSample(HardSample::new(Estimator::Gumbel { temperature }));
-    let found = run(dot().with_normalize(gumbel(0.0)), Call::default());
-    assert!(found.contains("`Gumbel temperature` is 0"), "{found}");
+    for temperature in [0.0, 1e-60, f64::NAN] {
+        let found = run(dot().with_normalize(gumbel(temperature)), Call::default());
+        let expected = format!("`Gumbel temperature` is {temperature}");
+        assert!(found.contains(&expected), "{found}");
+    }
+    let backwards = Monotonic::default().with_noise(-1.0);
+    let found = run(
+        dot().with_normalize(Normalize::Monotonic(backwards)),
+        Call::default(),
+    );
+    assert!(
+        found.contains("`monotonic noise` is -1, expected at least 0"),
+        "{found}"
+    );
     let window = Score::GaussianWindow(GaussianWindow::new(SIZE, 2, init));
     let found = run(Attention::new(window), Call::default());
     assert!(
@@ -214,4 +245,166 @@ fn settings_out_of_range_and_impossible_combinations() {
             .to_string()
             .starts_with("`vector` has shape [2], expected [3]")
     );
+}
+
+/// The same numbers are fine where the precision holds them.
+#[test]
+fn what_only_f64_holds() {
+    let x = Tensor::<4>::ones([1, 1, 2, 4], (&device(), DType::F64)) * 1e-3;
+    for attention in [
+        Attention::new(Score::ScaledDot(ScaledDot::with_scale(1e39))),
+        Attention::new(Score::dot()).with_softcap(1e300),
+        Attention::new(Score::dot()).with_normalize(Normalize::Sink(Sink::fixed(1e39))),
+    ] {
+        let run = attention.forward(x.clone(), x.clone(), x.clone(), Observe::Weights);
+        let weights: Vec<f64> = run.unwrap().weights.unwrap().into_data().iter().collect();
+        assert!(
+            weights.iter().all(|weight| weight.is_finite()),
+            "{weights:?}"
+        );
+    }
+}
+
+#[test]
+fn sizes_of_nothing_and_precisions_that_do_not_meet() {
+    let attention = Attention::new(Score::scaled_dot());
+    let f32s = |shape: [usize; 4]| Tensor::<4>::zeros(shape, &device());
+    let f64s = |shape: [usize; 4]| Tensor::<4>::zeros(shape, (&device(), DType::F64));
+    let (query, none) = (|| f32s([1, 1, 2, 4]), || f32s([1, 1, 2, 0]));
+    let found = refused(attention.forward(none(), none(), query(), Observe::Nothing));
+    assert!(
+        found.starts_with("`query` has shape [1, 1, 2, 0], expected a size of at least 1"),
+        "{found}"
+    );
+    let wide = || f64s([1, 1, 2, 4]);
+    let run = |query, key, value, call: Call<'_>| {
+        refused(attention.forward_with(query, key, value, call))
+    };
+    for (found, field) in [
+        (run(query(), wide(), query(), Call::default()), "key"),
+        (run(query(), query(), wide(), Call::default()), "value"),
+        (
+            run(
+                query(),
+                query(),
+                query(),
+                Call::default().bias(f64s([1, 1, 2, 2])),
+            ),
+            "bias",
+        ),
+        (
+            run(
+                query(),
+                query(),
+                query(),
+                Call::default().carried(Some(wide())),
+            ),
+            "carried",
+        ),
+    ] {
+        let expected = format!("`{field}` is f64, expected f32, as the query");
+        assert!(found.starts_with(&expected), "{found}");
+    }
+    let init = &mut Initializer::new(1, &device());
+    let general = Attention::new(Score::General(General::new(4, 4, init)));
+    let found = refused(general.forward(wide(), wide(), wide(), Observe::Nothing));
+    assert!(
+        found.starts_with("`query` is f64, expected f32, as the weights"),
+        "{found}"
+    );
+}
+
+#[test]
+fn what_is_carried_on_must_fit() {
+    let init = &mut Initializer::new(1, &device());
+    let x = || Tensor::<4>::zeros([1, 2, 3, SIZE], &device());
+    let window = Score::GaussianWindow(GaussianWindow::new(SIZE, 5, init));
+    let of = |normalize| Attention::new(Score::dot()).with_normalize(normalize);
+    for (attention, size) in [
+        (of(Normalize::Monotonic(Monotonic::new(Form::Parallel))), 3),
+        (of(Normalize::Addressing(Addressing::new(SIZE, 1, init))), 3),
+        (
+            Attention::new(window).with_normalize(Normalize::identity()),
+            5,
+        ),
+    ] {
+        let run = |shape: [usize; 4]| {
+            let carried = Tensor::zeros(shape, &device());
+            let call = Call::default().carried(Some(carried));
+            attention.forward_with(x(), x(), x(), call)
+        };
+        run([1, 2, 1, size]).unwrap();
+        for wrong in [[1, 2, 1, size + 1], [1, 2, 2, size], [2, 2, 1, size]] {
+            let found = refused(run(wrong));
+            let expected = format!("`carried` has shape {wrong:?}, expected [1, 2, 1, {size}]");
+            assert!(found.starts_with(&expected), "{found}");
+        }
+    }
+}
+
+#[test]
+fn memories_that_do_not_fit() {
+    let init = &mut Initializer::new(1, &device());
+    let attention = Attention::new(Score::General(General::new(4, 6, init)));
+    let keep = |lengths: &[usize], length| Keep::from_lengths(lengths, length, &device());
+    let zeros = |shape: [usize; 3]| Tensor::<3>::zeros(shape, &device());
+    let message = |result: Result<Memory, AttentionError>| result.unwrap_err().to_string();
+    let found = message(attention.memory(zeros([2, 3, 5]), keep(&[3, 3], 3)));
+    assert!(
+        found.starts_with(
+            "`annotations` has shape [2, 3, 5], expected size 6 for the general score"
+        ),
+        "{found}"
+    );
+    for wrong in [keep(&[3], 3), keep(&[3, 3], 4)] {
+        let found = message(attention.memory(zeros([2, 3, 6]), wrong));
+        assert!(found.starts_with("`keep` has shape ["), "{found}");
+        assert!(found.contains("expected [2, 3]"), "{found}");
+    }
+    let wide = Tensor::<3>::zeros([2, 3, 6], (&device(), DType::F64));
+    let found = message(attention.memory(wide, keep(&[3, 3], 3)));
+    assert!(
+        found.starts_with("`annotations` is f64, expected f32"),
+        "{found}"
+    );
+    let memory = attention
+        .memory(zeros([2, 3, 6]), keep(&[3, 1], 3))
+        .unwrap();
+    let found = message(memory.select(&[0, 2]));
+    assert!(
+        found.starts_with("`rows` is 2, expected less than 2, the rows of the batch"),
+        "{found}"
+    );
+    assert_eq!(memory.select(&[1, 1, 0]).unwrap().keys.dims(), [3, 3, 4]);
+    let other = Memory {
+        keep: keep(&[3, 3, 3], 3),
+        ..memory
+    };
+    let found = attention.read(zeros([2, 1, 4]), &other, Call::default());
+    let found = found.unwrap_err().to_string();
+    assert!(
+        found.starts_with("`keep` has shape [3, 3], expected [2, 3]"),
+        "{found}"
+    );
+}
+
+/// NaN stands before all numbers among the largest weights, on both paths, so that nobody takes it for a weight of 0.
+#[test]
+fn weights_that_are_nan_are_the_first_to_be_reported() {
+    let x = |rows: [[f32; 2]; 3]| Tensor::<2>::from_floats(rows, &device()).reshape([1, 1, 3, 2]);
+    let key = x([[1.0, 0.0], [0.0, f32::NAN], [0.5, 0.5]]);
+    let query = x([[1.0, 2.0]; 3]);
+    for path in [Path::Fused, Path::Plain] {
+        let call = Call::new(Observe::TopK(2)).path(path);
+        let attention = Attention::new(Score::dot());
+        let attended = attention.forward_with(query.clone(), key.clone(), query.clone(), call);
+        let top = attended.unwrap().top.unwrap();
+        let keys: Vec<i64> = top.keys.into_data().iter().collect();
+        let weights: Vec<f32> = top.weights.into_data().iter().collect();
+        assert!(
+            weights.iter().all(|weight| weight.is_nan()),
+            "{path:?} {weights:?}"
+        );
+        assert_eq!(keys, [0, 1, 0, 1, 0, 1], "{path:?}");
+    }
 }

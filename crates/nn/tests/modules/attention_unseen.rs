@@ -1,9 +1,11 @@
 //! What may not be seen reaches nothing, whatever stands there and however it is hidden; what is seen stays visible.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Bool, Tensor};
 use regard_nn::{
     Attention, Call, Observe, Path,
+    bridge::additive_attention_plain,
     mask::{Keep, Mask},
+    normalize::{Estimator, HardSample, Normalize, Sink},
     score::Score,
 };
 
@@ -206,4 +208,70 @@ fn poison_behind_a_bias_is_no_case_for_the_kernel() {
     assert!(error.contains("a bias of -inf"), "{error}");
     let context = run(Path::Auto).unwrap().context;
     assert!(numbers(&context).iter().all(|x| x.is_finite()));
+}
+
+/// A seen key is above any hidden one, however low its score.
+#[test]
+fn the_lowest_scores_are_above_what_is_hidden() {
+    let [query, key, value] = inputs(1, 1, 2, 4);
+    for lowest in [-1e30, -2e30, f32::MIN] {
+        for normalize in [
+            Normalize::softmax(),
+            Normalize::sparsemax(),
+            Normalize::entmax15(),
+            Normalize::hardmax(),
+            Normalize::HardSample(HardSample::new(Estimator::StraightThrough)),
+        ] {
+            let attention = Attention::new(Score::dot()).with_normalize(normalize);
+            let name = format!("{lowest} {}", named(&attention));
+            let mask = Mask::function("the last two", |place| place.key >= 2);
+            let bias = Tensor::<4>::full([1, 1, 1, 4], lowest, &device());
+            let call = Call::new(Observe::Weights)
+                .mask(mask)
+                .bias(bias)
+                .path(Path::Plain);
+            let attended = attend(
+                &attention,
+                &[query.clone(), key.clone(), value.clone()],
+                call,
+            );
+            for row in numbers(&attended.weights.unwrap()).chunks(4) {
+                assert_eq!(row[..2], [0.0; 2], "{name}");
+                assert_eq!(row[2] + row[3], 1.0, "{name}: {row:?}");
+            }
+        }
+    }
+    let (x, keys) = (
+        Tensor::<3>::zeros([1, 1, 2], &device()),
+        Tensor::zeros([1, 4, 2], &device()),
+    );
+    let keep = Tensor::<2, Bool>::from_data([[false, false, true, true]], &device());
+    let bias = Tensor::<3>::full([1, 1, 4], f32::MIN, &device());
+    let vector = Tensor::<1>::ones([2], &device());
+    let (_, weights) =
+        additive_attention_plain(x, keys.clone(), vector, keys, Some(keep), Some(bias));
+    assert_eq!(
+        weights.into_data().into_vec::<f32>().unwrap(),
+        [0.0, 0.0, 0.5, 0.5]
+    );
+}
+
+/// A weight of 0 is 0 beside NaN too, on both paths.
+#[test]
+fn a_hidden_weight_is_0_beside_a_seen_nan() {
+    let [query, key, value] = inputs(1, 1, 2, 3);
+    let key = key.slice_fill([0..2, 0..1, 0..1, 0..1], f32::NAN);
+    for path in [Path::Auto, Path::Plain] {
+        for attention in [
+            Attention::new(Score::scaled_dot()),
+            Attention::new(Score::scaled_dot()).with_normalize(Normalize::Sink(Sink::fixed(0.0))),
+        ] {
+            let mask = Mask::function("not the last", |place| place.key != 2);
+            let call = Call::new(Observe::Weights).mask(mask).path(path);
+            let leaves = [query.clone(), key.clone(), value.clone()];
+            for row in numbers(&attend(&attention, &leaves, call).weights.unwrap()).chunks(3) {
+                assert!(row[0].is_nan() && row[2] == 0.0, "{path:?} {row:?}");
+            }
+        }
+    }
 }

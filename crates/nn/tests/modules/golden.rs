@@ -122,7 +122,7 @@ fn lstm_sequences() {
     let golden = golden();
     for (mut case, plain) in twice(&golden, "lstm", 4) {
         let layers = case.number("layers") as usize;
-        let stack = case.fill(LstmStack::new(layers, INPUT, SIZE, &mut initializer()));
+        let stack = case.fill(LstmStack::new(layers, INPUT, SIZE, &mut initializer()).unwrap());
         let x = case.leaf("x", [TIME, BATCH, INPUT]);
         let start: Vec<LstmState> = (0..layers)
             .map(|l| LstmState {
@@ -135,7 +135,9 @@ fn lstm_sequences() {
             false => {
                 let start = Some(start.clone());
                 let noise = &mut Noise::none();
-                stack.sequence(x.clone(), start, Some(keep()), direction, 0.0, noise)
+                stack
+                    .sequence(x.clone(), start, Some(keep()), direction, 0.0, noise)
+                    .unwrap()
             }
             true => {
                 let (mut below, mut last) = (x.clone(), vec![]);

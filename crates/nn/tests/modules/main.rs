@@ -8,6 +8,7 @@
 //! | [`attention_paths`] | fused against plain, every combination; what no kernel serves |
 //! | [`attention_properties`] | what holds for any attention; traps |
 //! | [`attention_unseen`] | what may not be seen reaches nothing, by mask or by a bias of -∞ |
+//! | [`empty`] | nothing in, nothing out, and gradients of 0 |
 //! | [`golden`] | outputs and gradients equal PyTorch's (`../golden/nn_golden.py`) |
 //! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
 //! | [`keras`] | Keras' `Attention` and `AdditiveAttention` (`../golden/keras_golden.py`) |
@@ -24,6 +25,7 @@ mod attention_paths;
 mod attention_properties;
 mod attention_unseen;
 mod both_paths;
+mod empty;
 mod golden;
 mod hard_attention;
 mod keras;

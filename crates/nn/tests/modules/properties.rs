@@ -118,7 +118,7 @@ proptest! {
         let attention = attention(score, locality);
         let keep = Keep::from_lengths(&lengths, keys, &device());
         let query = drawn("query", [batch, queries, QUERY], 2.0);
-        let memory = attention.memory(drawn("annotations", [batch, keys, QUERY], 2.0), keep.clone());
+        let memory = attention.memory(drawn("annotations", [batch, keys, QUERY], 2.0), keep.clone()).unwrap();
         let call = || Call::default().first_query(first_step);
         let attended = attention.read(query.clone(), &memory, call()).unwrap();
         let plain = attention.read(query.clone(), &memory, call().path(Path::Plain)).unwrap();
@@ -179,7 +179,7 @@ fn padding_does_not_leak() {
                 }
                 let annotations = floats(&numbers_, [batch, keys, QUERY]).require_grad();
                 let query = drawn("query", [batch, queries, QUERY], 2.0).require_grad();
-                let memory = attention.memory(annotations.clone(), keep.clone());
+                let memory = attention.memory(annotations.clone(), keep.clone()).unwrap();
                 let Reading {
                     context, weights, ..
                 } = read(&attention, query.clone(), &memory, 0);
@@ -225,7 +225,7 @@ fn nothing_to_see_gives_zeros() {
             let query = drawn("query", [2, 1, QUERY], 2.0).require_grad();
             let annotations = drawn("annotations", [2, keys, QUERY], 2.0).require_grad();
             let keep = Keep::from_lengths(&lengths, keys, &device());
-            let memory = attention.memory(annotations.clone(), keep);
+            let memory = attention.memory(annotations.clone(), keep).unwrap();
             let attended = read(&attention, query.clone(), &memory, first_step);
             let what = format!("{score} {locality:?}");
             assert_eq!(
@@ -268,7 +268,7 @@ fn windows_of_no_width() {
         let query = (drawn("query", [2, 3, QUERY], 2.0) * floats(&[1.0, 0.0, 1.0], [1, 3, 1]))
             .require_grad();
         let annotations = drawn("annotations", [2, 4, QUERY], 2.0).require_grad();
-        let memory = attention.memory(annotations.clone(), keep);
+        let memory = attention.memory(annotations.clone(), keep).unwrap();
         let attended = read(&attention, query.clone(), &memory, 0);
         let weights = rows(&attended.weights);
         let expected: [&[f32]; 3] = match locality {
@@ -310,7 +310,7 @@ fn keys_in_another_order() {
         let parts = order.map(|i| annotations.clone().narrow(1, i, 1));
         let reordered = Tensor::cat(parts.to_vec(), 1);
         let attend = |annotations| {
-            let memory = attention.memory(annotations, keep.clone());
+            let memory = attention.memory(annotations, keep.clone()).unwrap();
             read(&attention, query.clone(), &memory, 0)
         };
         let (a, b) = (attend(annotations), attend(reordered));

@@ -4,6 +4,11 @@ use crate::support::{device, gradients, numbers, values};
 use burn::tensor::{Bool, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
+    AttentionError,
+    bridge::{
+        add_dropout, gru_reset_before_gates, gru_reset_before_output, gru_step, lstm_step,
+        relu_dropout, without_kernels,
+    },
     dropout::{Noise, dropout},
     initialize::Initializer,
     mask::Keep,
@@ -158,13 +163,13 @@ proptest! {
             }
         }
 
-        let stack = LstmStack::new(layers, INPUT, size, init);
+        let stack = LstmStack::new(layers, INPUT, size, init).unwrap();
         let noise = &mut Noise::none();
-        let (at_once, last) = stack.sequence(x.clone(), None, None, Direction::Forward, 0.0, noise);
+        let (at_once, last) = stack.sequence(x.clone(), None, None, Direction::Forward, 0.0, noise).unwrap();
         let mut state = stack.zeros(batch, &device());
         let mut states = vec![];
         for t in 0..time {
-            let (top, next) = stack.step(step(&x, t), state, &[]);
+            let (top, next) = stack.step(step(&x, t), state, &[]).unwrap();
             states.push(top);
             state = next;
         }
@@ -196,5 +201,181 @@ proptest! {
         }
         let none = dropout(x.clone(), 0.0, &mut Noise::seeded(seed));
         prop_assert_eq!(numbers(&none), numbers(&x));
+    }
+}
+
+/// NaN at padded steps reaches neither a state nor a gradient, at once or step by step.
+#[test]
+fn what_stands_in_the_padding_reaches_nothing() {
+    let init = &mut Initializer::new(3, &device());
+    let (time, batch, size) = (4, 2, 5);
+    let lengths = [4, 2];
+    let keep = || Some(keep(&lengths, time));
+    let padded = keep().unwrap().bool_not().unsqueeze_dim::<3>(2);
+    let run = |x: Tensor<3>, sequence: &dyn Fn(Tensor<3>) -> Tensor<3>| {
+        let x = x.require_grad();
+        let states = sequence(x.clone());
+        let gradients = states.clone().sum().backward();
+        [numbers(&states), numbers(&x.grad(&gradients).unwrap())]
+    };
+    let check = |width: usize, sequence: &dyn Fn(Tensor<3>) -> Tensor<3>| {
+        let x = drawn("x", [time, batch, width], 2.0);
+        let poisoned = x
+            .clone()
+            .mask_fill(padded.clone().expand(x.dims()), f32::NAN);
+        assert_eq!(run(poisoned, sequence), run(x, sequence));
+    };
+    for direction in [Direction::Forward, Direction::Backward] {
+        for reset in [Reset::BeforeProduct, Reset::AfterProduct] {
+            let gru = Gru::new(INPUT, size, reset, init);
+            let h = || drawn("h", [batch, size], 1.0);
+            check(3 * size, &|x| gru.sequence(x, h(), keep(), direction));
+            check(3 * size, &|x| gru.sequence_plain(x, h(), keep(), direction));
+            check(3 * size, &|x| {
+                without_kernels(|| gru.sequence(x, h(), keep(), direction))
+            });
+        }
+        let lstm = Lstm::new(INPUT, size, init);
+        let start = || lstm.zeros(batch, &device());
+        check(4 * size, &|x| {
+            lstm.sequence(x, start(), keep(), direction).0
+        });
+        check(4 * size, &|x| {
+            lstm.sequence_plain(x, start(), keep(), direction).0
+        });
+        check(4 * size, &|x| {
+            without_kernels(|| lstm.sequence(x, start(), keep(), direction)).0
+        });
+    }
+}
+
+/// The same of single steps, whose rows may be kept back one by one.
+#[test]
+fn what_stands_in_a_row_that_is_kept_back_reaches_nothing() {
+    let kept = || Some(Tensor::<1, Bool>::from_data([true, false], &device()));
+    let poisoned = |name: &str, size: usize| {
+        let x = drawn(name, [2, size], 1.0).slice_fill([1..2, 0..size], f32::NAN);
+        x.require_grad()
+    };
+    let check = |next: Tensor<2>, leaves: &[Tensor<2>]| {
+        let gradients = next.narrow(0, 0, 1).sum().backward();
+        for leaf in leaves {
+            let slope = leaf.grad(&gradients).unwrap();
+            assert!(numbers(&slope).iter().all(|x| x.is_finite()));
+        }
+    };
+    let run = || {
+        let [x, u, h, c] = [("x", 12), ("u", 12), ("h", 3), ("c", 3)].map(|(n, s)| poisoned(n, s));
+        let (next, cell) = lstm_step(x.clone(), u.clone(), h, c.clone(), kept());
+        check(next + cell, &[x, u, c]);
+        let [x, u, h] = [("x", 9), ("u", 9), ("h", 3)].map(|(n, s)| poisoned(n, s));
+        let next = gru_step(x.clone(), u.clone(), h.clone(), kept());
+        check(next, &[x, u, h]);
+        let [x, u, v, h] = [("x", 9), ("u", 6), ("v", 3), ("h", 3)].map(|(n, s)| poisoned(n, s));
+        let z_reset = gru_reset_before_gates(x.clone(), u.clone(), h.clone(), kept());
+        let next = gru_reset_before_output(x.clone(), v.clone(), z_reset, h.clone(), kept());
+        check(next, &[x, u, v, h]);
+    };
+    run();
+    without_kernels(run);
+}
+
+/// States are one for each layer and of its sizes; a stack has a layer.
+#[test]
+fn what_a_stack_refuses() {
+    let init = &mut Initializer::new(3, &device());
+    let refused = |result: Result<(), AttentionError>, parts: [&str; 2]| {
+        let message = result.unwrap_err().to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    };
+    let none = LstmStack::new(0, INPUT, 4, init).map(|_| ());
+    refused(none, ["`layers` is 0", "at least 1"]);
+    let stack = LstmStack::new(3, INPUT, 4, init).unwrap();
+    let states = |layers: usize, batch: usize| {
+        let mut states = stack.zeros(batch, &device());
+        states.truncate(layers);
+        states
+    };
+    let step = |size: usize, states| {
+        let x = drawn("x", [2, size], 1.0);
+        stack.step(x, states, &[]).map(|_| ())
+    };
+    refused(
+        step(INPUT, states(1, 2)),
+        ["`states` is 1", "3, one for each layer"],
+    );
+    refused(
+        step(INPUT, states(3, 1)),
+        ["`state.hidden` has shape [1, 4]", "[2, 4]"],
+    );
+    refused(step(4, states(3, 2)), ["`x` has shape [2, 4]", "[2, 3]"]);
+    let sequence = |states, keep, probability: f64| {
+        let x = drawn("x", [2, 2, INPUT], 1.0);
+        let noise = &mut Noise::none();
+        let all = stack.sequence(x, states, keep, Direction::Forward, probability, noise);
+        all.map(|_| ())
+    };
+    refused(
+        sequence(Some(states(2, 2)), None, 0.0),
+        ["`states` is 2", "3, one for each layer"],
+    );
+    let narrow = LstmState {
+        cell: drawn("c", [2, 3], 1.0),
+        ..states(1, 2).remove(0)
+    };
+    let narrow = vec![narrow; 3];
+    refused(
+        sequence(Some(narrow), None, 0.0),
+        ["`state.cell` has shape [2, 3]", "[2, 4]"],
+    );
+    refused(
+        sequence(None, Some(keep(&[2], 2)), 0.0),
+        ["`keep` has shape [2, 1]", "[2, 2]"],
+    );
+    for probability in [1.0, -1.0, f64::NAN] {
+        let found = format!("`dropout_probability` is {probability}");
+        refused(
+            sequence(None, None, probability),
+            [&found, "at least 0 and below 1"],
+        );
+    }
+}
+
+/// A probability that is none is refused, whether or not anything is dropped.
+#[test]
+fn what_dropout_refuses() {
+    for probability in [1.0, -1.0, f64::NAN, f64::INFINITY] {
+        for seeded in [true, false] {
+            let noise = || {
+                if seeded {
+                    Noise::seeded(1)
+                } else {
+                    Noise::none()
+                }
+            };
+            let x = || drawn("x", [2, 3], 1.0);
+            let runs: [&dyn Fn(); 4] = [
+                &|| drop(dropout(x(), probability, &mut noise())),
+                &|| drop(relu_dropout(x(), None, probability, &mut noise())),
+                &|| drop(add_dropout(x(), x(), None, probability, &mut noise())),
+                &|| drop(noise().mask([2, 3], probability, &device())),
+            ];
+            for run in runs {
+                let both = [false, true].map(|plain| {
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match plain {
+                        true => without_kernels(run),
+                        false => run(),
+                    }))
+                });
+                for panic in both {
+                    let panic = panic.unwrap_err();
+                    let message = panic.downcast_ref::<String>().unwrap();
+                    assert!(
+                        message.contains(&format!("`probability` is {probability}")),
+                        "{message}"
+                    );
+                }
+            }
+        }
     }
 }

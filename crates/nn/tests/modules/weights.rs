@@ -11,7 +11,7 @@ use regard_nn::{
 };
 
 fn stack(seed: u64) -> LstmStack {
-    LstmStack::new(2, 3, 5, &mut Initializer::new(seed, &Device::flex()))
+    LstmStack::new(2, 3, 5, &mut Initializer::new(seed, &Device::flex())).unwrap()
 }
 
 fn bits(arrays: &Arrays) -> Vec<(&String, &Vec<usize>, Vec<u32>)> {

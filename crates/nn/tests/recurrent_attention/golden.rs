@@ -134,7 +134,10 @@ fn compare_decoder<C: RecurrentCell>(decoder: AttentiveDecoder<C>, mut case: Cas
     let decoder = case.fill(decoder);
     let x = case.leaf("x", [TIME, BATCH, INPUT]);
     let annotations = case.leaf("annotations", [BATCH, POSITIONS, SOURCE]);
-    let memory = decoder.attention.memory(annotations.clone(), source_keep());
+    let memory = decoder
+        .attention
+        .memory(annotations.clone(), source_keep())
+        .unwrap();
     let start = decoder.start(&memory);
     let decoded = decoder
         .sequence(x.clone(), start, &memory, &mut Noise::none())

@@ -11,7 +11,7 @@ use regard_nn::{
     initialize::Initializer,
     mask::Keep,
     recurrent::{
-        AttentiveDecoder, AttentivePooling, Coverage, Gru, Lstm, LstmStack, Lstmn,
+        AttentiveDecoder, AttentivePooling, AttentiveState, Coverage, Gru, Lstm, LstmStack, Lstmn,
         PointerGenerator, RecurrentCell, Reset, SourceTape, Unrolled, WithAttention, WithPooling,
     },
     score::{Additive, Score},
@@ -312,7 +312,7 @@ fn gradients_equal_finite_differences() {
     differences(decoder(true), |decoder| {
         let annotations = f64s("annotations", [2, 3, SOURCE]);
         let keep = Keep::from_lengths(&[3, 2], 3, &device());
-        let memory = decoder.attention.memory(annotations, keep);
+        let memory = decoder.attention.memory(annotations, keep).unwrap();
         let mut start = decoder.start(&memory);
         start.cell = start.cell.cast(DType::F64);
         let x = f64s("x", [4, 2, INPUT]);
@@ -359,7 +359,7 @@ fn decoder(coverage: bool) -> AttentiveDecoder<Gru> {
 fn memory<C: RecurrentCell>(decoder: &AttentiveDecoder<C>, lengths: &[usize]) -> Memory {
     let annotations = drawn("annotations", [lengths.len(), 4, SOURCE], 1.0);
     let keep = Keep::from_lengths(lengths, 4, &device());
-    decoder.attention.memory(annotations, keep)
+    decoder.attention.memory(annotations, keep).unwrap()
 }
 
 /// Sources of a batch do not meet, whatever the cell: each row is what it is alone.
@@ -379,7 +379,7 @@ fn a_decoder_treats_rows_alone_with_every_cell() {
             .sequence(x.clone(), start, &together, noise)
             .unwrap();
         for row in 0..2 {
-            let own = together.select(&[row]);
+            let own = together.select(&[row]).unwrap();
             let x = x.clone().narrow(1, row, 1);
             let start = decoder.start(&own);
             let alone = decoder.sequence(x, start, &own, noise).unwrap();
@@ -393,7 +393,7 @@ fn a_decoder_treats_rows_alone_with_every_cell() {
     let (init, input) = (&mut initializer(), INPUT + SIZE);
     check(Gru::new(input, SIZE, Reset::AfterProduct, init));
     check(Lstm::new(input, SIZE, init));
-    check(LstmStack::new(2, input, SIZE, init));
+    check(LstmStack::new(2, input, SIZE, init).unwrap());
     check(Lstmn::new(input, SIZE, ATTENTION, init));
 }
 
@@ -542,6 +542,22 @@ fn what_does_not_fit_is_refused_by_name() {
         &["absent", "with_fusion"],
     );
 
+    refused(
+        plain.step(one(), plain.tape(3, &device()), None),
+        &["`tape`", "[3, 5]", "[2, 5]"],
+    );
+    let other = Lstmn::new(INPUT, SIZE, ATTENTION + 1, &mut initializer());
+    let written = other.step(one(), other.tape(2, &device()), None).unwrap();
+    refused(
+        plain.step(one(), written.tape, None),
+        &["`tape`", "[2, 1, 5]", "[2, 1, 4]"],
+    );
+    let wide = |x: Tensor<2>| x.cast(DType::F64);
+    refused(
+        plain.step(wide(one()), plain.tape(2, &device()), None),
+        &["`x` is f64", "f32, as the weights"],
+    );
+
     let init = &mut initializer();
     let attention = || Attention::new(Score::dot());
     let cell = Lstm::new(SOURCE, SIZE, init);
@@ -577,6 +593,22 @@ fn what_does_not_fit_is_refused_by_name() {
     refused(
         decoder.sequence(x(3, 2, INPUT), start(), &wide, noise),
         &["memory.values", "[7]"],
+    );
+
+    let step = |x: Tensor<2>, state| decoder.step(x, state, &memory, &mut Noise::none());
+    refused(
+        step(wide(one()), start()),
+        &["`x` is f64", "f32, as the weights"],
+    );
+    let of_one = decoder.start(&memory.select(&[0]).unwrap());
+    refused(step(one(), of_one), &["`state", "[1, 5]", "[2, 5]"]);
+    let counted = AttentiveState {
+        seen: Some(drawn("seen", [2, 4], 1.0)),
+        ..start()
+    };
+    refused(
+        step(one(), counted),
+        &["`state.seen` is there", "expected absent"],
     );
 
     let coverage = Coverage::new(ATTENTION, init);

@@ -296,8 +296,10 @@ impl<M: Modify> Observer<'_, M> {
                     } else {
                         best[self.k - 1].0
                     };
-                    if weight > least {
-                        let at = best.partition_point(|&(other, _)| other >= weight);
+                    // NaN stands before all numbers, so that it is seen.
+                    if weight > least || weight.is_nan() {
+                        let before = |&(other, _): &(f32, u32)| other.is_nan() || other >= weight;
+                        let at = best.partition_point(before);
                         best.insert(at, (weight, key as u32));
                         best.truncate(self.k);
                     }

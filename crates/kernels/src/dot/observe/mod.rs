@@ -55,7 +55,7 @@ pub struct Observe<'a> {
     pub top: Option<Top<'a>>,
 }
 
-/// The largest weights of each query, largest first, the earlier key first among equals.
+/// The largest weights of each query, largest first (NaN before all numbers), the earlier key first among equals.
 #[derive(Debug)]
 pub struct Top<'a> {
     /// How many.

@@ -9,7 +9,7 @@ use burn::{
 };
 
 use super::{Tape, check_shape};
-use crate::{AttentionError, mask::Keep, score::Additive};
+use crate::{AttentionError, mask::Keep, precision::check_weights, score::Additive};
 
 /// What deep fusion adds.
 #[derive(Module, Debug)]
@@ -74,6 +74,8 @@ impl DeepFusion {
         check_shape("source.cell", source.cell.dims(), cell, meaning)?;
         let (kept, meaning) = (source.keep.tensor().dims(), "[batch, source]");
         check_shape("source.keep", kept, [batch, positions], meaning)?;
+        check_weights("source.hidden", source.hidden.dtype(), self)?;
+        check_weights("source.cell", source.cell.dtype(), self)?;
         let hidden = source.keep.zero_padding(source.hidden.clone());
         let cell = source.keep.zero_padding(source.cell.clone());
         Ok(PreparedSource {
@@ -95,6 +97,9 @@ impl DeepFusion {
         let states = [batch, positions, m + n];
         let meaning = "[batch, source, source units and units]";
         check_shape("source", source.states.dims(), states, meaning)?;
+        let keys = [batch, positions, self.attention.vector.dims()[0]];
+        let meaning = "[batch, source, attention size]";
+        check_shape("source", source.keys.dims(), keys, meaning)?;
         match &tape.source_summary {
             Some(before) => check_shape(
                 "tape",

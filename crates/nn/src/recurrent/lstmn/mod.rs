@@ -72,8 +72,14 @@ use burn::{
     tensor::{Bool, Device, Tensor, activation::sigmoid},
 };
 
-use super::{Lstm, LstmState, at, check_shape};
-use crate::{AttentionError, bridge, initialize::Initializer, score::Additive};
+use super::{Lstm, LstmState, at, check_shape, no_steps, real_steps};
+use crate::{
+    AttentionError,
+    bridge::{self, matmul},
+    initialize::Initializer,
+    precision::check_weights,
+    score::Additive,
+};
 
 mod fusion;
 mod tape;
@@ -222,7 +228,7 @@ impl Lstmn {
     /// other give what [`Lstmn::sequence`] gives.
     ///
     /// # Errors
-    /// An input of another size; a tape or source of another batch or network; a source without deep fusion, deep
+    /// An input of another size or precision; a tape or source of another batch or network; a source without deep fusion, deep
     /// fusion without a source.
     pub fn step(
         &self,
@@ -233,8 +239,8 @@ impl Lstmn {
         let [batch, _] = tape.summary.dims();
         let expected = [batch, self.input_size()];
         check_shape("x", x.dims(), expected, "[batch, input]")?;
-        let summary = [batch, self.size()];
-        check_shape("tape", tape.summary.dims(), summary, "[batch, units]")?;
+        check_weights("x", x.dtype(), self)?;
+        self.check_tape(&tape, batch)?;
         let fusion = match (&self.fusion, source) {
             (None, None) => None,
             (Some(fusion), Some(source)) => {
@@ -249,10 +255,10 @@ impl Lstmn {
             fusion.map(|(fusion, _)| QueryWeights::of(&fusion.attention, self.input_size()));
         let projected = Projected {
             gates: self.cell.project(x.clone()),
-            query: x.clone().matmul(own.input),
+            query: matmul(x.clone(), own.input),
             fusion: fusion.zip(fused.as_ref()).map(|((fusion, _), weights)| {
-                let query = x.clone().matmul(weights.input.clone());
-                (fusion.input.forward(x), query)
+                let query = matmul(x.clone(), weights.input.clone());
+                (bridge::apply(&fusion.input, x), query)
             }),
         };
         let source = source
@@ -282,37 +288,31 @@ impl Lstmn {
         let [length, batch, input] = x.dims();
         let device = x.device();
         if length == 0 {
-            let none = || Tensor::zeros([0, batch, self.size()], &device);
+            let start = self.tape(batch, &device).last;
+            let options = (&device, x.dtype());
             return Ok(LstmnOutput {
-                hidden: none(),
-                cell: none(),
-                weights: Tensor::zeros([batch, 0, 0], &device),
+                hidden: no_steps(&x, &start.hidden),
+                cell: no_steps(&x, &start.cell),
+                weights: Tensor::zeros([batch, 0, 0], options),
                 source_weights: source
-                    .map(|source| Tensor::zeros([batch, 0, source.keys.dims()[1]], &device)),
+                    .map(|source| Tensor::zeros([batch, 0, source.keys.dims()[1]], options)),
             });
         }
-        let x = match &keep {
-            // What stands in the padding must not reach a gradient through a product with zero.
-            Some(keep) => {
-                let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
-                x.mask_fill(padded.expand([length, batch, input]), 0.0)
-            }
-            None => x,
-        };
+        let x = real_steps(x, keep.as_ref());
         let own = QueryWeights::of(&self.attention, input);
         let fused = self
             .fusion
             .as_ref()
             .map(|fusion| QueryWeights::of(&fusion.attention, input));
         let gates = self.cell.project(x.clone());
-        let queries = x.clone().matmul(own.input.unsqueeze());
+        let queries = bridge::linear(x.clone(), own.input, None);
         let fusion = self
             .fusion
             .as_ref()
             .zip(fused.as_ref())
             .map(|(f, weights)| {
-                let queries = x.clone().matmul(weights.input.clone().unsqueeze());
-                (f.input.forward(x.clone()), queries)
+                let queries = bridge::linear(x.clone(), weights.input.clone(), None);
+                (bridge::apply(&f.input, x.clone()), queries)
             });
         let keep = keep.map(|keep| keep.swap_dims(0, 1)); // [batch, time]
         let source = source
@@ -345,6 +345,22 @@ impl Lstmn {
         })
     }
 
+    /// Checks that a tape is one of this network, of `batch` sequences.
+    pub(super) fn check_tape(&self, tape: &Tape, batch: usize) -> Result<(), AttentionError> {
+        let n = self.size();
+        let meaning = "[batch, units]";
+        check_shape("tape", tape.summary.dims(), [batch, n], meaning)?;
+        let Some((states, keys)) = &tape.written else {
+            return Ok(());
+        };
+        let steps = tape.steps();
+        let meaning = "[batch, steps, both states]";
+        check_shape("tape", states.dims(), [batch, steps, 2 * n], meaning)?;
+        let size = self.attention.vector.dims()[0];
+        let meaning = "[batch, steps, attention size]";
+        check_shape("tape", keys.dims(), [batch, steps, size], meaning)
+    }
+
     /// Checks the shapes of a sequence, and prepares the source.
     fn check(
         &self,
@@ -355,6 +371,7 @@ impl Lstmn {
         let [length, batch, _] = x.dims();
         let expected = [length, batch, self.input_size()];
         check_shape("x", x.dims(), expected, "[time, batch, input]")?;
+        check_weights("x", x.dtype(), self)?;
         if let Some(keep) = keep {
             check_shape("keep", keep.dims(), [length, batch], "[time, batch]")?;
         }
@@ -388,7 +405,7 @@ impl Lstmn {
             cell: tape.last.cell.zeros_like(),
         };
         if let Some((states, keys)) = &tape.written {
-            let query = x.query + tape.summary.clone().matmul(query_weight.clone());
+            let query = x.query + matmul(tape.summary.clone(), query_weight.clone());
             let (found, weights) = bridge::additive_attention(
                 query.unsqueeze_dim(1),
                 keys.clone(),
@@ -408,7 +425,7 @@ impl Lstmn {
         let before = tape.source_summary.take();
         let new = match (&self.fusion, x.fusion, source, before) {
             (Some(fusion), Some((gate, query)), Some((source, query_weight)), Some(before)) => {
-                let query = query + before.clone().matmul(query_weight.clone());
+                let query = query + matmul(before.clone(), query_weight.clone());
                 let (found, weights) = bridge::additive_attention(
                     query.unsqueeze_dim(1),
                     source.keys.clone(),
@@ -420,7 +437,7 @@ impl Lstmn {
                 let found: Tensor<2> = found.squeeze_dim(1); // γ̃ | α̃
                 let [m, _] = fusion.recurrent.dims();
                 let hidden = found.clone().narrow(1, 0, m);
-                let gate = sigmoid(gate + hidden.clone().matmul(fusion.recurrent.val()));
+                let gate = sigmoid(gate + matmul(hidden.clone(), fusion.recurrent.val()));
                 read.source = Some(weights.squeeze_dim(1));
                 tape.source_summary = Some(carry(hidden, before));
                 self.fused_step(x.gates, former, gate * found.narrow(1, m, n))
@@ -439,7 +456,7 @@ impl Lstmn {
     /// The cell with deep fusion: `c = r ∘ α̃ + f ∘ c̃ + i ∘ ĉ`.
     fn fused_step(&self, gates: Tensor<2>, former: LstmState, carried: Tensor<2>) -> LstmState {
         let n = self.size();
-        let gates = gates + former.hidden.matmul(self.cell.recurrent.val());
+        let gates = gates + matmul(former.hidden, self.cell.recurrent.val());
         let gate = |k: usize| gates.clone().narrow(1, k * n, n);
         let kept = sigmoid(gate(1)) * former.cell;
         let cell = carried + kept + sigmoid(gate(0)) * gate(2).tanh();

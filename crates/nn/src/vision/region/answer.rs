@@ -10,8 +10,9 @@ use burn::{
 
 use super::VisionError;
 use crate::{
+    bridge::apply,
     initialize::Initializer,
-    vision::error::{Extent, check_positive, check_shape},
+    vision::error::{Extent, check_positive, check_precision, check_shape},
 };
 
 /// `f(x) = tanh(W x + b) ∘ σ(W' x + b')`: a layer whose every unit has its own gate.
@@ -35,16 +36,17 @@ impl GatedTanh {
     /// `x [batch, inputs]` -> `[batch, outputs]`.
     ///
     /// # Errors
-    /// An input of another size.
+    /// An input of another size or precision.
     pub fn forward(&self, x: Tensor<2>) -> Result<Tensor<2>, VisionError> {
         let [inputs, _] = self.value.weight.dims();
         let expected = [Extent::Any("batch"), Extent::Exactly("inputs", inputs)];
         check_shape("x", &x.dims(), &expected)?;
+        check_precision("x", x.dtype(), self)?;
         Ok(self.apply(x))
     }
 
     pub(super) fn apply<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.value.forward(x.clone()).tanh() * sigmoid(self.gate.forward(x))
+        apply(&self.value, x.clone()).tanh() * sigmoid(apply(&self.gate, x))
     }
 }
 
@@ -104,7 +106,7 @@ impl AnswerHead {
     /// `context [batch, feature size]` -> `[batch, answers]`.
     ///
     /// # Errors
-    /// A question or a context of another size, or of two batches.
+    /// A question or a context of another size or precision, or of two batches.
     pub fn forward(
         &self,
         question: Tensor<2>,
@@ -116,7 +118,7 @@ impl AnswerHead {
     /// The same before the `σ`, as a loss wants it.
     ///
     /// # Errors
-    /// A question or a context of another size, or of two batches.
+    /// A question or a context of another size or precision, or of two batches.
     pub fn logits(
         &self,
         question: Tensor<2>,
@@ -132,7 +134,9 @@ impl AnswerHead {
             Extent::Exactly("size", feature_size),
         ];
         check_shape("context", &context.dims(), &expected)?;
+        check_precision("question", question.dtype(), self)?;
+        check_precision("context", context.dtype(), self)?;
         let joint = self.question.apply(question) * self.image.apply(context);
-        Ok(self.output.forward(self.joint.apply(joint)))
+        Ok(apply(&self.output, self.joint.apply(joint)))
     }
 }

@@ -5,8 +5,10 @@ use burn::{config::Config, module::Module, tensor::Tensor};
 
 use super::{RegionAttended, Regions, VisionError};
 use crate::{
-    bridge::additive_attention, initialize::Initializer, score::Additive,
-    vision::error::check_positive,
+    bridge::{additive_attention, apply},
+    initialize::Initializer,
+    score::Additive,
+    vision::error::{Extent, check_positive, check_precision, check_shape},
 };
 
 /// How a [`CaptionAttention`] is built.
@@ -63,10 +65,11 @@ impl CaptionAttention {
     /// Computes `W_v v_i`, for all words of the captions.
     ///
     /// # Errors
-    /// Regions of another feature size.
+    /// Regions of another feature size or precision.
     pub fn prepare(&self, regions: &Regions) -> Result<PreparedRegions, VisionError> {
         let [feature_size, _] = self.score.key.weight.dims();
         regions.check_size(feature_size)?;
+        check_precision("features", regions.features.dtype(), self)?;
         Ok(PreparedRegions {
             regions: regions.clone(),
             keys: self.score.keys(regions.features()),
@@ -77,7 +80,7 @@ impl CaptionAttention {
     /// no gradient.
     ///
     /// # Errors
-    /// A state of another size, or of another batch than the regions.
+    /// A state of another size or precision, or of another batch than the regions; regions prepared by another module.
     pub fn forward(
         &self,
         state: Tensor<2>,
@@ -86,7 +89,12 @@ impl CaptionAttention {
         let PreparedRegions { regions, keys } = prepared;
         let [state_size, _] = self.score.query.weight.dims();
         regions.check_vector("state", &state, state_size)?;
-        let query = self.score.query.forward(state).unsqueeze_dim::<3>(1); // [batch, 1, hidden]
+        check_precision("state", state.dtype(), self)?;
+        let [_, hidden] = self.score.query.weight.dims();
+        let [batch, count, _] = regions.features.dims();
+        let expected = [batch, count, hidden].map(|size| Extent::Exactly("as prepared", size));
+        check_shape("keys", &keys.dims(), &expected)?;
+        let query = apply(&self.score.query, state).unsqueeze_dim::<3>(1); // [batch, 1, hidden]
         let keep = (!regions.keep.is_full()).then(|| regions.keep.tensor());
         let (context, weights) = additive_attention(
             query,

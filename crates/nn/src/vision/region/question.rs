@@ -7,7 +7,12 @@ use burn::{
 };
 
 use super::{GatedTanh, RegionAttended, Regions, VisionError};
-use crate::{initialize::Initializer, normalize::masked_softmax, vision::error::check_positive};
+use crate::{
+    bridge::{linear, matmul},
+    initialize::Initializer,
+    normalize::masked_softmax,
+    vision::error::{check_positive, check_precision},
+};
 
 /// How a [`QuestionAttention`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -57,7 +62,7 @@ impl QuestionAttention {
     /// Reads `regions` with `question [batch, question size]`.
     ///
     /// # Errors
-    /// Regions of another feature size, or a question of another size or batch.
+    /// Regions of another feature size or precision, or a question of another size, precision or batch.
     pub fn forward(
         &self,
         question: Tensor<2>,
@@ -67,18 +72,20 @@ impl QuestionAttention {
         let question_size = inputs - self.feature_size;
         regions.check_size(self.feature_size)?;
         regions.check_vector("question", &question, question_size)?;
+        check_precision("features", regions.features.dtype(), self)?;
+        check_precision("question", question.dtype(), self)?;
         let features = regions.features();
         let [batch, count, _] = features.dims();
         let question = question
             .unsqueeze_dim::<3>(1)
             .expand([batch, count, question_size]);
         let joint = Tensor::cat(vec![features.clone(), question], 2);
-        let vector = self.vector.val().reshape([1, hidden, 1]);
-        let scores = self.joint.apply(joint).matmul(vector).swap_dims(1, 2); // [batch, 1, regions]
+        let vector = self.vector.val().reshape([hidden, 1]);
+        let scores = linear(self.joint.apply(joint), vector, None).swap_dims(1, 2); // [batch, 1, regions]
         let seen = (!regions.keep.is_full()).then(|| regions.keep.tensor().unsqueeze_dim(1));
         let weights = masked_softmax(scores, seen);
         Ok(RegionAttended {
-            context: weights.clone().matmul(features).squeeze_dim(1),
+            context: matmul(weights.clone(), features).squeeze_dim(1),
             weights: weights.squeeze_dim(1),
         })
     }

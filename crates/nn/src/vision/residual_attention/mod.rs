@@ -65,7 +65,7 @@ use burn::{config::Config, module::Module, tensor::Tensor};
 use super::{
     Gated, VisionError,
     convolution::{max_pool, resize},
-    error::{Extent, check_map, check_positive, check_shape},
+    error::{Extent, check_map, check_positive, check_precision, check_shape},
 };
 use crate::initialize::Initializer;
 
@@ -156,10 +156,11 @@ impl MaskBranch {
     /// The mask `M [batch, channels, height, width]` of `map` in the same shape.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0.
+    /// A map of other channels or another precision, or with a size of 0.
     pub fn forward(&self, map: Tensor<4>) -> Result<Tensor<4>, VisionError> {
         let [_, channels, _, _] = self.score[0].convolution.weight.dims();
         check_map("map", map.dims(), channels)?;
+        check_precision("map", map.dtype(), self)?;
         let [_, _, height, width] = map.dims();
         let mut kept = Vec::with_capacity(self.scales.len());
         let mut current = map;
@@ -182,7 +183,7 @@ impl MaskBranch {
     /// same shape.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0; a trunk of another shape.
+    /// A map of other channels or another precision, or with a size of 0; a trunk of another shape or precision.
     pub fn attend(&self, map: Tensor<4>, trunk: Tensor<4>) -> Result<Gated, VisionError> {
         let [batch, channels, height, width] = map.dims();
         let mask = self.forward(map)?;
@@ -193,6 +194,7 @@ impl MaskBranch {
             Extent::Exactly("width", width),
         ];
         check_shape("trunk", &trunk.dims(), &expected)?;
+        check_precision("trunk", trunk.dtype(), self)?;
         Ok(Gated {
             output: (mask.clone() + 1.0) * trunk,
             gate: mask,

@@ -12,7 +12,7 @@ use crate::{
     vision::{
         VisionError,
         convolution::convolution,
-        error::{check_map, divide},
+        error::{check_map, check_precision, divide},
     },
 };
 
@@ -77,10 +77,11 @@ impl ResidualUnit {
     /// `map [batch, channels, height, width]`, in the same shape.
     ///
     /// # Errors
-    /// A map of other channels, or with a size of 0.
+    /// A map of other channels or another precision, or with a size of 0.
     pub fn forward(&self, map: Tensor<4>) -> Result<Tensor<4>, VisionError> {
         let [_, channels, _, _] = self.reduce.convolution.weight.dims();
         check_map("map", map.dims(), channels)?;
+        check_precision("map", map.dtype(), self)?;
         let branch = self.window.forward(self.reduce.forward(map.clone()));
         Ok(map + self.expand.forward(branch))
     }

@@ -2,7 +2,7 @@
 //! computed: nothing panics inside Burn.
 
 use crate::support::device;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use regard_nn::{
     initialize::Initializer,
     mask::Keep,
@@ -321,5 +321,80 @@ fn region_inputs() {
     assert_eq!(
         message(GatedTanh::new(3, 2, init).forward(zeros([2, 4]))),
         "`x` is [2, 4]; expected [batch, inputs = 3], no size 0"
+    );
+}
+
+/// Numbers of another precision than the weights' are refused too.
+#[test]
+fn precisions() {
+    fn wide<const D: usize>(shape: [usize; D]) -> Tensor<D> {
+        Tensor::zeros(shape, (&device(), DType::F64))
+    }
+    let init = &mut initializer();
+    let map = || wide([1, 8, 4, 4]);
+    let expected =
+        |field| format!("`{field}` is f64; it must be f32, as the weights are: cast one of them");
+    let mask = MaskBranchConfig::new(8).with_levels(1).init(init).unwrap();
+    let cbam = CbamConfig::new(8).with_reduction(2).init(init).unwrap();
+    let squeeze_excite = SqueezeExciteConfig::new(8)
+        .with_reduction(2)
+        .init(init)
+        .unwrap();
+    for found in [
+        message(squeeze_excite.forward(map())),
+        message(cbam.forward(map())),
+        message(cbam.spatial.forward(map())),
+        message(ResidualUnit::new(8, 2, init).unwrap().forward(map())),
+        message(mask.forward(map())),
+        message(NonLocalConfig::new(8).init(init).unwrap().forward(map())),
+        message(
+            AxialAttentionConfig::new(8)
+                .init(init)
+                .unwrap()
+                .forward(map()),
+        ),
+    ] {
+        assert_eq!(found, expected("map"));
+    }
+    assert_eq!(
+        message(mask.attend(zeros([1, 8, 4, 4]), map())),
+        expected("trunk")
+    );
+    let patches = PatchEmbeddingConfig::new([4, 4], [2, 2], 8, 3)
+        .init(init)
+        .unwrap();
+    assert_eq!(message(patches.forward(map())), expected("image"));
+    let keep = || Keep::from_lengths(&[3], 3, &device());
+    let regions = Regions::new(zeros([1, 3, 4]), keep()).unwrap();
+    let wide_regions = Regions::new(wide([1, 3, 4]), keep()).unwrap();
+    let caption = CaptionAttentionConfig::new(4, 6, 2).init(init).unwrap();
+    assert_eq!(
+        message(caption.prepare(&wide_regions)),
+        expected("features")
+    );
+    let prepared = caption.prepare(&regions).unwrap();
+    assert_eq!(
+        message(caption.forward(wide([1, 6]), &prepared)),
+        expected("state")
+    );
+    let other = CaptionAttentionConfig::new(4, 6, 3).init(init).unwrap();
+    assert!(message(other.forward(zeros([1, 6]), &prepared)).starts_with("`keys` is [1, 3, 2]"));
+    let question = QuestionAttentionConfig::new(4, 6, 2).init(init).unwrap();
+    assert_eq!(
+        message(question.forward(zeros([1, 6]), &wide_regions)),
+        expected("features")
+    );
+    assert_eq!(
+        message(question.forward(wide([1, 6]), &regions)),
+        expected("question")
+    );
+    let head = AnswerHeadConfig::new(6, 4, 2, 3).init(init).unwrap();
+    assert_eq!(
+        message(head.forward(zeros([1, 6]), wide([1, 4]))),
+        expected("context")
+    );
+    assert_eq!(
+        message(GatedTanh::new(3, 2, init).forward(wide([2, 3]))),
+        expected("x")
     );
 }

@@ -1,0 +1,68 @@
+//! Products of tensors that may be empty: the one product of this crate and of those above it.
+//!
+//! Burn 0.22.1 on the Flex backend takes a batch of 0 beside a batch of 1 for a batch of 1, and computes on memory that
+//! is not there. The smallest program that shows it ends with a segmentation fault:
+//! ```text
+//! let device = Device::flex();
+//! Tensor::<3>::ones([0, 3, 8], &device).matmul(Tensor::ones([1, 8, 8], &device));
+//! ```
+//! Here an empty product is made without it: no numbers, or the sums of no terms, which are 0. Clippy refuses Burn's
+//! `matmul`, `Linear::forward` and `module::linear` everywhere else (`clippy.toml`).
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_nn::bridge::matmul;
+//!
+//! let device = Device::flex().autodiff();
+//! let a = Tensor::<3>::ones([0, 3, 8], &device).require_grad();
+//! let b = Tensor::<3>::ones([1, 8, 5], &device).require_grad();
+//! let product = matmul(a.clone(), b.clone());
+//! assert_eq!(product.dims(), [0, 3, 5]);
+//! let gradients = product.sum().backward();
+//! assert_eq!(a.grad(&gradients).unwrap().dims(), [0, 3, 8]);
+//! assert_eq!(b.grad(&gradients).unwrap().sum().into_scalar::<f32>(), 0.0);
+//! ```
+
+use burn::tensor::{Bool, Tensor};
+
+/// `a b` over the last two dimensions, `[.., m, k] [.., k, n] -> [.., m, n]`; the dimensions before them are equal, or 1
+/// on one side. Any of them may be 0.
+///
+/// # Panics
+/// If the shapes do not fit together.
+pub fn matmul<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
+    let (of_a, of_b) = (a.dims(), b.dims());
+    let fits = |axis: usize| {
+        let (a, b) = (of_a[axis], of_b[axis]);
+        a == b || a == 1 || b == 1
+    };
+    assert!(
+        D >= 2 && of_a[D - 1] == of_b[D - 2] && (0..D - 2).all(fits),
+        "a product of shapes {of_a:?} and {of_b:?}, expected [.., m, k] and [.., k, n]"
+    );
+    if !of_a.contains(&0) && !of_b.contains(&0) {
+        #[expect(clippy::disallowed_methods, reason = "no size is 0")]
+        return a.matmul(b);
+    }
+    let mut shape: [usize; D] = std::array::from_fn(|axis| match of_a[axis] {
+        1 => of_b[axis],
+        size => size,
+    });
+    (shape[D - 2], shape[D - 1]) = (of_a[D - 2], of_b[D - 1]);
+    zeros_of(
+        zeros_of(Tensor::zeros(shape, (&a.device(), a.dtype())), &a),
+        &b,
+    )
+}
+
+/// `zeros`, through which `parent` gets a gradient of 0: what is computed from nothing still belongs to the graph, so that
+/// `backward()` finds its way.
+pub(crate) fn zeros_of<const D: usize, const P: usize>(
+    zeros: Tensor<D>,
+    parent: &Tensor<P>,
+) -> Tensor<D> {
+    let all = Tensor::<P, Bool>::full(parent.dims(), true, &parent.device());
+    // Filled before the sum, as what stands in `parent` may be NaN.
+    let zero = parent.clone().mask_fill(all, 0.0).sum();
+    zeros + zero.reshape([1; D])
+}

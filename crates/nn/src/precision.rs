@@ -1,0 +1,60 @@
+//! Numbers that meet must have one precision: Burn panics where `f32` meets `f64`.
+
+use burn::{
+    module::{Module, ModuleVisitor, Param},
+    tensor::{DType, Tensor},
+};
+
+use crate::attention::AttentionError;
+
+/// Checks that `field` has the precision `expected`, that of `owner`.
+pub(crate) fn check_precision(
+    field: &'static str,
+    found: DType,
+    expected: DType,
+    owner: &str,
+) -> Result<(), AttentionError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(AttentionError::value(
+        field,
+        found.name(),
+        format!("{}, as {owner}", expected.name()),
+        "cast one of them",
+    ))
+}
+
+/// Checks that `field` has the precision of the weights of `module`, if it has some.
+pub(crate) fn check_weights<M: Module>(
+    field: &'static str,
+    found: DType,
+    module: &M,
+) -> Result<(), AttentionError> {
+    match unlike(found, module) {
+        None => Ok(()),
+        Some(expected) => check_precision(field, found, expected, "the weights"),
+    }
+}
+
+/// The precision of a weight of `module` that has another one than `found`.
+pub(crate) fn unlike<M: Module>(found: DType, module: &M) -> Option<DType> {
+    struct Visitor {
+        found: DType,
+        unlike: Option<DType>,
+    }
+    impl ModuleVisitor for Visitor {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let dtype = param.dtype();
+            if dtype != self.found {
+                self.unlike = Some(dtype);
+            }
+        }
+    }
+    let mut visitor = Visitor {
+        found,
+        unlike: None,
+    };
+    module.visit(&mut visitor);
+    visitor.unlike
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times regard's dot-product attention beside PyTorch, ONNX Runtime, Burn and candle, in one run.
+"""Times regard's dot-product attention beside PyTorch, ONNX Runtime, Burn and candle, in one run, and beside plain products.
 
     python3 bench/peers/attention.py [--only causal] [--rounds 9] [--python VENV/bin/python] [--rust]
 
@@ -9,7 +9,8 @@ a process of its own; all get the same inputs, must agree on what they compute, 
 round, so that whatever else the machine does falls on all.
 
 Prints the median milliseconds of each side, and how many times as fast regard is as each peer (above 1: faster).
-Ratios are taken round by round; their median is the answer.
+Ratios are taken round by round; their median is the answer. The rows of "products alone" set regard's whole forward pass
+beside two plain products of the same sizes in PyTorch and numpy: no attention that multiplies by their BLAS is faster.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from pathlib import Path
 from common import PEERS, ROOT, Side, build, interpreter, turns
 
 REQUIREMENTS = {"torch": "torch==2.15.0", "numpy": "numpy", "onnxruntime": "onnxruntime", "onnx": "onnx"}
+# What the peers' BLAS takes for Q Kᵀ and its product with V, where regard's time is that of the whole forward pass.
+ALONE = "forward beside the products alone"
 ROWS = [
     # name; kind batch heads key_heads queries keys dim causal dtype
     ("forward L 128", "forward 8 8 8 128 128 64 0 f32"),
@@ -40,6 +43,9 @@ ROWS = [
     ("backward L 2048, one head", "backward 1 1 1 2048 2048 64 0 f32"),
     ("64 sentences of 5-80, D 32, both passes", "packed 1 8 8 0 0 32 0 f32"),
     ("64 sentences of 5-80, D 64, both passes", "packed 1 8 8 0 0 64 0 f32"),
+    (f"{ALONE}, L 512", "products 1 8 8 512 512 64 0 f32"),
+    (f"{ALONE}, L 2048", "products 1 8 8 2048 2048 64 0 f32"),
+    (f"{ALONE}, L 2048 D 128", "products 1 8 8 2048 2048 128 0 f32"),
     ("decode KV 32768, 32/8 heads, D 128", "decode 1 32 8 1 32768 128 0 f32"),
     ("decode KV 32768, 8 heads, D 128", "decode 1 8 8 1 32768 128 0 f32"),
     ("decode KV 32768, 32/8 heads, bf16", "decode 1 32 8 1 32768 128 0 bf16"),
@@ -50,17 +56,19 @@ TOLERANCE = {"f32": 1e-4, "bf16": 2e-2, "f16": 2e-3}
 
 def compare(name, question, ours, peers, arguments):
     """One row: ratios of all peers that can do it."""
-    mine = ours.ask(f"{question} 1")
+    alone = question.startswith("products")
+    asked = {peer: question for peer in peers} | {ours: question.replace("products", "forward")}
+    mine = ours.ask(f"{asked[ours]} 1")
     if "error" in mine:
         print(f"{name}: {mine['error']}", file=sys.stderr)
         return
     able = []
     for peer in peers:
-        theirs = peer.ask(f"{question} 1")
+        theirs = peer.ask(f"{asked[peer]} 1")
         if "error" in theirs:
             continue
         worst = max(abs(a - b) for a, b in zip(mine["probe"], theirs["probe"]))
-        if not worst <= TOLERANCE[question.split()[8]]:
+        if not alone and not worst <= TOLERANCE[question.split()[8]]:
             sys.exit(f"attention.py: {name}: {peer.name} computes something else: {mine['probe']}, {theirs['probe']}")
         able.append(peer)
     repeats = max(1, min(50, int(arguments.seconds / mine["seconds"][0])))
@@ -68,7 +76,7 @@ def compare(name, question, ours, peers, arguments):
     for side in turns([ours, *able], arguments.rounds):
         # A slow peer need not repeat as often.
         slow = times[side.name] and times[side.name][0] * repeats > 4 * arguments.seconds
-        answer = side.ask(f"{question} {1 if slow else repeats}")
+        answer = side.ask(f"{asked[side]} {1 if slow else repeats}")
         times[side.name].append(statistics.median(answer["seconds"]))
     row = {"work": name, "regard_ms": 1e3 * statistics.median(times[ours.name])}
     line = f"{name:42} {row['regard_ms']:9.3f} ms"
@@ -107,6 +115,7 @@ def main():
     peers = [
         Side("PyTorch", [python, PEERS / "attention_torch.py", threads], threads),
         Side("ONNX Runtime", [python, PEERS / "attention_onnx.py", threads], threads),
+        Side("numpy", [python, PEERS / "attention_numpy.py"], threads),
     ]
     if arguments.rust:
         peers += [Side(name, [binaries[name.lower()]], threads) for name in ("Burn", "candle")]

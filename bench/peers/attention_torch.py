@@ -78,7 +78,18 @@ def padded(question):
     return seconds, torch.cat(parts, dim=1)[None]
 
 
-KINDS = {"forward": forward, "decode": forward, "backward": backward, "packed": padded}
+def products(question):
+    """Q Kᵀ and what has its size, times V: no softmax between them."""
+    query, key, value = tensors(question)
+
+    def call():
+        with torch.no_grad():
+            return query @ key.mT @ value
+
+    return timed(question.repeats, call)
+
+
+KINDS = {"products": products, "forward": forward, "decode": forward, "backward": backward, "packed": padded}
 
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[1]))

@@ -59,3 +59,22 @@ def language_model(config, batch, length):
 FORWARD = {
     "rnnsearch": rnnsearch, "luong": luong, "transformer": transformer, "language-model": language_model,
 }
+
+
+def products(config, batch, tokens):
+    """The sizes `(rows, inner, columns)` of two products of its forward pass: that inside a layer, and the output layer's."""
+    rows, (inner, columns) = batch * tokens, LAYER[config["kind"]](config)
+    model = config["layer"]["model_size"] if "layer" in config else config["embedding"]
+    return [(rows, inner, columns), (rows, model, config.get("vocabulary", config.get("target_vocabulary")))]
+
+
+def feed_forward(config):
+    """Inner size and columns of a layer's largest product."""
+    return config["layer"]["model_size"], config["layer"]["feed_forward"]
+
+
+LAYER = {
+    "rnnsearch": lambda config: (config["embedding"], 3 * config["hidden"]),
+    "luong": lambda config: (config["hidden"], 4 * config["hidden"]),
+    "transformer": feed_forward, "language-model": feed_forward,
+}

@@ -11,6 +11,10 @@ is timed both must compute the same losses, over several updates with dropout of
 Prints the median milliseconds a step of each side, regard's share of each peer's time (below 1: faster), the
 fraction of this machine's peak of multiply-adds that each reaches, and the most memory that each held. Shares are
 taken round by round; their median is the answer, their quartiles say how sure it is.
+
+Below, the same of plain f32 products of the row's sizes in regard, PyTorch and numpy. Most of a step is products, so their rate
+bounds what a step can reach, and much of a difference between two sides may be that of their BLAS: PyTorch's MKL, for
+one, gives on AMD a fraction of what it gives on Intel. numpy from PyPI has OpenBLAS.
 """
 
 import argparse
@@ -22,7 +26,7 @@ import tempfile
 from pathlib import Path
 
 from common import PEERS, ROOT, Side, build, interpreter, turns
-from flops import training_step
+from flops import products, training_step
 
 REQUIREMENTS = {"torch": "torch==2.15.0", "safetensors": "safetensors==0.8.0", "numpy": "numpy"}
 CHECKED_STEPS = 4
@@ -125,12 +129,21 @@ def compare(row, binary, python, arguments, folder):
     for side in sides:
         side.ask("2")  # what is compiled is compiled now
     times, peaks = {side.name: [] for side in sides}, []
+    numpy = Side("numpy", [python, PEERS / "product.py"], threads)
+    plain = [side for side in sides if side is ours or not row.peers[side.name]] + [numpy]
+    rates = {sizes: {side.name: [] for side in plain} for sizes in products(row.model, row.batch, row.tokens)}
     for side in turns(sides, arguments.rounds):
         if side is ours:
             peaks.append(side.ask("peak")["multiply_adds"])
+            for sizes, found in rates.items():
+                for one in plain:
+                    found[one.name].append(one.ask("product {} {} {}".format(*sizes))["multiply_adds"])
         times[side.name].append(statistics.median(side.ask(arguments.steps)["seconds"]))
     work, peak = training_step(row.model, row.batch, row.tokens), statistics.median(peaks)
-    result = {"work": row.name, "operations": work, "peak": peak, "sides": {}}
+    result = {"work": row.name, "operations": work, "peak": peak, "sides": {}, "products": [
+        {"sizes": sizes, "fraction_of_peak": {name: statistics.median(all) / peak for name, all in found.items()}}
+        for sizes, found in rates.items()
+    ]}
     for side in sides:
         seconds = statistics.median(times[side.name])
         shares = [a / b for a, b in zip(times[ours.name], times[side.name])]
@@ -141,6 +154,7 @@ def compare(row, binary, python, arguments, folder):
             "fraction_of_peak": work / seconds / peak, "peak_bytes": memory,
         }
         side.close()
+    numpy.close()
     tell(result, arguments.json)
 
 
@@ -155,6 +169,10 @@ def tell(result, as_json):
         share = "" if name == "regard" else f"   regard takes {side['of_its_time']:.2f} of it ({low:.2f} to {high:.2f})"
         memory = "" if side["peak_bytes"] is None else f"{side['peak_bytes'] / 2**20:7.0f} MiB"
         print(f"  {name:36} {side['ms']:8.1f} ms {side['fraction_of_peak']:6.0%} of peak {memory}{share}", flush=True)
+    for product in result["products"]:
+        fractions = ", ".join(f"{name} {fraction:.0%}" for name, fraction in product["fraction_of_peak"].items())
+        rows, inner, columns = product["sizes"]
+        print(f"  plain product [{rows}, {inner}] x [{inner}, {columns}]: {fractions} of peak", flush=True)
 
 
 def main():

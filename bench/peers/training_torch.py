@@ -1,7 +1,8 @@
 """The PyTorch side of training.py: updates by label-smoothed cross-entropy, clipping at norm 1 and fused Adam.
 
 Reads a question a line, as crates/train/examples/training_peer does: `N` makes N updates, `check N` the same
-with dropout off, `memory` tells the most memory that the process has held.
+with dropout off, `product M K N` times a plain product of f32 matrices, `memory` tells the most memory that the process
+has held.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 
 from luong_torch import Luong
 from memory import peak_bytes
+from product import rate
 from rnnsearch_torch import RnnSearch
 from transformer_torch import LanguageModel, Transformer
 
@@ -102,6 +104,8 @@ class Training:
         """What a question is answered with."""
         if question == "memory":
             return {"peak_bytes": peak_bytes()}
+        if question.startswith("product "):
+            return {"multiply_adds": rate(torch.full, torch.mm, question)}
         count = question.removeprefix("check ")
         self.model.train(count == question)
         seconds, losses = zip(*(self.update() for _ in range(int(count))))

@@ -5,10 +5,14 @@
 
 Builds the Rust side, makes a virtual environment in bench/.venv with CTranslate2 unless --python names an interpreter
 that has it, converts the model (ctranslate2_convert.py), hands both sides the same sentences of ids in the same
-batches, sorted by length, and lets them take turns. Before anything is timed both must give the same translations,
-but for the ties that rounding breaks: by greedy search, and with a beam of 5 without a length penalty. With one, which is
-what is timed, they rank differently (CTranslate2 divides by |Y| to its power where regard has (5 + |Y|) / 6) and as
-many must be the same as --agree says.
+batches, sorted by length, and lets them take turns.
+
+Before anything is timed, both must find the same greedy translations, and with a beam of 5 and no length penalty, but for the ties that
+rounding breaks: 99 % of them. (CTranslate2 is told that a translation may be empty, as in regard: by probability alone the
+empty one wins now and then.) With a length penalty, which is what is timed, translations differ: CTranslate2 divides log P by
+|Y|^a where regard has ((5 + |Y|) / 6)^a, and its search ends when five have finished where regard's goes on until none is
+left. Then the model judges, by teacher forcing: ranked as regard ranks, its translations must not be worse than the best
+of all five that CTranslate2 found, neither in the mean nor in more than 5 % of the sentences.
 
 Prints milliseconds a sentence, regard's share of CTranslate2's time (below 1: faster), and the most memory that each held.
 """
@@ -21,6 +25,8 @@ import sys
 
 from common import PEERS, ROOT, Side, build, interpreter, turns
 
+# What rounding can change of a rank, in nats.
+TIE = 1e-3
 REQUIREMENTS = {"ctranslate2": "ctranslate2==4.8.5", "safetensors": "safetensors==0.8.0", "numpy": "numpy"}
 
 
@@ -39,21 +45,38 @@ def batches(sentences, size):
     return [ordered[at : at + size] for at in range(0, len(ordered), size)]
 
 
-def question(batch, beam, length_penalty=1.0):
-    return json.dumps({"sentences": batch, "beam": beam, "length_penalty": length_penalty})
+def question(batch, beam, length_penalty=1.0, **more):
+    return json.dumps({"sentences": batch, "beam": beam, "length_penalty": length_penalty, **more})
 
 
-def check(sides, sentences, agree):
-    """The same translations, and most of them where the two rank by different length penalties."""
-    for beam, length_penalty, least in ((1, 1.0, 0.99), (5, 0.0, 0.99), (5, 1.0, agree)):
-        asked = [question(batch, beam, length_penalty) for batch in batches(sentences, 32)]
-        ours, theirs = ([one for q in asked for one in side.ask(q)["translations"]] for side in sides)
-        same = statistics.mean(a == b for a, b in zip(ours, theirs))
-        lengths = [statistics.mean(map(len, found)) for found in (ours, theirs)]
-        print(f"beam {beam}, length penalty {length_penalty}: {same:.1%} of {len(sentences)} translations are the same; "
-              f"mean lengths {lengths[0]:.2f} and {lengths[1]:.2f} tokens", file=sys.stderr)
-        if same < least:
+def ranks(ours, sources, targets, length_penalty):
+    """What regard ranks targets by, from the model's log-probabilities by teacher forcing."""
+    found = ours.ask(json.dumps({"sources": sources, "targets": targets}))["log_probabilities"]
+    return [one / ((6 + len(target)) / 6) ** length_penalty for one, target in zip(found, targets)]
+
+
+def check(ours, theirs, sentences):
+    """The same model, and no worse a search: see the head of this file."""
+    for beam, length_penalty, least_same, most_worse in ((1, 0.0, 0.99, 0.01), (5, 0.0, 0.99, 0.01), (5, 1.0, 0.0, 0.05)):
+        sources, found, others = [], [], []
+        for batch in batches(sentences, 32):
+            sources += batch
+            found += ours.ask(question(batch, beam, length_penalty))["translations"]
+            n_best = beam if length_penalty else 1
+            others += theirs.ask(question(batch, beam, length_penalty, n_best=n_best))["translations"]
+        same = statistics.mean(mine == n_best[0] for mine, n_best in zip(found, others))
+        mine = ranks(ours, sources, found, length_penalty)
+        # Of what they found, what ranks best by our measure.
+        pairs = [(source, one) for source, n_best in zip(sources, others) for one in n_best]
+        ranked = iter(ranks(ours, *map(list, zip(*pairs)), length_penalty))
+        gains = [a - max(next(ranked) for _ in n_best) for a, n_best in zip(mine, others)]
+        mean, better, worse = statistics.mean(gains), *(sum(sign * gain > TIE for gain in gains) for sign in (1, -1))
+        print(f"beam {beam}, length penalty {length_penalty}: {same:.1%} of {len(sources)} translations are the same; "
+              f"regard's rank higher in {better} and lower in {worse}, {mean:+.5f} nats in the mean", file=sys.stderr)
+        if same < least_same:
             sys.exit(f"translation.py: beam {beam}: only {same:.1%} of the translations are the same")
+        if mean < -TIE or worse > most_worse * len(sources):
+            sys.exit(f"translation.py: beam {beam}: regard's translations are less likely than CTranslate2's")
 
 
 def main():
@@ -62,7 +85,6 @@ def main():
     parser.add_argument("--source", required=True, help="text to translate, a sentence a line, plain or .gz")
     parser.add_argument("--sentences", type=int, default=256, help="how many of them (default 256)")
     parser.add_argument("--rounds", type=int, default=8, help="rounds each side gets (default 8)")
-    parser.add_argument("--agree", type=float, default=0.9, help="share of equal translations with a beam (default 0.9)")
     parser.add_argument("--threads", type=int, default=2, help="threads of each side (default 2)")
     parser.add_argument("--python", help="an interpreter that has ctranslate2, safetensors and numpy")
     parser.add_argument("--binary", help="the built example, instead of building it")
@@ -75,7 +97,7 @@ def main():
     theirs = Side("CTranslate2", peer, threads)
     sides = [ours, theirs]
     text = sentences(arguments.source, ours, arguments.sentences)
-    check(sides, text, arguments.agree)
+    check(ours, theirs, text)
     result = {}
     for size in (1, 32):
         # A round translates a few batches from everywhere in the order of lengths, each round others.

@@ -1,8 +1,8 @@
 """The CTranslate2 side of translation.py: f32, one translation at a time on all threads.
 
 Reads a question a line, as crates/train/examples/translation_peer does: {"sentences": [[ids], ..], "beam": n,
-"length_penalty": a} translates the sentences as one batch; {"memory": true} tells the most memory that the process has
-held.
+"length_penalty": a} translates the sentences as one batch, "n_best": n besides gives the n best of each in place of the
+best alone; {"memory": true} tells the most memory that the process has held.
 """
 
 import argparse
@@ -28,8 +28,10 @@ def answer(translator, question):
     sentences = [[str(token) for token in sentence] for sentence in asked["sentences"]]
     found = translator.translate_batch(
         sentences, beam_size=asked["beam"], length_penalty=asked["length_penalty"], max_decoding_length=LONGEST,
+        min_decoding_length=0, num_hypotheses=asked.get("n_best", 1),
     )
-    translations = [[int(token) for token in one.hypotheses[0]] for one in found]
+    n_best = [[[int(token) for token in tokens] for tokens in one.hypotheses] for one in found]
+    translations = n_best if "n_best" in asked else [best for best, in n_best]
     return {"seconds": time.perf_counter() - started, "translations": translations}
 
 

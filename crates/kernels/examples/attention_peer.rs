@@ -153,6 +153,7 @@ impl Question {
             let cache = Cache::Contiguous {
                 key: View::heads_first(&key, self.key),
                 value: View::heads_first(&value, self.key),
+                filled: None,
             };
             let to = ViewMut::heads_first(&mut output, self.query);
             dot::decode(

@@ -247,6 +247,7 @@ fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), St
     let cache = Cache::Contiguous {
         key: problem.key.view(),
         value: problem.value.view(),
+        filled: None,
     };
     let attention = problem.attention();
     let answer = dot::decode(
@@ -257,20 +258,9 @@ fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), St
         lse.as_deref_mut(),
     );
     results.lse = lse;
-    let too_long = problem
-        .lengths
-        .iter()
-        .flatten()
-        .any(|&length| length as usize > sizes.keys);
-    match answer {
-        Ok(()) if too_long => return Err("decode accepted more keys than the cache has".to_owned()),
-        Err(error) if too_long && argument(&error) == "lengths" => return Ok(()),
-        Err(error) => return Err(format!("decode refused a right call: {error}")),
-        Ok(()) => {}
-    }
+    answer.map_err(|error| format!("decode refused a right call: {error}"))?;
     gaps_are_untouched(&results).map_err(|error| format!("decode {error}"))?;
-    // With lengths, decoding counts positions among the filled keys.
-    if comparable && problem.lengths.is_none() {
+    if comparable {
         compare(problem, &results, 0.0).map_err(|error| format!("decode: {error}"))?;
     }
     paged(dice, problem)
@@ -293,10 +283,10 @@ fn paged(dice: &mut Dice, problem: &Problem) -> Result<(), String> {
     let table: Box<[u32]> = (0..sizes.sequences * of_each)
         .map(|_| dice.below(pages) as u32)
         .collect();
-    let lengths: Box<[u32]> = (0..sizes.sequences)
+    let filled: Box<[u32]> = (0..sizes.sequences)
         .map(|_| dice.below(of_each * page_size + 1) as u32)
         .collect();
-    let damaged = lengths.first().is_some_and(|&length| length > 0) && dice.once_in(3);
+    let damaged = filled.first().is_some_and(|&length| length > 0) && dice.once_in(3);
     let table = match damaged {
         true => [&[pages as u32 + dice.below(9) as u32][..], &table[1..]]
             .concat()
@@ -307,7 +297,6 @@ fn paged(dice: &mut Dice, problem: &Problem) -> Result<(), String> {
         causal: problem.causal,
         softcap: problem.softcap,
         sink: problem.sink.as_deref(),
-        lengths: Some(&lengths),
         ..Default::default()
     };
     let shape = sizes.shape(sizes.heads, sizes.queries, sizes.value_dim);
@@ -319,6 +308,7 @@ fn paged(dice: &mut Dice, problem: &Problem) -> Result<(), String> {
         key: key.view(),
         value: value.view(),
         table: &table,
+        filled: &filled,
     };
     match dot::decode(
         &attention,

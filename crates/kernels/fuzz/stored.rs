@@ -90,12 +90,7 @@ fn stored_as<T: Element>(
     backward(dice, &problem, [&query, &key, &value], &results)
         .map_err(|error| format!("backward: {error}"))?;
 
-    let too_long = problem
-        .lengths
-        .iter()
-        .flatten()
-        .any(|&length| length as usize > sizes.keys);
-    if sizes.packed || problem.dropout.is_some() || too_long {
+    if sizes.packed || problem.dropout.is_some() {
         return Ok(());
     }
     let mut results = room(dice);
@@ -103,6 +98,7 @@ fn stored_as<T: Element>(
     let cache = Cache::Contiguous {
         key: key.view(),
         value: value.view(),
+        filled: None,
     };
     dot::decode(
         &problem.attention(),
@@ -114,8 +110,7 @@ fn stored_as<T: Element>(
     .map_err(|error| format!("decode refused a right call: {error}"))?;
     results.lse = lse;
     gaps_are_untouched(&results).map_err(|error| format!("decode {error}"))?;
-    // With lengths, decoding counts positions among the filled keys.
-    if comparable && problem.lengths.is_none() {
+    if comparable {
         compare(&problem, &results, 0.0).map_err(|error| format!("decode: {error}"))?;
     }
     Ok(())

@@ -61,6 +61,7 @@ pub mod measure;
 pub mod norm;
 pub mod optim;
 pub mod pointwise;
+mod position;
 mod problem;
 pub mod reference;
 pub mod sequence;
@@ -70,6 +71,7 @@ mod view;
 
 pub use element::{Element, Kind};
 pub use error::KernelError;
+pub use position::SequencePosition;
 pub use problem::{Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, Window};
 pub use view::{View, ViewMut};
 

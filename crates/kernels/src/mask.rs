@@ -4,7 +4,8 @@
 //! nothing, everything, or which of them. Tiles in which nothing may be seen are never computed.
 
 use crate::{
-    problem::{Alignment, Attention, Sequence, Sizes},
+    position::SequencePosition,
+    problem::{Alignment, Attention, Sequence, Sizes, Window},
     view::View,
 };
 
@@ -104,9 +105,6 @@ impl<'a, T: Copy> Plane<'a, T> {
     }
 }
 
-/// Beyond every key, and far from overflow.
-const FAR: i64 = 1 << 40;
-
 impl<'a> Visible<'a> {
     /// The masks of `head` of sequence `index`.
     pub(crate) fn new(
@@ -120,10 +118,12 @@ impl<'a> Visible<'a> {
             Alignment::UpperLeft => 0,
             Alignment::LowerRight => sequence.keys as i64 - sequence.queries as i64,
         };
-        let side = |side: Option<usize>| side.map_or(FAR, |keys| (keys as i64).min(FAR));
-        let window = attention.window;
-        let left = window.map_or(FAR, |window| side(window.left));
-        let right = window.map_or(FAR, |window| side(window.right));
+        let side = |side: fn(Window) -> Option<usize>| {
+            let keys = attention.window.and_then(side);
+            keys.map_or(SequencePosition::MAX, SequencePosition::saturating)
+                .get()
+        };
+        let right = side(|window| window.right);
         let count = |counts: Option<&[u32]>, otherwise| {
             counts.map_or(otherwise, |counts| {
                 (counts[index] as usize).min(sequence.keys)
@@ -131,7 +131,7 @@ impl<'a> Visible<'a> {
         };
         Self {
             shift,
-            left,
+            left: side(|window| window.left),
             right: if attention.causal {
                 right.min(0)
             } else {

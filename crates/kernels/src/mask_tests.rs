@@ -1,7 +1,7 @@
 //! Every tile of every mask, place by place.
 
 use super::*;
-use crate::problem::{Blocks, Documents, Window};
+use crate::problem::{Blocks, Documents};
 
 /// Every tile of every mask says what `sees` says, one place at a time.
 #[test]
@@ -128,4 +128,56 @@ fn tiles_agree_with_single_places() {
         }
     }
     assert_eq!(checked, 12 * 70 * 90);
+}
+
+/// A window of any size sees what lies within it; one wider than any sequence sees everything.
+#[test]
+fn windows_of_any_size() {
+    let sides = [
+        0,
+        3,
+        1 << 31,
+        1 << 40,
+        (1 << 40) + 1,
+        (1 << 63) - 1,
+        1 << 63,
+        usize::MAX,
+    ];
+    for (queries, keys) in [(5, 9), (9, 5)] {
+        for alignment in [Alignment::LowerRight, Alignment::UpperLeft] {
+            for (left, right) in sides
+                .iter()
+                .flat_map(|&left| sides.map(|right| (left, right)))
+            {
+                let attention = Attention {
+                    alignment,
+                    window: Some(Window {
+                        left: Some(left),
+                        right: Some(right),
+                    }),
+                    ..Attention::default()
+                };
+                let (query, key) = ([1, 1, queries, 8], [1, 1, keys, 8]);
+                let sizes = attention.check(query, key, key).unwrap();
+                let visible =
+                    Visible::new(&attention, &sizes, &attention.sequence(&sizes, 0), 0, 0);
+                for (i, j) in (0..queries).flat_map(|i| (0..keys).map(move |j| (i, j))) {
+                    let shift = match alignment {
+                        Alignment::LowerRight => keys as i128 - queries as i128,
+                        Alignment::UpperLeft => 0,
+                    };
+                    let after = j as i128 - (i as i128 + shift);
+                    let expected = -(left as i128) <= after && after <= right as i128;
+                    assert_eq!(
+                        visible.sees(i, j),
+                        expected,
+                        "{alignment:?} {left} {right} {i} {j}"
+                    );
+                    let tile = visible.tile(i, 1, j, 1);
+                    assert_eq!(tile == Tile::Full, expected);
+                    assert!(!expected || visible.reach(i, 1).contains(&j));
+                }
+            }
+        }
+    }
 }

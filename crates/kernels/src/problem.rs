@@ -36,7 +36,8 @@ pub enum Alignment {
     UpperLeft,
 }
 
-/// How far a query sees to both sides of its own position; `None` sets no bound.
+/// How far a query sees to both sides of its own position; `None` sets no bound, as does a distance of
+/// [`SequencePosition::MAX`](crate::SequencePosition::MAX) or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Keys before its own position.
@@ -105,7 +106,9 @@ pub struct Attention<'a> {
     pub window: Option<Window>,
     /// `[batch]`: keys before `prefix` are seen by every query, whatever `causal` and `window` say.
     pub prefix: Option<&'a [u32]>,
-    /// `[batch]`: real keys of each batch entry; later ones are padding.
+    /// `[batch]`: real keys of each batch entry; later ones are padding. Padding counts among the keys: it moves no
+    /// position, in [`forward`](crate::dot::forward) and in [`decode`](crate::dot::decode) alike. How far a cache is filled,
+    /// which does, is said with the [`Cache`](crate::dot::Cache).
     pub lengths: Option<&'a [u32]>,
     /// `[batch or 1, heads or 1, queries or 1, keys or 1]`: not 0 where a key may be seen.
     pub keep: Option<View<'a, u8>>,

@@ -98,6 +98,7 @@ fn of_length(heads: usize, length: usize) -> [isize; 3] {
         let cache = Cache::Contiguous {
             key: view,
             value: view,
+            filled: None,
         };
         let to = ViewMut::heads_first(&mut step, one);
         dot::decode(&Attention::default(), query, cache, to, None).unwrap();

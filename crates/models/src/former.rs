@@ -95,6 +95,14 @@ fn transformer(keys: &mut Map<String, Value>) -> Option<()> {
     let Value::Object(mut layer) = keys.remove("layer")? else {
         return None;
     };
+    // What recipes never set.
+    for key in ["head_size", "layers", "query_key_norm", "scale", "softcap"] {
+        layer.remove(key);
+    }
+    if let Some(biases) = layer.remove("biases") {
+        let bias = biases.get("feed_forward").unwrap_or(&biases);
+        layer.insert("bias".to_owned(), bias.clone());
+    }
     let embedded = keys.remove("positions")?;
     let own = layer.remove("position")?;
     let norm = layer.remove("norm")?;

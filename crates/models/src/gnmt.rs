@@ -286,7 +286,7 @@ impl Gnmt {
         state: LstmState,
         memory: &Memory,
     ) -> Bottom {
-        let [length, batch, m] = embedded.dims();
+        let [_, _, m] = embedded.dims();
         let lstm = &self.decoder[0];
         let n = lstm.size();
         let weight = lstm.input.weight.val(); // [m + n, 4n]

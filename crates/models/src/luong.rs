@@ -487,7 +487,10 @@ impl Luong {
         let windows = match self.attention.locality() {
             Locality::Monotonic { half_width } => {
                 let window = |t: usize| {
-                    let end = (t + half_width + 1).min(keep.length());
+                    let end = t
+                        .saturating_add(half_width)
+                        .saturating_add(1)
+                        .min(keep.length());
                     [t.saturating_sub(half_width).min(end), end]
                 };
                 Some((0..length * batch).map(|i| window(i / batch)).collect())

@@ -460,11 +460,8 @@ fn embeddings(dice: &mut Dice, device: &Device) -> Outcome {
         true => mechanism::distance(dice),
         false => dice.below(8),
     };
-    let x = Input::new(
-        dice,
-        [1, time, size + usize::from(dice.once_in(20))],
-        |dice| dice.number(1.0),
-    );
+    let width = size + usize::from(dice.once_in(20));
+    let x = Input::new(dice, [1, time, width], |dice| dice.number(1.0));
     let dtype = dice.pick(&[DType::F32, DType::F32, DType::F64]);
     let x = x.leaf(dtype, device);
     if let Ok(sinusoidal) = Sinusoidal::new(size)

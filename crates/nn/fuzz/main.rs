@@ -31,6 +31,8 @@ mod tensors;
 mod vision;
 
 use std::{
+    backtrace::Backtrace,
+    cell::RefCell,
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     panic::{self, AssertUnwindSafe},
@@ -45,6 +47,11 @@ use dice::Dice;
 const BATCH: u64 = 2_000;
 /// What one case may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// Where in `regard-nn` the last panic came from.
+    static PLACES: RefCell<Vec<String>> = const { RefCell::new(vec![]) };
+}
 
 /// What came of a case: what was done, or why it failed.
 type Outcome = Result<&'static str, String>;
@@ -107,8 +114,13 @@ fn main() -> ExitCode {
 
 /// Runs cases one after the other, and says on standard output which one begins and what came of it.
 fn child(options: &Options) -> ExitCode {
-    // The message of a panic is part of what is told; a trace of each would be too much.
-    panic::set_hook(Box::new(|_| {}));
+    panic::set_hook(Box::new(|_| {
+        let trace = Backtrace::force_capture().to_string();
+        let ours = trace
+            .lines()
+            .filter_map(|line| line.split_once("crates/nn/src/"));
+        PLACES.set(ours.map(|(_, place)| place.to_owned()).take(3).collect());
+    }));
     let mut out = std::io::stdout().lock();
     for seed in options.seed..options.seed.saturating_add(options.cases) {
         let _ = writeln!(out, "begin {seed}").and_then(|()| out.flush());
@@ -129,7 +141,8 @@ fn caught(run: impl FnOnce() -> Outcome) -> Outcome {
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!("panic: {}", message.unwrap_or("without a message")))
+        let (message, places) = (message.unwrap_or("without a message"), PLACES.take());
+        Err(format!("panic: {message} ({})", places.join(", ")))
     })
 }
 

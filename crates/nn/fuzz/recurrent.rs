@@ -74,7 +74,10 @@ fn poisoned(x: &Tensor<3>, keep: &Option<Tensor<2, Bool>>) -> Tensor<3> {
         None => x.clone(),
         Some(keep) => {
             let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
-            x.clone().mask_fill(padded.expand(x.dims()), f32::NAN)
+            match x.dims().contains(&0) {
+                true => x.clone(),
+                false => x.clone().mask_fill(padded.expand(x.dims()), f32::NAN),
+            }
         }
     }
 }
@@ -89,14 +92,15 @@ fn spread(dice: &mut Dice) -> Spread {
     ])
 }
 
-fn slope<const D: usize>(output: &Tensor<3>, leaf: &Tensor<D>, device: &Device) -> Vec<f64> {
+/// The gradients of an input and of the first state.
+fn slopes(output: &Tensor<3>, x: &Tensor<3>, state: &Tensor<2>, device: &Device) -> [Vec<f64>; 2] {
     if !device.is_autodiff() {
-        return vec![];
+        return [vec![], vec![]];
     }
     let all = output.clone().sum().backward();
-    leaf.grad(&all)
-        .map(|slope| numbers(&slope))
-        .unwrap_or_default()
+    let of_x = x.grad(&all).map(|slope| numbers(&slope));
+    let of_state = state.grad(&all).map(|slope| numbers(&slope));
+    [of_x, of_state].map(Option::unwrap_or_default)
 }
 
 /// Runs of one sequence: fused, plain, without kernels, with NaN in the padding.
@@ -141,10 +145,7 @@ fn cells(dice: &mut Dice, device: &Device) -> Outcome {
                 }
             }
         };
-        let slopes = [
-            slope(&states, &leaf, device),
-            slope(&states, &state, device),
-        ];
+        let slopes = slopes(&states, &leaf, &state, device);
         (states, slopes)
     };
     let (states, slopes) = run(false, false);
@@ -225,7 +226,7 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
                 .clone()
                 .narrow(0, t, 1)
                 .narrow(1, row, 1)
-                .reshape([1, width]);
+                .squeeze_dim::<2>(0);
             let (top, next) = stack
                 .step(x, state, &[])
                 .map_err(|error| error.to_string())?;
@@ -303,7 +304,7 @@ fn memory_network(dice: &mut Dice, device: &Device) -> Outcome {
     };
     let mut tape = network.tape(batch, device);
     for t in 0..time {
-        let x = x.clone().narrow(0, t, 1).reshape([batch, width]);
+        let x = x.clone().narrow(0, t, 1).squeeze_dim::<2>(0);
         let step = network
             .step(x, tape, prepared.as_ref())
             .map_err(|error| error.to_string())?;
@@ -378,21 +379,15 @@ fn decode<C: RecurrentCell>(
 ) -> Outcome {
     let (time, batch, positions) = (time(dice), batch(dice), dice.below(5));
     let number = |dice: &mut Dice| dice.number(2.0);
-    let annotations = Input::new(
-        dice,
-        [batch, positions, source + usize::from(dice.once_in(40))],
-        number,
-    );
+    let width = source + usize::from(dice.once_in(40));
+    let annotations = Input::new(dice, [batch, positions, width], number);
     let annotations = annotations.leaf(DType::F32, device);
     let keep = mechanism::padding(dice, batch, positions, device);
     let Ok(memory) = decoder.attention.memory(annotations, keep) else {
         return Ok("memory refused");
     };
-    let x = Input::new(
-        dice,
-        [time, batch, input + usize::from(dice.once_in(40))],
-        number,
-    );
+    let width = input + usize::from(dice.once_in(40));
+    let x = Input::new(dice, [time, batch, width], number);
     let x = x.leaf(
         if dice.once_in(40) {
             DType::F64
@@ -505,7 +500,7 @@ fn pooling(dice: &mut Dice, device: &Device) -> Outcome {
         device,
     );
     let padded = keep.tensor().bool_not();
-    let fits = padded.dims() == [batch, positions];
+    let fits = padded.dims() == [batch, positions] && !leaf.dims().contains(&0);
     let input = match fits {
         true => leaf
             .clone()
@@ -529,7 +524,11 @@ fn pooling(dice: &mut Dice, device: &Device) -> Outcome {
     }
     if spread != Spread::Wild {
         finite("context", &numbers(&pooled.context))?;
-        finite("slope", &slope(&pooled.context, &leaf, device))?;
+        if device.is_autodiff() {
+            let all = pooled.context.clone().sum().backward();
+            let slope = leaf.grad(&all).map(|slope| numbers(&slope));
+            finite("slope", &slope.unwrap_or_default())?;
+        }
     }
     dims(
         "redundancy",
@@ -544,15 +543,15 @@ fn copying(dice: &mut Dice, device: &Device) -> Outcome {
     let extended = words + dice.below(3);
     let share = |dice: &mut Dice| dice.number(1.0).abs();
     let vocabulary = Input::new(dice, [rows, words], share).leaf(DType::F32, device);
-    let weights = Input::new(
-        dice,
-        [rows + usize::from(dice.once_in(30)), positions],
-        share,
-    );
+    let others = rows + usize::from(dice.once_in(30));
+    let weights = Input::new(dice, [others, positions], share);
     let weights = weights.leaf(DType::F32, device);
     let gate = Input::new(dice, [rows], share).leaf(DType::F32, device);
     let ids: Vec<i32> = (0..rows * positions)
-        .map(|_| dice.below(extended + usize::from(dice.once_in(40))) as i32)
+        .map(|_| {
+            let beyond = usize::from(dice.once_in(40));
+            dice.below(extended + beyond) as i32
+        })
         .collect();
     let source = Tensor::<1, Int>::from_ints(ids.as_slice(), device);
     let source = match rows * positions {

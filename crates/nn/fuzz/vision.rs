@@ -326,11 +326,8 @@ impl Problem {
         let x = Input::new(dice, [batch, count, features], |dice| {
             self.spread.number(dice)
         });
-        let query = Input::new(
-            dice,
-            [batch, state + usize::from(dice.once_in(30))],
-            |dice| self.spread.number(dice),
-        );
+        let width = state + usize::from(dice.once_in(30));
+        let query = Input::new(dice, [batch, width], |dice| self.spread.number(dice));
         let keep = mechanism::padding(dice, batch, count, &self.device);
         let regions = Regions::new(x.leaf(DType::F32, &self.device), keep.clone())?;
         let query = query.leaf(DType::F32, &self.device);

@@ -8,16 +8,16 @@
 //! - [`KeyValueCache::rolling`] keeps what a sliding window can still see (Mistral 7B, Jiang et al.
 //!   2023, section 2): memory stays the same however long the text grows. There slot `t mod W` holds
 //!   token `t`. Here tokens stay in order, at the end of a buffer a quarter larger than the window,
-//!   whose last part moves to its front when it is full: a mask or position that goes by order needs
-//!   no knowledge of the cache, and each token is moved four times at most, on average.
+//!   whose last part moves to its front when it is full: of the cache, a mask or position needs to know only where
+//!   the first key stands ([`Cached::first`]), and each token is moved four times at most, on average.
 //!
 //! **Shapes**: keys `[batch, heads, length, d]`, values `[batch, heads, length, d_v]`; `heads` are
 //! key/value heads, so that grouped queries make the cache smaller by the size of a group.
 //!
 //! **When not**: in training, where all steps of a sequence run at once.
 //!
-//! **Cost**: `batch · heads · length · (d + d_v)` numbers, up to twice that while growing. An append
-//! is a write in place as long as nobody holds what the append before it gave.
+//! **Cost**: `batch · heads · length · (d + d_v)` numbers, up to twice that while growing; a rolling cache grows too,
+//! until it has room for its window. An append is a write in place as long as nobody holds what the append before it gave.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -182,13 +182,9 @@ impl KeyValueCache {
         past: usize,
     ) -> Buffers {
         let length = past + keys.dims()[2];
-        let capacity = match self.window {
-            Some(window) => rolling_capacity(window).max(length),
-            None => {
-                let doubled = old.as_ref().map_or(0, |buffers| 2 * buffers.capacity());
-                doubled.max(length).max(MINIMUM)
-            }
-        };
+        let doubled = old.as_ref().map_or(0, |buffers| 2 * buffers.capacity());
+        let most = self.window.map_or(usize::MAX, rolling_capacity);
+        let capacity = doubled.max(MINIMUM).min(most).max(length);
         let pack = |old: Option<Tensor<4>>, new: Tensor<4>| {
             let [batch, heads, _, size] = new.dims();
             let mut parts: Vec<Tensor<4>> = old.into_iter().collect();
@@ -312,5 +308,5 @@ impl Buffers {
 
 /// Room for a window and a quarter, so that tokens are moved rarely.
 fn rolling_capacity(window: usize) -> usize {
-    window + (window / 4).max(MINIMUM)
+    window.saturating_add((window / 4).max(MINIMUM))
 }

@@ -128,9 +128,8 @@
 //!
 //! | layer | what | source |
 //! |---|---|---|
-//! | [`transformer::Encoder`] | self-attention and feed-forward, pre- or post-norm; causal under a mask | Vaswani 2017 |
-//! | [`transformer::Decoder`] | causal self-attention, cross-attention, feed-forward; cached | Vaswani 2017 |
-//! | [`transformer::FeedForward`] | ReLU, GELU, SwiGLU | Vaswani 2017; Shazeer 2020 |
+//! | [`transformer::Stack`] | blocks of self-attention, cross-attention, feed-forward: encoder, decoder, decoder-only; cached | Vaswani 2017 |
+//! | [`transformer::FeedForward`] | ReLU, GELU, SiLU, plain or gated | Vaswani 2017; Shazeer 2020 |
 //! | [`transformer::Norm`] | layer norm, RMS norm | Ba 2016; Zhang & Sennrich 2019 |
 //!
 //! ## Vision

@@ -1,5 +1,9 @@
 //! The fused sequence operations against the same computed step by step with plain Burn operations,
 //! values and gradients.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "definitions in Burn's own products; nothing is empty here"
+)]
 
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Bool, DType, Device, Distribution, Tensor, Tolerance};

@@ -8,7 +8,9 @@ use burn::{
 use proptest::prelude::*;
 use regard_nn::{
     Attention, Observe,
-    explain::{Example, ExplainError, Normalizer, catalogue, explain, masks, presets},
+    explain::{
+        Example, ExplainError, Normalizer, Parameters, Quantity, catalogue, explain, masks, presets,
+    },
     initialize::Initializer,
     mask::{Locality, PositionPredictor},
     normalize::{
@@ -395,12 +397,15 @@ fn whatever_does_not_fit_is_named() {
     );
     refused(|e| e.parameters.softcap = Some(0.0), "`softcap` is 0");
     refused(
-        |e| e.parameters.draw = Some(1.5),
+        |e| {
+            e.normalizer = Normalizer::HardSample;
+            e.parameters.draw = Some(1.5);
+        },
         "`draw` is 1.5, expected from 0 to 1",
     );
     refused(
         |e| e.parameters.previous = Some(vec![1.0; 4]),
-        "only monotonic and NTM",
+        "`previous` is no parameter of dot",
     );
     refused(|e| e.mask = Some("window:0".into()), "`window width` is 0");
     refused(
@@ -480,6 +485,144 @@ fn whatever_does_not_fit_is_named() {
         presets::find("word"),
         Err(ExplainError::Unknown { what: "preset", .. })
     ));
+}
+
+#[test]
+fn parameters_that_nothing_reads_are_refused() {
+    let all = Parameters {
+        scale: Some(1.0),
+        softcap: Some(1.0),
+        query_weight: Some(numbers(3, 3, 1)),
+        key_weight: Some(numbers(3, 3, 1)),
+        vector: Some(vec![1.0; 3]),
+        bias: Some(vec![1.0; 3]),
+        gain: Some(1.0),
+        beta: Some(1.0),
+        sink: Some(1.0),
+        sigmoid_bias: Some(1.0),
+        draw: Some(0.5),
+        previous: Some(vec![1.0; 3]),
+        gate: Some(0.5),
+        shift: Some(vec![1.0; 3]),
+        sharpening: Some(2.0),
+        position_weight: Some(numbers(3, 3, 1)),
+        position_vector: Some(vec![1.0; 3]),
+    };
+    assert_eq!(all.given().count(), 17);
+    assert_eq!(Parameters::default().given().count(), 0);
+    for mechanism in &catalogue::MECHANISMS {
+        let mut example = Example::on_words(mechanism.name).unwrap();
+        let taken = example.takes();
+        assert!(taken.contains(&"softcap"), "{}", mechanism.name);
+        example.parameters = all.clone();
+        let Err(ExplainError::NotTaken {
+            parameter,
+            taken: named,
+            ..
+        }) = explain(&example)
+        else {
+            panic!("{} takes everything", mechanism.name);
+        };
+        assert!(
+            !taken.contains(&parameter) && named == taken,
+            "{}",
+            mechanism.name
+        );
+    }
+    let takes = |name: &str| Example::new(name).unwrap().takes();
+    assert_eq!(takes("dot"), ["softcap"]);
+    assert_eq!(takes("scaled-dot"), ["scale", "softcap"]);
+    assert_eq!(takes("general"), ["softcap", "query weight"]);
+    assert_eq!(
+        takes("additive"),
+        ["softcap", "query weight", "key weight", "vector", "bias"]
+    );
+    assert_eq!(takes("local-m"), ["softcap", "half width"]);
+    assert_eq!(
+        takes("local-p"),
+        [
+            "softcap",
+            "half width",
+            "position weight",
+            "position vector"
+        ]
+    );
+    assert_eq!(
+        takes("ntm"),
+        ["softcap", "beta", "previous", "gate", "shift", "sharpening"]
+    );
+    // A normaliser of choice brings its own.
+    let mut example = Example::on_words("dot").unwrap();
+    example.parameters.sink = Some(1.0);
+    let error = explain(&example).unwrap_err().to_string();
+    assert_eq!(error, "`sink` is no parameter of dot, which has softcap");
+    example.normalizer = Normalizer::Sink;
+    assert!(explain(&example).is_ok());
+    example.parameters.draw = Some(0.5);
+    let error = explain(&example).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "`draw` is no parameter of dot with sink weights, which has softcap, sink"
+    );
+}
+
+#[test]
+fn examples_on_the_words_show_what_is_peculiar() {
+    let worked = |name: &str| explain(&Example::on_words(name).unwrap()).unwrap();
+    // The window of local-p holds more than one key.
+    let local = worked("local-p");
+    for (seen, bumps) in local.seen.iter().zip(&local.bumps) {
+        assert!(seen.iter().filter(|&&seen| seen).count() > 1, "{seen:?}");
+        assert_eq!((bumps[0].height, bumps[0].sharpness), (1.0, 0.5));
+    }
+    // What no key gets has a column of its own, and rows sum to 1 with it.
+    for (name, column) in [("sink", "sink"), ("monotonic", "none")] {
+        let worked = worked(name);
+        let weights = worked
+            .steps
+            .iter()
+            .find(|step| step.name == "weights")
+            .unwrap();
+        assert_eq!(weights.table.columns.last().unwrap(), column);
+        for row in &weights.table.rows {
+            let sum: f64 = row.cells.iter().flatten().sum();
+            assert!(
+                (sum - 1.0).abs() < 1e-12 && row.cells[3].unwrap() > 0.0,
+                "{row:?}"
+            );
+        }
+    }
+    // Every stage of NTM's addressing changes the weights.
+    let ntm = worked("ntm");
+    let stages = ntm
+        .steps
+        .iter()
+        .filter(|step| step.quantity == Quantity::Weights);
+    let stages: Vec<_> = stages.map(|step| &step.table.rows).collect();
+    assert_eq!(stages.len(), 4);
+    assert!(stages.windows(2).all(|two| two[0] != two[1]));
+    // The sum of Graves's Gaussians is the window.
+    let graves = worked("gaussian-window");
+    for (bumps, weights) in graves.bumps.iter().zip(&graves.weights) {
+        for (key, weight) in weights.iter().enumerate() {
+            let sum: f64 = bumps.iter().map(|bump| bump.at(key as f64)).sum();
+            assert!((sum - weight).abs() < 1e-12);
+        }
+    }
+    // Scores at or below the threshold have weight 0, others more.
+    for name in ["sparsemax", "entmax15"] {
+        let mut example = Example::on_words(name).unwrap();
+        example.keys.iter_mut().flatten().for_each(|x| *x *= 8.0);
+        let worked = explain(&example).unwrap();
+        for query in 0..3 {
+            for key in 0..3 {
+                let above = worked.scores[query][key] > worked.thresholds[query];
+                assert_eq!(worked.weights[query][key] > 0.0, above, "{name}");
+            }
+        }
+        assert!(worked.weights.concat().contains(&0.0), "{name}");
+    }
+    assert!(worked("dot").thresholds.is_empty() && worked("dot").bumps.is_empty());
 }
 
 #[test]

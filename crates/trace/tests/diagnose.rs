@@ -4,8 +4,8 @@ mod common;
 
 use proptest::prelude::*;
 use regard_trace::diagnose::{
-    Finding, HeadDiagnostics, Problem, StackError, check, flow, flow_from, heads, report, rollout,
-    stacks,
+    Cause, Finding, HeadDiagnostics, Names, Problem, Side, StackError, check, flow, flow_from,
+    heads, report, rollout, stacks,
 };
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
 use serde_json::Value;
@@ -286,12 +286,6 @@ fn every_cause_of_uniform_attention_is_found() {
     let causal: Vec<bool> = (0..16).map(|i| i % 4 <= i / 4).collect();
     assert_eq!(findings(&good, &good, None, Some(&causal)), []);
 
-    let says = |found: &[Finding], words: &str| {
-        assert!(
-            found.iter().any(|f| f.to_string().contains(words)),
-            "{words}: {found:?}"
-        );
-    };
     // Mask.
     let inverted: Vec<bool> = causal.iter().map(|seen| !seen).collect();
     let found = findings(&good, &good, None, Some(&inverted));
@@ -299,33 +293,45 @@ fn every_cause_of_uniform_attention_is_found() {
     let mut blind = vec![true; 16];
     blind[4..8].fill(false);
     let found = findings(&good, &good, None, Some(&blind));
-    assert_eq!(found, [Finding::NothingVisible { queries: 1 }]);
-    says(&found, "True means that a key may be seen");
-    let itself: Vec<bool> = (0..16).map(|i| i % 5 == 0).collect();
-    assert_eq!(
-        findings(&good, &good, None, Some(&itself)),
-        [Finding::OneVisible { queries: 4, of: 4 }]
+    assert_eq!(found, [Finding::NothingVisible { queries: vec![1] }]);
+    says(
+        &found[0],
+        &["q2 sees no key", "True means that a key may be seen"],
     );
-    // Scale.
-    let found = findings(&good, &good, Some(1e-3), None);
+    let itself: Vec<bool> = (0..16).map(|i| i % 5 == 0).collect();
+    let found = findings(&good, &good, None, Some(&itself));
+    says(
+        &found[0],
+        &[
+            "q1, q2, q3 and 1 more (4 of 4 queries) see one of the 4 keys",
+            "weight is 1",
+        ],
+    );
+    assert_eq!(found.len(), 1);
+    // One query with one visible key, and one key at all.
+    let found = findings(&good[..4], &good, None, Some(&itself[..4]));
     assert!(
-        matches!(found[..], [Finding::ScaleTooSmall { usual, .. }] if usual == 0.5),
-        "{found:?}"
+        matches!(&found[..], [Finding::OneVisible { queries, of: 1, keys: 4 }] if queries == &[0])
+    );
+    says(
+        &findings(&good, &good[..4], None, None)[0],
+        &["one key: there is nothing to choose from"],
     );
     // Dead head.
     let found = findings(&[0.0; 16], &good, None, None);
-    assert_eq!(
-        found,
-        [Finding::DeadHead {
-            field: "queries",
-            longest: 0.0
-        }]
-    );
+    let (side, longest) = (Side::Queries, 0.0);
+    assert_eq!(found, [Finding::DeadHead { side, longest }]);
     says(
-        &findings(&good, &[1e-9; 16], None, None),
-        "the keys are zero",
+        &findings(&good, &[1e-9; 16], None, None)[0],
+        &["the keys are zero"],
     );
-    // Collapse.
+    // Short on one side only because the other is long: nothing is dead.
+    let (tiny, long) = (
+        good.iter().map(|x| x * 1e-8).collect::<Vec<_>>(),
+        good.iter().map(|x| x * 1e8),
+    );
+    assert_eq!(findings(&tiny, &long.collect::<Vec<_>>(), None, None), []);
+    // Equal keys, equal queries.
     let same: Vec<f32> = (0..16)
         .map(|i| [1.0, 2.0, 3.0, 4.0][i % 4] + 1e-3 * (i / 4) as f32)
         .collect();
@@ -339,44 +345,179 @@ fn every_cause_of_uniform_attention_is_found() {
         matches!(found[0], Finding::CollapsedQueries { .. }),
         "{found:?}"
     );
-    // Saturation.
-    let large: Vec<f32> = good.iter().map(|x| 4.0 * x).collect();
-    let found = findings(&large, &good, None, None);
+    // Keys that differ little, but enough for queries that are long.
+    let far: Vec<f32> = good.iter().map(|x| 1e4 * x).collect();
+    let found = findings(&far, &same, None, None);
     assert!(
-        matches!(found[..], [Finding::Saturated { share: 1.0, .. }]),
+        !found
+            .iter()
+            .any(|f| matches!(f, Finding::CollapsedKeys { .. })),
         "{found:?}"
     );
     // Positions.
     let mut repeated = good.clone();
     repeated.copy_within(0..4, 12);
     let found = findings(&good, &repeated, None, None);
-    assert_eq!(
-        found,
-        [Finding::MissingPositions {
-            pair: (0, 3),
-            keys: 2
-        }]
+    let (pair, keys) = ((0, 3), 2);
+    assert_eq!(found, [Finding::MissingPositions { pair, keys }]);
+    says(
+        &found[0],
+        &["2 keys have an equal", "(k1 and k4 are the same vector)"],
     );
-    // Nothing wrong but the symptom.
-    let small: Vec<f32> = good.iter().map(|x| 0.05 * x).collect();
-    let found = findings(&small, &good, None, None);
-    assert!(matches!(found[..], [Finding::Uniform { .. }]), "{found:?}");
+    let named = ["a", "b", "c", "d"].map(str::to_owned);
+    let names = Names {
+        queries: &[],
+        keys: &named,
+    };
+    assert!(
+        found[0]
+            .told(names)
+            .contains("(a and d are the same vector)")
+    );
     // Numbers that are none.
     let mut broken = good.clone();
     broken[9] = f32::NAN;
     let found = findings(&good, &broken, None, None);
-    assert_eq!(
-        found,
-        [Finding::NotFinite {
-            field: "key",
-            position: 2
-        }]
-    );
+    let (side, position) = (Side::Keys, 2);
+    assert_eq!(found, [Finding::NotFinite { side, position }]);
+    says(&found[0], &["k3 holds a NaN"]);
+}
+
+fn says(found: &Finding, parts: &[&str]) {
+    let sentence = found.to_string();
+    for part in parts {
+        assert!(sentence.contains(part), "{part:?} is not in: {sentence}");
+    }
+}
+
+/// Scores are `scale · |q| |k| · cos(q, k)`: which factor makes the weights uniform, or one of them 1, and the
+/// numbers that the sentence gives for it.
+#[test]
+fn causes_of_uniform_and_saturated_weights_are_told_apart() {
+    let good = healthy();
+    let times = |factor: f32| good.iter().map(|x| factor * x).collect::<Vec<f32>>();
+    // The same large part in every key: cosines of all pairs near one number.
+    let shared: Vec<f32> = good.iter().map(|x| 0.02 * x + 2.0).collect();
+    let orthogonal = [0.0, 0.0, 0.0, 3.0];
+    let others: Vec<f32> = (0..12)
+        .map(|i| if i % 5 == 0 { 3.0 } else { 0.0 })
+        .collect();
+    // hello, hi, tomato: short, and pointing about the same way.
+    let words = [0.71, 0.14, 0.51, 0.69, 0.15, 0.48, 0.16, 0.59, 0.49];
+    type Case<'a> = (&'a str, Problem, &'a [&'a str], &'a [&'a str]);
+    let cases: [Case<'_>; 11] = [
+        ("healthy", Problem::new(&good, &good, 4), &[], &[]),
+        (
+            "a tiny scale",
+            Problem::new(&good, &good, 4).scale(1e-3),
+            &["Scale"],
+            &[
+                "the scale 0.001 is 500 times smaller than 1/√d = 0.5",
+                "applied twice",
+            ],
+        ),
+        (
+            "no scale at all",
+            Problem::new(&good, &good, 4).scale(0.0),
+            &["Scale"],
+            &["Cause: the scale is 0"],
+        ),
+        (
+            "short queries",
+            Problem::new(&times(0.05), &good, 4),
+            &["Lengths"],
+            &["the vectors are short, queries 0.15 and keys 3 on average, where √d = 2 is usual"],
+        ),
+        (
+            "queries orthogonal to keys of good length",
+            Problem::new(&orthogonal, &others, 4),
+            &["Orthogonal"],
+            &[
+                "nearly orthogonal (no cosine is beyond ±0)",
+                "has not learned",
+            ],
+        ),
+        (
+            "keys in one direction",
+            Problem::new(&good, &shared, 4),
+            &["Alike"],
+            &[
+                "similar directions",
+                "for q1, whose cosines differ most, they run from 0.4962 to 0.5111",
+            ],
+        ),
+        (
+            "a low softcap",
+            Problem::new(&good, &good, 4).softcap(0.01),
+            &["Softcap"],
+            &["the softcap 0.01 is too low: without it the scores of a row deviate by 1.95"],
+        ),
+        (
+            "words",
+            Problem::new(&words, &words, 3).scale(1.0),
+            &["Lengths", "Alike"],
+            &[
+                "99.3 %",
+                "from 0.6432 to 1.0000",
+                "queries 0.841 and keys 0.841",
+                "√d = 1.73",
+            ],
+        ),
+        (
+            "words and a tiny scale",
+            Problem::new(&words, &words, 3).scale(1e-4),
+            &["Scale", "Lengths", "Alike"],
+            &["the scale 0.0001 is 5774 times smaller than 1/√d = 0.577"],
+        ),
+        (
+            "long queries",
+            Problem::new(&times(4.0), &good, 4),
+            &["Lengths"],
+            &["saturated", "the vectors are long, queries 12 and keys 3"],
+        ),
+        (
+            "a large scale",
+            Problem::new(&good, &good, 4).scale(5.0),
+            &["Scale"],
+            &[
+                "saturated",
+                "the scale 5 is 10 times larger than 1/√d = 0.5",
+            ],
+        ),
+    ];
+    for (name, problem, expected, parts) in cases {
+        let found = check(&problem).expect("lengths fit");
+        let causes = found.iter().flat_map(|finding| match finding {
+            Finding::Uniform { causes, .. } | Finding::Saturated { causes, .. } => {
+                causes.as_slice()
+            }
+            _ => &[],
+        });
+        let kinds: Vec<&str> = causes
+            .map(|cause| match cause {
+                Cause::Scale { .. } => "Scale",
+                Cause::Lengths { .. } => "Lengths",
+                Cause::Orthogonal { .. } => "Orthogonal",
+                Cause::Alike { .. } => "Alike",
+                Cause::Softcap { .. } => "Softcap",
+                _ => "another",
+            })
+            .collect();
+        assert_eq!(kinds, expected, "{name}: {found:?}");
+        assert_eq!(
+            found.len(),
+            usize::from(!expected.is_empty()),
+            "{name}: {found:?}"
+        );
+        if let Some(finding) = found.first() {
+            says(finding, parts);
+        }
+    }
 }
 
 #[test]
 fn a_problem_that_does_not_fit_names_the_field() {
-    let refused = |problem: Problem<'_>, words: &str| {
+    let refused = |problem: Problem, words: &str| {
         let error = check(&problem).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     };

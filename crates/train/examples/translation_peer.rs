@@ -7,6 +7,8 @@
 //! Answers each line of standard input with a line of JSON:
 //! - `{"sentences": [[ids], ..], "beam": n, "length_penalty": a}` translates the sentences as one batch:
 //!   `{"seconds": s, "translations": [[ids], ..]}`;
+//! - `{"sources": [[ids], ..], "targets": [[ids], ..]}` gives what the model says of each target, `</s>` included, by teacher
+//!   forcing: `{"log_probabilities": [..]}`;
 //! - `{"encode": "text"}` gives `{"ids": [..]}`, `{"decode": [ids]}` gives `{"text": ".."}`;
 //! - `{"memory": true}` gives `{"peak_bytes": ..}`, the most that the process has held.
 
@@ -17,9 +19,10 @@ use std::{
     time::Instant,
 };
 
-use burn::tensor::Device;
+use burn::tensor::{Device, activation::log_softmax};
 use mimalloc::MiMalloc;
-use regard_models::generate::Prepared;
+use regard_models::{SourceBatch, TargetBatch, generate::Prepared, tokens::END};
+use regard_nn::dropout::Noise;
 use regard_train::{
     Registry, recipe,
     tasks::Translation,
@@ -44,6 +47,10 @@ enum Question {
         sentences: Vec<Vec<u32>>,
         beam: usize,
         length_penalty: f64,
+    },
+    Score {
+        sources: Vec<Vec<u32>>,
+        targets: Vec<Vec<u32>>,
     },
     Encode {
         encode: String,
@@ -85,10 +92,38 @@ impl Peer {
                 let translations: Vec<_> = best.map(|best| best.tokens).collect();
                 json!({ "seconds": seconds, "translations": translations })
             }
+            Question::Score { sources, targets } => {
+                let scores: Vec<f64> = sources
+                    .iter()
+                    .zip(&targets)
+                    .map(|(source, target)| self.log_probability(source, target))
+                    .collect();
+                json!({ "log_probabilities": scores })
+            }
             Question::Encode { encode } => json!({ "ids": tokenizers.source().encode(&encode) }),
             Question::Decode { decode } => json!({ "text": tokenizers.target().decode(&decode) }),
             Question::Memory { .. } => json!({ "peak_bytes": memory::peak_bytes() }),
         })
+    }
+}
+
+impl Peer {
+    /// Of `target` and `</s>`, teacher-forced.
+    fn log_probability(&self, source: &[u32], target: &[u32]) -> f64 {
+        let source = SourceBatch::new(&[source.to_vec()], &self.device);
+        let batch = TargetBatch::new(&[target.to_vec()], &self.device);
+        let scored = self
+            .model
+            .model()
+            .forward(&source, &batch, &mut Noise::none());
+        let scores = log_softmax(scored.logits(), 1);
+        let [_, vocabulary] = scores.dims();
+        let scores: Vec<f32> = scores.into_data().iter().collect();
+        let outputs = target.iter().copied().chain([END]);
+        let steps = outputs.zip(scores.chunks(vocabulary));
+        steps
+            .map(|(token, row)| f64::from(row[token as usize]))
+            .sum()
     }
 }
 

@@ -187,10 +187,10 @@ pub enum CompareError {
     #[error("{}: the recipe names neither test nor validation data that all recipes have, so there is nothing to judge by", .0.display())]
     NoText(PathBuf),
     /// The folder is taken.
-    #[error("{}: holds a run of another recipe; choose another --out, or remove the folder", .0.display())]
+    #[error("{}: holds a run of another recipe; choose another --folder, or remove this one", .0.display())]
     OtherRecipe(PathBuf),
     /// More was spent than there is.
-    #[error("{}: has trained for {spent} already, more than {budget}; give a larger --budget, or another --out", folder.display())]
+    #[error("{}: has trained for {spent} already, more than {budget}; give a larger --budget, or another --folder", folder.display())]
     Overspent {
         /// The run folder.
         folder: PathBuf,

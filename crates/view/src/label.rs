@@ -88,6 +88,36 @@ fn is_plain(c: char) -> bool {
     !hidden && !odd_space
 }
 
+/// A number with at most `digits` decimals. What would look like a whole number but is none has a `≈` before it.
+///
+/// ```
+/// use regard_view::label::number;
+///
+/// assert_eq!(number(0.7557, 3), "0.756");
+/// assert_eq!(number(15.0, 3), "15");
+/// assert_eq!(number(2.9e-20, 3), "≈0");
+/// ```
+pub fn number(value: f64, digits: u8) -> String {
+    if value.abs() >= 1e12 {
+        return format!("{value:.6e}");
+    }
+    let digits = usize::from(digits);
+    let fixed = format!("{value:.digits$}");
+    let short = match fixed.contains('.') {
+        true => fixed.trim_end_matches('0').trim_end_matches('.'),
+        false => &fixed,
+    };
+    let short = if short == "-0" { "0" } else { short };
+    let is_whole = !short.contains('.');
+    let away = short
+        .parse::<f64>()
+        .map_or(0.0, |shown| (shown - value).abs());
+    match is_whole && away > 1e-12 * value.abs() {
+        true => format!("≈{short}"),
+        false => short.to_owned(),
+    }
+}
+
 /// Columns that a text takes on a terminal.
 pub fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
@@ -195,6 +225,20 @@ pub(crate) fn fit(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn numbers_say_when_they_are_rounded_to_whole_ones() {
+        let shown = |value| number(value, 8);
+        assert_eq!(shown(15.0), "15");
+        assert_eq!(shown(0.71 * 0.69 + 0.14 * 0.15 + 0.51 * 0.48), "0.7557");
+        assert_eq!(shown(0.659_001_138_9), "0.65900114");
+        assert_eq!(shown(2.9e-20), "≈0");
+        assert_eq!(shown(1.0 - 1e-11), "≈1");
+        assert_eq!(shown(-0.0), "0");
+        assert_eq!(shown(15.000_000_000_000_002), "15");
+        assert_eq!(shown(1e100), "1.000000e100");
+        assert_eq!(number(0.5, 0), "≈0");
+    }
 
     #[test]
     fn right_to_left_is_reordered_for_devices_that_do_not() {

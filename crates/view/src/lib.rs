@@ -12,7 +12,8 @@
 //! | [`html`] | one page to explore traces in: hover, threshold, heads, words and subwords, lines |
 //! | [`choice`] | which maps of a trace are shown, and the title that says so |
 //! | [`chart`] | a line chart, such as BLEU against source length |
-//! | [`vectors`] | vectors of three numbers as arrows in space |
+//! | [`vectors`] | vectors of two numbers as arrows in a plane, of three in space |
+//! | [`steps`] | the way from scores to weights: bars for one query, maps for several |
 //! | [`mask`] | what a mask lets be seen, a square for each query and key |
 //!
 //! ```
@@ -38,6 +39,7 @@ pub mod html;
 pub mod label;
 pub mod mask;
 pub mod png;
+pub mod steps;
 pub mod svg;
 pub mod terminal;
 pub mod vectors;

@@ -1,6 +1,6 @@
-//! Vectors of three numbers as arrows in space.
+//! Vectors as arrows: of two numbers in a plane, of three in space.
 //!
-//! The space is seen from in front of its corner, without perspective, so that equal lengths along an axis
+//! A plane is seen from above. Space is seen from in front of its corner, without perspective, so that equal lengths along an axis
 //! are equal on paper. Each tip has a dashed plumb line to the floor, where a dot says what lies below it: a flat
 //! picture alone would leave one number of three open.
 //!
@@ -34,7 +34,7 @@ pub struct Arrow {
     pub vector: [f64; 3],
     /// Whether it is a query, drawn dark, rather than one of the keys.
     pub emphasis: bool,
-    /// Whether it was given by two numbers: it lies on the floor, and two are written at its tip.
+    /// Whether it was given by two numbers: two are written at its tip, and in space it lies on the floor.
     pub flat: bool,
 }
 
@@ -49,7 +49,7 @@ impl Arrow {
         }
     }
 
-    /// An arrow of two numbers, which lies on the floor.
+    /// An arrow of two numbers. A picture of such arrows alone is a plane.
     pub fn flat(name: impl Into<String>, [x, y]: [f64; 2]) -> Self {
         Self {
             flat: true,
@@ -120,8 +120,26 @@ impl Vectors {
         self
     }
 
+    /// Pixels across the picture.
+    pub(crate) const WIDTH: f64 = ROOM + 2.0 * SIDE;
+
     /// The picture as a standalone SVG on white ground.
     pub fn svg(&self) -> String {
+        let mut body = String::new();
+        let height = self.draw(&mut body);
+        let name = match self.title.as_str() {
+            "" => "vectors".to_owned(),
+            title => visible(title),
+        };
+        let mut out = String::new();
+        open(&mut out, Self::WIDTH, height, &name);
+        out.push_str(&body);
+        out.push_str("</svg>\n");
+        out
+    }
+
+    /// Everything inside the document; gives its height.
+    pub(crate) fn draw(&self, out: &mut String) -> f64 {
         let arrows: Vec<(&Arrow, &str)> = self
             .arrows
             .iter()
@@ -132,65 +150,56 @@ impl Vectors {
                 false => (arrow, COLOURS[index % COLOURS.len()]),
             })
             .collect();
-        let top = 62.0;
-        let space = Space::around(arrows.iter().map(|(arrow, _)| arrow.vector), top);
-        let bottom = space.bottom + 52.0;
-        let height = bottom + 20.0 * self.captions.len() as f64 + 14.0;
-        let width = ROOM + 2.0 * SIDE;
-        let mut out = String::new();
-        let name = match self.title.as_str() {
-            "" => "vectors",
-            title => title,
-        };
-        open(&mut out, width, height, &visible(name));
+        let top = if self.title.is_empty() { 24.0 } else { 62.0 };
+        let flat = !arrows.is_empty() && arrows.iter().all(|(arrow, _)| arrow.flat);
+        let space = Space::around(arrows.iter().map(|(arrow, _)| arrow.vector), flat, top);
+        let bottom = space.bottom + if flat { 66.0 } else { 52.0 };
         let bold = Face {
             bold: true,
             ..Face::new(17.0, Anchor::Start)
         };
-        text(
-            &mut out,
-            24.0,
-            34.0,
-            bold,
-            &shown(&self.title, 17.0, width - 48.0),
-        );
-        space.draw(&mut out);
-        for (arrow, colour) in &arrows {
-            space.shadow(&mut out, arrow.vector, colour);
+        let room = Self::WIDTH - 48.0;
+        if !self.title.is_empty() {
+            text(out, 24.0, 34.0, bold, &shown(&self.title, 17.0, room));
+        }
+        space.draw(out);
+        if !flat {
+            for (arrow, colour) in &arrows {
+                space.shadow(out, arrow.vector, colour);
+            }
         }
         // What is further from the eye is drawn first.
         let mut order: Vec<_> = arrows.iter().collect();
         order.sort_by(|a, b| space.depth(a.0.vector).total_cmp(&space.depth(b.0.vector)));
         for (arrow, colour) in order {
-            space.arrow(&mut out, arrow, colour);
+            space.arrow(out, arrow, colour);
         }
-        labels(&mut out, &space, &arrows, width);
+        labels(out, &space, &arrows, Self::WIDTH);
         for (index, caption) in self.captions.iter().enumerate() {
             let y = bottom + 20.0 * index as f64;
             let face = Face::new(14.0, Anchor::Middle);
-            text(
-                &mut out,
-                width / 2.0,
-                y,
-                face,
-                &shown(caption, 14.0, width - 48.0),
-            );
+            text(out, Self::WIDTH / 2.0, y, face, &shown(caption, 14.0, room));
         }
-        out.push_str("</svg>\n");
-        out
+        bottom + 20.0 * self.captions.len() as f64 + 14.0
     }
 }
 
 /// The box around the arrows, and where it stands on paper.
 struct Space {
     axes: [Axis; 3],
+    /// Right and up on paper, and towards the eye.
+    directions: [[f64; 3]; 3],
+    /// Whether the floor alone is drawn, seen from above.
+    flat: bool,
     scale: f64,
     offset: (f64, f64),
     bottom: f64,
 }
 
-/// Right and up on paper, and towards the eye.
-fn directions() -> [[f64; 3]; 3] {
+fn directions(flat: bool) -> [[f64; 3]; 3] {
+    if flat {
+        return [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    }
     let (phi, theta) = (AZIMUTH.to_radians(), ELEVATION.to_radians());
     [
         [-phi.sin(), phi.cos(), 0.0],
@@ -213,7 +222,7 @@ fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 impl Space {
     /// One step for all axes, so that the cube of a step is a cube.
-    fn around(vectors: impl Iterator<Item = [f64; 3]>, top: f64) -> Self {
+    fn around(vectors: impl Iterator<Item = [f64; 3]>, flat: bool, top: f64) -> Self {
         let vectors: Vec<[f64; 3]> = vectors.collect();
         let all = Axis::around(vectors.iter().flatten().copied(), true, 4);
         let axes = [0, 1, 2].map(|i| {
@@ -232,6 +241,8 @@ impl Space {
         });
         let mut space = Self {
             axes,
+            directions: directions(flat),
+            flat,
             scale: 1.0,
             offset: (0.0, 0.0),
             bottom: 0.0,
@@ -261,7 +272,7 @@ impl Space {
     }
 
     fn place(&self, vector: [f64; 3]) -> (f64, f64) {
-        let [right, up, _] = directions();
+        let [right, up, _] = self.directions;
         (
             self.offset.0 + self.scale * dot(right, vector),
             self.offset.1 - self.scale * dot(up, vector),
@@ -269,7 +280,7 @@ impl Space {
     }
 
     fn depth(&self, vector: [f64; 3]) -> f64 {
-        dot(directions()[2], vector)
+        dot(self.directions[2], vector)
     }
 
     /// The corner where the walls meet, with some coordinates changed.
@@ -283,7 +294,9 @@ impl Space {
 
     fn draw(&self, out: &mut String) {
         let high = |i: usize| self.axes[i].high;
-        for (a, b, fill) in [(0, 1, "#f1f4f8"), (0, 2, "#f8fafc"), (1, 2, "#f8fafc")] {
+        let sides = [(0, 1, "#f1f4f8"), (0, 2, "#f8fafc"), (1, 2, "#f8fafc")];
+        let sides = if self.flat { &sides[..1] } else { &sides[..] };
+        for &(a, b, fill) in sides {
             let points = [
                 self.corner(&[]),
                 self.corner(&[(a, high(a))]),
@@ -304,6 +317,11 @@ impl Space {
                 out,
                 r##"<path d="{lines}" stroke="#dde3eb" stroke-width="1" fill="none"/>"##
             );
+        }
+        if self.flat {
+            self.axis(out, 0, (1, self.axes[1].low), (0.0, 17.0), Anchor::Middle);
+            self.axis(out, 1, (0, self.axes[0].low), (-9.0, 4.0), Anchor::End);
+            return;
         }
         self.axis(out, 0, (1, high(1)), (8.0, 17.0), Anchor::Start);
         self.axis(out, 1, (0, high(0)), (-8.0, 17.0), Anchor::End);
@@ -343,8 +361,14 @@ impl Space {
             );
         }
         let middle = ((ends[0].0 + ends[1].0) / 2.0, (ends[0].1 + ends[1].1) / 2.0);
-        let down = if axis == 2 { 4.0 } else { 2.2 * aside.1 };
-        let (x, y) = (middle.0 + 3.6 * aside.0, middle.1 + down);
+        let upright = self.directions[1][axis] > 0.9;
+        let down = if upright { 4.0 } else { 2.2 * aside.1 };
+        let (x, y) = match (self.flat, axis) {
+            (false, _) => (middle.0 + 3.6 * aside.0, middle.1 + down),
+            // At the far ends, where no tip can be beyond.
+            (true, 0) => (ends[1].0, ends[1].1 + 36.0),
+            (true, _) => (ends[1].0, ends[1].1 - 12.0),
+        };
         let name = Face {
             bold: true,
             ..Face::new(13.0, anchor).faint()

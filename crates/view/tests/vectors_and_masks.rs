@@ -1,4 +1,4 @@
-//! Arrows in space and pictures of masks: snapshots, and what holds for any numbers and names.
+//! Arrows, pictures of masks and of steps: snapshots, and what holds for any numbers and names.
 
 mod common;
 
@@ -7,8 +7,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use regard_view::mask::MaskPicture;
 use regard_view::png::{PngOptions, from_svg};
+use regard_view::steps::{Panel, Steps};
 use regard_view::vectors::{Arrow, Vectors};
-use resvg::usvg::roxmltree::Document;
+use resvg::usvg::roxmltree::{self, Document};
 
 fn well_formed(svg: &str) {
     if let Err(error) = Document::parse(svg) {
@@ -31,14 +32,98 @@ fn causal_window() -> MaskPicture {
     MaskPicture::new("window:3 & causal", seen.collect())
 }
 
+fn named(letter: char, count: usize) -> Vec<String> {
+    (1..=count).map(|i| format!("{letter}{i}")).collect()
+}
+
+/// A masked map with a column beside it and curves, and bars with a threshold.
+fn steps() -> Steps {
+    let cells = vec![
+        vec![Some(0.6), None, None, Some(0.4)],
+        vec![Some(0.2), Some(0.7), None, Some(0.1)],
+    ];
+    let columns = ["k1", "k2", "k3", "sink"].map(str::to_owned).to_vec();
+    let curve = |centre: f64| -> Vec<(f64, f64)> {
+        let points = (0..=24).map(|i| f64::from(i) / 8.0 - 0.5);
+        points.map(|x| (x, (-(x - centre).powi(2)).exp())).collect()
+    };
+    let map = Panel::new("weights", named('q', 2), columns, cells)
+        .formula("α_i = e^{s_i} / (e^{sink} + Σ_j e^{s_j})")
+        .shares()
+        .beside(1)
+        .curves(vec![curve(0.3), curve(1.0)])
+        .marks(vec![vec![0.3], vec![1.0, 9.0]]);
+    let scores = vec![vec![Some(1.5), Some(-0.5), None]];
+    let bars = Panel::new("scores", named('q', 1), named('k', 3), scores).line(0.5);
+    Steps::new("sink (Miller 2023)")
+        .formula("score(q, k) = qᵀ k")
+        .with(map)
+        .with(bars)
+        .remark("The sink takes weight and has no value.")
+}
+
+fn plane() -> Vectors {
+    Vectors::new("a plane")
+        .with(Arrow::flat("a", [1.0, 2.0]))
+        .with(Arrow::flat("b", [-1.0, 0.5]))
+}
+
+#[test]
+fn vectors_of_two_numbers_lie_in_a_plane() {
+    let svg = plane().svg();
+    assert!(svg.contains(">x</text>") && svg.contains(">y</text>") && !svg.contains(">z</text>"));
+    // Right is x and up is y, in equal steps: from (0, 0) to (1, 2) and to (-1, 0.5).
+    let document = Document::parse(&svg).unwrap();
+    let tip = |name: &str| -> (f64, f64) {
+        let titles = document
+            .descendants()
+            .filter(|node| node.has_tag_name("title"));
+        let arrow = titles
+            .filter(|title| title.text().unwrap().starts_with(name))
+            .find_map(|title| title.parent());
+        let head = arrow
+            .unwrap()
+            .descendants()
+            .filter(|node| node.has_tag_name("path"))
+            .nth(1)
+            .unwrap();
+        let way = head.attribute("d").unwrap()[1..].split('L').next().unwrap();
+        let (x, y) = way.split_once(' ').unwrap();
+        (x.parse().unwrap(), y.parse().unwrap())
+    };
+    let ((ax, ay), (bx, by)) = (tip("a ("), tip("b ("));
+    assert!(
+        ((ax - bx) / 2.0 - (by - ay) / 1.5).abs() < 0.02,
+        "{ax} {ay} {bx} {by}"
+    );
+    assert!(ax > bx && ay < by);
+}
+
+#[test]
+fn steps_hold_what_they_are_given() {
+    let svg = steps().svg();
+    let count = |class: &str| svg.matches(&format!("class=\"{class}\"")).count();
+    let found = ["cell", "hidden", "bar", "curve", "mark", "line"].map(count);
+    // Three of eight cells and one of three bars are hidden; a mark beyond the keys is left out.
+    assert_eq!(found, [5, 4, 2, 2, 2, 1]);
+    for part in [
+        "q1 → k1: 0.6<",
+        "q1 → k2: hidden",
+        "q2 → sink: 0.1",
+        "q1 → k2: -0.5",
+        "no value",
+    ] {
+        assert!(svg.contains(part), "{part}");
+    }
+}
+
 #[test]
 fn pictures_are_as_reviewed() {
-    for (name, picture) in [
-        ("vectors.svg", words().svg()),
-        ("mask.svg", causal_window().svg()),
-    ] {
+    let (words, causal) = (words().svg(), causal_window().svg());
+    snapshot("vectors.svg", &words);
+    snapshot("mask.svg", &causal);
+    for picture in [words, causal, steps().svg(), plane().svg()] {
         well_formed(&picture);
-        snapshot(name, &picture);
         assert!(
             from_svg(&picture, &PngOptions::default())
                 .unwrap()
@@ -77,6 +162,12 @@ fn nothing_and_far_too_much_can_be_drawn() {
     well_formed(&svg);
     assert!(!svg.contains("NaN") && !svg.contains("inf") && svg.contains(">zero<"));
     well_formed(&MaskPicture::new("", Vec::new()).svg());
+    well_formed(&Steps::new("").svg());
+    well_formed(
+        &Steps::new("")
+            .with(Panel::new("", Vec::new(), Vec::new(), Vec::new()))
+            .svg(),
+    );
     let large = MaskPicture::new("large", vec![vec![true; 300]; 300]);
     assert_eq!(large.share(), (90_000, 90_000));
     well_formed(&large.svg());
@@ -100,6 +191,38 @@ proptest! {
         for circle in document.descendants().filter(|node| node.has_tag_name("circle")) {
             let x: f64 = circle.attribute("cx").unwrap().parse().unwrap();
             prop_assert!((0.0..=width).contains(&x), "{x} of {width}");
+        }
+    }
+
+    #[test]
+    fn any_steps_stay_on_the_paper(
+        title in any::<String>(), names in vec(any::<String>(), 1..70),
+        queries in 1usize..5, values in vec(proptest::option::of(any::<f64>()), 280),
+        shares: bool, beside in 0usize..3,
+    ) {
+        let rows: Vec<_> = values.chunks(70).take(queries).map(|row| row[..names.len()].to_vec()).collect();
+        let curve = vec![(0.0, f64::NAN), (1.0, f64::INFINITY), (2.0, 0.5)];
+        let mut panel = Panel::new(title.clone(), named('q', queries), names.clone(), rows)
+            .beside(beside)
+            .line(1.0)
+            .marks(vec![vec![0.4, f64::NAN]])
+            .curves(vec![curve]);
+        if shares {
+            panel = panel.shares();
+        }
+        let svg = Steps::new(title.clone()).formula(title).with(panel).svg();
+        well_formed(&svg);
+        let document = Document::parse(&svg).unwrap();
+        let size = |key| document.root_element().attribute(key).unwrap().parse::<f64>().unwrap();
+        let number = |node: &roxmltree::Node<'_, '_>, key| node.attribute(key).unwrap().parse::<f64>().unwrap();
+        let drawn = document.descendants().filter(|node| node.attribute("class").is_some());
+        let squares: Vec<_> = drawn.filter(|node| node.has_tag_name("rect")).collect();
+        prop_assert_eq!(squares.len(), queries * names.len());
+        for square in squares {
+            for (place, length, room) in [("x", "width", size("width")), ("y", "height", size("height"))] {
+                let (from, far) = (number(&square, place), number(&square, length));
+                prop_assert!(from >= 0.0 && far >= 0.0 && from + far <= room, "{} {}", from, far);
+            }
         }
     }
 }

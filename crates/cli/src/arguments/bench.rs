@@ -11,7 +11,7 @@ Examples:
   regard bench --quick --json          one JSON object a row
   regard bench --memory                what a call takes beyond its arguments, up to length 65,536
 
-The peak is measured beside each kernel, in turns, and the median counts. Close what else is running.
+The peak is measured beside each kernel, in turns, and the median counts. Close what else is running. \
 REGARD_SIMD=avx2 or REGARD_SIMD=scalar measures those kernels, against the peak of those instructions.";
 
 /// Measure the kernels on this machine

@@ -5,22 +5,24 @@ use std::path::PathBuf;
 use clap::Args;
 use regard_train::compare::Budget;
 
-use super::{Compute, Named, search::at_least_one};
+use super::{Compute, Lengths, Named, search::at_least_one};
 
 const EXAMPLES: &str = "\
 Examples:
-  regard compare recipes/multi30k-en-de-rnnsearch.toml recipes/multi30k-en-de-luong.toml --budget 20m
-  regard compare att=rnnsearch.toml none=seq2seq.toml --budget 5Mtokens --out runs/attention
+  regard compare recipes/multi30k-en-de-rnnsearch.toml \\
+      recipes/multi30k-en-de-luong.toml --budget 20m
+  regard compare att=rnnsearch.toml none=seq2seq.toml --budget 5Mtokens --folder runs/attention
   regard compare a.toml b.toml --budget 90s --set data.vocabulary.size=4000 --json
+  regard compare a.toml b.toml --budget 2h --buckets 8,14,20 --png length.png
 
-Every recipe is trained, one after the other, for the same time (90s, 20m, 2h) or on the same number of target tokens
-(500ktokens, 5Mtokens); the budget takes the place of the recipe's own limits. Then each translates the test data (the
-validation data, if not every recipe names test data), and one table says what came of it. The text that they are
-judged on must be the same.
+Every recipe is trained, one after the other, for the same time (90s, 20m, 2h) or on the same number of \
+target tokens (500ktokens, 5Mtokens); the budget takes the place of the recipe's own limits. Then each \
+translates the test data (the validation data, if not every recipe names test data), and one table \
+compares them. The text that they are judged on must be the same.
 
-The folder holds a run folder for each recipe, `loss` and `length` as SVG and PNG, and everything as `comparison.json`.
-Ctrl-C saves; the same command goes on where it was, and does not train again what is done. A larger --budget goes on
-with what a smaller one has trained.
+The folder holds a run folder for each recipe, the plots `loss` and `length` as SVG and PNG, and \
+everything as `comparison.json`. Ctrl-C saves; the same command goes on where it was, and does not train \
+again what is done. A larger --budget continues the runs of a smaller one.
 
 Peak memory is the most that training had in use at a time.";
 
@@ -35,14 +37,22 @@ pub struct Compare {
     #[arg(long, value_name = "BUDGET")]
     pub budget: Budget,
     /// The folder of the comparison
-    #[arg(long, value_name = "FOLDER", default_value = "runs/compare")]
-    pub out: PathBuf,
+    #[arg(
+        long,
+        alias = "out",
+        value_name = "FOLDER",
+        default_value = "runs/compare"
+    )]
+    pub folder: PathBuf,
     /// Lay a value over every recipe's, such as training.seed=2; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
     /// Resamples of the bootstrap that gives the intervals
     #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one)]
     pub resamples: usize,
+    /// Scores by length.
+    #[command(flatten)]
+    pub lengths: Lengths,
     /// Print everything as JSON in place of tables and plots
     #[arg(long)]
     pub json: bool,

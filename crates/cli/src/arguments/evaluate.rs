@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use regard_evaluate::{Smoothing, Tokenizer};
 
-use super::{Compute, Named, Search, search::at_least_one};
+use super::{Compute, Lengths, Named, Search, search::at_least_one};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,17 +14,17 @@ Examples:
   regard evaluate -i old=old.de -r test.de --bootstrap new=new.de
   regard evaluate --model runs/small --source test.en --references test.de --output output.de
   regard evaluate --model runs/reverse --split test
-  regard evaluate --model att=runs/rnnsearch --model none=runs/seq2seq --source test.en -r test.de \\
-      --by-length --svg length.svg
+  regard evaluate --model att=runs/rnnsearch --model none=runs/seq2seq \\
+      --source test.en -r test.de --by-length --svg length.svg
   regard evaluate --model runs/sst2-lstmn --split test
   regard evaluate --alignments found.pharaoh --gold gold.pharaoh
 
-Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are
-UTF-8, plain or gzip, one sentence a line; `-` is standard input.
+Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are \
+UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options are sacrebleu's.
 
 A classifier of sentences (of `regard train`) is scored by its accuracy on --labelled FILE or --split.
 
-A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is
+A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
 taken from its own translations: each target word is linked to the source word it looked at most.";
 
 /// Score translations, models and alignments
@@ -61,14 +61,14 @@ pub struct Evaluate {
     /// What BLEU calls a word: 13a, intl, char or none
     #[arg(
         long,
-        visible_alias = "tokenize",
+        alias = "tokenize",
         value_name = "NAME",
         default_value = "13a",
         help_heading = "Scores"
     )]
     pub tokenizer: Tokenizer,
     /// Ignore case
-    #[arg(long, visible_alias = "lc", help_heading = "Scores")]
+    #[arg(long, alias = "lc", help_heading = "Scores")]
     pub lowercase: bool,
     /// BLEU's smoothing: exp, none, floor[=VALUE] or add-k[=VALUE]
     #[arg(
@@ -100,39 +100,9 @@ pub struct Evaluate {
     /// Score sentences of each length apart; needs the source
     #[arg(long, help_heading = "Scores by length")]
     pub by_length: bool,
-    /// The longest source of each bucket, in words, rising
-    #[arg(
-        long,
-        value_name = "N,N,..",
-        value_delimiter = ',',
-        requires = "by_length",
-        help_heading = "Scores by length"
-    )]
-    pub buckets: Option<Vec<usize>>,
-    /// Merge buckets of fewer sentences into a neighbour
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "20",
-        help_heading = "Scores by length"
-    )]
-    pub least_sentences: usize,
-    /// Draw score against length as SVG
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "by_length",
-        help_heading = "Scores by length"
-    )]
-    pub svg: Option<PathBuf>,
-    /// Draw score against length as PNG
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "by_length",
-        help_heading = "Scores by length"
-    )]
-    pub png: Option<PathBuf>,
+    /// How they are grouped and drawn.
+    #[command(flatten)]
+    pub lengths: Lengths,
 
     /// Alignments to score against --gold, in Pharaoh format (`0-0 1-2`)
     #[arg(long, value_name = "FILE", requires = "gold", conflicts_with_all = ["hypotheses", "model"], help_heading = "Alignment")]
@@ -154,8 +124,8 @@ pub struct Evaluate {
     #[arg(short = 'b', long, help_heading = "Output")]
     pub score_only: bool,
     /// Decimals of scores
-    #[arg(short, long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
-    pub width: u8,
+    #[arg(short = 'w', long, alias = "width", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
+    pub digits: u8,
     /// Print no warnings and no progress
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
@@ -185,17 +155,14 @@ impl Evaluate {
             resamples: 1000,
             seed: 12345,
             by_length: true,
-            buckets: None,
-            least_sentences: 20,
-            svg: None,
-            png: None,
+            lengths: Lengths::default(),
             alignments: None,
             gold: None,
             one_based: false,
             search: Search::default(),
             json: false,
             score_only: false,
-            width: 2,
+            digits: 2,
             quiet: false,
             compute: Compute::default(),
         }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use regard_nn::explain::Parameters;
 
 use super::{Matrix, Vector};
 
@@ -17,8 +18,9 @@ Examples:
   regard explain mask \"window:3 & causal\"
   regard explain mask longformer:2:0 --size 12 --png mask.png
 
-A vector is numbers parted by commas, a list of vectors is parted by semicolons. Without vectors the
-words of the preset `words` are taken. Matrices act from the left, one row for each output.";
+A vector is numbers parted by commas, a list of vectors is parted by semicolons. Without vectors the \
+words of the preset `words` are taken. Matrices act from the left, one row for each output. An option \
+that the mechanism does not have is refused.";
 
 /// Show a mechanism at work, step by step, on vectors small enough to read
 #[derive(Debug, Args)]
@@ -101,7 +103,7 @@ pub struct Explain {
         help_heading = "Mechanism"
     )]
     pub softcap: Option<f64>,
-    /// D of local-m and local-p [default: 1]
+    /// D of local-m [default: 1] and local-p [default: 2]
     #[arg(long, value_name = "D", help_heading = "Mechanism")]
     pub half_width: Option<usize>,
 
@@ -229,13 +231,14 @@ pub struct Explain {
     /// Queries and keys of a mask: one number, or QUERIESxKEYS [default: 8, or as long as its lists]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
     pub size: Option<(usize, usize)>,
-    /// Say why the weights are uniform or saturated, if they are (dot, scaled-dot, causal)
+    /// Say why the weights are uniform or saturated, if they are (softmax of dot products)
     #[arg(long, help_heading = "Output")]
     pub check: bool,
     /// Most decimals
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
     pub digits: u8,
-    /// Draw as SVG: vectors of 2 or 3 numbers as arrows, the weights of others; a mask as squares
+    /// Draw the steps from scores to weights as SVG: bars for one query, maps for several, and for `dot`
+    /// arrows; a mask as squares
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub svg: Option<PathBuf>,
     /// Draw as PNG
@@ -247,6 +250,52 @@ pub struct Explain {
     /// Print weights and context alone; of a mask, no count
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
+}
+
+impl Explain {
+    /// What is given of the numbers that some mechanisms need beside queries and keys.
+    pub fn parameters(&self) -> Parameters {
+        let matrix = |matrix: &Option<Matrix>| matrix.as_ref().map(|matrix| matrix.0.clone());
+        let vector = |vector: &Option<Vector>| vector.as_ref().map(|vector| vector.0.clone());
+        Parameters {
+            scale: self.scale,
+            softcap: self.softcap,
+            query_weight: matrix(&self.query_weight),
+            key_weight: matrix(&self.key_weight),
+            vector: vector(&self.vector),
+            bias: vector(&self.bias),
+            gain: self.gain,
+            beta: self.beta,
+            sink: self.sink,
+            sigmoid_bias: self.sigmoid_bias,
+            draw: self.draw,
+            previous: vector(&self.previous),
+            gate: self.gate,
+            shift: vector(&self.shift),
+            sharpening: self.sharpening,
+            position_weight: matrix(&self.position_weight),
+            position_vector: vector(&self.position_vector),
+        }
+    }
+
+    /// The options that are given and say something of a mechanism, which a mask alone does not have.
+    pub fn of_mechanisms(&self) -> Option<String> {
+        let options = [
+            ("query", self.query.is_some()),
+            ("keys", self.keys.is_some()),
+            ("values", self.values.is_some()),
+            ("query-names", !self.query_names.is_empty()),
+            ("key-names", !self.key_names.is_empty()),
+            ("normalizer", self.normalizer.is_some()),
+            ("half-width", self.half_width.is_some()),
+            ("check", self.check),
+        ];
+        let given = options.into_iter().filter(|(_, given)| *given);
+        let first = given.map(|(name, _)| name).next();
+        let parameters = self.parameters();
+        let name = first.or_else(|| parameters.given().next())?;
+        Some(name.replace(' ', "-"))
+    }
 }
 
 /// More squares than this show nothing.

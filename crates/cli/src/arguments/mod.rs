@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! Every command has a file with its options. Options that several commands share are structs of
-//! their own: [`Compute`], [`Search`] and [`PictureFiles`].
+//! their own: [`Compute`], [`Search`], [`Lengths`] and [`PictureFiles`].
 
 mod bench;
 mod compare;
@@ -9,6 +9,7 @@ mod compute;
 mod evaluate;
 mod explain;
 mod inspect;
+mod lengths;
 mod model;
 mod named;
 mod pictures;
@@ -26,6 +27,7 @@ pub use compute::Compute;
 pub use evaluate::{Evaluate, MetricName, Part};
 pub use explain::Explain;
 pub use inspect::Inspect;
+pub use lengths::Lengths;
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::PictureFiles;
@@ -38,15 +40,16 @@ pub use view::View;
 const EXAMPLES: &str = "\
 Examples:
   regard translate \"A man in a red shirt is riding a bicycle.\"
-  regard train recipes/rnnsearch.toml
+  regard train recipes/multi30k-en-de-rnnsearch.toml
   regard evaluate --hypotheses output.de --references test.de
 
 Results go to standard output, progress and warnings to standard error.
+
 Exit code: 0 done, 1 it failed, 2 wrong command line, 130 interrupted and saved.";
 
 /// Train translation models with attention, translate with them, and see what they looked at.
 #[derive(Debug, Parser)]
-#[command(name = "regard", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "regard", version, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]

@@ -11,8 +11,8 @@ Examples:
   regard model runs/small --f16 model.safetensors
   regard model runs/small --familiarity runs/small/recipe.toml --f16 model.safetensors
 
-With --f16 the weights are stored in 16 bits: half the size, the same translations but for rare ties.
-The file holds the tokenizers and settings too, so that it is all that `regard translate --model`
+With --f16 the weights are stored in 16 bits: half the size, the same translations but for rare ties. \
+The file holds the tokenizers and settings too, so that it is all that `regard translate --model` \
 needs. The embedded model is made so: see crates/cli/models/multi30k-en-de/README.md.";
 
 /// Say what a model is, or write it in another form

@@ -14,15 +14,15 @@ const EXAMPLES: &str = "\
 Examples:
   regard train --example rnnsearch > my.toml
   regard train my.toml
-  regard train my.toml --folder runs/small --set model.hidden=128 --set training.epochs=5
+  regard train my.toml --folder runs/small --set model.hidden=128
   regard train --resume runs/small
 
-The run folder holds the recipe, the tokenizers, checkpoints, metrics.jsonl and the translations of
-the validation set; `regard translate --model FOLDER` uses it. The path of the finished model is
-printed on standard output, progress on standard error.
+The run folder holds the recipe, the tokenizers, checkpoints, metrics.jsonl and the translations of the \
+validation set; `regard translate --model FOLDER` uses it. The path of the finished model is printed on \
+standard output, progress on standard error.
 
-Ctrl-C ends after the current update and saves; --resume then goes on with exactly the updates that
-an uninterrupted run would have made. A second Ctrl-C ends at once.";
+Ctrl-C ends after the current update and saves; --resume then goes on with exactly the updates that an \
+uninterrupted run would have made. A second Ctrl-C ends at once.";
 
 /// Train a model from a recipe
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub struct Train {
     #[arg(long, value_name = "MODEL", group = "what", value_parser = architectures())]
     pub example: Option<String>,
     /// The run folder [default: runs/NAME for the recipe NAME.toml]
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["resume", "example"])]
+    #[arg(long, alias = "out", value_name = "FOLDER", conflicts_with_all = ["resume", "example"])]
     pub folder: Option<PathBuf>,
     /// Lay a value over the recipe's, such as training.epochs=5; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE", conflicts_with = "example")]

@@ -14,20 +14,20 @@ Examples:
   regard translate < input.en > output.de
   zcat input.en.gz | regard translate --json | jq -r '.translations[0].text'
 
-Without TEXT and --input, lines are read from standard input: one line in, one line out, in order,
+Without TEXT and --input, lines are read from standard input: one line in, one line out, in order, \
 each answered as soon as it has come. An empty line stays empty. Text is UTF-8, plain or gzip.
 
-With --n-best each translation takes a line `LINE ||| RANK ||| TEXT ||| SCORE`, both counted from 1;
-the score is the log-probability in nats, with the penalties. With --json each source line becomes
+With --n-best each translation takes a line `LINE ||| RANK ||| TEXT ||| SCORE`, both counted from 1; \
+the score is the log-probability in nats, with the penalties. With --json each source line becomes \
 one JSON object on a line of its own.
 
-On a terminal a single TEXT is shown with a heat map: rows are the translation's words, columns the
-source's, and a row says where the model looked as it wrote that word. Of a model with many maps that
-is the cross-attention of the layer most like an alignment of words, the mean of its heads; --map,
+On a terminal a single TEXT is shown with a heat map: rows are the translation's words, columns the \
+source's, and a row says where the model looked as it wrote that word. Of a model with many maps that \
+is the cross-attention of the layer most like an alignment of words, the mean of its heads; --map, \
 --layer and --head choose others.
 
-A sentence that is far from what the model was trained on is warned of on standard error, with the
-reason; with --json the line has it as `unfamiliar`. A model's file must have been measured for that
+A sentence that is far from what the model was trained on is warned of on standard error, with the \
+reason; with --json the line has it as `unfamiliar`. A model's file must have been measured for that \
 (`regard model --familiarity`), as the embedded one is.";
 
 /// Translate text, and see what the model looked at

@@ -130,8 +130,12 @@ fn chosen(cases: Vec<Case>, options: &Bench) -> Result<Vec<Case>, Failure> {
         .into_iter()
         .partition(|case| format!("{case:?}").to_lowercase().contains(&pattern));
     if chosen.is_empty() {
-        let mut kernels: Vec<&str> = others.iter().map(|case| case.kernel.as_str()).collect();
-        kernels.dedup();
+        let mut kernels: Vec<&str> = vec![];
+        for case in &others {
+            if !kernels.contains(&case.kernel.as_str()) {
+                kernels.push(&case.kernel);
+            }
+        }
         return Err(Failure::Usage(format!(
             "no row contains `{pattern}`; the kernels are: {}",
             kernels.join(", ")

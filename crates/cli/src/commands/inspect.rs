@@ -106,7 +106,9 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
             }
         } else {
             for line in report::summary(&trace) {
-                out.line(&visible(&line))?;
+                let told = line.trim_start();
+                let indent = &line[..line.len() - told.len()];
+                out.line(&format!("{indent}{}", visible(told)))?;
             }
             if !trace.maps.is_empty() {
                 out.line("(--all: every head with its measures)")?;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{refused, run, stdout};
+use crate::{refused, run, stderr, stdout};
 
 #[test]
 fn a_table_of_rates_and_fractions() {
@@ -67,4 +67,11 @@ fn a_pattern_that_fits_nothing_lists_the_kernels() {
         2,
         ["quantum", "dot forward", "adam"],
     );
+    let message = stderr(&run(["bench", "--only", "quantum"]));
+    let (_, names) = message.split_once("the kernels are: ").unwrap();
+    let mut names: Vec<&str> = names.trim().split(", ").collect();
+    let listed = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), listed, "a name twice: {message}");
 }

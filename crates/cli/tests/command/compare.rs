@@ -37,7 +37,7 @@ fn compare(recipes: &[String; 2], out: &str, budget: &str, more: &[&str]) -> Ass
     regard()
         .arg("compare")
         .args(recipes)
-        .args(["--budget", budget, "--out", out])
+        .args(["--budget", budget, "--folder", out])
         .args(["--set", "training.validate_every=10", "--resamples=50"])
         .args(more)
         .assert()
@@ -129,7 +129,17 @@ fn two_recipes_from_start_to_table() {
         fs::metadata(file).unwrap().modified().unwrap()
     };
     let before = (stamp("att"), stamp("none"));
-    let again = compare(&recipes, &out, "6ktokens", &["--json"]).success();
+    let (picture, png) = inside(folder.path(), "length.png");
+    let more = [
+        "--json",
+        "--buckets",
+        "3",
+        "--least-sentences=1",
+        "--png",
+        &png,
+    ];
+    let again = compare(&recipes, &out, "6ktokens", &more).success();
+    assert!(picture.is_file());
     assert_eq!(stderr(&again).matches("trained already").count(), 2);
     assert_eq!((stamp("att"), stamp("none")), before);
     let saved = fs::read_to_string(out_folder.join("comparison.json")).unwrap();
@@ -137,6 +147,13 @@ fn two_recipes_from_start_to_table() {
     let first = parsed(&again);
     assert_eq!(first["budget"]["tokens"], 6000);
     assert_eq!(first["bootstrap"].as_array().unwrap().len(), 2);
+    let bounds: Vec<&Value> = first["by_length"][0]["buckets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|bucket| &bucket["longest"])
+        .collect();
+    assert_eq!(bounds, [&Value::from(3), &Value::Null]);
     let training = |all: &Value, index: usize, key: &str| {
         let found = all["recipes"][index]["training"][key].as_u64();
         found.unwrap_or_else(|| panic!("{key} of {index} in {all}"))
@@ -186,7 +203,7 @@ fn an_interrupted_comparison_goes_on() {
     let mut child = process::Command::new(env!("CARGO_BIN_EXE_regard"))
         .arg("compare")
         .args(&recipes)
-        .args(["--budget", "2h", "--out", &out, "--quiet"])
+        .args(["--budget", "2h", "--folder", &out, "--quiet"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -272,6 +289,17 @@ fn classifiers_are_compared_by_accuracy() {
     let all: Value = serde_json::from_str(&json).unwrap();
     assert!(all["recipes"][1]["judged"]["accuracy"].is_f64(), "{json}");
 
+    refused(
+        [
+            "compare",
+            &recipes[0],
+            &recipes[1],
+            "--budget=1s",
+            "--png=x",
+        ],
+        2,
+        ["--png", "classify"],
+    );
     let translator = file(folder.path(), "t.toml", RECIPE);
     refused(
         ["compare", &recipes[0], &translator, "--budget=1s"],
@@ -285,10 +313,11 @@ fn what_cannot_be_compared() {
     let (folder, [att, none], out) = recipes();
     let with = |recipes: [&str; 2], budget: &str, code: i32, parts: &[&str]| {
         let mut command = regard();
-        command
-            .arg("compare")
-            .args(recipes)
-            .args(["--out", &out, &format!("--budget={budget}")]);
+        command.arg("compare").args(recipes).args([
+            "--folder",
+            &out,
+            &format!("--budget={budget}"),
+        ]);
         let assert = command.assert().code(code);
         let message = stderr(&assert);
         assert!(message.contains("error: "), "{message}");
@@ -319,6 +348,20 @@ fn what_cannot_be_compared() {
         "1s",
         1,
         &["other.toml", "different test data"],
+    );
+    for buckets in ["8,5", "0", "a", ""] {
+        let buckets = format!("--buckets={buckets}");
+        refused(
+            ["compare", &att, &none, "--budget=1s", &buckets],
+            2,
+            ["rising", "8,14,20"],
+        );
+    }
+    // A former name of --folder.
+    refused(
+        ["compare", &att, &att, "--budget=1s", "--out", &out],
+        1,
+        ["the same recipe"],
     );
     run(["compare", &att, "--budget", "1s"]).code(2);
     run(["compare", &att, &none]).code(2);

@@ -215,6 +215,27 @@ fn scores_by_length_are_a_table_and_a_picture() {
     let several = [&common[..], &pictures, &["-m", "bleu", "chrf"]].concat();
     let mut command = regard();
     crate::refused_command(command.arg("evaluate").args(several), 2, ["one metric"]);
+    let (picture, argument) = inside(files.folder.path(), "perfect.svg");
+    let references = &files.references;
+    let perfect = ["-r", references, "-s", references, "-i", references];
+    refused(
+        ["evaluate", "-r", "x", "-i", "y", "-s", "z", "--svg=a.svg"],
+        2,
+        ["--by-length"],
+    );
+    evaluated(&[&perfect[..], &["--by-length", "--svg", &argument]].concat());
+    let svg = fs::read_to_string(picture).unwrap();
+    let is_marked = |tick: &str| svg.contains(&format!(">{tick}</text>"));
+    assert!(is_marked("100") && !is_marked("120"), "{svg}");
+}
+
+#[test]
+fn digits_are_counted_by_sacrebleus_name_too() {
+    let files = files();
+    let scored =
+        |option: &str| evaluated(&["-i", &files.one, "-r", &files.references, "-b", option, "3"]);
+    let three = scored("--digits");
+    assert_eq!((scored("--width"), scored("-w")), (three.clone(), three));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{inside, refused, run, snapshot, stderr, stdout};
+use crate::{inside, refused, regard, run, snapshot, stderr, stdout};
 
 fn explained<const N: usize>(arguments: [&str; N]) -> String {
     let assert = run(arguments).success();
@@ -162,9 +162,446 @@ fn masks_are_drawn() {
     assert_eq!(either, "■··\n■■·\n■·■\n");
     let on_scores = explained(["explain", "dot", "--mask", "window:1"]);
     assert!(
-        on_scores.contains("masked scores: hidden (·)"),
+        on_scores.contains("masked scores: · is hidden by the mask"),
         "{on_scores}"
     );
+}
+
+/// The SVG that these arguments draw.
+fn drawn(arguments: &[&str]) -> String {
+    let folder = tempdir().unwrap();
+    let (svg, path) = inside(folder.path(), "picture.svg");
+    let arguments = ["explain"].iter().chain(arguments).copied();
+    let assert = regard()
+        .args(arguments)
+        .args(["--quiet", "--svg", &path])
+        .assert();
+    assert_eq!(stderr(&assert.success()), "");
+    fs::read_to_string(svg).unwrap()
+}
+
+/// All that is written in a picture, lines joined.
+fn text_of(picture: &str) -> String {
+    let texts = picture.split("<text").skip(1).map(|text| {
+        let inside = text.split("</text>").next().unwrap();
+        inside.split_once('>').unwrap().1
+    });
+    texts
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace("&#39;", "'")
+        .replace("&quot;", "\"")
+}
+
+/// What a picture must hold: panels by title, how many cells or bars, hidden ones, curves, marks and lines, and texts.
+#[derive(Default)]
+struct Holds {
+    panels: &'static [&'static str],
+    cells: usize,
+    bars: usize,
+    hidden: usize,
+    curves: usize,
+    marks: usize,
+    lines: usize,
+    texts: &'static [&'static str],
+}
+
+fn holds(name: &str, picture: &str, expected: &Holds) {
+    let count = |class: &str| picture.matches(&format!("class=\"{class}\"")).count();
+    let found = ["cell", "bar", "hidden", "curve", "mark", "line"].map(count);
+    let Holds {
+        cells,
+        bars,
+        hidden,
+        curves,
+        marks,
+        lines,
+        ..
+    } = *expected;
+    assert_eq!(
+        found,
+        [cells, bars, hidden, curves, marks, lines],
+        "{name}: cells, bars, hidden, curves, marks, lines"
+    );
+    let titles: Vec<&str> = picture
+        .split("font-size=\"14\" font-weight=\"bold\">")
+        .skip(1)
+        .map(|rest| rest.split('<').next().unwrap())
+        .collect();
+    assert_eq!(titles, expected.panels, "{name}");
+    let text = text_of(picture);
+    for part in expected.texts {
+        assert!(
+            picture.contains(part) || text.contains(part),
+            "{name}: {part:?} is not in {text}"
+        );
+    }
+    // What a mask hides says so and has no number.
+    assert_eq!(
+        hidden > 0,
+        picture.contains("hidden from the query: weight 0"),
+        "{name}"
+    );
+    assert_eq!(
+        hidden,
+        picture.matches(": hidden</title>").count(),
+        "{name}"
+    );
+}
+
+#[test]
+fn each_picture_shows_its_mechanism() {
+    let two = &["scores", "weights"];
+    let scaled = &["scores", "scaled scores", "weights"];
+    let cases: [(&str, Holds); 22] = [
+        (
+            "dot",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &[
+                    "hello · hi = 0.7557",
+                    "hi · tomato = 0.4341",
+                    ">z</text>",
+                    "hello → hi: 0.756",
+                    "hello → hi: 0.362",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "scaled-dot",
+            Holds {
+                panels: scaled,
+                cells: 27,
+                texts: &["s_i ← s_i / √d, d = 3", "hello → hi: 0.436"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "causal",
+            Holds {
+                panels: scaled,
+                cells: 18,
+                hidden: 9,
+                texts: &["hello → tomato: hidden", "hello → hello: 1<"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "general",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["No W is given", "s_i = qᵀ (W k_i)"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "scaled-general",
+            Holds {
+                panels: scaled,
+                cells: 27,
+                texts: &["s_i ← g · s_i, g = 1"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "additive",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["s_i = vᵀ h_i", "scores lie within ±3:"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "weight-norm-additive",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["s_i = g v/‖v‖ · h_i, g = 1, ‖v‖ = 1.732051"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "cosine",
+            Holds {
+                panels: &["products", "scores", "weights"],
+                cells: 27,
+                texts: &[
+                    "Directions count and lengths do not",
+                    "hello → hello: 1<",
+                    "hello → tomato: 0.643",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "distance",
+            Holds {
+                panels: &["squared distances", "scores", "weights"],
+                cells: 27,
+                texts: &[
+                    "hello → hello: 0<",
+                    "hello → tomato: -0.292",
+                    "nearest key has the largest",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "location",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["No key is looked at", "hello → hello: 0.71<"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "gaussian-window",
+            Holds {
+                panels: &["weights"],
+                cells: 9,
+                curves: 3,
+                marks: 3,
+                texts: &["q1 0.368, q2 1.038, q3 1.709", "q1 → hello: 0.8"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "local-m",
+            Holds {
+                panels: two,
+                cells: 14,
+                hidden: 4,
+                texts: &["at most D = 1 away", "hello → tomato: hidden"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "local-p",
+            Holds {
+                panels: &["scores", "weights", "Gaussian", "weights near p"],
+                cells: 24,
+                hidden: 12,
+                curves: 3,
+                marks: 6,
+                texts: &[
+                    "(hello 2.316, hi 2.302, tomato 2.275)",
+                    "more than D = 2 away",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "sink",
+            Holds {
+                panels: two,
+                cells: 21,
+                texts: &[
+                    "hello → sink: 0.145",
+                    ">sink</text>",
+                    "The sink's score is 0.",
+                    "(hello 0.145, hi 0.148, tomato 0.168)",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "sparsemax",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["A score up to τ (hello 0.329, "],
+                ..Holds::default()
+            },
+        ),
+        (
+            "entmax15",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["A score up to 2τ (hello "],
+                ..Holds::default()
+            },
+        ),
+        (
+            "sigmoid",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["a row may have any sum (hello 1.179, "],
+                ..Holds::default()
+            },
+        ),
+        (
+            "hard",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &[
+                    "α = one-hot(argmax s)",
+                    "tomato → tomato: 1<",
+                    "tomato → hi: 0<",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "hard-sample",
+            Holds {
+                panels: &["scores", "probabilities", "weights"],
+                cells: 27,
+                texts: &[
+                    "passes u = 0.5 is drawn",
+                    "hello → hi: 0.362",
+                    "hello → hi: 1<",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "monotonic",
+            Holds {
+                panels: &["scores", "stopping probabilities", "weights"],
+                cells: 30,
+                texts: &["hello → none: 0.0", ">none</text>", "A reader goes right"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "ntm",
+            Holds {
+                panels: &[
+                    "products",
+                    "scores",
+                    "content",
+                    "interpolated",
+                    "shifted",
+                    "weights",
+                ],
+                cells: 54,
+                texts: &[
+                    "g = 0.5 from its content",
+                    "0.2 (stay), 0.8 (by +1)",
+                    "γ = 2",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "identity",
+            Holds {
+                panels: &["weights"],
+                cells: 9,
+                texts: &["α_i = s_i", "a row may have any sum (hello 1.986, "],
+                ..Holds::default()
+            },
+        ),
+    ];
+    let list = json(["explain", "--list", "--json"]);
+    let listed = list["mechanisms"].as_array().unwrap();
+    assert_eq!(listed.len(), cases.len());
+    for ((name, expected), mechanism) in cases.iter().zip(listed) {
+        assert_eq!(
+            mechanism["name"], *name,
+            "a case for each mechanism, in their order"
+        );
+        let picture = drawn(&[name]);
+        let title = format!("{name} ({})", mechanism["source"].as_str().unwrap());
+        assert!(
+            picture.contains(&title.replace('&', "&amp;").replace('\'', "&#39;")),
+            "{title}"
+        );
+        holds(name, &picture, expected);
+        // Arrows show dot products and nothing else.
+        assert_eq!(picture.contains(">z</text>"), *name == "dot", "{name}");
+    }
+}
+
+#[test]
+fn one_query_is_drawn_as_bars() {
+    let vectors = ["--query", "1,0", "--keys", "1,2;0,1;-1,1"];
+    let one = |name: &'static str, more: &[&'static str]| {
+        let arguments: Vec<&str> = [name].iter().chain(&vectors).chain(more).copied().collect();
+        drawn(&arguments)
+    };
+    let two: &[&str] = &["scores", "weights"];
+    // Vectors of two numbers lie in a plane.
+    let plane = one("dot", &[]);
+    holds(
+        "dot",
+        &plane,
+        &Holds {
+            panels: two,
+            bars: 6,
+            texts: &["q1 · k3 = -1", ">y</text>"],
+            ..Holds::default()
+        },
+    );
+    assert!(!plane.contains(">z</text>"));
+    let masked = one("dot", &["--mask", "keep:1,0,1"]);
+    let texts: &[&str] = &["q1 → k2: hidden", "q1 → k1: 0.881"];
+    holds(
+        "masked",
+        &masked,
+        &Holds {
+            panels: two,
+            bars: 4,
+            hidden: 2,
+            texts,
+            ..Holds::default()
+        },
+    );
+    assert!(
+        !masked.contains(">y</text>"),
+        "no arrows where a mask decides"
+    );
+    let sink = one("sink", &["--sink", "1"]);
+    holds(
+        "sink",
+        &sink,
+        &Holds {
+            panels: two,
+            bars: 7,
+            texts: &["q1 → sink: 0.399", "score is 1"],
+            ..Holds::default()
+        },
+    );
+    let sparse = one("sparsemax", &[]);
+    let texts: &[&str] = &["A score up to τ (0) gets weight 0", "q1 → k2: 0<"];
+    holds(
+        "sparsemax",
+        &sparse,
+        &Holds {
+            panels: two,
+            bars: 6,
+            lines: 1,
+            texts,
+            ..Holds::default()
+        },
+    );
+    let negative = one("identity", &[]);
+    let expected = Holds {
+        panels: &["weights"],
+        bars: 3,
+        texts: &["q1 → k3: -1<", "may have any sum (0)"],
+        ..Holds::default()
+    };
+    holds("identity", &negative, &expected);
+    let window = drawn(&["graves", "--query", "0,0,0", "--keys", "1;2;3;4"]);
+    let texts: &[&str] = &["q1 → k2: 1<", "its centre κ (1)"];
+    let expected = Holds {
+        panels: &["weights"],
+        bars: 4,
+        curves: 1,
+        marks: 1,
+        texts,
+        ..Holds::default()
+    };
+    holds("gaussian-window", &window, &expected);
 }
 
 #[test]
@@ -173,19 +610,12 @@ fn pictures_are_written() {
     let (svg, svg_path) = inside(folder.path(), "words.svg");
     let (png, png_path) = inside(folder.path(), "words.png");
     explained(["explain", "words", "--svg", &svg_path, "--png", &png_path]);
-    let picture = fs::read_to_string(&svg).unwrap();
-    for part in [
-        "hello",
-        "tomato",
-        "hello · hi = 0.7557",
-        "hi · tomato = 0.4341",
-    ] {
-        assert!(picture.contains(part), "{part}");
-    }
+    assert!(
+        fs::read_to_string(&svg)
+            .unwrap()
+            .contains("hello · hi = 0.7557")
+    );
     assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
-    // Vectors of another size have no place in space; their weights have a heat map.
-    explained(["explain", "softmax", "--svg", &svg_path]);
-    assert!(fs::read_to_string(&svg).unwrap().contains("q1 → k1: 0.66"));
     explained([
         "explain",
         "mask",
@@ -196,49 +626,173 @@ fn pictures_are_written() {
         &png_path,
     ]);
     assert!(fs::read_to_string(&svg).unwrap().contains("pairs seen"));
-    let negative = [
-        "explain", "identity", "--query", "1", "--keys", "-1;2", "--svg", &svg_path,
-    ];
-    refused(negative, 1, ["nothing to draw", "not negative"]);
+}
+
+#[test]
+fn an_option_that_a_mechanism_does_not_have_is_refused() {
+    refused(
+        [
+            "explain",
+            "scaled-dot",
+            "--query-weight",
+            "1,0,0;0,1,0;0,0,1",
+        ],
+        2,
+        [
+            "--query-weight is no option of scaled-dot",
+            "which has --scale, --softcap",
+        ],
+    );
+    refused(
+        ["explain", "dot", "--beta", "2"],
+        2,
+        [
+            "--beta is no option of dot, which has --softcap",
+            "--normalizer",
+        ],
+    );
+    refused(
+        ["explain", "words", "--sigmoid-bias", "0"],
+        2,
+        ["--sigmoid-bias is no option of dot"],
+    );
+    refused(
+        ["explain", "dot", "--half-width", "2"],
+        2,
+        ["--half-width is no option of dot", "window:3"],
+    );
+    explained([
+        "explain",
+        "dot",
+        "--normalizer",
+        "sigmoid",
+        "--sigmoid-bias",
+        "0",
+    ]);
+    refused(
+        ["explain", "mask", "causal", "--beta", "3"],
+        2,
+        ["--beta is an option of mechanisms", "--size"],
+    );
+    refused(
+        ["explain", "mask", "causal", "--check"],
+        2,
+        ["--check is an option of mechanisms"],
+    );
 }
 
 #[test]
 fn checks_say_why_attention_is_uniform() {
-    let uniform = explained([
-        "explain",
-        "scaled-dot",
-        "--query",
-        "4,0;0,4",
-        "--keys",
-        "4,0;0,4",
-        "--scale",
-        "1e-5",
-        "--check",
-    ]);
+    // The words are short and point about the same way; they are not orthogonal.
+    for preset in ["words", "causal"] {
+        let text = explained(["explain", preset, "--check"]);
+        for part in [
+            "uniform weights",
+            "the vectors are short, queries 0.841 and keys 0.841",
+            "similar directions",
+            "from 0.6432 to 1.0000",
+        ] {
+            assert!(text.contains(part), "{preset}: {part:?} is not in {text}");
+        }
+        assert!(
+            !text.contains("orthogonal") && !text.contains("the scale"),
+            "{text}"
+        );
+    }
+    let tiny = explained(["explain", "scaled-dot", "--scale", "0.0001", "--check"]);
     assert!(
-        uniform.contains("scale:") && uniform.contains("1/√d"),
-        "{uniform}"
+        tiny.contains("the scale 0.0001 is 5774 times smaller than 1/√d = 0.577"),
+        "{tiny}"
     );
-    let good = explained([
-        "explain",
-        "scaled-dot",
-        "--query",
-        "2,0;0,2",
-        "--keys",
-        "2,0;0,2",
-        "--check",
-    ]);
-    assert!(good.contains("nothing found"), "{good}");
+    let check = |query: &str, keys: &str, more: &[&str]| -> String {
+        let mut command = regard();
+        command.args([
+            "explain",
+            "scaled-dot",
+            "--query",
+            query,
+            "--keys",
+            keys,
+            "--check",
+        ]);
+        stdout(&command.args(more).assert().success())
+    };
+    let square = "4,0;0,4";
+    let cases: [(&str, &str, &[&str], &str); 8] = [
+        ("2,0;0,2", "2,0;0,2", &[], "nothing found"),
+        (
+            square,
+            square,
+            &["--scale", "1e-5"],
+            "Cause: the scale 1.00e-5 is",
+        ),
+        (
+            square,
+            square,
+            &["--softcap", "0.01"],
+            "Cause: the softcap 0.01 is too low",
+        ),
+        (
+            "0.01,0;0,0.01",
+            square,
+            &[],
+            "Cause: the vectors are short, queries 0.01 and keys 4",
+        ),
+        (
+            "4,0,0;4,0,1e-3",
+            "0,4,0;0,0,4",
+            &[],
+            "nearly orthogonal (no cosine is beyond ±0.00025)",
+        ),
+        (square, "1,1;1,1.001", &[], "equal keys: they differ by 0.0"),
+        (
+            "4,0",
+            square,
+            &["--mask", "keep:0,1"],
+            "mask: q1 (1 of 1 queries) sees one of the 2 keys",
+        ),
+        (
+            square,
+            "4,0;0,4;4,0",
+            &[],
+            "(k1 and k3 are the same vector)",
+        ),
+    ];
+    for (query, keys, more, part) in cases {
+        let text = check(query, keys, more);
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    // The window of local attention hides keys as a mask does; named keys are called by their names.
+    let local = explained(["explain", "local-m", "--half-width", "0", "--check"]);
+    assert!(
+        local.contains("mask: hello, hi and tomato (3 of 3 queries) see one of the 3 keys"),
+        "{local}"
+    );
     let value = json(["explain", "lookup", "--check", "--json"]);
+    let finding = value["findings"][0].as_str().unwrap();
     assert!(
-        value["findings"][0].as_str().unwrap().contains("saturated"),
-        "{value}"
+        finding.contains("saturated")
+            && finding.contains("the vectors are long, queries 15 and keys"),
+        "{finding}"
     );
-    refused(
-        ["explain", "cosine", "--check"],
-        2,
-        ["--check reads dot products"],
-    );
+    // Numbers beyond f32 are numbers.
+    let far = explained([
+        "explain",
+        "dot",
+        "--query",
+        "1e60",
+        "--keys",
+        "1e-60;2e-60",
+        "--check",
+    ]);
+    assert!(!far.contains("NaN"), "{far}");
+    for mechanism in ["cosine", "sink", "ntm"] {
+        refused(
+            ["explain", mechanism, "--check"],
+            2,
+            ["--check looks at the softmax of dot products", mechanism],
+        );
+    }
 }
 
 #[test]
@@ -286,7 +840,6 @@ fn a_wrong_example_is_refused_with_the_way_out() {
         2,
         ["`key size` is 3, expected 2"],
     );
-    refused(["explain", "dot", "--half-width", "2"], 2, ["window:3"]);
     refused(["explain", "dot", "causal"], 2, ["regard explain mask"]);
     refused(
         ["explain", "dot", "--size", "3"],

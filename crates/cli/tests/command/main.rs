@@ -158,17 +158,7 @@ pub fn snapshot(name: &str, found: &str) {
 #[test]
 fn help_and_version_are_results() {
     let help = stdout(&run(["--help"]).success());
-    for command in [
-        "translate",
-        "train",
-        "evaluate",
-        "compare",
-        "view",
-        "inspect",
-        "explain",
-        "model",
-        "bench",
-    ] {
+    for command in COMMANDS {
         assert!(help.contains(command), "{help}");
         let help = stdout(&run([command, "--help"]).success());
         assert!(
@@ -178,6 +168,68 @@ fn help_and_version_are_results() {
     }
     let version = stdout(&run(["--version"]).success());
     assert_eq!(version, format!("regard {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+const COMMANDS: [&str; 9] = [
+    "translate",
+    "train",
+    "evaluate",
+    "compare",
+    "view",
+    "inspect",
+    "explain",
+    "model",
+    "bench",
+];
+
+/// What `--help` says, of the whole program and of each command, on a terminal so many columns wide.
+fn helps(columns: &str) -> Vec<String> {
+    let whole = std::iter::once(vec!["--help"]);
+    let each = COMMANDS.iter().map(|&command| vec![command, "--help"]);
+    let said = |arguments: Vec<&str>| {
+        let mut command = regard();
+        stdout(&command.env("COLUMNS", columns).args(arguments).assert())
+    };
+    whole.chain(each).map(said).collect()
+}
+
+/// Below the options, paragraphs fill the terminal: a line ends only where the next word has no room.
+#[test]
+fn help_is_wrapped_once() {
+    let mut lines = 0;
+    for columns in [60, 80, 100] {
+        for help in helps(&columns.to_string()) {
+            let (_, text) = help.split_once("\nExamples:\n").unwrap();
+            let text: Vec<&str> = text.lines().collect();
+            for pair in text.windows(2) {
+                if pair
+                    .iter()
+                    .any(|line| line.is_empty() || line.starts_with(' '))
+                {
+                    continue;
+                }
+                let word = pair[1].split(' ').next().unwrap();
+                let together = pair[0].chars().count() + 1 + word.chars().count();
+                assert!(together > columns, "at {columns} columns:\n{help}");
+                lines += 1;
+            }
+        }
+    }
+    assert!(lines > 100, "{lines}");
+}
+
+#[test]
+fn help_names_recipes_that_there_are() {
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+    let mut seen = 0;
+    for help in helps("100") {
+        for name in help.split("recipes/").skip(1) {
+            let name = name.split_whitespace().next().unwrap();
+            assert!(recipes.join(name).is_file(), "recipes/{name} in: {help}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 2, "{seen}");
 }
 
 #[test]

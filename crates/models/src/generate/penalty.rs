@@ -37,7 +37,8 @@ impl LengthLimit {
 pub struct BeamConfig {
     /// How many hypotheses are kept; 1 is greedy search.
     pub size: usize,
-    /// `α` of the length penalty `((5 + |Y|) / 6)^α`; 0 ranks by plain log-probability.
+    /// `α` of the length penalty `((5 + |Y|) / 6)^α`; 0 ranks by plain log-probability, under which the empty translation may
+    /// win (Stahlberg and Byrne 2019).
     pub length_penalty: f64,
     /// `β` of the coverage penalty; 0 switches it off.
     pub coverage_penalty: f64,

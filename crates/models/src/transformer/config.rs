@@ -5,7 +5,7 @@ use regard_nn::{
     AttentionError,
     initialize::Initializer,
     position::{Learned, PositionConfig, RelativeBucketsConfig, RotaryConfig, Sinusoidal},
-    transformer::{self, Activation, NormConfig, NormPlace},
+    transformer::{Activation, NormConfig, NormPlace, StackConfig, StackDropout},
 };
 use serde::{Deserialize, Serialize};
 
@@ -146,9 +146,9 @@ impl TransformerConfig {
     }
 
     /// Sizes and choices of every layer.
-    fn layer(&self) -> transformer::TransformerConfig {
+    fn layer(&self) -> StackConfig {
         let epsilon = self.norm_epsilon;
-        transformer::TransformerConfig {
+        StackConfig {
             model_size: self.model_size,
             heads: self.heads,
             key_value_heads: self.key_value_heads.unwrap_or(self.heads),
@@ -172,12 +172,13 @@ impl TransformerConfig {
                 Positions::Alibi => PositionConfig::Alibi,
             },
             window: self.window,
-            bias: self.bias,
-            dropout: transformer::TransformerDropout {
+            biases: self.bias.into(),
+            dropout: StackDropout {
                 residual: self.dropout.residual,
                 attention: self.dropout.attention,
                 activation: self.dropout.activation,
             },
+            ..StackConfig::new(self.model_size, self.heads)
         }
     }
 }

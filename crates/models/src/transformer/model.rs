@@ -5,11 +5,11 @@ use burn::{
     tensor::{Int, Tensor},
 };
 use regard_nn::{
-    Call, Observe,
+    Observe,
     dropout::{Noise, dropout},
     mask::{Keep, Mask},
     position::{Learned, Sinusoidal},
-    transformer::{self, Decoder, DecoderCache, Encoder},
+    transformer::{Stack, StackCache, StackOptions, StackOutput},
 };
 
 use crate::{
@@ -28,9 +28,9 @@ pub struct Transformer {
     /// Trained positions of target tokens.
     pub target_positions: Option<Learned>,
     /// The encoder.
-    pub encoder: Encoder,
+    pub encoder: Stack,
     /// The decoder.
-    pub decoder: Decoder,
+    pub decoder: Stack,
     pub(super) sinusoidal: Option<Sinusoidal>,
     #[module(skip)]
     pub(super) embedding_dropout: f64,
@@ -39,7 +39,7 @@ pub struct Transformer {
 /// What the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub struct TransformerState {
-    pub(super) cache: DecoderCache,
+    pub(super) cache: StackCache,
     pub(super) keep: Keep,
 }
 
@@ -64,7 +64,7 @@ impl Transformer {
             weights.collect()
         };
         Looks {
-            encoder: weights(encoded.attended),
+            encoder: weights(encoded.own),
             decoder: weights(decoded.own),
             cross: weights(decoded.cross),
         }
@@ -73,7 +73,7 @@ impl Transformer {
     pub(super) fn begin(&self, source: &SourceBatch, noise: &mut Noise) -> TransformerState {
         let encoded = self.read(source, Observe::Nothing, noise).states;
         TransformerState {
-            cache: sure(self.decoder.cache(encoded)),
+            cache: sure(self.decoder.cache(Some(encoded))),
             keep: source.keep.clone(),
         }
     }
@@ -91,8 +91,8 @@ impl Transformer {
             true => Observe::Weights,
             false => Observe::Nothing,
         };
-        let call = padded(&state.keep, observe);
-        let mut decoded = sure(self.decoder.forward_cached(x, &mut state.cache, call));
+        let options = StackOptions::new(observe).source_mask(padding(&state.keep));
+        let mut decoded = sure(self.decoder.forward_cached(x, &mut state.cache, &options));
         let weights = decoded.cross.pop().and_then(|last| last.weights); // [rows, heads, 1, source]
         let output = Output {
             logits: self.tables.logits(decoded.states.squeeze_dim(1)),
@@ -101,18 +101,11 @@ impl Transformer {
         (output, state)
     }
 
-    fn read(
-        &self,
-        source: &SourceBatch,
-        observe: Observe,
-        noise: &mut Noise,
-    ) -> transformer::Encoded {
+    fn read(&self, source: &SourceBatch, observe: Observe, noise: &mut Noise) -> StackOutput {
         let embedded = self.tables.embed_source(source.ids.clone().swap_dims(0, 1)); // [batch, time, d]
         let x = self.place(embedded, &self.source_positions, 0, noise);
-        sure(
-            self.encoder
-                .forward(x, padded(&source.keep, observe), noise),
-        )
+        let options = StackOptions::new(observe).mask(padding(&source.keep));
+        sure(self.encoder.forward(x, None, &options, noise))
     }
 
     fn write(
@@ -122,13 +115,13 @@ impl Transformer {
         target: &TargetBatch,
         observe: Observe,
         noise: &mut Noise,
-    ) -> transformer::Decoded {
+    ) -> StackOutput {
         let embedded = self
             .tables
             .embed_target(target.inputs.clone().swap_dims(0, 1));
         let y = self.place(embedded, &self.target_positions, 0, noise);
-        let call = padded(&source.keep, observe);
-        sure(self.decoder.forward(y, encoded, call, noise))
+        let options = StackOptions::new(observe).source_mask(padding(&source.keep));
+        sure(self.decoder.forward(y, Some(encoded), &options, noise))
     }
 
     /// `√d E w + PE` of one token for each row, which all stand at `position`: `[rows, d]`.
@@ -175,11 +168,11 @@ impl TransformerState {
     }
 }
 
-/// A call that hides the padding of `keep`.
-fn padded(keep: &Keep, observe: Observe) -> Call<'static> {
+/// Hides the padding of `keep`, if there is any.
+fn padding(keep: &Keep) -> Mask {
     match keep.is_full() {
-        true => Call::new(observe),
-        false => Call::new(observe).mask(Mask::padding(keep.clone())),
+        true => Mask::all(),
+        false => Mask::padding(keep.clone()),
     }
 }
 

@@ -14,7 +14,7 @@ use regard_kernels::{
 use regard_nn::{
     heads::{MultiHead, Projection},
     score::Score,
-    transformer::{Activation, DecoderLayer, FeedForward, Norm, NormPlace},
+    transformer::{Activation, Block, FeedForward, Norm, NormPlace, Residual},
 };
 
 use super::model::Transformer;
@@ -99,9 +99,13 @@ fn packed(model: &Transformer) -> Option<Decoder> {
         heads: own.heads(),
         key_value_heads: own.key_value_heads(),
         head: own.head_size(),
-        window: decoder.window(),
+        window: first.window(),
         post_norm: first.attention_block.place() == NormPlace::Post,
     };
+    let alike = |block: &Block| block.window() == sizes.window;
+    if !decoder.layers.iter().all(alike) {
+        return None;
+    }
     let layers = decoder.layers.iter().map(layer).collect::<Option<_>>()?;
     let last_norm = decoder.norm.as_ref().map(norm);
     let output = model.tables.output_weights();
@@ -114,8 +118,8 @@ fn packed(model: &Transformer) -> Option<Decoder> {
     Decoder::new(sizes, layers, last_norm, output.ok()?).ok()
 }
 
-fn layer(layer: &DecoderLayer) -> Option<decoder::Layer> {
-    let (own, cross) = (&layer.attention, &layer.cross_attention);
+fn layer(layer: &Block) -> Option<decoder::Layer> {
+    let (own, cross) = (&layer.attention, layer.cross_attention.as_ref()?);
     if !(plain(own) && plain(cross)) {
         return None;
     }
@@ -127,15 +131,15 @@ fn layer(layer: &DecoderLayer) -> Option<decoder::Layer> {
     Some(decoder::Layer {
         own: product(&joint.query_key_value)?,
         own_output: product(&own.output)?,
-        own_norm: norm(&layer.attention_block.norm),
+        own_norm: residual_norm(&layer.attention_block)?,
         cross_query: product(&apart.query)?,
         cross_source: side_by_side(&apart.key, &apart.value)?,
         cross_output: product(&cross.output)?,
-        cross_norm: norm(&layer.cross_block.norm),
+        cross_norm: residual_norm(layer.cross_block.as_ref()?)?,
         inner: product(&layer.feed_forward.inner)?,
         activation: activation(&layer.feed_forward)?,
         outer: product(&layer.feed_forward.outer)?,
-        outer_norm: norm(&layer.feed_forward_block.norm),
+        outer_norm: residual_norm(&layer.feed_forward_block)?,
     })
 }
 
@@ -167,7 +171,15 @@ fn activation(layer: &FeedForward) -> Option<decoder::Activation> {
     match layer.activation() {
         Activation::Relu => Some(decoder::Activation::Relu),
         Activation::Swiglu => Some(decoder::Activation::Swiglu),
-        Activation::Gelu => None,
+        _ => None,
+    }
+}
+
+/// The norm before a block or after its sum, if it stands nowhere else.
+fn residual_norm(residual: &Residual) -> Option<NormWeights> {
+    match residual.place() {
+        NormPlace::Pre | NormPlace::Post => residual.norm.as_ref().map(norm),
+        NormPlace::Both | NormPlace::Parallel => None,
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Call<'a> {
     /// What this batch may see, such as its padding; met (`&`) with the mechanism's own mask.
     pub mask: Mask,
     /// Added to the scores after the softcap, such as a position bias: `[batch, heads, queries, keys]`,
-    /// each of the first three sizes or 1. `-∞` hides a key as a mask does.
+    /// each of the four sizes or 1. `-∞` hides a key as a mask does.
     pub bias: Option<Tensor<4>>,
     /// Lowers the scores, after the softcap, with the distance of query and key; the last query stands at the last
     /// key. What [`Alibi::bias`] would add, without that tensor where a kernel serves.
@@ -62,9 +62,11 @@ pub struct Call<'a> {
     /// The randomness of dropout and of sampling; without it nothing is dropped and the most probable key
     /// is taken.
     pub noise: Option<&'a mut Noise>,
-    /// The number of the first query, for masks that count from the first key ([`Mask::local_monotonic`],
-    /// `Alignment::UpperLeft`).
+    /// The number of the first query in its sequence, of which a decoder's step has only a part: masks count from the
+    /// beginning ([`crate::mask`]).
     pub first_query: usize,
+    /// The position of the first key in its sequence, of which a rolling cache has dropped the beginning.
+    pub first_key: usize,
     /// What the reading before left in [`super::Attended::carried`], for mechanisms that go on from there
     /// (monotonic, NTM addressing, the Gaussian window).
     pub carried: Option<Tensor<4>>,
@@ -110,6 +112,12 @@ impl<'a> Call<'a> {
     /// The queries are numbers `first_query..`.
     pub fn first_query(mut self, first_query: usize) -> Self {
         self.first_query = first_query;
+        self
+    }
+
+    /// The keys are those of positions `first_key..`.
+    pub fn first_key(mut self, first_key: usize) -> Self {
+        self.first_key = first_key;
         self
     }
 

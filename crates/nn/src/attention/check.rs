@@ -7,7 +7,7 @@ use crate::{
     mask::{Grid, Mask},
     normalize::{Estimator, Normalize},
     precision::{check_precision, check_weights},
-    score::Score,
+    score::{Additive, Score, WeightNormAdditive},
 };
 
 /// A reading whose shapes and settings fit together.
@@ -59,6 +59,12 @@ impl Attention {
                 SIZES,
             ));
         }
+        for (field, x) in [("query", &query), ("key", &key), ("value", &value)] {
+            if x.dims()[3] == 0 {
+                let expected = "a size of at least 1";
+                return Err(AttentionError::shape(field, &x.dims(), expected, SIZES));
+            }
+        }
         self.check_sizes(&query, &key, prepared)?;
         let dtype = query.dtype();
         check_weights("query", dtype, self)?;
@@ -71,12 +77,14 @@ impl Attention {
             check_precision(field, found.unwrap_or(dtype), dtype, "the query")?;
         }
         self.check_settings(heads, dtype, &call)?;
+        self.check_first_key(&call)?;
         let grid = Grid {
             batch,
             heads,
             queries,
             keys,
             first_query: call.first_query,
+            first_key: call.first_key,
         };
         let mut mask = self.mask.clone() & std::mem::take(&mut call.mask);
         if let Some(reach) = self.score.reach().filter(|&reach| reach < keys) {
@@ -98,6 +106,26 @@ impl Attention {
         })
     }
 
+    /// What counts the source's positions itself needs the source from its beginning.
+    fn check_first_key(&self, call: &Call<'_>) -> Result<(), AttentionError> {
+        let counts = match &self.score {
+            Score::Location(_) | Score::GaussianWindow(_) => {
+                format!("the {} score", self.score.name())
+            }
+            _ if self.predictor.is_some() => "local-p".to_owned(),
+            _ => return Ok(()),
+        };
+        if call.first_key == 0 {
+            return Ok(());
+        }
+        Err(AttentionError::combination(
+            "first_key",
+            call.first_key,
+            format!("{counts}, which counts from the first position"),
+            "read all keys, such as from `KeyValueCache::growing`",
+        ))
+    }
+
     fn check_sizes(
         &self,
         query: &Tensor<4>,
@@ -105,12 +133,6 @@ impl Attention {
         prepared: bool,
     ) -> Result<(), AttentionError> {
         let [query_size, key_size] = [query.dims()[3], key.dims()[3]];
-        for (field, x) in [("query", query), ("key", key)] {
-            if x.dims()[3] == 0 {
-                let expected = "a size of at least 1";
-                return Err(AttentionError::shape(field, &x.dims(), expected, SIZES));
-            }
-        }
         let of_query = |expected: usize| match query_size == expected {
             true => Ok(()),
             false => Err(AttentionError::shape(
@@ -136,6 +158,18 @@ impl Attention {
             }
         };
         const MADE: &str = "make the score for keys of this size";
+        if let Score::Additive(Additive { vector, .. })
+        | Score::WeightNormAdditive(WeightNormAdditive { vector, .. }) = &self.score
+            && vector.dims() == [0]
+        {
+            let advice = "queries and keys are compared in at least one dimension";
+            return Err(AttentionError::value(
+                "attention size",
+                0,
+                "at least 1",
+                advice,
+            ));
+        }
         match &self.score {
             Score::Dot(_) | Score::ScaledDot(_) | Score::Distance(_) => of_key(
                 query_size,
@@ -335,15 +369,15 @@ fn check_bias(call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
     let [batch, heads, queries, keys] = bias.dims();
     let fits = |found: usize, size: usize| found == 1 || found == size;
     let all = fits(batch, grid.batch) && fits(heads, grid.heads) && fits(queries, grid.queries);
-    if all && keys == grid.keys {
+    if all && fits(keys, grid.keys) {
         return Ok(());
     }
     let expected = [grid.batch, grid.heads, grid.queries, grid.keys];
     Err(AttentionError::shape(
         "bias",
         &bias.dims(),
-        format!("{expected:?} (each of the first three may be 1)"),
-        "give one number a score",
+        format!("{expected:?} (each may be 1)"),
+        "give one number a score, or one for all scores along an axis",
     ))
 }
 

@@ -66,7 +66,7 @@ impl Attention {
             && call.alibi.is_none()
             && call.carried.is_none()
             && self.predictor.is_none()
-            && sizes.iter().all(|size| bridge::SIZES.contains(size));
+            && sizes.iter().all(|&size| size <= bridge::MAX_SIZE);
         if !served {
             return Ok(None);
         }
@@ -101,11 +101,10 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, Str
         normalize => return Err(format!("the {} normaliser", normalize.name())),
     };
     let sizes = [query.dims()[3], problem.value.dims()[3]];
-    if let Some(size) = sizes.iter().find(|size| !bridge::SIZES.contains(size)) {
+    if let Some(size) = sizes.iter().find(|&&size| size > bridge::MAX_SIZE) {
         return Err(format!(
-            "a size of {size} (the kernel takes {} to {})",
-            bridge::SIZES.start(),
-            bridge::SIZES.end()
+            "a size of {size} (the kernel takes up to {})",
+            bridge::MAX_SIZE
         ));
     }
     // A sink that training has driven to NaN goes the plain way, which carries it on.
@@ -159,7 +158,11 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
     };
     let keep = match &problem.mask.0 {
         Rule::All => None,
-        Rule::Padding(keep) if keep.batch() == problem.grid.batch => Some(keep),
+        Rule::Padding(keep)
+            if keep.batch() == problem.grid.batch && problem.grid.first_key == 0 =>
+        {
+            Some(keep)
+        }
         _ => return Err("a mask other than padding".to_owned()),
     };
     for (unserved, what) in [

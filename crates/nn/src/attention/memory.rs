@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 
 use super::{Attention, AttentionError, Call, Observe, Sampled};
 use crate::{
+    bridge::with_axis,
     heads::row_index,
     mask::{Keep, Mask},
     precision::check_weights,
@@ -107,7 +108,7 @@ impl Attention {
         call: Call<'_>,
     ) -> Result<Reading, AttentionError> {
         check_keep(&memory.keep, &memory.values)?;
-        let one_head = |x: Tensor<3>| x.unsqueeze_dim::<4>(1);
+        let one_head = |x: Tensor<3>| with_axis::<3, 4>(x, 1);
         let mut call = Call {
             observe: Observe::Weights,
             ..call

@@ -1,5 +1,7 @@
 //! Attention by plain tensor operations, on every device: the definition that the fused forms are tested against.
 
+use std::ops::Range;
+
 use burn::tensor::{Bool, Tensor, TensorData};
 use regard_kernels::Dropout;
 
@@ -123,14 +125,17 @@ impl Problem<'_> {
             true => self.observed_nothing(&observe),
             false => self.observed_nothing(&observe).detach(),
         };
-        // A sink takes all the weight of a row.
-        let options = (&self.query.device(), self.query.dtype());
         let lse = match &attention.normalize {
-            Normalize::Softmax(_) => Some(Tensor::full([1; 4], f32::NEG_INFINITY, options)),
-            Normalize::Sink(sink) => Some(sink.score(&self.query).detach()),
+            Normalize::Softmax(_) => {
+                Some(self.zeros([batch, heads, queries, 1]) + f32::NEG_INFINITY)
+            }
+            // It takes all the weight of a row.
+            Normalize::Sink(sink) => {
+                Some(self.zeros([batch, heads, queries, 1]) + sink.score(&self.query))
+            }
             _ => None,
         };
-        let lse = lse.map(|lse| lse.expand([batch, heads, queries, 1]).squeeze_dim(3));
+        let lse = lse.map(|lse| lse.detach().squeeze_dim(3));
         let sampled = match &attention.normalize {
             Normalize::HardSample(_) => Some(Sampled {
                 keys: Tensor::full([batch, heads, queries], -1, &self.query.device()),
@@ -188,8 +193,13 @@ impl Problem<'_> {
         let mut mask = self.mask.clone();
         let mut gaussian = None;
         if let Some(predictor) = &attention.predictor {
-            let lengths = mask.lengths(&self.grid);
-            let centre = predictor.forward(self.query.clone(), &lengths);
+            let sentences = mask.sentences(&self.grid);
+            let lengths: Vec<usize> = sentences.iter().map(Range::len).collect();
+            let starts: Vec<f32> = sentences.iter().map(|words| words.start as f32).collect();
+            let starts = TensorData::new(starts, [self.grid.batch, 1, 1, 1]);
+            let options = (&self.query.device(), self.query.dtype());
+            let centre = predictor.forward(self.query.clone(), &lengths)
+                + Tensor::<4>::from_data(starts, options);
             let half_width = predictor.half_width();
             mask = mask & Mask::local_predictive(centre.clone().detach(), half_width);
             gaussian = Some(local::gaussian(centre, half_width, self.grid.keys));
@@ -211,6 +221,8 @@ impl Problem<'_> {
     /// What the bias lets through; nothing where that is everything. `[batch or 1, heads or 1, queries or 1, keys]`.
     fn let_through(&self) -> Option<Tensor<4, Bool>> {
         let bias = self.call.bias.clone()?.detach();
+        let [batch, heads, queries, _] = bias.dims();
+        let bias = bias.expand([batch, heads, queries, self.grid.keys]);
         let hidden = bias.equal_elem(f32::NEG_INFINITY);
         let any = hidden.clone().any().into_scalar::<bool>();
         any.then(|| hidden.bool_not())

@@ -16,10 +16,7 @@
 //! assert_eq!((context.dims(), weights.dims()), ([2, 1, 6], [2, 1, 5]));
 //! ```
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Bool, Tensor},
-};
+use burn::tensor::{Bool, Tensor};
 use regard_kernels::{
     KernelError,
     additive::{Gradients, Input, Keep, Shape, backward, forward},
@@ -27,8 +24,8 @@ use regard_kernels::{
 
 use super::{
     bytes, expect_dims,
-    fused::{self, Forward, Operation, dims, numbers, tensor},
-    matmul,
+    fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
+    matmul, spread, zeros_of,
 };
 use crate::normalize::masked_softmax;
 
@@ -89,21 +86,33 @@ pub fn additive_attention_plain(
     bias: Option<Tensor<3>>,
 ) -> (Tensor<3>, Tensor<3>) {
     check(&query, &key, &v, &value, &keep, &bias);
-    let [_, _, dim] = key.dims();
+    let [batch, queries, dim] = query.dims();
+    let [_, keys, size] = value.dims();
+    let options = (&value.device(), value.dtype());
+    if [batch, queries, keys, size].contains(&0) {
+        let context = Tensor::zeros([batch, queries, size], options);
+        let context = zeros_of(zeros_of(context, &query), &key);
+        let context = zeros_of(zeros_of(context, &v), &value);
+        return (context, Tensor::zeros([batch, queries, keys], options));
+    }
     let (mut key, mut value) = (key, value);
     let hidden = keep.map(|keep| keep.bool_not().unsqueeze_dim::<3>(2)); // [batch, keys, 1]
     if let Some(hidden) = &hidden {
         key = key
             .clone()
-            .mask_fill(hidden.clone().expand(key.dims()), 0.0);
+            .mask_fill(spread(hidden.clone(), key.dims()), 0.0);
         value = value
             .clone()
-            .mask_fill(hidden.clone().expand(value.dims()), 0.0);
+            .mask_fill(spread(hidden.clone(), value.dims()), 0.0);
     }
-    let sums = query.unsqueeze_dim::<4>(2) + key.unsqueeze_dim::<4>(1); // [batch, queries, keys, dim]
-    let mut scores = (sums.tanh() * v.reshape([1, 1, 1, dim]))
-        .sum_dim(3)
-        .squeeze_dim::<3>(3);
+    let mut scores = match dim {
+        0 => Tensor::zeros([batch, queries, keys], options),
+        _ => {
+            let sums = query.unsqueeze_dim::<4>(2) + key.unsqueeze_dim::<4>(1); // [batch, queries, keys, dim]
+            let terms = sums.tanh() * v.unsqueeze_dims::<4>(&[0, 1, 2]);
+            terms.sum_dim(3).squeeze_dim::<3>(3)
+        }
+    };
     if let Some(bias) = bias {
         scores = scores + bias;
     }

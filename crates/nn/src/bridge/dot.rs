@@ -4,22 +4,19 @@
 //! Query, key and value may have any strides over batch, heads and length: a transposed
 //! `[batch, length, heads, dim]` is read in place.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::sync::Arc;
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Device, Tensor, TensorData},
-};
+use burn::tensor::{Device, Tensor, TensorData};
 use regard_kernels::{self as kernels, Dropout, KernelError, View, ViewMut, dot};
 
-use super::fused::{self, Forward, Operation, dims, numbers, tensor, view};
+use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor, view};
 use crate::{
     attention::{Observe, Observed, Top},
     mask::KernelMask,
 };
 
-/// The sizes of a query, key or value that the kernel takes.
-pub(crate) const SIZES: RangeInclusive<usize> = 1..=kernels::MAX_DIM;
+/// The largest size of a query, key or value that the kernel takes.
+pub(crate) const MAX_SIZE: usize = kernels::MAX_DIM;
 
 /// What is done to the scores and weights, beside bias and sink.
 #[derive(Debug)]
@@ -38,7 +35,7 @@ pub(crate) struct DotInputs {
     pub(crate) query: Tensor<4>,        // [batch, heads, queries, size]
     pub(crate) key: Tensor<4>,          // [batch, key heads, keys, size]
     pub(crate) value: Tensor<4>,        // [batch, key heads, keys, value size]
-    pub(crate) bias: Option<Tensor<4>>, // [batch or 1, heads or 1, queries or 1, keys]
+    pub(crate) bias: Option<Tensor<4>>, // [batch or 1, heads or 1, queries or 1, keys or 1]
     pub(crate) sink: Option<Tensor<1>>, // [heads]
 }
 

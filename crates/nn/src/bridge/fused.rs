@@ -8,6 +8,7 @@
 
 use std::{cell::Cell, fmt::Debug, sync::Arc};
 
+pub(super) use burn::backend::flex::FlexTensor;
 use burn::{
     backend::{
         Autodiff, AutodiffBackend, BackendTensor, DispatchAutodiffContext, DispatchDevice,
@@ -17,7 +18,7 @@ use burn::{
             grads::Gradients,
             ops::{Backward, Ops, OpsKind},
         },
-        flex::{FlexTensor, Layout},
+        flex::Layout,
         tensor::FloatTensor,
     },
     tensor::{Bytes, DType, Shape, Tensor},

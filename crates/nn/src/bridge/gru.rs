@@ -21,10 +21,7 @@
 //! assert_eq!(next.dims(), [2, 3]);
 //! ```
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Bool, Tensor, activation::sigmoid},
-};
+use burn::tensor::{Bool, Tensor, activation::sigmoid};
 use regard_kernels::{
     KernelError,
     cell::{Step, gru, gru_reset_before},
@@ -32,7 +29,7 @@ use regard_kernels::{
 
 use super::{
     bytes, expect_dims, expect_gates,
-    fused::{self, Forward, Operation, dims, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
     keep_old, kept_rows,
 };
 

@@ -3,16 +3,16 @@
 //! Burn takes the bias and the gradients as operations of their own, and the gradient of a matrix that every position shares
 //! as a batch of products with a sum behind it.
 
-use burn::{backend::flex::FlexTensor, module::Param, nn::Linear, tensor::Tensor};
+use burn::{module::Param, nn::Linear, tensor::Tensor};
 use regard_kernels::{
     KernelError,
     pointwise::{self, Pointwise},
 };
 
 use super::{
+    empty::zeros_of,
     expect_dims,
-    fused::{self, Forward, Operation, numbers, tensor},
-    matmul::zeros_of,
+    fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
 
@@ -49,7 +49,8 @@ pub fn linear<const D: usize>(
             let zeros = Tensor::zeros(shape, (&x.device(), x.dtype()));
             let product = zeros_of(zeros_of(zeros, &x), &weight);
             return match bias {
-                Some(bias) => product + bias.unsqueeze::<D>(),
+                Some(bias) if outputs > 0 => product + bias.unsqueeze::<D>(),
+                Some(bias) => zeros_of(product, &bias),
                 None => product,
             };
         }

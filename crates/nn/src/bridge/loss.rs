@@ -17,10 +17,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Int, Tensor, activation::log_softmax},
-};
+use burn::tensor::{Int, Tensor, activation::log_softmax};
 use regard_kernels::{
     KernelError,
     loss::{CrossEntropy as Spec, Losses, forward, forward_backward},
@@ -28,7 +25,7 @@ use regard_kernels::{
 
 use super::{
     expect_dims,
-    fused::{self, Forward, Operation, dims, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
 };
 
 /// What [`cross_entropy`] gives.

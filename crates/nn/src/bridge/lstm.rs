@@ -11,12 +11,9 @@
 //! assert_eq!((h.dims(), c.dims()), ([2, 3], [2, 3]));
 //! ```
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{
-        Bool, Tensor,
-        activation::{sigmoid, tanh},
-    },
+use burn::tensor::{
+    Bool, Tensor,
+    activation::{sigmoid, tanh},
 };
 use regard_kernels::{
     KernelError,
@@ -28,7 +25,7 @@ use regard_kernels::{
 
 use super::{
     bytes, expect_dims, expect_gates,
-    fused::{self, Forward, Operation, dims, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
     keep_old, kept_rows,
 };
 

@@ -8,7 +8,7 @@
 //! | [`gru_step`], [`gru_reset_before_gates`], [`gru_reset_before_output`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
-//! | [`matmul`] | nothing: Burn's product, made safe for tensors without numbers |
+//! | [`matmul`] | nothing: Burn's product, made safe for tensors without numbers (`empty.rs`) |
 //! | [`norm`](norm()) | layer norm, RMS norm |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -16,17 +16,21 @@
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
 //! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor
-//! operations. Both give the same numbers up to rounding. Like Burn's own operations, these panic when
+//! operations; without the feature `kernels` all do. Both give the same numbers up to rounding. Like Burn's own operations, these panic when
 //! shapes do not fit, and say which.
 
 mod additive;
 mod dot;
+mod empty;
+#[cfg(feature = "kernels")]
+mod fused;
+#[cfg(not(feature = "kernels"))]
+#[path = "absent.rs"]
 mod fused;
 mod gru;
 mod linear;
 mod loss;
 mod lstm;
-mod matmul;
 mod norm;
 mod output_loss;
 mod pointwise;
@@ -38,14 +42,14 @@ mod sequence_luong;
 mod sequence_ops;
 
 pub use additive::{additive_attention, additive_attention_plain};
-pub(crate) use dot::{DotInputs, DotOptions, SIZES, dot_attention};
+pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
+pub use empty::matmul;
+pub(crate) use empty::{spread, with_axis, zeros_of};
 pub use fused::without_kernels;
 pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
 pub use linear::{apply, linear};
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
 pub use lstm::lstm_step;
-pub use matmul::matmul;
-pub(crate) use matmul::zeros_of;
 pub use norm::{norm, norm_plain};
 pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;
@@ -71,7 +75,7 @@ fn keep_old(keep: &Option<Tensor<1, Bool>>, new: Tensor<2>, old: Tensor<2>) -> T
         None => new,
         Some(keep) => {
             let shape = new.dims();
-            old.mask_where(keep.clone().unsqueeze_dim::<2>(1).expand(shape), new)
+            old.mask_where(spread(keep.clone().unsqueeze_dim::<2>(1), shape), new)
         }
     }
 }
@@ -83,7 +87,7 @@ fn kept_rows(keep: &Option<Tensor<1, Bool>>, x: Tensor<2>) -> Tensor<2> {
         Some(keep) => {
             let shape = x.dims();
             let dropped = keep.clone().bool_not().unsqueeze_dim::<2>(1);
-            x.mask_fill(dropped.expand(shape), 0.0)
+            x.mask_fill(spread(dropped, shape), 0.0)
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `y = w ∘ (x - mean x) / √(var x + ε) + b` over the last dimension, or `y = w ∘ x / √(mean x² + ε)`.
 
-use burn::{backend::flex::FlexTensor, tensor::Tensor};
+use burn::tensor::Tensor;
 use regard_kernels::{
     KernelError,
     norm::{self, Gradients, Kind, Norm},
@@ -10,7 +10,7 @@ use regard_kernels::{
 
 use super::{
     expect_dims,
-    fused::{self, Forward, Operation, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
 };
 
 /// Normalises `x [.., width]` over its last dimension, then multiplies by `weight [width]` and adds `bias [width]`.

@@ -11,10 +11,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Int, Tensor},
-};
+use burn::tensor::{Int, Tensor};
 use regard_kernels::{
     KernelError,
     loss::{CrossEntropy as Spec, Losses, forward, forward_backward, scale},
@@ -23,7 +20,7 @@ use regard_kernels::{
 
 use super::{
     expect_dims,
-    fused::{self, Forward, Operation, dims, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
     linear::linear,
     loss::{CrossEntropy, checked_targets, cross_entropy_mean},
     matmul,

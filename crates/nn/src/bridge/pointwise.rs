@@ -2,10 +2,7 @@
 //!
 //! The mask is never kept: the backward pass hashes it again from the seed.
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Tensor, activation::relu},
-};
+use burn::tensor::{Tensor, activation::relu};
 use regard_kernels::{
     KernelError,
     pointwise::{self, DropoutMask, Pointwise},
@@ -13,7 +10,7 @@ use regard_kernels::{
 
 use super::{
     expect_dims,
-    fused::{self, Forward, Operation, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
 };
 use crate::dropout::Noise;
 

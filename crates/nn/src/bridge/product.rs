@@ -1,6 +1,7 @@
 //! Matrix products on slices, by [`gemm`], which Burn's own products use: here they read and write parts of a matrix in place
 //! and add to what is there, so that gradients of several products meet without a copy.
 
+#[cfg(feature = "kernels")]
 use gemm::Parallelism;
 
 /// A matrix inside a slice: entry `(i, j)` stands at `i · row + j · column`.
@@ -107,6 +108,12 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Wr
         }
         return;
     }
+    multiply(a, b, to, write);
+}
+
+#[cfg(feature = "kernels")]
+fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Write) {
+    let (m, n, k) = (to.rows, to.columns, a.columns);
     // Waking a thread costs more than a small product takes.
     let threads = match m * n * k < 1 << 18 {
         true => Parallelism::None,
@@ -138,6 +145,12 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Wr
             threads,
         );
     }
+}
+
+/// Nothing is fused without the feature `kernels`, so nothing comes here.
+#[cfg(not(feature = "kernels"))]
+fn multiply(_a: Matrix<'_>, _b: Matrix<'_>, _to: MatrixMut<'_>, _write: Write) {
+    unreachable!("a fused product without the feature `kernels`")
 }
 
 /// Fills every row of `to [rows, width]` with `row [width]`: what a product with a bias is added to.

@@ -5,7 +5,7 @@
 //! side by side, `[batch, queries, heads · size]`, as the output matrix wants them: nothing is transposed or copied, and in the
 //! backward pass the gradients of `X` from queries, keys and values meet inside the products.
 
-use burn::{backend::flex::FlexTensor, tensor::Tensor};
+use burn::tensor::Tensor;
 use regard_kernels::{
     KernelError, View, ViewMut, dot,
     pointwise::{self, Pointwise},
@@ -13,7 +13,7 @@ use regard_kernels::{
 
 use super::{
     dot::DotOptions,
-    fused::{self, Forward, Operation, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
 

@@ -25,10 +25,7 @@
 //! assert_eq!(output.weights.dims(), [steps, batch, sources]);
 //! ```
 
-use burn::{
-    backend::flex::FlexTensor,
-    tensor::{Bool, Tensor},
-};
+use burn::tensor::{Bool, Tensor};
 use regard_kernels::{
     KernelError,
     sequence::additive_lstm::{
@@ -38,7 +35,7 @@ use regard_kernels::{
 
 use super::{
     expect_dims,
-    fused::{self, Forward, Operation, numbers, tensor},
+    fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
     sequence::mask,
     sequence_ops::{made, shaped, slices, zeros_like},
 };

@@ -30,7 +30,6 @@
 //! assert_eq!(output.weights.dims(), [steps, batch, sources]);
 //! ```
 
-use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, Tensor, TensorData};
 use regard_kernels::KernelError;
 use regard_kernels::sequence::input_feeding::{
@@ -39,7 +38,7 @@ use regard_kernels::sequence::input_feeding::{
 };
 
 use super::expect_dims;
-use super::fused::{self, Forward, Operation, numbers, tensor};
+use super::fused::{self, FlexTensor, Forward, Operation, numbers, tensor};
 use super::sequence::mask;
 use super::sequence_ops::{made, shaped, slices, zeros_like};
 

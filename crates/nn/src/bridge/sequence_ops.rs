@@ -4,7 +4,6 @@
 //! documentation gives. What is saved for the backward pass is the inputs, then what the forward
 //! pass made; all of it is shared or moved, nothing is copied.
 
-use burn::backend::flex::FlexTensor;
 use regard_kernels::KernelError;
 use regard_kernels::sequence::additive_gru::{
     AdditiveGruDecoder, AdditiveGruGradients, AdditiveGruResult, AdditiveGruSaved,
@@ -12,7 +11,7 @@ use regard_kernels::sequence::additive_gru::{
 use regard_kernels::sequence::gru::{Convention, GruGradients, GruSequence};
 use regard_kernels::sequence::lstm::{LstmGradients, LstmSequence};
 
-use super::fused::{Forward, Operation, numbers, tensor};
+use super::fused::{FlexTensor, Forward, Operation, numbers, tensor};
 
 /// A GRU over a sequence: `x_projection, recurrent, hidden_bias, initial`.
 #[derive(Debug)]

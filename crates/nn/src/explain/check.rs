@@ -9,6 +9,7 @@ const MOST: usize = 64;
 
 /// Checks everything; gives the values.
 pub(super) fn check(example: &Example) -> Result<Vec<Vec<f64>>, ExplainError> {
+    example.check_parameters()?;
     let (query_size, key_size) = (
         matrix("queries", &example.queries)?,
         matrix("keys", &example.keys)?,
@@ -253,25 +254,11 @@ fn normalizer(example: &Example) -> Result<(), ExplainError> {
     ] {
         finite(field, &number.into_iter().collect::<Vec<_>>())?;
     }
-    if !matches!(
-        example.normalizer,
-        Normalizer::Monotonic | Normalizer::Addressing
-    ) && parameters.previous.is_some()
-    {
-        let advice = "only monotonic and NTM attention go on from the weights before";
-        return Err(AttentionError::combination(
-            "previous",
-            "given",
-            format!("{:?}", example.normalizer),
-            advice,
-        )
-        .into());
-    }
     if example.scorer == Scorer::GaussianWindow && example.normalizer != Normalizer::Identity {
         return Err(AttentionError::combination(
             "score",
             "Gaussian window",
-            format!("the {:?} normaliser", example.normalizer),
+            format!("the normaliser {}", example.normalizer.name()),
             "its weights are final; use identity",
         )
         .into());

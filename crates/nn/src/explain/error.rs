@@ -19,6 +19,16 @@ pub enum ExplainError {
         /// The names there are.
         known: Vec<&'static str>,
     },
+    /// A parameter that the mechanism does not read.
+    #[error("`{parameter}` is no parameter of {mechanism}, which has {}", taken.join(", "))]
+    NotTaken {
+        /// The parameter.
+        parameter: &'static str,
+        /// The mechanism, with its normaliser where that is not its own.
+        mechanism: String,
+        /// The parameters that it reads.
+        taken: Vec<&'static str>,
+    },
     /// A row of a matrix has another length than the first.
     #[error(
         "`{field}`: row {row} is of size {found}, expected {expected} as in row 1: give vectors of one size"

@@ -1,6 +1,6 @@
 //! What an example is made of.
 
-use super::{ExplainError, catalogue};
+use super::{ExplainError, catalogue, presets};
 use crate::mask::Locality;
 
 /// How well a query and a key match, see [`crate::score`].
@@ -82,6 +82,14 @@ impl Normalizer {
                 name: name.to_owned(),
                 known: Self::NAMES.map(|(name, _)| name).to_vec(),
             })
+    }
+
+    /// Its name in [`Normalizer::NAMES`].
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES
+            .iter()
+            .find(|(_, normalizer)| *normalizer == self);
+        named.map_or("", |(name, _)| name)
     }
 
     /// The formula of a row's weights.
@@ -178,6 +186,38 @@ impl Example {
         catalogue::find(mechanism).map(Self::of)
     }
 
+    /// The mechanism of this name on the vectors of the preset `words`. Where these, or the defaults of the parameters,
+    /// would not show what is peculiar to it, others do: Gaussian windows are asked for by queries of their own, NTM
+    /// interpolates, shifts and sharpens.
+    ///
+    /// # Errors
+    /// A name that is not known.
+    pub fn on_words(mechanism: &str) -> Result<Self, ExplainError> {
+        let words = presets::find("words")?.example();
+        let mut example = Self {
+            queries: words.queries,
+            keys: words.keys,
+            query_names: words.query_names,
+            key_names: words.key_names,
+            ..Self::new(mechanism)?
+        };
+        if example.scorer == Scorer::GaussianWindow {
+            example.queries = vec![
+                vec![0.0, 0.0, -1.0],
+                vec![0.0, 0.7, -0.4],
+                vec![0.3, 0.0, -0.4],
+            ];
+            example.query_names = Vec::new();
+        }
+        if example.normalizer == Normalizer::Addressing {
+            let parameters = &mut example.parameters;
+            parameters.gate = Some(0.5);
+            parameters.shift = Some(vec![0.0, 0.2, 0.8]);
+            parameters.sharpening = Some(2.0);
+        }
+        Ok(example)
+    }
+
     pub(super) fn of(mechanism: &'static catalogue::Mechanism) -> Self {
         Self {
             mechanism,
@@ -204,9 +244,9 @@ impl Example {
         let (scorer, normalizer) = (self.scorer.formula(), self.normalizer.formula());
         let window = match self.locality {
             Locality::Global => ";",
-            Locality::Monotonic { .. } => " for |i - t| ≤ D;",
+            Locality::Monotonic { .. } => " over |i - t| ≤ D;",
             Locality::Predictive { .. } => {
-                " for |i - p_t| ≤ D;  α_i ← α_i · exp(-(i - p_t)² / 2σ²);"
+                " over |i - p_t| ≤ D;  α_i ← α_i · exp(-(i - p_t)² / 2σ²);"
             }
         };
         format!("score(q, k) = {scorer};  {normalizer}{window}  c = Σ_i α_i v_i")

@@ -42,7 +42,7 @@ pub static KINDS: [Kind; 14] = [
     kind(
         "causal",
         "causal[:lower-right|upper-left]",
-        "keys up to its own position; which one that is says the alignment",
+        "keys up to its own position; the last query stands at the last key, or (upper-left) the first at the first",
     ),
     kind("padding", "padding:LENGTH", "the first LENGTH keys"),
     kind("keep", "keep:1,1,0,..", "keys marked 1"),
@@ -54,35 +54,43 @@ pub static KINDS: [Kind; 14] = [
     kind(
         "global",
         "global:POSITION,..",
-        "these positions; they see all",
+        "these positions; a query at one of them sees every key",
     ),
     kind(
         "longformer",
         "longformer:WIDTH:POSITION,..[:DILATION]",
-        "its window, and the global positions",
+        "a window, and global positions as in `global`",
     ),
-    kind("local-m", "local-m:D", "keys at most D away from key i"),
+    kind(
+        "local-m",
+        "local-m:D",
+        "keys at most D away from its own position",
+    ),
     kind(
         "local-p",
         "local-p:D:PLACE,..",
-        "keys at most D away from its predicted place",
+        "keys at most D away from its PLACE, one for each query",
     ),
-    kind("block", "block:SIZE", "its own block"),
+    kind("block", "block:SIZE", "keys of its own block of SIZE"),
     kind(
         "block-sparse",
         "block-sparse:SIZE:10/11",
-        "blocks marked 1 in the table, a row a block of queries",
+        "blocks of keys marked 1, one row of marks for each block of queries",
     ),
     kind(
         "chunked",
         "chunked:SIZE[:LEFT]",
-        "its own chunk and LEFT chunks before",
+        "keys of its own chunk of SIZE, and of LEFT chunks before it",
     ),
-    kind("document", "document:0,0,1,..", "keys of its own document"),
+    kind(
+        "document",
+        "document:0,0,1,..",
+        "keys of its own document, given by a number for each position",
+    ),
     kind(
         "prefix",
         "prefix:LENGTH",
-        "the prefix, and what came before",
+        "the first LENGTH keys, and keys up to its own position",
     ),
 ];
 
@@ -172,7 +180,7 @@ fn grid(queries: usize, keys: usize) -> Grid {
         heads: 1,
         queries,
         keys,
-        first_query: 0,
+        ..Grid::default()
     }
 }
 

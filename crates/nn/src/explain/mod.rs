@@ -27,6 +27,7 @@
 //! | [`catalogue`] | the mechanisms by name, with formula and source |
 //! | [`presets`] | ready examples: the worked numbers of the formula sheet |
 //! | [`masks`] | masks written as text: `window:3 & causal` |
+//! | [`parameters`] | which mechanism reads which parameter |
 //!
 //! Cost: nothing is fused or vectorised; made for a dozen vectors.
 
@@ -36,13 +37,14 @@ mod error;
 mod example;
 pub mod masks;
 mod normalizers;
+pub mod parameters;
 pub mod presets;
 mod scores;
 mod table;
 
 pub use error::ExplainError;
 pub use example::{Example, Normalizer, Parameters, Scorer};
-pub use table::{Explanation, Step, Table};
+pub use table::{Bump, Explanation, Quantity, Step, Table};
 
 use crate::mask::{Grid, Locality, Mask};
 use table::Names;
@@ -60,11 +62,14 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
     let mut scores = scores::scores(example, &names, &mut steps)?;
     if let Some(softcap) = example.parameters.softcap {
         scores = map(&scores, |s| softcap * (s / softcap).tanh());
-        steps.push(Step::new(
-            "capped scores",
-            format!("s ← c · tanh(s / c), c = {}", table::number(softcap)),
-            names.pairs(&scores),
-        ));
+        steps.push(
+            Step::new(
+                "capped scores",
+                format!("s ← c · tanh(s / c), c = {}", table::number(softcap)),
+                names.pairs(&scores),
+            )
+            .of(Quantity::Scores),
+        );
     }
     let (seen, centres) = visible(example, &names, &mut steps)?;
     if let Some(seen) = &seen {
@@ -72,20 +77,28 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
             let cell = |(&score, &seen): (&f64, &bool)| seen.then_some(score);
             scores.iter().zip(seen).map(cell).collect()
         });
-        steps.push(Step::new(
-            "masked scores",
-            format!(
-                "hidden (·) where the mask lets nothing be seen: {}",
-                mask_words(example)
-            ),
-            names.table(masked.collect()),
-        ));
+        steps.push(
+            Step::new(
+                "masked scores",
+                format!("· is hidden by the mask: {} is seen", mask_words(example)),
+                names.table(masked.collect()),
+            )
+            .of(Quantity::Between),
+        );
     }
     let mut weights = normalizers::normalize(example, &names, &scores, seen.as_deref(), &mut steps);
-    if let (Some(centres), Some(half_width)) = (&centres, example.half_width()) {
-        weights = gaussian(&names, &weights, centres, half_width, &mut steps);
-    }
+    let bumps = match (&example.scorer, &centres, example.half_width()) {
+        (_, Some(centres), Some(half_width)) => {
+            let bumps = near(centres, half_width);
+            weights = gaussian(&names, &weights, &bumps, half_width, &mut steps);
+            bumps.into_iter().map(|bump| vec![bump]).collect()
+        }
+        (Scorer::GaussianWindow, ..) => scores::bumps(&example.queries),
+        _ => Vec::new(),
+    };
     let context = read(&names, &weights, &values, &mut steps);
+    let thresholds = normalizers::thresholds(example, &scores, seen.as_deref());
+    let everything = || vec![vec![true; names.keys.len()]; names.queries.len()];
     Ok(Explanation {
         mechanism: example.name().to_owned(),
         formula: example.formula(),
@@ -94,6 +107,11 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
         weights,
         context,
         steps,
+        bumps,
+        thresholds: thresholds.unwrap_or_default(),
+        seen: seen.unwrap_or_else(everything),
+        queries: names.queries,
+        keys: names.keys,
     })
 }
 
@@ -106,8 +124,8 @@ fn map(rows: &[Vec<f64>], f: impl Fn(f64) -> f64) -> Vec<Vec<f64>> {
 fn mask_words(example: &Example) -> String {
     let window = match example.locality {
         Locality::Global => None,
-        Locality::Monotonic { half_width } => Some(format!("|j - t| ≤ {half_width}")),
-        Locality::Predictive { half_width } => Some(format!("|j - p_t| ≤ {half_width}")),
+        Locality::Monotonic { half_width } => Some(format!("|i - t| ≤ {half_width}")),
+        Locality::Predictive { half_width } => Some(format!("|i - p_t| ≤ {half_width}")),
     };
     let written = example.mask.clone();
     let words: Vec<String> = written.into_iter().chain(window).collect();
@@ -133,7 +151,7 @@ fn visible(
         heads: 1,
         queries,
         keys,
-        first_query: 0,
+        ..Grid::default()
     };
     mask.check(&grid)?;
     let centres = match example.locality {
@@ -161,43 +179,49 @@ fn visible(
     Ok((Some(seen), centres.filter(|_| predicted)))
 }
 
-/// local-p's factor `exp(-(j - p)² / 2σ²)`, `σ = D/2`.
+/// local-p's factors `exp(-(i - p)² / 2σ²)`, `σ = D/2`.
+fn near(centres: &[f64], half_width: usize) -> Vec<Bump> {
+    // A window of no width has no deviation; this one leaves the centre alone.
+    let deviation = (half_width as f64 / 2.0).max(1e-3);
+    let bump = |&centre: &f64| Bump {
+        height: 1.0,
+        sharpness: 0.5 / (deviation * deviation),
+        centre,
+    };
+    centres.iter().map(bump).collect()
+}
+
 fn gaussian(
     names: &Names,
     weights: &[Vec<f64>],
-    centres: &[f64],
+    bumps: &[Bump],
     half_width: usize,
     steps: &mut Vec<Step>,
 ) -> Vec<Vec<f64>> {
-    // A window of no width has no deviation; this one leaves the centre alone.
-    let deviation = (half_width as f64 / 2.0).max(1e-3);
     let factors: Vec<Vec<f64>> = weights
         .iter()
-        .zip(centres)
-        .map(|(row, centre)| {
-            let factor =
-                |key| (-(key as f64 - centre).powi(2) / (2.0 * deviation * deviation)).exp();
-            (0..row.len()).map(factor).collect()
-        })
+        .zip(bumps)
+        .map(|(row, bump)| (0..row.len()).map(|key| bump.at(key as f64)).collect())
         .collect();
-    steps.push(Step::new(
+    let factor = Step::new(
         "Gaussian",
         format!(
-            "exp(-(j - p)² / 2σ²), σ = D/2 = {}",
-            table::number(deviation)
+            "exp(-(i - p)² / 2σ²), σ = D/2 = {}",
+            table::number(half_width as f64 / 2.0)
         ),
         names.pairs(&factors),
-    ));
+    );
     let product: Vec<Vec<f64>> = weights
         .iter()
         .zip(&factors)
         .map(|(weights, factors)| weights.iter().zip(factors).map(|(w, f)| w * f).collect())
         .collect();
-    steps.push(Step::new(
+    let result = Step::new(
         "weights near p",
-        "α ← α · exp(-(j - p)² / 2σ²), not renormalised",
+        "α_i ← α_i · exp(-(i - p)² / 2σ²), without normalising again",
         names.pairs(&product),
-    ));
+    );
+    steps.extend([factor, result].map(|step| step.of(Quantity::Weights)));
     product
 }
 

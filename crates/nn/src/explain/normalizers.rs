@@ -1,7 +1,7 @@
 //! Normalisers by their definitions, in `f64`, with the steps that a person would write down.
 
 use super::{
-    Example, Normalizer, Step,
+    Example, Normalizer, Quantity, Scorer, Step,
     table::{Names, number},
 };
 
@@ -18,17 +18,14 @@ pub(super) fn normalize(
 ) -> Matrix {
     let parameters = &example.parameters;
     let keys = example.keys.len();
-    let rows: Vec<Row<'_>> = scores
-        .iter()
-        .enumerate()
-        .map(|(query, scores)| Row {
-            scores,
-            seen: seen.map(|seen| seen[query].as_slice()),
-        })
-        .collect();
+    let rows = rows(scores, seen);
     let each = |weights: fn(&Row<'_>) -> Vec<f64>| -> Matrix { rows.iter().map(weights).collect() };
     let mut push = |name: &str, formula: String, rows: &Matrix| {
-        steps.push(Step::new(name, formula, names.pairs(rows)));
+        let quantity = match name {
+            "exponentials" => Quantity::Between,
+            _ => Quantity::Weights,
+        };
+        steps.push(Step::new(name, formula, names.pairs(rows)).of(quantity));
     };
     match example.normalizer {
         Normalizer::Softmax => {
@@ -55,18 +52,22 @@ pub(super) fn normalize(
                 "α_i = e^{{s_i}} / (e^{{sink}} + Σ_j e^{{s_j}}), sink = {}",
                 number(sink)
             );
-            push("weights", formula, &weights);
+            let sinks: Vec<f64> = weights
+                .iter()
+                .map(|row| 1.0 - row.iter().sum::<f64>())
+                .collect();
+            let table = names.pairs_and(&weights, "sink", &sinks);
+            steps.push(Step::new("weights", formula, table).of(Quantity::Weights));
             weights
         }
         Normalizer::Sparsemax | Normalizer::Entmax15 => {
             let is_sparsemax = example.normalizer == Normalizer::Sparsemax;
-            let thresholds: Vec<f64> = rows
-                .iter()
-                .map(|row| match is_sparsemax {
-                    true => sparsemax_threshold(&row.visible()),
-                    false => entmax_threshold(&row.visible()),
-                })
-                .collect();
+            let threshold = if is_sparsemax {
+                sparsemax_threshold
+            } else {
+                entmax_threshold
+            };
+            let thresholds: Vec<f64> = rows.iter().map(|row| threshold(&row.visible())).collect();
             let formula = match is_sparsemax {
                 true => "τ such that Σ_i max(s_i - τ, 0) = 1",
                 false => "τ such that Σ_i max(s_i/2 - τ, 0)² = 1",
@@ -84,7 +85,7 @@ pub(super) fn normalize(
                 .collect();
             steps.push(Step::new("threshold", formula, table));
             let formula = example.normalizer.formula();
-            steps.push(Step::new("weights", formula, names.pairs(&weights)));
+            steps.push(Step::new("weights", formula, names.pairs(&weights)).of(Quantity::Weights));
             weights
         }
         Normalizer::Sigmoid => {
@@ -130,7 +131,14 @@ pub(super) fn normalize(
                 before = monotonic(stops, &before);
                 weights.push(before.clone());
             }
-            push("weights", example.normalizer.formula().to_owned(), &weights);
+            let total: f64 = first(example).iter().sum();
+            let passed: Vec<f64> = weights
+                .iter()
+                .map(|row| total - row.iter().sum::<f64>())
+                .collect();
+            let formula = format!("{}; none: it passes all keys", example.normalizer.formula());
+            let table = names.pairs_and(&weights, "none", &passed);
+            steps.push(Step::new("weights", formula, table).of(Quantity::Weights));
             weights
         }
         Normalizer::Addressing => {
@@ -168,10 +176,38 @@ pub(super) fn normalize(
         }
         Normalizer::Identity => {
             let weights = each(|row| row.weights(|s| s));
-            push("weights", "α_i = s_i".to_owned(), &weights);
+            let formula = match example.scorer {
+                Scorer::GaussianWindow => "α_i = φ_i",
+                _ => "α_i = s_i",
+            };
+            push("weights", formula.to_owned(), &weights);
             weights
         }
     }
+}
+
+fn rows<'a>(scores: &'a [Vec<f64>], seen: Option<&'a [Vec<bool>]>) -> Vec<Row<'a>> {
+    let rows = scores.iter().enumerate();
+    rows.map(|(query, scores)| Row {
+        scores,
+        seen: seen.map(|seen| seen[query].as_slice()),
+    })
+    .collect()
+}
+
+/// The scores at and below which the weights of sparsemax and 1.5-entmax are 0.
+pub(super) fn thresholds(
+    example: &Example,
+    scores: &[Vec<f64>],
+    seen: Option<&[Vec<bool>]>,
+) -> Option<Vec<f64>> {
+    let threshold: fn(&[f64]) -> f64 = match example.normalizer {
+        Normalizer::Sparsemax => sparsemax_threshold,
+        Normalizer::Entmax15 => |scores| 2.0 * entmax_threshold(scores),
+        _ => return None,
+    };
+    let rows = rows(scores, seen);
+    Some(rows.iter().map(|row| threshold(&row.visible())).collect())
 }
 
 /// The scores of one query, and which of them count.

@@ -1,7 +1,7 @@
 //! Scores by their definitions, in `f64`, with the steps that a person would write down.
 
 use super::{
-    Example, ExplainError, Scorer, Step, map,
+    Bump, Example, ExplainError, Quantity, Scorer, Step, map,
     table::{Names, Table, number},
 };
 
@@ -22,8 +22,13 @@ pub(super) fn scores(
     let by_key = |rows: &[Vec<f64>]| {
         Table::vectors("", names.keys.iter().cloned().zip(rows.iter().cloned()))
     };
-    let mut push =
-        |name: &str, formula: String, table: Table| steps.push(Step::new(name, formula, table));
+    let mut push = |name: &str, formula: String, table: Table| {
+        let quantity = match table.columns == names.keys {
+            true => Quantity::Scores,
+            false => Quantity::Vectors,
+        };
+        steps.push(Step::new(name, formula, table).of(quantity));
+    };
     let scores = match example.scorer {
         Scorer::Dot => {
             let scores = dots(queries, keys);
@@ -45,7 +50,7 @@ pub(super) fn scores(
             let projected = apply(parameters.query_weight.as_deref(), keys);
             push(
                 "projected keys",
-                format!("W k_i{}", identity(&parameters.query_weight)),
+                format!("W k_i{}", identity("W", &parameters.query_weight)),
                 by_key(&projected),
             );
             let products = dots(queries, &projected);
@@ -70,13 +75,13 @@ pub(super) fn scores(
             let projected = apply(parameters.query_weight.as_deref(), queries);
             push(
                 "projected queries",
-                format!("W q{}", identity(&parameters.query_weight)),
+                format!("W q{}", identity("W", &parameters.query_weight)),
                 names.by_query("", &projected),
             );
             let keyed = apply(parameters.key_weight.as_deref(), keys);
             push(
                 "projected keys",
-                format!("U k_i{}", identity(&parameters.key_weight)),
+                format!("U k_i{}", identity("U", &parameters.key_weight)),
                 by_key(&keyed),
             );
             let hidden_size = projected[0].len();
@@ -194,10 +199,7 @@ pub(super) fn scores(
             let scores = apply(parameters.query_weight.as_deref(), queries);
             push(
                 "scores",
-                format!(
-                    "s_i = (W q)_i{}: no key is looked at",
-                    identity(&parameters.query_weight)
-                ),
+                format!("s_i = (W q)_i{}", identity("W", &parameters.query_weight)),
                 names.pairs(&scores),
             );
             scores
@@ -207,59 +209,58 @@ pub(super) fn scores(
     Ok(scores)
 }
 
-/// Graves 2013: heights, sharpnesses and steps through an exponential, centres that add up.
+/// Graves 2013: heights, sharpnesses and steps through an exponential, centres that add up; `[queries][components]`.
+pub(super) fn bumps(queries: &Matrix) -> Vec<Vec<Bump>> {
+    let components = queries[0].len() / 3;
+    let mut centres = vec![0.0; components];
+    let of = |query: &Vec<f64>| {
+        let part = |index: usize, k: usize| query[index * components + k].exp();
+        (0..components)
+            .map(|k| {
+                centres[k] += part(2, k);
+                Bump {
+                    height: part(0, k),
+                    sharpness: part(1, k),
+                    centre: centres[k],
+                }
+            })
+            .collect()
+    };
+    queries.iter().map(of).collect()
+}
+
 fn gaussian_window(
     queries: &Matrix,
     keys: usize,
     names: &Names,
     push: &mut impl FnMut(&str, String, Table),
 ) -> Matrix {
-    let components = queries[0].len() / 3;
-    let part = |index: usize| -> Matrix {
-        let range = index * components..(index + 1) * components;
-        queries
-            .iter()
-            .map(|q| q[range.clone()].iter().map(|x| x.exp()).collect())
-            .collect()
+    let bumps = bumps(queries);
+    let part = |of: fn(&Bump) -> f64| -> Matrix {
+        let rows = bumps.iter().map(|row| row.iter().map(of).collect());
+        rows.collect()
     };
-    let (heights, sharpnesses, moves) = (part(0), part(1), part(2));
-    let mut centre = vec![0.0; components];
-    let mut centres = Vec::new();
-    for step in &moves {
-        centre
-            .iter_mut()
-            .zip(step)
-            .for_each(|(centre, step)| *centre += step);
-        centres.push(centre.clone());
-    }
-    push(
-        "heights",
-        "a = e^{â}".to_owned(),
-        names.by_query("a", &heights),
-    );
-    push(
-        "sharpnesses",
-        "b = e^{b̂}".to_owned(),
-        names.by_query("b", &sharpnesses),
-    );
-    push(
+    let mut each = |name: &str, formula: &str, entry: &str, part: Matrix| {
+        push(name, formula.to_owned(), names.by_query(entry, &part));
+    };
+    each("heights", "a = e^{â}", "a", part(|bump| bump.height));
+    each("sharpnesses", "b = e^{b̂}", "b", part(|bump| bump.sharpness));
+    each(
         "centres",
-        "κ_t = κ_{t-1} + e^{κ̂}, from 0".to_owned(),
-        names.by_query("κ", &centres),
+        "κ_t = κ_{t-1} + e^{κ̂}, starting from 0",
+        "κ",
+        part(|bump| bump.centre),
     );
-    let window: Matrix = (0..queries.len())
-        .map(|t| {
-            let bump = |i: usize, k: usize| {
-                heights[t][k] * (-sharpnesses[t][k] * (centres[t][k] - i as f64).powi(2)).exp()
-            };
-            (0..keys)
-                .map(|i| (0..components).map(|k| bump(i, k)).sum())
-                .collect()
+    let window: Matrix = bumps
+        .iter()
+        .map(|row| {
+            let at = |i: usize| row.iter().map(|bump| bump.at(i as f64)).sum();
+            (0..keys).map(at).collect()
         })
         .collect();
     push(
         "window",
-        "φ_i = Σ_k a_k exp(-b_k (κ_k - i)²), i from 0".to_owned(),
+        "φ_i = Σ_k a_k exp(-b_k (κ_k - i)²), positions i counted from 0".to_owned(),
         names.pairs(&window),
     );
     window
@@ -280,17 +281,18 @@ pub(super) fn predict(example: &Example, names: &Names, steps: &mut Vec<Step>) -
         })
         .collect();
     steps.push(Step::new(
-        "predicted place",
-        format!("p = S · σ(v_pᵀ tanh(W_p q)), S = {length}; places count from 0"),
+        "predicted position",
+        format!("p = S · σ(v_pᵀ tanh(W_p q)), S = {length} keys; positions count from 0"),
         names.each_query("p", &centres),
     ));
     centres
 }
 
-fn identity(weight: &Option<Matrix>) -> &'static str {
+/// What stands for a matrix that is not given.
+fn identity(name: &str, weight: &Option<Matrix>) -> String {
     match weight {
-        None => " (no matrix given: the identity)",
-        Some(_) => "",
+        None => format!(" ({name} = identity, as none is given)"),
+        Some(_) => String::new(),
     }
 }
 

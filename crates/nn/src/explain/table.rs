@@ -15,12 +15,54 @@ pub struct Explanation {
     pub source: String,
     /// The steps in order, from what was given to the context.
     pub steps: Vec<Step>,
+    /// What the queries are called.
+    pub queries: Vec<String>,
+    /// What the keys are called.
+    pub keys: Vec<String>,
     /// The scores before masking, `[queries][keys]`.
     pub scores: Vec<Vec<f64>>,
+    /// Whether each query sees each key, `[queries][keys]`.
+    pub seen: Vec<Vec<bool>>,
     /// The weights by which values were read, `[queries][keys]`.
     pub weights: Vec<Vec<f64>>,
     /// The contexts, `[queries][value size]`.
     pub context: Vec<Vec<f64>>,
+    /// The Gaussians over key positions that the weights follow, `[queries][components]`; no rows where there are none.
+    pub bumps: Vec<Vec<Bump>>,
+    /// For each query the score at and below which weights are 0; empty where there is none.
+    pub thresholds: Vec<f64>,
+}
+
+/// `height · exp(-sharpness · (centre - i)²)` over key positions `i`, counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bump {
+    /// Its largest value.
+    pub height: f64,
+    /// How fast it falls.
+    pub sharpness: f64,
+    /// Where it is largest.
+    pub centre: f64,
+}
+
+impl Bump {
+    /// Its value at a position.
+    pub fn at(&self, position: f64) -> f64 {
+        self.height * (-self.sharpness * (self.centre - position).powi(2)).exp()
+    }
+}
+
+/// What the numbers of a step are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Vectors, or numbers of single queries or keys.
+    Vectors,
+    /// How well each key fits each query, `[queries, keys]`.
+    Scores,
+    /// Shares of attention, `[queries, keys]`; a column behind those of the keys is what no key gets.
+    Weights,
+    /// Numbers between two of the former, `[queries, keys]`: masked scores, exponentials.
+    Between,
 }
 
 /// One step.
@@ -30,6 +72,8 @@ pub struct Step {
     pub name: String,
     /// How it is computed.
     pub formula: String,
+    /// What its numbers are.
+    pub quantity: Quantity,
     /// The numbers.
     pub table: Table,
 }
@@ -39,8 +83,13 @@ impl Step {
         Self {
             name: name.into(),
             formula: formula.into(),
+            quantity: Quantity::Vectors,
             table,
         }
+    }
+
+    pub(super) fn of(self, quantity: Quantity) -> Self {
+        Self { quantity, ..self }
     }
 }
 
@@ -118,22 +167,26 @@ impl Names {
             let given = named(&self.keys, &example.keys);
             return vec![Step::new(
                 "vectors",
-                "queries, keys and values at once: q = k = v",
+                "each is a query, a key and a value: q = k = v",
                 given,
             )];
         }
         steps.push(Step::new(
             "queries",
-            "given: q",
+            "q, as given",
             named(&self.queries, &example.queries),
         ));
         let formula = match shared {
-            true => "given: k; the values are the keys, v = k",
-            false => "given: k",
+            true => "k, as given; they are the values too, v = k",
+            false => "k, as given",
         };
         steps.push(Step::new("keys", formula, named(&self.keys, &example.keys)));
         if !shared {
-            steps.push(Step::new("values", "given: v", named(&self.keys, values)));
+            steps.push(Step::new(
+                "values",
+                "v, as given",
+                named(&self.keys, values),
+            ));
         }
         steps
     }
@@ -154,6 +207,16 @@ impl Names {
                 .map(|row| row.iter().copied().map(Some).collect())
                 .collect(),
         )
+    }
+
+    /// The same with one more column.
+    pub(super) fn pairs_and(&self, rows: &[Vec<f64>], column: &str, numbers: &[f64]) -> Table {
+        let mut table = self.pairs(rows);
+        table.columns.push(column.to_owned());
+        for (row, &number) in table.rows.iter_mut().zip(numbers) {
+            row.cells.push(Some(number));
+        }
+        table
     }
 
     /// A table with one vector a query.

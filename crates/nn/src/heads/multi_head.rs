@@ -171,12 +171,13 @@ impl MultiHead {
     /// whose keys and values are in `cache`; theirs are added to it. A rolling cache adds its window to
     /// the masks. Token by token, in chunks or all at once: the numbers are the same.
     ///
-    /// Masks and biases in `call` are over the keys that [`KeyValueCache::append`] gives, of which there
-    /// are [`KeyValueCache::visible`] and the new ones.
+    /// Masks count from the beginning of the sequence ([`crate::mask`]), whatever the cache has dropped. A bias in `call`
+    /// is over the keys that [`KeyValueCache::append`] gives, of which there are [`KeyValueCache::visible`] and the new
+    /// ones.
     ///
     /// # Errors
-    /// As [`MultiHead::forward`], or if `x` is of another batch than the cache. After an error in
-    /// `call` the cache holds the new tokens all the same.
+    /// As [`MultiHead::forward`], if `x` is of another batch than the cache, or if a mask needs a global position
+    /// ([`Mask::global`]) that a rolling cache has dropped. After an error in `call` the cache may hold the new tokens.
     pub fn forward_cached(
         &self,
         x: Tensor<3>,
@@ -184,8 +185,12 @@ impl MultiHead {
         mut call: Call<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
         self.expect_self(&x)?;
+        let [batch, new, _] = x.dims();
         let first = cache.next_position();
-        let queries = first..first + x.dims()[1];
+        let queries = first..first + new;
+        call.first_query = first;
+        call.first_key = first - cache.visible();
+        self.check_dropped(batch, new, &call, cache)?;
         let (query, source) = self.projection.all(x.clone(), &self.sizes);
         let query = self.placed_query(query, first)?;
         let source = self.placed_source(source, first)?;
@@ -194,7 +199,6 @@ impl MultiHead {
             keys: cached.first..queries.end,
             queries,
         };
-        call.first_query = first - cached.first;
         // A single new token sees all that the cache gives.
         if positions.queries.len() > 1 {
             call = call.mask(Mask::causal());
@@ -207,6 +211,35 @@ impl MultiHead {
             values: cached.values,
         };
         self.read(x, query, source, Some(positions), call)
+    }
+
+    /// Checks that the masks need no global position that `cache` has dropped.
+    fn check_dropped(
+        &self,
+        batch: usize,
+        new: usize,
+        call: &Call<'_>,
+        cache: &KeyValueCache,
+    ) -> Result<(), AttentionError> {
+        let grid = Grid {
+            batch,
+            heads: self.heads(),
+            queries: new,
+            keys: cache.visible() + new,
+            first_query: call.first_query,
+            first_key: call.first_key,
+        };
+        let mask = self.attention.mask().clone() & call.mask.clone();
+        mask.check(&grid)?;
+        match mask.lost_global(&grid) {
+            None => Ok(()),
+            Some(position) => Err(AttentionError::combination(
+                "mask",
+                format!("global over position {position}"),
+                format!("a cache that keeps positions from {} on", grid.first_key),
+                "keep all positions with `KeyValueCache::growing`",
+            )),
+        }
     }
 
     /// Projections and attention as one operation, if a kernel serves all that this layer does.
@@ -244,6 +277,7 @@ impl MultiHead {
             queries,
             keys,
             first_query: call.first_query,
+            first_key: call.first_key,
         };
         let Some(options) = self.attention.kernel_options(&grid, [head, value], call)? else {
             return Ok(None);
@@ -443,14 +477,14 @@ impl Between for OwnWords<'_> {
 /// Checks that a bias can be added to scores of `expected` sizes.
 fn expect_bias(bias: &Tensor<4>, expected: [usize; 4]) -> Result<(), AttentionError> {
     let found = bias.dims();
-    let fits = |i: usize| found[i] == expected[i] || (i < 3 && found[i] == 1);
+    let fits = |i: usize| found[i] == expected[i] || found[i] == 1;
     if (0..4).all(fits) {
         return Ok(());
     }
     Err(AttentionError::shape(
         "bias",
         &found,
-        format!("{expected:?}, each of the first three or 1"),
+        format!("{expected:?}, each of these or 1"),
         "a bias is added to the scores, one number for each query and key",
     ))
 }

@@ -178,8 +178,10 @@ impl Projection {
 
     /// Queries `[batch, h, length, d]`, keys and values, all of one sequence `[batch, length, model]`.
     pub(super) fn all(&self, x: Tensor<3>, sizes: &Sizes) -> (Tensor<4>, Source) {
-        let Self::Fused(fused) = self else {
-            return (self.query(x.clone(), sizes), self.source(x, sizes));
+        let fused = match self {
+            // Burn's slices of nothing leave the graph.
+            Self::Fused(fused) if !x.dims().contains(&0) => fused,
+            _ => return (self.query(x.clone(), sizes), self.source(x, sizes)),
         };
         let [query, key, value] = sizes.columns();
         let joint = apply(&fused.query_key_value, x);
@@ -210,8 +212,16 @@ impl Projection {
             }
             Self::Fused(fused) => {
                 let [query, key, value] = sizes.columns();
-                let both = forward_columns(&fused.query_key_value, query, key + value, y);
-                (both.clone().narrow(2, 0, key), both.narrow(2, key, value))
+                let columns =
+                    |first, count| forward_columns(&fused.query_key_value, first, count, y.clone());
+                match y.dims().contains(&0) {
+                    // Burn's slices of nothing leave the graph.
+                    true => (columns(query, key), columns(query + key, value)),
+                    false => {
+                        let both = columns(query, key + value);
+                        (both.clone().narrow(2, 0, key), both.narrow(2, key, value))
+                    }
+                }
             }
         };
         sizes.shaped(key, value)

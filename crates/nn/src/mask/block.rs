@@ -21,6 +21,8 @@
 
 use std::sync::Arc;
 
+use regard_kernels::SequencePosition;
+
 use super::{Alignment, Grid, Mask, Row, Rule, window::positive};
 use crate::attention::AttentionError;
 
@@ -55,7 +57,7 @@ impl Mask {
     }
 
     /// `table[a][b]` says whether queries `a · query_size ..` see keys `b · key_size ..`. Both count from the
-    /// first query and the first key.
+    /// beginning of their sequences.
     ///
     /// # Errors
     /// When a size is 0 or the table's rows differ in length.
@@ -91,17 +93,17 @@ impl Mask {
 
 impl Blocks {
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
-        let table = &self.table[row.query / self.query_size];
-        for (keys, &allowed) in seen.chunks_mut(self.key_size).zip(table) {
-            keys.fill(allowed);
+        let table = &self.table[row.number() / self.query_size];
+        for (key, seen) in (row.first_key..).zip(seen) {
+            *seen = table[key / self.key_size];
         }
     }
 
     pub(super) fn check(&self, grid: &Grid) -> Result<(), AttentionError> {
         let found = [self.table.len(), self.table.first().map_or(0, Vec::len)];
         let expected = [
-            grid.queries.div_ceil(self.query_size),
-            grid.keys.div_ceil(self.key_size),
+            grid.queries_so_far().div_ceil(self.query_size),
+            grid.keys_so_far().div_ceil(self.key_size),
         ];
         if grid.queries == 0 || grid.keys == 0 || found == expected {
             return Ok(());
@@ -111,22 +113,23 @@ impl Blocks {
             &found,
             format!(
                 "{expected:?} for {} queries and {} keys",
-                grid.queries, grid.keys
+                grid.queries_so_far(),
+                grid.keys_so_far()
             ),
             "give one row a block of queries and one column a block of keys",
         ))
     }
 }
 
-/// Sees the keys of the position's chunk and of the `left` before.
-pub(super) fn fill_chunk(size: usize, left: usize, position: isize, seen: &mut [bool]) {
-    seen.fill(false);
-    let chunk = position.div_euclid(size as isize);
-    let bound = |chunk: isize| {
-        chunk
-            .saturating_mul(size as isize)
-            .clamp(0, seen.len() as isize) as usize
-    };
-    let (start, end) = (bound(chunk.saturating_sub_unsigned(left)), bound(chunk + 1));
-    seen[start..end].fill(true);
+/// Sees the keys of the query's chunk and of the `left` before.
+pub(super) fn fill_chunk(
+    size: usize,
+    left: usize,
+    alignment: Alignment,
+    row: &Row,
+    seen: &mut [bool],
+) {
+    let [size, left, one] = [size, left, 1].map(SequencePosition::saturating);
+    let chunk = row.position(alignment).block(size);
+    row.fill((chunk - left) * size, (chunk + one) * size, seen);
 }

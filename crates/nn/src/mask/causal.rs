@@ -13,7 +13,9 @@
 //! assert_eq!(Mask::causal_aligned(Alignment::UpperLeft).picture(2, 4), "■···\n■■··\n");
 //! ```
 
-use super::{Mask, Rule};
+use regard_kernels::SequencePosition;
+
+use super::{Mask, Row, Rule};
 
 /// Where query `i` of `Lq` stands among `Lk` keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -38,9 +40,10 @@ impl Mask {
     }
 }
 
-/// Sees keys up to `position`.
-pub(super) fn fill(position: isize, seen: &mut [bool]) {
-    let end = (position + 1).clamp(0, seen.len() as isize) as usize;
-    seen[..end].fill(true);
-    seen[end..].fill(false);
+/// Sees keys up to its own position.
+pub(super) fn fill(alignment: Alignment, row: &Row, seen: &mut [bool]) {
+    row.fill_to(
+        row.position(alignment) + SequencePosition::saturating(1),
+        seen,
+    );
 }

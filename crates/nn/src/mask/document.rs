@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::{Grid, Mask, Row, Rule, check_batch};
 use crate::attention::AttentionError;
 
-/// The document of every query and key, `[batch][position]`.
+/// The document of every query and key from the beginning of their sequences, `[batch][position]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Documents {
     pub(crate) queries: Arc<[Vec<usize>]>,
@@ -48,16 +48,21 @@ impl Documents {
 
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
         let of = |rows: &Arc<[Vec<usize>]>| row.batch.min(rows.len() - 1);
-        let own = self.queries[of(&self.queries)][row.query];
-        for (seen, &document) in seen.iter_mut().zip(&self.keys[of(&self.keys)]) {
+        let own = self.queries[of(&self.queries)][row.number()];
+        let keys = &self.keys[of(&self.keys)][row.first_key..];
+        for (seen, &document) in seen.iter_mut().zip(keys) {
             *seen = document == own;
         }
     }
 
     pub(super) fn check(&self, grid: &Grid) -> Result<(), AttentionError> {
         for (field, rows, size) in [
-            ("documents of the queries", &self.queries, grid.queries),
-            ("documents of the keys", &self.keys, grid.keys),
+            (
+                "documents of the queries",
+                &self.queries,
+                grid.queries_so_far(),
+            ),
+            ("documents of the keys", &self.keys, grid.keys_so_far()),
         ] {
             check_batch(field, rows.len(), grid)?;
             for row in rows.iter() {

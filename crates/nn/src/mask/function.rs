@@ -14,16 +14,17 @@ use std::{fmt, sync::Arc};
 
 use super::{Mask, Row, Rule};
 
-/// One place of the scores, counted from 0.
+/// One place of the scores, counted from 0: query and key from the beginning of their sequences, also where a call
+/// has only a part of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The batch row.
     pub batch: usize,
     /// The query head.
     pub head: usize,
-    /// The query.
+    /// The query: its number, [`Call::first_query`](crate::Call::first_query) for the first of a call.
     pub query: usize,
-    /// The key.
+    /// The key: its position, [`Call::first_key`](crate::Call::first_key) for the first of a call.
     pub key: usize,
 }
 
@@ -52,11 +53,11 @@ impl Mask {
 
 impl Function {
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
-        for (key, seen) in seen.iter_mut().enumerate() {
+        for (key, seen) in (row.first_key..).zip(seen) {
             *seen = (self.sees)(Place {
                 batch: row.batch,
                 head: row.head,
-                query: row.query,
+                query: row.number(),
                 key,
             });
         }

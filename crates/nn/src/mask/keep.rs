@@ -15,12 +15,13 @@
 //! assert_eq!(Mask::padding(keep.select(&[1])).picture(2, 3), "■··\n■··\n");
 //! ```
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use regard_kernels::SequencePosition;
 
-use super::{Grid, Mask, Rule, check_batch};
-use crate::attention::AttentionError;
+use super::{Grid, Mask, Row, Rule, check_batch};
+use crate::{attention::AttentionError, bridge::spread};
 
 /// Which positions of a padded batch may be seen: `[batch, length]`, true = may be seen.
 ///
@@ -144,31 +145,49 @@ impl Keep {
         }
         let hidden = self.tensor.clone().bool_not().unsqueeze_dim::<3>(2);
         let shape = values.dims();
-        values.mask_fill(hidden.expand(shape), 0.0)
+        values.mask_fill(spread(hidden, shape), 0.0)
     }
 
-    /// Writes what batch row `batch` may see (the only row, if there is one for all).
-    pub(super) fn fill(&self, batch: usize, seen: &mut [bool]) {
+    /// Sentence `batch` (the only one, if there is one for all), from its first real position to its last.
+    pub(super) fn sentence(&self, batch: usize) -> Range<usize> {
         let row = batch.min(self.batch() - 1);
+        let Some(flags) = &self.flags else {
+            return 0..self.lengths[row];
+        };
+        let flags = &flags[row * self.length()..][..self.length()];
+        let first = flags.iter().position(|&real| real).unwrap_or(0);
+        first
+            ..flags
+                .iter()
+                .rposition(|&real| real)
+                .map_or(first, |last| last + 1)
+    }
+
+    /// Writes what the sentence of the row may see (the only one, if there is one for all).
+    pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
+        let sentence = row.batch.min(self.batch() - 1);
         match &self.flags {
-            None => {
-                let length = self.lengths[row];
-                seen[..length].fill(true);
-                seen[length..].fill(false);
+            None => row.fill_to(SequencePosition::saturating(self.lengths[sentence]), seen),
+            Some(flags) => {
+                let first = sentence * self.length() + row.first_key;
+                seen.copy_from_slice(&flags[first..][..seen.len()]);
             }
-            Some(flags) => seen.copy_from_slice(&flags[row * seen.len()..][..seen.len()]),
         }
     }
 
     pub(super) fn check(&self, grid: &Grid) -> Result<(), AttentionError> {
         check_batch("padding batch", self.batch(), grid)?;
-        if self.length() == grid.keys {
+        if self.length() == grid.keys_so_far() {
             return Ok(());
         }
+        let expected = match grid.first_key {
+            0 => "the number of keys".to_owned(),
+            first => format!("the number of keys, the first of them at position {first}"),
+        };
         Err(AttentionError::value(
             "padding length",
             self.length(),
-            format!("{} (the number of keys)", grid.keys),
+            format!("{} ({expected})", grid.keys_so_far()),
             "make the padding mask of the keys that are read",
         ))
     }

@@ -1,6 +1,6 @@
 //! A mask in the words of the dot-product kernel: what it knows, tile by tile, by name; the rest as a table.
 
-use regard_kernels as kernels;
+use regard_kernels::{self as kernels, SequencePosition};
 
 use super::{Alignment, Grid, Mask, Rule};
 
@@ -30,7 +30,8 @@ pub(crate) struct Blocks {
 impl Mask {
     /// The mask of a checked grid for the kernel, which counts from one alignment: that of `aligned`, if something
     /// else beside the mask needs one.
-    pub(crate) fn for_kernel(&self, grid: &Grid, mut aligned: Option<Alignment>) -> KernelMask {
+    pub(crate) fn for_kernel(&self, grid: &Grid, aligned: Option<Alignment>) -> KernelMask {
+        let mut shift = aligned.map(|alignment| shift_of(grid, alignment));
         let mut leaves = vec![];
         conjuncts(&self.0, &mut leaves);
         // A prefix overrides the kernel's causality and window, so it goes by name only where nothing else
@@ -45,11 +46,12 @@ impl Mask {
         let mut kernel = KernelMask::default();
         let rest: Vec<&Rule> = leaves
             .into_iter()
-            .filter(|rule| !kernel.takes(rule, grid, alone, &mut aligned))
+            .filter(|rule| !kernel.takes(rule, grid, alone, &mut shift))
             .collect();
-        kernel.alignment = match aligned {
-            Some(Alignment::UpperLeft) => kernels::Alignment::UpperLeft,
-            _ => kernels::Alignment::LowerRight,
+        let lower_right = shift_of(grid, Alignment::LowerRight);
+        kernel.alignment = match shift.is_none_or(|shift| shift == lower_right) {
+            true => kernels::Alignment::LowerRight,
+            false => kernels::Alignment::UpperLeft,
         };
         let rest = rest.into_iter().cloned();
         kernel.keep = rest
@@ -60,6 +62,12 @@ impl Mask {
             });
         kernel
     }
+}
+
+/// Where the first query stands, counted from the first key at hand. The kernel knows two places: that of the lower right
+/// alignment, and 0.
+fn shift_of(grid: &Grid, alignment: Alignment) -> SequencePosition {
+    grid.position(alignment, 0) - SequencePosition::saturating(grid.first_key)
 }
 
 /// The rules of which all must hold.
@@ -75,20 +83,29 @@ fn conjuncts<'a>(rule: &'a Rule, leaves: &mut Vec<&'a Rule>) {
 }
 
 impl KernelMask {
-    /// Writes `rule` as an option, if the kernel has a free one for it.
+    /// Writes `rule` as an option, if the kernel has a free one for it. `shift` is where the first query stands, once
+    /// that is settled.
     fn takes(
         &mut self,
         rule: &Rule,
         grid: &Grid,
         alone: bool,
-        aligned: &mut Option<Alignment>,
+        shift: &mut Option<SequencePosition>,
     ) -> bool {
         let mut aligns = |alignment: Alignment| {
-            let counts_from_0 = alignment == Alignment::LowerRight || grid.first_query == 0;
-            counts_from_0 && *aligned.get_or_insert(alignment) == alignment
+            let own = shift_of(grid, alignment);
+            let known = [
+                shift_of(grid, Alignment::LowerRight),
+                SequencePosition::ZERO,
+            ];
+            known.contains(&own) && *shift.get_or_insert(own) == own
         };
-        let per_batch = |counts: &[usize]| -> Vec<u32> {
-            let of = |b: usize| counts[b.min(counts.len() - 1)].min(grid.keys) as u32;
+        // Keys before a position, counted from the first at hand.
+        let per_batch = |ends: &[usize]| -> Vec<u32> {
+            let of = |b: usize| {
+                let keys = ends[b.min(ends.len() - 1)].saturating_sub(grid.first_key);
+                keys.min(grid.keys) as u32
+            };
             (0..grid.batch).map(of).collect()
         };
         match rule {
@@ -124,18 +141,21 @@ impl KernelMask {
                 self.lengths = Some(per_batch(&[*reach]));
             }
             Rule::Documents(documents) if self.documents.is_none() => {
-                let of = |rows: &[Vec<usize>]| -> Option<Vec<u32>> {
-                    let row = |b: usize| &rows[b.min(rows.len() - 1)];
+                let of = |rows: &[Vec<usize>], first: usize| -> Option<Vec<u32>> {
+                    let row = |b: usize| &rows[b.min(rows.len() - 1)][first..];
                     let names = (0..grid.batch).flat_map(row);
                     names.map(|&name| u32::try_from(name).ok()).collect()
                 };
-                let (Some(queries), Some(keys)) = (of(&documents.queries), of(&documents.keys))
-                else {
+                let queries = of(&documents.queries, grid.first_query);
+                let keys = of(&documents.keys, grid.first_key);
+                let (Some(queries), Some(keys)) = (queries, keys) else {
                     return false;
                 };
                 self.documents = Some([queries, keys]);
             }
-            Rule::Blocks(blocks) if self.blocks.is_none() => {
+            Rule::Blocks(blocks)
+                if self.blocks.is_none() && grid.first_query == 0 && grid.first_key == 0 =>
+            {
                 let width = blocks.table.first().map_or(0, Vec::len);
                 self.blocks = Some(Blocks {
                     query_size: blocks.query_size,

@@ -6,7 +6,8 @@
 //!   `exp(-(s - p_t)² / 2σ²)`, `σ = D/2`, and not renormalised, so that `p_t` is trained
 //!
 //! Positions `s` count from 0; the window is `[p_t - D, p_t + D]`, cut at the sentence's ends, and the
-//! softmax runs inside it. `S` is the true length of each sentence.
+//! softmax runs inside it. `S` is the true length of each sentence. Where padding stands before a sentence, `p_t` counts
+//! from its first word.
 //!
 //! Use local-m where source and target run in step (speech, transliteration), local-p where the order differs but
 //! an alignment is sharp. Not for short sentences: a window of 21 positions holds them whole. Cost: local-m as a window;
@@ -28,9 +29,10 @@ use burn::{
     nn::Linear,
     tensor::{Int, Tensor, TensorData, activation},
 };
+use regard_kernels::SequencePosition;
 use serde::{Deserialize, Serialize};
 
-use super::{Grid, Mask, Row, Rule};
+use super::{Alignment, Grid, Mask, Row, Rule};
 use crate::{attention::AttentionError, bridge::apply, initialize::Initializer};
 
 /// Which part of the source a decoder step may see.
@@ -101,7 +103,7 @@ impl PositionPredictor {
     }
 
     /// The centre `p` for each query `[batch, heads, queries, size]`, given the true length of each sentence
-    /// (one for each batch row): `[batch, heads, queries, 1]`, in source positions of each sentence.
+    /// (one for each batch row): `[batch, heads, queries, 1]`, counted from the first word of each sentence.
     pub fn forward(&self, query: Tensor<4>, lengths: &[usize]) -> Tensor<4> {
         let lengths: Vec<f32> = lengths.iter().map(|&length| length as f32).collect();
         let batch = lengths.len();
@@ -117,8 +119,8 @@ impl PositionPredictor {
 #[derive(Debug, Clone)]
 pub(crate) struct Centres {
     pub(crate) half_width: usize,
-    /// `p_t`, `[batch, heads, queries]` row-major with those sizes; nothing for `p_t = t`.
-    pub(crate) predicted: Option<(Arc<[f32]>, [usize; 3])>,
+    /// `p_t`, `[batch, heads, queries, 1]` row-major with those sizes; nothing for `p_t = t`.
+    pub(crate) predicted: Option<(Arc<[f32]>, [usize; 4])>,
 }
 
 impl Mask {
@@ -132,14 +134,15 @@ impl Mask {
     }
 
     /// local-p: each query sees keys at most `half_width` away from its predicted centre; `centres` is
-    /// `[batch, heads, queries, 1]` (batch and heads may be 1). The mask has no gradient; the Gaussian factor
+    /// `[batch, heads, queries, 1]` (batch and heads may be 1), of the queries of the call; other shapes are refused where the
+    /// mask is used. The mask has no gradient; the Gaussian factor
     /// of [`crate::Attention::with_predictor`] gives `p_t` one.
     pub fn local_predictive(centres: Tensor<4>, half_width: usize) -> Self {
-        let [batch, heads, queries, _] = centres.dims();
+        let shape = centres.dims();
         let values: Vec<f32> = centres.into_data().iter::<f32>().collect();
         Self(Rule::Local(Centres {
             half_width,
-            predicted: Some((values.into(), [batch, heads, queries])),
+            predicted: Some((values.into(), shape)),
         }))
     }
 }
@@ -154,15 +157,15 @@ impl Centres {
     }
 
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
-        let centre = match &self.predicted {
-            None => (row.grid.first_query + row.query) as f32,
-            Some((centres, [batch, heads, queries])) => {
-                let (b, h) = (row.batch.min(batch - 1), row.head.min(heads - 1));
-                centres[(b * heads + h) * queries + row.query]
-            }
+        let Some((centres, [batch, heads, queries, _])) = &self.predicted else {
+            let centre = row.position(Alignment::UpperLeft);
+            let [half_width, one] = [self.half_width, 1].map(SequencePosition::saturating);
+            return row.fill(centre - half_width, centre + half_width + one, seen);
         };
-        for (key, seen) in seen.iter_mut().enumerate() {
-            *seen = (key as f32 - centre).abs() <= self.half_width as f32;
+        let (b, h) = (row.batch.min(batch - 1), row.head.min(heads - 1));
+        let centre = f64::from(centres[(b * heads + h) * queries + row.query]);
+        for (key, seen) in (row.first_key..).zip(seen) {
+            *seen = (key as f64 - centre).abs() <= self.half_width as f64;
         }
     }
 
@@ -170,12 +173,13 @@ impl Centres {
         let Some((_, found)) = &self.predicted else {
             return Ok(());
         };
-        let [batch, heads, queries] = *found;
+        let [batch, heads, queries, one] = *found;
         let fits = |found: usize, size: usize| found == 1 || found == size;
-        if fits(batch, grid.batch) && fits(heads, grid.heads) && queries == grid.queries {
+        let all = fits(batch, grid.batch) && fits(heads, grid.heads) && queries == grid.queries;
+        if all && one == 1 {
             return Ok(());
         }
-        let expected = [grid.batch, grid.heads, grid.queries];
+        let expected = [grid.batch, grid.heads, grid.queries, 1];
         Err(AttentionError::shape(
             "local centres",
             found,

@@ -20,7 +20,9 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
-use super::{Alignment, Mask, Rule};
+use regard_kernels::SequencePosition;
+
+use super::{Alignment, Grid, Mask, Row, Rule};
 use crate::attention::AttentionError;
 
 impl Mask {
@@ -42,12 +44,63 @@ impl Mask {
     }
 }
 
-pub(super) fn fill_global(positions: &[usize], position: isize, seen: &mut [bool]) {
-    let is_global = positions.iter().any(|&global| global as isize == position);
-    seen.fill(is_global);
+pub(super) fn fill_global(positions: &[usize], alignment: Alignment, row: &Row, seen: &mut [bool]) {
+    let own = Some(row.position(alignment));
+    seen.fill(
+        positions
+            .iter()
+            .any(|&global| SequencePosition::exact(global) == own),
+    );
     for &global in positions {
-        if let Some(seen) = seen.get_mut(global) {
+        let key = global.checked_sub(row.first_key);
+        if let Some(seen) = key.and_then(|key| seen.get_mut(key)) {
             *seen = true;
+        }
+    }
+}
+
+impl Mask {
+    /// The position of a key before the first of a checked `grid` that a query sees for no other reason than that one of the
+    /// two is global: without that key the rows of the grid cannot be answered.
+    pub(crate) fn lost_global(&self, grid: &Grid) -> Option<usize> {
+        if grid.first_key == 0 || !self.0.has_global() {
+            return None;
+        }
+        let near = self.0.without_global();
+        let [mut seen, mut seen_near] = [0, 1].map(|_| vec![false; grid.first_key]);
+        self.0.rows(grid).0.find_map(|row| {
+            let row = Row {
+                first_key: 0,
+                ..row
+            };
+            self.0.fill(&row, &mut seen);
+            near.fill(&row, &mut seen_near);
+            seen.iter()
+                .zip(&seen_near)
+                .position(|(all, near)| *all && !near)
+        })
+    }
+}
+
+impl Rule {
+    fn has_global(&self) -> bool {
+        match self {
+            Self::Global(..) => true,
+            Self::And(a, b) | Self::Or(a, b) => a.has_global() || b.has_global(),
+            Self::Not(a) => a.has_global(),
+            _ => false,
+        }
+    }
+
+    /// The same with no position global.
+    fn without_global(&self) -> Self {
+        let of = |rule: &Self| Box::new(rule.without_global());
+        match self {
+            Self::Global(_, alignment) => Self::Global([].into(), *alignment),
+            Self::And(a, b) => Self::And(of(a), of(b)),
+            Self::Or(a, b) => Self::Or(of(a), of(b)),
+            Self::Not(a) => Self::Not(of(a)),
+            rule => rule.clone(),
         }
     }
 }

@@ -22,6 +22,13 @@
 //! `pos(i)` is where query `i` stands among the keys; [`Alignment`] names it, as the two usual answers differ
 //! when there are fewer queries than keys.
 //!
+//! All positions count from the beginning of the sequence, also where a call has only a part of it, as each step of
+//! decoding has ([`Call::first_query`](crate::Call::first_query), [`Call::first_key`](crate::Call::first_key)): global
+//! positions, blocks and chunks, prefixes, and the places of a function. A list with an entry for each position (padding,
+//! documents, the table of blocks) holds those from the beginning to the last one of the call. So one mask gives
+//! the same numbers for a sequence at once and in parts. A distance or size that is larger than any
+//! sequence ([`SequencePosition::MAX`]) means no bound.
+//!
 //! Masks [combine]: `a & b` sees what both see, `a | b` what either sees, `!a` what `a` does not. A mask prints
 //! itself ([`Mask::picture`]). A query that may see nothing gets weights 0, context 0 and gradient 0.
 //!
@@ -54,7 +61,10 @@ mod picture;
 pub mod prefix;
 pub mod window;
 
+use std::ops::Range;
+
 use burn::tensor::{Bool, Device, Tensor, TensorData};
+use regard_kernels::SequencePosition;
 
 use crate::attention::AttentionError;
 
@@ -101,9 +111,8 @@ pub(crate) enum Rule {
     Not(Box<Rule>),
 }
 
-/// The sizes over which a mask is spread, and the number of the first query (for alignments that count from
-/// the first key).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The sizes over which a mask is spread, and where queries and keys begin in their sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grid {
     /// Independent problems.
     pub batch: usize,
@@ -115,25 +124,97 @@ pub struct Grid {
     pub keys: usize,
     /// The number of the first query, see [`crate::Call::first_query`].
     pub first_query: usize,
+    /// The position of the first key, see [`crate::Call::first_key`].
+    pub first_key: usize,
 }
 
-/// One row of a grid.
+impl Grid {
+    /// How many queries their sequence has up to the last one.
+    fn queries_so_far(&self) -> usize {
+        self.first_query.saturating_add(self.queries)
+    }
+
+    /// How many keys their sequence has up to the last one.
+    fn keys_so_far(&self) -> usize {
+        self.first_key.saturating_add(self.keys)
+    }
+
+    /// The position of query `query` among the keys of its sequence; may lie outside of them.
+    fn position(&self, alignment: Alignment, query: usize) -> SequencePosition {
+        let [keys, queries, query] =
+            [self.keys_so_far(), self.queries, query].map(SequencePosition::saturating);
+        match alignment {
+            Alignment::LowerRight => keys - queries + query,
+            Alignment::UpperLeft => SequencePosition::saturating(self.first_query) + query,
+        }
+    }
+
+    fn check(&self) -> Result<(), AttentionError> {
+        for (field, first, end) in [
+            ("first_query", self.first_query, self.queries_so_far()),
+            ("first_key", self.first_key, self.keys_so_far()),
+        ] {
+            if SequencePosition::exact(end).is_none() {
+                return Err(AttentionError::value(
+                    field,
+                    first,
+                    format!("positions up to {}", SequencePosition::MAX.get()),
+                    "positions count from the beginning of the sequence",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One row of a checked grid, and the keys of which it is asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     grid: Grid,
     batch: usize,
     head: usize,
+    /// Among the queries at hand.
     query: usize,
+    /// The position of the first key that is asked for.
+    first_key: usize,
 }
 
 impl Row {
-    /// Where the query stands among the keys; may lie outside of them.
-    fn position(&self, alignment: Alignment) -> isize {
-        self.query as isize
-            + match alignment {
-                Alignment::LowerRight => self.grid.keys as isize - self.grid.queries as isize,
-                Alignment::UpperLeft => self.grid.first_query as isize,
-            }
+    fn new(grid: &Grid, batch: usize, head: usize, query: usize) -> Self {
+        Self {
+            grid: *grid,
+            batch,
+            head,
+            query,
+            first_key: grid.first_key,
+        }
+    }
+
+    /// The number of the query in its sequence.
+    fn number(&self) -> usize {
+        self.grid.first_query + self.query
+    }
+
+    /// The position of the query among the keys of its sequence.
+    fn position(&self, alignment: Alignment) -> SequencePosition {
+        self.grid.position(alignment, self.query)
+    }
+
+    /// Where `position` lies in `seen`, the keys that are asked for: between 0 and their number.
+    fn bound(&self, position: SequencePosition, seen: &[bool]) -> usize {
+        (position - SequencePosition::saturating(self.first_key)).bound(seen.len())
+    }
+
+    /// Sees the keys at the positions from `start` to `end`.
+    fn fill(&self, start: SequencePosition, end: SequencePosition, seen: &mut [bool]) {
+        let [start, end] = [start, end].map(|position| self.bound(position, seen));
+        seen.fill(false);
+        seen[start.min(end)..end].fill(true);
+    }
+
+    /// Sees the keys before position `end`.
+    fn fill_to(&self, end: SequencePosition, seen: &mut [bool]) {
+        self.fill(SequencePosition::ZERO, end, seen);
     }
 }
 
@@ -148,28 +229,39 @@ impl Mask {
         matches!(self.0, Rule::All)
     }
 
-    /// Whether query `query` of head `head` of batch row `batch` sees key `key`: the definition of the mask.
+    /// Whether query `query` of head `head` of batch row `batch` sees key `key`: the definition of the mask. Query and
+    /// key are counted as in [`Place`].
     ///
     /// # Errors
     /// When the mask does not fit `grid`, such as the padding of another batch; or the place lies outside.
     pub fn sees(&self, grid: &Grid, place: Place) -> Result<bool, AttentionError> {
         self.check(grid)?;
-        for (field, found, size) in [
-            ("place.batch", place.batch, grid.batch),
-            ("place.head", place.head, grid.heads),
-            ("place.query", place.query, grid.queries),
-            ("place.key", place.key, grid.keys),
+        let (queries, keys) = (
+            grid.first_query..grid.queries_so_far(),
+            grid.first_key..grid.keys_so_far(),
+        );
+        for (field, found, range) in [
+            ("place.batch", place.batch, 0..grid.batch),
+            ("place.head", place.head, 0..grid.heads),
+            ("place.query", place.query, queries),
+            ("place.key", place.key, keys),
         ] {
-            if found >= size {
+            if !range.contains(&found) {
+                let from = match range.start {
+                    0 => String::new(),
+                    start => format!("at least {start} and "),
+                };
                 return Err(AttentionError::value(
                     field,
                     found,
-                    format!("less than {size}"),
-                    "places count from 0 inside the grid",
+                    format!("{from}less than {}", range.end),
+                    "places count from 0, queries and keys from the beginning of their sequences",
                 ));
             }
         }
-        Ok(self.row(grid, place.batch, place.head, place.query)[place.key])
+        let query = place.query - grid.first_query;
+        let row = self.row(grid, place.batch, place.head, query);
+        Ok(row[place.key - grid.first_key])
     }
 
     /// The mask as a tensor, true where a key may be seen: `[batch, heads, queries, keys]`, where each of the
@@ -179,21 +271,27 @@ impl Mask {
     /// When the mask does not fit `grid`.
     pub fn tensor(&self, grid: &Grid, device: &Device) -> Result<Tensor<4, Bool>, AttentionError> {
         self.check(grid)?;
-        if let Rule::Padding(keep) = &self.0 {
+        if let Rule::Padding(keep) = &self.0
+            && grid.first_key == 0
+        {
             return Ok(keep.tensor().unsqueeze_dims::<4>(&[1, 2]));
         }
         let (seen, shape) = self.0.table(grid);
         Ok(Tensor::from_data(TensorData::new(seen, shape), device))
     }
 
-    /// The true length of each sentence, as far as the mask knows: that of a padding mask that always applies, else
-    /// the number of keys. One for each batch row.
-    pub(crate) fn lengths(&self, grid: &Grid) -> Vec<usize> {
-        match self.0.padding().map(Keep::lengths) {
-            Some([length]) => vec![*length; grid.batch],
-            Some(lengths) => lengths.to_vec(),
-            None => vec![grid.keys; grid.batch],
-        }
+    /// The sentence of each batch row, from its first real position to its last, as far as the mask knows: by the
+    /// padding that always applies, else all keys.
+    pub(crate) fn sentences(&self, grid: &Grid) -> Vec<Range<usize>> {
+        let mut paddings = vec![];
+        self.0.paddings(&mut paddings);
+        let sentence = |batch: usize| {
+            let real = paddings.iter().map(|keep| keep.sentence(batch));
+            real.fold(0..grid.keys, |all, real| {
+                all.start.max(real.start)..all.end.min(real.end)
+            })
+        };
+        (0..grid.batch).map(sentence).collect()
     }
 
     /// The leading `reach` keys alone.
@@ -204,21 +302,16 @@ impl Mask {
     /// Checks that the mask fits the sizes.
     ///
     /// # Errors
-    /// A padding mask, documents, prefixes or centres of another batch or length.
+    /// A padding mask, documents, prefixes or centres of another batch or length; positions beyond [`SequencePosition::MAX`].
     pub fn check(&self, grid: &Grid) -> Result<(), AttentionError> {
+        grid.check()?;
         self.0.check(grid)
     }
 
     /// What a row of queries sees, one entry a key.
     pub(crate) fn row(&self, grid: &Grid, batch: usize, head: usize, query: usize) -> Vec<bool> {
         let mut seen = vec![false; grid.keys];
-        let row = Row {
-            grid: *grid,
-            batch,
-            head,
-            query,
-        };
-        self.0.fill(&row, &mut seen);
+        self.0.fill(&Row::new(grid, batch, head, query), &mut seen);
         seen
     }
 }
@@ -288,32 +381,41 @@ impl Rule {
         }
     }
 
-    /// The padding that hides keys whatever else the rule says.
-    pub(crate) fn padding(&self) -> Option<&Keep> {
+    /// The paddings that hide keys whatever else the rule says.
+    fn paddings<'a>(&'a self, paddings: &mut Vec<&'a Keep>) {
         match self {
-            Self::Padding(keep) => Some(keep),
-            Self::And(a, b) => a.padding().or_else(|| b.padding()),
-            _ => None,
+            Self::Padding(keep) => paddings.push(keep),
+            Self::And(a, b) => {
+                a.paddings(paddings);
+                b.paddings(paddings);
+            }
+            _ => {}
         }
     }
 
-    /// What is seen on a checked grid: `[batch, heads, queries, keys]`, where each of the first three is 1 if the rule
-    /// does not depend on it.
-    pub(crate) fn table(&self, grid: &Grid) -> (Vec<bool>, [usize; 4]) {
+    /// The rows of a checked grid that the rule tells apart, and how many batch rows, heads and queries these are: 1 of
+    /// each that it does not tell apart.
+    fn rows(&self, grid: &Grid) -> (impl Iterator<Item = Row> + use<>, [usize; 3]) {
         let varies = self.varies();
         let size = |varies: bool, size: usize| if varies { size } else { size.min(1) };
         let batch = size(varies.batch, grid.batch);
         let heads = size(varies.heads, grid.heads);
         let queries = size(varies.queries, grid.queries);
-        let mut seen = vec![false; batch * heads * queries * grid.keys];
-        for (i, seen) in seen.chunks_exact_mut(grid.keys.max(1)).enumerate() {
+        let grid = *grid;
+        let row = move |i: usize| {
             let (batch, rest) = (i / (heads * queries), i % (heads * queries));
-            let row = Row {
-                grid: *grid,
-                batch,
-                head: rest / queries,
-                query: rest % queries,
-            };
+            Row::new(&grid, batch, rest / queries, rest % queries)
+        };
+        let rows = (0..batch * heads * queries).map(row);
+        (rows, [batch, heads, queries])
+    }
+
+    /// What is seen on a checked grid: `[batch, heads, queries, keys]`, where each of the first three is 1 if the rule
+    /// does not depend on it.
+    pub(crate) fn table(&self, grid: &Grid) -> (Vec<bool>, [usize; 4]) {
+        let (rows, [batch, heads, queries]) = self.rows(grid);
+        let mut seen = vec![false; batch * heads * queries * grid.keys];
+        for (row, seen) in rows.zip(seen.chunks_exact_mut(grid.keys.max(1))) {
             self.fill(&row, seen);
         }
         (seen, [batch, heads, queries, grid.keys])
@@ -323,12 +425,12 @@ impl Rule {
     fn fill(&self, row: &Row, seen: &mut [bool]) {
         match self {
             Self::All => seen.fill(true),
-            Self::Causal(alignment) => causal::fill(row.position(*alignment), seen),
-            Self::Padding(keep) => keep.fill(row.batch, seen),
-            Self::Reach(reach) => causal::fill(*reach as isize - 1, seen),
+            Self::Causal(alignment) => causal::fill(*alignment, row, seen),
+            Self::Padding(keep) => keep.fill(row, seen),
+            Self::Reach(reach) => row.fill_to(SequencePosition::saturating(*reach), seen),
             Self::Window(window) => window.fill(row, seen),
             Self::Global(positions, alignment) => {
-                longformer::fill_global(positions, row.position(*alignment), seen);
+                longformer::fill_global(positions, *alignment, row, seen);
             }
             Self::Local(centres) => centres.fill(row, seen),
             Self::Blocks(blocks) => blocks.fill(row, seen),
@@ -336,11 +438,11 @@ impl Rule {
                 size,
                 left,
                 alignment,
-            } => block::fill_chunk(*size, *left, row.position(*alignment), seen),
+            } => block::fill_chunk(*size, *left, *alignment, row, seen),
             Self::Documents(documents) => documents.fill(row, seen),
             Self::Prefix(lengths, alignment) => {
-                causal::fill(row.position(*alignment), seen);
-                prefix::fill(lengths, row.batch, seen);
+                causal::fill(*alignment, row, seen);
+                prefix::fill(lengths, row, seen);
             }
             Self::Function(function) => function.fill(row, seen),
             Self::And(a, b) => combine::fill(a, b, row, seen, |a, b| a && b),

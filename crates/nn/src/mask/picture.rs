@@ -19,7 +19,7 @@ impl Mask {
             heads: 1,
             queries,
             keys,
-            first_query: 0,
+            ..Grid::default()
         })
     }
 

@@ -12,7 +12,9 @@
 //! assert_eq!(Mask::prefix(&[2]).picture(4, 4), "■■··\n■■··\n■■■·\n■■■■\n");
 //! ```
 
-use super::{Alignment, Grid, Mask, Rule, check_batch};
+use regard_kernels::SequencePosition;
+
+use super::{Alignment, Grid, Mask, Row, Rule, check_batch};
 use crate::attention::AttentionError;
 
 impl Mask {
@@ -24,9 +26,10 @@ impl Mask {
 }
 
 /// Adds the prefix to what is seen.
-pub(super) fn fill(lengths: &[usize], batch: usize, seen: &mut [bool]) {
-    let length = lengths[batch.min(lengths.len() - 1)].min(seen.len());
-    seen[..length].fill(true);
+pub(super) fn fill(lengths: &[usize], row: &Row, seen: &mut [bool]) {
+    let length = SequencePosition::saturating(lengths[row.batch.min(lengths.len() - 1)]);
+    let end = row.bound(length, seen);
+    seen[..end].fill(true);
 }
 
 pub(super) fn check(lengths: &[usize], grid: &Grid) -> Result<(), AttentionError> {

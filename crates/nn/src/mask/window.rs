@@ -16,6 +16,8 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
+use regard_kernels::SequencePosition;
+
 use super::{Alignment, Mask, Row, Rule};
 use crate::attention::AttentionError;
 
@@ -80,18 +82,18 @@ pub(super) fn positive(
 
 impl Window {
     pub(super) fn fill(&self, row: &Row, seen: &mut [bool]) {
-        seen.fill(false);
         let position = row.position(self.alignment);
-        let reach = ((self.width - 1) as isize).saturating_mul(self.dilation as isize);
-        let end = position.saturating_add(reach).saturating_add(1);
-        let end = end.clamp(0, seen.len() as isize) as usize;
-        let start = position.saturating_sub(reach);
-        // The first key at or after 0 that is a multiple of the dilation away.
-        let start = match start < 0 {
-            true => start.rem_euclid(self.dilation as isize) as usize,
-            false => start as usize,
-        };
-        for key in (start..end).step_by(self.dilation) {
+        let [before, dilation, one] =
+            [self.width - 1, self.dilation, 1].map(SequencePosition::saturating);
+        let reach = before * dilation;
+        let start = row.bound(position - reach, seen);
+        let end = row.bound(position + reach + one, seen);
+        // The first key from there on that is a multiple of the dilation away.
+        let distance = position - SequencePosition::saturating(row.first_key + start);
+        let dilation = dilation.get();
+        let start = start + distance.get().rem_euclid(dilation) as usize;
+        seen.fill(false);
+        for key in (start..end).step_by(dilation as usize) {
             seen[key] = true;
         }
     }

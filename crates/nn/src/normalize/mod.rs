@@ -45,7 +45,7 @@ pub use sink::Sink;
 pub use softmax::{Softmax, masked_softmax};
 pub use sparse::{Entmax15, Sparsemax};
 
-use crate::{attention::Sampled, dropout::Noise};
+use crate::{attention::Sampled, bridge::spread, dropout::Noise};
 
 /// One of the normalisers.
 #[derive(Module, Debug)]
@@ -180,7 +180,7 @@ fn hide(x: Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4> {
         None => x,
         Some(seen) => {
             let shape = x.dims();
-            x.mask_fill(seen.clone().bool_not().expand(shape), 0.0)
+            x.mask_fill(spread(seen.clone().bool_not(), shape), 0.0)
         }
     }
 }

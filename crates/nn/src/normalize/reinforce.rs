@@ -32,7 +32,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::attention::Sampled;
+use crate::{attention::Sampled, bridge::zeros_of};
 
 /// The state and the weights of the learning rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,13 +63,12 @@ impl Reinforce {
     /// `log p(y|s̃)` of each row, its gradient is not looked at. Gives `[1]`, and moves the baseline on.
     pub fn loss(&mut self, log_likelihood: Tensor<1>, sampled: &Sampled) -> Tensor<1> {
         let log_likelihood = log_likelihood.detach();
-        let of_row = |x: &Tensor<3>| -> Tensor<1> {
-            let batch = x.dims()[0];
-            x.clone()
-                .reshape([batch as isize, -1])
-                .sum_dim(1)
-                .squeeze_dim(1)
-        };
+        if log_likelihood.dims() == [0] {
+            // The mean of no rows says nothing.
+            return zeros_of(log_likelihood.zeros_like().sum(), &sampled.log_probability);
+        }
+        let of_row =
+            |x: &Tensor<3>| -> Tensor<1> { x.clone().sum_dim(2).sum_dim(1).squeeze_dims(&[1, 2]) };
         let advantage = log_likelihood.clone() - self.baseline;
         let mean: f64 = log_likelihood.mean().into_scalar();
         self.baseline = self.memory * self.baseline + (1.0 - self.memory) * mean;

@@ -62,9 +62,11 @@ impl Sink {
 
     /// The sink as `[1, heads or 1, 1, 1]` beside `scores`.
     pub(crate) fn score(&self, scores: &Tensor<4>) -> Tensor<4> {
+        let options = (&scores.device(), scores.dtype());
         match &self.logits {
-            Some(logits) => logits.val().reshape([1, -1, 1, 1]),
-            None => Tensor::full([1, 1, 1, 1], self.fixed, (&scores.device(), scores.dtype())),
+            Some(logits) if logits.dims() != [0] => logits.val().unsqueeze_dims(&[0, 2, 3]),
+            Some(_) => Tensor::zeros([1, 0, 1, 1], options),
+            None => Tensor::full([1, 1, 1, 1], self.fixed, options),
         }
     }
 

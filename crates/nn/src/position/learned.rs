@@ -63,10 +63,11 @@ impl Learned {
         if length == 0 {
             return Ok(x);
         }
-        if first + length > positions {
+        let end = first.saturating_add(length);
+        if end > positions {
             return Err(AttentionError::value(
                 "first + length",
-                first + length,
+                end,
                 format!("at most {positions}, the positions that have a vector"),
                 "cut the text, or make the table with more positions and train it",
             ));

@@ -71,15 +71,21 @@ impl Positions {
     /// Key position minus query position for every pair, row after row (one row a query): negative
     /// where the key stands before the query.
     pub fn distances(&self) -> impl Iterator<Item = i64> + '_ {
+        let keys = self.keys.clone();
         self.queries
             .clone()
-            .flat_map(move |query| self.keys.clone().map(move |key| key as i64 - query as i64))
+            .flat_map(move |query| keys.clone().map(move |key| distance(query, key)))
     }
 
     /// `[queries, keys]`: how many there are of each.
     pub fn dims(&self) -> [usize; 2] {
         [self.queries.len(), self.keys.len()]
     }
+}
+
+/// Key position minus query position: exact for any two positions that are less than 2⁶³ apart.
+fn distance(query: usize, key: usize) -> i64 {
+    key.wrapping_sub(query) as i64
 }
 
 /// Checks a size that may not be 0.

@@ -35,7 +35,7 @@ use burn::{
     tensor::{Int, Tensor, TensorData},
 };
 
-use super::{Positions, expect_last, expect_positive};
+use super::{Positions, distance, expect_last, expect_positive};
 use crate::{attention::AttentionError, bridge::matmul, initialize::Initializer};
 
 /// A trained vector for each distance.
@@ -128,7 +128,7 @@ impl Relative {
     fn by_distance(&self, table: &Param<Tensor<2>>, positions: &Positions) -> Tensor<4> {
         let reach = self.reach() as i64;
         let [queries, keys] = positions.dims();
-        let first = positions.keys.start as i64 - positions.queries.end as i64 + 1;
+        let first = distance(positions.queries.end, positions.keys.start) + 1;
         let rows: Vec<i32> = (first..first + (queries + keys) as i64 - 1)
             .map(|distance| (distance.clamp(-reach, reach) + reach) as i32)
             .collect();

@@ -33,7 +33,7 @@ use burn::{
 use serde::{Deserialize, Serialize};
 
 use super::{Positions, expect_positive};
-use crate::{attention::AttentionError, initialize::Initializer};
+use crate::{attention::AttentionError, bridge::zeros_of, initialize::Initializer};
 
 /// The standard deviation of the initial numbers.
 const DEVIATION: f32 = 0.02;
@@ -152,6 +152,12 @@ impl RelativeBuckets {
     /// What is to be added to the scores, `[1, heads, queries, keys]`.
     pub fn bias(&self, positions: &Positions) -> Tensor<4> {
         let [queries, keys] = positions.dims();
+        if positions.dims().contains(&0) {
+            let (device, dtype) = (self.table.device(), self.table.dtype());
+            let heads = self.table.dims()[1];
+            let none = Tensor::zeros([1, heads, queries, keys], (&device, dtype));
+            return zeros_of(none, &self.table.val());
+        }
         let buckets: Vec<i32> = positions
             .distances()
             .map(|distance| self.config.bucket(distance) as i32)

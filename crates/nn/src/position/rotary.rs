@@ -240,7 +240,7 @@ impl Rotary {
         for pair in 0..self.frequencies.len() {
             let [i, j] = self.layout.pair(pair, size);
             for row in 0..length {
-                let angle = (first + row) as f64 * self.frequencies[pair];
+                let angle = (first as f64 + row as f64) * self.frequencies[pair];
                 let (s, c) = angle.sin_cos();
                 (cosine[row * size + i], cosine[row * size + j]) = (c, c);
                 (sine[row * size + i], sine[row * size + j]) = (s, s);

@@ -61,9 +61,10 @@ impl Sinusoidal {
     /// The vectors of the positions `first..first + length`: `[length, d]`.
     pub fn table(&self, first: usize, length: usize, device: &Device, dtype: DType) -> Tensor<2> {
         let mut values = Vec::with_capacity(length * self.size);
-        for position in first..first + length {
+        for row in 0..length {
+            let position = first as f64 + row as f64;
             let row = self.frequencies.iter().flat_map(|frequency| {
-                let (sine, cosine) = (position as f64 * frequency).sin_cos();
+                let (sine, cosine) = (position * frequency).sin_cos();
                 [sine, cosine]
             });
             values.extend(row.take(self.size));

@@ -46,13 +46,17 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Int, Tensor},
+    tensor::{DType, Int, Tensor},
 };
 
 use super::{Coverage, RecurrentCell, at, check_shape};
 use crate::{
-    Attention, AttentionError, Call, Memory, Observe, bridge::apply, dropout::Noise,
-    initialize::Initializer, precision::check_weights, score::Score,
+    Attention, AttentionError, Call, Memory, Observe,
+    bridge::{apply, with_axis, zeros_of},
+    dropout::Noise,
+    initialize::Initializer,
+    precision::check_weights,
+    score::Score,
 };
 
 /// When the decoder looks at the source, and what becomes of what it sees.
@@ -137,6 +141,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         attention: Attention,
         context_size: usize,
     ) -> Result<Self, AttentionError> {
+        units(cell.hidden_size())?;
         room(cell.input_size(), context_size)?;
         Ok(Self {
             cell,
@@ -160,6 +165,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         initializer: &mut Initializer,
     ) -> Result<Self, AttentionError> {
         let n = cell.hidden_size();
+        units(n)?;
         if input_feeding {
             room(cell.input_size(), n)?;
         }
@@ -235,13 +241,20 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         }
     }
 
-    /// Checks that a state was made for this decoder and for `memory`.
-    fn check_state(
+    /// Checks an input `[batch, input size]`, and that the state was made for this decoder and for `memory`.
+    fn check(
         &self,
+        x: [usize; 2],
+        dtype: DType,
         state: &AttentiveState<C::State>,
         memory: &Memory,
     ) -> Result<(), AttentionError> {
-        let [batch, positions, _] = memory.values.dims();
+        let [batch, positions, value] = memory.values.dims();
+        let meaning = "[batch of the memory, input size]";
+        check_shape("x", x, [batch, self.input_size()], meaning)?;
+        let meaning = "[context size of the decoder]";
+        check_shape("memory.values", [value], [self.context_size], meaning)?;
+        check_weights("x", dtype, self)?;
         self.cell.check(&state.cell, batch)?;
         let fed = self
             .input_feeding()
@@ -289,13 +302,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         memory: &Memory,
         noise: &mut Noise,
     ) -> Result<(AttentiveStep, AttentiveState<C::State>), AttentionError> {
-        let [batch, _, value] = memory.values.dims();
-        let meaning = "[batch of the memory, input size]";
-        check_shape("x", x.dims(), [batch, self.input_size()], meaning)?;
-        let meaning = "[context size of the decoder]";
-        check_shape("memory.values", [value], [self.context_size], meaning)?;
-        check_weights("x", x.dtype(), self)?;
-        self.check_state(&state, memory)?;
+        self.check(x.dims(), x.dtype(), &state, memory)?;
         let AttentiveState {
             cell,
             attentional,
@@ -376,6 +383,26 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
                 advice,
             ));
         }
+        let [batch, positions, _] = memory.values.dims();
+        if batch == 0 {
+            let [_, _, size] = x.dims();
+            self.check([0, size], x.dtype(), &state, memory)?;
+            let options = (&x.device(), x.dtype());
+            let output = Tensor::zeros([time, 0, self.cell.hidden_size()], options);
+            return Ok(AttentiveOutput {
+                output: zeros_of(zeros_of(output, &x), &memory.values),
+                context: Tensor::zeros([time, 0, self.context_size], options),
+                weights: Tensor::zeros([0, time, positions], options),
+                coverage_loss: state
+                    .seen
+                    .as_ref()
+                    .map(|_| Tensor::zeros([time, 0], options)),
+                state: AttentiveState {
+                    step: state.step + time,
+                    ..state
+                },
+            });
+        }
         let (mut output, mut context) = (Vec::with_capacity(time), Vec::with_capacity(time));
         let (mut weights, mut losses) = (Vec::with_capacity(time), vec![]);
         for t in 0..time {
@@ -383,13 +410,14 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             state = next;
             output.push(step.output);
             context.push(step.context);
-            weights.push(step.weights);
+            weights.push(with_axis(step.weights, 1));
             losses.extend(step.coverage_loss);
         }
         Ok(AttentiveOutput {
             output: Tensor::stack(output, 0),
             context: Tensor::stack(context, 0),
-            weights: Tensor::stack(weights, 1),
+            // Of a source without positions too.
+            weights: Tensor::cat(weights, 1),
             coverage_loss: (!losses.is_empty()).then(|| Tensor::stack(losses, 0)),
             state,
         })
@@ -408,6 +436,19 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             carried: state.carried.map(|x| x.select(0, index)),
             step: state.step,
         }
+    }
+}
+
+/// Checks that there is a state to ask with.
+fn units(size: usize) -> Result<(), AttentionError> {
+    match size {
+        0 => Err(AttentionError::value(
+            "cell units",
+            0,
+            "at least 1",
+            "the source is asked with the state of the cell",
+        )),
+        _ => Ok(()),
     }
 }
 

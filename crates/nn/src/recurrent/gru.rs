@@ -29,7 +29,7 @@ use burn::{
     tensor::{Bool, Tensor},
 };
 
-use super::{Direction, at, carry, no_steps, real_steps};
+use super::{Direction, at, carry, no_states, real_steps};
 use crate::{
     bridge::{
         self, matmul,
@@ -144,7 +144,10 @@ impl Gru {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
     ) -> Tensor<3> {
-        if x.dims()[0] == 0 || !sequence::is_fused(&x) {
+        if let Some(none) = no_states(&x, &h) {
+            return none;
+        }
+        if !sequence::is_fused(&x) {
             return self.sequence_plain(x, h, keep, direction);
         }
         let options = GruOptions {
@@ -168,10 +171,10 @@ impl Gru {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
     ) -> Tensor<3> {
-        let length = x.dims()[0];
-        if length == 0 {
-            return no_steps(&x, &h);
+        if let Some(none) = no_states(&x, &h) {
+            return none;
         }
+        let length = x.dims()[0];
         let x = real_steps(x, keep.as_ref());
         let mut states = vec![h.clone(); length];
         for t in direction.steps(length) {

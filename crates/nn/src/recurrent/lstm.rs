@@ -28,7 +28,7 @@ use burn::{
     tensor::{Bool, Device, Int, Tensor},
 };
 
-use super::{Direction, at, carry, check_shape, no_steps, real_steps};
+use super::{Direction, at, carry, check_shape, no_states, real_steps};
 use crate::{
     attention::AttentionError,
     bridge::{self, matmul, sequence},
@@ -153,10 +153,13 @@ impl Lstm {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
     ) -> (Tensor<3>, LstmState) {
-        let length = x.dims()[0];
-        if length == 0 || !sequence::is_fused(&x) {
+        if let Some(none) = no_states(&x, &state.hidden) {
+            return (none, state);
+        }
+        if !sequence::is_fused(&x) {
             return self.sequence_plain(x, state, keep, direction);
         }
+        let length = x.dims()[0];
         let n = self.size();
         let states = sequence::lstm_sequence(
             x,
@@ -188,10 +191,10 @@ impl Lstm {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
     ) -> (Tensor<3>, LstmState) {
-        let length = x.dims()[0];
-        if length == 0 {
-            return (no_steps(&x, &state.hidden), state);
+        if let Some(none) = no_states(&x, &state.hidden) {
+            return (none, state);
         }
+        let length = x.dims()[0];
         let x = real_steps(x, keep.as_ref());
         let mut states = vec![state.hidden.clone(); length];
         for t in direction.steps(length) {

@@ -28,7 +28,10 @@ pub mod wrap;
 
 use burn::tensor::{Bool, Tensor};
 
-use crate::{AttentionError, bridge::zeros_of};
+use crate::{
+    AttentionError,
+    bridge::{spread, zeros_of},
+};
 
 pub use copy::PointerGenerator;
 pub use coverage::Coverage;
@@ -66,16 +69,20 @@ pub(crate) fn real_steps(x: Tensor<3>, keep: Option<&Tensor<2, Bool>>) -> Tensor
         Some(keep) => {
             let shape = x.dims();
             let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
-            x.mask_fill(padded.expand(shape), 0.0)
+            x.mask_fill(spread(padded, shape), 0.0)
         }
     }
 }
 
-/// The states of no steps, `[0, batch, size]`, in the graph of what they were made from.
-pub(crate) fn no_steps(x: &Tensor<3>, state: &Tensor<2>) -> Tensor<3> {
-    let [batch, size] = state.dims();
-    let none = Tensor::zeros([0, batch, size], (&state.device(), state.dtype()));
-    zeros_of(zeros_of(none, x), state)
+/// The states `[time, batch, size]` where there are no steps, no sentences or no units: without numbers, in the graph of what
+/// they were made from.
+pub(crate) fn no_states(x: &Tensor<3>, state: &Tensor<2>) -> Option<Tensor<3>> {
+    let ([time, _, _], [batch, size]) = (x.dims(), state.dims());
+    let shape = [time, batch, size];
+    shape.contains(&0).then(|| {
+        let none = Tensor::zeros(shape, (&state.device(), state.dtype()));
+        zeros_of(zeros_of(none, x), state)
+    })
 }
 
 /// `new` where `keep [batch]` is true, `old` elsewhere; both `[batch, size]`.
@@ -88,10 +95,9 @@ pub(crate) fn carry(
     match keep {
         None => new,
         Some(keep) => {
-            let [_, batch] = keep.dims();
-            let kept = keep.clone().narrow(0, step, 1).reshape([batch, 1]);
+            let kept = keep.clone().narrow(0, step, 1).swap_dims(0, 1); // [batch, 1]
             let shape = new.dims();
-            old.mask_where(kept.expand(shape), new)
+            old.mask_where(spread(kept, shape), new)
         }
     }
 }

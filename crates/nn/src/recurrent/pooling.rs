@@ -34,7 +34,7 @@ use burn::{
 use super::check_shape;
 use crate::{
     AttentionError,
-    bridge::{apply, linear, matmul},
+    bridge::{apply, linear, matmul, zeros_of},
     initialize::Initializer,
     mask::Keep,
     normalize::masked_softmax,
@@ -101,6 +101,10 @@ impl AttentivePooling {
     /// [`forward`](Self::forward): a penalty to be added to a loss, times a small number.
     pub fn redundancy(weights: Tensor<3>) -> Tensor<1> {
         let [batch, hops, _] = weights.dims();
+        if batch * hops == 0 {
+            let none = Tensor::zeros([batch], (&weights.device(), weights.dtype()));
+            return zeros_of(none, &weights);
+        }
         let identity = Tensor::<2>::eye(hops, &weights.device()).cast(weights.dtype());
         let overlap = matmul(weights.clone(), weights.swap_dims(1, 2)) - identity.unsqueeze();
         let squares = overlap.clone() * overlap;

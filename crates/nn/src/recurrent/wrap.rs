@@ -43,7 +43,7 @@ use burn::{
 };
 
 use super::{
-    AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape, no_steps,
+    AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape, no_states,
 };
 use crate::{Attention, AttentionError, Memory, mask::Keep};
 
@@ -238,9 +238,7 @@ pub trait FeatureMap<Input>: Module + ModuleDisplay {
 /// The positions of a grid `[batch, channels, height, width]`, row by row:
 /// `[batch, height · width, channels]`.
 pub fn positions(grid: Tensor<4>) -> Tensor<3> {
-    let [batch, channels, height, width] = grid.dims();
-    grid.reshape([batch, channels, height * width])
-        .swap_dims(1, 2)
+    grid.flatten::<3>(2, 3).swap_dims(1, 2)
 }
 
 /// A cell run over a whole sequence `[time, batch, input]`: its features are all its states.
@@ -259,15 +257,15 @@ impl<C: RecurrentCell> FeatureMap<Tensor<3>> for Unrolled<C> {
         let [time, batch, _] = input.dims();
         let device = input.device();
         let mut state = self.cell.start(batch, &device);
+        if let Some(none) = no_states(&input, &self.cell.hidden(&state)) {
+            return none.swap_dims(0, 1);
+        }
         let mut states = Vec::with_capacity(time);
         for t in 0..time {
             state = self.cell.advance(super::at(&input, t), state);
             states.push(self.cell.hidden(&state));
         }
-        match states.is_empty() {
-            true => no_steps(&input, &self.cell.hidden(&state)).swap_dims(0, 1),
-            false => Tensor::stack(states, 1),
-        }
+        Tensor::stack(states, 1)
     }
 }
 

@@ -64,9 +64,12 @@ impl GaussianWindow {
         keys: usize,
     ) -> (Tensor<4>, Tensor<4>) {
         let [batch, heads, queries, _] = query.dims();
-        if queries == 0 {
+        if [batch, heads, queries].contains(&0) {
             let options = (&query.device(), query.dtype());
-            let none = zeros_of(Tensor::zeros([batch, heads, 0, keys], options), &query);
+            let none = zeros_of(
+                Tensor::zeros([batch, heads, queries, keys], options),
+                &query,
+            );
             let start = || Tensor::zeros([batch, heads, 1, self.components()], options);
             return (none, centres.unwrap_or_else(start));
         }
@@ -78,6 +81,10 @@ impl GaussianWindow {
             centre = centre + before;
         }
         let last = centre.clone().narrow(2, queries - 1, 1); // [batch, heads, 1, K]
+        if keys == 0 {
+            let none = Tensor::zeros([batch, heads, queries, 0], (&last.device(), last.dtype()));
+            return (zeros_of(none, &last), last);
+        }
         let positions = Tensor::<1, Int>::arange(0..keys as i64, &centre.device())
             .float()
             .cast(centre.dtype())

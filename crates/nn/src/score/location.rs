@@ -17,7 +17,10 @@
 
 use burn::{module::Module, nn::Linear, tensor::Tensor};
 
-use crate::{bridge::apply, initialize::Initializer};
+use crate::{
+    bridge::{apply, zeros_of},
+    initialize::Initializer,
+};
 
 /// `(W s)_i` for position `i`.
 #[derive(Module, Debug)]
@@ -44,12 +47,16 @@ impl Location {
     pub fn forward(&self, query: Tensor<4>, keys: usize) -> Tensor<4> {
         let [batch, heads, queries, _] = query.dims();
         let known = self.positions().min(keys);
-        let scores = apply(&self.weight, query).narrow(3, 0, known);
-        if known == keys {
-            return scores;
+        let options = (&query.device(), query.dtype());
+        let zeros = |keys: usize| Tensor::zeros([batch, heads, queries, keys], options);
+        match (known, keys - known) {
+            // Burn has no slice of nothing.
+            (0, rest) => zeros_of(zeros(rest), &query),
+            (_, 0) => apply(&self.weight, query).narrow(3, 0, known),
+            (_, rest) => {
+                let scores = apply(&self.weight, query.clone()).narrow(3, 0, known);
+                Tensor::cat(vec![scores, zeros(rest)], 3)
+            }
         }
-        let shape = [batch, heads, queries, keys - known];
-        let rest = Tensor::zeros(shape, (&scores.device(), scores.dtype()));
-        Tensor::cat(vec![scores, rest], 3)
     }
 }

@@ -1,24 +1,21 @@
-//! Sizes and choices of Transformer layers.
+//! Sizes and choices of a stack of Transformer blocks.
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Activation, Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, NormConfig, NormPlace,
-    block::Residual,
-};
+use super::{Activation, Block, FeedForward, Norm, NormConfig, NormPlace, Residual, Stack};
 use crate::{
     attention::{Attention, AttentionError},
     dropout::check_probability,
-    heads::{MultiHead, MultiHeadConfig, ProjectionLayout},
+    heads::{MultiHead, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
     mask::Mask,
     position::PositionConfig,
-    score::Score,
+    score::{ScaledDot, Score},
 };
 
 /// Where numbers are dropped in training, each share in `[0, 1)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct TransformerDropout {
+pub struct StackDropout {
     /// What each block gives, before the residual sum (the paper's `P_drop`).
     pub residual: f64,
     /// Attention weights.
@@ -27,16 +24,114 @@ pub struct TransformerDropout {
     pub activation: f64,
 }
 
-/// Sizes and choices of every layer of a stack; [`TransformerConfig::new`] gives those of Vaswani 2017 with norms before the
-/// blocks.
+/// Which products have biases. In files also one `true` or `false` for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BiasesInFile")]
+pub struct Biases {
+    /// Those of queries, keys and values.
+    pub query_key_value: bool,
+    /// Those of what the heads read.
+    pub attention_output: bool,
+    /// Both of the feed-forward network.
+    pub feed_forward: bool,
+}
+
+impl Biases {
+    /// A bias for every product (the paper, BERT, GPT-2).
+    pub const ALL: Self = Self {
+        query_key_value: true,
+        attention_output: true,
+        feed_forward: true,
+    };
+    /// No bias (Llama, T5).
+    pub const NONE: Self = Self {
+        query_key_value: false,
+        attention_output: false,
+        feed_forward: false,
+    };
+}
+
+impl From<bool> for Biases {
+    fn from(all: bool) -> Self {
+        if all { Self::ALL } else { Self::NONE }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum BiasesInFile {
+    All(bool),
+    Each {
+        query_key_value: bool,
+        attention_output: bool,
+        feed_forward: bool,
+    },
+}
+
+impl From<BiasesInFile> for Biases {
+    fn from(found: BiasesInFile) -> Self {
+        match found {
+            BiasesInFile::All(all) => all.into(),
+            BiasesInFile::Each {
+                query_key_value,
+                attention_output,
+                feed_forward,
+            } => Self {
+                query_key_value,
+                attention_output,
+                feed_forward,
+            },
+        }
+    }
+}
+
+/// What may differ from block to block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TransformerConfig {
+pub struct LayerChoice {
+    /// How many positions to either side self-attention sees (a causal stack: back, the position itself among them); all if not
+    /// said.
+    pub window: Option<usize>,
+    /// Positions that act inside self-attention.
+    pub position: PositionConfig,
+}
+
+/// Sizes and choices of a [`Stack`]; [`StackConfig::new`] gives those of Vaswani 2017 with norms before the blocks.
+///
+/// ```
+/// use burn::tensor::Device;
+/// use regard_nn::{initialize::Initializer, position::{PositionConfig, RotaryConfig}};
+/// use regard_nn::transformer::{Activation, Biases, LayerChoice, NormConfig, NormPlace, StackConfig};
+///
+/// // The blocks of Gemma 2, small: every other one sees a window.
+/// let position = PositionConfig::Rotary(RotaryConfig::new(8));
+/// let layer = |window| LayerChoice { window, position: position.clone() };
+/// let config = StackConfig {
+///     key_value_heads: 2,
+///     head_size: Some(8),
+///     activation: Activation::GegluTanh,
+///     norm: NormConfig::Rms { epsilon: 1e-6 },
+///     norm_place: NormPlace::Both,
+///     layers: vec![layer(Some(4)), layer(None)],
+///     biases: Biases::NONE,
+///     softcap: Some(50.0),
+///     ..StackConfig::new(16, 4)
+/// };
+/// let stack = config.decoder_only(4, &mut Initializer::new(1, &Device::flex()))?;
+/// let windows: Vec<_> = stack.layers.iter().map(|block| block.window()).collect();
+/// assert_eq!(windows, [Some(4), None, Some(4), None]);
+/// # Ok::<(), regard_nn::AttentionError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StackConfig {
     /// `d`: the size of a state.
     pub model_size: usize,
     /// Query heads.
     pub heads: usize,
     /// Key/value heads, a divisor of `heads`.
     pub key_value_heads: usize,
+    /// The features of a head; `model_size / heads` if not said.
+    #[serde(default)]
+    pub head_size: Option<usize>,
     /// The inner size of the feed-forward network (the paper: `4 d`).
     pub feed_forward: usize,
     /// What stands between its products.
@@ -47,34 +142,60 @@ pub struct TransformerConfig {
     pub norm_place: NormPlace,
     /// Positions that act inside self-attention.
     pub position: PositionConfig,
-    /// How many positions to either side self-attention sees (a decoder: back, the position itself among them); all if not
+    /// How many positions to either side self-attention sees (a causal stack: back, the position itself among them); all if not
     /// said.
     pub window: Option<usize>,
-    /// Whether products have biases.
-    pub bias: bool,
+    /// Blocks that differ: block `i` has window and position of number `i mod len`, in place of those above. Empty: all alike.
+    #[serde(default)]
+    pub layers: Vec<LayerChoice>,
+    /// Which products have biases.
+    #[serde(alias = "bias")]
+    pub biases: Biases,
+    /// Brings queries and keys of self-attention to one length (Qwen 3, Gemma 3).
+    #[serde(default)]
+    pub query_key_norm: Option<QueryKeyNormKind>,
+    /// What products of queries and keys are multiplied by; `1 / √head size` if not said.
+    #[serde(default)]
+    pub scale: Option<f64>,
+    /// `c` of `c tanh(score / c)` (Gemma 2: 50).
+    #[serde(default)]
+    pub softcap: Option<f64>,
     /// Dropout.
-    pub dropout: TransformerDropout,
+    pub dropout: StackDropout,
 }
 
-impl TransformerConfig {
-    /// Layers of `model_size` with so many heads, ReLU, layer norm before the blocks, no dropout.
+/// What a stack is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Encoder,
+    Decoder,
+    DecoderOnly,
+}
+
+impl StackConfig {
+    /// Blocks of `model_size` with so many heads, ReLU, layer norm before the blocks, no dropout.
     pub fn new(model_size: usize, heads: usize) -> Self {
         Self {
             model_size,
             heads,
             key_value_heads: heads,
+            head_size: None,
             feed_forward: 4 * model_size,
             activation: Activation::Relu,
             norm: NormConfig::default(),
             norm_place: NormPlace::Pre,
             position: PositionConfig::None,
             window: None,
-            bias: true,
-            dropout: TransformerDropout::default(),
+            layers: vec![],
+            biases: Biases::ALL,
+            query_key_norm: None,
+            scale: None,
+            softcap: None,
+            dropout: StackDropout::default(),
         }
     }
 
-    /// Draws a stack of `layers` encoder layers.
+    /// Draws `layers` blocks in which every position sees every other.
     ///
     /// # Errors
     /// If a size is 0, heads do not divide, or choices do not go together.
@@ -82,57 +203,85 @@ impl TransformerConfig {
         &self,
         layers: usize,
         initializer: &mut Initializer,
-    ) -> Result<Encoder, AttentionError> {
-        self.check()?;
-        let layer = |_| {
-            Ok(EncoderLayer {
-                attention: self.self_attention(initializer)?,
-                attention_block: self.block(initializer)?,
-                feed_forward: self.feed_forward(initializer),
-                feed_forward_block: self.block(initializer)?,
-            })
-        };
-        let layers = (0..layers)
-            .map(layer)
-            .collect::<Result<_, AttentionError>>()?;
-        Ok(Encoder {
-            layers,
-            norm: self.last_norm(initializer)?,
-            window: self.window,
-        })
+    ) -> Result<Stack, AttentionError> {
+        self.init(Purpose::Encoder, layers, initializer)
     }
 
-    /// Draws a stack of `layers` decoder layers.
+    /// Draws `layers` blocks in which every position sees those before it, and a source.
     ///
     /// # Errors
-    /// As [`TransformerConfig::encoder`].
+    /// As [`StackConfig::encoder`].
     pub fn decoder(
         &self,
         layers: usize,
         initializer: &mut Initializer,
-    ) -> Result<Decoder, AttentionError> {
-        self.check()?;
-        let layer = |_| {
-            Ok(DecoderLayer {
-                attention: self.self_attention(initializer)?,
-                attention_block: self.block(initializer)?,
-                cross_attention: self.cross_attention(initializer)?,
-                cross_block: self.block(initializer)?,
-                feed_forward: self.feed_forward(initializer),
-                feed_forward_block: self.block(initializer)?,
+    ) -> Result<Stack, AttentionError> {
+        self.init(Purpose::Decoder, layers, initializer)
+    }
+
+    /// Draws `layers` blocks in which every position sees those before it.
+    ///
+    /// # Errors
+    /// As [`StackConfig::encoder`].
+    pub fn decoder_only(
+        &self,
+        layers: usize,
+        initializer: &mut Initializer,
+    ) -> Result<Stack, AttentionError> {
+        self.init(Purpose::DecoderOnly, layers, initializer)
+    }
+
+    fn init(
+        &self,
+        purpose: Purpose,
+        layers: usize,
+        initializer: &mut Initializer,
+    ) -> Result<Stack, AttentionError> {
+        self.check(purpose)?;
+        let block = |layer: usize| {
+            let choice = self.layers.get(layer % self.layers.len().max(1));
+            let (window, position) = match choice {
+                Some(choice) => (choice.window, &choice.position),
+                None => (self.window, &self.position),
+            };
+            let reads_source = purpose == Purpose::Decoder;
+            Ok(Block {
+                attention: self.self_attention(position.clone(), initializer)?,
+                attention_block: self.residual(true, initializer)?,
+                cross_attention: match reads_source {
+                    true => Some(self.heads().init_with(self.attention(None), initializer)?),
+                    false => None,
+                },
+                cross_block: match reads_source {
+                    true => Some(self.residual(true, initializer)?),
+                    false => None,
+                },
+                feed_forward: FeedForward::new(
+                    self.activation,
+                    [self.model_size, self.feed_forward],
+                    self.biases.feed_forward,
+                    self.dropout.activation,
+                    initializer,
+                ),
+                feed_forward_block: self
+                    .residual(self.norm_place != NormPlace::Parallel, initializer)?,
+                window,
             })
         };
         let layers = (0..layers)
-            .map(layer)
+            .map(block)
             .collect::<Result<_, AttentionError>>()?;
-        Ok(Decoder {
+        Ok(Stack {
             layers,
-            norm: self.last_norm(initializer)?,
-            window: self.window,
+            norm: match self.norm_place {
+                NormPlace::Post => None,
+                _ => Some(self.new_norm(initializer)?),
+            },
+            causal: purpose != Purpose::Encoder,
         })
     }
 
-    fn check(&self) -> Result<(), AttentionError> {
+    fn check(&self, purpose: Purpose) -> Result<(), AttentionError> {
         if self.feed_forward == 0 {
             let advice = "the paper has four times `model_size`";
             return Err(AttentionError::value(
@@ -149,8 +298,22 @@ impl TransformerConfig {
         ] {
             check_probability(field, share)?;
         }
-        if let Some(window) = self.window {
+        for window in self
+            .layers
+            .iter()
+            .map(|layer| layer.window)
+            .chain([self.window])
+            .flatten()
+        {
             Mask::window(window)?;
+        }
+        if self.norm_place == NormPlace::Parallel && purpose == Purpose::Decoder {
+            return Err(AttentionError::combination(
+                "norm_place",
+                "Parallel",
+                "blocks with cross-attention",
+                "no model has all three side by side; let the norms stand before, after or on both sides",
+            ));
         }
         Ok(())
     }
@@ -158,55 +321,59 @@ impl TransformerConfig {
     fn heads(&self) -> MultiHeadConfig {
         MultiHeadConfig {
             key_value_heads: self.key_value_heads,
-            input_bias: self.bias,
-            output_bias: self.bias,
+            head_size: self.head_size,
+            input_bias: self.biases.query_key_value,
+            output_bias: self.biases.attention_output,
             ..MultiHeadConfig::new(self.model_size, self.heads)
         }
     }
 
-    fn attention(&self) -> Attention {
-        Attention::new(Score::scaled_dot()).with_dropout(self.dropout.attention)
+    fn attention(&self, norm: Option<QueryKeyNormKind>) -> Attention {
+        let score = match (norm, self.scale) {
+            (_, Some(scale)) => Score::ScaledDot(ScaledDot::with_scale(scale)),
+            // This norm has a scale of its own.
+            (Some(QueryKeyNormKind::L2 { .. }), None) => Score::dot(),
+            _ => Score::scaled_dot(),
+        };
+        let attention = Attention::new(score).with_dropout(self.dropout.attention);
+        match self.softcap {
+            Some(softcap) => attention.with_softcap(softcap),
+            None => attention,
+        }
     }
 
-    fn self_attention(&self, initializer: &mut Initializer) -> Result<MultiHead, AttentionError> {
+    fn self_attention(
+        &self,
+        position: PositionConfig,
+        initializer: &mut Initializer,
+    ) -> Result<MultiHead, AttentionError> {
         let config = MultiHeadConfig {
             projection: ProjectionLayout::Fused,
-            position: self.position.clone(),
+            position,
+            query_key_norm: self.query_key_norm,
             ..self.heads()
         };
-        config.init_with(self.attention(), initializer)
+        config.init_with(self.attention(self.query_key_norm), initializer)
     }
 
-    fn cross_attention(&self, initializer: &mut Initializer) -> Result<MultiHead, AttentionError> {
-        self.heads().init_with(self.attention(), initializer)
-    }
-
-    fn feed_forward(&self, initializer: &mut Initializer) -> FeedForward {
-        let sizes = [self.model_size, self.feed_forward];
-        FeedForward::new(
-            self.activation,
-            sizes,
-            self.bias,
-            self.dropout.activation,
-            initializer,
-        )
-    }
-
-    fn block(&self, initializer: &mut Initializer) -> Result<Residual, AttentionError> {
+    fn residual(
+        &self,
+        norm: bool,
+        initializer: &mut Initializer,
+    ) -> Result<Residual, AttentionError> {
+        let mut draw = |wanted: bool| match wanted {
+            true => self.new_norm(initializer).map(Some),
+            false => Ok(None),
+        };
         Ok(Residual {
-            norm: self.norm.init(self.model_size, initializer)?,
+            norm: draw(norm)?,
+            after: draw(self.norm_place == NormPlace::Both)?,
             place: self.norm_place,
             dropout: self.dropout.residual,
         })
     }
 
-    fn last_norm(
-        &self,
-        initializer: &mut Initializer,
-    ) -> Result<Option<super::Norm>, AttentionError> {
-        match self.norm_place {
-            NormPlace::Pre => Ok(Some(self.norm.init(self.model_size, initializer)?)),
-            NormPlace::Post => Ok(None),
-        }
+    fn new_norm(&self, initializer: &mut Initializer) -> Result<Norm, AttentionError> {
+        self.norm.init(self.model_size, initializer)
     }
 }

@@ -1,11 +1,13 @@
 //! The small network that follows attention, applied at every position by itself.
 //!
 //! ```text
-//! ReLU, GELU   W_2 dropout(φ(W_1 x + b_1)) + b_2
-//! SwiGLU       W_2 dropout(SiLU(W_g x + b_g) ∘ (W_1 x + b_1)) + b_2      SiLU(x) = x σ(x)
+//! plain   W_2 dropout(φ(W_1 x + b_1)) + b_2
+//! gated   W_2 dropout(φ(W_g x + b_g) ∘ (W_1 x + b_1)) + b_2
+//!
+//! ReLU(x) = max(x, 0)    GELU(x) = x Φ(x) ≈ x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2    SiLU(x) = x σ(x)
 //! ```
-//! `W_1, W_g [model, inner]`, `W_2 [inner, model]`. Sources: Vaswani et al. 2017, section 3.3; Hendrycks & Gimpel 2016 (GELU);
-//! Shazeer 2020 (SwiGLU, whose `inner` is two thirds of the others' for the same number of weights).
+//! `W_1, W_g [model, inner]`, `W_2 [inner, model]`. Sources: Vaswani et al. 2017, section 3.3; Hendrycks & Gimpel 2016 (GELU,
+//! SiLU); Shazeer 2020 (gated, whose `inner` is two thirds of the plain ones' for the same number of weights).
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -21,7 +23,7 @@ use burn::{
     nn::Linear,
     tensor::{
         Tensor,
-        activation::{gelu, silu},
+        activation::{gelu, gelu_approximate, relu, silu},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -33,23 +35,53 @@ use crate::{
     initialize::Initializer,
 };
 
-/// What stands between the two products.
+/// What stands between the two products: `φ`, and whether a gate multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Activation {
-    /// `max(x, 0)` (the paper).
+    /// `max(x, 0)` (the paper, T5).
     #[default]
     Relu,
-    /// `x Φ(x)` (BERT, GPT).
+    /// `x Φ(x)` (BERT).
     Gelu,
-    /// `SiLU(W_g x) ∘ W_1 x` (Llama).
+    /// GELU by the formula with tanh (GPT-2).
+    GeluTanh,
+    /// `x σ(x)`, also called swish.
+    Silu,
+    /// ReLU of the gate.
+    Reglu,
+    /// GELU of the gate.
+    Geglu,
+    /// GELU with tanh of the gate (T5 1.1, Gemma).
+    GegluTanh,
+    /// SiLU of the gate (Llama).
     Swiglu,
+}
+
+impl Activation {
+    /// Whether `φ` acts on a gate that multiplies `W_1 x + b_1`.
+    pub fn is_gated(self) -> bool {
+        matches!(
+            self,
+            Self::Reglu | Self::Geglu | Self::GegluTanh | Self::Swiglu
+        )
+    }
+
+    /// `φ(x)`, number by number.
+    pub fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Relu | Self::Reglu => relu(x),
+            Self::Gelu | Self::Geglu => gelu(x),
+            Self::GeluTanh | Self::GegluTanh => gelu_approximate(x),
+            Self::Silu | Self::Swiglu => silu(x),
+        }
+    }
 }
 
 /// Two products and an activation.
 #[derive(Module, Debug)]
 pub struct FeedForward {
-    /// `W_1 [model, inner]`; under SwiGLU `W_g | W_1 [model, 2 inner]`.
+    /// `W_1 [model, inner]`; with a gate `W_g | W_1 [model, 2 inner]`.
     pub inner: Linear,
     /// `W_2 [inner, model]`
     pub outer: Linear,
@@ -68,8 +100,9 @@ impl FeedForward {
         dropout: f64,
         initializer: &mut Initializer,
     ) -> Self {
-        let gate =
-            (activation == Activation::Swiglu).then(|| glorot(model, inner, bias, initializer));
+        let gate = activation
+            .is_gated()
+            .then(|| glorot(model, inner, bias, initializer));
         let first = glorot(model, inner, bias, initializer);
         Self {
             inner: match gate {
@@ -115,15 +148,15 @@ impl FeedForward {
                     noise,
                 )
             }
-            Activation::Gelu => dropout(gelu(apply(&self.inner, x)), self.dropout, noise),
-            Activation::Swiglu => {
+            gated if gated.is_gated() => {
                 let both = apply(&self.inner, x).chunk(2, 2);
                 let [gate, value]: [Tensor<3>; 2] = match both.try_into() {
                     Ok(both) => both,
                     Err(_) => unreachable!("two halves"),
                 };
-                dropout(silu(gate) * value, self.dropout, noise)
+                dropout(gated.apply(gate) * value, self.dropout, noise)
             }
+            plain => dropout(plain.apply(apply(&self.inner, x)), self.dropout, noise),
         };
         let y = linear(activated, self.outer.weight.val(), None);
         (y, self.outer.bias.as_ref().map(Param::val))

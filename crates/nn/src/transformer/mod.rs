@@ -5,20 +5,22 @@
 //! > positions of a layer are computed at once.
 //!
 //! ```text
-//! post-norm (the paper)     x ← norm(x + dropout(f(x)))
-//! pre-norm  (GPT-2, Llama)  x ← x + dropout(f(norm(x))),  and one norm after the last layer
+//! post (the paper)      x ← norm(x + dropout(f(x)))
+//! pre (GPT-2, Llama)    x ← x + dropout(f(norm(x))),          and one norm after the last block
+//! both (Gemma 2)        x ← x + dropout(norm'(f(norm(x)))),   and one norm after the last block
+//! parallel (GPT-J)      x ← x + attention(norm(x)) + feed_forward(norm(x)),  and one norm after the last block
 //!
-//! encoder layer   f = self-attention, feed-forward
-//! decoder layer   f = causal self-attention, cross-attention to the encoder's states, feed-forward
-//! feed-forward    W_2 φ(W_1 x + b_1) + b_2,  φ = ReLU or GELU;  or W_2 (SiLU(W_g x) ∘ W_1 x)
+//! f = self-attention, then cross-attention to a source if there is one, then feed-forward
+//! feed-forward    W_2 φ(W_1 x + b_1) + b_2,  or gated  W_2 (φ(W_g x + b_g) ∘ (W_1 x + b_1)) + b_2
 //! ```
 //!
-//! | type | what |
-//! |---|---|
-//! | [`Encoder`], [`EncoderLayer`] | bidirectional as it is; with [`Mask::causal`](crate::mask::Mask::causal) a decoder-only stack (GPT) |
-//! | [`Decoder`], [`DecoderLayer`] | all steps of a target at once, or step by step with a [`DecoderCache`] |
-//! | [`FeedForward`] | ReLU, GELU or SwiGLU |
-//! | [`Norm`] | layer norm or RMS norm |
+//! | made by | blocks | models |
+//! |---|---|---|
+//! | [`StackConfig::encoder`] | every position sees every other, feed-forward | BERT, ViT, encoder of T5 |
+//! | [`StackConfig::decoder`] | causal self-attention, cross-attention, feed-forward | decoder of the paper, of T5 |
+//! | [`StackConfig::decoder_only`] | causal self-attention, feed-forward | GPT, Llama |
+//!
+//! All three are a [`Stack`] of [`Block`]s. A causal one also goes step by step, with a [`StackCache`]: the same numbers.
 //!
 //! **Shapes**: states are `[batch, length, model]` everywhere.
 //!
@@ -30,32 +32,31 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{Call, dropout::Noise, initialize::Initializer, transformer::TransformerConfig};
+//! use regard_nn::{dropout::Noise, initialize::Initializer, transformer::{StackConfig, StackOptions}};
 //!
 //! let device = Device::flex();
-//! let config = TransformerConfig::new(8, 2);
+//! let config = StackConfig::new(8, 2);
 //! let encoder = config.encoder(2, &mut Initializer::new(1, &device))?;
 //! let decoder = config.decoder(2, &mut Initializer::new(2, &device))?;
-//! let source = encoder.forward(Tensor::ones([1, 3, 8], &device), Call::default(), &mut Noise::none())?.states;
+//! let (options, noise) = (StackOptions::default(), &mut Noise::none());
+//! let source = encoder.forward(Tensor::ones([1, 3, 8], &device), None, &options, noise)?.states;
 //! let target = Tensor::ones([1, 4, 8], &device);
-//! let decoded = decoder.forward(target, source, Call::default(), &mut Noise::none())?;
+//! let decoded = decoder.forward(target, Some(source), &options, noise)?;
 //! assert_eq!(decoded.states.dims(), [1, 4, 8]);
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 //!
-//! Source: Vaswani et al. 2017, "Attention Is All You Need", sections 3.1 and 3.3; pre-norm: Xiong et al. 2020; SwiGLU: Shazeer
-//! 2020.
+//! Source: Vaswani et al. 2017, "Attention Is All You Need", sections 3.1 and 3.3; pre-norm: Xiong et al. 2020; norms on
+//! both sides: Ding et al. 2021, Gemma Team 2024; parallel: Wang & Komatsuzaki 2021; gates: Shazeer 2020.
 
-mod block;
 mod config;
-mod decoder;
-mod encoder;
 mod feed_forward;
 mod norm;
+mod residual;
+mod stack;
 
-pub use block::Residual;
-pub use config::{TransformerConfig, TransformerDropout};
-pub use decoder::{Decoded, Decoder, DecoderCache, DecoderLayer};
-pub use encoder::{Encoded, Encoder, EncoderLayer};
+pub use config::{Biases, LayerChoice, StackConfig, StackDropout};
 pub use feed_forward::{Activation, FeedForward};
 pub use norm::{Norm, NormConfig, NormPlace};
+pub use residual::Residual;
+pub use stack::{Block, Stack, StackCache, StackOptions, StackOutput};

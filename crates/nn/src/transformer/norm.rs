@@ -50,6 +50,11 @@ pub enum NormPlace {
     Pre,
     /// After each residual sum (the paper).
     Post,
+    /// Before each block, before its residual sum, and once after the last layer (Gemma 2 and 3).
+    Both,
+    /// Attention and feed-forward read one norm side by side, `x ← x + attention(norm(x)) + feed_forward(norm(x))`; once more
+    /// after the last layer (GPT-J, Phi).
+    Parallel,
 }
 
 impl Default for NormConfig {

@@ -107,6 +107,29 @@ fn a_rolling_cache_stays_small() {
     assert_eq!(most, 8 + 16);
 }
 
+/// Room is made as tokens come, however large the window: no more than twice what is kept, until there is room for a
+/// window and a quarter.
+#[test]
+fn a_rolling_cache_grows_by_doubling() {
+    let new = || drawn("new", [1, 1, 1, 2]);
+    for window in [131_072, 1 << 40, usize::MAX] {
+        let mut cache = KeyValueCache::rolling(window).unwrap();
+        for t in 0..100 {
+            let cached = cache.append(new(), new()).unwrap();
+            assert_eq!((cached.first, cached.keys.dims()[2]), (0, t + 1));
+            assert!(cache.capacity() <= (2 * t).max(16), "{}", cache.capacity());
+        }
+    }
+    let mut cache = KeyValueCache::rolling(40).unwrap();
+    let mut rooms = vec![];
+    for _ in 0..200 {
+        cache.append(new(), new()).unwrap();
+        rooms.push(cache.capacity());
+    }
+    rooms.dedup();
+    assert_eq!(rooms, [16, 32, 40 + 16]);
+}
+
 #[test]
 fn gradients_pass_through() {
     let device = device();

@@ -8,6 +8,7 @@
 //! | [`positions`] | positions equal the published code and know distances alone |
 //! | [`properties`] | multi-head attention behaves for any numbers: caches, order, groups, observation |
 //! | [`refusals`] | bad configurations and input give errors that name the field |
+//! | [`rolling`] | a cache changes no number, whatever the masks |
 
 mod cache;
 mod finite_differences;
@@ -17,6 +18,7 @@ mod mechanisms;
 mod positions;
 mod properties;
 mod refusals;
+mod rolling;
 #[path = "../modules/support.rs"]
 mod support;
 mod transformer;

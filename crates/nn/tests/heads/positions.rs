@@ -368,6 +368,39 @@ proptest! {
     }
 }
 
+/// Positions inside a layer know distances alone, however far from the beginning.
+#[test]
+fn positions_beyond_any_sequence() {
+    let far = usize::MAX - 10;
+    let at = |first| Positions {
+        queries: first + 3..first + 5,
+        keys: first..first + 4,
+    };
+    assert!(at(far).distances().eq(at(0).distances()));
+    assert!(at(far).distances().eq([-3, -2, -1, 0, -4, -3, -2, -1]));
+    let relative = Relative::new(2, 4, None, &mut initializer()).unwrap();
+    let query = drawn("query", [1, 1, 2, 4], 1.0);
+    let scores = |first| numbers(&relative.scores(query.clone(), &at(first)).unwrap());
+    assert_eq!(scores(far), scores(0));
+
+    let x = || drawn("x", [1, 2, 4], 1.0);
+    let learned = Learned::new(8, 4, &mut initializer()).unwrap();
+    let refused = learned.forward(x(), usize::MAX).unwrap_err().to_string();
+    assert!(
+        refused.contains(&format!("`first + length` is {}", usize::MAX)),
+        "{refused}"
+    );
+    let placed = Sinusoidal::new(4)
+        .unwrap()
+        .forward(x(), usize::MAX)
+        .unwrap();
+    assert!(numbers(&placed).iter().all(|x| x.is_finite()));
+    let rotary = RotaryConfig::new(4).init().unwrap();
+    let rotation = rotary.rotation(usize::MAX, 2, &device(), DType::F32);
+    let turned = rotation.apply(x().unsqueeze::<4>()).unwrap();
+    assert!(numbers(&turned).iter().all(|x| x.is_finite()));
+}
+
 #[test]
 fn positions_of_more_queries_than_keys() {
     let positions = Positions::lower_right(3, 1);

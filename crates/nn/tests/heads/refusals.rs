@@ -348,11 +348,11 @@ fn of_heads() {
             placed
                 .forward(
                     x([2, 3, 12]),
-                    Call::default().bias(drawn("b", [1, 1, 3, 1], 1.0)),
+                    Call::default().bias(drawn("b", [1, 1, 3, 2], 1.0)),
                 )
                 .unwrap_err(),
             "bias",
-            "[1, 1, 3, 1]",
+            "[1, 1, 3, 2]",
         ),
         (
             talking

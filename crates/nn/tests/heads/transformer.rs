@@ -7,32 +7,33 @@ use crate::{
 };
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use regard_nn::{
-    Call,
     bridge::{OutputWeights, cross_entropy_mean, output_cross_entropy_mean},
     dropout::Noise,
+    heads::QueryKeyNormKind,
     initialize::Initializer,
     mask::{Keep, Mask},
     position::{PositionConfig, RotaryConfig},
     transformer::{
-        Activation, Decoder, Encoder, NormConfig, NormPlace, TransformerConfig, TransformerDropout,
+        Activation, Biases, LayerChoice, NormConfig, NormPlace, Stack, StackConfig, StackDropout,
+        StackOptions,
     },
 };
 
-fn variants() -> Vec<(&'static str, TransformerConfig)> {
-    let base = TransformerConfig {
+fn variants() -> Vec<(&'static str, StackConfig)> {
+    let base = StackConfig {
         feed_forward: 5,
-        dropout: TransformerDropout {
+        dropout: StackDropout {
             residual: 0.2,
             attention: 0.2,
             activation: 0.2,
         },
-        ..TransformerConfig::new(4, 2)
+        ..StackConfig::new(4, 2)
     };
     vec![
         ("pre", base.clone()),
         (
             "post, gelu, one key head",
-            TransformerConfig {
+            StackConfig {
                 norm_place: NormPlace::Post,
                 activation: Activation::Gelu,
                 key_value_heads: 1,
@@ -41,12 +42,39 @@ fn variants() -> Vec<(&'static str, TransformerConfig)> {
         ),
         (
             "rms, swiglu, rotary, window, no bias",
-            TransformerConfig {
+            StackConfig {
                 norm: NormConfig::Rms { epsilon: 1e-5 },
                 activation: Activation::Swiglu,
                 position: PositionConfig::Rotary(RotaryConfig::new(2)),
                 window: Some(2),
-                bias: false,
+                biases: Biases::NONE,
+                ..base.clone()
+            },
+        ),
+        (
+            "both sides, geglu, own head size, query-key norm, softcap, scale, layers that differ",
+            StackConfig {
+                norm_place: NormPlace::Both,
+                activation: Activation::GegluTanh,
+                head_size: Some(6),
+                query_key_norm: Some(QueryKeyNormKind::Rms { epsilon: 1e-6 }),
+                softcap: Some(2.0),
+                scale: Some(0.3),
+                layers: vec![
+                    LayerChoice {
+                        window: Some(2),
+                        position: PositionConfig::Rotary(RotaryConfig::new(4)),
+                    },
+                    LayerChoice {
+                        window: None,
+                        position: PositionConfig::None,
+                    },
+                ],
+                biases: Biases {
+                    query_key_value: true,
+                    attention_output: false,
+                    feed_forward: true,
+                },
                 ..base
             },
         ),
@@ -55,25 +83,31 @@ fn variants() -> Vec<(&'static str, TransformerConfig)> {
 
 /// Two sentences of 3 and 1 words read, 2 written.
 fn loss(
-    (encoder, decoder): &(Encoder, Decoder),
+    (encoder, decoder): &(Stack, Stack),
     x: Tensor<3>,
     y: Tensor<3>,
     upstream: Tensor<3>,
 ) -> Tensor<1> {
     let keep = Keep::from_lengths(&[3, 1], 3, &x.device());
-    let call = || Call::default().mask(Mask::padding(keep.clone()));
+    let padding = Mask::padding(keep);
     let noise = &mut Noise::seeded(5);
-    let read = encoder.forward(x, call(), noise).unwrap().states;
-    let decoded = decoder.forward(y, read, call(), noise).unwrap();
+    let options = StackOptions::default().mask(padding.clone());
+    let read = encoder.forward(x, None, &options, noise).unwrap().states;
+    let options = StackOptions::default().source_mask(padding);
+    let decoded = decoder.forward(y, Some(read), &options, noise).unwrap();
     (decoded.states * upstream).sum()
 }
 
-fn modules(config: &TransformerConfig) -> (Encoder, Decoder) {
+fn modules(config: &StackConfig) -> (Stack, Stack) {
     let device = device();
     let mut initializer = Initializer::new(3, &device);
     (
-        config.encoder(1, &mut initializer).unwrap(),
-        config.decoder(1, &mut initializer).unwrap(),
+        config
+            .encoder(config.layers.len().max(1), &mut initializer)
+            .unwrap(),
+        config
+            .decoder(config.layers.len().max(1), &mut initializer)
+            .unwrap(),
     )
 }
 
@@ -196,4 +230,105 @@ fn the_output_layer_with_its_loss_is_both_in_turn() {
             }
         }
     }
+}
+
+/// Token by token and in chunks, with keys and values kept, a stack says what it says of the whole sequence.
+#[test]
+fn cached_steps_are_the_whole_sequence_at_once() {
+    let device = device();
+    let parallel = StackConfig {
+        norm_place: NormPlace::Parallel,
+        activation: Activation::GeluTanh,
+        position: PositionConfig::Rotary(RotaryConfig::new(2)),
+        ..StackConfig::new(4, 2)
+    };
+    let [length, source_length] = [7, 3];
+    let x = Tensor::<3>::from_data(
+        TensorData::new(values("x", 2 * length * 4, 1.0), [2, length, 4]),
+        &device,
+    );
+    let source = Tensor::<3>::from_data(
+        TensorData::new(
+            values("s", 2 * source_length * 4, 1.0),
+            [2, source_length, 4],
+        ),
+        &device,
+    );
+    let padding = Mask::padding(Keep::from_lengths(&[3, 1], source_length, &device));
+    let options = StackOptions::default().source_mask(padding);
+    for config in variants()
+        .into_iter()
+        .map(|(_, config)| config)
+        .chain([parallel])
+    {
+        let initializer = &mut Initializer::new(3, &device);
+        let reads_source = config.norm_place != NormPlace::Parallel;
+        let stack = match reads_source {
+            true => config.decoder(3, initializer).unwrap(),
+            false => config.decoder_only(3, initializer).unwrap(),
+        };
+        let source = reads_source.then(|| source.clone());
+        let noise = &mut Noise::none();
+        let whole = stack.forward(x.clone(), source.clone(), &options, noise);
+        let whole = whole.unwrap().states.into_data();
+        for chunks in [vec![1; length], vec![3, 1, 2, 1], vec![length]] {
+            let mut cache = stack.cache(source.clone()).unwrap();
+            let mut steps = vec![];
+            for new in chunks {
+                let x = x.clone().narrow(1, cache.length(), new);
+                steps.push(
+                    stack
+                        .forward_cached(x, &mut cache, &options)
+                        .unwrap()
+                        .states,
+                );
+            }
+            let steps = Tensor::cat(steps, 1).into_data();
+            let close = burn::tensor::Tolerance::rel_abs(1e-5, 1e-6);
+            steps.assert_approx_eq::<f32>(&whole, close);
+        }
+    }
+}
+
+#[test]
+fn stacks_refuse_what_does_not_go_together() {
+    let initializer = &mut Initializer::new(3, &device());
+    let config = StackConfig::new(4, 2);
+    let x = || Tensor::<3>::ones([1, 2, 4], &device());
+    let (options, noise) = (StackOptions::default(), &mut Noise::none());
+    let encoder = config.encoder(1, initializer).unwrap();
+    let decoder = config.decoder(1, initializer).unwrap();
+    let parallel = StackConfig {
+        norm_place: NormPlace::Parallel,
+        ..config
+    };
+    for (error, says) in [
+        (
+            encoder.forward(x(), Some(x()), &options, noise).err(),
+            "source",
+        ),
+        (decoder.forward(x(), None, &options, noise).err(), "source"),
+        (decoder.cache(None).err(), "source"),
+        (encoder.cache(None).err(), "cache"),
+        (parallel.decoder(1, initializer).err(), "norm_place"),
+    ] {
+        let error = error.expect(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+/// Files say one `bias` for all products, or each.
+#[test]
+fn biases_are_read_as_one_or_each() {
+    let config = StackConfig::new(4, 2);
+    let mut file = serde_json::to_value(&config).unwrap();
+    assert_eq!(
+        serde_json::from_value::<StackConfig>(file.clone()).unwrap(),
+        config
+    );
+    let biases = file.as_object_mut().unwrap().remove("biases");
+    assert!(biases.is_some());
+    file["bias"] = false.into();
+    let read: StackConfig = serde_json::from_value(file).unwrap();
+    assert_eq!(read.biases, Biases::NONE);
 }

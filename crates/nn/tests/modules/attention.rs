@@ -147,7 +147,7 @@ fn normalisers() {
         heads: HEADS,
         queries: QUERIES,
         keys: KEYS,
-        first_query: 0,
+        ..Grid::default()
     };
     for mut case in cases {
         let normalize = case.fill(normalize(case.text("normalize")));

@@ -276,6 +276,11 @@ fn sizes_of_nothing_and_precisions_that_do_not_meet() {
         found.starts_with("`query` has shape [1, 1, 2, 0], expected a size of at least 1"),
         "{found}"
     );
+    let found = refused(attention.forward(query(), query(), none(), Observe::Weights));
+    assert!(
+        found.starts_with("`value` has shape [1, 1, 2, 0], expected a size of at least 1"),
+        "{found}"
+    );
     let wide = || f64s([1, 1, 2, 4]);
     let run = |query, key, value, call: Call<'_>| {
         refused(attention.forward_with(query, key, value, call))

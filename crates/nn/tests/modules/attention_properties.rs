@@ -1,5 +1,9 @@
 //! What holds for any attention: observing changes nothing, rows and groups are what they are alone, keys have no order;
 //! and the mistakes of other libraries, one test each.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "definitions in Burn's own products; nothing is empty here"
+)]
 
 use burn::tensor::{DType, Tensor, TensorData};
 use proptest::prelude::*;
@@ -13,8 +17,10 @@ use regard_nn::{
 };
 
 use crate::{
-    mechanisms::{SIZE, attend, drawn, inputs, mechanisms, named, normalisers, same_bits},
-    support::{device, numbers},
+    mechanisms::{
+        SIZE, attend, drawn, inputs, magnitude, mechanisms, named, normalisers, same_bits,
+    },
+    support::{device, numbers, values},
 };
 
 /// Whatever is observed, the context has the same bits, and what is reported follows from the weights.
@@ -335,7 +341,7 @@ proptest! {
         for attention in mechanisms(heads) {
             let padding = Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
             let mask = padding & Mask::causal_aligned(Alignment::UpperLeft);
-            let grid = Grid { batch: 2, heads, queries, keys, first_query: 0 };
+            let grid = Grid { batch: 2, heads, queries, keys, ..Grid::default() };
             let mut noise = Noise::seeded(seed);
             let call = Call::new(Observe::Weights).mask(mask.clone()).noise(&mut noise);
             let weights = numbers(&attend(&attention, &x, call).weights.unwrap());
@@ -374,6 +380,270 @@ proptest! {
             prop_assert!(worst <= 32.0 * f32::EPSILON, "{}: {worst}", named(&attention));
         }
     }
+}
+
+/// Attention over scores that `f32` holds exactly, in f64.
+struct Exact {
+    weights: Vec<f64>,
+    context: Vec<f64>,
+    /// By query, key, value and bias.
+    gradients: [Vec<f64>; 4],
+}
+
+const BATCH: usize = 2;
+const VALUE: usize = 3;
+
+/// One head: `scores [batch, queries, keys]`, nothing where a key is hidden.
+fn exact(
+    scores: &[Option<f32>],
+    x: &[Vec<f64>; 3],
+    upstream: &[f64],
+    queries: usize,
+    keys: usize,
+) -> Exact {
+    let [query, key, value] = x;
+    let mut all = Exact {
+        weights: vec![0.0; BATCH * queries * keys],
+        context: vec![0.0; BATCH * queries * VALUE],
+        gradients: [query.len(), key.len(), value.len(), scores.len()]
+            .map(|count| vec![0.0; count]),
+    };
+    for i in 0..BATCH * queries {
+        let first = i / queries * keys;
+        let scores = &scores[i * keys..][..keys];
+        let most = scores
+            .iter()
+            .flatten()
+            .fold(f64::NEG_INFINITY, |most, &s| most.max(s.into()));
+        let exponential = |score: &Option<f32>| score.map_or(0.0, |s| (f64::from(s) - most).exp());
+        let sum: f64 = scores.iter().map(exponential).sum();
+        let upstream = &upstream[i * VALUE..][..VALUE];
+        let of_value = |j: usize| -> f64 {
+            let value = &value[(first + j) * VALUE..][..VALUE];
+            upstream.iter().zip(value).map(|(u, v)| u * v).sum()
+        };
+        let weights: Vec<f64> = scores
+            .iter()
+            .map(|score| exponential(score) / sum.max(1e-300))
+            .collect();
+        let mean: f64 = weights
+            .iter()
+            .enumerate()
+            .map(|(j, w)| w * of_value(j))
+            .sum();
+        for (j, &weight) in weights.iter().enumerate() {
+            let slope = weight * (of_value(j) - mean);
+            all.weights[i * keys + j] = weight;
+            all.gradients[3][i * keys + j] = slope;
+            for c in 0..SIZE {
+                all.gradients[0][i * SIZE + c] += slope * key[(first + j) * SIZE + c];
+                all.gradients[1][(first + j) * SIZE + c] += slope * query[i * SIZE + c];
+            }
+            for c in 0..VALUE {
+                all.context[i * VALUE + c] += weight * value[(first + j) * VALUE + c];
+                all.gradients[2][(first + j) * VALUE + c] += weight * upstream[c];
+            }
+        }
+    }
+    all
+}
+
+/// What stands beside the products in a row of scores.
+fn bias_row(keys: usize) -> impl Strategy<Value = Vec<f32>> {
+    prop_oneof![
+        magnitude().prop_map(move |x| vec![x; keys]),
+        (magnitude(), 0..keys).prop_map(move |(x, at)| {
+            let mut row = vec![0.0; keys];
+            row[at] = x;
+            row
+        }),
+        prop::collection::vec(magnitude(), keys),
+        (magnitude(), prop::collection::vec(-1.0f32..1.0, keys))
+            .prop_map(|(x, small)| small.into_iter().map(|y| x * 1e-3 * y).collect()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() })]
+
+    /// Scores of any size that `f32` holds, with or without a bias, some hidden: fused, plain and query by query, context,
+    /// weights and gradients are those of a softmax in f64 over the same scores.
+    #[test]
+    fn scores_of_any_size(
+        ((queries, keys), bias) in (1usize..20, 1usize..40).prop_flat_map(|sizes| {
+            let row = bias_row(sizes.1);
+            (Just(sizes), prop::option::of(prop::collection::vec(row, BATCH * sizes.0)))
+        }),
+        exponents in prop_oneof![2 => Just([0, 0]), 1 => [-20..60i32, -20..60i32]],
+        mask in 0usize..3,
+    ) {
+        // Products of small whole numbers and powers of 2 are exact in any order, so that all paths have the same scores.
+        let exponents = match bias {
+            Some(_) => [0, 0],
+            None => exponents,
+        };
+        let scales = exponents.map(|exponent| f64::from(exponent).exp2());
+        let whole = |name, length, scale: f64| -> Vec<f32> {
+            let drawn = values(name, BATCH * length * SIZE, 2.5);
+            drawn.iter().map(|x| x.round() * scale as f32).collect()
+        };
+        let host = [
+            whole("query", queries, scales[0]),
+            whole("key", keys, scales[1]),
+            values("value", BATCH * keys * VALUE, 2.0),
+        ];
+        let shapes = [[BATCH, 1, queries, SIZE], [BATCH, 1, keys, SIZE], [BATCH, 1, keys, VALUE]];
+        let bias: Option<Vec<f32>> = bias.map(|rows| rows.concat());
+        let mask = [
+            Mask::all(),
+            Mask::causal_aligned(Alignment::UpperLeft),
+            Mask::padding(Keep::from_lengths(&[keys, keys / 2], keys, &device())),
+        ][mask].clone();
+        let grid = Grid { batch: BATCH, heads: 1, queries, keys, ..Grid::default() };
+        let scores: Vec<Option<f32>> = (0..BATCH * queries * keys)
+            .map(|at| {
+                let (row, key) = (at / keys, at % keys);
+                let place = Place { batch: row / queries, head: 0, query: row % queries, key };
+                let key = &host[1][(row / queries * keys + key) * SIZE..][..SIZE];
+                let product: f32 = host[0][row * SIZE..][..SIZE].iter().zip(key).map(|(q, k)| q * k).sum();
+                let score = product + bias.as_ref().map_or(0.0, |bias| bias[at]);
+                mask.sees(&grid, place).unwrap().then_some(score)
+            })
+            .collect();
+        prop_assume!(scores.iter().flatten().all(|score| score.is_finite()));
+        let upstream = values("upstream", BATCH * queries * VALUE, 1.0);
+        let wide = |x: &Vec<f32>| -> Vec<f64> { x.iter().map(|&x| x.into()).collect() };
+        let truth = exact(&scores, &host.each_ref().map(wide), &wide(&upstream), queries, keys);
+
+        let tensor = |x: &[f32], shape| Tensor::<4>::from_data(TensorData::new(x.to_vec(), shape), &device());
+        let near = |what: &str, found: Vec<f32>, expected: &[f64], size: f64| {
+            prop_assert_eq!(found.len(), expected.len());
+            for (at, (&found, expected)) in found.iter().zip(expected).enumerate() {
+                let off = (f64::from(found) - expected).abs() / size;
+                prop_assert!(off <= f64::from(f32::EPSILON), "{what}[{at}] is {found}, expected {expected}");
+            }
+            Ok(())
+        };
+        // The weights of 40 keys are sums of some 40 roundings; gradients sum up to 40 slopes, each of up to 6.
+        let (of_weights, of_gradients) = (64.0, 4096.0);
+        for path in [Path::Fused, Path::Plain] {
+            let leaves: Vec<Tensor<4>> = host
+                .iter()
+                .zip(shapes)
+                .map(|(x, shape)| tensor(x, shape).require_grad())
+                .collect();
+            let bias = bias.as_ref().map(|bias| tensor(bias, [BATCH, 1, queries, keys]).require_grad());
+            let attention = Attention::new(Score::dot());
+            let attend = |query: Tensor<4>, bias: Option<Tensor<4>>, first: usize| {
+                let call = Call { bias, ..Call::new(Observe::Weights).mask(mask.clone()) };
+                let call = call.first_query(first).path(path);
+                attend(&attention, &[query, leaves[1].clone(), leaves[2].clone()], call)
+            };
+            let attended = attend(leaves[0].clone(), bias.clone(), 0);
+            near("weights", numbers(&attended.weights.unwrap()), &truth.weights, of_weights)?;
+            near("context", numbers(&attended.context), &truth.context, 2.0 * of_weights)?;
+            let all = (attended.context * tensor(&upstream, [BATCH, 1, queries, VALUE])).sum().backward();
+            let sizes = [scales[1], scales[0], 1.0];
+            for (i, (leaf, size)) in leaves.iter().zip(sizes).enumerate() {
+                let found = numbers(&leaf.grad(&all).unwrap());
+                near("gradient", found, &truth.gradients[i], size * of_gradients)?;
+            }
+            if let Some(bias) = &bias {
+                near("bias", numbers(&bias.grad(&all).unwrap()), &truth.gradients[3], of_gradients)?;
+            }
+            let steps = (0..queries).map(|t| {
+                let bias = bias.clone().map(|bias| bias.narrow(2, t, 1));
+                attend(leaves[0].clone().narrow(2, t, 1), bias, t).context
+            });
+            let steps = Tensor::cat(steps.collect(), 2);
+            near("steps", numbers(&steps), &truth.context, 2.0 * of_weights)?;
+        }
+    }
+}
+
+/// A bias of one huge number on all keys, or on one, for every mechanism that a kernel serves: as in the plain path.
+#[test]
+fn huge_biases_on_every_kernel() {
+    let (queries, keys) = (3, 20);
+    let x = inputs(2, 1, queries, keys);
+    let mut checked = 0;
+    for attention in mechanisms(2) {
+        // A score of up to 20 is lost beside the smallest of these.
+        for huge in [-1e9, -1e30, f32::MIN, 1e20] {
+            for alone in [false, true] {
+                let bias = Tensor::<4>::zeros([1, 1, queries, keys], &device());
+                let places = if alone { 4..5 } else { 0..keys };
+                let bias = bias.slice_fill([0..1, 0..1, 0..queries, places], huge);
+                let run = |path| {
+                    let call = Call::new(Observe::Weights).bias(bias.clone()).path(path);
+                    let [query, key, value] = x.clone();
+                    attention.forward_with(query, key, value, call)
+                };
+                let Ok(fused) = run(Path::Fused) else {
+                    continue;
+                };
+                let plain = run(Path::Plain).unwrap();
+                let name = named(&attention);
+                for (a, b) in [
+                    (fused.context, plain.context),
+                    (fused.weights.unwrap(), plain.weights.unwrap()),
+                ] {
+                    let worst = (a - b).abs().max().into_scalar::<f32>();
+                    assert!(
+                        worst <= 64.0 * f32::EPSILON,
+                        "{name}, {huge}, {alone}: {worst}"
+                    );
+                }
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, (6 * 3 + 2) * 8);
+}
+
+/// One number for all keys of a row: it hides the row, or lifts it above a sink, or changes nothing.
+#[test]
+fn a_bias_may_be_shared_by_the_keys() {
+    let x = inputs(2, 1, 3, 6);
+    let row = Tensor::<4>::from_data([[[[0.5], [f32::NEG_INFINITY], [-2.0]]]], &device());
+    let full = row.clone().expand([1, 1, 3, 6]);
+    let mut checked = 0;
+    for attention in mechanisms(2) {
+        if !matches!(
+            attention.normalize,
+            Normalize::Softmax(_) | Normalize::Sink(_) | Normalize::Sparsemax(_)
+        ) {
+            continue;
+        }
+        for path in [Path::Fused, Path::Plain] {
+            let run = |bias: &Tensor<4>| {
+                let bias = bias.clone().require_grad();
+                let call = Call::new(Observe::Weights).bias(bias.clone()).path(path);
+                let [query, key, value] = x.clone();
+                let attended = attention.forward_with(query, key, value, call).ok()?;
+                let upstream = drawn("upstream", attended.context.dims(), 1.0);
+                let all = (attended.context.clone() * upstream).sum().backward();
+                Some([attended.context, attended.weights?, bias.grad(&all)?])
+            };
+            let (Some(shared), Some(expected)) = (run(&row), run(&full)) else {
+                continue;
+            };
+            let [context, weights, gradient] = expected;
+            for (found, expected) in shared.iter().zip([context, weights, gradient.sum_dim(3)]) {
+                assert_eq!(found.dims(), expected.dims());
+                for (found, expected) in numbers(found).iter().zip(numbers(&expected)) {
+                    let off = (found - expected).abs();
+                    assert!(
+                        off <= 32.0 * f32::EPSILON,
+                        "{} {path:?}: {off}",
+                        named(&attention)
+                    );
+                }
+            }
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 10 * 4 + 6 * 3 + 2);
 }
 
 /// Nothing to read, nothing to read with.

@@ -1,5 +1,6 @@
 //! Masks against their definitions, place by place; combinations, pictures, errors.
 
+use burn::tensor::Tensor;
 use proptest::prelude::*;
 use regard_nn::mask::{Alignment, Grid, Keep, Mask, Place};
 
@@ -11,7 +12,7 @@ fn grid(batch: usize, heads: usize, queries: usize, keys: usize) -> Grid {
         heads,
         queries,
         keys,
-        first_query: 0,
+        ..Grid::default()
     }
 }
 
@@ -250,4 +251,130 @@ fn what_no_mask_can_be() {
             .to_string()
             .starts_with("`place.query` is 3, expected less than 3")
     );
+}
+
+/// A distance or size beyond any sequence sets no bound; a position beyond is refused.
+#[test]
+fn sizes_beyond_any_sequence() {
+    let grid = |queries, first_query| Grid {
+        first_query,
+        ..grid(1, 1, queries, 5)
+    };
+    let causal = Mask::causal_aligned(Alignment::UpperLeft);
+    let upper_left = |width| Mask::window_aligned(width, 1, Alignment::UpperLeft).unwrap();
+    let own = |queries: usize| -> String {
+        let row = |i: usize| format!("{}■{}\n", "·".repeat(i), "·".repeat(4 - i));
+        (0..queries).map(row).collect()
+    };
+    for huge in [1 << 40, 1 << 62, (1 << 63) - 1, 1 << 63, usize::MAX] {
+        for queries in [5, 3] {
+            let of = |mask: &Mask| mask.picture_of(&grid(queries, 0));
+            let all = of(&Mask::all());
+            for mask in [
+                Mask::window(huge).unwrap(),
+                upper_left(huge),
+                Mask::local_monotonic(huge),
+                Mask::chunked(huge, 0).unwrap(),
+                Mask::chunked(huge, 1).unwrap(),
+                Mask::chunked(huge, huge).unwrap(),
+                Mask::block(huge).unwrap(),
+                Mask::block_sparse(huge, huge, &[vec![true]]).unwrap(),
+                Mask::prefix(&[huge]),
+            ] {
+                assert_eq!(of(&mask), all, "{huge}: {mask:?}");
+            }
+            assert_eq!(
+                of(&(Mask::chunked(1, huge).unwrap() & causal.clone())),
+                of(&(Mask::causal() & causal.clone()))
+            );
+            let dilated = Mask::window_aligned(3, huge, Alignment::UpperLeft).unwrap();
+            assert_eq!(of(&dilated), own(queries), "{huge}");
+            let every_second = Mask::window_aligned(huge, 2, Alignment::UpperLeft).unwrap();
+            assert_eq!(
+                of(&every_second),
+                of(&Mask::function("", |at| (at.query + at.key).is_multiple_of(2)))
+            );
+            assert_eq!(of(&Mask::global(&[huge])), of(&!Mask::all()));
+        }
+        let last = grid(1, (1 << 40) - 1);
+        assert_eq!(causal.picture_of(&last), "■■■■■\n");
+        let refused = causal.check(&grid(1, huge)).unwrap_err().to_string();
+        assert!(
+            refused.starts_with(&format!(
+                "`first_query` is {huge}, expected positions up to 1099511627776"
+            )),
+            "{refused}"
+        );
+        let keys = Grid {
+            first_key: huge,
+            ..grid(1, 0)
+        };
+        let refused = causal.check(&keys).unwrap_err().to_string();
+        assert!(
+            refused.starts_with(&format!("`first_key` is {huge}")),
+            "{refused}"
+        );
+    }
+}
+
+/// What is listed for each position is listed from the beginning of the sequence, also where a call has a part of it.
+#[test]
+fn lists_reach_to_the_end_of_the_part() {
+    let part = Grid {
+        first_query: 6,
+        first_key: 4,
+        ..grid(1, 1, 2, 4)
+    };
+    let keep = |length| Mask::padding(Keep::from_lengths(&[5], length, &device()));
+    assert_eq!(keep(8).picture_of(&part), "■···\n■···\n");
+    assert_eq!(
+        keep(4).check(&part).unwrap_err().to_string(),
+        "`padding length` is 4, expected 8 (the number of keys, the first of them at position 4): \
+         make the padding mask of the keys that are read"
+    );
+    let documents = |length: usize| Mask::document(&[(0..length).map(|i| i / 5).collect()]);
+    assert_eq!(documents(8).picture_of(&part), "·■■■\n·■■■\n");
+    assert!(documents(4).check(&part).is_err());
+    let blocks = |rows| Mask::block_sparse(3, 3, &vec![vec![true, false, true]; rows]).unwrap();
+    assert_eq!(blocks(3).picture_of(&part), "··■■\n··■■\n");
+    assert!(blocks(1).check(&part).is_err());
+    let place = |query, key| Place {
+        batch: 0,
+        head: 0,
+        query,
+        key,
+    };
+    assert_eq!(keep(8).sees(&part, place(7, 4)), Ok(true));
+    for outside in [place(5, 4), place(8, 4), place(7, 3), place(7, 8)] {
+        let refused = keep(8).sees(&part, outside).unwrap_err().to_string();
+        assert!(refused.contains("expected at least"), "{refused}");
+    }
+}
+
+/// Centres are one number for each query.
+#[test]
+fn centres_of_another_shape() {
+    let grid = grid(2, 2, 6, 4);
+    let of = |shape: [usize; 4]| {
+        let mask = Mask::local_predictive(Tensor::zeros(shape, &device()), 1);
+        mask.check(&grid).map_err(|error| error.to_string())
+    };
+    for shape in [[1, 1, 6, 1], [2, 1, 6, 1], [1, 2, 6, 1], [2, 2, 6, 1]] {
+        assert_eq!(of(shape), Ok(()));
+    }
+    for shape in [
+        [1, 1, 6, 3],
+        [1, 1, 6, 0],
+        [1, 1, 5, 1],
+        [3, 1, 6, 1],
+        [1, 3, 6, 1],
+    ] {
+        let refused = of(shape).unwrap_err();
+        assert!(
+            refused.starts_with(&format!(
+                "`local centres` has shape {shape:?}, expected [2, 2, 6, 1]"
+            )),
+            "{refused}"
+        );
+    }
 }

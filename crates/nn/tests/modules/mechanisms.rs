@@ -1,6 +1,7 @@
 //! What the tests of attention run over: every score, every normaliser, every attention made of them.
 
 use burn::tensor::{Tensor, TensorData};
+use proptest::prelude::*;
 use regard_nn::{
     Attended, Attention, Call,
     initialize::Initializer,
@@ -98,5 +99,17 @@ pub fn inputs(heads: usize, key_heads: usize, queries: usize, keys: usize) -> [T
         drawn("query", [2, heads, queries, SIZE], 2.0),
         drawn("key", [2, key_heads, keys, SIZE], 2.0),
         drawn("value", [2, key_heads, keys, 3], 2.0),
+    ]
+}
+
+/// Any finite score, of all sizes alike; often those that stand for "hidden" in other people's code.
+pub fn magnitude() -> impl Strategy<Value = f32> {
+    let usual = [-1e9, -1e4, -1e10, -1e30, f32::MIN, f32::MAX, 1e20, 0.0];
+    prop_oneof![
+        1 => prop::sample::select(usual.to_vec()),
+        1 => (any::<bool>(), -60.0f32..127.9).prop_map(|(negative, exponent)| {
+            let size = exponent.exp2();
+            if negative { -size } else { size }
+        }),
     ]
 }

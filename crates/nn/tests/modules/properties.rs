@@ -1,6 +1,9 @@
 //! What must hold for any numbers: weights' rows, windows, padding, empty rows, order of the keys.
 
-use crate::support::{device, gradients, numbers, values};
+use crate::{
+    mechanisms::magnitude,
+    support::{device, gradients, numbers, values},
+};
 use burn::tensor::{Bool, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
@@ -61,7 +64,10 @@ proptest! {
     #[test]
     fn masked_softmax_is_softmax_of_what_is_seen(
         (scores, seen) in (1usize..12).prop_flat_map(|keys| (
-            prop::collection::vec(prop_oneof![3 => -30.0f32..30.0, 1 => -1e4f32..1e4], 3 * keys),
+            prop_oneof![
+                3 => prop::collection::vec(prop_oneof![3 => -30.0f32..30.0, 1 => magnitude()], 3 * keys),
+                1 => magnitude().prop_map(move |score| vec![score; 3 * keys]),
+            ],
             prop::collection::vec(any::<bool>(), 3 * keys),
         )),
         poison in prop_oneof![Just(f32::NAN), Just(f32::INFINITY), Just(f32::NEG_INFINITY), Just(1e30)],
@@ -295,6 +301,60 @@ fn windows_of_no_width() {
             slopes.iter().flatten().all(|slope| slope.is_finite()),
             "{locality:?}"
         );
+    }
+}
+
+/// Wherever in the batch row a sentence stands, attention finds in it what it finds in the sentence alone.
+#[test]
+fn a_sentence_behind_padding() {
+    let (words, queries) = (4, 3);
+    for half_width in [1, 2, 5] {
+        for score in ["dot", "general", "additive"] {
+            let attention = attention(score, Locality::Predictive { half_width });
+            let query = drawn("query", [1, queries, QUERY], 2.0);
+            let sentence = drawn("annotations", [1, words, QUERY], 2.0);
+            let attend = |annotations: Tensor<3>, keep| {
+                read(
+                    &attention,
+                    query.clone(),
+                    &attention.memory(annotations, keep),
+                    0,
+                )
+            };
+            let alone = attend(
+                sentence.clone(),
+                Keep::from_lengths(&[words], words, &device()),
+            );
+            assert!(
+                rows(&alone.weights)
+                    .iter()
+                    .all(|row| row.iter().any(|&weight| weight > 0.0))
+            );
+            for [before, after] in [[0, 3], [3, 0], [2, 2]] {
+                let length = before + words + after;
+                let padding = |length| Tensor::<3>::full([1, length, QUERY], f32::NAN, &device());
+                let parts = [padding(before), sentence.clone(), padding(after)];
+                let parts: Vec<_> = parts
+                    .into_iter()
+                    .filter(|part| part.dims()[1] > 0)
+                    .collect();
+                let flags = (0..length).map(|i| (before..before + words).contains(&i));
+                let keep = Keep::from_flags(&[flags.collect()], &device()).unwrap();
+                let found = attend(Tensor::cat(parts, 1), keep);
+                let close = |a: Tensor<3>, b: Tensor<3>| {
+                    let worst = (a - b).abs().max().into_scalar::<f32>();
+                    assert!(
+                        worst <= 32.0 * f32::EPSILON,
+                        "{score} {half_width} {before}: {worst}"
+                    );
+                };
+                close(
+                    found.weights.narrow(2, before, words),
+                    alone.weights.clone(),
+                );
+                close(found.context, alone.context.clone());
+            }
+        }
     }
 }
 

@@ -544,7 +544,7 @@ fn what_does_not_fit_is_refused_by_name() {
 
     refused(
         plain.step(one(), plain.tape(3, &device()), None),
-        &["`tape`", "[3, 5]", "[2, 5]"],
+        &["`x`", "[2, 3]", "[3, 3]"],
     );
     let other = Lstmn::new(INPUT, SIZE, ATTENTION + 1, &mut initializer());
     let written = other.step(one(), other.tape(2, &device()), None).unwrap();
@@ -597,7 +597,7 @@ fn what_does_not_fit_is_refused_by_name() {
 
     let step = |x: Tensor<2>, state| decoder.step(x, state, &memory, &mut Noise::none());
     refused(
-        step(wide(one()), start()),
+        step(one().cast(DType::F64), start()),
         &["`x` is f64", "f32, as the weights"],
     );
     let of_one = decoder.start(&memory.select(&[0]).unwrap());

@@ -13,42 +13,47 @@
 //! | [`Finding::DeadHead`] | queries or keys are zero: every score is 0 |
 //! | [`Finding::CollapsedKeys`] | keys are all the same vector: no query can tell them apart |
 //! | [`Finding::CollapsedQueries`] | queries are all the same vector: every row is the same |
-//! | [`Finding::ScaleTooSmall`] | scores would differ at `1/√d`, but not at this scale |
 //! | [`Finding::Saturated`] | one weight is 1 almost everywhere: no gradient comes through |
 //! | [`Finding::MissingPositions`] | equal keys at different places: content alone, no position |
-//! | [`Finding::Uniform`] | the symptom itself, when nothing above explains it |
+//! | [`Finding::Uniform`] | all weights are about equal |
+//!
+//! The last and saturation come with their [`Cause`]s: scale, lengths, directions, softcap.
 //!
 //! ```
-//! use regard_trace::diagnose::{Finding, Problem, check};
+//! use regard_trace::diagnose::{Cause, Finding, Problem, check};
 //!
-//! // Three tokens whose keys differ, and a scale that forgot that dividing twice is once too often.
+//! // Three tokens whose keys differ, and a scale that was applied twice.
 //! let query = [4.0, 0.0, 0.0, 4.0, -4.0, 4.0];
 //! let findings = check(&Problem::new(&query, &query, 2).scale(1e-4))?;
-//! assert!(matches!(findings[0], Finding::ScaleTooSmall { .. }));
-//! assert!(findings[0].to_string().contains("1/√d"));
+//! let Finding::Uniform { causes, .. } = &findings[0] else { panic!("{findings:?}") };
+//! assert!(matches!(causes[..], [Cause::Scale { scale: 1e-4, .. }]));
+//! assert!(findings[0].to_string().contains("7071 times smaller than 1/√d = 0.707"));
 //! # Ok::<(), regard_trace::diagnose::check::ProblemError>(())
 //! ```
 
-use super::{Finding, head::row_entropy};
+use super::{Cause, Finding, Side, head::row_entropy};
 
 /// One head's queries and keys, and how they are compared.
-#[derive(Clone, Copy, Debug)]
-pub struct Problem<'a> {
-    query: &'a [f32],
-    key: &'a [f32],
+#[derive(Clone, Debug)]
+pub struct Problem {
+    query: Vec<f64>,
+    key: Vec<f64>,
     dimension: usize,
     scale: Option<f64>,
-    mask: Option<&'a [bool]>,
+    softcap: Option<f64>,
+    mask: Option<Vec<bool>>,
 }
 
-impl<'a> Problem<'a> {
+impl Problem {
     /// Queries `[queries, dimension]` and keys `[keys, dimension]`, row-major; scale `1/√dimension`, no mask.
-    pub fn new(query: &'a [f32], key: &'a [f32], dimension: usize) -> Self {
+    pub fn new<T: Copy + Into<f64>>(query: &[T], key: &[T], dimension: usize) -> Self {
+        let wide = |values: &[T]| values.iter().map(|&x| x.into()).collect();
         Self {
-            query,
-            key,
+            query: wide(query),
+            key: wide(key),
             dimension,
             scale: None,
+            softcap: None,
             mask: None,
         }
     }
@@ -61,10 +66,18 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// `mask [queries, keys]`, true where a key may be seen.
-    pub fn mask(self, mask: &'a [bool]) -> Self {
+    /// Scaled scores go through `softcap · tanh(s / softcap)`.
+    pub fn softcap(self, softcap: f64) -> Self {
         Self {
-            mask: Some(mask),
+            softcap: Some(softcap),
+            ..self
+        }
+    }
+
+    /// `mask [queries, keys]`, true where a key may be seen.
+    pub fn mask(self, mask: &[bool]) -> Self {
+        Self {
+            mask: Some(mask.to_vec()),
             ..self
         }
     }
@@ -84,14 +97,14 @@ pub struct ProblemError {
     pub advice: &'static str,
 }
 
-/// Vectors shorter than this are zero: no score can come of them in `f32`.
+/// Vectors shorter than this are zero, unless the other side is long enough to make scores of them.
 const ZERO: f64 = 1e-6;
+
+/// No score reaches this where a head is dead.
+const NO_SCORE: f64 = 1e-3;
 
 /// Vectors that differ by a smaller share of their length are the same.
 const COLLAPSED: f64 = 0.01;
-
-/// Rows whose scores deviate by less are uniform to about a hundredth.
-const FLAT: f64 = 0.1;
 
 /// Entropy from this share of the largest possible on is uniform.
 const UNIFORM: f64 = 0.98;
@@ -99,29 +112,33 @@ const UNIFORM: f64 = 0.98;
 /// A row with a larger weight is saturated.
 const SATURATED: f64 = 0.999;
 
+/// A factor of the scores that is this many times off what is usual is a cause.
+const OFF: f64 = 3.0;
+
 /// Looks for what makes a head's attention uniform or useless, worst first; nothing if all is well.
 ///
 /// # Errors
 /// Lengths that do not fit together.
-pub fn check(problem: &Problem<'_>) -> Result<Vec<Finding>, ProblemError> {
+pub fn check(problem: &Problem) -> Result<Vec<Finding>, ProblemError> {
     let head = Head::new(problem)?;
     if let Some(finding) = head.not_finite() {
         return Ok(vec![finding]);
     }
     let mut findings = head.check_mask();
     let dead = head.check_length();
-    let is_dead = !dead.is_empty();
-    findings.extend(dead);
-    if is_dead {
+    if !dead.is_empty() {
+        findings.extend(dead);
         return Ok(findings);
     }
-    let collapsed = head.check_collapse();
-    let keys_collapsed = collapsed
-        .iter()
-        .any(|finding| matches!(finding, Finding::CollapsedKeys { .. }));
-    findings.extend(collapsed);
-    findings.extend(head.check_softmax(keys_collapsed));
-    if !keys_collapsed {
+    let softmax = head.check_softmax();
+    let uniform = matches!(softmax, Some(Finding::Uniform { .. }));
+    let equal_keys = spread(&head.key).filter(|&spread| uniform && spread < COLLAPSED);
+    findings.extend(equal_keys.map(|spread| Finding::CollapsedKeys { spread }));
+    let equal_queries = spread(&head.query).filter(|&spread| spread < COLLAPSED);
+    findings.extend(equal_queries.map(|spread| Finding::CollapsedQueries { spread }));
+    // Equal keys say all of it.
+    if equal_keys.is_none() {
+        findings.extend(softmax);
         findings.extend(head.check_positions());
     }
     Ok(findings)
@@ -132,11 +149,11 @@ struct Head {
     key: Vec<Vec<f64>>,
     mask: Vec<bool>,
     scale: f64,
-    usual_scale: f64,
+    softcap: Option<f64>,
 }
 
 impl Head {
-    fn new(problem: &Problem<'_>) -> Result<Self, ProblemError> {
+    fn new(problem: &Problem) -> Result<Self, ProblemError> {
         let dimension = problem.dimension;
         if dimension == 0 {
             return Err(ProblemError {
@@ -146,7 +163,7 @@ impl Head {
                 advice: "give the size of one head's vectors",
             });
         }
-        for (field, values) in [("query", problem.query), ("key", problem.key)] {
+        for (field, values) in [("query", &problem.query), ("key", &problem.key)] {
             if values.is_empty() || values.len() % dimension != 0 {
                 return Err(ProblemError {
                     field,
@@ -158,16 +175,17 @@ impl Head {
                 });
             }
         }
-        let vectors = |values: &[f32]| -> Vec<Vec<f64>> {
-            let rows = values.chunks_exact(dimension);
-            rows.map(|row| row.iter().map(|&x| f64::from(x)).collect())
+        let vectors = |values: &[f64]| -> Vec<Vec<f64>> {
+            values
+                .chunks_exact(dimension)
+                .map(<[f64]>::to_vec)
                 .collect()
         };
-        let (query, key) = (vectors(problem.query), vectors(problem.key));
+        let (query, key) = (vectors(&problem.query), vectors(&problem.key));
         let size = query.len() * key.len();
-        let mask = match problem.mask {
+        let mask = match &problem.mask {
             None => vec![true; size],
-            Some(mask) if mask.len() == size => mask.to_vec(),
+            Some(mask) if mask.len() == size => mask.clone(),
             Some(mask) => {
                 return Err(ProblemError {
                     field: "mask",
@@ -177,24 +195,27 @@ impl Head {
                 });
             }
         };
-        let usual_scale = (dimension as f64).sqrt().recip();
         Ok(Self {
             query,
             key,
             mask,
-            scale: problem.scale.unwrap_or(usual_scale),
-            usual_scale,
+            scale: problem
+                .scale
+                .unwrap_or_else(|| (dimension as f64).sqrt().recip()),
+            softcap: problem.softcap,
         })
     }
 
+    fn sides(&self) -> [(Side, &[Vec<f64>]); 2] {
+        [(Side::Queries, &self.query), (Side::Keys, &self.key)]
+    }
+
     fn not_finite(&self) -> Option<Finding> {
-        [("query", &self.query), ("key", &self.key)]
-            .into_iter()
-            .find_map(|(field, vectors)| {
-                let bad = |vector: &Vec<f64>| vector.iter().any(|x| !x.is_finite());
-                let position = vectors.iter().position(bad)?;
-                Some(Finding::NotFinite { field, position })
-            })
+        self.sides().into_iter().find_map(|(side, vectors)| {
+            let bad = |vector: &Vec<f64>| vector.iter().any(|x| !x.is_finite());
+            let position = vectors.iter().position(bad)?;
+            Some(Finding::NotFinite { side, position })
+        })
     }
 
     fn rows(&self) -> impl Iterator<Item = &[bool]> {
@@ -203,107 +224,158 @@ impl Head {
 
     fn check_mask(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let seeing = |count: usize| {
-            self.rows()
-                .filter(|row| row.iter().filter(|&&seen| seen).count() == count)
-                .count()
+        let seeing = |count: usize| -> Vec<usize> {
+            let rows = self.rows().enumerate();
+            rows.filter(|(_, row)| row.iter().filter(|&&seen| seen).count() == count)
+                .map(|(query, _)| query)
+                .collect()
         };
-        let keys = self.key.len();
+        let (of, keys) = (self.query.len(), self.key.len());
         // A causal mask inverted: row i sees i + 1 and on.
         let inverted = keys > 1
-            && self.query.len() == keys
+            && of == keys
             && self
                 .rows()
                 .enumerate()
                 .all(|(i, row)| row.iter().enumerate().all(|(j, &seen)| seen == (j > i)));
+        let none = seeing(0);
         if inverted {
             findings.push(Finding::InvertedMask);
-        } else if seeing(0) > 0 {
-            findings.push(Finding::NothingVisible { queries: seeing(0) });
+        } else if !none.is_empty() {
+            findings.push(Finding::NothingVisible { queries: none });
         }
         // The first query of a causal mask has one key and that is as it should be.
-        let single = seeing(1);
-        if single > 1 && 2 * single >= self.query.len() {
-            findings.push(Finding::OneVisible {
-                queries: single,
-                of: self.query.len(),
-            });
+        let queries = seeing(1);
+        let (single, is_first) = (queries.len(), of > 1 && queries == [0]);
+        if single > 0 && !is_first && 2 * single >= of {
+            findings.push(Finding::OneVisible { queries, of, keys });
         }
         findings
     }
 
     fn check_length(&self) -> Vec<Finding> {
-        [("queries", &self.query), ("keys", &self.key)]
+        let longest = |vectors: &[Vec<f64>]| vectors.iter().map(|v| length(v)).fold(0.0, f64::max);
+        let largest = self.scale.abs() * longest(&self.query) * longest(&self.key);
+        self.sides()
             .into_iter()
-            .filter_map(|(field, vectors)| {
-                let longest = vectors.iter().map(|v| length(v)).fold(0.0, f64::max);
-                (longest < ZERO).then_some(Finding::DeadHead { field, longest })
+            .filter_map(|(side, vectors)| {
+                let longest = longest(vectors);
+                (longest < ZERO && largest < NO_SCORE)
+                    .then_some(Finding::DeadHead { side, longest })
             })
             .collect()
     }
 
-    fn check_collapse(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        if let Some(spread) = spread(&self.key).filter(|&spread| spread < COLLAPSED) {
-            findings.push(Finding::CollapsedKeys { spread });
-        }
-        if let Some(spread) = spread(&self.query).filter(|&spread| spread < COLLAPSED) {
-            findings.push(Finding::CollapsedQueries { spread });
-        }
-        findings
-    }
-
-    /// The visible scores `q kᵀ` of each row with a choice, before any scale.
-    fn scores(&self) -> Vec<Vec<f64>> {
-        let mut scores = Vec::new();
-        for (query, row) in self.query.iter().zip(self.rows()) {
+    /// The queries that have a choice, with what they see.
+    fn choices(&self) -> Vec<Choice> {
+        let mut choices = Vec::new();
+        for (query, (vector, row)) in self.query.iter().zip(self.rows()).enumerate() {
             let visible = self.key.iter().zip(row).filter(|(_, seen)| **seen);
-            let row: Vec<f64> = visible.map(|(key, _)| dot(query, key)).collect();
-            if row.len() > 1 {
-                scores.push(row);
+            let keys: Vec<(f64, f64)> = visible
+                .map(|(key, _)| (dot(vector, key), length(vector) * length(key)))
+                .collect();
+            if keys.len() > 1 {
+                choices.push(Choice {
+                    query,
+                    scores: keys
+                        .iter()
+                        .map(|(product, _)| self.scale * product)
+                        .collect(),
+                    cosines: keys
+                        .iter()
+                        .map(|&(product, lengths)| cosine(product, lengths))
+                        .collect(),
+                    lengths: keys.iter().map(|(_, lengths)| lengths).sum::<f64>()
+                        / keys.len() as f64,
+                });
             }
         }
-        scores
+        choices
     }
 
-    fn check_softmax(&self, keys_collapsed: bool) -> Option<Finding> {
-        let scores = self.scores();
-        if scores.is_empty() {
+    fn check_softmax(&self) -> Option<Finding> {
+        let choices = self.choices();
+        if choices.is_empty() {
             return None;
         }
-        let rows = scores.len() as f64;
-        let deviation: f64 = scores
-            .iter()
-            .map(|row| standard_deviation(row))
-            .sum::<f64>()
-            / rows;
-        let (mut uniformity, mut saturated) = (0.0, 0.0);
-        for row in &scores {
-            let weights = softmax(row, self.scale);
-            uniformity += row_entropy(&weights) / (row.len() as f64).ln() / rows;
-            saturated += f64::from(u8::from(weights.iter().any(|&w| w > SATURATED))) / rows;
-        }
-        let scaled = deviation * self.scale.abs();
-        if saturated >= 0.9 {
+        let scores: Vec<&[f64]> = choices.iter().map(|row| row.scores.as_slice()).collect();
+        let before = Symptoms::of(&scores);
+        let capped: Option<(f64, Vec<Vec<f64>>)> = self.softcap.map(|softcap| {
+            let cap = |s: &f64| softcap * (s / softcap).tanh();
+            let rows = scores.iter().map(|row| row.iter().map(cap).collect());
+            (softcap, rows.collect())
+        });
+        let symptoms = match &capped {
+            None => before,
+            Some((_, rows)) => Symptoms::of(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+        };
+        let deviation = symptoms.deviation;
+        if symptoms.saturated >= 0.9 {
             return Some(Finding::Saturated {
-                share: saturated,
-                deviation: scaled,
+                share: symptoms.saturated,
+                deviation,
+                causes: self.causes(&choices, false),
             });
         }
-        if uniformity < UNIFORM || keys_collapsed {
+        if symptoms.uniformity < UNIFORM {
             return None;
         }
-        match scaled < FLAT && deviation * self.usual_scale >= FLAT {
-            true => Some(Finding::ScaleTooSmall {
-                scale: self.scale,
-                usual: self.usual_scale,
-                deviation: scaled,
-            }),
-            false => Some(Finding::Uniform {
-                uniformity,
-                deviation: scaled,
-            }),
+        let causes = match capped {
+            Some((softcap, _)) if before.uniformity < UNIFORM => vec![Cause::Softcap {
+                softcap,
+                before: before.deviation,
+            }],
+            _ => self.causes(&choices, true),
+        };
+        Some(Finding::Uniform {
+            uniformity: symptoms.uniformity,
+            deviation,
+            causes,
+        })
+    }
+
+    /// The factors of `scale · |q| |k| · cos(q, k)` that are far from those of vectors of unit variance: far too
+    /// `small`, or far too large. The furthest comes first.
+    fn causes(&self, choices: &[Choice], small: bool) -> Vec<Cause> {
+        let size = self.query[0].len() as f64;
+        let usual = size.sqrt(); // length; the scale is 1/√d, and so is the deviation of cosines
+        let mean = |of: &dyn Fn(&Choice) -> f64| {
+            choices.iter().map(of).sum::<f64>() / choices.len() as f64
+        };
+        let mean_length = |vectors: &[Vec<f64>]| {
+            vectors.iter().map(|v| length(v)).sum::<f64>() / vectors.len() as f64
+        };
+        let mut factors = vec![
+            (
+                self.scale.abs() * usual,
+                Cause::Scale {
+                    scale: self.scale,
+                    usual: usual.recip(),
+                },
+            ),
+            (
+                mean(&|row| row.lengths) / size,
+                Cause::Lengths {
+                    queries: mean_length(&self.query),
+                    keys: mean_length(&self.key),
+                    usual,
+                },
+            ),
+        ];
+        // Cosines are never too far apart, and vectors of one number have no directions.
+        if small && size > 1.0 {
+            factors.push((
+                mean(&|row| standard_deviation(&row.cosines)) * usual,
+                directions(choices, usual),
+            ));
         }
+        let off = |factor: f64| match small {
+            true => factor,
+            false => factor.recip(),
+        };
+        factors.retain(|(factor, _)| off(*factor) < OFF.recip());
+        factors.sort_by(|a, b| off(a.0).total_cmp(&off(b.0)));
+        factors.into_iter().map(|(_, cause)| cause).collect()
     }
 
     fn check_positions(&self) -> Option<Finding> {
@@ -330,6 +402,75 @@ impl Head {
             })
             .count();
         Some(Finding::MissingPositions { pair, keys })
+    }
+}
+
+/// A query that sees more than one key.
+struct Choice {
+    query: usize,
+    /// Of the visible keys, with the scale, before the softcap.
+    scores: Vec<f64>,
+    cosines: Vec<f64>,
+    /// Mean of `|q| |k|`.
+    lengths: f64,
+}
+
+/// What the weights of scores look like.
+#[derive(Clone, Copy)]
+struct Symptoms {
+    /// Mean entropy as a share of the largest possible.
+    uniformity: f64,
+    /// The share of rows with a weight of nearly 1.
+    saturated: f64,
+    /// Standard deviation of a row's scores, mean over rows.
+    deviation: f64,
+}
+
+impl Symptoms {
+    fn of(scores: &[&[f64]]) -> Self {
+        let rows = scores.len() as f64;
+        let (mut uniformity, mut saturated, mut deviation) = (0.0, 0.0, 0.0);
+        for row in scores {
+            let weights = softmax(row);
+            uniformity += row_entropy(&weights) / (row.len() as f64).ln() / rows;
+            saturated += f64::from(u8::from(weights.iter().any(|&w| w > SATURATED))) / rows;
+            deviation += standard_deviation(row) / rows;
+        }
+        Self {
+            uniformity,
+            saturated,
+            deviation,
+        }
+    }
+}
+
+/// Directions that make scores even: away from all keys, or towards all of them.
+fn directions(choices: &[Choice], usual: f64) -> Cause {
+    let all = choices.iter().flat_map(|row| &row.cosines);
+    let largest = all.map(|cosine| cosine.abs()).fold(0.0, f64::max);
+    if largest * usual < OFF.recip() {
+        return Cause::Orthogonal { largest };
+    }
+    let ends = |row: &Choice| {
+        let ends = (f64::INFINITY, f64::NEG_INFINITY);
+        let wider = |(low, high): (f64, f64), &cosine: &f64| (low.min(cosine), high.max(cosine));
+        row.cosines.iter().fold(ends, wider)
+    };
+    let ranges = choices.iter().map(|row| (row.query, ends(row)));
+    // The first of the widest, up to rounding.
+    let widest = ranges.reduce(|a, b| match b.1.1 - b.1.0 > a.1.1 - a.1.0 + 1e-9 {
+        true => b,
+        false => a,
+    });
+    let (query, (low, high)) = widest.unwrap_or_default();
+    Cause::Alike { query, low, high }
+}
+
+/// `q·k / |q| |k|`, 0 where one of them is 0.
+fn cosine(product: f64, lengths: f64) -> f64 {
+    match lengths > 0.0 {
+        true => (product / lengths).clamp(-1.0, 1.0),
+        false => 0.0,
     }
 }
 
@@ -370,13 +511,18 @@ fn spread(vectors: &[Vec<f64>]) -> Option<f64> {
 fn standard_deviation(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
-    (values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count).sqrt()
+    let away = values.iter().map(|x| (x - mean).abs());
+    // Squares of very large or very small numbers leave f64.
+    let largest = away.clone().fold(0.0, f64::max);
+    match largest > 0.0 {
+        true => (away.map(|x| (x / largest).powi(2)).sum::<f64>() / count).sqrt() * largest,
+        false => 0.0,
+    }
 }
 
-fn softmax(scores: &[f64], scale: f64) -> Vec<f64> {
-    let scaled: Vec<f64> = scores.iter().map(|s| scale * s).collect();
-    let best = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let powers: Vec<f64> = scaled.iter().map(|s| (s - best).exp()).collect();
+fn softmax(scores: &[f64]) -> Vec<f64> {
+    let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let powers: Vec<f64> = scores.iter().map(|s| (s - best).exp()).collect();
     let sum: f64 = powers.iter().sum();
     powers.iter().map(|p| p / sum).collect()
 }

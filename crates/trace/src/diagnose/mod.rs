@@ -39,7 +39,7 @@ pub mod rollout;
 mod stack;
 
 pub use check::{Problem, check};
-pub use finding::Finding;
+pub use finding::{Cause, Finding, Names, Side};
 pub use flow::{flow, flow_from};
 pub use head::{HeadDiagnostics, heads};
 pub use rollout::rollout;

@@ -14,13 +14,12 @@ use regard_models::{
     tokens::PADDING,
 };
 use regard_nn::{
-    AttentionError, Call, Observe,
+    AttentionError,
     bridge::{CrossEntropy, output_cross_entropy_mean},
     dropout::{Noise, dropout},
     initialize::Initializer,
-    mask::Mask,
     position::Sinusoidal,
-    transformer::{Encoder, TransformerConfig},
+    transformer::{Stack, StackConfig, StackOptions},
 };
 use serde::Deserialize;
 
@@ -32,7 +31,7 @@ pub struct LanguageModelConfig {
     /// Entries of the vocabulary.
     pub vocabulary: usize,
     layers: usize,
-    layer: TransformerConfig,
+    layer: StackConfig,
     embedding_dropout: f64,
 }
 
@@ -40,7 +39,7 @@ pub struct LanguageModelConfig {
 #[derive(Module, Debug)]
 pub struct LanguageModel {
     tables: Tables,
-    encoder: Encoder,
+    stack: Stack,
     sinusoidal: Sinusoidal,
     #[module(skip)]
     embedding_dropout: f64,
@@ -62,7 +61,7 @@ impl LanguageModelConfig {
         };
         Ok(LanguageModel {
             tables: tables.unit_variance(&mut initializer)?,
-            encoder: self.layer.encoder(self.layers, &mut initializer)?,
+            stack: self.layer.decoder_only(self.layers, &mut initializer)?,
             sinusoidal: Sinusoidal::new(size)?,
             embedding_dropout: self.embedding_dropout,
         })
@@ -73,7 +72,7 @@ impl LanguageModel {
     /// The mean loss of a token of `text` given those before it.
     ///
     /// # Errors
-    /// As [`Encoder::forward`].
+    /// As [`Stack::forward`].
     pub fn loss(
         &self,
         text: TargetBatch,
@@ -84,8 +83,10 @@ impl LanguageModel {
         let scale = (embedded.dims()[2] as f64).sqrt();
         let x = self.sinusoidal.forward(embedded * scale, 0)?;
         let x = dropout(x, self.embedding_dropout, noise);
-        let call = Call::new(Observe::Nothing).mask(Mask::causal());
-        let states = self.encoder.forward(x, call, noise)?.states;
+        let states = self
+            .stack
+            .forward(x, None, &StackOptions::default(), noise)?
+            .states;
         Ok(output_cross_entropy_mean(
             states.swap_dims(0, 1).flatten(0, 1),
             self.tables.output_weights(),

@@ -11,8 +11,8 @@
 //!   `ids.target`: `[batches, batch, tokens - 1]`, markers left out) to FILE as safetensors;
 //! - `--serve` answers each line of standard input with a line of JSON: `N` makes N steps and gives
 //!   `{"seconds": [..], "losses": [..]}`; `check N` the same with dropout off; `peak` gives
-//!   `{"multiply_adds": operations a second}` of nothing but multiply-adds on all threads, and `memory`
-//!   `{"peak_bytes": ..}`, the most that the process has held.
+//!   `{"multiply_adds": operations a second}` of nothing but multiply-adds on all threads, `product M K N` those of a
+//!   plain product `[M, K] x [K, N]`, and `memory` `{"peak_bytes": ..}`, the most that the process has held.
 
 mod allocator;
 mod batches;
@@ -23,8 +23,10 @@ mod training;
 use std::{
     io::{self, BufRead, Write},
     process::ExitCode,
+    time::Instant,
 };
 
+use burn::tensor::{Device, Tensor};
 use regard_kernels::{measure::fma_peak, simd::Level};
 use serde_json::{Value, json};
 
@@ -72,6 +74,13 @@ fn arguments() -> Result<Arguments, Failure> {
 
 /// The answer to one line of standard input.
 fn answer(training: &mut dyn Training, line: &str) -> Result<Value, Failure> {
+    if let Some(sizes) = line.trim().strip_prefix("product ") {
+        let sizes: Vec<usize> = sizes.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let [rows, inner, columns] = sizes[..] else {
+            return Err(format!("product of {} sizes; expected 3", sizes.len()).into());
+        };
+        return Ok(json!({ "multiply_adds": product(rows, inner, columns) }));
+    }
     let (count, noisy) = match line.trim() {
         "memory" => return Ok(json!({ "peak_bytes": memory::peak_bytes() })),
         "peak" => {
@@ -89,6 +98,23 @@ fn answer(training: &mut dyn Training, line: &str) -> Result<Value, Failure> {
         .collect::<Result<_, _>>()?;
     let (seconds, losses): (Vec<f64>, Vec<f64>) = done.into_iter().unzip();
     Ok(json!({ "seconds": seconds, "losses": losses }))
+}
+
+/// Operations a second of the product `[rows, inner] x [inner, columns]`, median of eleven after a first.
+fn product(rows: usize, inner: usize, columns: usize) -> f64 {
+    let device = Device::flex();
+    let matrix = |shape| Tensor::<2>::full(shape, 0.5, &device);
+    let (left, right) = (matrix([rows, inner]), matrix([inner, columns]));
+    let mut seconds: Vec<f64> = (0..12)
+        .map(|_| {
+            let started = Instant::now();
+            let product = left.clone().matmul(right.clone());
+            let seconds = started.elapsed().as_secs_f64();
+            drop(product);
+            seconds
+        })
+        .collect();
+    2.0 * (rows * inner * columns) as f64 / median(&mut seconds[1..])
 }
 
 fn median(values: &mut [f64]) -> f64 {

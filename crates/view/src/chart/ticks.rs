@@ -27,9 +27,11 @@ impl Axis {
             (low, high) = (low - pad, high + pad);
         }
         let step = round_step((high - low) / count.max(1) as f64);
+        // A value that only rounding puts beyond a tick, such as a BLEU of 100.00000000000004, stays on the axis that ends there.
+        const ROUNDING: f64 = 1e-10;
         Self {
-            low: (low / step).floor() * step,
-            high: (high / step).ceil() * step,
+            low: (low / step + ROUNDING).floor() * step,
+            high: (high / step - ROUNDING).ceil() * step,
             step,
         }
     }
@@ -104,6 +106,13 @@ mod tests {
     fn names(values: &[f64], from_zero: bool) -> Vec<String> {
         let axis = Axis::around(values.iter().copied(), from_zero, 5);
         axis.ticks().iter().map(|&tick| axis.name(tick)).collect()
+    }
+
+    #[test]
+    fn rounding_adds_no_tick() {
+        let percent = ["0", "20", "40", "60", "80", "100"];
+        assert_eq!(names(&[21.0, 100.000_000_000_000_04], true), percent);
+        assert_eq!(names(&[-1e-14, 100.0], false), percent);
     }
 
     #[test]

@@ -89,6 +89,25 @@ pub(crate) fn shown(label: &str, size: f64, limit: f64) -> Shown {
     }
 }
 
+/// The text made visible, in lines of at most `limit` pixels in size `size`, broken between words; a longer word has a
+/// line to itself. No lines for an empty text.
+pub(crate) fn wrapped(text: &str, size: f64, limit: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let word = visible(word);
+        match lines.last_mut() {
+            Some(line)
+                if text_width(line, size) + text_width(&word, size) + 0.3 * size <= limit =>
+            {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
 /// A text that begins in a right-to-left script and has punctuation, digits or letters of another
 /// script in it, marked so that these stand where that script's reader expects them. An SVG text
 /// runs from left to right by itself, and viewers disagree about what else would change that.
@@ -211,6 +230,16 @@ mod tests {
         assert_eq!(
             [1.0, 1.5, 1.256, -0.001, 100.0].map(coordinate),
             ["1", "1.5", "1.26", "0", "100"]
+        );
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("", 10.0, 50.0), Vec::<String>::new());
+        assert_eq!(wrapped("ab  cd ef", 10.0, 28.0), ["ab cd", "ef"]);
+        assert_eq!(
+            wrapped("a Donaudampfschiff b", 10.0, 28.0),
+            ["a", "Donaudampfschiff", "b"]
         );
     }
 

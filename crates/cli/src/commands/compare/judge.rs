@@ -41,6 +41,7 @@ pub fn judge(
         tokenizer: validation.tokenizer,
         lowercase: validation.lowercase,
         resamples: options.resamples,
+        lengths: options.lengths.clone(),
         quiet: options.quiet,
         ..Evaluate::of_runs(runs.collect(), part)
     };

@@ -20,6 +20,7 @@ use regard_train::{
     compare::{self, Contender, Measured, Standing},
     learner::{Event, Reason, Run},
     recipe::Split,
+    tasks::Classification,
 };
 
 use super::train::listen;
@@ -37,7 +38,14 @@ use crate::{
 /// Recipes that cannot be compared, whatever training or judging finds wrong; an interruption.
 pub fn run(options: &Compare) -> Result<(), Failure> {
     let contenders = contenders(options)?;
-    let split = compare::judged_by(&Registry::default(), &contenders)?;
+    let registry = Registry::default();
+    let split = compare::judged_by(&registry, &contenders)?;
+    if registry.serves::<Classification>(&contenders[0].recipe) && options.lengths.asked() {
+        return Err(Failure::Usage(
+            "--buckets, --svg and --png show translations by length; these recipes classify"
+                .to_owned(),
+        ));
+    }
     let threads = contenders[0].recipe.training.threads;
     options.compute.run(threads, |device| {
         compare(options, &contenders, split, device)
@@ -102,7 +110,7 @@ fn name(named: &Named) -> Result<String, Failure> {
 }
 
 fn folder(options: &Compare, contender: &Contender) -> PathBuf {
-    options.out.join(&contender.name)
+    options.folder.join(&contender.name)
 }
 
 /// Trains a contender as far as the budget goes, unless that is done.
@@ -144,7 +152,7 @@ fn train(
     if summary.reason == Reason::Interrupted || stop.load(Ordering::SeqCst) {
         return Err(Failure::Interrupted(format!(
             "interrupted and saved; the same command goes on in {}",
-            options.out.display()
+            options.folder.display()
         )));
     }
     Ok(())

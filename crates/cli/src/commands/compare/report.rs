@@ -13,7 +13,12 @@ use regard_view::{
 use serde_json::{Value, json};
 
 use super::{folder, judge::Judgement};
-use crate::{arguments::Compare, commands::evaluate::length_chart, failure::Failure, output};
+use crate::{
+    arguments::Compare,
+    commands::evaluate::{draw_lengths, length_chart},
+    failure::Failure,
+    output,
+};
 
 /// Columns and rows of a plot in the terminal.
 const PLOT: (usize, usize) = (78, 20);
@@ -35,15 +40,18 @@ pub fn tell(
             .by_length()
             .map(|table| ("length", length_chart(table))),
     );
+    if let Some(table) = judgement.by_length() {
+        draw_lengths(table, &options.lengths)?;
+    }
     for (name, chart) in &charts {
         let svg = chart.svg();
-        output::write_file(&options.out.join(format!("{name}.svg")), svg.as_bytes())?;
+        output::write_file(&options.folder.join(format!("{name}.svg")), svg.as_bytes())?;
         let png = png::from_svg(&svg, &PngOptions::default())?;
-        output::write_file(&options.out.join(format!("{name}.png")), &png)?;
+        output::write_file(&options.folder.join(format!("{name}.png")), &png)?;
     }
     let all = everything(contenders, outcomes, split, judgement, options)?;
     let all = serde_json::to_string_pretty(&all)? + "\n";
-    output::write_file(&options.out.join("comparison.json"), all.as_bytes())?;
+    output::write_file(&options.folder.join("comparison.json"), all.as_bytes())?;
     if options.json {
         return output::print(&all);
     }

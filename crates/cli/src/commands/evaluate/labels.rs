@@ -29,6 +29,11 @@ pub fn wanted(options: &Evaluate) -> bool {
 /// # Errors
 /// Options that lack something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    if options.by_length {
+        return Err(Failure::Usage(
+            "--by-length scores translations; a classifier gives labels".to_owned(),
+        ));
+    }
     output::print(&print(&judge(options)?, options)?)
 }
 
@@ -113,7 +118,7 @@ fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
         let all: Vec<_> = judged.iter().map(Judged::json).collect();
         return Ok(serde_json::to_string_pretty(&json!({ "classifiers": all }))? + "\n");
     }
-    let width = usize::from(options.width);
+    let width = usize::from(options.digits);
     let text = judged.iter().map(|one| {
         let share = 100.0 * one.accuracy.share();
         match (options.score_only, judged.len()) {

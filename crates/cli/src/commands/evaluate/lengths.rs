@@ -7,12 +7,16 @@ use regard_view::{
 };
 
 use super::{data::Data, systems::System};
-use crate::{arguments::Evaluate, failure::Failure, output};
+use crate::{
+    arguments::{Evaluate, Lengths},
+    failure::Failure,
+    output,
+};
 
 /// Scores every system by length.
 ///
 /// # Errors
-/// Buckets that do not rise.
+/// Texts of different lengths.
 pub fn table(
     options: &Evaluate,
     data: &Data,
@@ -20,10 +24,12 @@ pub fn table(
     metric: &dyn Metric,
     intervals: Option<Bootstrap>,
 ) -> Result<LengthTable, Failure> {
-    let defaults = LengthBuckets::default();
     let buckets = LengthBuckets {
-        edges: options.buckets.clone().unwrap_or(defaults.edges),
-        minimum: options.least_sentences,
+        edges: match &options.lengths.buckets {
+            Some(edges) => edges.0.clone(),
+            None => LengthBuckets::default().edges,
+        },
+        minimum: options.lengths.least_sentences,
     };
     let named: Vec<(&str, &[String])> = systems
         .iter()
@@ -37,8 +43,8 @@ pub fn table(
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn draw(table: &LengthTable, options: &Evaluate) -> Result<(), Failure> {
-    if options.svg.is_none() && options.png.is_none() {
+pub fn draw(table: &LengthTable, options: &Lengths) -> Result<(), Failure> {
+    if !options.drawn() {
         return Ok(());
     }
     let picture = chart(table).svg();

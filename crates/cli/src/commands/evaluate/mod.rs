@@ -24,7 +24,7 @@ use crate::{
     input, output,
 };
 use data::Data;
-pub use lengths::chart as length_chart;
+pub use lengths::{chart as length_chart, draw as draw_lengths};
 pub use report::Report;
 use report::{Comparison, Judged};
 use systems::System;
@@ -34,6 +34,11 @@ use systems::System;
 /// # Errors
 /// Options that lack or contradict something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    if options.lengths.asked() && !options.by_length {
+        return Err(Failure::Usage(
+            "--buckets, --svg and --png show scores by length; give --by-length too".to_owned(),
+        ));
+    }
     if labels::wanted(options) {
         return labels::run(options);
     }
@@ -46,7 +51,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     }
     let report = report(options)?;
     if let Some(table) = report.by_length.first() {
-        lengths::draw(table, options)?;
+        lengths::draw(table, &options.lengths)?;
     }
     output::print(&report.print(options)?)
 }
@@ -107,8 +112,7 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
             "--gold needs --alignments FILE, or --model PATH whose attention is compared",
         );
     }
-    let pictured = options.svg.is_some() || options.png.is_some();
-    if pictured && options.metric.len() > 1 {
+    if options.lengths.drawn() && options.metric.len() > 1 {
         return usage("a picture shows one metric; give one --metric with --svg and --png");
     }
     if let Some(others) = &options.bootstrap

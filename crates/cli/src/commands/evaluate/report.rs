@@ -171,7 +171,7 @@ impl Report {
     /// # Errors
     /// None that is known: numbers and strings always have a JSON form.
     pub fn print(&self, options: &Evaluate) -> Result<String, Failure> {
-        let width = usize::from(options.width);
+        let width = usize::from(options.digits);
         if options.json {
             return self.json(width);
         }

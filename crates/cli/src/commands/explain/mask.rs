@@ -19,6 +19,12 @@ const DEFAULT_SIZE: usize = 8;
 /// # Errors
 /// A mask that cannot be read or has other sizes, a picture that cannot be written.
 pub fn run(options: &Explain) -> Result<(), Failure> {
+    if let Some(option) = options.of_mechanisms() {
+        return Err(Failure::Usage(format!(
+            "--{option} is an option of mechanisms; `regard explain mask` has --mask, --causal, --size, --svg, --png, \
+             --json and --quiet"
+        )));
+    }
     let given = options.mask_to_draw.iter().chain(&options.mask).cloned();
     let causal = options.causal.then(|| "causal".to_owned());
     let text = given.chain(causal).reduce(|a, b| match a.contains('|') {

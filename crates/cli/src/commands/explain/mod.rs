@@ -5,7 +5,7 @@
 //! | `mod.rs` | from options to an example, and what to do with its steps |
 //! | [`mask`] | `regard explain mask` |
 //! | [`print`] | steps and lists as text |
-//! | [`picture`] | arrows and heat maps |
+//! | [`picture`] | bars, maps and arrows |
 
 mod mask;
 mod picture;
@@ -20,7 +20,7 @@ use regard_nn::{
     },
     mask::Locality,
 };
-use regard_trace::diagnose::{Problem, check};
+use regard_trace::diagnose::{Names, Problem, check};
 use serde_json::{Value, json};
 
 use crate::{arguments::Explain, failure::Failure, output};
@@ -80,10 +80,12 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
 
 /// The example of a preset or mechanism, with everything that the options say of it.
 fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
+    let given = options.parameters();
     let preset = presets::find(name).ok();
-    let mut example = match preset {
-        Some(preset) => preset.example(),
-        None => named(name)?,
+    let mut example = match (preset, &options.query) {
+        (Some(preset), _) => preset.example(),
+        (None, None) => named(name, Example::on_words)?,
+        (None, Some(_)) => named(name, Example::new)?,
     };
     match (&options.query, &options.keys) {
         (Some(queries), Some(keys)) => {
@@ -91,15 +93,7 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
             example.keys = keys.0.clone();
             (example.query_names, example.key_names) = (Vec::new(), Vec::new());
         }
-        (None, None) => {
-            if preset.is_none() {
-                let words = presets::find("words").map_err(refused)?.example();
-                example.queries = words.queries;
-                example.keys = words.keys;
-                example.query_names = words.query_names;
-                example.key_names = words.key_names;
-            }
-        }
+        (None, None) => {}
         (given, _) => {
             let missing = if given.is_some() { "--keys" } else { "--query" };
             return Err(Failure::Usage(format!(
@@ -118,51 +112,40 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
         example.normalizer = Normalizer::named(normalizer).map_err(refused)?;
     }
     let own = example.mask.take();
-    let given = options.mask.clone();
+    let mask = options.mask.clone();
     let causal = options.causal.then(|| "causal".to_owned());
     example.mask = own
         .into_iter()
-        .chain(given)
+        .chain(mask)
         .chain(causal)
         .reduce(|a, b| format!("({a}) & ({b})"));
-    if let Some(width) = options.half_width {
+    if let Some(half_width) = options.half_width {
         example.locality = match example.locality {
-            Locality::Monotonic { .. } => Locality::Monotonic { half_width: width },
-            Locality::Predictive { .. } => Locality::Predictive { half_width: width },
+            Locality::Monotonic { .. } => Locality::Monotonic { half_width },
+            Locality::Predictive { .. } => Locality::Predictive { half_width },
             Locality::Global => {
+                let Failure::Usage(message) = refused(example.not_taken("half width")) else {
+                    unreachable!("whatever is wrong with an example is a failure of usage")
+                };
+                let width = half_width.saturating_add(1);
                 return Err(Failure::Usage(format!(
-                    "--half-width is for local-m and local-p, not for {}; give --mask window:{} instead",
-                    example.name(),
-                    width.saturating_add(1)
+                    "{message}; --mask window:{width} shows as many keys"
                 )));
             }
         };
     }
-    let matrix = |matrix: &Option<crate::arguments::Matrix>| matrix.as_ref().map(|m| m.0.clone());
-    let vector = |vector: &Option<crate::arguments::Vector>| vector.as_ref().map(|v| v.0.clone());
-    let parameters = &mut example.parameters;
-    parameters.scale = options.scale;
-    parameters.softcap = options.softcap;
-    parameters.query_weight = matrix(&options.query_weight);
-    parameters.key_weight = matrix(&options.key_weight);
-    parameters.vector = vector(&options.vector);
-    parameters.bias = vector(&options.bias);
-    parameters.gain = options.gain;
-    parameters.beta = options.beta;
-    parameters.sink = options.sink;
-    parameters.sigmoid_bias = options.sigmoid_bias;
-    parameters.draw = options.draw;
-    parameters.previous = vector(&options.previous);
-    parameters.gate = options.gate;
-    parameters.shift = vector(&options.shift);
-    parameters.sharpening = options.sharpening;
-    parameters.position_weight = matrix(&options.position_weight);
-    parameters.position_vector = vector(&options.position_vector);
+    // The example's own parameters go with nothing else.
+    if given.given().next().is_some() {
+        example.parameters = given;
+    }
     Ok(example)
 }
 
-fn named(name: &str) -> Result<Example, Failure> {
-    Example::new(name).map_err(|error| match error {
+fn named(
+    name: &str,
+    example: impl Fn(&str) -> Result<Example, ExplainError>,
+) -> Result<Example, Failure> {
+    example(name).map_err(|error| match error {
         ExplainError::Unknown {
             what,
             name,
@@ -178,51 +161,63 @@ fn named(name: &str) -> Result<Example, Failure> {
 
 /// Whatever is wrong with an example is wrong with the command line.
 fn refused(error: ExplainError) -> Failure {
-    let advice = match &error {
+    Failure::Usage(match &error {
         ExplainError::Unknown { name, known, .. } => match nearest(name, known) {
-            Some(near) => format!("; did you mean {near:?}?"),
-            None => "; `regard explain --list` names them all".to_owned(),
+            Some(near) => format!("{error}; did you mean {near:?}?"),
+            None => format!("{error}; `regard explain --list` names them all"),
         },
-        _ => String::new(),
-    };
-    Failure::Usage(format!("{error}{advice}"))
+        ExplainError::NotTaken {
+            parameter,
+            mechanism,
+            taken,
+        } => {
+            let taken: Vec<String> = taken.iter().map(|name| option(name)).collect();
+            format!(
+                "{} is no option of {mechanism}, which has {}; every mechanism also has --mask, --causal and \
+                 --normalizer",
+                option(parameter),
+                taken.join(", ")
+            )
+        }
+        error => error.to_string(),
+    })
+}
+
+/// The option of a parameter: `--query-weight`.
+fn option(parameter: &str) -> String {
+    format!("--{}", parameter.replace(' ', "-"))
 }
 
 /// Why the weights are as they are.
 fn findings(example: &Example, explanation: &Explanation) -> Result<Vec<String>, Failure> {
-    let scale = match example.scorer {
-        Scorer::Dot => Some(1.0),
-        Scorer::ScaledDot => example.parameters.scale,
-        _ => {
+    let scale = match (example.scorer, example.normalizer) {
+        (Scorer::Dot, Normalizer::Softmax) => Some(1.0),
+        (Scorer::ScaledDot, Normalizer::Softmax) => example.parameters.scale,
+        (scorer, normalizer) => {
             return Err(Failure::Usage(format!(
-                "--check reads dot products; {} has none, leave --check out",
-                example.name()
+                "--check looks at the softmax of dot products; the weights of {} are made otherwise (score {}, \
+                 weights {}). Use it with dot, scaled-dot, causal, local-m, local-p or a preset",
+                example.name(),
+                scorer.formula(),
+                normalizer.formula()
             )));
         }
     };
-    let flat =
-        |rows: &[Vec<f64>]| -> Vec<f32> { rows.iter().flatten().map(|&x| x as f32).collect() };
-    let (query, key) = (flat(&example.queries), flat(&example.keys));
-    let seen = match &example.mask {
-        None => None,
-        Some(text) => {
-            let (queries, keys) = (example.queries.len(), example.keys.len());
-            let mask = masks::Expression::parse(text).and_then(|mask| mask.table(queries, keys));
-            Some(mask.map_err(refused)?.concat())
-        }
-    };
-    let size = explanation
-        .context
-        .first()
-        .map_or(0, |_| example.queries[0].len());
-    let mut problem = Problem::new(&query, &key, size);
+    let size = example.queries.first().map_or(0, Vec::len);
+    let mut problem = Problem::new(&example.queries.concat(), &example.keys.concat(), size)
+        .mask(&explanation.seen.concat());
     if let Some(scale) = scale {
         problem = problem.scale(scale);
     }
-    if let Some(seen) = &seen {
-        problem = problem.mask(seen);
+    if let Some(softcap) = example.parameters.softcap {
+        problem = problem.softcap(softcap);
     }
-    Ok(check(&problem)?.iter().map(ToString::to_string).collect())
+    let names = Names {
+        queries: &explanation.queries,
+        keys: &explanation.keys,
+    };
+    let findings = check(&problem)?;
+    Ok(findings.iter().map(|finding| finding.told(names)).collect())
 }
 
 fn list(options: &Explain) -> Result<(), Failure> {

@@ -55,9 +55,10 @@
 //! let cache = Cache::Contiguous {
 //!     key: View::heads_first(&key, [1, 1, 4, 1]),
 //!     value: View::heads_first(&value, [1, 1, 4, 1]),
+//!     filled: Some(&[2]),
 //! };
 //! let mut output = [0.0f32];
-//! let attention = Attention { lengths: Some(&[2]), ..Attention::default() };
+//! let attention = Attention { causal: true, ..Attention::default() };
 //! let query = View::heads_first(&[0.5f32], [1, 1, 1, 1]);
 //! dot::decode(&attention, query, cache, ViewMut::heads_first(&mut output, [1, 1, 1, 1]), None)?;
 //! assert_eq!(output, [2.0]);
@@ -101,6 +102,8 @@ pub enum Cache<'a, T> {
         key: View<'a, T>,
         /// `[batch, key_heads, keys, value_dim]`
         value: View<'a, T>,
+        /// `[batch]`: how many keys of each sequence are there, if not all; what stands behind them is not read.
+        filled: Option<&'a [u32]>,
     },
     /// In pages that a table gives to sequences.
     Paged {
@@ -108,16 +111,18 @@ pub enum Cache<'a, T> {
         key: View<'a, T>,
         /// `[pages, key_heads, page_size, value_dim]`
         value: View<'a, T>,
-        /// `[batch, pages of a sequence]`: the pages of each sequence, in order. Entries beyond its length
-        /// are not read. [`Attention::lengths`] is needed.
+        /// `[batch, pages of a sequence]`: the pages of each sequence, in order. Entries beyond what is filled
+        /// are not read.
         table: &'a [u32],
+        /// `[batch]`: how many keys of each sequence are there.
+        filled: &'a [u32],
     },
 }
 
 /// `output [batch, heads, queries, value_dim]` for `query [batch, heads, queries, dim]`.
-/// [`Attention::lengths`] says how many keys of each sequence are filled; positions count among those, so
-/// with [`Alignment::LowerRight`] the last query stands at the last filled key. `lse`, if asked for, is
-/// `[batch, heads, queries]`.
+/// The keys are those that the cache holds: with [`Alignment::LowerRight`] the last query stands at the last filled key.
+/// Everything else is as in [`forward`](super::forward) over those keys; [`Attention::lengths`] hides padding among
+/// them and moves no position. `lse`, if asked for, is `[batch, heads, queries]`.
 ///
 /// # Errors
 /// An argument whose shape, strides or values do not fit, by name; dropout and packed batches, which
@@ -187,7 +192,7 @@ struct Call<'a, T> {
     /// Page table and pages of a sequence.
     table: Option<(&'a [u32], usize)>,
     /// Filled keys of each sequence; `None` if all are.
-    lengths: Option<&'a [u32]>,
+    filled: Option<&'a [u32]>,
     scale: f32,
 }
 
@@ -218,14 +223,20 @@ impl<'a, T: Element> Call<'a, T> {
         if let Some(offsets) = attention.offsets {
             return refuse("offsets", offsets.query.len() as f64);
         }
-        let (key, value) = match cache {
-            Cache::Contiguous { key, value } | Cache::Paged { key, value, .. } => (key, value),
+        let (key, value, filled) = match cache {
+            Cache::Contiguous { key, value, filled } => (key, value, filled),
+            Cache::Paged {
+                key, value, filled, ..
+            } => (key, value, Some(filled)),
         };
         query.check("query")?;
         key.check("key")?;
         value.check("value")?;
         let batch = query.shape[0];
         let (mut key_shape, mut value_shape) = (key.shape, value.shape);
+        if let Some(filled) = filled {
+            check_length("filled", "[batch]", &[batch], filled.len())?;
+        }
         let mut pages = None;
         if let Cache::Paged { table, .. } = cache {
             check_size(
@@ -234,13 +245,6 @@ impl<'a, T: Element> Call<'a, T> {
                 value.shape[0],
                 key.shape[0],
                 "as the key has",
-            )?;
-            let lengths = attention.lengths.unwrap_or_default();
-            check_length(
-                "lengths",
-                "[batch], needed for pages",
-                &[batch],
-                lengths.len(),
             )?;
             let per_sequence = table.len().checked_div(batch).unwrap_or(0);
             let shape = "[batch, pages of a sequence]";
@@ -252,10 +256,10 @@ impl<'a, T: Element> Call<'a, T> {
             pages = Some((table, per_sequence));
         }
         let sizes = attention.check(query.shape, key_shape, value_shape)?;
-        for (position, &length) in attention.lengths.unwrap_or_default().iter().enumerate() {
+        for (position, &length) in filled.unwrap_or_default().iter().enumerate() {
             if length as usize > sizes.keys {
                 return Err(KernelError::Entry {
-                    argument: "lengths",
+                    argument: "filled",
                     position,
                     expected: format!("at most the cache's {} keys", sizes.keys),
                     found: length.to_string(),
@@ -277,16 +281,13 @@ impl<'a, T: Element> Call<'a, T> {
             }
         }
         Ok(Self {
-            attention: Attention {
-                lengths: None,
-                ..*attention
-            },
+            attention: *attention,
             sizes,
             query,
             key,
             value,
             table: pages,
-            lengths: attention.lengths,
+            filled,
             scale: attention.scale(sizes.dim),
         })
     }
@@ -304,8 +305,8 @@ impl<'a, T: Element> Call<'a, T> {
     }
 
     fn length(&self, batch: usize) -> usize {
-        self.lengths
-            .map_or(self.sizes.keys, |lengths| lengths[batch] as usize)
+        self.filled
+            .map_or(self.sizes.keys, |filled| filled[batch] as usize)
     }
 
     fn visible(&self, batch: usize, head: usize) -> Visible<'a> {

@@ -38,6 +38,7 @@ fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
     let cache = Cache::Contiguous {
         key: View::heads_first(&key, shape.views()[1]),
         value: View::heads_first(&value, shape.views()[2]),
+        filled: None,
     };
     let [query, key, value] = &inputs.each_ref().map(|x| wide(x));
     let truth = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
@@ -95,8 +96,8 @@ fn every_option_of_a_full_cache() {
     };
     let options = Options::new(shape);
     let mut checked = 0;
-    // Lengths mean filled keys here (tested below); dropout is refused.
-    for option in (0..OPTIONS).filter(|option| ![7, 16].contains(option)) {
+    // Dropout is refused.
+    for option in (0..OPTIONS).filter(|&option| option != 16) {
         let mut attention = Attention::default();
         let name = options.set(option, &mut attention);
         check::<f32>(name, &attention, shape);
@@ -104,11 +105,11 @@ fn every_option_of_a_full_cache() {
         check::<f32>(name, &attention, shape);
         checked += 1;
     }
-    assert_eq!(checked, OPTIONS - 2);
+    assert_eq!(checked, OPTIONS - 1);
 }
 
 #[test]
-fn pages_and_lengths_are_the_cache_cut_to_them() {
+fn pages_and_filled_keys_are_the_cache_cut_to_them() {
     let (batch, heads, key_heads, queries, dim, page, pages) =
         (3, 4, 2, 2, unless_miri(16, 4), 16, 12);
     let shape = Shape {
@@ -117,7 +118,7 @@ fn pages_and_lengths_are_the_cache_cut_to_them() {
         key_heads,
         ..Shape::one_head(queries, 4 * page, dim, dim)
     };
-    let lengths = [50u32, 2, 64];
+    let filled = [50u32, 2, 64];
     let table = [7u32, 0, 3, 9, 5, 999, 999, 999, 1, 2, 11, 4];
     let store = Shape {
         batch: pages,
@@ -129,7 +130,6 @@ fn pages_and_lengths_are_the_cache_cut_to_them() {
     let query = shape.inputs(2.0)[0].clone();
     let attention = Attention {
         causal: true,
-        lengths: Some(&lengths),
         ..Attention::default()
     };
     for &level in Level::available() {
@@ -137,6 +137,7 @@ fn pages_and_lengths_are_the_cache_cut_to_them() {
             key: View::heads_first(&key, store.views()[1]),
             value: View::heads_first(&value, store.views()[2]),
             table: &table,
+            filled: &filled,
         };
         let paged = decode(level, &attention, shape, &query, cache);
         // The same cache side by side, with NaN where nothing is filled.
@@ -144,7 +145,7 @@ fn pages_and_lengths_are_the_cache_cut_to_them() {
             let mut to = vec![f32::NAN; batch * key_heads * 4 * page * dim];
             for b in 0..batch {
                 for h in 0..key_heads {
-                    for j in 0..lengths[b] as usize {
+                    for j in 0..filled[b] as usize {
                         let at = table[b * 4 + j / page] as usize;
                         let from = &from[((at * key_heads + h) * page + j % page) * dim..][..dim];
                         to[((b * key_heads + h) * 4 * page + j) * dim..][..dim]
@@ -158,11 +159,12 @@ fn pages_and_lengths_are_the_cache_cut_to_them() {
         let whole = Cache::Contiguous {
             key: View::heads_first(&key, shape.views()[1]),
             value: View::heads_first(&value, shape.views()[2]),
+            filled: Some(&filled),
         };
         assert_eq!(decode(level, &attention, shape, &query, whole), paged);
         for b in 0..batch {
             // Alone, cut to its length.
-            let length = lengths[b] as usize;
+            let length = filled[b] as usize;
             let cut = |from: &[f32]| -> Vec<f32> {
                 let head = |h: usize| &from[(b * key_heads + h) * 4 * page * dim..][..length * dim];
                 (0..key_heads).flat_map(|h| head(h).to_vec()).collect()
@@ -176,13 +178,10 @@ fn pages_and_lengths_are_the_cache_cut_to_them() {
             let cache = Cache::Contiguous {
                 key: View::heads_first(&key, alone.views()[1]),
                 value: View::heads_first(&value, alone.views()[2]),
-            };
-            let causal = Attention {
-                causal: true,
-                ..Attention::default()
+                filled: None,
             };
             let size = heads * queries * dim;
-            let (output, _) = decode(level, &causal, alone, &query[b * size..][..size], cache);
+            let (output, _) = decode(level, &attention, alone, &query[b * size..][..size], cache);
             assert_eq!(output, paged.0[b * size..][..size]);
         }
     }
@@ -203,6 +202,7 @@ fn the_same_bits_on_any_pool() {
         let cache = Cache::Contiguous {
             key: View::heads_first(&key, shape.views()[1]),
             value: View::heads_first(&value, shape.views()[2]),
+            filled: None,
         };
         let (output, lse) = decode(
             Level::current(),
@@ -235,6 +235,7 @@ fn hidden_positions_are_not_read() {
             let cache = Cache::Contiguous {
                 key: View::heads_first(key, shape.views()[1]),
                 value: View::heads_first(value, shape.views()[2]),
+                filled: None,
             };
             decode(Level::current(), &attention, shape, &query, cache).0
         };
@@ -277,12 +278,13 @@ fn wrong_caches_are_named() {
     let numbers = [0.0f32; 64];
     let query = View::heads_first(&numbers[..8], [1, 1, 1, 8]);
     let page = View::heads_first(&numbers, [4, 1, 2, 8]);
-    let refused = |attention: &Attention, table: &[u32]| {
+    let refused = |attention: &Attention, table: &[u32], filled: &[u32]| {
         let mut output = [0.0f32; 8];
         let cache = Cache::Paged {
             key: page,
             value: page,
             table,
+            filled,
         };
         let to = ViewMut::heads_first(&mut output, [1, 1, 1, 8]);
         super::decode(attention, query, cache, to, None)
@@ -290,23 +292,13 @@ fn wrong_caches_are_named() {
             .to_string()
     };
     let none = Attention::default();
-    assert!(refused(&none, &[0]).contains("`lengths`"));
-    let long = Attention {
-        lengths: Some(&[5]),
-        ..none
-    };
-    let message = refused(&long, &[0, 1]);
+    assert!(refused(&none, &[0], &[]).contains("`filled`"));
+    let message = refused(&none, &[0, 1], &[5]);
     assert!(
-        message.contains("`lengths`") && message.contains("at most the cache's 4 keys"),
+        message.contains("`filled`") && message.contains("at most the cache's 4 keys"),
         "{message}"
     );
-    let message = refused(
-        &Attention {
-            lengths: Some(&[4]),
-            ..none
-        },
-        &[0, 4],
-    );
+    let message = refused(&none, &[0, 4], &[4]);
     assert!(
         message.contains("`table` holds 4 at position 1") && message.contains("below 4"),
         "{message}"
@@ -316,8 +308,49 @@ fn wrong_caches_are_named() {
             probability: 0.5,
             seed: 1,
         }),
-        lengths: Some(&[1]),
         ..none
     };
-    assert!(refused(&dropout, &[0]).contains("`dropout.probability`"));
+    assert!(refused(&dropout, &[0], &[1]).contains("`dropout.probability`"));
+}
+
+/// Lengths are padding, which moves no position, whichever way attention is computed; filled keys are all keys.
+#[test]
+fn lengths_mean_what_they_mean_in_a_forward_pass() {
+    let shape = Shape {
+        batch: 2,
+        heads: 2,
+        key_heads: 1,
+        ..Shape::one_head(3, 40, 8, 8)
+    };
+    let inputs = shape.inputs(2.0);
+    let [query, key, value] = [0, 1, 2].map(|i| View::heads_first(&inputs[i], shape.views()[i]));
+    let window = Some(crate::Window {
+        left: Some(9),
+        right: Some(2),
+    });
+    for lengths in [[40, 40], [39, 30], [7, 0]] {
+        for (causal, window, alibi) in [(true, None, None), (false, window, Some(&[0.5, 0.25][..]))]
+        {
+            let attention = Attention {
+                causal,
+                window,
+                alibi,
+                lengths: Some(&lengths),
+                ..Attention::default()
+            };
+            let mut expected = vec![f32::NAN; 2 * 2 * 3 * 8];
+            let to = ViewMut::heads_first(&mut expected, shape.output());
+            crate::dot::forward(&attention, query, key, value, to, None).unwrap();
+            for filled in [None, Some(&[40u32, 40][..])] {
+                let cache = Cache::Contiguous { key, value, filled };
+                let (output, _) = decode(Level::current(), &attention, shape, &inputs[0], cache);
+                for (found, expected) in output.iter().zip(&expected) {
+                    assert!(
+                        (found - expected).abs() < 1e-5,
+                        "{lengths:?}: {found}, not {expected}"
+                    );
+                }
+            }
+        }
+    }
 }

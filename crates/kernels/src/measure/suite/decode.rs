@@ -47,6 +47,7 @@ fn call<T: Element>() -> Call {
         let cache = Cache::Contiguous {
             key: View::heads_first(&key, [1, KEY_HEADS, KEYS, DIM]),
             value: View::heads_first(&value, [1, KEY_HEADS, KEYS, DIM]),
+            filled: None,
         };
         dot::decode(
             &Attention::default(),

@@ -72,10 +72,10 @@ use burn::{
     tensor::{Bool, Device, Tensor, activation::sigmoid},
 };
 
-use super::{Lstm, LstmState, at, check_shape, no_steps, real_steps};
+use super::{Lstm, LstmState, at, check_shape, no_states, real_steps};
 use crate::{
     AttentionError,
-    bridge::{self, matmul},
+    bridge::{self, matmul, spread, with_axis},
     initialize::Initializer,
     precision::check_weights,
     score::Additive,
@@ -287,15 +287,16 @@ impl Lstmn {
         let source = self.check(&x, source, keep.as_ref())?;
         let [length, batch, input] = x.dims();
         let device = x.device();
-        if length == 0 {
-            let start = self.tape(batch, &device).last;
+        let start = self.tape(batch, &device);
+        if let Some(none) = no_states(&x, &start.last.hidden) {
             let options = (&device, x.dtype());
+            let positions = source.map(|source| source.keys.dims()[1]);
             return Ok(LstmnOutput {
-                hidden: no_steps(&x, &start.hidden),
-                cell: no_steps(&x, &start.cell),
-                weights: Tensor::zeros([batch, 0, 0], options),
-                source_weights: source
-                    .map(|source| Tensor::zeros([batch, 0, source.keys.dims()[1]], options)),
+                hidden: none.clone(),
+                cell: none,
+                weights: Tensor::zeros([batch, length, length], options),
+                source_weights: positions
+                    .map(|positions| Tensor::zeros([batch, length, positions], options)),
             });
         }
         let x = real_steps(x, keep.as_ref());
@@ -319,7 +320,7 @@ impl Lstmn {
             .as_ref()
             .zip(fused.as_ref())
             .map(|(source, weights)| (source, &weights.summary));
-        let mut tape = self.tape(batch, &device);
+        let mut tape = start;
         let (mut hidden, mut cell) = (Vec::with_capacity(length), Vec::with_capacity(length));
         let (mut weights, mut source_weights) = (vec![], vec![]);
         for t in 0..length {
@@ -336,7 +337,10 @@ impl Lstmn {
             weights.push(row(read.own, length, &tape.summary));
             source_weights.extend(read.source);
         }
-        let rows = |steps: Vec<Tensor<2>>| real_rows(Tensor::stack(steps, 1), keep.as_ref());
+        let rows = |steps: Vec<Tensor<2>>| {
+            let steps = steps.into_iter().map(|step| with_axis(step, 1)).collect();
+            real_rows(Tensor::cat(steps, 1), keep.as_ref())
+        };
         Ok(LstmnOutput {
             hidden: Tensor::stack(hidden, 0),
             cell: Tensor::stack(cell, 0),
@@ -396,7 +400,7 @@ impl Lstmn {
         let (n, t) = (self.size(), tape.steps());
         let real = keep.map(|keep| keep.clone().narrow(1, t, 1)); // [batch, 1]
         let carry = |new: Tensor<2>, old: Tensor<2>| match &real {
-            Some(real) => old.mask_where(real.clone().expand(new.dims()), new),
+            Some(real) => old.mask_where(spread(real.clone(), new.dims()), new),
             None => new,
         };
         let mut read = Read::default();
@@ -511,7 +515,7 @@ fn real_rows(weights: Tensor<3>, keep: Option<&Tensor<2, Bool>>) -> Tensor<3> {
         Some(keep) => {
             let padded = keep.clone().bool_not().unsqueeze_dim::<3>(2);
             let shape = weights.dims();
-            weights.mask_fill(padded.expand(shape), 0.0)
+            weights.mask_fill(spread(padded, shape), 0.0)
         }
     }
 }

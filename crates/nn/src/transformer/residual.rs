@@ -1,4 +1,4 @@
-//! Residual connection, dropout and norm around what a layer computes.
+//! Residual connection, dropout and norms around what a layer computes.
 
 use burn::{module::Module, tensor::Tensor};
 
@@ -22,11 +22,14 @@ pub(super) fn check_states<M: Module>(
     check_weights(field, x.dtype(), layers)
 }
 
-/// What stands around attention or feed-forward.
+/// What stands around attention or feed-forward: `x ← x + dropout(f(x))` with its norms.
 #[derive(Module, Debug)]
 pub struct Residual {
-    /// The block's norm.
-    pub norm: Norm,
+    /// The norm before `f` ([`NormPlace::Pre`], [`NormPlace::Both`]) or after the sum ([`NormPlace::Post`]). In parallel blocks
+    /// the attention's norm serves the feed-forward network too, which has none.
+    pub norm: Option<Norm>,
+    /// The norm of what `f` gives, before the sum ([`NormPlace::Both`]).
+    pub after: Option<Norm>,
     #[module(skip)]
     pub(super) place: NormPlace,
     #[module(skip)]
@@ -34,20 +37,20 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// Where the norm stands.
+    /// Where the norms stand.
     pub fn place(&self) -> NormPlace {
         self.place
     }
 
-    /// What the block reads of `x`.
+    /// What `f` reads of `x [batch, length, model]`.
     pub(super) fn enter(&self, x: &Tensor<3>) -> Tensor<3> {
-        match self.place {
-            NormPlace::Pre => self.norm.forward(x.clone()),
-            NormPlace::Post => x.clone(),
+        match (self.place, &self.norm) {
+            (NormPlace::Post, _) | (_, None) => x.clone(),
+            (_, Some(norm)) => norm.forward(x.clone()),
         }
     }
 
-    /// `x` with what the block gave, `y` and perhaps a bias.
+    /// The sum of `x` and what `f` gave, `y` and perhaps a bias that is still to be added to it.
     pub(super) fn leave(
         &self,
         x: Tensor<3>,
@@ -55,10 +58,15 @@ impl Residual {
         bias: Option<Tensor<1>>,
         noise: &mut Noise,
     ) -> Tensor<3> {
+        let (y, bias) = match (&self.after, bias) {
+            (Some(norm), Some(bias)) => (norm.forward(y + bias.unsqueeze::<3>()), None),
+            (Some(norm), None) => (norm.forward(y), None),
+            (None, bias) => (y, bias),
+        };
         let sum = add_dropout(x, y, bias, self.dropout, noise);
-        match self.place {
-            NormPlace::Pre => sum,
-            NormPlace::Post => self.norm.forward(sum),
+        match (self.place, &self.norm) {
+            (NormPlace::Post, Some(norm)) => norm.forward(sum),
+            _ => sum,
         }
     }
 }

@@ -1,11 +1,20 @@
-//! Products of tensors that may be empty: the one product of this crate and of those above it.
+//! What Burn cannot do with tensors without numbers: the one product of this crate and of those above it, and what goes
+//! with it.
 //!
-//! Burn 0.22.1 on the Flex backend takes a batch of 0 beside a batch of 1 for a batch of 1, and computes on memory that
-//! is not there. The smallest program that shows it ends with a segmentation fault:
+//! Burn 0.22.1 on the Flex backend takes a batch of 0 beside a batch of 1 for a batch of 1, and multiplies what is not
+//! there. The smallest program that shows it ends with a segmentation fault:
 //! ```text
 //! let device = Device::flex();
 //! Tensor::<3>::ones([0, 3, 8], &device).matmul(Tensor::ones([1, 8, 8], &device));
 //! ```
+//! Its `expand` panics where a size is to become 0. In `reshape`, and so in `unsqueeze_dim` and `stack`, a 0 means "as it
+//! was at this place":
+//! ```text
+//! Tensor::<2>::ones([0, 1], &device).expand([0, 4]); // panic: Broadcast arguments must be positive or -1! Got 0
+//! Tensor::<3>::ones([2, 0, 3], &device).unsqueeze_dim::<4>(1); // panic: asks for [2, 1, 3, 3]
+//! ```
+//! And a `slice` of nothing has left the graph, so that `backward()` panics.
+//!
 //! Here an empty product is made without it: no numbers, or the sums of no terms, which are 0. Clippy refuses Burn's
 //! `matmul`, `Linear::forward` and `module::linear` everywhere else (`clippy.toml`).
 //!
@@ -65,4 +74,22 @@ pub(crate) fn zeros_of<const D: usize, const P: usize>(
     // Filled before the sum, as what stands in `parent` may be NaN.
     let zero = parent.clone().mask_fill(all, 0.0).sum();
     zeros + zero.reshape([1; D])
+}
+
+/// `x` with a size of 1 at `axis`.
+pub(crate) fn with_axis<const D: usize, const E: usize>(x: Tensor<D>, axis: usize) -> Tensor<E> {
+    if !x.dims().contains(&0) {
+        return x.unsqueeze_dim(axis);
+    }
+    let mut shape = x.dims().to_vec();
+    shape.insert(axis, 1);
+    zeros_of(Tensor::zeros(shape, (&x.device(), x.dtype())), &x)
+}
+
+/// `mask` spread over `shape`, each of its sizes being 1 or that of the shape.
+pub(crate) fn spread<const D: usize>(mask: Tensor<D, Bool>, shape: [usize; D]) -> Tensor<D, Bool> {
+    match shape.contains(&0) {
+        true => Tensor::full(shape, false, &mask.device()),
+        false => mask.expand(shape),
+    }
 }

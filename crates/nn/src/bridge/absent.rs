@@ -1,0 +1,105 @@
+//! In place of `fused.rs` where the feature `kernels` is off: no tensor is taken, so nothing is ever fused, and every
+//! operation takes its plain path on whatever backend the tensor lives.
+// What a fused operation would give and keep: nobody reads it here.
+#![allow(dead_code)]
+
+use std::fmt::Debug;
+
+use burn::{
+    backend::DispatchTensor,
+    tensor::{Shape, Tensor},
+};
+use regard_kernels::{KernelError, View};
+
+/// A tensor that kernels could read: there is none.
+#[derive(Debug, Clone)]
+pub(super) enum FlexTensor {}
+
+impl FlexTensor {
+    pub(super) fn layout(&self) -> &Layout {
+        match *self {}
+    }
+
+    pub(super) fn storage_mut<T>(&mut self) -> &mut [T] {
+        match *self {}
+    }
+
+    pub(super) fn try_storage_mut<T>(&mut self) -> Option<&mut [T]> {
+        match *self {}
+    }
+}
+
+/// The layout of a [`FlexTensor`].
+#[derive(Debug)]
+pub(super) enum Layout {}
+
+impl Layout {
+    pub(super) fn shape(&self) -> &Shape {
+        match *self {}
+    }
+
+    pub(super) fn num_elements(&self) -> usize {
+        match *self {}
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Forward {
+    pub(super) output: FlexTensor,
+    pub(super) beside: Option<FlexTensor>,
+    pub(super) saved: Vec<FlexTensor>,
+}
+
+pub(super) trait Operation: Debug + Send + Sync + 'static {
+    fn reads_strides(&self) -> bool {
+        false
+    }
+
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError>;
+
+    fn backward(
+        &self,
+        saved: Vec<FlexTensor>,
+        gradient: FlexTensor,
+        wanted: &[bool],
+    ) -> Result<Vec<Option<FlexTensor>>, KernelError>;
+}
+
+/// Runs `work`: without the feature `kernels` there is nothing to suspend.
+pub fn without_kernels<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+/// Whether the fused operations can take `tensor`: never.
+pub(super) fn takes<const D: usize>(_tensor: &Tensor<D>) -> bool {
+    false
+}
+
+pub(super) fn run(
+    operation: impl Operation,
+    _inputs: Vec<DispatchTensor>,
+) -> (DispatchTensor, Option<DispatchTensor>) {
+    panic!("{operation:?} needs the feature `kernels` of regard-nn and tensors on the Flex backend")
+}
+
+pub(super) fn untracked(_inputs: Vec<DispatchTensor>, _strided: bool) -> Vec<FlexTensor> {
+    panic!("this needs the feature `kernels` of regard-nn and tensors on the Flex backend")
+}
+
+pub(super) fn view(tensor: &FlexTensor) -> View<'_> {
+    match *tensor {}
+}
+
+pub(super) fn numbers(tensor: &FlexTensor) -> &[f32] {
+    match *tensor {}
+}
+
+pub(super) fn tensor(_numbers: Vec<f32>, _shape: impl Into<Shape>) -> FlexTensor {
+    unreachable!(
+        "only a fused operation makes a tensor, and none runs without the feature `kernels`"
+    )
+}
+
+pub(super) fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
+    match *tensor {}
+}

@@ -1,0 +1,330 @@
+//! A stack of Transformer blocks: encoder, decoder and decoder-only models are configurations of it.
+
+use burn::{module::Module, tensor::Tensor};
+
+use super::{FeedForward, Norm, NormPlace, Residual, residual::check_states};
+use crate::{
+    attention::{Attended, AttentionError, Call, Observe, Path},
+    cache::KeyValueCache,
+    dropout::Noise,
+    heads::{MultiHead, MultiHeadOutput, Source},
+    mask::Mask,
+};
+
+/// Self-attention, cross-attention if the stack reads a source, feed-forward.
+#[derive(Module, Debug)]
+pub struct Block {
+    /// Self-attention.
+    pub attention: MultiHead,
+    /// What stands around it.
+    pub attention_block: Residual,
+    /// Attention to the states of a source.
+    pub cross_attention: Option<MultiHead>,
+    /// What stands around it.
+    pub cross_block: Option<Residual>,
+    /// Feed-forward.
+    pub feed_forward: FeedForward,
+    /// What stands around it.
+    pub feed_forward_block: Residual,
+    #[module(skip)]
+    pub(super) window: Option<usize>,
+}
+
+/// Blocks one after another; made by [`StackConfig`](super::StackConfig).
+#[derive(Module, Debug)]
+pub struct Stack {
+    /// First block first.
+    pub layers: Vec<Block>,
+    /// After the last block, unless norms stand after the sums.
+    pub norm: Option<Norm>,
+    #[module(skip)]
+    pub(super) causal: bool,
+}
+
+/// What a pass over a [`Stack`] may see, and what it reports; the default is all and nothing.
+#[derive(Debug, Clone, Default)]
+pub struct StackOptions {
+    /// What self-attention may see besides what the stack hides by itself (the future, what lies outside of windows): padding.
+    pub mask: Mask,
+    /// What cross-attention may see: the padding of the source.
+    pub source_mask: Mask,
+    /// What to report of the weights of every attention in every block.
+    pub observe: Observe,
+    /// Which implementation computes.
+    pub path: Path,
+}
+
+impl StackOptions {
+    /// Sees all, reports `observe`.
+    pub fn new(observe: Observe) -> Self {
+        Self {
+            observe,
+            ..Self::default()
+        }
+    }
+
+    /// Hides what `mask` hides from self-attention.
+    pub fn mask(mut self, mask: Mask) -> Self {
+        self.mask = self.mask & mask;
+        self
+    }
+
+    /// Hides what `mask` hides from cross-attention.
+    pub fn source_mask(mut self, mask: Mask) -> Self {
+        self.source_mask = self.source_mask & mask;
+        self
+    }
+
+    fn call(&self, mask: Mask) -> Call<'static> {
+        let call = Call::new(self.observe.clone()).mask(mask);
+        call.path(self.path)
+    }
+}
+
+/// What a [`Stack`] gives.
+#[derive(Debug, Clone)]
+pub struct StackOutput {
+    /// `[batch, length, model]`
+    pub states: Tensor<3>,
+    /// What the heads of each block's self-attention read, and what was asked of their weights.
+    pub own: Vec<Attended>,
+    /// What the heads of each block's cross-attention read; empty without a source.
+    pub cross: Vec<Attended>,
+}
+
+/// The keys and values of every block: of the positions so far, and of the source.
+#[derive(Debug, Clone)]
+pub struct StackCache {
+    own: Vec<KeyValueCache>,
+    source: Vec<Source>,
+}
+
+/// How a block comes to the keys and values of a source.
+enum FromSource<'a> {
+    /// Its states.
+    States(&'a Tensor<3>),
+    /// Keys and values computed before.
+    Ready(&'a Source),
+}
+
+impl Stack {
+    /// Whether a position sees only itself and those before it.
+    pub fn is_causal(&self) -> bool {
+        self.causal
+    }
+
+    /// Whether the blocks read a source.
+    pub fn has_source(&self) -> bool {
+        self.layers
+            .first()
+            .is_some_and(|block| block.cross_attention.is_some())
+    }
+
+    /// Computes the states of all of `x [batch, length, model]` at once: embeddings that know their positions, or blocks with
+    /// positions of their own. A stack with cross-attention also reads `source [batch, source length, model]`.
+    ///
+    /// # Errors
+    /// If a source is missing, or given to blocks that read none; or as [`MultiHead::forward`].
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        source: Option<Tensor<3>>,
+        options: &StackOptions,
+        noise: &mut Noise,
+    ) -> Result<StackOutput, AttentionError> {
+        self.expect_source(source.is_some())?;
+        self.run(x, |_, block, x| {
+            let mut mask = options.mask.clone();
+            if self.causal {
+                mask = mask & Mask::causal();
+            }
+            if let Some(window) = block.window {
+                mask = mask & Mask::window(window)?;
+            }
+            let own = |heads: &MultiHead, x, noise: &mut Noise| {
+                heads.forward(x, options.call(mask).noise(noise))
+            };
+            let source = source.as_ref().map(FromSource::States);
+            block.forward(x, own, source, options, noise)
+        })
+    }
+
+    /// Begins step-by-step generation, from `source [batch, source length, model]` if the blocks read one.
+    ///
+    /// # Errors
+    /// If the stack is not causal; if a source is missing, not read, or of another size than the blocks read.
+    pub fn cache(&self, source: Option<Tensor<3>>) -> Result<StackCache, AttentionError> {
+        if !self.causal {
+            return Err(AttentionError::combination(
+                "cache",
+                "generation",
+                "a stack in which positions see what comes after them",
+                "earlier states change with every new position; make the stack with `StackConfig::decoder`",
+            ));
+        }
+        self.expect_source(source.is_some())?;
+        let own = |block: &Block| match block.window {
+            Some(window) => KeyValueCache::rolling(window),
+            None => Ok(KeyValueCache::growing()),
+        };
+        let source = source.iter().flat_map(|source| {
+            let cross = self
+                .layers
+                .iter()
+                .filter_map(|block| block.cross_attention.as_ref());
+            cross.map(|heads| heads.source(source.clone()))
+        });
+        Ok(StackCache {
+            own: self.layers.iter().map(own).collect::<Result<_, _>>()?,
+            source: source.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The states of the next positions `x [batch, new, model]` of the sequences whose past is in `cache`: the numbers of
+    /// [`Stack::forward`].
+    ///
+    /// # Errors
+    /// If `x` is of another batch than the cache, the cache of another stack, or as [`Stack::forward`].
+    pub fn forward_cached(
+        &self,
+        x: Tensor<3>,
+        cache: &mut StackCache,
+        options: &StackOptions,
+    ) -> Result<StackOutput, AttentionError> {
+        let StackCache { own, source } = cache;
+        let sources = if self.has_source() { own.len() } else { 0 };
+        if own.len() != self.layers.len() || source.len() != sources {
+            return Err(AttentionError::value(
+                "cache layers",
+                own.len(),
+                format!("{}, those of the stack", self.layers.len()),
+                "begin with the `cache` of this stack",
+            ));
+        }
+        self.run(x, |layer, block, x| {
+            let own = |heads: &MultiHead, x, _: &mut Noise| {
+                heads.forward_cached(x, &mut own[layer], options.call(options.mask.clone()))
+            };
+            let source = source.get(layer).map(FromSource::Ready);
+            block.forward(x, own, source, options, &mut Noise::none())
+        })
+    }
+
+    fn run(
+        &self,
+        mut x: Tensor<3>,
+        mut forward: impl FnMut(usize, &Block, Tensor<3>) -> Result<BlockOutput, AttentionError>,
+    ) -> Result<StackOutput, AttentionError> {
+        let of_norm = |norm: &Option<Norm>| norm.as_ref().map(Norm::size);
+        let first = self.layers.first();
+        let of_block = first.and_then(|block| of_norm(&block.attention_block.norm));
+        check_states("x", &x, of_block.or_else(|| of_norm(&self.norm)), self)?;
+        let (mut own, mut cross) = (vec![], vec![]);
+        for (layer, block) in self.layers.iter().enumerate() {
+            let output = forward(layer, block, x)?;
+            x = output.states;
+            own.push(output.own);
+            cross.extend(output.cross);
+        }
+        let states = match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        };
+        Ok(StackOutput { states, own, cross })
+    }
+
+    fn expect_source(&self, given: bool) -> Result<(), AttentionError> {
+        match (self.has_source(), given) {
+            (true, false) => Err(AttentionError::combination(
+                "source",
+                "nothing",
+                "blocks with cross-attention",
+                "give the states of the source",
+            )),
+            (false, true) if !self.layers.is_empty() => Err(AttentionError::combination(
+                "source",
+                "states",
+                "blocks without cross-attention",
+                "leave the source out, or make the stack with `StackConfig::decoder`",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a [`Block`] gives.
+struct BlockOutput {
+    states: Tensor<3>,
+    own: Attended,
+    cross: Option<Attended>,
+}
+
+impl Block {
+    /// How many positions to either side self-attention sees, if not all; with a causal stack, how many back, the position itself
+    /// among them.
+    pub fn window(&self) -> Option<usize> {
+        self.window
+    }
+
+    /// `own` is self-attention, over whole sequences or after what a cache holds.
+    fn forward(
+        &self,
+        x: Tensor<3>,
+        own: impl FnOnce(&MultiHead, Tensor<3>, &mut Noise) -> Result<MultiHeadOutput, AttentionError>,
+        source: Option<FromSource<'_>>,
+        options: &StackOptions,
+        noise: &mut Noise,
+    ) -> Result<BlockOutput, AttentionError> {
+        let entered = self.attention_block.enter(&x);
+        let own = own(&self.attention, entered.clone(), noise)?;
+        let mut x = self.attention_block.leave(x, own.output, None, noise);
+        let mut cross = None;
+        if let (Some(heads), Some(around), Some(source)) =
+            (&self.cross_attention, &self.cross_block, source)
+        {
+            let (inner, call) = (around.enter(&x), options.call(options.source_mask.clone()));
+            let read = match source {
+                FromSource::States(states) => {
+                    heads.forward_cross(inner, states.clone(), call.noise(noise))?
+                }
+                FromSource::Ready(source) => heads.forward_source(inner, source, call)?,
+            };
+            x = around.leave(x, read.output, None, noise);
+            cross = Some(read.attended);
+        }
+        let inner = match self.feed_forward_block.place() {
+            NormPlace::Parallel => entered,
+            _ => self.feed_forward_block.enter(&x),
+        };
+        let (y, bias) = self.feed_forward.forward_without_bias(inner, noise);
+        Ok(BlockOutput {
+            states: self.feed_forward_block.leave(x, y, bias, noise),
+            own: own.attended,
+            cross,
+        })
+    }
+}
+
+impl StackCache {
+    /// How many positions there are so far.
+    pub fn length(&self) -> usize {
+        self.own.first().map_or(0, KeyValueCache::next_position)
+    }
+
+    /// Keeps the batch rows at `rows`, in that order (rows may repeat). `same_sources` says that every row keeps the source it
+    /// had, so that those need not be copied.
+    ///
+    /// # Errors
+    /// If a row is not there.
+    pub fn select(&mut self, rows: &[usize], same_sources: bool) -> Result<(), AttentionError> {
+        for cache in &mut self.own {
+            cache.select(rows)?;
+        }
+        if !same_sources {
+            for source in &mut self.source {
+                *source = source.select(rows)?;
+            }
+        }
+        Ok(())
+    }
+}

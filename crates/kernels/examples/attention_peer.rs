@@ -193,7 +193,7 @@ impl Training {
         Self {
             shape: question.query,
             output: vec![0.0; inputs[0].len()],
-            lse: vec![0.0; question.query[..3].iter().product()],
+            lse: vec![0.0; 3 * question.query[..3].iter().product::<usize>()],
             ones: vec![1.0; inputs[0].len()],
             gradients: [(); 3].map(|()| vec![0.0; inputs[0].len()]),
             inputs,

@@ -8,6 +8,7 @@ use regard_kernels::{
 use crate::{
     check::{UNTOUCHED, argument, largest},
     dice::Dice,
+    problem::huge,
 };
 
 /// The slices of a call.
@@ -40,6 +41,7 @@ pub fn case(dice: &mut Dice, comparable: bool) -> Result<(), String> {
     ]
     .map(Vec::into_boxed_slice);
     let biased = dice.once_in(3);
+    let huge_biases = biased && dice.once_in(2);
     let lengths: Box<[u32]> = (0..batch).map(|_| dice.below(keys + 1) as u32).collect();
     let mask: Box<[u8]> = (0..batch * keys).map(|_| dice.below(3) as u8).collect();
     let choice = dice.below(3);
@@ -57,6 +59,23 @@ pub fn case(dice: &mut Dice, comparable: bool) -> Result<(), String> {
         for key in (0..keys).filter(|&key| !kept(row, key)) {
             inputs[1][(row * keys + key) * dim..][..dim].fill(f32::NAN);
             inputs[3][(row * keys + key) * value_dim..][..value_dim].fill(f32::INFINITY);
+        }
+    }
+    if huge_biases {
+        // Scores that are the biases alone, of all sizes, or biases that hide all keys but the first that is kept: either
+        // way a large bias rounds no other score.
+        let alone = dice.once_in(2);
+        if alone {
+            inputs[2].fill(0.0);
+        }
+        for at in 0..batch * queries * keys {
+            let (row, key) = (at / keys / queries, at % keys);
+            let first = (0..keys).find(|&key| kept(row, key));
+            if alone {
+                inputs[4][at] = huge(dice);
+            } else if dice.once_in(2) && first != Some(key) {
+                inputs[4][at] = -huge(dice).abs();
+            }
         }
     }
     let truth = inputs.clone();

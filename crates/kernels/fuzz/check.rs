@@ -2,11 +2,12 @@
 
 use regard_kernels::{
     KernelError,
-    dot::{self, Cache, Unmodified, reference},
+    dot::{self, Cache},
 };
 
 use crate::{
     additive,
+    bounds::{Gradients, Truth},
     damage::{Results, damage},
     dice::Dice,
     problem::{Problem, Tensor, tensor},
@@ -29,10 +30,10 @@ pub fn case(seed: u64) -> Result<Verdict, String> {
     let mut problem = Problem::new(dice);
     let sizes = problem.sizes;
     let shape = sizes.shape(sizes.heads, sizes.queries, sizes.value_dim);
-    let rows = shape[..3].iter().product();
+    let rows: usize = shape[..3].iter().product();
     let mut results = Results {
         output: tensor(dice, shape, false, |_| UNTOUCHED),
-        lse: dice.once_in(2).then(|| vec![UNTOUCHED; rows].into()),
+        lse: dice.once_in(2).then(|| vec![UNTOUCHED; 3 * rows].into()),
     };
     if dice.once_in(6) {
         poison(dice, &mut problem);
@@ -65,11 +66,14 @@ pub fn case(seed: u64) -> Result<Verdict, String> {
             let work = sizes.heads * sizes.sequences * sizes.longest.0 * sizes.longest.1;
             let compared =
                 seed.is_multiple_of(4) && work * (sizes.dim + sizes.value_dim) < 1_000_000;
-            if compared {
-                compare(&problem, &results, 0.0)?;
+            let truth = compared.then(|| Truth::new(&problem));
+            let truth = truth.as_ref();
+            if let Some(truth) = truth {
+                compare(truth, &results, 0.0)?;
             }
-            backward(dice, &problem, &results, compared)?;
-            decode(dice, &problem, compared)?;
+            backward(dice, &problem, &results, truth)?;
+            observe(&problem, &results, truth).map_err(|error| format!("observe: {error}"))?;
+            decode(dice, &problem, truth)?;
             additive::case(dice, compared).map_err(|error| format!("additive: {error}"))?;
             stored::case(dice, problem, compared)
                 .map_err(|error| format!("half the width: {error}"))?;
@@ -100,7 +104,7 @@ fn backward(
     dice: &mut Dice,
     problem: &Problem,
     results: &Results,
-    comparable: bool,
+    truth: Option<&Truth>,
 ) -> Result<(), String> {
     let Some(lse) = &results.lse else {
         return Ok(());
@@ -158,70 +162,58 @@ fn backward(
         rows_alone(tensor)
             .map_err(|error| format!("backward {error} of the gradient of {name}"))?;
     }
-    let finite = |tensor: &Tensor<f32>| tensor.data.iter().all(|x| x.is_finite());
-    if comparable
-        && [&problem.query, &problem.key, &problem.value]
-            .into_iter()
-            .all(finite)
-    {
-        compare_gradients(problem, &d_output, all).map_err(|error| format!("backward: {error}"))?;
+    let Some(Some(truth)) = truth.map(|truth| truth.gradients(problem, &d_output)) else {
+        return Ok(());
+    };
+    let found = [
+        d_query.contiguous(),
+        d_key.contiguous(),
+        d_value.contiguous(),
+        d_bias.map(|bias| bias.contiguous()).unwrap_or_default(),
+        d_sink.unwrap_or_default(),
+    ];
+    compare_gradients(&found, &truth).map_err(|error| format!("backward: {error}"))?;
+    // Weights of a row sum to 1 there too, whatever rounding did to the scores.
+    if problem.dropout.is_none() && problem.sink.is_none() {
+        let sum = |x: &[f32], column: usize, of: usize| {
+            x.iter()
+                .skip(column)
+                .step_by(of)
+                .copied()
+                .map(f64::from)
+                .sum::<f64>()
+        };
+        let d = d_output.contiguous();
+        let dim = problem.sizes.value_dim;
+        let seen = results.lse.iter().flat_map(|lse| lse.chunks_exact(3));
+        let seen: Vec<bool> = seen.map(|lse| lse[0] > f32::NEG_INFINITY).collect();
+        let d: Vec<f32> = (d.iter().zip(0..))
+            .map(|(&d, at)| if seen[at / dim] { d } else { 0.0 })
+            .collect();
+        for column in 0..dim {
+            let (found, expected) = (sum(&found[2], column, dim), sum(&d, column, dim));
+            let bound = 1e-4 * (1.0 + seen.len() as f64);
+            if (found - expected).abs() > bound {
+                return Err(format!("backward: weights times {expected} sum to {found}"));
+            }
+        }
     }
     Ok(())
 }
 
-/// Gradients against the definition in f64, by the bound that rounding gives.
-fn compare_gradients(
-    problem: &Problem,
-    d_output: &Tensor<f32>,
-    found: [&Tensor<f32>; 3],
-) -> Result<(), String> {
-    let attention = problem.attention();
-    let sizes = &problem.sizes;
-    let shapes = [problem.query.shape, problem.key.shape, problem.value.shape];
-    let [query, key, value, d] =
-        [&problem.query, &problem.key, &problem.value, d_output].map(|tensor| {
-            tensor
-                .contiguous()
-                .into_iter()
-                .map(f64::from)
-                .collect::<Vec<f64>>()
-        });
-    let forward = reference::forward(&attention, &Unmodified, shapes, &query, &key, &value);
-    let truth = reference::backward(
-        &attention,
-        &Unmodified,
-        shapes,
-        &query,
-        &key,
-        &value,
-        &forward.output,
-        &forward.lse,
-        &d,
-    );
-
-    let (from_query, from_key) = (largest(&query), largest(&key));
-    let d_weight = sizes.value_dim as f64 * largest(&d) * largest(&value) * kept(problem);
-    let d_score = 2.0 * scale(problem) * d_weight;
-    // Queries whose gradients meet in one row of a key or value.
-    let queries = (sizes.queries * sizes.heads / sizes.key_heads) as f64;
-    // Products have errors of their own beside those of the weights.
-    let relative = relative_error(problem, from_query, from_key)
-        + f64::from(f32::EPSILON) * (sizes.value_dim as f64 + queries + 32.0);
-    for (name, found, truth, size) in [
-        ("query", found[0], &truth.query, d_score * from_key),
-        ("key", found[1], &truth.key, d_score * from_query * queries),
-        (
-            "value",
-            found[2],
-            &truth.value,
-            largest(&d) * kept(problem) * queries,
-        ),
-    ] {
-        let bound = 4.0 * relative * size + 1e-30;
-        for (index, place) in found.places().enumerate() {
-            let (found, expected) = (f64::from(found.data[place]), truth[index]);
-            let error = (found - expected).abs();
-            if error.is_nan() || error > bound {
+/// Gradients against the definition, by the bound that rounding gives.
+fn compare_gradients(found: &[Vec<f32>; 5], truth: &Gradients) -> Result<(), String> {
+    let names = ["query", "key", "value", "bias", "sink"];
+    for ((name, found), (truth, bounds)) in names.iter().zip(found).zip(truth) {
+        if found.len() != truth.len() {
+            continue; // not asked for
+        }
+        for (index, (&found, (expected, bound))) in
+            found.iter().zip(truth.iter().zip(bounds)).enumerate()
+        {
+            let error = (f64::from(found) - expected).abs();
+            let fits = error <= 2.0 * bound || 2.0 * bound + expected.abs() > 1e38;
+            if expected.is_finite() && !fits {
                 return Err(format!(
                     "gradient of {name}, {index}: {found}, expected {expected} to within {bound:e}"
                 ));
@@ -231,9 +223,99 @@ fn compare_gradients(
     Ok(())
 }
 
+/// Rows of weights against the definition, and sums, entropies and the largest weights against the rows.
+fn observe(problem: &Problem, results: &Results, truth: Option<&Truth>) -> Result<(), String> {
+    let (Some(lse), Some(truth)) = (&results.lse, truth) else {
+        return Ok(());
+    };
+    let sizes = &problem.sizes;
+    let (keys, queries, rows) = (sizes.keys, sizes.queries, truth.lse.len());
+    let wanted: Vec<usize> = (0..queries).collect();
+    let mut weights = vec![UNTOUCHED; rows * keys];
+    let (mut entropy, mut largest) = (vec![UNTOUCHED; rows], vec![UNTOUCHED; rows]);
+    let mut sums = vec![UNTOUCHED; sizes.batch() * sizes.heads * keys];
+    let mut top_keys = vec![0; rows];
+    let observe = dot::Observe {
+        rows: Some((&wanted, &mut weights)),
+        entropy: Some(&mut entropy),
+        column_sums: Some(&mut sums),
+        top: Some(dot::Top {
+            k: 1,
+            weights: &mut largest,
+            keys: &mut top_keys,
+        }),
+    };
+    let (query, key) = (problem.query.view(), problem.key.view());
+    dot::observe(&problem.attention(), query, key, lse, observe)
+        .map_err(|error| format!("refused a right call: {error}"))?;
+    let mut columns = vec![0.0f64; sums.len()];
+    for row in 0..rows {
+        // Of a packed batch, keys count from the start of their sequence here and through the pack there.
+        let first = (0..keys).find_map(|key| {
+            let place = problem.place(row, key)?;
+            Some(key - place[3])
+        });
+        let first = first.unwrap_or(0);
+        let found = |key: usize| f64::from(weights[row * keys + key - first]);
+        let seen = |key: &usize| problem.place(row, *key).is_some();
+        let (mut total, mut bits, mut most) = (0.0, 0.0, 0.0f64);
+        for key in (0..keys).filter(seen) {
+            let weight = found(key);
+            let (expected, error) = (
+                truth.weights[row * keys + key],
+                truth.weight_error[row * keys + key],
+            );
+            if truth.usable[row] && !((weight - expected).abs() <= error) {
+                return Err(format!(
+                    "weight {row} {key} is {weight}, expected {expected} to within {error:e}"
+                ));
+            }
+            total += weight;
+            bits -= if weight > 0.0 {
+                weight * weight.ln()
+            } else {
+                0.0
+            };
+            most = most.max(weight);
+            columns[row / queries * keys + key] += weight;
+        }
+        if !truth.usable[row] {
+            continue;
+        }
+        let bound = 1e-5 * (1.0 + keys as f64).sqrt();
+        if problem.sink.is_none() {
+            let expected = if lse[3 * row] == f32::NEG_INFINITY {
+                0.0
+            } else {
+                1.0
+            };
+            if !((total - expected).abs() <= bound) {
+                return Err(format!("weights of row {row} sum to {total}"));
+            }
+            if !((f64::from(entropy[row]) - bits).abs() <= 20.0 * bound) {
+                return Err(format!("entropy {row} is {}, not {bits}", entropy[row]));
+            }
+        }
+        if f64::from(largest[row]) != most {
+            return Err(format!(
+                "the largest weight of row {row} is {}, not {most}",
+                largest[row]
+            ));
+        }
+    }
+    let plane = |usable: &[bool]| usable.iter().all(|&usable| usable);
+    for (index, (&found, expected)) in sums.iter().zip(columns).enumerate() {
+        let usable = plane(&truth.usable[index / keys * queries..][..queries]);
+        if usable && !((f64::from(found) - expected).abs() <= 1e-5 * (1.0 + queries as f64)) {
+            return Err(format!("column sum {index} is {found}, not {expected}"));
+        }
+    }
+    Ok(())
+}
+
 /// The same call as a step of decoding, where decoding has all of its options; from a cache side by side and
 /// from one in pages.
-fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), String> {
+fn decode(dice: &mut Dice, problem: &Problem, truth: Option<&Truth>) -> Result<(), String> {
     let sizes = problem.sizes;
     if sizes.packed || problem.dropout.is_some() {
         return Ok(());
@@ -241,7 +323,7 @@ fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), St
     let shape = sizes.shape(sizes.heads, sizes.queries, sizes.value_dim);
     let mut results = Results {
         output: tensor(dice, shape, false, |_| UNTOUCHED),
-        lse: Some(vec![UNTOUCHED; shape[..3].iter().product()].into()),
+        lse: Some(vec![UNTOUCHED; 3 * shape[..3].iter().product::<usize>()].into()),
     };
     let mut lse = results.lse.take();
     let cache = Cache::Contiguous {
@@ -260,8 +342,8 @@ fn decode(dice: &mut Dice, problem: &Problem, comparable: bool) -> Result<(), St
     results.lse = lse;
     answer.map_err(|error| format!("decode refused a right call: {error}"))?;
     gaps_are_untouched(&results).map_err(|error| format!("decode {error}"))?;
-    if comparable {
-        compare(problem, &results, 0.0).map_err(|error| format!("decode: {error}"))?;
+    if let Some(truth) = truth {
+        compare(truth, &results, 0.0).map_err(|error| format!("decode: {error}"))?;
     }
     paged(dice, problem)
 }
@@ -381,62 +463,26 @@ pub fn largest(x: &[f64]) -> f64 {
         .fold(0.0, |m, x| m.max(x.abs()))
 }
 
-fn scale(problem: &Problem) -> f64 {
-    problem
-        .scale
-        .map_or(1.0 / (problem.sizes.dim as f64).sqrt(), |scale| {
-            f64::from(scale.abs())
-        })
-}
-
-/// What dropout multiplies the weights that stay by.
-fn kept(problem: &Problem) -> f64 {
-    problem
-        .dropout
-        .map_or(1.0, |dropout| 1.0 / (1.0 - f64::from(dropout.probability)))
-}
-
-/// How far rounding may move a weight: of a score, of the sums over keys, and of the functions.
-fn relative_error(problem: &Problem, query: f64, key: f64) -> f64 {
-    let epsilon = f64::from(f32::EPSILON);
-    let (sizes, dim) = (&problem.sizes, problem.sizes.dim as f64);
-    let added = if problem.bias.is_some() { 3.0 } else { 0.0 }
-        + if problem.alibi.is_some() {
-            (sizes.queries + sizes.keys) as f64
-        } else {
-            0.0
-        };
-    let score = epsilon * ((dim + 8.0) * dim * scale(problem) * query * key + 8.0 * (added + 1.0));
-    2.0 * score.exp_m1() + epsilon * (sizes.keys as f64 + 32.0)
-}
-
-/// Compares with the definition in f64, by the bound that rounding alone gives; `of_weights` is what weights
-/// are rounded by beyond `f32`. Places where the definition itself is not finite say nothing.
-pub fn compare(problem: &Problem, results: &Results, of_weights: f64) -> Result<(), String> {
-    let attention = problem.attention();
-    let wide = |x: Vec<f32>| -> Vec<f64> { x.into_iter().map(f64::from).collect() };
-    let [query, key, value] =
-        [&problem.query, &problem.key, &problem.value].map(|tensor| wide(tensor.contiguous()));
-    let shapes = [problem.query.shape, problem.key.shape, problem.value.shape];
-    let truth = reference::forward(&attention, &Unmodified, shapes, &query, &key, &value);
-
-    let relative = relative_error(problem, largest(&query), largest(&key));
-    let bound = (relative + of_weights) * (largest(&value) + 1.0) * kept(problem);
-
+/// Compares with the definition, by the bound that rounding alone gives; `of_weights` is what weights are rounded by beyond
+/// `f32`. Places where the definition itself is not finite say nothing.
+pub fn compare(truth: &Truth, results: &Results, of_weights: f64) -> Result<(), String> {
+    let dim = results.output.shape[3];
     for (index, place) in results.output.places().enumerate() {
         let (found, expected) = (f64::from(results.output.data[place]), truth.output[index]);
+        let bound = truth.output_error[index] * (1.0 + of_weights / f64::from(f32::EPSILON));
         let error = (found - expected).abs();
-        if expected.is_finite() && (error.is_nan() || error > bound) {
+        if truth.usable[index / dim] && expected.is_finite() && !(error <= bound) {
             return Err(format!(
                 "output {index} is {found}, expected {expected} to within {bound:e}"
             ));
         }
     }
-    for (index, &found) in results.lse.iter().flatten().enumerate() {
-        let (found, expected) = (f64::from(found), truth.lse[index]);
-        let bound = relative + 4.0 * f64::from(f32::EPSILON) * expected.abs();
+    let addends = results.lse.iter().flat_map(|lse| lse.chunks_exact(3));
+    for (index, addends) in addends.enumerate() {
+        let found: f64 = addends.iter().copied().map(f64::from).sum();
+        let (expected, bound) = (truth.lse[index], truth.lse_error[index]);
         let same = found == expected || (found - expected).abs() <= bound;
-        if !expected.is_nan() && expected != f64::INFINITY && !same {
+        if truth.usable[index] && !same {
             return Err(format!(
                 "lse {index} is {found}, expected {expected} to within {bound:e}"
             ));

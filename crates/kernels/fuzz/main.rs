@@ -16,6 +16,7 @@
 //! `--cases`; each minute says how far it is.
 
 mod additive;
+mod bounds;
 mod check;
 mod damage;
 mod dice;

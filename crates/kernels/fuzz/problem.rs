@@ -113,9 +113,21 @@ impl Sizes {
     }
 }
 
+/// How large the numbers are that scores are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Magnitudes {
+    /// Those of a model.
+    Moderate,
+    /// Any, such that products are exact in `f32`: multiples of 1/8 and powers of 2.
+    Exact,
+    /// Any.
+    Wild,
+}
+
 /// A call with everything it points to.
 pub struct Problem {
     pub sizes: Sizes,
+    pub magnitudes: Magnitudes,
     pub query: Tensor<f32>,
     pub key: Tensor<f32>,
     pub value: Tensor<f32>,
@@ -193,33 +205,43 @@ impl Problem {
             sizes.longest = (longest(&query), longest(&key));
             [query, key]
         });
-        // Mostly moderate scores; sometimes such that one key takes all.
-        let spread = dice.pick(&[1.0, 1.0, 1.0, 30.0]);
-        let number = move |dice: &mut Dice| dice.number(spread);
-        let query = tensor(
-            dice,
-            sizes.shape(sizes.heads, sizes.queries, sizes.dim),
-            true,
-            number,
-        );
-        let key = tensor(
-            dice,
-            sizes.shape(sizes.key_heads, sizes.keys, sizes.dim),
-            true,
-            number,
-        );
-        let value = tensor(
-            dice,
-            sizes.shape(sizes.key_heads, sizes.keys, sizes.value_dim),
-            true,
-            number,
-        );
+        let magnitudes = dice.pick(&[
+            Magnitudes::Moderate,
+            Magnitudes::Moderate,
+            Magnitudes::Exact,
+            Magnitudes::Wild,
+        ]);
+        let shape = sizes.shape(sizes.heads, sizes.queries, sizes.dim);
+        let number = operand(dice, magnitudes);
+        let query = tensor(dice, shape, true, number);
+        let shape = sizes.shape(sizes.key_heads, sizes.keys, sizes.dim);
+        let number = operand(dice, magnitudes);
+        let key = tensor(dice, shape, true, number);
+        let shape = sizes.shape(sizes.key_heads, sizes.keys, sizes.value_dim);
+        let spread = match magnitudes {
+            Magnitudes::Moderate => dice.pick(&[1.0, 1.0, 1.0, 30.0]),
+            _ => power_of_two(dice, 20),
+        };
+        let value = tensor(dice, shape, true, |dice: &mut Dice| dice.number(spread));
         let counts = |dice: &mut Dice| -> Box<[u32]> {
             (0..sizes.sequences)
                 .map(|_| dice.below(sizes.keys + 3) as u32)
                 .collect()
         };
-        let per_head = |dice: &mut Dice| -> Box<[f32]> { dice.numbers(sizes.heads, 1.0).into() };
+        let slope = |dice: &mut Dice| match magnitudes {
+            Magnitudes::Moderate => dice.number(1.0),
+            Magnitudes::Exact => dice.pick(&[-1.0, 1.0]) * power_of_two(dice, 60),
+            Magnitudes::Wild => dice.number(1.0) * power_of_two(dice, 60),
+        };
+        let sink = |dice: &mut Dice| match magnitudes == Magnitudes::Moderate || dice.once_in(2) {
+            true => dice.number(1.0),
+            false => huge(dice),
+        };
+        macro_rules! per_head {
+            ($number:ident) => {
+                (0..sizes.heads).map(|_| $number(dice)).collect()
+            };
+        }
         let document_rows = if sizes.packed { 1 } else { sizes.sequences };
         let documents = |dice: &mut Dice, length: usize| -> Box<[u32]> {
             (0..document_rows * length)
@@ -233,11 +255,24 @@ impl Problem {
         }
         Self {
             sizes,
+            magnitudes,
             query,
             key,
             value,
-            scale: sometimes!(dice.number(1.0)),
-            softcap: sometimes!(0.1 + dice.number(1.0).abs() * 20.0),
+            scale: match magnitudes {
+                Magnitudes::Moderate => sometimes!(dice.number(1.0)),
+                Magnitudes::Exact => {
+                    Some(dice.pick(&[-1.0, 1.0, 1.0, 0.0]) * power_of_two(dice, 36))
+                }
+                Magnitudes::Wild => Some(dice.number(1.0) * power_of_two(dice, 60)),
+            },
+            softcap: match magnitudes {
+                Magnitudes::Moderate => sometimes!(0.1 + dice.number(1.0).abs() * 20.0),
+                Magnitudes::Exact => None,
+                Magnitudes::Wild => {
+                    sometimes!((0.1 + dice.number(1.0).abs()) * power_of_two(dice, 30))
+                }
+            },
             alignment: dice.pick(&[Alignment::LowerRight, Alignment::UpperLeft]),
             causal: dice.once_in(3),
             window: sometimes!(Window {
@@ -249,18 +284,40 @@ impl Problem {
             keep: sometimes!(plane(dice, &sizes, |dice| dice.below(4) as u8)),
             documents: sometimes!([documents(dice, sizes.queries), documents(dice, sizes.keys)]),
             blocks: sometimes!(blocks(dice, &sizes)),
-            bias: sometimes!(plane(dice, &sizes, |dice| match dice.below(9) {
-                0 => f32::NEG_INFINITY,
-                _ => dice.number(3.0),
-            })),
-            alibi: sometimes!(per_head(dice)),
-            sink: sometimes!(per_head(dice)),
+            bias: match magnitudes == Magnitudes::Moderate && !dice.once_in(5) || dice.once_in(3) {
+                true => None,
+                false => {
+                    let number = biases(dice, magnitudes);
+                    Some(plane(dice, &sizes, number))
+                }
+            },
+            alibi: sometimes!(per_head!(slope)),
+            sink: sometimes!(per_head!(sink)),
             dropout: sometimes!(Dropout {
                 probability: dice.number(0.999).abs(),
                 seed: dice.next()
             }),
             offsets,
         }
+    }
+
+    /// Batch (or sequence), head, query and key of a score, by the row of `[batch, heads, queries]` and the key among all;
+    /// `None` if they are not of one sequence.
+    pub fn place(&self, row: usize, key: usize) -> Option<[usize; 4]> {
+        let sizes = &self.sizes;
+        let (plane, query) = (row / sizes.queries, row % sizes.queries);
+        let (batch, head) = (plane / sizes.heads, plane % sizes.heads);
+        let Some([queries, keys]) = &self.offsets else {
+            return Some([batch, head, query, key]);
+        };
+        let sequence = (0..sizes.sequences).find(|&sequence| {
+            let inside = |offsets: &[u32], at: usize| {
+                (offsets[sequence] as usize..offsets[sequence + 1] as usize).contains(&at)
+            };
+            inside(queries, query) && inside(keys, key)
+        })?;
+        let first = |offsets: &[u32]| offsets[sequence] as usize;
+        Some([sequence, head, query - first(queries), key - first(keys)])
     }
 
     pub fn attention(&self) -> Attention<'_> {
@@ -294,6 +351,58 @@ impl Problem {
                 .as_ref()
                 .map(|[query, key]| Offsets { query, key }),
         }
+    }
+}
+
+/// `2ⁿ` with `|n| ≤ most`.
+fn power_of_two(dice: &mut Dice, most: usize) -> f32 {
+    2.0f32.powi(dice.below(2 * most + 1) as i32 - most as i32)
+}
+
+/// What people write for "never", and any other size.
+pub fn huge(dice: &mut Dice) -> f32 {
+    match dice.below(16) {
+        0 => f32::MIN,
+        1 => dice.number(1.0) * power_of_two(dice, 126),
+        _ => dice.pick(&[
+            -1e5, -1e6, -1e9, -1e10, -1e12, -1e20, -1e30, 1e5, 1e9, 1e20, 1e30,
+        ]),
+    }
+}
+
+/// Numbers of queries or of keys.
+fn operand(dice: &mut Dice, magnitudes: Magnitudes) -> impl FnMut(&mut Dice) -> f32 + use<> {
+    let size = match magnitudes {
+        // Mostly moderate scores; sometimes such that one key takes all.
+        Magnitudes::Moderate => dice.pick(&[1.0, 1.0, 1.0, 30.0]),
+        _ if dice.once_in(2) => 1.0,
+        Magnitudes::Exact => power_of_two(dice, 36),
+        Magnitudes::Wild => power_of_two(dice, 60),
+    };
+    let constant = (magnitudes != Magnitudes::Moderate && dice.once_in(6)).then(|| dice.below(3));
+    move |dice| match (constant, magnitudes) {
+        (Some(eighths), _) => eighths as f32 / 8.0 * size,
+        (None, Magnitudes::Exact) => (dice.below(33) as f32 - 16.0) / 8.0 * size,
+        (None, _) => dice.number(size),
+    }
+}
+
+/// Numbers of a bias: one on all keys, a mask, single keys far from the others, neighbours that differ by 1e-3 or 1e30.
+fn biases(dice: &mut Dice, magnitudes: Magnitudes) -> impl FnMut(&mut Dice) -> f32 + use<> {
+    let (plan, one) = match magnitudes {
+        Magnitudes::Moderate => (0, 0.0),
+        _ => (1 + dice.below(6), huge(dice)),
+    };
+    let hides = dice.once_in(2);
+    move |dice| match plan {
+        _ if hides && dice.once_in(9) => f32::NEG_INFINITY,
+        1 => one,
+        2 if dice.once_in(2) => one,
+        3 if dice.once_in(20) => one,
+        4 => one + 1e-3 * dice.below(9) as f32,
+        5 => 1e30 * (dice.below(9) as f32 - 4.0),
+        6 => huge(dice),
+        _ => dice.number(3.0),
     }
 }
 

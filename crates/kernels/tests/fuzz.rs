@@ -2,6 +2,8 @@
 
 #[path = "../fuzz/additive.rs"]
 mod additive;
+#[path = "../fuzz/bounds.rs"]
+mod bounds;
 #[path = "../fuzz/check.rs"]
 mod check;
 #[path = "../fuzz/damage.rs"]

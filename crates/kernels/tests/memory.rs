@@ -55,7 +55,7 @@ fn of_length(heads: usize, length: usize) -> [isize; 3] {
     let numbers = vec![0.5f32; shape.iter().product()];
     let view = View::heads_first(&numbers, shape);
     let mut output = vec![0.0; numbers.len()];
-    let mut lse = vec![0.0; heads * length];
+    let mut lse = vec![0.0; 3 * heads * length];
     // A window, so that a long call is not a slow one; what memory it takes does not depend on it.
     let attention = Attention {
         causal: true,

@@ -208,6 +208,7 @@ impl Problem {
                 1 => dice.below(5),
                 _ => 0,
             },
+            first_key: 0,
         };
         let init = &mut Initializer::new(dice.next(), &device);
         let attention = mechanism::attention(dice, heads, size, spread, init);

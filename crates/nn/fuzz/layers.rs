@@ -14,7 +14,7 @@ use regard_nn::{
         Layout, Learned, PositionConfig, RelativeBucketsConfig, RotaryConfig, Scaling, Sinusoidal,
     },
     score::{ScaledDot, Score},
-    transformer::{Activation, NormConfig, NormPlace, TransformerConfig, TransformerDropout},
+    transformer::{Activation, NormConfig, NormPlace, StackConfig, StackDropout, StackOptions},
 };
 
 use crate::{
@@ -135,6 +135,7 @@ pub fn case(dice: &mut Dice) -> Outcome {
         queries,
         keys,
         first_query: 0,
+        first_key: 0,
     };
     let mask = match dice.once_in(2) {
         true => mechanism::mask(dice, &grid, 1, &device),
@@ -261,26 +262,34 @@ pub fn case(dice: &mut Dice) -> Outcome {
 fn stack(dice: &mut Dice, device: &Device) -> Outcome {
     let heads = dice.pick(&[1, 2, 4]);
     let model = heads * dice.pick(&[2, 4]);
-    let config = TransformerConfig {
+    let config = StackConfig {
         key_value_heads: dice.pick(&[1, heads, 3]),
         feed_forward: dice.below(9),
-        activation: dice.pick(&[Activation::Relu, Activation::Gelu, Activation::Swiglu]),
+        activation: dice.pick(&[
+            Activation::Relu,
+            Activation::GeluTanh,
+            Activation::Silu,
+            Activation::Geglu,
+            Activation::Swiglu,
+        ]),
         norm: dice.pick(&[
             NormConfig::Layer { epsilon: 1e-5 },
             NormConfig::Rms { epsilon: 1e-5 },
         ]),
-        norm_place: dice.pick(&[NormPlace::Pre, NormPlace::Post]),
+        norm_place: dice.pick(&[NormPlace::Pre, NormPlace::Post, NormPlace::Both]),
         position: position(dice),
         window: dice.once_in(3).then(|| mechanism::distance(dice)),
-        bias: dice.once_in(2),
+        biases: dice.once_in(2).into(),
+        head_size: dice.once_in(4).then(|| dice.below(5)),
+        softcap: dice.once_in(4).then(|| dice.pick(&[0.0, 2.0, 50.0])),
         dropout: match dice.once_in(8) {
-            true => TransformerDropout {
+            true => StackDropout {
                 residual: dice.pick(&[0.1, 1.0, -1.0, f64::NAN]),
-                ..TransformerDropout::default()
+                ..StackDropout::default()
             },
-            false => TransformerDropout::default(),
+            false => StackDropout::default(),
         },
-        ..TransformerConfig::new(model, heads)
+        ..StackConfig::new(model, heads)
     };
     let layers = dice.below(3);
     let init = &mut Initializer::new(dice.next(), device);
@@ -300,11 +309,16 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
     let source = Input::new(dice, [batch, positions, width], number);
     let keep = mechanism::padding(dice, batch, positions, device);
     let padding = Mask::padding(keep);
-    let call = || Call::default().mask(padding.clone());
+    let options = StackOptions::default();
+    let options = options.mask(padding.clone()).source_mask(padding);
+    let of_source = StackOptions {
+        mask: Mask::all(),
+        ..options.clone()
+    };
     let noise = &mut Noise::none();
     let leaf = source.leaf(DType::F32, device);
-    let encoded = encoder.forward(leaf.clone(), call(), noise);
-    let plain = without_kernels(|| encoder.forward(leaf, call(), &mut Noise::none()));
+    let encoded = encoder.forward(leaf.clone(), None, &options, noise);
+    let plain = without_kernels(|| encoder.forward(leaf, None, &options, &mut Noise::none()));
     let (encoded, plain) = match (encoded, plain) {
         (Ok(encoded), Ok(plain)) => (encoded, plain),
         (Err(_), Err(_)) => return Ok("stack's input refused"),
@@ -319,17 +333,17 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
         4.0 * rounding(&found),
     )?;
     let x = x.leaf(DType::F32, device);
-    let whole = decoder.forward(x.clone(), encoded.states.clone(), call(), noise);
+    let whole = decoder.forward(x.clone(), Some(encoded.states.clone()), &of_source, noise);
     let whole =
         whole.map_err(|error| format!("decoder refuses what the encoder takes: {error}"))?;
     let whole = numbers(&whole.states);
     let mut cache = decoder
-        .cache(encoded.states)
+        .cache(Some(encoded.states))
         .map_err(|error| error.to_string())?;
     let (mut at, mut pieces) = (0, vec![]);
     while at < time {
         let count = (1 + dice.below(3)).min(time - at);
-        let next = decoder.forward_cached(x.clone().narrow(1, at, count), &mut cache, call());
+        let next = decoder.forward_cached(x.clone().narrow(1, at, count), &mut cache, &of_source);
         let next = next.map_err(|error| format!("cached decoder: {error}"))?;
         pieces.push(next.states);
         at += count;

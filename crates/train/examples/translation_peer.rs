@@ -21,7 +21,7 @@ use std::{
 
 use burn::tensor::{Device, activation::log_softmax};
 use mimalloc::MiMalloc;
-use regard_models::{SourceBatch, TargetBatch, generate::Prepared, tokens::END};
+use regard_models::{SourceBatch, TargetBatch, generate::Prepared};
 use regard_nn::dropout::Noise;
 use regard_train::{
     Registry, recipe,
@@ -110,16 +110,15 @@ impl Peer {
 impl Peer {
     /// Of `target` and `</s>`, teacher-forced.
     fn log_probability(&self, source: &[u32], target: &[u32]) -> f64 {
-        let source = SourceBatch::new(&[source.to_vec()], &self.device);
-        let batch = TargetBatch::new(&[target.to_vec()], &self.device);
-        let scored = self
-            .model
-            .model()
-            .forward(&source, &batch, &mut Noise::none());
+        let model = self.model.model();
+        let marks = model.vocabularies();
+        let source = SourceBatch::new(&[source.to_vec()], &marks.source, &self.device);
+        let batch = TargetBatch::new(&[target.to_vec()], &marks.target, &self.device);
+        let scored = model.forward(&source, &batch, &mut Noise::none());
         let scores = log_softmax(scored.logits(), 1);
         let [_, vocabulary] = scores.dims();
         let scores: Vec<f32> = scores.into_data().iter().collect();
-        let outputs = target.iter().copied().chain([END]);
+        let outputs = target.iter().copied().chain([marks.target.end]);
         let steps = outputs.zip(scores.chunks(vocabulary));
         steps
             .map(|(token, row)| f64::from(row[token as usize]))

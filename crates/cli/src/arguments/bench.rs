@@ -6,10 +6,10 @@ use super::Compute;
 
 const EXAMPLES: &str = "\
 Examples:
-  regard bench                         every kernel: rate, and fraction of this machine's peak
+  regard bench                         every kernel: rate and fraction of the peak
   regard bench --only \"dot forward\"    those of that name
   regard bench --quick --json          one JSON object a row
-  regard bench --memory                what a call takes beyond its arguments, up to length 65,536
+  regard bench --memory                what a call takes beyond its arguments
 
 The peak is measured beside each kernel, in turns, and the median counts. Close what else is running. \
 REGARD_SIMD=avx2 or REGARD_SIMD=scalar measures those kernels, against the peak of those instructions.";

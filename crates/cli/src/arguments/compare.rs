@@ -11,8 +11,8 @@ const EXAMPLES: &str = "\
 Examples:
   regard compare recipes/multi30k-en-de-rnnsearch.toml \\
       recipes/multi30k-en-de-luong.toml --budget 20m
-  regard compare att=rnnsearch.toml none=seq2seq.toml --budget 5Mtokens --folder runs/attention
-  regard compare a.toml b.toml --budget 90s --set data.vocabulary.size=4000 --json
+  regard compare att=a.toml none=b.toml --budget 5Mtokens --folder runs/attention
+  regard compare a.toml b.toml --budget 90s --set data.vocabulary.size=4000
   regard compare a.toml b.toml --budget 2h --buckets 8,14,20 --png length.png
 
 Every recipe is trained, one after the other, for the same time (90s, 20m, 2h) or on the same number of \

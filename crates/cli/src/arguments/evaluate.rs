@@ -12,7 +12,7 @@ Examples:
   regard evaluate --hypotheses output.de --references test.de
   regard evaluate -i output.de -r test.de -m bleu chrf --lowercase --confidence
   regard evaluate -i old=old.de -r test.de --bootstrap new=new.de
-  regard evaluate --model runs/small --source test.en --references test.de --output output.de
+  regard evaluate --model runs/small --source test.en -r test.de -o output.de
   regard evaluate --model runs/reverse --split test
   regard evaluate --model att=runs/rnnsearch --model none=runs/seq2seq \\
       --source test.en -r test.de --by-length --svg length.svg

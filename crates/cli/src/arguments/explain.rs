@@ -12,7 +12,8 @@ Examples:
   regard explain --list
   regard explain dot --query 10,5,10 --keys \"0,1,1;5,0,1;1,1,0;0,5,1\"
   regard explain words --svg words.svg
-  regard explain additive --query 1,0 --keys \"1,2;3,4\" --vector 1,-1 --normalizer sparsemax
+  regard explain additive --query 1,0 --keys \"1,2;3,4\" --vector 1,-1 \\
+      --normalizer sparsemax
   regard explain scaled-dot --keys \"1,0;0,1;1,1\" --query \"1,0;0,1;1,1\" --causal
   regard explain ntm --previous 0,1,0 --gate 0 --shift 0,0,1
   regard explain mask \"window:3 & causal\"

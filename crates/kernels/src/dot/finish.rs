@@ -1,7 +1,7 @@
 //! The end of a panel: what was summed becomes rows.
 //!
 //! ```text
-//! O / l  [value_dim, queries]  ->  rows of the output [queries, value_dim];   lse = (m + log₂ l) ln 2
+//! O / l  [value_dim, queries]  ->  rows of the output [queries, value_dim];   lse = m + ln l
 //! ```
 
 use crate::{
@@ -31,46 +31,41 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         let (job, head) = (self.job, &mut scratch.heads[member]);
         let (width, value_dim) = (width::<S>(), job.sizes.value_dim);
         let vectors = task.queries.div_ceil(S::LANES);
-        let mut lse = [f32::NEG_INFINITY; 48];
+        let mut log_sums = [0.0f32; 48];
+        let mut of_sink = 0u64; // lanes whose sink is above what they have seen
         let mut finite = true;
         for v in 0..vectors {
             let at = v * S::LANES;
             let mut sum = s.load(&head.sum[at..]);
-            let m = s.sub(s.zero(), s.load(&head.minus_m[at..]));
             if let Some(sinks) = job.attention.sink {
-                let seen = s.greater(s.load(&head.met[at..]), s.splat(0.5));
                 let mut factors = [0.0f32; 16];
                 s.store(&mut factors, sum);
-                let mut bases = [0.0f32; 16];
-                s.store(&mut bases, m);
-                let natural = f64::from(job.to_natural[0]) + f64::from(job.to_natural[1]);
-                for i in 0..S::LANES {
-                    let sink = f64::from(sinks[task.head]);
-                    let log = if seen >> i & 1 == 1 {
-                        let own = f64::from(bases[i]) * natural + f64::from(factors[i]).ln();
-                        let top = own.max(sink);
-                        top + ((own - top).exp() + (sink - top).exp()).ln()
+                let sink = f64::from(sinks[task.head]);
+                for (i, factor) in factors[..S::LANES].iter_mut().enumerate() {
+                    // Against the base, as what has been summed.
+                    let own = f64::from(*factor).ln();
+                    let sink = sink - f64::from(head.m[at + i]) * job.unit[0];
+                    let top = own.max(sink);
+                    let rest = ((own - top).exp() + (sink - top).exp()).ln();
+                    if sink > own {
+                        of_sink |= 1 << (at + i);
+                        log_sums[at + i] = rest as f32;
                     } else {
-                        sink
+                        log_sums[at + i] = (top + rest) as f32;
+                    }
+                    *factor = if head.met[at + i] == 0.0 {
+                        1.0
+                    } else {
+                        (-top - rest).exp() as f32
                     };
-                    lse[at + i] = log as f32;
-                    let power = f64::from(bases[i]) * natural - log;
-                    factors[i] = power.exp() as f32;
                 }
                 sum = s.load(&factors); // what divides, inverted
             } else {
-                let some = s.greater(sum, s.zero());
-                // lse = m natural + n ln 2 + ln f. `m` and `n` may be large against their sum, so they are
-                // added first; `natural` is not quite ln 2, since the factor was rounded.
-                let [high, low] = job.to_natural;
-                let (n, ln_f) = split_ln(s, sum);
-                let (base, rest) = (s.add(m, n), std::f32::consts::LN_2 - high - low);
-                let small = s.fma(n, s.splat(rest), s.fma(base, s.splat(low), ln_f));
-                let log = s.fma(base, s.splat(high), small);
                 let empty = s.greater(s.splat(f32::MIN_POSITIVE), sum);
-                let log = s.select(empty, s.splat(f32::NEG_INFINITY), log);
-                let nan = !(some | empty);
-                s.store(&mut lse[at..], s.select(nan, sum, log));
+                let (n, ln_f) = split_ln(s, sum);
+                let log = s.fma(n, s.splat(std::f32::consts::LN_2), ln_f);
+                let normal = s.greater(sum, s.zero());
+                s.store(&mut log_sums[at..], s.select(normal, log, sum)); // NaN stays
                 let safe = s.select(empty, s.splat(1.0), sum);
                 sum = s.div(s.splat(1.0), safe);
             }
@@ -115,9 +110,22 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             }
         }
         if let Some(to) = &self.lse {
-            for (i, &lse) in lse[..task.queries].iter().enumerate() {
-                // SAFETY: the lse was checked; this task alone has these rows.
-                unsafe { to.row_mut(sequence.batch, task.head, position + i)[0] = lse };
+            let (mut high, mut low) = ([0.0f32; 48], [0.0f32; 48]);
+            for (i, (high, low)) in high.iter_mut().zip(&mut low).enumerate().take(width) {
+                [*high, *low] = job.base_to_lse(head.m[i]);
+                match job.attention.sink {
+                    None if head.met[i] == 0.0 && log_sums[i] == 0.0 => *high = f32::NEG_INFINITY,
+                    Some(sinks) if of_sink >> i & 1 == 1 => {
+                        [*high, *low] = [sinks[task.head], 0.0];
+                    }
+                    _ => {}
+                }
+            }
+            let (start, _) = to.start(sequence.batch, task.head, position);
+            // SAFETY: the lse was checked, and its rows lie side by side; this task alone has these.
+            let to = unsafe { std::slice::from_raw_parts_mut(start, 3 * task.queries) };
+            for (i, to) in to.chunks_exact_mut(3).enumerate() {
+                to.copy_from_slice(&[high[i], low[i], log_sums[i]]);
             }
         }
         true

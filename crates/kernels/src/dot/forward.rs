@@ -3,13 +3,15 @@
 //! ```text
 //! for each panel of queries (lanes), for each tile of 128 keys:
 //!     Sᵀ block  [8 keys, 3 vectors]  = Σ over the dims  K Q                    registers
-//!     P = 2^(s - m), l += P                                                    registers -> P tile
+//!     P = e^(s - m), l += P                                                    registers -> P tile
 //!     Oᵀ block  [8 dims, 3 vectors] += Σ over the tile's keys  V P             registers -> O panel
-//! O / l, turned back into rows; lse = (m + log₂ l) ln 2
+//! O / l, turned back into rows; lse = m + ln l
 //! ```
-//! Products are multiplied by `scale · log₂ e` as `m` is taken off, so that weights are powers of 2 and
-//! no product is rounded more often than in a plain computation. (Multiplying the queries beforehand
-//! costs as much and rounds every one of them.)
+//! `m` is a score of the row itself, in the units in which scores leave the product, and differences from it are taken
+//! before anything else is done: near the largest score they are exact, whatever its size. Then they are multiplied by
+//! `scale · log₂ e`, so that weights are powers of 2 and no product is rounded more often than in a plain computation.
+//! (One multiply-add would do both, but leaves half a unit in the last place of `m · scale · log₂ e` behind: at scores of
+//! `-1e9`, which people use as masks, that is 64 powers of 2. Multiplying the queries beforehand rounds every one of them.)
 //! Keys and values are never packed: their numbers are read one at a time and spread over the lanes.
 //!
 //! `m` is no running maximum. It is raised only when the weights of 8 keys sum to more than 256, which
@@ -442,7 +444,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 key: key.from(row),
                 keys: segment.key + row..segment.key + row + keys,
                 first: segment.first,
-                minus_m: &head.minus_m,
+                m: &head.m,
                 sum: &mut head.sum,
                 weights: &mut scratch.weights[at..][..keys.next_multiple_of(R) * width],
                 bits: segment.bits.as_ref(),

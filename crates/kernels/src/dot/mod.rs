@@ -71,13 +71,13 @@ struct Job<'a, M> {
     attention: Attention<'a>,
     modify: &'a M,
     sizes: Sizes,
-    /// What products are multiplied by: the scale, and `log₂ e` if nothing acts between product and
-    /// softmax.
+    /// What products are multiplied by: the scale, and `log₂ e` if they are [`modified`](Self::modified) no further.
     factor: f32,
-    /// From the softmax's logarithms to natural ones, in two parts.
-    to_natural: [f32; 2],
-    /// Whether something does.
+    /// Whether scores are formed from the products before the softmax takes their differences. If not, it takes
+    /// differences of bare products, and the scale is applied with the base.
     modified: bool,
+    /// From scores as the softmax takes them to natural ones, and back.
+    unit: [f64; 2],
     /// `1 / (1 - dropout probability)`
     keep_scale: f32,
 }
@@ -94,41 +94,62 @@ impl<'a, M: Modify> Job<'a, M> {
         key.check("key")?;
         value.check("value")?;
         let sizes = attention.check(query.shape, key.shape, value.shape)?;
+        let scale = attention.scale(sizes.dim);
+        // A difference of products may overflow where that of the scores does not, if the scale is very small; if it is
+        // very large, `scale · log₂ e` may.
         let modified = M::ACTIVE
             || attention.softcap.is_some()
             || attention.bias.is_some()
-            || attention.alibi.is_some();
-        let scale = attention.scale(sizes.dim);
+            || attention.alibi.is_some()
+            || !(1e-6..1e6).contains(&scale.abs());
         let factor = if modified {
             scale
         } else {
             scale * std::f32::consts::LOG2_E
         };
-        let natural = if modified || factor == 0.0 {
-            std::f64::consts::LN_2
-        } else {
-            f64::from(scale) / f64::from(factor)
-        };
+        let unit = if modified { 1.0 } else { scale.into() };
         Ok(Self {
             attention: *attention,
             modify,
             sizes,
             factor,
-            to_natural: [natural as f32, (natural - f64::from(natural as f32)) as f32],
             modified,
+            unit: [unit, 1.0 / unit],
             keep_scale: attention
                 .dropout
                 .map_or(1.0, |dropout| 1.0 / (1.0 - dropout.probability)),
         })
     }
 
-    /// From scores as they leave the product (or what acts on it) to powers of 2.
+    /// From differences of scores as the softmax takes them to powers of 2.
     fn to_base(&self) -> f32 {
         if self.modified {
             std::f32::consts::LOG2_E
         } else {
             self.factor
         }
+    }
+
+    /// The first two addends of an `lse`: what is exactly the product of a row's base and the scale.
+    #[inline(always)]
+    fn base_to_lse(&self, base: f32) -> [f32; 2] {
+        let score = f64::from(base) * self.unit[0];
+        let high = score as f32;
+        [high, (score - f64::from(high)) as f32]
+    }
+
+    /// A row's base, and `-log₂` of the sum above it, from its `lse`. A row that sees nothing has no weights, whatever they
+    /// are divided by.
+    #[inline(always)]
+    fn lse_to_base(&self, lse: &[f32]) -> (f32, f32) {
+        if lse[0] == f32::NEG_INFINITY {
+            return (0.0, 0.0);
+        }
+        let score = f64::from(lse[0]) + f64::from(lse[1]);
+        let base = (score * self.unit[1]) as f32;
+        let rest = score - f64::from(base) * self.unit[0]; // 0 if the forward pass wrote the `lse`
+        let log_sum = rest + f64::from(lse[2]);
+        (base, (-log_sum * std::f64::consts::LOG2_E) as f32)
     }
 
     /// Position of query 0 among the keys.
@@ -154,9 +175,13 @@ impl<'a, M: Modify> Job<'a, M> {
 }
 
 /// `output [batch, heads, queries, value_dim]` for `query [batch, heads, queries, dim]`,
-/// `key [batch, key_heads, keys, dim]` and `value [batch, key_heads, keys, value_dim]`; `lse`, if asked
-/// for, is `[batch, heads, queries]`, the natural logarithm of the softmax's sum. The backward pass
-/// needs it.
+/// `key [batch, key_heads, keys, dim]` and `value [batch, key_heads, keys, value_dim]`.
+///
+/// `lse`, if asked for, is `[batch, heads, queries, 3]`: three addends of `ln Σ_j e^{s_j}`, the natural logarithm of the
+/// softmax's sum. The first two are, exactly, a score of the row near its largest (or the sink, if that is larger), the third
+/// is the logarithm of the sum of `e` to the differences from it. [`backward`] and [`observe()`] take all three, for one number cannot hold what they
+/// need: at scores of `-1e9` neighbouring `f32` are 64 apart, and the logarithm of the number of keys is lost. To look at
+/// an `lse`, or to merge two results, add the three up. A row that sees nothing has `[-∞, 0, 0]`.
 ///
 /// # Errors
 /// An argument whose shape, strides or values do not fit, by name; nothing is written then.
@@ -197,8 +222,12 @@ pub fn forward_modified<M: Modify>(
 }
 
 /// [`forward_modified`] of operands stored as `T`, with an output stored as `O`: `f32`,
-/// [`bf16`](half::bf16) or [`f16`](half::f16). Arithmetic, weights and `lse` are `f32` in any case; the
-/// output is rounded once, as it is written.
+/// [`bf16`](half::bf16) or [`f16`](half::f16). Sums and `lse` are `f32`; the output is rounded once, as it is written.
+///
+/// Weights are `f32` too, but for one case: where the machine multiplies pairs of `bfloat16` (AVX512-BF16) and `T` is
+/// `bf16` with an even `dim`, each weight is rounded to `bfloat16` before it meets its value, a relative error of up to
+/// 2⁻⁸ of its own. The softmax's sum takes it before that. Results then differ between machines; `REGARD_SIMD=avx2`
+/// gives those without pairs.
 ///
 /// ```
 /// use half::bf16;
@@ -263,8 +292,9 @@ fn forward_at<T: Element, O: Element, M: Modify>(
     let mut lse = match lse {
         None => None,
         Some(lse) => {
-            check_length("lse", "[batch, heads, queries]", &shape[..3], lse.len())?;
-            Some(ViewMut::heads_first(lse, [batch, heads, queries, 1]))
+            let shape = [batch, heads, queries, 3];
+            check_length("lse", LSE, &shape, lse.len())?;
+            Some(ViewMut::heads_first(lse, shape))
         }
     };
     let plan = Plan::forward::<M>(attention, &job.sizes, panel_width(level));
@@ -303,7 +333,7 @@ fn forward_at<T: Element, O: Element, M: Modify>(
 /// let (query, key, value) = ([0.0f32], [1.0f32, 3.0], [10.0f32, 20.0]);
 /// let view = |x| View::heads_first(x, [1, 1, 2, 1]);
 /// let one = |x| View::heads_first(x, [1, 1, 1, 1]);
-/// let (mut output, mut lse) = ([0.0f32], [0.0f32]);
+/// let (mut output, mut lse) = ([0.0f32], [0.0f32; 3]);
 /// let attention = Attention::default();
 /// let to = ViewMut::heads_first(&mut output, [1, 1, 1, 1]);
 /// dot::forward(&attention, one(&query), view(&key), view(&value), to, Some(&mut lse))?;
@@ -381,7 +411,7 @@ pub fn backward_modified<M: Modify>(
 ///
 /// // Two keys of equal score, values 1 and 3, so the output is 2.
 /// let (query, key, value) = ([bf16::ZERO], [bf16::ONE; 2], [1.0, 3.0].map(bf16::from_f32));
-/// let (output, lse, d_output) = ([2.0f32], [2.0f32.ln()], [1.0f32]);
+/// let (output, lse, d_output) = ([2.0f32], [0.0, 0.0, 2.0f32.ln()], [1.0f32]);
 /// let (mut d_query, mut d_key, mut d_value) = ([f32::NAN], [f32::NAN; 2], [f32::NAN; 2]);
 /// dot::backward_stored(
 ///     &Attention::default(),
@@ -428,6 +458,15 @@ pub fn backward_stored<T: Element, O: Element, M: Modify>(
     };
     backward::backward_at(Level::current(), attention, modify, inputs, gradients)
 }
+
+/// The logarithm of a sink's weight.
+fn sink_log(sink: f32, lse: &[f32]) -> f64 {
+    let [high, low, log_sum] = [lse[0], lse[1], lse[2]].map(f64::from);
+    f64::from(sink) - high - low - log_sum
+}
+
+/// The shape of every `lse`.
+const LSE: &str = "[batch, heads, queries, 3]";
 
 fn check_shape(
     argument: &'static str,

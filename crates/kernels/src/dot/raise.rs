@@ -30,8 +30,8 @@ pub(super) struct Head {
     pub(super) query: Buffer,
     /// Oᵀ, `[value_dim, width]`.
     pub(super) output: Buffer,
-    /// `-m`; 1 where a key has been seen, else 0; and `l`: `[width]` each.
-    pub(super) minus_m: Buffer,
+    /// `m`; 1 where a key has been seen, else 0; and `l`: `[width]` each.
+    pub(super) m: Buffer,
     pub(super) met: Buffer,
     pub(super) sum: Buffer,
     /// Vectors of which every lane has seen a key.
@@ -43,7 +43,7 @@ impl Head {
         Self {
             query: Buffer::new(dim * width),
             output: Buffer::new(value_dim * width),
-            minus_m: Buffer::new(width),
+            m: Buffer::new(width),
             met: Buffer::new(width),
             sum: Buffer::new(width),
             settled: [false; VECTORS],
@@ -53,7 +53,7 @@ impl Head {
     /// As before the first key.
     pub(super) fn clear(&mut self) {
         self.output.fill(0.0);
-        self.minus_m.fill(0.0);
+        self.m.fill(0.0);
         self.met.fill(0.0);
         self.sum.fill(0.0);
         self.settled = [false; VECTORS];
@@ -89,29 +89,30 @@ impl<const R: usize> Kernel for Raise<'_, R> {
             let to_base = s.splat(self.to_base);
             let hidden = s.splat(f32::NEG_INFINITY);
             let bits = self.segment.bits.map(|bits| bits[v]);
-            let less_m = |r: usize, minus_m: S::V| {
-                let x = s.fma(s.load(&rows[r * width + lane..]), to_base, minus_m);
-                bits.map_or(x, |bits| s.select(bits[self.row + r].into(), x, hidden))
-            };
-            let minus_m = s.load(&head.minus_m[lane..]);
+            let seen = |r: usize| bits.map_or(!0, |bits| bits[self.row + r].into());
+            // Under a negative scale the least product has the largest weight.
+            let sign = s.splat(1.0f32.copysign(self.to_base));
+            let m = s.load(&head.m[lane..]);
             let mut weights = [s.zero(); R];
             let mut sum = s.zero();
             let mut largest = hidden;
-            for (r, weight) in weights.iter_mut().enumerate() {
-                let x = less_m(r, minus_m);
-                *weight = exp2(s, x);
-                sum = s.add(sum, *weight);
-                largest = s.max(largest, x);
+            for (r, to) in weights.iter_mut().enumerate() {
+                let score = s.load(&rows[r * width + lane..]);
+                *to = weight(s, score, m, to_base, seen(r));
+                sum = s.add(sum, *to);
+                let score = s.select(seen(r), s.mul(score, sign), hidden);
+                largest = s.max(largest, score);
             }
             let met = s.load(&head.met[lane..]);
             let unmet = s.greater(s.splat(0.5), met);
-            let first = unmet & s.greater(largest, s.splat(f32::NEG_INFINITY));
+            let first = unmet & s.greater(largest, hidden);
             let over = first | (!unmet & s.greater(sum, s.splat(LIMIT)));
             if over != 0 {
-                let shift = s.select(over, s.sub(s.zero(), largest), s.zero());
-                let factor = s.select(first, s.splat(1.0), exp2(s, shift));
-                let minus_m = s.add(minus_m, shift);
-                s.store(&mut head.minus_m[lane..], minus_m);
+                // A score itself, so that no difference from it has an error of its own, however large it is.
+                let raised = s.select(over, s.mul(largest, sign), m);
+                let factor = exp2(s, s.mul(s.sub(m, raised), to_base));
+                let factor = s.select(first, s.splat(1.0), factor);
+                s.store(&mut head.m[lane..], raised);
                 let met = s.select(over, s.splat(1.0), met);
                 s.store(&mut head.met[lane..], met);
                 head.settled[v] = s.greater(s.splat(0.5), met) == 0;
@@ -130,11 +131,11 @@ impl<const R: usize> Kernel for Raise<'_, R> {
                     }
                     scale(&mut head.sum[lane..]);
                 }
-                // From the products again: the same rounding as in blocks that come later.
                 sum = s.zero();
-                for (r, weight) in weights.iter_mut().enumerate() {
-                    *weight = exp2(s, less_m(r, minus_m));
-                    sum = s.add(sum, *weight);
+                for (r, to) in weights.iter_mut().enumerate() {
+                    let score = s.load(&rows[r * width + lane..]);
+                    *to = weight(s, score, raised, to_base, seen(r));
+                    sum = s.add(sum, *to);
                 }
             }
             for (r, &weight) in weights.iter().enumerate() {
@@ -144,4 +145,11 @@ impl<const R: usize> Kernel for Raise<'_, R> {
             s.store(&mut head.sum[lane..], s.add(total, sum));
         }
     }
+}
+
+/// `2^((score - m) · to_base)`, 0 where it is not `seen`. No closure: it would be compiled without the instructions.
+#[inline(always)]
+fn weight<S: Simd>(s: S, score: S::V, m: S::V, to_base: S::V, seen: u32) -> S::V {
+    let x = s.mul(s.sub(score, m), to_base);
+    exp2(s, s.select(seen, x, s.splat(f32::NEG_INFINITY)))
 }

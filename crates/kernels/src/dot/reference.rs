@@ -18,7 +18,10 @@ pub struct Forward<T> {
     pub output: Vec<T>,
     /// `[batch, heads, queries]`
     pub lse: Vec<T>,
-    /// `[batch, heads, queries, keys]`, before dropout. Of a packed batch, keys count through the pack.
+    /// `[batch, heads, queries, keys]`, as the softmax takes them; `-∞` where a query does not see a key. Of a packed
+    /// batch, keys count through the pack.
+    pub scores: Vec<T>,
+    /// Of the same shape, before dropout.
     pub weights: Vec<T>,
 }
 
@@ -41,16 +44,20 @@ pub fn forward<T: Real, M: Modify>(
     let mut result = Forward {
         output: vec![T::of(0.0); query.len() / sizes.dim * sizes.value_dim],
         lse: vec![T::of(f64::NEG_INFINITY); query.len() / sizes.dim],
+        scores: vec![T::of(f64::NEG_INFINITY); query.len() / sizes.dim * sizes.keys],
         weights: vec![T::of(0.0); query.len() / sizes.dim * sizes.keys],
     };
     for_each_row(attention, &sizes, |row| {
         let scores = row_scores(attention, modify, &sizes, &row, query, key);
         let sink = attention.sink.map(|sinks| T::of(sinks[row.head].into()));
-        let (weights, lse) = softmax(&scores, sink);
-        result.lse[row.query_row] = lse;
-        for (j, &weight) in weights.iter().enumerate() {
-            let Some(weight) = weight else { continue };
-            result.weights[row.query_row * sizes.keys + row.sequence.first_key + j] = weight;
+        let softmax = Softmax::new(&scores, sink);
+        result.lse[row.query_row] = softmax.lse;
+        for (j, (&score, &weight)) in scores.iter().zip(&softmax.weights).enumerate() {
+            let (Some(score), Some(weight)) = (score, weight) else {
+                continue;
+            };
+            let at = row.query_row * sizes.keys + row.sequence.first_key + j;
+            (result.scores[at], result.weights[at]) = (score, weight);
             let weight = weight * row.dropout(attention, j);
             for c in 0..sizes.value_dim {
                 let at = row.query_row * sizes.value_dim + c;
@@ -77,8 +84,8 @@ pub struct Backward<T> {
     pub sink: Vec<T>,
 }
 
-/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`, from that output
-/// and its `lse`: `P = e^{s - lse}`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
+/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`, from that output:
+/// `P = softmax(s)`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
 ///
 /// # Panics
 /// Where options and shapes do not fit.
@@ -91,7 +98,6 @@ pub fn backward<T: Real, M: Modify>(
     key: &[T],
     value: &[T],
     output: &[T],
-    lse: &[T],
     d_output: &[T],
 ) -> Backward<T> {
     let sizes = attention
@@ -112,22 +118,21 @@ pub fn backward<T: Real, M: Modify>(
         sink: vec![zero; attention.sink.map_or(0, <[f32]>::len)],
     };
     for_each_row(attention, &sizes, |row| {
-        let lse = lse[row.query_row];
-        if lse.to_f64() == f64::NEG_INFINITY {
+        let scores = row_scores(attention, modify, &sizes, &row, query, key);
+        let sink = attention.sink.map(|sinks| T::of(sinks[row.head].into()));
+        let softmax = Softmax::new(&scores, sink);
+        if softmax.lse.to_f64() == f64::NEG_INFINITY {
             return; // sees nothing
         }
         let values = row.query_row * sizes.value_dim..(row.query_row + 1) * sizes.value_dim;
         let (output, d_output) = (&output[values.clone()], &d_output[values]);
         let dot = |a: &[T], b: &[T]| a.iter().zip(b).fold(zero, |sum, (&a, &b)| sum + a * b);
         let delta = dot(d_output, output);
-        if let Some(sinks) = attention.sink {
-            let weight = (T::of(sinks[row.head].into()) - lse).exp();
-            d.sink[row.head] = d.sink[row.head] - weight * delta;
+        if attention.sink.is_some() {
+            d.sink[row.head] = d.sink[row.head] - softmax.sink * delta;
         }
-        let scores = row_scores(attention, modify, &sizes, &row, query, key);
-        for (j, &score) in scores.iter().enumerate() {
-            let Some(score) = score else { continue };
-            let weight = (score - lse).exp();
+        for (j, &weight) in softmax.weights.iter().enumerate() {
+            let Some(weight) = weight else { continue };
             let keep = row.dropout::<T>(attention, j);
             let at = (row.first_key_row + j) * sizes.value_dim;
             for (c, &d_output) in d_output.iter().enumerate() {
@@ -292,22 +297,34 @@ pub(super) fn modified<T: Real, M: Modify>(
     score
 }
 
-/// Weights and `lse` of a row; `None` stays `None`.
-fn softmax<T: Real>(scores: &[Option<T>], sink: Option<T>) -> (Vec<Option<T>>, T) {
-    let lowest = T::of(f64::NEG_INFINITY);
-    let all = || scores.iter().flatten().copied().chain(sink);
-    let largest = all().fold(lowest, |m, x| if x > m { x } else { m });
-    if largest == lowest && !all().any(|x| x.to_f64().is_nan()) {
-        let weights = scores
-            .iter()
-            .map(|score| score.map(|_| T::of(0.0)))
-            .collect();
-        return (weights, lowest);
+/// The softmax of a row.
+struct Softmax<T> {
+    /// `None` where the row does not see the key.
+    weights: Vec<Option<T>>,
+    /// The weight of the sink; 0 without one.
+    sink: T,
+    lse: T,
+}
+
+impl<T: Real> Softmax<T> {
+    fn new(scores: &[Option<T>], sink: Option<T>) -> Self {
+        let (zero, lowest) = (T::of(0.0), T::of(f64::NEG_INFINITY));
+        let all = || scores.iter().flatten().copied().chain(sink);
+        let largest = all().fold(lowest, |m, x| if x > m { x } else { m });
+        if largest == lowest && !all().any(|x| x.to_f64().is_nan()) {
+            let nothing = |score: &Option<T>| score.map(|_| zero);
+            return Self {
+                weights: scores.iter().map(nothing).collect(),
+                sink: zero,
+                lse: lowest,
+            };
+        }
+        let total = all().fold(zero, |sum, x| sum + (x - largest).exp());
+        let weight = |x: T| (x - largest).exp() / total;
+        Self {
+            weights: scores.iter().map(|score| score.map(weight)).collect(),
+            sink: sink.map_or(zero, weight),
+            lse: largest + total.ln(),
+        }
     }
-    let total = all().fold(T::of(0.0), |sum, x| sum + (x - largest).exp());
-    let weights = scores
-        .iter()
-        .map(|score| score.map(|x| (x - largest).exp() / total))
-        .collect();
-    (weights, largest + total.ln())
 }

@@ -27,7 +27,7 @@ pub(super) struct ScoreBlock<'a, M, F = f32> {
     pub(super) key: Rows<F>,
     pub(super) keys: std::ops::Range<usize>,
     pub(super) first: usize,
-    pub(super) minus_m: &'a [f32],
+    pub(super) m: &'a [f32],
     pub(super) sum: &'a mut [f32],
     /// `[keys, width]`, rounded up to whole blocks.
     pub(super) weights: &'a mut [f32],
@@ -79,9 +79,9 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize, const MODIFIED: bool>
         assert!(offset + V * S::LANES <= width && block.sum.len() >= width);
         assert!(block.query.len() >= depth * width);
         assert!(block.weights.len() >= keys.next_multiple_of(R) * width);
-        let mut minus_m = [s.zero(); V];
-        for (v, x) in minus_m.iter_mut().enumerate() {
-            *x = s.load(&block.minus_m[offset + v * S::LANES..]);
+        let mut m = [s.zero(); V];
+        for (v, x) in m.iter_mut().enumerate() {
+            *x = s.load(&block.m[offset + v * S::LANES..]);
         }
         for row in (0..keys).step_by(R) {
             block.ahead.some(s);
@@ -123,7 +123,7 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize, const MODIFIED: bool>
             }
             for (r, line) in acc.iter_mut().enumerate() {
                 for (v, x) in line.iter_mut().enumerate() {
-                    *x = s.fma(*x, to_base, minus_m[v]);
+                    *x = s.mul(s.sub(*x, m[v]), to_base);
                     if let Some(bits) = block.bits {
                         let bits = bits[block.first + v][block.row + row + r];
                         *x = s.select(bits.into(), *x, s.splat(f32::NEG_INFINITY));

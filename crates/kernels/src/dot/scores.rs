@@ -47,6 +47,7 @@ pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: 
 ) {
     let (job, task) = (at.job, at.task);
     let factor = s.splat(job.factor);
+    // Where no softcap comes between, product and bias are rounded together.
     if let (None, Some(bias)) = (job.attention.softcap, bias) {
         for (r, line) in scores.iter_mut().enumerate() {
             for (v, x) in line.iter_mut().enumerate() {
@@ -64,25 +65,25 @@ pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: 
         }
     }
     if let Some(cap) = job.attention.softcap {
-        let small = s.splat(SMALL * cap);
+        let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
         let mut large = s.zero();
-        for line in scores.iter() {
-            for &x in line {
-                large = s.max(s.abs(x), large);
+        for line in scores.iter_mut() {
+            for x in line {
+                *x = s.mul(*x, inverse);
+                large = s.max(s.abs(*x), large);
             }
         }
-        let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
-        if s.greater(large, small) == 0 {
+        if s.greater(large, s.splat(SMALL)) == 0 {
             for line in scores.iter_mut() {
                 for x in line {
-                    *x = s.mul(cap, tanh_small(s, s.mul(*x, inverse)));
+                    *x = s.mul(cap, tanh_small(s, *x));
                 }
             }
         } else {
             // SAFETY: the caller vouches for the room.
             unsafe {
                 in_memory(s, scores, room, width, |x, _, _| {
-                    s.mul(cap, softcap_tanh(s, s.mul(x, inverse)))
+                    s.mul(cap, softcap_tanh(s, x))
                 });
             }
         }

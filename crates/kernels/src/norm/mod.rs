@@ -111,18 +111,27 @@ impl Norm<'_> {
     /// Writes `x̂` of a row; gives `r`.
     #[inline(always)]
     fn normalise<S: Simd>(&self, s: S, row: &[f32], to: &mut [f32]) -> f32 {
-        let count = row.len() as f64;
         match self.kind {
-            Kind::RootMeanSquare => to.copy_from_slice(row),
-            Kind::Layer => {
-                let mean = s.splat(
-                    (simd::sum_f64(
-                        s,
-                        row,
-                        #[inline(always)]
-                        |x| x,
-                    ) / count) as f32,
+            Kind::RootMeanSquare => {
+                let factor = self.reciprocal_root(s, row);
+                let splat = s.splat(factor);
+                simd::zip_map(
+                    s,
+                    [row],
+                    [to],
+                    #[inline(always)]
+                    |[x], [_]| [s.mul(x, splat)],
                 );
+                factor
+            }
+            Kind::Layer => {
+                let sum = simd::sum_f64(
+                    s,
+                    row,
+                    #[inline(always)]
+                    |x| x,
+                );
+                let mean = s.splat((sum / row.len() as f64) as f32);
                 simd::zip_map(
                     s,
                     [row],
@@ -130,17 +139,23 @@ impl Norm<'_> {
                     #[inline(always)]
                     |[x], [_]| [s.sub(x, mean)],
                 );
+                let factor = self.reciprocal_root(s, to);
+                simd::scale(s, factor, to);
+                factor
             }
         }
+    }
+
+    /// `1 / √(mean x² + ε)`
+    #[inline(always)]
+    fn reciprocal_root<S: Simd>(&self, s: S, row: &[f32]) -> f32 {
         let square = simd::sum_f64(
             s,
-            to,
+            row,
             #[inline(always)]
             |x| s.mul(x, x),
-        ) / count;
-        let factor = (1.0 / (square + self.epsilon).sqrt()) as f32;
-        simd::scale(s, factor, to);
-        factor
+        );
+        (1.0 / (square / row.len() as f64 + self.epsilon).sqrt()) as f32
     }
 }
 

@@ -62,16 +62,26 @@ pub(crate) fn dot_attention(
     let observed = (*observe != Observe::Nothing).then(|| (operation.clone(), all.clone()));
     let (context, lse) = fused::run(operation, all);
     let lse = lse.expect("dot attention gives the lse beside the context");
+    let lse = fused::untracked(vec![lse], false);
+    let [batch, heads, queries, _] = dims(&lse[0]);
+    let lse = numbers(&lse[0]);
     let observed = match observed {
         None => Observed::default(),
         Some((operation, inputs)) => {
-            let lse = fused::untracked(vec![lse.clone()], false);
             let inputs = fused::untracked(inputs, true);
-            operation.observe(&inputs, numbers(&lse[0]), observe, &device)
+            operation.observe(&inputs, lse, observe, &device)
         }
     };
-    let (context, lse) = (Tensor::from_dispatch(context), Tensor::from_dispatch(lse));
-    (context, lse, observed)
+    let lse = TensorData::new(sum_lse(lse), [batch, heads, queries]);
+    let lse = Tensor::from_data(lse, &device);
+    (Tensor::from_dispatch(context), lse, observed)
+}
+
+/// The `lse` of each row from the addends that the kernel keeps.
+pub(super) fn sum_lse(addends: &[f32]) -> Vec<f32> {
+    let rows = addends.as_chunks::<3>().0.iter();
+    rows.map(|[high, low, log_sum]| high + (low + log_sum))
+        .collect()
 }
 
 impl DotOptions {
@@ -213,7 +223,7 @@ impl Operation for Dot {
         let [_, _, _, value_size] = dims(&inputs[2]);
         let shape = [batch, heads, queries, value_size];
         let mut context = vec![0.0; shape.iter().product()];
-        let mut lse = vec![0.0; batch * heads * queries];
+        let mut lse = vec![0.0; batch * heads * queries * 3];
         dot::forward(
             &self.attention(&inputs),
             view(&inputs[0]),
@@ -223,7 +233,7 @@ impl Operation for Dot {
             Some(&mut lse),
         )?;
         let context = tensor(context, shape);
-        let lse = tensor(lse, [batch, heads, queries]);
+        let lse = tensor(lse, [batch, heads, queries, 3]);
         let mut saved = Vec::new();
         if tracked {
             saved = inputs;

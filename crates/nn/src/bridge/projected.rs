@@ -12,7 +12,7 @@ use regard_kernels::{
 };
 
 use super::{
-    dot::DotOptions,
+    dot::{DotOptions, sum_lse},
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
@@ -181,7 +181,7 @@ impl Operation for Projected {
         let shape = self.context_shape();
         let [batch, heads, queries, value_size] = shape;
         let mut context = vec![0.0; shape.iter().product()];
-        let mut lse = vec![0.0; batch * heads * queries];
+        let mut lse = vec![0.0; batch * heads * queries * 3];
         let to = ViewMut::length_first(&mut context, shape);
         dot::forward(
             &self.options.kernel(),
@@ -192,16 +192,17 @@ impl Operation for Projected {
             Some(&mut lse),
         )?;
         let context = tensor(context, [batch, queries, heads * value_size]);
-        let lse = tensor(lse, [batch, heads, queries]);
+        let beside = tensor(sum_lse(&lse), [batch, heads, queries]);
         let mut saved = vec![];
         if tracked {
             saved = inputs;
             saved.extend(products);
-            saved.extend([context.clone(), lse.clone()]);
+            let lse = tensor(lse, [batch, heads, queries, 3]);
+            saved.extend([context.clone(), lse]);
         }
         Ok(Forward {
             output: context,
-            beside: Some(lse),
+            beside: Some(beside),
             saved,
         })
     }

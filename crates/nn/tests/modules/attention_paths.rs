@@ -116,6 +116,50 @@ fn everything_around_the_scores() {
     assert_eq!(combinations, 22 * 16);
 }
 
+/// One bias on every key of a row, as large as those that people hide keys with, is none: on both paths, both ways. Products
+/// are exact, so that both have the same scores.
+#[test]
+fn a_bias_of_any_size_on_all_keys() {
+    let attention = Attention::new(Score::scaled_dot());
+    let (queries, keys, size) = (2, 100, 16);
+    let eighths = |name: &str, length: usize| {
+        let drawn = values(name, length * size, 2.0);
+        let drawn: Vec<_> = drawn.iter().map(|x| (x * 8.0).round() / 8.0).collect();
+        let data = TensorData::new(drawn, [1, 1, length, size]);
+        Tensor::<4>::from_data(data, &device()).require_grad()
+    };
+    for bias in [-1e5, -1e6, -1e9, -1e10, -1e12, -1e30, f32::MIN, 1e9, 1e30] {
+        let run = |path: Path| {
+            let leaves = [
+                eighths("query", queries),
+                eighths("key", keys),
+                eighths("value", keys),
+            ];
+            let mut call = Call::new(Observe::Weights).path(path);
+            call.bias = Some(Tensor::full([1, 1, queries, keys], bias, &device()));
+            let [query, key, value] = leaves.clone();
+            let attended = attention.forward_with(query, key, value, call).unwrap();
+            let all = attended.context.clone().powi_scalar(2).sum().backward();
+            let mut found = vec![
+                numbers(attended.context),
+                numbers(attended.weights.unwrap()),
+            ];
+            found.extend(leaves.iter().map(|leaf| numbers(leaf.grad(&all).unwrap())));
+            found
+        };
+        let (fused, plain) = (run(Path::Fused), run(Path::Plain));
+        for (which, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
+            let error = distance(fused, plain);
+            assert!(error < 1e-5, "bias {bias:e}, tensor {which}: {error:e}");
+        }
+        let total: f64 = fused[1].iter().sum();
+        assert!(
+            (total - queries as f64).abs() < 1e-5,
+            "bias {bias:e}: {total}"
+        );
+    }
+}
+
 /// The slopes that the kernel takes are the biases of [`Alibi::bias`], with more queries than keys, fewer and as many, for
 /// numbers of heads that are no power of two too.
 #[test]

@@ -20,7 +20,7 @@ use regard_nn::{
         PointerGenerator, RecurrentCell, Reset, SourceTape, Unrolled,
     },
     score::{Additive, Score},
-    transformer::TransformerConfig,
+    transformer::{StackConfig, StackOptions},
 };
 
 use crate::{
@@ -286,7 +286,7 @@ fn heads() {
 
 #[test]
 fn transformer_layers() {
-    let config = TransformerConfig::new(8, 2);
+    let config = StackConfig::new(8, 2);
     let (encoder, decoder) = (
         config.encoder(2, &mut init()).unwrap(),
         config.decoder(2, &mut init()).unwrap(),
@@ -294,8 +294,9 @@ fn transformer_layers() {
     for [batch, length] in [[0, 3], [2, 0]] {
         let x = ones([batch, length, 8]);
         let noise = &mut Noise::none();
+        let options = &StackOptions::default();
         let states = encoder
-            .forward(x.clone(), Call::default(), noise)
+            .forward(x.clone(), None, options, noise)
             .unwrap()
             .states;
         assert_eq!(states.dims(), [batch, length, 8]);
@@ -303,10 +304,10 @@ fn transformer_layers() {
         let source = ones([batch, 2, 8]);
         for (target, source) in [(x.clone(), source.clone()), (source, x.clone())] {
             let expected = target.dims();
-            let decoded = decoder.forward(target.clone(), source.clone(), Call::default(), noise);
+            let decoded = decoder.forward(target.clone(), Some(source.clone()), options, noise);
             assert_eq!(decoded.unwrap().states.dims(), expected);
-            let mut cache = decoder.cache(source).unwrap();
-            let decoded = decoder.forward_cached(target, &mut cache, Call::default());
+            let mut cache = decoder.cache(Some(source)).unwrap();
+            let decoded = decoder.forward_cached(target, &mut cache, options);
             assert_eq!(decoded.unwrap().states.dims(), expected);
         }
     }

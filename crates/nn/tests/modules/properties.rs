@@ -317,7 +317,7 @@ fn a_sentence_behind_padding() {
                 read(
                     &attention,
                     query.clone(),
-                    &attention.memory(annotations, keep),
+                    &attention.memory(annotations, keep).unwrap(),
                     0,
                 )
             };

@@ -1,7 +1,7 @@
 //! The blocks of the backward pass, each a function of its own so that its registers are its own.
 //!
 //! ```text
-//! WeightKernel    P  [keys, queries] = 2^(K Q - lse)        queries in the lanes
+//! WeightKernel    P  [keys, queries] = e^(K Q - lse)        queries in the lanes
 //! GradientKernel  dS [keys, queries] = P ∘ (V dO - δ)       queries in the lanes
 //! SpreadKernel    dV [keys, dims]   += P dO, dK += dS Q     dims in the lanes
 //! ```
@@ -30,8 +30,8 @@ pub(super) struct WeightBlock<'a> {
     pub(super) dim: usize,
     pub(super) key: Rows,
     pub(super) segment: &'a Segment,
-    /// From products to powers of 2: the factor, and `-lse`. `None` leaves the bare products behind.
-    pub(super) scores: Option<(f32, &'a [f32])>,
+    /// From products to powers of 2: base, factor and `-log₂` of the sum. `None` leaves the bare products behind.
+    pub(super) scores: Option<(&'a [f32], f32, &'a [f32])>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a mut [f32],
 }
@@ -47,9 +47,17 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
         let block = self.0;
         let (width, segment) = (width::<S>(), block.segment);
         let offset = segment.first * S::LANES;
-        let scores = block
-            .scores
-            .map(|(factor, x)| (s.splat(factor), vectors::<S, V>(s, x, offset)));
+        let scores = block.scores.map(
+            // Or it would be compiled without the instructions.
+            #[inline(always)]
+            |(base, factor, minus_log)| {
+                (
+                    vectors::<S, V>(s, base, offset),
+                    s.splat(factor),
+                    vectors::<S, V>(s, minus_log, offset),
+                )
+            },
+        );
         assert!(block.query.len() >= block.dim * width && offset + V * S::LANES <= width);
         assert!(block.weights.len() >= segment.keys.next_multiple_of(R) * width);
         for row in (0..segment.keys).step_by(R) {
@@ -61,10 +69,10 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
                 let query = block.query.as_ptr().add(offset);
                 product::<S, R, V>(s, block.dim, query, width, key, 1)
             };
-            if let Some((factor, minus_lse)) = scores {
+            if let Some((base, factor, minus_log)) = scores {
                 for line in &mut acc {
-                    for (x, &minus_lse) in line.iter_mut().zip(&minus_lse) {
-                        *x = s.fma(*x, factor, minus_lse);
+                    for (v, x) in line.iter_mut().enumerate() {
+                        *x = log_weight(s, *x, base[v], factor, minus_log[v]);
                     }
                 }
                 if let Some(bits) = &segment.bits {
@@ -84,6 +92,20 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
             }
         }
     }
+}
+
+/// The logarithm of a weight to base 2, from a score. A weight is at most 1, although large products may come out a little
+/// different from the forward pass's, which were taken of pairs of `bfloat16`.
+#[inline(always)]
+pub(in crate::dot) fn log_weight<S: Simd>(
+    s: S,
+    score: S::V,
+    base: S::V,
+    factor: S::V,
+    minus_log: S::V,
+) -> S::V {
+    let x = s.fma(s.sub(score, base), factor, minus_log);
+    s.min(s.zero(), x) // NaN stays
 }
 
 /// Score gradients of the keys of a segment.

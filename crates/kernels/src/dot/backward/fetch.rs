@@ -16,6 +16,7 @@ use super::{
         modify::Modify,
         panel::{pack, width},
         plan::Task,
+        sink_log,
         stored::Rows,
     },
     scratch::Scratch,
@@ -54,7 +55,8 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             None,
         );
         scratch.d_query.fill(0.0);
-        scratch.minus_lse.fill(0.0);
+        scratch.base.fill(0.0);
+        scratch.minus_log.fill(0.0);
         // In the order of the products that it is taken off: where one key has nearly all the weight,
         // both round alike and the difference is exact.
         let width = width::<S>();
@@ -69,30 +71,22 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             }
             s.store(&mut scratch.minus_delta[lane..], s.sub(s.zero(), delta));
         }
-        // Where nothing acts on the scores, `lse` goes to the base of the products.
-        let base = if job.modified {
-            1.0
-        } else {
-            f64::from(job.to_natural[0]) + f64::from(job.to_natural[1])
-        };
-        let lse = &inputs.lse[(batch * sizes.heads + head) * sizes.queries + position..];
+        let first = (batch * sizes.heads + head) * sizes.queries + position;
+        let lse = &inputs.lse[3 * first..3 * (first + task.queries)];
         let mut sink = 0.0;
-        for (i, &lse) in lse[..task.queries].iter().enumerate() {
+        for (i, lse) in lse.chunks_exact(3).enumerate() {
             if let Some(dropout) = &job.attention.dropout {
                 scratch.hashes[i] = dropout.query_hash(task.index, head, task.query + i);
             }
-            // A query that sees nothing has -∞ there, and no weight whatever it starts from.
-            if lse != f32::NEG_INFINITY {
-                scratch.minus_lse[i] = (-f64::from(lse) / base) as f32;
-                if let Some(sinks) = job.attention.sink {
-                    let weight = (f64::from(sinks[head]) - f64::from(lse)).exp();
-                    let (d_output, output) = (&inputs.d_output, &inputs.output);
-                    sink -= weight
-                        * inner(
-                            d_output.row(batch, head, position + i),
-                            output.row(batch, head, position + i),
-                        );
-                }
+            (scratch.base[i], scratch.minus_log[i]) = job.lse_to_base(lse);
+            if let Some(sinks) = job.attention.sink {
+                let weight = sink_log(sinks[head], lse).exp();
+                let (d_output, output) = (&inputs.d_output, &inputs.output);
+                sink -= weight
+                    * inner(
+                        d_output.row(batch, head, position + i),
+                        output.row(batch, head, position + i),
+                    );
             }
         }
         sink

@@ -28,7 +28,7 @@
 //! alone, so the bits do not depend on the threads (see [`share`]).
 //!
 //! Memory beyond the arguments, in numbers of 4 bytes, `D` and `E` the dims of keys and values, `w` = 48 lanes
-//! (24 on AVX2): for each thread `w (3 D + 3 E + 2 · 128 + 2)`, dims rounded up to whole vectors, and a byte for 16 keys.
+//! (24 on AVX2): for each thread `w (3 D + 3 E + 2 · 128 + 3)`, dims rounded up to whole vectors, and a byte for 16 keys.
 //! With fewer than 4 key heads and fewer than 1,024 keys also at most 3 copies of a head's `dK` and `dV`, `D + E` numbers a
 //! key; at any length if the gradient of a bias is asked for.
 //!
@@ -61,7 +61,9 @@ use crate::{
     view::{View, ViewMut},
 };
 
-use super::{Job, check_shape, modify::Modify, panel_width, plan::Plan};
+pub(super) use blocks::log_weight;
+
+use super::{Job, LSE, check_shape, modify::Modify, panel_width, plan::Plan};
 
 use share::{Copies, Destination, Shares};
 use turns::Turns;
@@ -185,12 +187,7 @@ fn check<T: Element, O: Element, M: Modify>(
         check_shape(argument, view.shape, shape)?;
         view.check(argument)?;
     }
-    check_length(
-        "lse",
-        "[batch, heads, queries]",
-        &shape[..3],
-        inputs.lse.len(),
-    )?;
+    check_length("lse", LSE, &[batch, heads, queries, 3], inputs.lse.len())?;
     for (argument, view, shape) in [
         ("gradients.query", &gradients.query, inputs.query.shape),
         ("gradients.key", &gradients.key, inputs.key.shape),

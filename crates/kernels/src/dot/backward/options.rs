@@ -22,6 +22,7 @@ use super::{
         plan::{Segment, Task},
         scores::{biased, changed, softcap_tanh, turn_bias},
     },
+    blocks::log_weight,
     share::Target,
 };
 
@@ -55,7 +56,7 @@ pub(super) fn weights<S: Simd, M: Modify>(
     job: &Job<M>,
     task: &Task,
     segment: &Segment,
-    minus_lse: &[f32],
+    (base, minus_log): (&[f32], &[f32]),
     weights: &mut [f32],
     slopes: &mut Slopes,
 ) {
@@ -73,7 +74,15 @@ pub(super) fn weights<S: Simd, M: Modify>(
         for v in live.clone() {
             let lane = v * S::LANES;
             let (at, in_tile) = (j * width + lane, (segment.row + j) * width + lane);
-            let mut x = s.mul(s.load(&weights[at..]), s.splat(job.factor));
+            let bias = attention
+                .bias
+                .map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
+            let (product, factor) = (s.load(&weights[at..]), s.splat(job.factor));
+            // Rounded as in the forward pass, or weights of large scores would not be those that were summed up.
+            let (mut x, bias) = match (attention.softcap, bias) {
+                (None, Some(bias)) => (s.fma(product, factor, bias), None),
+                (_, bias) => (s.mul(product, factor), bias),
+            };
             if let Some(cap) = attention.softcap {
                 let bend = softcap_tanh(s, s.mul(x, s.splat(1.0 / cap)));
                 s.store(
@@ -82,17 +91,15 @@ pub(super) fn weights<S: Simd, M: Modify>(
                 );
                 x = s.mul(s.splat(cap), bend);
             }
-            let bias = attention
-                .bias
-                .map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
             x = biased(s, job, task, v, key, x, bias);
             if M::ACTIVE {
                 let slope = changed(s, task, v, key, x, |x, place| job.modify.slope(x, place));
                 s.store(&mut slopes.change[in_tile..], slope);
                 x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
             }
-            x = s.add(x, s.load(&minus_lse[lane..]));
-            x = s.mul(x, s.splat(std::f32::consts::LOG2_E));
+            let log2_e = s.splat(std::f32::consts::LOG2_E);
+            let (base, minus_log) = (s.load(&base[lane..]), s.load(&minus_log[lane..]));
+            x = log_weight(s, x, base, log2_e, minus_log);
             if let Some(bits) = &segment.bits {
                 x = s.select(bits[v][j].into(), x, s.splat(f32::NEG_INFINITY));
             }

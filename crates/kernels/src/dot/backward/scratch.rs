@@ -32,8 +32,9 @@ pub(super) struct Scratch {
     pub(super) slopes: Slopes,
     /// dQᵀ, `[dim, width]`.
     pub(super) d_query: Buffer,
-    /// `-lse`, to base 2 where nothing acts on the scores, and `-δ`: `[width]`.
-    pub(super) minus_lse: Buffer,
+    /// The `lse` as base and `-log₂` of the sum ([`Job::lse_to_base`](super::super::Job)), and `-δ`: `[width]`.
+    pub(super) base: Buffer,
+    pub(super) minus_log: Buffer,
     pub(super) minus_delta: Buffer,
     /// The queries' part of dropout's hashes.
     pub(super) hashes: [u32; 48],
@@ -72,7 +73,8 @@ impl Scratch {
             gradients: Buffer::new(TILE * width),
             slopes: Slopes::new::<M>(attention, TILE, width),
             d_query: Buffer::new(sizes.dim * width),
-            minus_lse: Buffer::new(width),
+            base: Buffer::new(width),
+            minus_log: Buffer::new(width),
             minus_delta: Buffer::new(width),
             hashes: [0; 48],
             finite_query: true,

@@ -269,7 +269,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             dim: job.sizes.dim,
             key: heads.key.at(segment, &scratch.keys, job.sizes.dim),
             segment,
-            scores: (!job.modified).then_some((job.factor, &*scratch.minus_lse)),
+            scores: (!job.modified).then_some((&*scratch.base, job.factor, &*scratch.minus_log)),
             weights: &mut scratch.weights[lines.clone()],
         };
         match vectors {
@@ -280,7 +280,8 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         let slopes = &mut scratch.slopes;
         if job.modified {
             let weights = &mut scratch.weights[lines.clone()];
-            options::weights(s, job, task, segment, &scratch.minus_lse, weights, slopes);
+            let lse = (&*scratch.base, &*scratch.minus_log);
+            options::weights(s, job, task, segment, lse, weights, slopes);
         }
         let raw = job.attention.dropout.is_some() || slopes.any() || self.d_bias.is_some();
         let block = GradientBlock {

@@ -77,7 +77,7 @@ use crate::{
     view::{SharedRows, View, ViewMut},
 };
 
-use super::check_shape;
+use super::{LSE, check_shape};
 
 mod split;
 #[cfg(test)]
@@ -122,7 +122,8 @@ pub enum Cache<'a, T> {
 /// `output [batch, heads, queries, value_dim]` for `query [batch, heads, queries, dim]`.
 /// The keys are those that the cache holds: with [`Alignment::LowerRight`] the last query stands at the last filled key.
 /// Everything else is as in [`forward`](super::forward) over those keys; [`Attention::lengths`] hides padding among
-/// them and moves no position. `lse`, if asked for, is `[batch, heads, queries]`.
+/// them and moves no position. `lse`, if asked for, is `[batch, heads, queries, 3]`, as
+/// [`forward`](super::forward) has it.
 ///
 /// # Errors
 /// An argument whose shape, strides or values do not fit, by name; dropout and packed batches, which
@@ -137,7 +138,7 @@ pub fn decode<T: Element>(
     decode_at(Level::current(), attention, query, cache, output, lse)
 }
 
-fn decode_at<T: Element>(
+pub(super) fn decode_at<T: Element>(
     level: Level,
     attention: &Attention,
     query: View,
@@ -153,8 +154,9 @@ fn decode_at<T: Element>(
     let mut lse = match lse {
         None => None,
         Some(lse) => {
-            check_length("lse", "[batch, heads, queries]", &shape[..3], lse.len())?;
-            Some(ViewMut::heads_first(lse, [batch, heads, queries, 1]))
+            let shape = [batch, heads, queries, 3];
+            check_length("lse", LSE, &shape, lse.len())?;
+            Some(ViewMut::heads_first(lse, shape))
         }
     };
     let tasks = call.tasks();
@@ -467,13 +469,12 @@ impl<'a, T: Element> Call<'a, T> {
                         to.iter_mut().for_each(|x| *x /= total);
                     }
                     if let Some(lse) = &lse {
-                        let log = if total == 0.0 {
-                            f32::NEG_INFINITY
-                        } else {
-                            top + total.ln()
+                        let parts = match total == 0.0 {
+                            true => [f32::NEG_INFINITY, 0.0, 0.0],
+                            false => [top, 0.0, total.ln()],
                         };
                         // SAFETY: as above.
-                        unsafe { lse.row_mut(batch, head, query)[0] = log };
+                        unsafe { lse.row_mut(batch, head, query) }.copy_from_slice(&parts);
                     }
                 }
             }

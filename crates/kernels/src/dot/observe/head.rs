@@ -14,11 +14,13 @@ use crate::{
 use super::super::{
     Job, Modify,
     ahead::Ahead,
+    backward::log_weight,
     forward::{SEGMENTS, TILE},
     panel::{VECTORS, pack, width},
     plan::{Segment, Task, Tile},
     score_block::ScoreBlock,
     scores::turn_bias,
+    sink_log,
     stored::Rows,
 };
 
@@ -50,7 +52,9 @@ struct Scratch {
     query: Buffer,
     weights: Buffer,
     bias: Buffer,
-    minus_lse: Buffer,
+    /// The `lse` as base and `-log₂` of the sum.
+    base: Buffer,
+    minus_log: Buffer,
     /// `Σ_j w (log₂ w)`
     entropy: Buffer,
     unused: Buffer,
@@ -71,7 +75,8 @@ impl<M: Modify> Kernel for Head<'_, M> {
             query: Buffer::new(job.sizes.dim * width),
             weights: Buffer::new(TILE * width),
             bias: Buffer::new(2 * TILE_KEYS * width),
-            minus_lse: Buffer::new(width),
+            base: Buffer::new(width),
+            minus_log: Buffer::new(width),
             entropy: Buffer::new(width),
             unused: Buffer::new(width),
             tile: Tile::EMPTY,
@@ -114,18 +119,9 @@ impl<M: Modify> Observer<'_, M> {
             row,
         );
         let first = (sequence.batch * sizes.heads + task.head) * sizes.queries + position;
-        let natural = f64::from(job.to_natural[0]) + f64::from(job.to_natural[1]);
-        // A row that sees nothing (and has no sink) has no weights, whatever it is divided by.
-        for (to, &lse) in scratch
-            .minus_lse
-            .iter_mut()
-            .zip(&self.lse[first..first + task.queries])
-        {
-            *to = if lse == f32::NEG_INFINITY {
-                0.0
-            } else {
-                (-f64::from(lse) / natural) as f32
-            };
+        let lse = &self.lse[3 * first..3 * (first + task.queries)];
+        for (i, lse) in lse.chunks_exact(3).enumerate() {
+            (scratch.base[i], scratch.minus_log[i]) = job.lse_to_base(lse);
         }
         scratch.entropy.fill(0.0);
         scratch.top.iter_mut().for_each(Vec::clear);
@@ -159,7 +155,7 @@ impl<M: Modify> Observer<'_, M> {
                     entropy.row_mut(batch, head, position + i)[0] = self.whole_entropy(
                         -scratch.entropy[i] * std::f32::consts::LN_2,
                         task.head,
-                        self.lse[first + i],
+                        &lse[3 * i..3 * (i + 1)],
                     );
                 }
                 if let (Some(weights), Some(keys)) = (&self.top_weights, &self.top_keys) {
@@ -179,11 +175,11 @@ impl<M: Modify> Observer<'_, M> {
     }
 
     /// Adds the sink's share to an entropy.
-    fn whole_entropy(&self, entropy: f32, head: usize, lse: f32) -> f32 {
+    fn whole_entropy(&self, entropy: f32, head: usize, lse: &[f32]) -> f32 {
         match self.job.attention.sink {
             Some(sinks) => {
-                let log = sinks[head] - lse;
-                entropy - log.exp() * log
+                let log = sink_log(sinks[head], lse);
+                entropy - (log.exp() * log) as f32
             }
             None => entropy,
         }
@@ -217,7 +213,7 @@ impl<M: Modify> Observer<'_, M> {
                 key: key.from(range.start),
                 keys: range,
                 first: segment.first,
-                minus_m: &scratch.minus_lse,
+                m: &scratch.base,
                 sum: &mut scratch.unused,
                 weights: rows,
                 bits: None,
@@ -235,9 +231,10 @@ impl<M: Modify> Observer<'_, M> {
             for j in 0..keys {
                 for v in segment.first..segment.end {
                     let lane = v * S::LANES;
-                    let minus_lse = s.load(&scratch.minus_lse[lane..]);
+                    let base = s.load(&scratch.base[lane..]);
+                    let minus_log = s.load(&scratch.minus_log[lane..]);
                     let to = &mut rows[j * width + lane..];
-                    let mut log = s.fma(s.load(to), to_base, minus_lse);
+                    let mut log = log_weight(s, s.load(to), base, to_base, minus_log);
                     if let Some(bits) = &segment.bits {
                         let bits = bits[v][row + j].into();
                         log = s.select(bits, log, s.splat(f32::NEG_INFINITY));

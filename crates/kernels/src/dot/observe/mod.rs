@@ -16,7 +16,7 @@
 //! let (query, key, value) = ([1.0f32, 0.0], [1.0f32, 0.0, 0.0, 1.0], [1.0f32, 2.0]);
 //! let (q, k) = (View::heads_first(&query, [1, 1, 1, 2]), View::heads_first(&key, [1, 1, 2, 2]));
 //! let v = View::heads_first(&value, [1, 1, 2, 1]);
-//! let (mut output, mut lse, mut weights) = ([0.0f32], [0.0f32], [0.0f32; 2]);
+//! let (mut output, mut lse, mut weights) = ([0.0f32], [0.0f32; 3], [0.0f32; 2]);
 //! let attention = Attention::default();
 //! dot::forward(&attention, q, k, v, ViewMut::heads_first(&mut output, [1, 1, 1, 1]), Some(&mut lse))?;
 //! let observe = dot::Observe { rows: Some((&[0], &mut weights)), ..dot::Observe::default() };
@@ -37,7 +37,7 @@ use crate::{
     view::{View, ViewMut},
 };
 
-use super::{Job, Modify, Unmodified};
+use super::{Job, LSE, Modify, Unmodified};
 
 use head::{Head, Observer};
 
@@ -66,7 +66,7 @@ pub struct Top<'a> {
     pub keys: &'a mut [u32],
 }
 
-/// Fills what `observe` asks for, from the `lse [batch, heads, queries]` of a [`super::forward`] with the
+/// Fills what `observe` asks for, from the `lse [batch, heads, queries, 3]` of a [`super::forward`] with the
 /// same arguments.
 ///
 /// # Errors
@@ -116,12 +116,7 @@ pub(in crate::dot) fn observe_at<M: Modify>(
     let job = Job::new(attention, modify, query, key, key)?;
     let [batch, heads, queries, _] = query.shape;
     let keys = key.shape[2];
-    check_length(
-        "lse",
-        "[batch, heads, queries]",
-        &[batch, heads, queries],
-        lse.len(),
-    )?;
+    check_length("lse", LSE, &[batch, heads, queries, 3], lse.len())?;
     let mut rows = None;
     if let Some((wanted, weights)) = observe.rows {
         if let Some(position) = wanted.iter().position(|&row| row >= queries) {

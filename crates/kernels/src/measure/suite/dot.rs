@@ -156,7 +156,7 @@ fn forward_call(shape: Shape, options: Options) -> Call {
     let key = numbers(2, size(shape.key()), 1.7);
     let value = numbers(3, size(shape.key()), 1.0);
     let mut output = vec![0.0; query.len()];
-    let mut lse = vec![0.0; shape.batch * shape.heads * shape.length];
+    let mut lse = vec![0.0; 3 * shape.batch * shape.heads * shape.length];
     Box::new(move || {
         dot::forward(
             &options.attention(shape),

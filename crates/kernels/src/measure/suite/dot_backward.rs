@@ -75,7 +75,7 @@ fn call(shape: Shape, options: Options, with_forward: bool) -> Call {
     let size = shape.query().iter().product();
     let [query, key, value, d_output] = [1, 2, 3, 4].map(|seed| numbers(seed, size, 1.0));
     let mut output = vec![0.0; size];
-    let mut lse = vec![0.0; shape.query()[..3].iter().product()];
+    let mut lse = vec![0.0; 3 * shape.query()[..3].iter().product::<usize>()];
     let [mut d_query, mut d_key, mut d_value] = [(); 3].map(|()| vec![0.0; size]);
     let mut ready = false;
     Box::new(move || {

@@ -101,7 +101,7 @@ fn a_panic_is_passed_on() {
     let inputs = shape.inputs(1.0);
     let (output, lse) = (
         vec![0.0f32; shape.queries * shape.value_dim],
-        vec![0.0; shape.queries],
+        vec![0.0; 3 * shape.queries],
     );
     let level = Level::current();
     let attention = Attention::default();

@@ -206,7 +206,7 @@ fn strides_change_nothing() {
         strides: strides(shapes[i]),
     };
     let mut output = scatter(&vec![0.0; shapes[3].iter().product()], shapes[3]);
-    let mut lse = vec![0.0; 2 * 4 * shape.queries];
+    let mut lse = vec![0.0; 2 * 4 * shape.queries * 3];
     let to = ViewMut {
         data: &mut output,
         shape: shapes[3],
@@ -279,7 +279,7 @@ fn misfits_are_named() {
             key: view,
             value: view,
             output: view,
-            lse: &x[..2],
+            lse: &x[..6],
             d_output: view,
         };
         let mut gradients = Gradients {
@@ -305,7 +305,7 @@ fn misfits_are_named() {
     };
     let found = message(&|_, inputs, _| inputs.lse = &[]);
     assert!(
-        found.contains("`lse`") && found.contains('0') && found.contains('2'),
+        found.contains("`lse`") && found.contains('0') && found.contains('6'),
         "{found}"
     );
     let found = message(&|_, inputs, _| inputs.d_output.shape[3] = 3);

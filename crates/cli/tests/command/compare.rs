@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
-use assert_cmd::assert::Assert;
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::{RECIPE, file, inside, refused, refused_command, regard, run, stderr, stdout};
+use crate::{
+    RECIPE, file, inside, program::Assert, refused, refused_command, regard, run, stderr, stdout,
+};
 
 /// The task of [`RECIPE`] without attention.
 fn without_attention() -> String {

@@ -9,6 +9,7 @@ mod evaluate;
 mod explain;
 mod inspect;
 mod pictures;
+mod program;
 mod train;
 mod translate;
 
@@ -16,10 +17,9 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::OnceLock,
-    time::Duration,
 };
 
-use assert_cmd::{Command, assert::Assert, cargo::cargo_bin_cmd};
+use program::{Assert, Command};
 
 /// A small task, solved in about a second.
 pub const RECIPE: &str = r#"
@@ -59,12 +59,7 @@ log_every = 5
 
 /// The program, in an environment without a terminal's habits.
 pub fn regard() -> Command {
-    let mut command = cargo_bin_cmd!("regard");
-    for variable in ["NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "COLUMNS"] {
-        command.env_remove(variable);
-    }
-    command.timeout(Duration::from_secs(60));
-    command
+    Command::new()
 }
 
 /// Runs the program with arguments.

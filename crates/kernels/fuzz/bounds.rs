@@ -111,8 +111,14 @@ impl Truth {
             let intervals = intervals(&all.collect::<Vec<_>>());
             for (j, &[least, most]) in intervals.weights[..keys].iter().enumerate() {
                 let weight = truth.weights[own.start + j];
-                truth.weight_error[own.start + j] =
-                    (most - weight).max(weight - least).max(0.0) + weight * of_functions + TINY;
+                // A weight of `e^-70` is computed from a 70 with its own rounding, and from a logarithm of the sum.
+                let of_logarithm = match weight > 0.0 {
+                    true => 2.0 * EPSILON * weight.ln().abs(),
+                    false => 0.0,
+                };
+                truth.weight_error[own.start + j] = (most - weight).max(weight - least).max(0.0)
+                    + weight * (of_functions + of_logarithm)
+                    + TINY;
                 if scores[own.start + j] == f64::NEG_INFINITY {
                     truth.weight_error[own.start + j] = 0.0;
                 }

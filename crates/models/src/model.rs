@@ -281,14 +281,23 @@ impl ModelConfig {
                 vec![("layers", config.layers)]
             }
             Self::Transformer(config) => {
-                sizes.push(("feed_forward", config.layer.feed_forward));
+                sizes.extend([
+                    ("feed_forward", config.layer.feed_forward),
+                    ("heads", config.layer.heads),
+                ]);
+                sizes.extend(config.layer.head_size.map(|size| ("head_size", size)));
                 if let EmbeddedPositions::Learned { positions } = config.positions {
                     sizes.push(("positions", positions));
                 }
-                match config.layer.position {
-                    PositionConfig::Buckets(buckets) => sizes.push(("buckets", buckets.buckets)),
-                    PositionConfig::Relative { reach, .. } => sizes.push(("reach", reach)),
-                    _ => {}
+                let of_layers = config.layer.layers.iter().map(|layer| &layer.position);
+                for position in of_layers.chain([&config.layer.position]) {
+                    match position {
+                        PositionConfig::Buckets(buckets) => {
+                            sizes.push(("buckets", buckets.buckets));
+                        }
+                        PositionConfig::Relative { reach, .. } => sizes.push(("reach", *reach)),
+                        _ => {}
+                    }
                 }
                 vec![
                     ("encoder_layers", config.encoder_layers),

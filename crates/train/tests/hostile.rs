@@ -26,7 +26,7 @@ use regard_train::{
     recipe::Translation,
     tokenizer::TokenizerPair,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Mutations of each model's file.
 const WAYS: u64 = 1_000;
@@ -330,6 +330,9 @@ fn a_size_that_the_weights_do_not_bear_out_is_refused() {
             "positions/positions",
             "layer/model_size",
             "layer/feed_forward",
+            "layer/heads",
+            "layer/head_size",
+            "layer/layers",
         ] {
             // A GRU has one layer whatever the description says.
             if path == "layers" && described["cell"] == "gru" {
@@ -340,7 +343,14 @@ fn a_size_that_the_weights_do_not_bear_out_is_refused() {
                 let Some(size) = described.pointer_mut(&format!("/{path}")) else {
                     continue;
                 };
-                *size = vast.into();
+                *size = match path {
+                    // Of one layer, which is to have its own positions.
+                    "layer/layers" => {
+                        let position = json!({ "relative": { "reach": vast, "values": true } });
+                        json!([{ "window": null, "position": position }])
+                    }
+                    _ => vast.into(),
+                };
                 sizes += 1;
                 let changed = HashMap::from([("regard.model".to_owned(), described.to_string())]);
                 let metadata = metadata.clone().into_iter().chain(changed).collect();

@@ -146,10 +146,12 @@ impl<'a, M: Modify> Job<'a, M> {
             return (0.0, 0.0);
         }
         let score = f64::from(lse[0]) + f64::from(lse[1]);
-        let base = (score * self.unit[1]) as f32;
+        // A sink may be more than any product with this scale: numbers that are still finite then leave the weights 0.
+        let finite = |x: f64| (x as f32).clamp(f32::MIN, f32::MAX);
+        let base = finite(score * self.unit[1]);
         let rest = score - f64::from(base) * self.unit[0]; // 0 if the forward pass wrote the `lse`
         let log_sum = rest + f64::from(lse[2]);
-        (base, (-log_sum * std::f64::consts::LOG2_E) as f32)
+        (base, finite(-log_sum * std::f64::consts::LOG2_E))
     }
 
     /// Position of query 0 among the keys.
@@ -179,9 +181,10 @@ impl<'a, M: Modify> Job<'a, M> {
 ///
 /// `lse`, if asked for, is `[batch, heads, queries, 3]`: three addends of `ln Σ_j e^{s_j}`, the natural logarithm of the
 /// softmax's sum. The first two are, exactly, a score of the row near its largest (or the sink, if that is larger), the third
-/// is the logarithm of the sum of `e` to the differences from it. [`backward`] and [`observe()`] take all three, for one number cannot hold what they
-/// need: at scores of `-1e9` neighbouring `f32` are 64 apart, and the logarithm of the number of keys is lost. To look at
-/// an `lse`, or to merge two results, add the three up. A row that sees nothing has `[-∞, 0, 0]`.
+/// is the logarithm of the sum of `e` to the differences from it. [`backward`] and [`observe()`] take all three, for one
+/// number cannot hold what they need: at scores of `-1e9` neighbouring `f32` are 64 apart, and the logarithm of the number
+/// of keys is lost. To look at an `lse`, or to merge two results, add the three up. A row that sees nothing has
+/// `[-∞, 0, 0]`.
 ///
 /// # Errors
 /// An argument whose shape, strides or values do not fit, by name; nothing is written then.

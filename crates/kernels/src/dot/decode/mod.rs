@@ -410,7 +410,11 @@ impl<'a, T: Element> Call<'a, T> {
         if let Some(bias) = &self.attention.bias {
             let plane = Plane::new(bias, task.batch, head);
             for (j, score) in scores.iter_mut().enumerate() {
-                *score += plane.get(query, first + j);
+                *score = match plane.get(query, first + j) {
+                    // Hidden, also where the score has overflown.
+                    f32::NEG_INFINITY => f32::NEG_INFINITY,
+                    bias => *score + bias,
+                };
             }
         }
         if let Some(slopes) = self.attention.alibi {

@@ -355,3 +355,34 @@ fn lengths_mean_what_they_mean_in_a_forward_pass() {
         }
     }
 }
+
+/// Hidden is hidden, also where a score with its scale is beyond `f32`.
+#[test]
+fn a_bias_hides_scores_that_overflow() {
+    let shape = Shape::one_head(2, 40, 4, 3);
+    let inputs = shape.inputs(2.0);
+    let key: Vec<f32> = inputs[1].iter().map(|x| x.abs()).collect();
+    let query = [1e15, 1e15, 1e15, 1e15, 0.0, 0.0, 0.0, 0.0];
+    let mut bias = [f32::NEG_INFINITY; 2 * 40];
+    bias[40 + 3] = 0.0; // what the second query sees
+    let attention = Attention {
+        scale: Some(1e30),
+        bias: Some(View::heads_first(&bias, [1, 1, 2, 40])),
+        ..Attention::default()
+    };
+    let value = View::heads_first(&inputs[2], shape.views()[2]);
+    let key = View::heads_first(&key, shape.views()[1]);
+    let expected = [&[0.0; 3][..], &inputs[2][3 * 3..][..3]].concat();
+    let mut output = [f32::NAN; 6];
+    let to = ViewMut::heads_first(&mut output, shape.output());
+    let asked = View::heads_first(&query, shape.views()[0]);
+    crate::dot::forward(&attention, asked, key, value, to, None).unwrap();
+    assert_eq!(output[..], expected);
+    for &level in Level::available() {
+        let filled = None;
+        let cache = Cache::Contiguous { key, value, filled };
+        let (output, lse) = decode(level, &attention, shape, &query, cache);
+        assert_eq!(output, expected, "{level:?}");
+        assert_eq!(lse, [f32::NEG_INFINITY, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+}

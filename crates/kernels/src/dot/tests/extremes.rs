@@ -225,6 +225,22 @@ fn observed<M: Modify>(
     }
 }
 
+/// With a scale below 1 no product can stand for the largest sinks.
+#[test]
+fn sinks_beyond_every_product() {
+    let inputs = eighths(SHAPE);
+    for sink in [f32::MAX, f32::MIN, 3e37, -3e37] {
+        let sinks = [sink, 0.5];
+        let attention = Attention {
+            scale: Some(1.0 / 256.0),
+            sink: Some(&sinks),
+            ..Attention::default()
+        };
+        let name = format!("sink {sink:e}");
+        check_all(&name, &attention, &Unmodified, SHAPE, &inputs);
+    }
+}
+
 #[test]
 fn one_bias_on_every_key_of_a_row() {
     let inputs = eighths(SHAPE);

@@ -21,24 +21,34 @@ PADDING, START, END, UNKNOWN = 0, 1, 2, 3
 ACTIVATIONS = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU}
 
 
+def described(model):
+    """The kind, the entries of both vocabularies and the configuration of a file's `regard.model`, of former versions too."""
+    if "config" in model:
+        return model["kind"], [model["sizes"][side]["size"] for side in ("source", "target")], model["config"]
+    sizes = [model[f"{side}_vocabulary"] for side in ("source", "target")]
+    if model["kind"] != "transformer" or model["layer"]["position"] != "none":
+        return None, sizes, model
+    layer = model["layer"]
+    norm = {"norm": layer["norm"]["kind"], "norm_epsilon": layer["norm"]["epsilon"]}
+    return model["kind"], sizes, {**model, **layer, **norm, "positions": model["positions"]["kind"]}
+
+
 def read(path):
-    """The configuration and the weights, without the model's own name before them."""
+    """The entries of the vocabularies, the configuration and the weights, without the model's own name before them."""
     with safe_open(path, "numpy") as file:
-        config = json.loads(file.metadata()["regard.model"])
+        kind, sizes, config = described(json.loads(file.metadata()["regard.model"]))
         arrays = {name.removeprefix("Transformer."): file.get_tensor(name) for name in file.keys()}
-    layer = config.get("layer", {})
     able = (
-        config["kind"] == "transformer"
-        and config["positions"]["kind"] == "sinusoidal"
-        and layer["position"] == "none"
-        and layer["window"] is None
-        and layer["key_value_heads"] == layer["heads"]
-        and layer["norm"]["kind"] == "layer"
-        and layer["activation"] in ACTIVATIONS
+        kind == "transformer"
+        and config["positions"] == "sinusoidal"
+        and config.get("window") is None
+        and config.get("key_value_heads") in (None, config["heads"])
+        and config["norm"] == "layer"
+        and config["activation"] in ACTIVATIONS
     )
     if not able:
         sys.exit(f"ctranslate2_convert.py: converts sinusoidal positions, layer norm, ReLU or GELU only; got {config}")
-    return config, {name: array.astype(numpy.float32) for name, array in arrays.items()}
+    return sizes, config, {name: array.astype(numpy.float32) for name, array in arrays.items()}
 
 
 class Weights:
@@ -71,12 +81,12 @@ def sinusoids(length, size):
 
 def convert(path, folder, longest=1024):
     """Converts the model file at `path` into `folder`, for sentences of up to `longest` tokens."""
-    config, arrays = read(path)
-    layer, weights = config["layer"], Weights(arrays)
-    pre_norm, size = layer["norm_place"] == "pre", layer["model_size"]
+    sizes, config, arrays = read(path)
+    weights = Weights(arrays)
+    pre_norm, size = config["norm_place"] == "pre", config["model_size"]
     spec = ctranslate2.specs.TransformerSpec.from_config(
-        (config["encoder_layers"], config["decoder_layers"]), layer["heads"], pre_norm=pre_norm,
-        activation=ACTIVATIONS[layer["activation"]],
+        (config["encoder_layers"], config["decoder_layers"]), config["heads"], pre_norm=pre_norm,
+        activation=ACTIVATIONS[config["activation"]],
     )
     target = weights.take("tables.target.weight")
     spec.encoder.embeddings[0].weight = weights.take("tables.source.weight", target)
@@ -109,13 +119,13 @@ def convert(path, folder, longest=1024):
             weights.norm(part.ffn.layer_norm, f"{path}.feed_forward_block.norm")
     if weights.arrays:
         sys.exit(f"ctranslate2_convert.py: weights left over: {sorted(weights.arrays)}")
-    for side, entries in (("source", config["source_vocabulary"]), ("target", config["target_vocabulary"])):
+    for side, entries in zip(("source", "target"), sizes):
         getattr(spec, f"register_{side}_vocabulary")([str(token) for token in range(entries)])
     settings = spec.config
     settings.bos_token, settings.eos_token, settings.unk_token = str(START), str(END), str(UNKNOWN)
     settings.decoder_start_token = str(START)
     settings.add_source_bos, settings.add_source_eos = False, True
-    settings.layer_norm_epsilon = layer["norm"]["epsilon"]
+    settings.layer_norm_epsilon = config["norm_epsilon"]
     spec.validate()
     Path(folder).mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))

@@ -3,11 +3,16 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use regard_models::TranslationModel;
-use regard_train::model_file::{self, Description, ModelFileError};
+use regard_models::AnyGenerator;
+use regard_train::{
+    Registry, model_file::ModelFileError, tasks::Translation, translator::Description,
+};
 
 /// What the embedded model is called.
 pub const EMBEDDED_NAME: &str = "multi30k-en-de";
+
+/// What errors call its file.
+const EMBEDDED_FILE: &str = "the embedded model";
 
 const EMBEDDED: &[u8] = include_bytes!("../models/multi30k-en-de/model.safetensors");
 
@@ -18,9 +23,10 @@ const EMBEDDED: &[u8] = include_bytes!("../models/multi30k-en-de/model.safetenso
 pub fn open(
     path: Option<&Path>,
     device: &Device,
-) -> Result<(TranslationModel, Description), ModelFileError> {
+) -> Result<(AnyGenerator, Description), ModelFileError> {
+    let registry = Registry::default();
     match path {
-        Some(path) => model_file::open(path, device),
-        None => model_file::from_bytes(EMBEDDED, "the embedded model", device),
+        Some(path) => registry.open::<Translation>(path, device),
+        None => registry.from_bytes::<Translation>(EMBEDDED, EMBEDDED_FILE, device),
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_models::{SourceBatch, TargetBatch};
+//! use regard_models::{SourceBatch, TargetBatch, Vocabulary};
 //!
-//! let device = Device::flex();
-//! let source = SourceBatch::new(&[vec![5, 6, 7], vec![8]], &device); // </s> is added
+//! let (device, vocabulary) = (Device::flex(), Vocabulary::new(20));
+//! let source = SourceBatch::new(&[vec![5, 6, 7], vec![8]], &vocabulary, &device); // </s> is added
 //! assert_eq!(source.ids.dims(), [4, 2]);
 //! assert_eq!(source.keep.lengths(), &[4, 2]);
-//! let target = TargetBatch::new(&[vec![9], vec![9, 10]], &device);
+//! let target = TargetBatch::new(&[vec![9], vec![9, 10]], &vocabulary, &device);
 //! assert_eq!(target.inputs.dims(), [3, 2]); // <s> first
 //! assert_eq!(target.tokens, 5); // outputs end with </s>
 //! ```
@@ -16,7 +16,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_nn::mask::Keep;
 
-use crate::tokens::{END, PADDING, START};
+use crate::vocabulary::Vocabulary;
 
 /// Source sentences, each ended by `</s>`.
 #[derive(Debug, Clone)]
@@ -42,12 +42,13 @@ pub struct TargetBatch {
 
 impl SourceBatch {
     /// Pads `sentences`, to which `</s>` is added.
-    pub fn new(sentences: &[Vec<u32>], device: &Device) -> Self {
-        let sentences: Vec<Vec<u32>> = sentences.iter().map(|s| ended(s)).collect();
+    pub fn new(sentences: &[Vec<u32>], vocabulary: &Vocabulary, device: &Device) -> Self {
+        let end = vocabulary.end;
+        let sentences: Vec<Vec<u32>> = sentences.iter().map(|s| ended(s, end)).collect();
         let lengths: Vec<usize> = sentences.iter().map(Vec::len).collect();
         let length = lengths.iter().copied().max().unwrap_or(0);
         Self {
-            ids: time_major(&sentences, length, device),
+            ids: time_major(&sentences, length, vocabulary.padding, device),
             keep: Keep::from_lengths(&lengths, length, device),
         }
     }
@@ -65,14 +66,20 @@ impl SourceBatch {
 
 impl TargetBatch {
     /// Pads `sentences`, adding `<s>` to the inputs and `</s>` to the outputs.
-    pub fn new(sentences: &[Vec<u32>], device: &Device) -> Self {
-        let outputs: Vec<Vec<u32>> = sentences.iter().map(|s| ended(s)).collect();
-        let inputs: Vec<Vec<u32>> = sentences.iter().map(|s| started(s)).collect();
+    pub fn new(sentences: &[Vec<u32>], vocabulary: &Vocabulary, device: &Device) -> Self {
+        let Vocabulary {
+            padding,
+            start,
+            end,
+            ..
+        } = *vocabulary;
+        let outputs: Vec<Vec<u32>> = sentences.iter().map(|s| ended(s, end)).collect();
+        let inputs: Vec<Vec<u32>> = sentences.iter().map(|s| started(s, start)).collect();
         let lengths: Vec<usize> = outputs.iter().map(Vec::len).collect();
         let length = lengths.iter().copied().max().unwrap_or(0);
         Self {
-            inputs: time_major(&inputs, length, device),
-            outputs: time_major(&outputs, length, device).flatten(0, 1),
+            inputs: time_major(&inputs, length, padding, device),
+            outputs: time_major(&outputs, length, padding, device).flatten(0, 1),
             tokens: lengths.iter().sum(),
             lengths,
         }
@@ -84,23 +91,28 @@ impl TargetBatch {
     }
 }
 
-fn ended(sentence: &[u32]) -> Vec<u32> {
-    sentence.iter().copied().chain([END]).collect()
+fn ended(sentence: &[u32], end: u32) -> Vec<u32> {
+    sentence.iter().copied().chain([end]).collect()
 }
 
-fn started(sentence: &[u32]) -> Vec<u32> {
-    [START]
+fn started(sentence: &[u32], start: u32) -> Vec<u32> {
+    [start]
         .into_iter()
         .chain(sentence.iter().copied())
         .collect()
 }
 
-fn time_major(sentences: &[Vec<u32>], length: usize, device: &Device) -> Tensor<2, Int> {
+fn time_major(
+    sentences: &[Vec<u32>],
+    length: usize,
+    padding: u32,
+    device: &Device,
+) -> Tensor<2, Int> {
     let values: Vec<i32> = (0..length)
         .flat_map(|t| {
             sentences
                 .iter()
-                .map(move |s| s.get(t).copied().unwrap_or(PADDING) as i32)
+                .map(move |s| s.get(t).copied().unwrap_or(padding) as i32)
         })
         .collect();
     Tensor::from_data(TensorData::new(values, [length, sentences.len()]), device)

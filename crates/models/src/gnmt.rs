@@ -20,22 +20,26 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_models::{GnmtConfig, SourceBatch, TargetBatch};
+//! use regard_models::{
+//!     Generator, GeneratorConfig, GnmtConfig, SourceBatch, TargetBatch, Vocabularies,
+//! };
 //! use regard_nn::dropout::Noise;
 //!
-//! let device = Device::flex();
-//! let model = GnmtConfig::tiny().init(1, &device);
-//! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
-//! let target = TargetBatch::new(&[vec![8, 9]], &device);
+//! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
+//! let model = GnmtConfig::tiny().init(&vocabularies, 1, &device)?;
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
 //! let scored = model.forward(&source, &target, &mut Noise::none());
 //! assert_eq!(scored.logits().dims(), [3, 16]); // [time · batch, vocabulary]
 //! assert_eq!(scored.weights.unwrap().dims(), [1, 3, 4]); // [batch, target, source]
+//! # Ok::<(), regard_models::ModelError>(())
 //! ```
 
 use burn::{
     module::{Module, Param},
-    tensor::{Device, Int, Tensor},
+    tensor::{Int, Tensor},
 };
+use regard_config::{Check, SIZE, config};
 use regard_nn::{
     Attention, Memory,
     bridge::{
@@ -47,109 +51,103 @@ use regard_nn::{
     recurrent::{Direction, Lstm, LstmState},
     score::{Additive, Score},
 };
-use serde::{Deserialize, Serialize};
 
 use crate::{
-    SourceBatch, TargetBatch,
-    model::{Output, Scored, read, sure},
+    batch::{SourceBatch, TargetBatch},
+    error::ModelError,
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
+    recurrent::{StackDropout, index, select_layers, select_memory},
     tables::{Tables, TablesConfig, Tie},
+    vocabulary::Vocabularies,
 };
 
 /// The lowest layer with a residual connection, counted from 1.
 const FIRST_RESIDUAL: usize = 3;
 
-/// Sizes and choices of [`Gnmt`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GnmtConfig {
-    /// Entries of the source vocabulary.
-    pub source_vocabulary: usize,
-    /// Entries of the target vocabulary.
-    pub target_vocabulary: usize,
-    /// The size of an embedding (paper: 1024).
-    pub embedding: usize,
-    /// `n`: the units of one layer, and of each direction of the first (paper: 1024).
-    pub hidden: usize,
-    /// `L`: the layers of the encoder and of the decoder, at least 2 (paper: 8).
-    pub layers: usize,
-    /// The size in which states and annotations are compared (paper: 1024).
-    pub attention: usize,
-    /// Which tables are shared.
-    pub tie: Tie,
-    /// Dropout on embeddings.
-    pub embedding_dropout: f64,
-    /// Dropout on what a layer above the first reads, the context included.
-    pub layer_dropout: f64,
-    /// Dropout on the annotations.
-    pub annotation_dropout: f64,
-    /// Dropout on what the output layer reads.
-    pub output_dropout: f64,
+config! {
+    /// GNMT: deep stacks of LSTMs with residual connections, additive attention asked by the bottom
+    /// decoder layer and read by all of them (Wu et al. 2016, section 3).
+    pub struct GnmtConfig {
+        /// Size of a word vector (there 1024).
+        embedding: usize = 256, in SIZE;
+        /// Size of a layer's state, and of each direction of the first encoder layer (there 1024).
+        hidden: usize = 256, in SIZE;
+        /// Number of layers of the encoder and of the decoder, at least 2 (there 8).
+        layers: usize = 8, in SIZE;
+        /// Size of the alignment model's hidden layer (there 1024).
+        attention_dimension: usize = 256, in SIZE;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        [table] dropout: StackDropout = StackDropout::default();
+    }
+    check GnmtConfig::agree
 }
 
 impl GnmtConfig {
     /// A model of a few thousand weights, for tests and examples.
     pub fn tiny() -> Self {
         Self {
-            source_vocabulary: 16,
-            target_vocabulary: 16,
             embedding: 8,
             hidden: 12,
             layers: 3,
-            attention: 10,
+            attention_dimension: 10,
             tie: Tie::None,
-            embedding_dropout: 0.0,
-            layer_dropout: 0.0,
-            annotation_dropout: 0.0,
-            output_dropout: 0.0,
+            dropout: StackDropout::none(),
         }
     }
 
-    /// The sizes of the embedding tables and the output layer.
-    pub fn tables(&self) -> TablesConfig {
+    fn agree(&self, check: &mut Check) {
+        let expected = "at least 2: one that reads both ways and one above it";
+        check.require(self.layers > 1, "layers", self.layers, expected);
+    }
+
+    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
         TablesConfig {
-            source_vocabulary: self.source_vocabulary,
-            target_vocabulary: self.target_vocabulary,
+            vocabularies: *vocabularies,
             embedding: self.embedding,
             readout: self.hidden,
             tie: self.tie,
         }
     }
+}
 
-    /// Draws a model from `seed`.
-    pub fn init(&self, seed: u64, device: &Device) -> Gnmt {
-        self.draw(&mut Initializer::new(seed, device))
-    }
+impl GeneratorConfig for GnmtConfig {
+    type Model = Gnmt;
 
-    pub(crate) fn draw(&self, init: &mut Initializer) -> Gnmt {
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        init: &mut Initializer,
+    ) -> Result<Gnmt, ModelError> {
         let (m, n) = (self.embedding, self.hidden);
         // The second encoder layer reads both directions of the first.
         let below = |layer: usize| if layer == 2 { 2 * n } else { n };
-        Gnmt {
-            tables: self.tables().init(init),
+        let score = |init: &mut Initializer| {
+            Score::Additive(Additive::new(n, n, self.attention_dimension, init))
+        };
+        Ok(Gnmt {
+            tables: self.tables(vocabularies).init(init)?,
             encoder_forward: Lstm::new(m, n, init),
             encoder_backward: Lstm::new(m, n, init),
             encoder: (2..=self.layers)
                 .map(|layer| Lstm::new(below(layer), n, init))
                 .collect(),
-            attention: Attention::new(Score::Additive(Additive::new(n, n, self.attention, init))),
+            attention: Attention::new(score(init)),
             decoder: (1..=self.layers)
                 .map(|layer| Lstm::new(if layer == 1 { m } else { n } + n, n, init))
                 .collect(),
-            dropouts: Dropouts {
-                embedding: self.embedding_dropout,
-                layer: self.layer_dropout,
-                annotation: self.annotation_dropout,
-                output: self.output_dropout,
-            },
-        }
+            dropout: self.dropout.clone(),
+        })
     }
-}
 
-#[derive(Debug, Clone, Copy)]
-struct Dropouts {
-    embedding: f64,
-    layer: f64,
-    annotation: f64,
-    output: f64,
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
+    fn needs_joint_vocabulary(&self) -> bool {
+        self.tie == Tie::All
+    }
 }
 
 /// Google's encoder-decoder with attention.
@@ -168,7 +166,7 @@ pub struct Gnmt {
     /// The decoder, bottom layer first; rows of the input weights in the order `[y; a]`.
     pub decoder: Vec<Lstm>,
     #[module(skip)]
-    dropouts: Dropouts,
+    dropout: StackDropout,
 }
 
 /// What the decoder carries from step to step.
@@ -180,13 +178,30 @@ pub struct GnmtState {
     pub memory: Memory,
 }
 
-impl Gnmt {
-    /// Encodes a batch: the annotations as memory, and the decoder's first state.
-    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> GnmtState {
+impl DecoderState for GnmtState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
+        let index = index(rows, &self.memory.values.device());
+        Self {
+            layers: select_layers(self.layers, &index),
+            memory: select_memory(self.memory, rows, same_sources),
+        }
+    }
+}
+
+impl Generator for Gnmt {
+    const NAME: &'static str = "Gnmt";
+    type State = GnmtState;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    /// The annotations as memory, and the encoder's last states.
+    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> GnmtState {
         let [_, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let embedded = dropout(embedded, self.dropouts.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
         let run = |lstm: &Lstm, x: Tensor<3>, direction| {
             let start = LstmState::zeros(batch, lstm.size(), &device);
@@ -197,37 +212,63 @@ impl Gnmt {
         let mut below = Tensor::cat(vec![forward, backward], 2); // [time, batch, 2n]
         let mut layers = vec![first];
         for (lstm, layer) in self.encoder.iter().zip(2..) {
-            let x = dropout(below.clone(), self.dropouts.layer, noise);
+            let x = dropout(below.clone(), self.dropout.layers, noise);
             let (hidden, last) = run(lstm, x, Direction::Forward);
             below = residual(layer, hidden, below); // [time, batch, n]
             layers.push(last);
         }
-        let annotations = dropout(below, self.dropouts.annotation, noise).swap_dims(0, 1);
+        let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
         GnmtState {
             layers,
             memory: sure(self.attention.memory(annotations, source.keep.clone())),
         }
     }
 
-    /// Scores `target` given `source`, teacher-forced.
-    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.dropouts.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let mut layers = state.layers.into_iter();
         let Some(first) = layers.next() else {
             unreachable!("a decoder has at least two layers")
         };
         let bottom = self.attend(embedded, first, &state.memory);
         let top = self.above(bottom.hidden, bottom.contexts, layers, noise);
-        let readout = dropout(top, self.dropouts.output, noise);
+        let readout = dropout(top, self.dropout.output, noise);
         let n = self.encoder_forward.size();
         let readout = readout.reshape([length * batch, n]);
         let weights = bottom.weights.swap_dims(0, 1);
         self.tables.scored(readout, Some(weights))
     }
 
+    fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: GnmtState,
+        _observe: bool,
+    ) -> (Output, GnmtState) {
+        let mut below: Tensor<2> = self
+            .tables
+            .embed_target(previous.unsqueeze_dim::<2>(0))
+            .squeeze_dim(0);
+        let (context, weights) = self.ask(&state.layers[0], &state.memory);
+        let mut layers = Vec::with_capacity(state.layers.len());
+        for (at, state) in state.layers.into_iter().enumerate() {
+            let state = self.layer_step(at, below.clone(), context.clone(), state);
+            below = residual(at + 1, state.hidden.clone(), below);
+            layers.push(state);
+        }
+        let output = Output {
+            logits: self.tables.logits(below),
+            weights: Some(weights),
+        };
+        let memory = state.memory;
+        (output, GnmtState { layers, memory })
+    }
+}
+
+impl Gnmt {
     /// All steps of the bottom layer, which asks and reads; embedded inputs are `[time, batch, m]`.
     fn attend(&self, embedded: Tensor<3>, state: LstmState, memory: &Memory) -> Bottom {
         match &self.attention.score {
@@ -302,7 +343,7 @@ impl Gnmt {
         let mut below = hidden;
         for ((lstm, layer), state) in self.decoder[1..].iter().zip(2..).zip(states) {
             let x = Tensor::cat(vec![below.clone(), contexts.clone()], 2);
-            let x = dropout(x, self.dropouts.layer, noise);
+            let x = dropout(x, self.dropout.layers, noise);
             let (hidden, _) = lstm.sequence(lstm.project(x), state, None, Direction::Forward);
             below = residual(layer, hidden, below);
         }
@@ -329,28 +370,6 @@ impl Gnmt {
     ) -> LstmState {
         let lstm = &self.decoder[at];
         lstm.step(lstm.project(Tensor::cat(vec![below, context], 1)), state)
-    }
-
-    /// One step of generation: the logits of the next token given the `previous` one (`[rows]`), the
-    /// weights, and the next state.
-    pub fn step(&self, previous: Tensor<1, Int>, state: GnmtState) -> (Output, GnmtState) {
-        let mut below: Tensor<2> = self
-            .tables
-            .embed_target(previous.unsqueeze_dim::<2>(0))
-            .squeeze_dim(0);
-        let (context, weights) = self.ask(&state.layers[0], &state.memory);
-        let mut layers = Vec::with_capacity(state.layers.len());
-        for (at, state) in state.layers.into_iter().enumerate() {
-            let state = self.layer_step(at, below.clone(), context.clone(), state);
-            below = residual(at + 1, state.hidden.clone(), below);
-            layers.push(state);
-        }
-        let output = Output {
-            logits: self.tables.logits(below),
-            weights: Some(weights),
-        };
-        let memory = state.memory;
-        (output, GnmtState { layers, memory })
     }
 }
 

@@ -2,22 +2,25 @@ use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use regard_nn::dropout::Noise;
 
 use super::*;
-use crate::{SourceBatch, TargetBatch};
+use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
 
 /// The bottom layer as one operation and step by step: states, contexts, weights, and the gradient of every
 /// parameter that takes part.
 #[test]
 fn the_fused_bottom_layer_is_the_plain_one() {
     let device = Device::flex().autodiff();
-    let source = SourceBatch::new(&[vec![5, 6, 7, 8], vec![9], vec![4, 5]], &device);
-    let target = TargetBatch::new(&[vec![8, 9, 10], vec![7], vec![5, 6]], &device);
+    let vocabularies = Vocabularies::new(16, 16);
+    let sources = [vec![5, 6, 7, 8], vec![9], vec![4, 5]];
+    let source = SourceBatch::new(&sources, &vocabularies.source, &device);
+    let targets = [vec![8, 9, 10], vec![7], vec![5, 6]];
+    let target = TargetBatch::new(&targets, &vocabularies.target, &device);
     let mut checked = 0;
     for layers in [2, 3, 4] {
         let config = GnmtConfig {
             layers,
             ..GnmtConfig::tiny()
         };
-        let model = config.init(7, &device);
+        let model = config.init(&vocabularies, 7, &device).unwrap();
         let run = |fused: bool| {
             let mut state = model.encode(&source, &mut Noise::none());
             let embedded = model.tables.embed_target(target.inputs.clone());

@@ -2,41 +2,58 @@
 //!
 //! | model | module | attention |
 //! |---|---|---|
-//! | [`Seq2Seq`] | [`seq2seq`] | none: the baseline (Cho's GRU, Sutskever's LSTM) |
-//! | [`RnnSearch`] | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
-//! | [`Luong`] | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
-//! | [`Gnmt`] | [`gnmt`] | additive, asked by the bottom of a deep stack (Wu 2016) |
-//! | [`Transformer`] | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
+//! | [`Seq2Seq`](seq2seq::Seq2Seq) | [`seq2seq`] | none: the baseline (Cho's GRU, Sutskever's LSTM) |
+//! | [`RnnSearch`](rnnsearch::RnnSearch) | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
+//! | [`Luong`](luong::Luong) | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
+//! | [`Gnmt`](gnmt::Gnmt) | [`gnmt`] | additive, asked by the bottom of a deep stack (Wu 2016) |
+//! | [`Transformer`](transformer::Transformer) | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
+//! | [`SentenceClassifier`](sentence::SentenceClassifier) | [`sentence`] | an LSTMN's tape (Cheng 2016), pooling (Lin 2017), or none |
 //!
-//! Every one of these is a [`TranslationModel`]: it scores a target under teacher forcing, and it steps, for
-//! [`generate`]'s greedy and beam search. It can always be asked what it looked at. So can a [`Classifier`] of
-//! sentences ([`classifier`]), whose encoder is an LSTMN ([`lstmn`]: Cheng 2016), an LSTM or a self-attentive one
-//! (Lin 2017).
+//! What a model is for is its role: a [`Generator`] writes tokens, a [`Classifier`] gives a sentence a label. An architecture
+//! is a configuration that documents itself ([`regard_config::config!`]), the model that it draws, and the role of that model;
+//! a program can add its own. [`AnyGenerator`] and [`AnyClassifier`] are models whose architecture is chosen at run time.
 //!
-//! Sequences of ids are time-major inside, `[time, batch]`, padded with [`tokens::PADDING`].
+//! Sequences of ids are time-major inside, `[time, batch]`; a [`Vocabulary`] says which ids are marks.
 #![deny(missing_docs)]
 
 pub mod batch;
 pub mod classifier;
+mod erased;
+mod error;
+pub mod former;
 pub mod generate;
+pub mod generator;
 pub mod gnmt;
 pub mod lstmn;
 pub mod luong;
-pub mod model;
+pub mod recurrent;
 pub mod rnnsearch;
+pub mod sentence;
 pub mod seq2seq;
 pub mod tables;
 pub mod tokens;
 pub mod transformer;
+mod vocabulary;
 
 pub use batch::{SourceBatch, TargetBatch};
-pub use classifier::{Classified, Classifier, ClassifierConfig};
-pub use gnmt::{Gnmt, GnmtConfig};
-pub use luong::{Luong, LuongConfig};
-pub use model::{DecoderState, ModelConfig, ModelError, Output, Scored, TranslationModel};
-pub use rnnsearch::{RnnSearch, RnnSearchConfig};
-pub use seq2seq::{Seq2Seq, Seq2SeqConfig};
-pub use transformer::{Looks, Transformer, TransformerConfig};
+pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
+pub use erased::{
+    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyState, DynClassifier,
+    DynGenerator,
+};
+pub use error::ModelError;
+pub use generator::{
+    DecoderState, Generator, GeneratorConfig, Looks, Output, Packed, Scored, Stepper,
+};
+pub use gnmt::GnmtConfig;
+pub use luong::LuongConfig;
+pub use rnnsearch::RnnSearchConfig;
+pub use seq2seq::Seq2SeqConfig;
+pub use transformer::TransformerConfig;
+pub use vocabulary::{Vocabularies, Vocabulary};
+
+/// How configurations are declared.
+pub use regard_config as config;
 
 /// The example of the README runs as a test.
 #[cfg(doctest)]

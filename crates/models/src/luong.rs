@@ -17,15 +17,18 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_models::{LuongConfig, SourceBatch, TargetBatch};
+//! use regard_models::{
+//!     Generator, GeneratorConfig, LuongConfig, SourceBatch, TargetBatch, Vocabularies,
+//! };
 //! use regard_nn::dropout::Noise;
 //!
-//! let device = Device::flex();
-//! let model = LuongConfig::tiny().init(1, &device);
-//! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
-//! let target = TargetBatch::new(&[vec![8, 9]], &device);
+//! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
+//! let model = LuongConfig::tiny().init(&vocabularies, 1, &device)?;
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
 //! let scored = model.forward(&source, &target, &mut Noise::none());
 //! assert_eq!(scored.logits().dims(), [3, 16]);
+//! # Ok::<(), regard_models::ModelError>(())
 //! ```
 
 use burn::{
@@ -33,6 +36,7 @@ use burn::{
     nn::Linear,
     tensor::{Device, Int, Tensor},
 };
+use regard_config::{Check, SIZE, config};
 use regard_nn::{
     Attention, Memory,
     bridge::{
@@ -48,129 +52,159 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    SourceBatch, TargetBatch,
-    model::{Output, Scored, read, sure},
+    batch::{SourceBatch, TargetBatch},
+    error::ModelError,
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
+    recurrent::{StackDropout, index, select_layers, select_memory},
     tables::{Tables, TablesConfig, Tie},
+    vocabulary::Vocabularies,
 };
 
 /// The score functions of the paper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LuongScore {
     /// `h_tᵀ h̄_s`
     Dot,
     /// `h_tᵀ W_a h̄_s`
+    #[default]
     General,
     /// `vᵀ tanh(W_a [h_t; h̄_s])`
     Concat,
-    /// `softmax(W_a h_t)`
+    /// `softmax(W_a h_t)`: the position alone.
     Location,
 }
 
-/// How the encoder reads the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+/// Where attention may look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+pub enum LuongAttention {
+    /// Everywhere.
+    #[default]
+    Global,
+    /// In a window around the target's own position.
+    LocalM,
+    /// In a window around a position that the decoder predicts.
+    LocalP,
+}
+
+/// How the encoder reads the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Reading {
-    /// From the first word to the last.
+    /// First word first.
     Forward,
-    /// From the last word to the first, as in the paper.
+    /// Last word first, as in the paper.
     #[default]
     Reversed,
     /// Both ways, each with half of the units.
     Bidirectional,
 }
 
-/// Sizes and choices of [`Luong`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LuongConfig {
-    /// Entries of the source vocabulary.
-    pub source_vocabulary: usize,
-    /// Entries of the target vocabulary.
-    pub target_vocabulary: usize,
-    /// The size of an embedding (paper: 1000).
-    pub embedding: usize,
-    /// The units of one layer (paper: 1000).
-    pub hidden: usize,
-    /// The number of layers of encoder and of decoder (paper: 4).
-    pub layers: usize,
-    /// The score function.
-    pub score: LuongScore,
-    /// The size in which concat compares states (paper: that of a layer).
-    pub attention: usize,
-    /// Global, local-m or local-p.
-    pub locality: Locality,
-    /// Whether `h̃_{t-1}` is part of the next input.
-    pub input_feeding: bool,
-    /// How the encoder reads.
-    pub reading: Reading,
-    /// Source positions known to the location score.
-    pub positions: usize,
-    /// Which tables are shared.
-    pub tie: Tie,
-    /// Dropout on embeddings.
-    pub embedding_dropout: f64,
-    /// Dropout between layers.
-    pub layer_dropout: f64,
-    /// Dropout on the annotations `h̄_s` that attention reads.
-    pub annotation_dropout: f64,
-    /// Dropout on `h̃_t` before the output layer.
-    pub output_dropout: f64,
+config! {
+    /// Luong's model: stacked LSTMs, attention from the current top state.
+    pub struct LuongConfig {
+        /// Size of a word vector.
+        embedding: usize = 256, in SIZE;
+        /// Size of a layer's state.
+        hidden: usize = 256, in SIZE;
+        /// Number of stacked layers in encoder and decoder.
+        layers: usize = 1, in SIZE;
+        /// Score function: "dot", "general", "concat" or "location".
+        score: LuongScore = LuongScore::General;
+        /// Where to look: "global", "local-m" (monotonic) or "local-p" (predicted).
+        attention: LuongAttention = LuongAttention::Global;
+        /// Half width D of the window of local attention, in tokens.
+        window: usize = 10, in SIZE;
+        /// Whether the attentional state h~ is part of the next input.
+        input_feeding: bool = true;
+        /// Size of the alignment model's hidden layer; for score "concat".
+        attention_dimension: usize = 256, in SIZE;
+        /// Longest source in tokens, the end marker included; for score "location".
+        max_source_length: usize = 100, in SIZE;
+        /// How the encoder reads the source: "forward", "reversed" (as in the paper) or
+        /// "bidirectional" (each direction with half of the units).
+        encoder: Reading = Reading::Reversed;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        [table] dropout: StackDropout = StackDropout::default();
+    }
+    check LuongConfig::agree
 }
 
 impl LuongConfig {
     /// A model of a few thousand weights, for tests and examples.
     pub fn tiny() -> Self {
         Self {
-            source_vocabulary: 16,
-            target_vocabulary: 16,
             embedding: 8,
             hidden: 12,
             layers: 2,
-            score: LuongScore::General,
-            attention: 10,
-            locality: Locality::Global,
-            input_feeding: true,
-            reading: Reading::Reversed,
-            positions: 50,
-            tie: Tie::None,
-            embedding_dropout: 0.0,
-            layer_dropout: 0.0,
-            annotation_dropout: 0.0,
-            output_dropout: 0.0,
+            attention_dimension: 10,
+            max_source_length: 50,
+            dropout: StackDropout::none(),
+            ..Self::default()
         }
     }
 
-    /// The sizes of the embedding tables and the output layer.
-    pub fn tables(&self) -> TablesConfig {
+    fn agree(&self, check: &mut Check) {
+        if self.encoder == Reading::Bidirectional {
+            let expected = "an even number: each direction has half of the units";
+            let holds = self.hidden.is_multiple_of(2);
+            check.require(holds, "hidden", self.hidden, expected);
+        }
+        if self.score == LuongScore::Location && self.attention != LuongAttention::Global {
+            check.fail(
+                "score",
+                "found \"location\" with local attention",
+                "\"dot\", \"general\" or \"concat\", or attention = \"global\"",
+            );
+        }
+    }
+
+    fn locality(&self) -> Locality {
+        let half_width = self.window;
+        match self.attention {
+            LuongAttention::Global => Locality::Global,
+            LuongAttention::LocalM => Locality::Monotonic { half_width },
+            LuongAttention::LocalP => Locality::Predictive { half_width },
+        }
+    }
+
+    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
         TablesConfig {
-            source_vocabulary: self.source_vocabulary,
-            target_vocabulary: self.target_vocabulary,
+            vocabularies: *vocabularies,
             embedding: self.embedding,
             readout: self.hidden,
             tie: self.tie,
         }
     }
+}
 
-    /// Draws a model from `seed`.
-    pub fn init(&self, seed: u64, device: &Device) -> Luong {
-        self.draw(&mut Initializer::new(seed, device))
-    }
+impl GeneratorConfig for LuongConfig {
+    type Model = Luong;
 
-    pub(crate) fn draw(&self, init: &mut Initializer) -> Luong {
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        init: &mut Initializer,
+    ) -> Result<Luong, ModelError> {
         let n = self.hidden;
         let score = match self.score {
             LuongScore::Dot => Score::dot(),
             LuongScore::General => Score::General(General::new(n, n, init)),
-            LuongScore::Concat => Score::Additive(Additive::new(n, n, self.attention, init)),
-            LuongScore::Location => Score::Location(Location::new(n, self.positions, init)),
+            LuongScore::Concat => {
+                Score::Additive(Additive::new(n, n, self.attention_dimension, init))
+            }
+            LuongScore::Location => Score::Location(Location::new(n, self.max_source_length, init)),
         };
-        let (units, directions) = match self.reading {
+        let (units, directions) = match self.encoder {
             Reading::Bidirectional => (n / 2, 2),
             _ => (n, 1),
         };
         let fed = if self.input_feeding { n } else { 0 };
-        Luong {
-            tables: self.tables().init(init),
+        Ok(Luong {
+            tables: self.tables(vocabularies).init(init)?,
             encoder: (0..self.layers)
                 .map(|layer| EncoderLayer {
                     directions: (0..directions)
@@ -181,29 +215,22 @@ impl LuongConfig {
                         .collect(),
                 })
                 .collect(),
-            attention: Attention::new(score).with_locality(self.locality, n, init),
+            attention: Attention::new(score).with_locality(self.locality(), n, init),
             decoder: sure(LstmStack::new(self.layers, self.embedding + fed, n, init)),
             combine: init.linear(2 * n, n, false),
-            choices: Choices {
-                input_feeding: self.input_feeding,
-                reading: self.reading,
-                embedding_dropout: self.embedding_dropout,
-                layer_dropout: self.layer_dropout,
-                annotation_dropout: self.annotation_dropout,
-                output_dropout: self.output_dropout,
-            },
-        }
+            input_feeding: self.input_feeding,
+            reading: self.encoder,
+            dropout: self.dropout.clone(),
+        })
     }
-}
 
-#[derive(Debug, Clone, Copy)]
-struct Choices {
-    input_feeding: bool,
-    reading: Reading,
-    embedding_dropout: f64,
-    layer_dropout: f64,
-    annotation_dropout: f64,
-    output_dropout: f64,
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
+    fn needs_joint_vocabulary(&self) -> bool {
+        self.tie == Tie::All
+    }
 }
 
 /// One encoder layer: one direction, or two side by side.
@@ -227,7 +254,11 @@ pub struct Luong {
     /// `W_c [2n, n]`, rows in the order `[c; h]`.
     pub combine: Linear,
     #[module(skip)]
-    choices: Choices,
+    input_feeding: bool,
+    #[module(skip)]
+    reading: Reading,
+    #[module(skip)]
+    dropout: StackDropout,
 }
 
 /// What the decoder carries from step to step.
@@ -243,22 +274,41 @@ pub struct LuongState {
     pub step: usize,
 }
 
-impl Luong {
-    /// Encodes a batch: the top states as memory, and the decoder's first state.
-    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> LuongState {
+impl DecoderState for LuongState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
+        let index = index(rows, &self.attentional.device());
+        Self {
+            layers: select_layers(self.layers, &index),
+            attentional: self.attentional.select(0, index),
+            memory: select_memory(self.memory, rows, same_sources),
+            step: self.step,
+        }
+    }
+}
+
+impl Generator for Luong {
+    const NAME: &'static str = "Luong";
+    type State = LuongState;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    /// The top states as memory, and the encoder's last states.
+    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> LuongState {
         let [_, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let mut below = dropout(embedded, self.choices.embedding_dropout, noise);
+        let mut below = dropout(embedded, self.dropout.embedding, noise);
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
         let mut layers = Vec::with_capacity(self.encoder.len());
         for (l, layer) in self.encoder.iter().enumerate() {
             if l > 0 {
-                below = dropout(below, self.choices.layer_dropout, noise);
+                below = dropout(below, self.dropout.layers, noise);
             }
             let (mut outputs, mut hidden, mut cell) = (vec![], vec![], vec![]);
             for (d, stack) in layer.directions.iter().enumerate() {
-                let direction = match (self.choices.reading, d) {
+                let direction = match (self.reading, d) {
                     (Reading::Reversed, _) | (_, 1) => Direction::Backward,
                     _ => Direction::Forward,
                 };
@@ -276,7 +326,7 @@ impl Luong {
                 cell: Tensor::cat(cell, 1),
             });
         }
-        let annotations = dropout(below, self.choices.annotation_dropout, noise).swap_dims(0, 1);
+        let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
         LuongState {
             layers,
             attentional: Tensor::zeros([batch, self.decoder.size()], &device),
@@ -285,13 +335,12 @@ impl Luong {
         }
     }
 
-    /// Scores `target` given `source`, teacher-forced.
-    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.choices.embedding_dropout, noise); // [time, batch, m]
-        let (attentional, weights) = match self.choices.input_feeding {
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let (attentional, weights) = match self.input_feeding {
             true => self.decode_feeding(embedded, state, noise),
             false => self.decode_at_once(embedded, state, noise),
         };
@@ -300,6 +349,31 @@ impl Luong {
         self.tables.scored(readout, Some(weights))
     }
 
+    fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: LuongState,
+        _observe: bool,
+    ) -> (Output, LuongState) {
+        let embedded: Tensor<2> = self
+            .tables
+            .embed_target(previous.unsqueeze_dim::<2>(0))
+            .squeeze_dim(0);
+        let (weights, state) = self.advance(embedded, state, &[]);
+        let output = Output {
+            logits: self.tables.logits(state.attentional.clone()),
+            weights: Some(weights),
+        };
+        (output, state)
+    }
+
+    /// Under local-p the Gaussian is not normalised again.
+    fn is_normalized(&self) -> bool {
+        !matches!(self.attention.locality(), Locality::Predictive { .. })
+    }
+}
+
+impl Luong {
     /// Without input feeding no step waits for attention: the LSTM runs through, then every step
     /// attends at once. Gives `h̃ [time, batch, n]` and weights `[batch, time, source]`.
     fn decode_at_once(
@@ -308,7 +382,7 @@ impl Luong {
         state: LuongState,
         noise: &mut Noise,
     ) -> (Tensor<3>, Tensor<3>) {
-        let probability = self.choices.layer_dropout;
+        let probability = self.dropout.layers;
         let (top, _) = sure(self.decoder.sequence(
             embedded,
             Some(state.layers),
@@ -323,7 +397,7 @@ impl Luong {
         let attentional = bridge::apply(&self.combine, combined)
             .tanh()
             .swap_dims(0, 1);
-        let attentional = dropout(attentional, self.choices.output_dropout, noise);
+        let attentional = dropout(attentional, self.dropout.output, noise);
         (attentional, attended.weights)
     }
 
@@ -367,8 +441,8 @@ impl Luong {
         let masks: Vec<_> = (0..layers)
             .map(|layer| {
                 let probability = match layer + 1 == layers {
-                    true => self.choices.output_dropout,
-                    false => self.choices.layer_dropout,
+                    true => self.dropout.output,
+                    false => self.dropout.layers,
                 };
                 noise.mask(shape, probability, device)
             })
@@ -484,7 +558,7 @@ impl Luong {
         state: LuongState,
         masks: &[Tensor<2>],
     ) -> (Tensor<2>, LuongState) {
-        let x = match self.choices.input_feeding {
+        let x = match self.input_feeding {
             true => Tensor::cat(vec![x, state.attentional], 1),
             false => x,
         };
@@ -505,21 +579,6 @@ impl Luong {
             step: state.step + 1,
         };
         (attended.weights.squeeze_dim(1), next)
-    }
-
-    /// One step of generation: the logits of the next token given the `previous` one (`[rows]`), the
-    /// weights, and the next state.
-    pub fn step(&self, previous: Tensor<1, Int>, state: LuongState) -> (Output, LuongState) {
-        let embedded: Tensor<2> = self
-            .tables
-            .embed_target(previous.unsqueeze_dim::<2>(0))
-            .squeeze_dim(0);
-        let (weights, state) = self.advance(embedded, state, &[]);
-        let output = Output {
-            logits: self.tables.logits(state.attentional.clone()),
-            weights: Some(weights),
-        };
-        (output, state)
     }
 }
 

@@ -2,28 +2,35 @@ use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use regard_nn::dropout::Noise;
 
 use super::*;
-use crate::{SourceBatch, TargetBatch};
+use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
 
 /// The fused decoder and the plain one, under the same dropout: outputs, weights, and the gradient
 /// of every parameter.
 #[test]
 fn the_fused_decoder_is_the_plain_one() {
     let device = Device::flex().autodiff();
-    let source = SourceBatch::new(&[vec![5, 6, 7, 8], vec![9], vec![4, 5]], &device);
-    let target = TargetBatch::new(&[vec![8, 9, 10], vec![7], vec![5, 6]], &device);
+    let vocabularies = Vocabularies::new(16, 16);
+    let sources = [vec![5, 6, 7, 8], vec![9], vec![4, 5]];
+    let source = SourceBatch::new(&sources, &vocabularies.source, &device);
+    let targets = [vec![8, 9, 10], vec![7], vec![5, 6]];
+    let target = TargetBatch::new(&targets, &vocabularies.target, &device);
     let mut checked = 0;
     for score in [LuongScore::Dot, LuongScore::General, LuongScore::Concat] {
-        for locality in [Locality::Global, Locality::Monotonic { half_width: 1 }] {
+        for attention in [LuongAttention::Global, LuongAttention::LocalM] {
             for layers in [1, 2, 3] {
                 let config = LuongConfig {
                     score,
-                    locality,
+                    attention,
+                    window: 1,
                     layers,
-                    layer_dropout: 0.2,
-                    output_dropout: 0.3,
+                    dropout: StackDropout {
+                        layers: 0.2,
+                        output: 0.3,
+                        ..StackDropout::none()
+                    },
                     ..LuongConfig::tiny()
                 };
-                let model = config.init(7, &device);
+                let model = config.init(&vocabularies, 7, &device).unwrap();
                 let run = |fused: bool| {
                     let state = model.encode(&source, &mut Noise::none());
                     let embedded = model.tables.embed_target(target.inputs.clone());

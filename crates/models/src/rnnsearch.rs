@@ -18,24 +18,27 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_models::{RnnSearchConfig, SourceBatch, TargetBatch};
+//! use regard_models::{
+//!     Generator, GeneratorConfig, RnnSearchConfig, SourceBatch, TargetBatch, Vocabularies,
+//! };
 //! use regard_nn::dropout::Noise;
 //!
-//! let device = Device::flex();
-//! let config = RnnSearchConfig { source_vocabulary: 20, target_vocabulary: 30, ..RnnSearchConfig::tiny() };
-//! let model = config.init(1, &device);
-//! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
-//! let target = TargetBatch::new(&[vec![8, 9]], &device);
+//! let (device, vocabularies) = (Device::flex(), Vocabularies::new(20, 30));
+//! let model = RnnSearchConfig::tiny().init(&vocabularies, 1, &device)?;
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
 //! let scored = model.forward(&source, &target, &mut Noise::none());
 //! assert_eq!(scored.logits().dims(), [3, 30]); // [time · batch, vocabulary]
 //! assert_eq!(scored.weights.unwrap().dims(), [1, 3, 4]); // [batch, target, source]
+//! # Ok::<(), regard_models::ModelError>(())
 //! ```
 
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Device, Int, Tensor},
+    tensor::{Int, Tensor},
 };
+use regard_config::{FRACTION, SIZE, config};
 use regard_nn::{
     Attention, Memory,
     bridge::{
@@ -50,76 +53,97 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    SourceBatch, TargetBatch,
-    model::{Output, Scored, read, sure},
+    batch::{SourceBatch, TargetBatch},
+    error::ModelError,
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
+    recurrent::{index, select_memory},
     tables::{Tables, TablesConfig, Tie},
+    vocabulary::Vocabularies,
 };
 
-/// Sizes and choices of [`RnnSearch`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RnnSearchConfig {
-    /// Entries of the source vocabulary.
-    pub source_vocabulary: usize,
-    /// Entries of the target vocabulary.
-    pub target_vocabulary: usize,
-    /// `m`: the size of an embedding (paper: 620).
-    pub embedding: usize,
-    /// `n`: the units of each encoder direction and of the decoder (paper: 1000).
-    pub hidden: usize,
-    /// The size in which states and annotations are compared (paper: 1000).
-    pub attention: usize,
-    /// `l`: the size of the maxout layer (paper: 500).
-    pub maxout: usize,
-    /// Which tables are shared.
-    pub tie: Tie,
-    /// Dropout on embeddings.
-    pub embedding_dropout: f64,
-    /// Dropout on annotations.
-    pub annotation_dropout: f64,
-    /// Dropout on the maxout layer's output.
-    pub output_dropout: f64,
-    /// The paper's initialisation (App. B): recurrent matrices orthogonal, `W_a, U_a ~ N(0, 0.001²)`,
-    /// `v = 0`, other weights `N(0, 0.01²)`, biases 0. Otherwise `U(-1/√n, 1/√n)`.
-    pub paper_initialisation: bool,
+/// How parameters start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Initialisation {
+    /// As the paper says (App. B): recurrent matrices orthogonal, `W_a, U_a ~ N(0, 0.001²)`, `v = 0`, other weights
+    /// `N(0, 0.01²)`, biases 0.
+    Paper,
+    /// `U(-1/√n, 1/√n)`, as deep-learning libraries do today.
+    #[default]
+    Default,
+}
+
+config! {
+    /// Shares of units set to zero in training, by place.
+    pub struct RnnSearchDropout {
+        /// On word vectors, in [0, 1).
+        embedding: f64 = 0.2, in FRACTION;
+        /// On the encoder's annotations, in [0, 1).
+        annotation: f64 = 0.2, in FRACTION;
+        /// On what the output projection reads, in [0, 1).
+        output: f64 = 0.2, in FRACTION;
+    }
+}
+
+config! {
+    /// RNNsearch: bidirectional GRU encoder, additive attention from the previous decoder state,
+    /// maxout readout (Bahdanau, Cho and Bengio 2014, appendix A).
+    pub struct RnnSearchConfig {
+        /// Size of a word vector (m in the paper, there 620).
+        embedding: usize = 256, in SIZE;
+        /// Size of the decoder state and of each encoder direction (n, there 1000).
+        hidden: usize = 256, in SIZE;
+        /// Size of the alignment model's hidden layer (n', there 1000).
+        attention_dimension: usize = 256, in SIZE;
+        /// Size of the readout after maxout (l, there 500).
+        maxout: usize = 256, in SIZE;
+        /// Shared word vectors: "none", "target" (target embedding and output projection) or
+        /// "all" (the source embedding too; needs a joint vocabulary).
+        tie: Tie = Tie::None;
+        /// Starting parameters: "paper" or "default".
+        initialisation: Initialisation = Initialisation::Default;
+        /// Dropout.
+        [table] dropout: RnnSearchDropout = RnnSearchDropout::default();
+    }
 }
 
 impl RnnSearchConfig {
     /// A model of a few thousand weights, for tests and examples.
     pub fn tiny() -> Self {
         Self {
-            source_vocabulary: 16,
-            target_vocabulary: 16,
             embedding: 8,
             hidden: 12,
-            attention: 10,
+            attention_dimension: 10,
             maxout: 8,
-            tie: Tie::None,
-            embedding_dropout: 0.0,
-            annotation_dropout: 0.0,
-            output_dropout: 0.0,
-            paper_initialisation: false,
+            dropout: RnnSearchDropout {
+                embedding: 0.0,
+                annotation: 0.0,
+                output: 0.0,
+            },
+            ..Self::default()
         }
     }
 
-    /// The sizes of the embedding tables and the output layer.
-    pub fn tables(&self) -> TablesConfig {
+    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
         TablesConfig {
-            source_vocabulary: self.source_vocabulary,
-            target_vocabulary: self.target_vocabulary,
+            vocabularies: *vocabularies,
             embedding: self.embedding,
             readout: self.maxout,
             tie: self.tie,
         }
     }
+}
 
-    /// Draws a model from `seed`.
-    pub fn init(&self, seed: u64, device: &Device) -> RnnSearch {
-        self.draw(&mut Initializer::new(seed, device))
-    }
+impl GeneratorConfig for RnnSearchConfig {
+    type Model = RnnSearch;
 
-    pub(crate) fn draw(&self, init: &mut Initializer) -> RnnSearch {
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        init: &mut Initializer,
+    ) -> Result<RnnSearch, ModelError> {
         let (m, n, l) = (self.embedding, self.hidden, self.maxout);
-        let paper = self.paper_initialisation;
+        let paper = self.initialisation == Initialisation::Paper;
         let gru = |init: &mut Initializer| match paper {
             true => Gru::as_in_paper(m, n, Reset::BeforeProduct, init),
             false => Gru::new(m, n, Reset::BeforeProduct, init),
@@ -129,13 +153,14 @@ impl RnnSearchConfig {
             false => init.linear(inputs, outputs, bias),
         };
         let score = match paper {
-            true => Additive::as_in_paper(n, 2 * n, self.attention, init),
-            false => Additive::new(n, 2 * n, self.attention, init),
+            true => Additive::as_in_paper(n, 2 * n, self.attention_dimension, init),
+            false => Additive::new(n, 2 * n, self.attention_dimension, init),
         };
-        RnnSearch {
+        let tables = self.tables(vocabularies);
+        Ok(RnnSearch {
             tables: match paper {
-                true => self.tables().as_in_paper(init),
-                false => self.tables().init(init),
+                true => tables.as_in_paper(init)?,
+                false => tables.init(init)?,
             },
             encoder_forward: gru(init),
             encoder_backward: gru(init),
@@ -146,20 +171,17 @@ impl RnnSearchConfig {
             readout_state: linear(n, 2 * l, true, init),
             readout_embedding: linear(m, 2 * l, false, init),
             readout_context: linear(2 * n, 2 * l, false, init),
-            dropouts: Dropouts {
-                embedding: self.embedding_dropout,
-                annotation: self.annotation_dropout,
-                output: self.output_dropout,
-            },
-        }
+            dropout: self.dropout.clone(),
+        })
     }
-}
 
-#[derive(Debug, Clone, Copy)]
-struct Dropouts {
-    embedding: f64,
-    annotation: f64,
-    output: f64,
+    fn layers(&self) -> usize {
+        1
+    }
+
+    fn needs_joint_vocabulary(&self) -> bool {
+        self.tie == Tie::All
+    }
 }
 
 /// Bahdanau's encoder-decoder with attention.
@@ -186,7 +208,7 @@ pub struct RnnSearch {
     /// `C_o [2n, 2l]`
     pub readout_context: Linear,
     #[module(skip)]
-    dropouts: Dropouts,
+    dropout: RnnSearchDropout,
 }
 
 /// What the decoder carries from step to step.
@@ -198,13 +220,30 @@ pub struct RnnSearchState {
     pub memory: Memory,
 }
 
-impl RnnSearch {
-    /// Encodes a batch: the annotations as memory, and `s_0`.
-    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> RnnSearchState {
+impl DecoderState for RnnSearchState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
+        let index = index(rows, &self.hidden.device());
+        Self {
+            hidden: self.hidden.select(0, index),
+            memory: select_memory(self.memory, rows, same_sources),
+        }
+    }
+}
+
+impl Generator for RnnSearch {
+    const NAME: &'static str = "RnnSearch";
+    type State = RnnSearchState;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    /// The annotations as memory, and `s_0`.
+    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> RnnSearchState {
         let [length, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let embedded = dropout(embedded, self.dropouts.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let n = self.decoder.size();
         let start = || Tensor::zeros([batch, n], &device);
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
@@ -222,19 +261,18 @@ impl RnnSearch {
         ); // [time, batch, n]
         let first = backward.clone().narrow(0, 0, length.min(1)).squeeze_dim(0);
         let annotations = Tensor::cat(vec![forward, backward], 2).swap_dims(0, 1); // [batch, time, 2n]
-        let annotations = dropout(annotations, self.dropouts.annotation, noise);
+        let annotations = dropout(annotations, self.dropout.annotation, noise);
         RnnSearchState {
             hidden: bridge::apply(&self.initial, first).tanh(),
             memory: sure(self.attention.memory(annotations, source.keep.clone())),
         }
     }
 
-    /// Scores `target` given `source`, teacher-forced.
-    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.dropouts.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let decoded = self.decode(embedded.clone(), state); // states before each step
         let rows = length * batch;
         let readout = self.readout(
@@ -242,11 +280,37 @@ impl RnnSearch {
             embedded.reshape([rows as i64, -1]),
             decoded.contexts.reshape([rows as i64, -1]),
         );
-        let readout = dropout(readout, self.dropouts.output, noise);
+        let readout = dropout(readout, self.dropout.output, noise);
         let weights = decoded.weights.swap_dims(0, 1);
         self.tables.scored(readout, Some(weights))
     }
 
+    fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: RnnSearchState,
+        _observe: bool,
+    ) -> (Output, RnnSearchState) {
+        let embedded: Tensor<2> = self
+            .tables
+            .embed_target(previous.unsqueeze_dim::<2>(0))
+            .squeeze_dim(0);
+        let x = self.decoder.project(embedded.clone());
+        let step = self.advance(x, state.hidden.clone(), &state.memory);
+        let readout = self.readout(state.hidden, embedded, step.context);
+        let output = Output {
+            logits: self.tables.logits(readout),
+            weights: Some(step.weights),
+        };
+        let state = RnnSearchState {
+            hidden: step.hidden,
+            memory: state.memory,
+        };
+        (output, state)
+    }
+}
+
+impl RnnSearch {
     /// All steps of the decoder at once; embedded inputs are `[time, batch, m]`.
     fn decode(&self, embedded: Tensor<3>, state: RnnSearchState) -> Decoded {
         match &self.attention.score {
@@ -332,31 +396,6 @@ impl RnnSearch {
             + bridge::apply(&self.readout_context, context);
         let [rows, double] = pre.dims();
         pre.reshape([rows, double / 2, 2]).max_dim(2).squeeze_dim(2)
-    }
-
-    /// One step of generation: the logits of the next token given the `previous` one (`[rows]`), the
-    /// weights, and the next state.
-    pub fn step(
-        &self,
-        previous: Tensor<1, Int>,
-        state: RnnSearchState,
-    ) -> (Output, RnnSearchState) {
-        let embedded: Tensor<2> = self
-            .tables
-            .embed_target(previous.unsqueeze_dim::<2>(0))
-            .squeeze_dim(0);
-        let x = self.decoder.project(embedded.clone());
-        let step = self.advance(x, state.hidden.clone(), &state.memory);
-        let readout = self.readout(state.hidden, embedded, step.context);
-        let output = Output {
-            logits: self.tables.logits(readout),
-            weights: Some(step.weights),
-        };
-        let state = RnnSearchState {
-            hidden: step.hidden,
-            memory: state.memory,
-        };
-        (output, state)
     }
 }
 

@@ -2,15 +2,19 @@ use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use regard_nn::dropout::Noise;
 
 use super::*;
-use crate::{SourceBatch, TargetBatch};
+use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
 
 /// The fused decoder and the plain one: outputs, weights, and the gradient of every parameter.
 #[test]
 fn the_fused_decoder_is_the_plain_one() {
     let device = Device::flex().autodiff();
-    let model = RnnSearchConfig::tiny().init(7, &device);
-    let source = SourceBatch::new(&[vec![5, 6, 7, 8], vec![9], vec![4, 5]], &device);
-    let target = TargetBatch::new(&[vec![8, 9, 10], vec![7], vec![5, 6]], &device);
+    let vocabularies = Vocabularies::new(16, 16);
+    let model = RnnSearchConfig::tiny().init(&vocabularies, 7, &device);
+    let model = model.unwrap();
+    let sources = [vec![5, 6, 7, 8], vec![9], vec![4, 5]];
+    let source = SourceBatch::new(&sources, &vocabularies.source, &device);
+    let targets = [vec![8, 9, 10], vec![7], vec![5, 6]];
+    let target = TargetBatch::new(&targets, &vocabularies.target, &device);
     let run = |fused: bool| {
         let state = model.encode(&source, &mut Noise::none());
         let embedded = model.tables.embed_target(target.inputs.clone());

@@ -17,22 +17,26 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_models::{Seq2SeqConfig, SourceBatch, TargetBatch};
+//! use regard_models::{
+//!     Generator, GeneratorConfig, Seq2SeqConfig, SourceBatch, TargetBatch, Vocabularies,
+//! };
 //! use regard_nn::dropout::Noise;
 //!
-//! let device = Device::flex();
-//! let model = Seq2SeqConfig::tiny().init(1, &device);
-//! let source = SourceBatch::new(&[vec![5, 6, 7]], &device);
-//! let target = TargetBatch::new(&[vec![8, 9]], &device);
+//! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
+//! let model = Seq2SeqConfig::tiny().init(&vocabularies, 1, &device)?;
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
 //! let scored = model.forward(&source, &target, &mut Noise::none());
 //! assert!(scored.weights.is_none()); // nothing was looked at
+//! # Ok::<(), regard_models::ModelError>(())
 //! ```
 
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Device, Int, Tensor},
+    tensor::{Int, Tensor},
 };
+use regard_config::{Check, SIZE, config};
 use regard_nn::{
     bridge,
     dropout::{Noise, dropout},
@@ -42,93 +46,98 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    SourceBatch, TargetBatch,
-    model::{Output, Scored, sure},
+    batch::{SourceBatch, TargetBatch},
+    error::ModelError,
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, sure},
+    recurrent::{StackDropout, index, select_layers},
     tables::{Tables, TablesConfig, Tie},
+    vocabulary::Vocabularies,
 };
 
 /// Which of the two baselines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cell {
-    /// Cho 2014: GRU, the context at every step.
-    Gru,
-    /// Sutskever 2014: stacked LSTM, last state.
+    /// Cho's GRU: the source's summary enters every step.
+    #[default]
+    GruContext,
+    /// Sutskever's stacked LSTM: the decoder starts from the encoder's last state.
     Lstm,
 }
 
-/// Sizes and choices of [`Seq2Seq`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Seq2SeqConfig {
-    /// Entries of the source vocabulary.
-    pub source_vocabulary: usize,
-    /// Entries of the target vocabulary.
-    pub target_vocabulary: usize,
-    /// The size of an embedding (Cho: 100, Sutskever: 1000).
-    pub embedding: usize,
-    /// The units of one layer (both: 1000).
-    pub hidden: usize,
-    /// Layers of the LSTM (Sutskever: 4); the GRU has one.
-    pub layers: usize,
-    /// The size of the GRU's maxout layer (Cho: 500).
-    pub maxout: usize,
-    /// GRU or LSTM.
-    pub cell: Cell,
-    /// Whether the source is read from its end.
-    pub reverse_source: bool,
-    /// Which tables are shared.
-    pub tie: Tie,
-    /// Dropout on embeddings.
-    pub embedding_dropout: f64,
-    /// Dropout between layers.
-    pub layer_dropout: f64,
-    /// Dropout before the output layer.
-    pub output_dropout: f64,
+config! {
+    /// Encoder and decoder without attention, the baseline.
+    pub struct Seq2SeqConfig {
+        /// "gru-context" (Cho et al. 2014) or "lstm" (Sutskever, Vinyals and Le 2014).
+        cell: Cell = Cell::GruContext;
+        /// Size of a word vector.
+        embedding: usize = 256, in SIZE;
+        /// Size of a layer's state.
+        hidden: usize = 256, in SIZE;
+        /// Number of stacked layers; cell "gru-context" has one.
+        layers: usize = 1, in SIZE;
+        /// Size of the readout after maxout; for cell "gru-context".
+        maxout: usize = 256, in SIZE;
+        /// Whether the encoder reads the source backwards.
+        reverse_source: bool = false;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        [table] dropout: StackDropout = StackDropout::default();
+    }
+    check Seq2SeqConfig::agree
 }
 
 impl Seq2SeqConfig {
-    /// A model of a few thousand weights, for tests and examples.
+    /// An LSTM of a few thousand weights, for tests and examples.
     pub fn tiny() -> Self {
         Self {
-            source_vocabulary: 16,
-            target_vocabulary: 16,
+            cell: Cell::Lstm,
             embedding: 8,
             hidden: 12,
             layers: 2,
             maxout: 8,
-            cell: Cell::Lstm,
             reverse_source: true,
             tie: Tie::None,
-            embedding_dropout: 0.0,
-            layer_dropout: 0.0,
-            output_dropout: 0.0,
+            dropout: StackDropout::none(),
         }
     }
 
-    /// The sizes of the embedding tables and the output layer.
-    pub fn tables(&self) -> TablesConfig {
+    fn agree(&self, check: &mut Check) {
+        if self.cell == Cell::GruContext && self.layers > 1 {
+            check.fail(
+                "layers",
+                format!("found {} with cell = \"gru-context\"", self.layers),
+                "1, or cell = \"lstm\"",
+            );
+        }
+    }
+
+    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
         TablesConfig {
-            source_vocabulary: self.source_vocabulary,
-            target_vocabulary: self.target_vocabulary,
+            vocabularies: *vocabularies,
             embedding: self.embedding,
             readout: match self.cell {
-                Cell::Gru => self.maxout,
+                Cell::GruContext => self.maxout,
                 Cell::Lstm => self.hidden,
             },
             tie: self.tie,
         }
     }
+}
 
-    /// Draws a model from `seed`.
-    pub fn init(&self, seed: u64, device: &Device) -> Seq2Seq {
-        self.draw(&mut Initializer::new(seed, device))
-    }
+impl GeneratorConfig for Seq2SeqConfig {
+    type Model = Seq2Seq;
 
-    pub(crate) fn draw(&self, init: &mut Initializer) -> Seq2Seq {
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        init: &mut Initializer,
+    ) -> Result<Seq2Seq, ModelError> {
         let (m, n, l) = (self.embedding, self.hidden, self.maxout);
-        Seq2Seq {
-            tables: self.tables().init(init),
-            gru: (self.cell == Cell::Gru).then(|| GruPair {
+        Ok(Seq2Seq {
+            tables: self.tables(vocabularies).init(init)?,
+            gru: (self.cell == Cell::GruContext).then(|| GruPair {
                 encoder: Gru::new(m, n, Reset::BeforeProduct, init),
                 summary: init.linear(n, n, true),
                 initial: init.linear(n, n, true),
@@ -142,25 +151,24 @@ impl Seq2SeqConfig {
                 encoder: sure(LstmStack::new(self.layers, m, n, init)),
                 decoder: sure(LstmStack::new(self.layers, m, n, init)),
             }),
-            choices: Choices {
-                reading: match self.reverse_source {
-                    true => Direction::Backward,
-                    false => Direction::Forward,
-                },
-                embedding_dropout: self.embedding_dropout,
-                layer_dropout: self.layer_dropout,
-                output_dropout: self.output_dropout,
+            reading: match self.reverse_source {
+                true => Direction::Backward,
+                false => Direction::Forward,
             },
+            dropout: self.dropout.clone(),
+        })
+    }
+
+    fn layers(&self) -> usize {
+        match self.cell {
+            Cell::GruContext => 1,
+            Cell::Lstm => self.layers,
         }
     }
-}
 
-#[derive(Debug, Clone, Copy)]
-struct Choices {
-    reading: Direction,
-    embedding_dropout: f64,
-    layer_dropout: f64,
-    output_dropout: f64,
+    fn needs_joint_vocabulary(&self) -> bool {
+        self.tie == Tie::All
+    }
 }
 
 /// The weights of Cho's model.
@@ -203,7 +211,9 @@ pub struct Seq2Seq {
     /// Sutskever's weights.
     pub lstm: Option<LstmPair>,
     #[module(skip)]
-    choices: Choices,
+    reading: Direction,
+    #[module(skip)]
+    dropout: StackDropout,
 }
 
 /// What the decoder carries from step to step.
@@ -220,15 +230,39 @@ pub enum Seq2SeqState {
     Lstm(Vec<LstmState>),
 }
 
-impl Seq2Seq {
-    /// Encodes a batch into the decoder's first state.
-    pub fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> Seq2SeqState {
+impl DecoderState for Seq2SeqState {
+    fn select(self, rows: &[usize], _same_sources: bool) -> Self {
+        match self {
+            Self::Gru { hidden, summary } => {
+                let index = index(rows, &hidden.device());
+                Self::Gru {
+                    hidden: hidden.select(0, index.clone()),
+                    summary: summary.select(0, index),
+                }
+            }
+            Self::Lstm(layers) => {
+                let device = layers[0].hidden.device();
+                Self::Lstm(select_layers(layers, &index(rows, &device)))
+            }
+        }
+    }
+}
+
+impl Generator for Seq2Seq {
+    const NAME: &'static str = "Seq2Seq";
+    type State = Seq2SeqState;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> Seq2SeqState {
         let [length, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let embedded = dropout(embedded, self.choices.embedding_dropout, noise);
+        let embedded = dropout(embedded, self.dropout.embedding, noise);
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
-        let reading = self.choices.reading;
+        let reading = self.reading;
         match self.weights() {
             Weights::Gru(gru) => {
                 let start = Tensor::zeros([batch, gru.encoder.size()], &device);
@@ -246,7 +280,7 @@ impl Seq2Seq {
                 }
             }
             Weights::Lstm(lstm) => {
-                let dropout = self.choices.layer_dropout;
+                let dropout = self.dropout.layers;
                 let (_, last) = sure(
                     lstm.encoder
                         .sequence(embedded, None, keep, reading, dropout, noise),
@@ -256,12 +290,11 @@ impl Seq2Seq {
         }
     }
 
-    /// Scores `target` given `source`, teacher-forced.
-    pub fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.choices.embedding_dropout, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let rows = length * batch;
         let readout = match (self.weights(), state) {
             (
@@ -287,7 +320,7 @@ impl Seq2Seq {
                 )
             }
             (Weights::Lstm(lstm), Seq2SeqState::Lstm(states)) => {
-                let dropout = self.choices.layer_dropout;
+                let dropout = self.dropout.layers;
                 let (top, _) = sure(lstm.decoder.sequence(
                     embedded,
                     Some(states),
@@ -300,13 +333,16 @@ impl Seq2Seq {
             }
             _ => unreachable!("the state comes from this model's own encoder"),
         };
-        let readout = dropout(readout, self.choices.output_dropout, noise);
+        let readout = dropout(readout, self.dropout.output, noise);
         self.tables.scored(readout, None)
     }
 
-    /// One step of generation: the logits of the next token given the `previous` one (`[rows]`), and
-    /// the next state.
-    pub fn step(&self, previous: Tensor<1, Int>, state: Seq2SeqState) -> (Output, Seq2SeqState) {
+    fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: Seq2SeqState,
+        _observe: bool,
+    ) -> (Output, Seq2SeqState) {
         let embedded: Tensor<2> = self
             .tables
             .embed_target(previous.unsqueeze_dim::<2>(0))
@@ -331,7 +367,9 @@ impl Seq2Seq {
         };
         (output, state)
     }
+}
 
+impl Seq2Seq {
     fn weights(&self) -> Weights<'_> {
         match (&self.gru, &self.lstm) {
             (Some(gru), _) => Weights::Gru(gru),

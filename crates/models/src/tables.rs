@@ -12,18 +12,18 @@ use burn::{
 use regard_nn::{bridge::OutputWeights, initialize::Initializer};
 use serde::{Deserialize, Serialize};
 
-use crate::Scored;
+use crate::{error::ModelError, generator::Scored, vocabulary::Vocabularies};
 
 /// Which tables are one and the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "lowercase")]
 pub enum Tie {
-    /// Three tables.
+    /// None: source embedding, target embedding and output projection are separate.
     #[default]
     None,
-    /// Target embedding and output layer share one.
+    /// Target embedding and output projection (Press and Wolf 2017).
     Target,
-    /// Source embedding, target embedding and output layer share one.
+    /// All three; needs a joint vocabulary.
     All,
 }
 
@@ -38,15 +38,16 @@ pub struct Tables {
     pub output: Option<Linear>,
     /// The output bias of a tied output layer, `[target vocabulary]`.
     pub output_bias: Option<Param<Tensor<1>>>,
+    /// What the ids are of.
+    #[module(skip)]
+    pub vocabularies: Vocabularies,
 }
 
 /// The sizes of [`Tables`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TablesConfig {
-    /// Entries of the source vocabulary.
-    pub source_vocabulary: usize,
-    /// Entries of the target vocabulary.
-    pub target_vocabulary: usize,
+    /// What the ids are of.
+    pub vocabularies: Vocabularies,
     /// The size of one embedding.
     pub embedding: usize,
     /// The size of what the output layer reads.
@@ -60,43 +61,53 @@ impl TablesConfig {
     ///
     /// # Errors
     /// A sentence that names both sizes.
-    pub fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), ModelError> {
         if self.tie != Tie::None && self.readout != self.embedding {
-            return Err(format!(
+            return Err(ModelError(format!(
                 "tied embeddings need the output layer to read vectors of the embedding's size; it reads {}, the embedding has {}",
                 self.readout, self.embedding
-            ));
+            )));
         }
-        if self.tie == Tie::All && self.source_vocabulary != self.target_vocabulary {
-            return Err(format!(
+        let Vocabularies { source, target } = self.vocabularies;
+        if self.tie == Tie::All && source != target {
+            return Err(ModelError(format!(
                 "tie = \"all\" needs a joint vocabulary; source has {} entries, target {}",
-                self.source_vocabulary, self.target_vocabulary
-            ));
+                source.size, target.size
+            )));
         }
         Ok(())
     }
 
     /// Draws the tables: embeddings from `N(0, 0.1²)`, an output layer of its own from
     /// `U(-1/√readout, 1/√readout)`.
-    pub fn init(&self, initializer: &mut Initializer) -> Tables {
+    ///
+    /// # Errors
+    /// Sizes that do not allow the tie.
+    pub fn init(&self, initializer: &mut Initializer) -> Result<Tables, ModelError> {
         let output =
-            |init: &mut Initializer| init.linear(self.readout, self.target_vocabulary, true);
+            |init: &mut Initializer| init.linear(self.readout, self.vocabularies.target.size, true);
         self.draw(0.1, output, initializer)
     }
 
     /// Draws the tables as Bahdanau 2014, App. B: weights from `N(0, 0.01²)`, biases 0.
-    pub fn as_in_paper(&self, initializer: &mut Initializer) -> Tables {
+    ///
+    /// # Errors
+    /// Sizes that do not allow the tie.
+    pub fn as_in_paper(&self, initializer: &mut Initializer) -> Result<Tables, ModelError> {
         let output = |init: &mut Initializer| {
-            init.normal_linear(self.readout, self.target_vocabulary, true, 0.01)
+            init.normal_linear(self.readout, self.vocabularies.target.size, true, 0.01)
         };
         self.draw(0.01, output, initializer)
     }
 
     /// As [`TablesConfig::init`], but with embeddings from `N(0, 1/embedding)`, for models that multiply what they look up by
     /// `√embedding` (Vaswani 2017, section 3.4).
-    pub fn unit_variance(&self, initializer: &mut Initializer) -> Tables {
+    ///
+    /// # Errors
+    /// Sizes that do not allow the tie.
+    pub fn unit_variance(&self, initializer: &mut Initializer) -> Result<Tables, ModelError> {
         let output =
-            |init: &mut Initializer| init.linear(self.readout, self.target_vocabulary, true);
+            |init: &mut Initializer| init.linear(self.readout, self.vocabularies.target.size, true);
         self.draw(1.0 / (self.embedding as f32).sqrt(), output, initializer)
     }
 
@@ -105,16 +116,18 @@ impl TablesConfig {
         deviation: f32,
         output: impl FnOnce(&mut Initializer) -> Linear,
         initializer: &mut Initializer,
-    ) -> Tables {
+    ) -> Result<Tables, ModelError> {
+        self.check()?;
+        let Vocabularies { source, target } = self.vocabularies;
         let table =
             |entries, init: &mut Initializer| init.embedding(entries, self.embedding, deviation);
-        Tables {
-            source: (self.tie != Tie::All).then(|| table(self.source_vocabulary, initializer)),
-            target: table(self.target_vocabulary, initializer),
+        Ok(Tables {
+            source: (self.tie != Tie::All).then(|| table(source.size, initializer)),
+            target: table(target.size, initializer),
             output: (self.tie == Tie::None).then(|| output(initializer)),
-            output_bias: (self.tie != Tie::None)
-                .then(|| initializer.zeros([self.target_vocabulary])),
-        }
+            output_bias: (self.tie != Tie::None).then(|| initializer.zeros([target.size])),
+            vocabularies: self.vocabularies,
+        })
     }
 }
 
@@ -150,12 +163,13 @@ impl Tables {
         }
     }
 
-    /// The readouts `[time · batch, readout]` of all steps as what [`crate::TranslationModel::forward`] gives.
-    pub(crate) fn scored(&self, readout: Tensor<2>, weights: Option<Tensor<3>>) -> Scored {
+    /// The readouts `[time · batch, readout]` of all steps as what [`crate::Generator::forward`] gives.
+    pub fn scored(&self, readout: Tensor<2>, weights: Option<Tensor<3>>) -> Scored {
         Scored {
             readout,
             output: self.output_weights(),
             weights,
+            padding: self.vocabularies.target.padding,
         }
     }
 }

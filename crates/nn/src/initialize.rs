@@ -146,6 +146,32 @@ impl Initializer {
         }
     }
 
+    /// One layer with the columns of `layers`, which it takes the place of.
+    pub(crate) fn side_by_side(&mut self, layers: &[Linear]) -> Linear {
+        let weights = layers.iter().map(|layer| &layer.weight);
+        let biases: Option<Vec<_>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
+        Linear {
+            weight: self.joined(weights.collect(), 1),
+            bias: biases.map(|biases| self.joined(biases, 0)),
+        }
+    }
+
+    /// One parameter of several, behind each other along `axis`.
+    fn joined<const D: usize>(
+        &mut self,
+        parts: Vec<&Param<Tensor<D>>>,
+        axis: usize,
+    ) -> Param<Tensor<D>> {
+        if self.generator.is_some() {
+            let parts = parts.into_iter().map(Param::val).collect();
+            // A parameter must not hang on those it was made of.
+            return Param::from_tensor(Tensor::cat(parts, axis).detach());
+        }
+        let mut shape = parts[0].lazy_shape().dims();
+        shape[axis] = parts.iter().map(|part| part.lazy_shape()[axis]).sum();
+        self.parameter(shape, |_, _| vec![])
+    }
+
     /// A table of `entries` vectors of size `dimension` from `N(0, deviation²)`.
     pub fn embedding(&mut self, entries: usize, dimension: usize, deviation: f32) -> Embedding {
         Embedding {

@@ -21,12 +21,12 @@ use std::{
 
 use burn::tensor::{Device, activation::log_softmax};
 use mimalloc::MiMalloc;
-use regard_models::{SourceBatch, TargetBatch, generate::Prepared, tokens::END};
+use regard_models::{SourceBatch, TargetBatch, generate::Prepared};
 use regard_nn::dropout::Noise;
 use regard_train::{
-    model_file::{self, Description},
-    recipe,
-    translator::beam_config,
+    Registry, recipe,
+    tasks::Translation,
+    translator::{Description, beam_config},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -110,16 +110,15 @@ impl Peer {
 impl Peer {
     /// Of `target` and `</s>`, teacher-forced.
     fn log_probability(&self, source: &[u32], target: &[u32]) -> f64 {
-        let source = SourceBatch::new(&[source.to_vec()], &self.device);
-        let batch = TargetBatch::new(&[target.to_vec()], &self.device);
-        let scored = self
-            .model
-            .model()
-            .forward(&source, &batch, &mut Noise::none());
+        let model = self.model.model();
+        let marks = model.vocabularies();
+        let source = SourceBatch::new(&[source.to_vec()], &marks.source, &self.device);
+        let batch = TargetBatch::new(&[target.to_vec()], &marks.target, &self.device);
+        let scored = model.forward(&source, &batch, &mut Noise::none());
         let scores = log_softmax(scored.logits(), 1);
         let [_, vocabulary] = scores.dims();
         let scores: Vec<f32> = scores.into_data().iter().collect();
-        let outputs = target.iter().copied().chain([END]);
+        let outputs = target.iter().copied().chain([marks.target.end]);
         let steps = outputs.zip(scores.chunks(vocabulary));
         steps
             .map(|(token, row)| f64::from(row[token as usize]))
@@ -130,7 +129,8 @@ impl Peer {
 fn run() -> Result<(), Failure> {
     let path = std::env::args().nth(1).ok_or("expected a model file")?;
     let device = Device::flex();
-    let (model, description) = model_file::open(Path::new(&path), &device)?;
+    let (model, description) =
+        Registry::default().open::<Translation>(Path::new(&path), &device)?;
     let peer = Peer {
         model: Prepared::new(model),
         description,

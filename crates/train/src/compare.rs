@@ -7,11 +7,11 @@
 //! training left in a folder.
 //!
 //! ```
-//! use regard_train::{compare::Budget, recipe::Recipe};
+//! use regard_train::{Registry, compare::Budget};
 //!
 //! let budget: Budget = "90s".parse()?;
 //! assert_eq!(budget, Budget::Minutes(1.5));
-//! let recipe = budget.limit(Recipe::example("gnmt").unwrap());
+//! let recipe = budget.limit(Registry::default().example("gnmt").unwrap());
 //! assert_eq!((recipe.training.minutes, recipe.training.epochs), (Some(1.5), None));
 //! assert_eq!("5Mtokens".parse(), Ok(Budget::Tokens(5_000_000)));
 //! assert!("soon".parse::<Budget>().is_err());
@@ -24,6 +24,7 @@ use std::{
     str::FromStr,
 };
 
+use regard_config::ConfigError;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -33,7 +34,8 @@ use crate::{
         self,
         checkpoint::{Checkpoint, CheckpointError, Progress},
     },
-    recipe::{Recipe, RecipeError, Split, Task},
+    recipe::{Recipe, Split},
+    registry::Registry,
 };
 
 /// What [`Measured`] is saved as, beside the run's own files.
@@ -160,16 +162,16 @@ pub enum CompareError {
         second: PathBuf,
     },
     /// A translator and a classifier.
-    #[error("{} {}, {} {}; expected recipes for one task", first.display(), task(*first_task), second.display(), task(*second_task))]
+    #[error("{} {}, {} {}; expected recipes for one task", first.display(), first_task, second.display(), second_task)]
     Tasks {
         /// One recipe.
         first: PathBuf,
-        /// Its task.
-        first_task: Task,
+        /// What its model does.
+        first_task: &'static str,
         /// The other one.
         second: PathBuf,
-        /// Its task.
-        second_task: Task,
+        /// What its model does.
+        second_task: &'static str,
     },
     /// Different texts to judge by.
     #[error("{} and {} name different {part} data; expected the same, as scores on different text say nothing of each other", first.display(), second.display())]
@@ -199,7 +201,7 @@ pub enum CompareError {
     },
     /// A recipe is wrong.
     #[error(transparent)]
-    Recipe(#[from] RecipeError),
+    Recipe(#[from] ConfigError),
     /// The data is wrong.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
@@ -211,19 +213,12 @@ pub enum CompareError {
     File(#[from] FileError),
 }
 
-fn task(task: Task) -> &'static str {
-    match task {
-        Task::Translation => "translates",
-        Task::Classification => "classifies",
-    }
-}
-
 /// Refuses contenders that are the same, and finds the part of their data that all can be judged by: the test data
 /// if every recipe names it, else the validation data.
 ///
 /// # Errors
 /// Whatever [`CompareError`] names.
-pub fn judged_by(contenders: &[Contender]) -> Result<Split, CompareError> {
+pub fn judged_by(registry: &Registry, contenders: &[Contender]) -> Result<Split, CompareError> {
     for (index, second) in contenders.iter().enumerate() {
         for first in &contenders[..index] {
             let (first_path, second_path) = (first.path.clone(), second.path.clone());
@@ -240,7 +235,7 @@ pub fn judged_by(contenders: &[Contender]) -> Result<Split, CompareError> {
                     second: second_path,
                 });
             }
-            let tasks = (first.recipe.model.task(), second.recipe.model.task());
+            let tasks = (registry.does(&first.recipe), registry.does(&second.recipe));
             if tasks.0 != tasks.1 {
                 return Err(CompareError::Tasks {
                     first: first_path,
@@ -317,13 +312,18 @@ pub enum Standing {
 ///
 /// # Errors
 /// [`CompareError::OtherRecipe`], [`CompareError::Overspent`], and files that are damaged.
-pub fn standing(folder: &Path, recipe: &Recipe, budget: Budget) -> Result<Standing, CompareError> {
+pub fn standing(
+    registry: &Registry,
+    folder: &Path,
+    recipe: &Recipe,
+    budget: Budget,
+) -> Result<Standing, CompareError> {
     let last = folder.join(learner::LAST);
     if !last.exists() {
         return Ok(Standing::New);
     }
     let path = folder.join(learner::RECIPE);
-    let before = Recipe::load(&path, &[])?;
+    let before = registry.load(&path, &[])?;
     if without_limits(before.clone()) != without_limits(recipe.clone()) {
         return Err(CompareError::OtherRecipe(folder.to_owned()));
     }

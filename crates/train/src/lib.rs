@@ -3,27 +3,32 @@
 //! - [`corpus`]: parallel text, labelled sentences and synthetic tasks, filtered and batched by length;
 //! - [`tokenizer`]: sub-words that lose nothing;
 //! - [`recipe`]: one experiment as a commented TOML file;
+//! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
+//! - [`tasks`]: what models are trained for, translation and classification;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`] and [`model_file`]: a trained model at work; [`sentence_classifier`] and
-//!   [`classifier_file`]: a trained classifier;
+//! - [`translator`], [`sentence_classifier`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences a model does not know;
 //! - [`compare`]: several recipes under one budget.
 //!
 //! Scores of what they write are in `regard-evaluate`.
 #![deny(missing_docs)]
 
-pub mod classifier_file;
 pub mod compare;
 pub mod corpus;
+mod error;
 pub mod familiarity;
 pub mod files;
 pub mod learner;
 pub mod model_file;
 pub mod recipe;
+mod registry;
 pub mod sentence_classifier;
+pub mod tasks;
 pub mod tokenizer;
 pub mod translator;
 
+pub use error::TrainError;
+pub use registry::{Architecture, Registry};
 pub use sentence_classifier::{Classification, SentenceClassifier};
 pub use translator::{Translated, Translation, Translator};
 

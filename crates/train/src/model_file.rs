@@ -1,13 +1,14 @@
-//! A trained model as one file: weights as safetensors, and in its metadata everything else that
-//! translation needs (architecture, tokenizers, search settings).
+//! A trained model as one file: weights as safetensors, and in its metadata everything else that is needed to use it.
 //!
-//! | metadata key | content |
+//! | metadata key | content, JSON |
 //! |---|---|
-//! | `regard.model` | the architecture's sizes and choices, JSON |
-//! | `regard.tokenizers` | the tokenizers of source and target, JSON |
-//! | `regard.translate` | the recipe's `[translate]` section, JSON |
-//! | `regard.languages` | source and target language, JSON |
-//! | `regard.familiarity` | what tells sentences that the model does not know ([`Familiarity`]), JSON; may be missing |
+//! | `regard.model` | the architecture: `kind`, `sizes` (of vocabularies), `config` (the keys of the recipe's `[model]`) |
+//! | `regard.tokenizers` | the tokenizers of source and target |
+//! | `regard.translate`, `regard.languages` | of a model that translates: the recipe's `[translate]`, source and target language |
+//! | `regard.labels` | of a classifier: the labels, in the order of the classes, and the most tokens of a sentence |
+//! | `regard.familiarity` | what tells sentences that the model does not know ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
+//!
+//! Files of former versions are read too: see [`regard_models::former`].
 //!
 //! A run folder is as good as a file: its `model.safetensors`, or while training goes on its
 //! `best.safetensors`, is taken.
@@ -17,50 +18,36 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use burn::{module::Module, tensor::Device};
-use regard_models::{ModelConfig, ModelError, TranslationModel};
-use regard_nn::weights::{self, Arrays, Storage, WeightsError};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use regard_config::{ConfigError, Kind};
+use regard_models::{ModelError, former};
+use regard_nn::weights::WeightsError;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use crate::{
-    classifier_file::CLASSIFIER,
-    familiarity::Familiarity,
     files::{self, FileError},
-    recipe::{RecipeError, Translation},
+    recipe::Model,
     tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
 
 /// Files beyond this size are refused unread.
 const LARGEST: u64 = 8 << 30;
 
-pub(crate) const MODEL: &str = "regard.model";
+const MODEL: &str = "regard.model";
+/// Where former versions described a classifier.
+const FORMER_CLASSIFIER: &str = "regard.classifier";
 const TOKENIZERS: &str = "regard.tokenizers";
-const TRANSLATE: &str = "regard.translate";
-const LANGUAGES: &str = "regard.languages";
-const FAMILIARITY: &str = "regard.familiarity";
 
-/// Source and target language, as short names such as `en` and `de`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Languages {
-    /// Translated from.
-    pub source: String,
-    /// Translated to.
-    pub target: String,
-}
+/// The metadata of a file.
+pub type Metadata = HashMap<String, String>;
 
-/// Everything but the weights.
-#[derive(Debug, Clone)]
-pub struct Description {
-    /// The architecture.
-    pub model: ModelConfig,
-    /// Text to ids and back.
-    pub tokenizers: TokenizerPair,
-    /// Search settings used unless others are asked for.
-    pub translate: Translation,
-    /// Source and target.
-    pub languages: Languages,
-    /// What tells sentences that the model does not know, if it was measured.
-    pub familiarity: Option<Familiarity>,
+/// What a file says of its model, the weights apart.
+#[derive(Debug)]
+pub struct Header {
+    /// Architecture and configuration.
+    pub model: Model,
+    /// The sizes of what it reads and writes, as the task stores them.
+    pub sizes: Value,
 }
 
 /// Why a model could not be opened.
@@ -96,6 +83,14 @@ pub enum ModelFileError {
         /// The key that is missing.
         key: &'static str,
     },
+    /// An architecture that this program does not know.
+    #[error("{name}: holds a model of kind {kind:?}, which this program does not know")]
+    Kind {
+        /// The file.
+        name: String,
+        /// The architecture.
+        kind: String,
+    },
     /// A model of another task.
     #[error("{name}: holds {found}; expected {expected}")]
     OtherTask {
@@ -128,7 +123,7 @@ pub enum ModelFileError {
     },
     /// Search settings that no recipe may have.
     #[error(transparent)]
-    Settings(Box<RecipeError>),
+    Settings(Box<ConfigError>),
     /// Numbers that no training text and no translations have.
     #[error(
         "{name}: metadata `regard.familiarity`: {problem}; measure it again with `regard model --familiarity`"
@@ -171,68 +166,71 @@ pub enum ModelFileError {
     },
 }
 
-impl Description {
-    /// The metadata of a file of this model.
-    pub fn metadata(&self) -> HashMap<String, String> {
-        let mut metadata = HashMap::from([
-            entry(MODEL, &self.model),
-            tokenizers_entry(&self.tokenizers),
-            entry(TRANSLATE, &self.translate),
-            entry(LANGUAGES, &self.languages),
-        ]);
-        metadata.extend(self.familiarity.as_ref().map(|of| entry(FAMILIARITY, of)));
-        metadata
-    }
-
-    /// Reads the metadata of the file called `name`.
+impl Header {
+    /// Reads the metadata of the file called `name`, with the configuration that `kind` finds for an architecture.
     ///
     /// # Errors
-    /// A key that is missing or does not parse, or tokenizers that do not fit the tables.
-    pub fn from_metadata(
-        metadata: &HashMap<String, String>,
+    /// An entry that is missing or does not parse, or an architecture that is not known.
+    pub(crate) fn read<'a>(
+        metadata: &Metadata,
         name: &str,
+        kind: impl FnOnce(&str) -> Option<&'a Kind>,
     ) -> Result<Self, ModelFileError> {
-        if metadata.contains_key(CLASSIFIER) {
-            return Err(ModelFileError::OtherTask {
-                name: name.to_owned(),
-                found: "a classifier of sentences",
-                expected: "a model that translates",
-            });
-        }
-        let model: ModelConfig = metadata_json(metadata, MODEL, name)?;
-        let tokenizers = metadata_tokenizers(metadata, name)?;
-        let tables = model.tables();
-        let (source, target) = (tables.source_vocabulary, tables.target_vocabulary);
-        expect_table("source", tokenizers.source(), source, name)?;
-        expect_table("target", tokenizers.target(), target, name)?;
-        let translate: Translation = metadata_json(metadata, TRANSLATE, name)?;
-        translate
-            .check(name)
-            .map_err(|error| ModelFileError::Settings(Box::new(error)))?;
-        let familiarity: Option<Familiarity> = match metadata.contains_key(FAMILIARITY) {
-            true => Some(metadata_json(metadata, FAMILIARITY, name)?),
-            false => None,
+        let key = match metadata.contains_key(FORMER_CLASSIFIER) {
+            true => FORMER_CLASSIFIER,
+            false => MODEL,
         };
-        let vocabulary = tokenizers.source().vocabulary_size();
-        if let Some(problem) = familiarity.as_ref().and_then(|of| of.problem(vocabulary)) {
-            return Err(ModelFileError::Familiarity {
+        let wrong = |source| ModelFileError::Metadata {
+            name: name.to_owned(),
+            key,
+            source,
+        };
+        let value: Value = json_entry(metadata, key, name)?;
+        let described = match key {
+            FORMER_CLASSIFIER => former::classifier(&value),
+            _ => former::generator(&value),
+        };
+        let described = match described {
+            Some(described) => described,
+            None => serde_json::from_value(value).map_err(wrong)?,
+        };
+        let Some(kind) = kind(&described.kind) else {
+            return Err(ModelFileError::Kind {
                 name: name.to_owned(),
-                problem,
+                kind: described.kind,
             });
-        }
+        };
         Ok(Self {
-            model,
-            tokenizers,
-            translate,
-            languages: metadata_json(metadata, LANGUAGES, name)?,
-            familiarity,
+            model: Model {
+                kind: kind.name,
+                config: (kind.from_json)(described.config).map_err(wrong)?,
+            },
+            sizes: described.sizes,
         })
+    }
+
+    /// The sizes, as the task stored them.
+    ///
+    /// # Errors
+    /// Others than those of the task.
+    pub fn sizes<T: DeserializeOwned>(&self, name: &str) -> Result<T, ModelFileError> {
+        serde_json::from_value(self.sizes.clone()).map_err(|source| ModelFileError::Metadata {
+            name: name.to_owned(),
+            key: MODEL,
+            source,
+        })
+    }
+
+    /// The header as an entry of the metadata.
+    pub fn entry(model: &Model, sizes: &impl Serialize) -> (String, String) {
+        let config = model.config.values().expect("it was read as TOML or JSON");
+        let header = json!({ "kind": model.kind, "sizes": sizes, "config": config });
+        (MODEL.to_owned(), header.to_string())
     }
 }
 
-/// An entry of the metadata of the file called `name`.
-pub(crate) fn metadata_text<'a>(
-    metadata: &'a HashMap<String, String>,
+fn text_entry<'a>(
+    metadata: &'a Metadata,
     key: &'static str,
     name: &str,
 ) -> Result<&'a String, ModelFileError> {
@@ -242,51 +240,29 @@ pub(crate) fn metadata_text<'a>(
     })
 }
 
-/// An entry of the metadata that is JSON.
-pub(crate) fn metadata_json<T: DeserializeOwned>(
-    metadata: &HashMap<String, String>,
+/// An entry of the metadata of the file called `name` that is JSON.
+///
+/// # Errors
+/// An entry that is missing or does not parse.
+pub fn json_entry<T: DeserializeOwned>(
+    metadata: &Metadata,
     key: &'static str,
     name: &str,
 ) -> Result<T, ModelFileError> {
-    let text = metadata_text(metadata, key, name)?;
-    let read = || {
-        check_shares(&serde_json::from_str(text)?, None)?;
-        serde_json::from_str(text)
-    };
-    read().map_err(|source| ModelFileError::Metadata {
+    let text = text_entry(metadata, key, name)?;
+    serde_json::from_str(text).map_err(|source| ModelFileError::Metadata {
         name: name.to_owned(),
         key,
         source,
     })
 }
 
-/// Checks that every number at or below a key of dropout is a share that can be dropped, as training goes on with them.
-fn check_shares(value: &serde_json::Value, dropout: Option<&str>) -> serde_json::Result<()> {
-    use serde::de::Error;
-    match (value, dropout) {
-        (serde_json::Value::Object(entries), _) => entries.iter().try_for_each(|(key, value)| {
-            let of_dropout = key.contains("dropout").then_some(key.as_str());
-            check_shares(value, of_dropout.or(dropout))
-        }),
-        (serde_json::Value::Number(share), Some(key))
-            if !share
-                .as_f64()
-                .is_some_and(|share| (0.0..1.0).contains(&share)) =>
-        {
-            Err(serde_json::Error::custom(format!(
-                "`{key}` is {share}, expected at least 0 and below 1"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The tokenizers in the metadata of the file called `name`.
-pub(crate) fn metadata_tokenizers(
-    metadata: &HashMap<String, String>,
-    name: &str,
-) -> Result<TokenizerPair, ModelFileError> {
-    let text = metadata_text(metadata, TOKENIZERS, name)?;
+///
+/// # Errors
+/// Tokenizers that are missing or do not parse.
+pub fn tokenizers(metadata: &Metadata, name: &str) -> Result<TokenizerPair, ModelFileError> {
+    let text = text_entry(metadata, TOKENIZERS, name)?;
     TokenizerPair::from_bytes(text.as_bytes()).map_err(|source| ModelFileError::Tokenizers {
         name: name.to_owned(),
         source,
@@ -294,7 +270,10 @@ pub(crate) fn metadata_tokenizers(
 }
 
 /// Checks that the tokenizer of one side gives ids of a table of so many entries.
-pub(crate) fn expect_table(
+///
+/// # Errors
+/// Both sizes, if they differ.
+pub fn expect_table(
     side: &'static str,
     tokenizer: &SubwordTokenizer,
     table: usize,
@@ -313,79 +292,15 @@ pub(crate) fn expect_table(
 }
 
 /// An entry of the metadata as it is written: plain data as JSON.
-pub(crate) fn entry<T: Serialize>(key: &str, value: &T) -> (String, String) {
+pub fn entry<T: Serialize>(key: &str, value: &T) -> (String, String) {
     let json = serde_json::to_string(value).expect("plain data serialises");
     (key.to_owned(), json)
 }
 
 /// The tokenizers as an entry of the metadata.
-pub(crate) fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
+pub fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
     let json = String::from_utf8(tokenizers.to_bytes()).expect("JSON is UTF-8");
     (TOKENIZERS.to_owned(), json)
-}
-
-/// A model file as bytes.
-///
-/// # Errors
-/// A weight's name that safetensors cannot hold.
-pub fn to_bytes(
-    arrays: &Arrays,
-    description: &Description,
-    storage: Storage,
-) -> Result<Vec<u8>, WeightsError> {
-    weights::to_bytes(arrays, description.metadata(), storage)
-}
-
-/// Reads a model file's bytes; `name` stands for the file in errors.
-///
-/// # Errors
-/// Whatever [`ModelFileError`] names.
-pub fn from_bytes(
-    bytes: &[u8],
-    name: &str,
-    device: &Device,
-) -> Result<(TranslationModel, Description), ModelFileError> {
-    restore(
-        bytes,
-        name,
-        Description::from_metadata,
-        |description, arrays| description.model.without_values(arrays, device),
-    )
-}
-
-/// Reads what the file called `name` describes, makes its model and gives it the file's weights: for every task.
-///
-/// # Errors
-/// Whatever [`ModelFileError`] names.
-pub(crate) fn restore<M: Module, D>(
-    bytes: &[u8],
-    name: &str,
-    describe: impl FnOnce(&HashMap<String, String>, &str) -> Result<D, ModelFileError>,
-    without_values: impl FnOnce(&D, &Arrays) -> Result<M, ModelError>,
-) -> Result<(M, D), ModelFileError> {
-    let in_file = |source| ModelFileError::Weights {
-        name: name.to_owned(),
-        source,
-    };
-    let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
-    let description = describe(&metadata, name)?;
-    let model = without_values(&description, &arrays).map_err(|source| ModelFileError::Model {
-        name: name.to_owned(),
-        source,
-    })?;
-    Ok((weights::apply(model, arrays).map_err(in_file)?, description))
-}
-
-/// Opens a model file or a run folder.
-///
-/// # Errors
-/// Whatever [`ModelFileError`] names.
-pub fn open(
-    path: &Path,
-    device: &Device,
-) -> Result<(TranslationModel, Description), ModelFileError> {
-    let path = locate(path)?;
-    from_bytes(&read(&path)?, &path.display().to_string(), device)
 }
 
 /// The bytes of a model file.

@@ -1,27 +1,37 @@
 //! A sentence in, a label out, and what the model looked at.
 
-use std::path::Path;
-
-use burn::tensor::{Device, Tensor, activation::softmax};
-use regard_models::{Classifier, SourceBatch, classifier::EncoderConfig};
+use burn::tensor::{Device, activation::softmax};
+use regard_models::{AnyClassifier, ClassifierMap, SourceBatch};
 use regard_nn::dropout::Noise;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{
-    classifier_file::{self, Description},
     corpus::{CorpusError, LengthFilter, LongLines},
-    model_file::ModelFileError,
-    tokenizer::SubwordTokenizer,
+    recipe::Model,
+    tokenizer::{SubwordTokenizer, TokenizerPair},
     translator::axis,
 };
 
 /// Sentences classified together.
 const BATCH: usize = 32;
 
+/// What a classifier's file holds beside the weights.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The architecture.
+    pub model: Model,
+    /// Text to ids; one tokenizer, on both sides.
+    pub tokenizers: TokenizerPair,
+    /// The name of each class.
+    pub labels: Vec<String>,
+    /// Most tokens of a sentence; a longer one is cut.
+    pub max_tokens: usize,
+}
+
 /// A classifier with its tokenizer and labels, ready to read.
 #[derive(Debug)]
 pub struct SentenceClassifier {
-    model: Classifier,
+    model: AnyClassifier,
     description: Description,
     device: Device,
 }
@@ -53,17 +63,8 @@ pub enum ClassifyError {
 }
 
 impl SentenceClassifier {
-    /// Opens a classifier's file or run folder.
-    ///
-    /// # Errors
-    /// Whatever is wrong with the file.
-    pub fn open(path: &Path, device: &Device) -> Result<Self, ModelFileError> {
-        let (model, description) = classifier_file::open(path, device)?;
-        Ok(Self::new(model, description, device))
-    }
-
     /// A classifier from its parts.
-    pub fn new(model: Classifier, description: Description, device: &Device) -> Self {
+    pub fn new(model: AnyClassifier, description: Description, device: &Device) -> Self {
         Self {
             model,
             description,
@@ -77,7 +78,7 @@ impl SentenceClassifier {
     }
 
     /// The model.
-    pub fn model(&self) -> &Classifier {
+    pub fn model(&self) -> &AnyClassifier {
         &self.model
     }
 
@@ -106,7 +107,7 @@ impl SentenceClassifier {
         let mut results: Vec<Option<Classification>> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(BATCH) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
-            let batch = SourceBatch::new(&sentences, &self.device);
+            let batch = SourceBatch::new(&sentences, &self.model.vocabulary(), &self.device);
             let classified = self.model.forward(&batch, &mut Noise::none());
             let probabilities: Vec<f32> =
                 softmax(classified.logits, 1).into_data().iter().collect();
@@ -115,10 +116,9 @@ impl SentenceClassifier {
                 let probabilities = probabilities[row * classes..][..classes].to_vec();
                 let class = best(&probabilities);
                 let label = self.description.labels[class].clone();
-                let mut trace =
-                    Trace::new(self.description.model.name(), lines[i].as_ref(), &label);
+                let mut trace = Trace::new(self.description.model.kind, lines[i].as_ref(), &label);
                 for (layer, map) in classified.maps.iter().enumerate() {
-                    let map = self.map(map.clone().narrow(0, row, 1), ids, &label, tokenizer)?;
+                    let map = drawn(map, row, ids, &label, tokenizer)?;
                     trace = trace.with_map(map.at_layer(layer));
                 }
                 results[i] = Some(Classification {
@@ -132,34 +132,30 @@ impl SentenceClassifier {
         }
         Ok(results.into_iter().flatten().collect())
     }
+}
 
-    /// One sentence's part of `weights [1, heads, queries, keys]`, its padding cut off.
-    fn map(
-        &self,
-        weights: Tensor<4>,
-        ids: &[u32],
-        label: &str,
-        tokenizer: &SubwordTokenizer,
-    ) -> Result<AttentionMap, TraceError> {
-        let [_, heads, queries, _] = weights.dims();
-        let keys = axis(tokenizer, ids, true);
-        let length = keys.len();
-        let (queries, rows, kind) = match self.description.model.encoder {
-            EncoderConfig::Lstmn { .. } => (keys.clone(), length, Kind::SelfAttention),
-            _ => (
-                Tokens::from(vec![Token::special(label)]),
-                queries,
-                Kind::Other,
-            ),
-        };
-        let weights = weights.narrow(2, 0, rows).narrow(3, 0, length);
-        let weights = weights.into_data().iter().collect();
-        let map = AttentionMap::new(kind, queries, keys, heads, weights)?;
-        Ok(match self.description.model.encoder {
-            EncoderConfig::Lstmn { .. } => map.named("lstmn.tape"),
-            _ => map.named("pooling"),
-        })
-    }
+/// The part of `map` that is the sentence's at `row`, its padding cut off.
+fn drawn(
+    map: &ClassifierMap,
+    row: usize,
+    ids: &[u32],
+    label: &str,
+    tokenizer: &SubwordTokenizer,
+) -> Result<AttentionMap, TraceError> {
+    let [_, heads, queries, _] = map.weights.dims();
+    let keys = axis(tokenizer, ids, true);
+    let length = keys.len();
+    let (queries, rows, kind) = match map.by_words {
+        true => (keys.clone(), length, Kind::SelfAttention),
+        false => {
+            let verdict = Tokens::from(vec![Token::special(label)]);
+            (verdict, queries, Kind::Other)
+        }
+    };
+    let weights = map.weights.clone().narrow(0, row, 1);
+    let weights = weights.narrow(2, 0, rows).narrow(3, 0, length);
+    let weights = weights.into_data().iter().collect();
+    Ok(AttentionMap::new(kind, queries, keys, heads, weights)?.named(map.name))
 }
 
 /// The place of the largest number, the first of equals.

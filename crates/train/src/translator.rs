@@ -1,24 +1,46 @@
 //! Text in, text out, and what the model looked at.
 
-use std::path::Path;
-
 use burn::tensor::Device;
 use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
 use regard_models::{
-    SourceBatch, TargetBatch, TranslationModel,
+    AnyGenerator, SourceBatch, TargetBatch,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
     tokens::END,
 };
+use regard_nn::dropout::Noise;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    corpus::{Batches, Budget, CorpusError, LengthFilter, ParallelText},
-    familiarity::Unfamiliar,
-    learner::validate::teacher_forced,
-    model_file::{self, Description, ModelFileError},
-    recipe::Translation as Settings,
-    tokenizer::SubwordTokenizer,
+    corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
+    familiarity::{Familiarity, Unfamiliar},
+    recipe::{Model, Translation as Settings},
+    tokenizer::{SubwordTokenizer, TokenizerPair},
 };
+
+/// Source and target language, as short names such as `en` and `de`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Languages {
+    /// Translated from.
+    pub source: String,
+    /// Translated to.
+    pub target: String,
+}
+
+/// What a model file holds beside the weights.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The architecture.
+    pub model: Model,
+    /// Text to ids and back.
+    pub tokenizers: TokenizerPair,
+    /// Search settings used unless others are asked for.
+    pub translate: Settings,
+    /// Source and target.
+    pub languages: Languages,
+    /// What tells sentences that the model does not know, if it was measured.
+    pub familiarity: Option<Familiarity>,
+}
 
 /// Most padded positions of a batch whose perplexity is computed.
 const PERPLEXITY_TOKENS: usize = 4096;
@@ -84,26 +106,8 @@ pub enum PerplexityError {
 }
 
 impl Translator {
-    /// Opens a model file or a run folder.
-    ///
-    /// # Errors
-    /// Whatever is wrong with the file.
-    pub fn open(path: &Path, device: &Device) -> Result<Self, ModelFileError> {
-        let (model, description) = model_file::open(path, device)?;
-        Ok(Self::new(model, description, device))
-    }
-
-    /// Reads a model file's bytes; `name` stands for the file in errors.
-    ///
-    /// # Errors
-    /// Whatever is wrong with the bytes.
-    pub fn from_bytes(bytes: &[u8], name: &str, device: &Device) -> Result<Self, ModelFileError> {
-        let (model, description) = model_file::from_bytes(bytes, name, device)?;
-        Ok(Self::new(model, description, device))
-    }
-
     /// A translator from its parts.
-    pub fn new(model: TranslationModel, description: Description, device: &Device) -> Self {
+    pub fn new(model: AnyGenerator, description: Description, device: &Device) -> Self {
         Self {
             model: Prepared::new(model),
             description,
@@ -212,7 +216,7 @@ impl Translator {
     ) -> Result<Translation, TranslateError> {
         let tokenizers = &self.description.tokenizers;
         let text = tokenizers.target().decode(&hypothesis.tokens);
-        let mut trace = Trace::new(self.description.model.name(), line, text.clone())
+        let mut trace = Trace::new(self.description.model.kind, line, text.clone())
             .with_score(hypothesis.score)
             .with_rank(rank);
         if self.looking && !source.is_empty() {
@@ -225,7 +229,7 @@ impl Translator {
             let queries = axis(tokenizers.target(), &hypothesis.tokens, hypothesis.finished);
             let weights = hypothesis.weights.concat();
             // Under local-p the Gaussian is not renormalised, so rows need not sum to 1.
-            let map = match self.rows_sum_to_one() {
+            let map = match self.model.model().is_normalized() {
                 true => AttentionMap::new(Kind::Cross, queries, keys, 1, weights)?,
                 false => AttentionMap::unnormalized(Kind::Cross, queries, keys, 1, weights)?,
             };
@@ -248,9 +252,12 @@ impl Translator {
         source: &[u32],
         hypothesis: &Hypothesis,
     ) -> Result<Vec<AttentionMap>, TraceError> {
-        let reads = SourceBatch::new(&[source.to_vec()], &self.device);
-        let writes = TargetBatch::new(std::slice::from_ref(&hypothesis.tokens), &self.device);
-        let Some(looks) = self.model.model().look(&reads, &writes) else {
+        let model = self.model.model();
+        let vocabularies = model.vocabularies();
+        let written = std::slice::from_ref(&hypothesis.tokens);
+        let reads = SourceBatch::new(&[source.to_vec()], &vocabularies.source, &self.device);
+        let writes = TargetBatch::new(written, &vocabularies.target, &self.device);
+        let Some(looks) = model.look(&reads, &writes) else {
             return Ok(vec![]);
         };
         let tokenizers = &self.description.tokenizers;
@@ -284,13 +291,28 @@ impl Translator {
         }
         Ok(maps)
     }
+}
 
-    fn rows_sum_to_one(&self) -> bool {
-        use regard_models::ModelConfig;
-        use regard_nn::mask::Locality;
-        !matches!(&self.description.model, ModelConfig::Luong(config)
-            if matches!(config.locality, Locality::Predictive { .. }))
+/// The mean negative log-likelihood per target token of `pairs`, teacher-forced, and the tokens.
+pub fn teacher_forced(
+    model: &AnyGenerator,
+    pairs: &[EncodedPair],
+    batches: &Batches,
+    device: &Device,
+) -> (f64, usize) {
+    let vocabularies = model.vocabularies();
+    let (mut sum, mut tokens) = (0.0, 0);
+    for rows in batches.sorted() {
+        let source: Vec<_> = rows.iter().map(|&i| pairs[i].source.clone()).collect();
+        let target: Vec<_> = rows.iter().map(|&i| pairs[i].target.clone()).collect();
+        let source = SourceBatch::new(&source, &vocabularies.source, device);
+        let target = TargetBatch::new(&target, &vocabularies.target, device);
+        let scored = model.forward(&source, &target, &mut Noise::none());
+        let batch = scored.cross_entropy(target.outputs, 0.0);
+        sum += batch.nll;
+        tokens += batch.tokens;
     }
+    (sum / tokens.max(1) as f64, tokens)
 }
 
 /// The search that `settings` describe.

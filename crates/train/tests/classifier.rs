@@ -11,11 +11,11 @@ use burn::tensor::Device;
 use regard_evaluate::Accuracy;
 use regard_nn::weights;
 use regard_train::{
-    SentenceClassifier, classifier_file,
+    Registry, SentenceClassifier,
     corpus::LabelledText,
-    learner::{self, Event, Quality, Reason, Run, Summary},
-    model_file,
+    learner::{Event, Quality, Reason, Run, Summary},
     recipe::Recipe,
+    tasks::{Classification, Translation},
 };
 
 /// Sentences whose label is told by one word, somewhere among others: `good` is 1, `bad` is 0.
@@ -73,7 +73,9 @@ fn recipe(folder: &Path, model: &str, overrides: &[&str]) -> Recipe {
         "#
     );
     let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-    Recipe::parse(&text, "classifier.toml", &overrides).unwrap()
+    Registry::default()
+        .parse(&text, "classifier.toml", &overrides)
+        .unwrap()
 }
 
 const LSTMN: &str = "kind = \"lstmn\"\nattention_dimension = 8";
@@ -98,8 +100,8 @@ fn train(recipe: &Recipe, folder: &Path, stop_at: Option<u64>, resume: bool) -> 
         _ => {}
     };
     match resume {
-        false => learner::train(recipe, &run, &mut report),
-        true => learner::resume(&[], &run, &mut report),
+        false => Registry::default().train(recipe, &run, &mut report),
+        true => Registry::default().resume(&[], &run, &mut report),
     }
     .unwrap()
 }
@@ -116,9 +118,9 @@ fn every_kind_learns_and_its_file_says_the_same_again() {
         let recipe = recipe(folder.path(), model, &[]);
         let summary = train(&recipe, &run, None, false);
         assert_eq!(summary.reason, Reason::Limit);
-        assert!(classifier_file::is_classifier(&run), "{name}");
+        assert!(Registry::default().holds::<Classification>(&run), "{name}");
         let device = Device::flex();
-        let classifier = SentenceClassifier::open(&run, &device).unwrap();
+        let classifier = Registry::default().classifier(&run, &device).unwrap();
         assert_eq!(classifier.description().labels, ["0", "1"]);
         let test = LabelledText::read(folder.path().join("test.tsv")).unwrap();
         let found = classifier.classify(test.sentences()).unwrap();
@@ -130,14 +132,20 @@ fn every_kind_learns_and_its_file_says_the_same_again() {
         // In half precision the answers are the same.
         let arrays = weights::collect(classifier.model());
         let half = weights::Storage::F16;
-        let bytes = classifier_file::to_bytes(&arrays, classifier.description(), half).unwrap();
-        let (model, description) = classifier_file::from_bytes(&bytes, "half", &device).unwrap();
+        let registry = Registry::default();
+        let description = classifier.description();
+        let kind = &description.model;
+        let bytes = registry.to_bytes::<Classification>(kind, &arrays, description, half);
+        let (model, description) = registry
+            .from_bytes::<Classification>(&bytes.unwrap(), "half", &device)
+            .unwrap();
         let half = SentenceClassifier::new(model, description, &device);
         for (whole, half) in found.iter().zip(half.classify(test.sentences()).unwrap()) {
             assert!((whole.probability() - half.probabilities[whole.class]).abs() < 0.02);
         }
         // The one task's file is no file of the other.
-        let error = model_file::open(&run, &device).unwrap_err().to_string();
+        let error = registry.open::<Translation>(&run, &device).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("holds a classifier of sentences"), "{error}");
     }
 }
@@ -168,7 +176,9 @@ fn traces_show_what_was_looked_at() {
     let of = |name: &str, model: &str| {
         let run = folder.path().join(name);
         train(&recipe(folder.path(), model, &steps), &run, None, false);
-        let classifier = SentenceClassifier::open(&run, &Device::flex()).unwrap();
+        let classifier = Registry::default()
+            .classifier(&run, &Device::flex())
+            .unwrap();
         // Beside a longer one, so that there is padding to be cut off; an empty one is no error.
         let lines = [
             "the film was good",
@@ -217,7 +227,10 @@ fn labelled_text_is_read_or_refused_by_line() {
 fn a_recipe_of_the_wrong_task_is_refused() {
     let parse = |model: &str, rest: &str| {
         let text = format!("[model]\n{model}\n[training]\nepochs = 1\n{rest}");
-        Recipe::parse(&text, "r.toml", &[]).unwrap_err().to_string()
+        Registry::default()
+            .parse(&text, "r.toml", &[])
+            .unwrap_err()
+            .to_string()
     };
     let labelled = "[data.labelled]\ntrain = \"a\"\nvalid = \"b\"\n";
     let files = |rest: &str| {
@@ -283,11 +296,17 @@ fn a_recipe_of_the_wrong_task_is_refused() {
         );
     }
     for kind in ["lstmn", "lstm", "self-attentive"] {
-        let example = Recipe::example(kind).unwrap();
-        let text = example.commented().unwrap();
-        assert_eq!(Recipe::parse(&text, kind, &[]).unwrap(), example);
+        let registry = Registry::default();
+        let example = registry.example(kind).unwrap();
+        let text = registry.commented(&example).unwrap();
         assert_eq!(
-            Recipe::parse(&example.to_toml().unwrap(), kind, &[]).unwrap(),
+            Registry::default().parse(&text, kind, &[]).unwrap(),
+            example
+        );
+        assert_eq!(
+            Registry::default()
+                .parse(&example.to_toml().unwrap(), kind, &[])
+                .unwrap(),
             example
         );
     }
@@ -309,7 +328,8 @@ fn a_damaged_classifier_is_refused() {
         let mut metadata = metadata.clone();
         change(&mut metadata);
         let bytes = weights::to_bytes(&arrays, metadata, weights::Storage::F32).unwrap();
-        let opened = classifier_file::from_bytes(&bytes, "file", &Device::flex());
+        let opened =
+            Registry::default().from_bytes::<Classification>(&bytes, "file", &Device::flex());
         opened.unwrap_err().to_string()
     };
     let labels = r#"{"labels":["0","1","2"],"max_tokens":100}"#;
@@ -322,13 +342,28 @@ fn a_damaged_classifier_is_refused() {
     });
     assert!(message.contains("no `regard.labels`"), "{message}");
     let message = open(&|metadata| {
-        metadata.insert("regard.model".into(), String::new());
+        let model = metadata["regard.model"].replace("lstmn", "rnnsearch");
+        metadata.insert("regard.model".into(), model);
+    });
+    assert!(message.contains("unknown field"), "{message}");
+    let message = open(&|metadata| {
+        let model = r#"{"kind":"rnnsearch","sizes":{},"config":{}}"#;
+        metadata.insert("regard.model".into(), model.into());
     });
     assert!(
         message.contains("holds a model that translates"),
         "{message}"
     );
+    let message = open(&|metadata| {
+        let model = r#"{"kind":"perceptron","sizes":{},"config":{}}"#;
+        metadata.insert("regard.model".into(), model.into());
+    });
+    assert!(message.contains("kind \"perceptron\""), "{message}");
     let missing = folder.path().join("nothing");
-    assert!(!classifier_file::is_classifier(&missing));
-    assert!(SentenceClassifier::open(&missing, &Device::flex()).is_err());
+    assert!(!Registry::default().holds::<Classification>(&missing));
+    assert!(
+        Registry::default()
+            .classifier(&missing, &Device::flex())
+            .is_err()
+    );
 }

@@ -11,8 +11,8 @@ use burn::tensor::Device;
 use regard_evaluate::{Aer, Alignment, Gold};
 use regard_nn::weights;
 use regard_train::{
-    Translator,
-    learner::{self, Event, Reason, Run, Summary, TrainError},
+    Registry, TrainError,
+    learner::{Event, Reason, Run, Summary},
     recipe::{Recipe, Split},
 };
 
@@ -50,7 +50,9 @@ tokenizer = "none"
 
 fn recipe(overrides: &[&str]) -> Recipe {
     let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-    Recipe::parse(TINY, "tiny.toml", &overrides).unwrap()
+    Registry::default()
+        .parse(TINY, "tiny.toml", &overrides)
+        .unwrap()
 }
 
 /// Trains in `folder`, asking to stop once update `stop_at` is reported.
@@ -74,8 +76,8 @@ fn train(
         }
     };
     match resume {
-        false => learner::train(recipe, &run, &mut report),
-        true => learner::resume(&[], &run, &mut report),
+        false => Registry::default().train(recipe, &run, &mut report),
+        true => Registry::default().resume(&[], &run, &mut report),
     }
 }
 
@@ -153,7 +155,9 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
     ]);
     let run = folder.path().join("run");
     train(&recipe, &run, None, false).unwrap();
-    let translator = Translator::open(&run, &Device::flex()).unwrap();
+    let translator = Registry::default()
+        .translator(&run, &Device::flex())
+        .unwrap();
     let test = recipe
         .data
         .load(Split::Test, recipe.training.seed)
@@ -248,10 +252,14 @@ fn every_kind_of_model_trains_and_translates() {
             &TINY[start..]
         );
         let overrides: Vec<String> = common.iter().map(ToString::to_string).collect();
-        let recipe = Recipe::parse(&text, name, &overrides).unwrap_or_else(|e| panic!("{e}"));
+        let recipe = Registry::default()
+            .parse(&text, name, &overrides)
+            .unwrap_or_else(|e| panic!("{e}"));
         let run = folder.path().join(name);
         train(&recipe, &run, None, false).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let translator = Translator::open(&run, &Device::flex()).unwrap();
+        let translator = Registry::default()
+            .translator(&run, &Device::flex())
+            .unwrap();
         let lines = ["a b c", "", "c"];
         let translated = translator.translate(&lines, translator.settings()).unwrap();
         assert_eq!(translated.len(), 3);
@@ -278,7 +286,7 @@ fn train_and_die(recipe: &Recipe, folder: &Path, dies_at: Option<u64>) {
         _ => {}
     };
     let died = panic::catch_unwind(AssertUnwindSafe(|| {
-        learner::train(recipe, &run, &mut report)
+        Registry::default().train(recipe, &run, &mut report)
     }));
     assert!(died.is_err());
 }
@@ -359,7 +367,9 @@ fn every_recipe_of_the_repository_parses() {
             .extension()
             .is_some_and(|extension| extension == "toml")
         {
-            Recipe::load(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
+            Registry::default()
+                .load(&path, &[])
+                .unwrap_or_else(|error| panic!("{error}"));
             count += 1;
         }
     }

@@ -3,10 +3,16 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use regard_train::corpus::{LongLines, Task};
-use regard_train::recipe::{
-    Every, Model, Optimizer, Place, Recipe, RecipeError, Schedule, Score, Split, Tie, nearest,
+use regard_models::{
+    GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
+    config::{Config, ConfigError, Place, nearest},
+    luong::LuongScore,
+    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
+    tables::Tie,
 };
+use regard_train::Registry;
+use regard_train::corpus::{LongLines, Task};
+use regard_train::recipe::{Every, Model, Optimizer, Recipe, Schedule, Split};
 
 const RECIPE: &str = r#"# a comment
 [model]
@@ -56,9 +62,9 @@ const KINDS: [&str; 8] = [
     "gnmt",
 ];
 
-fn overridden(text: &str, overrides: &[&str]) -> Result<Recipe, RecipeError> {
+fn overridden(text: &str, overrides: &[&str]) -> Result<Recipe, ConfigError> {
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
-    Recipe::parse(text, "r.toml", &overrides)
+    Registry::default().parse(text, "r.toml", &overrides)
 }
 
 fn message(text: &str, overrides: &[&str]) -> String {
@@ -74,11 +80,9 @@ fn with(from: &str, to: &str) -> String {
 #[test]
 fn a_recipe_is_read_and_the_rest_is_default() {
     let recipe = overridden(RECIPE, &[]).unwrap();
-    let Model::Luong(model) = &recipe.model else {
-        panic!("{:?}", recipe.model)
-    };
+    let model = recipe.model.config::<LuongConfig>().unwrap();
     assert_eq!((model.hidden, model.embedding), (128, 256));
-    assert_eq!((model.score, recipe.model.tie()), (Score::Dot, Tie::Target));
+    assert_eq!((model.score, model.tie), (LuongScore::Dot, Tie::Target));
     assert_eq!((model.dropout.output, model.dropout.embedding), (0.5, 0.2));
     assert_eq!(recipe.data.train_source, Some(PathBuf::from("train.en")));
     assert_eq!(recipe.data.vocabulary.size, 4000);
@@ -95,7 +99,7 @@ fn a_recipe_is_read_and_the_rest_is_default() {
         (0.1, 5_000)
     );
     assert_eq!(recipe.translate.beam, 5);
-    recipe.validate().unwrap();
+    Registry::default().check(&recipe).unwrap();
 }
 
 #[test]
@@ -223,7 +227,7 @@ fn wrong_types_say_what_was_expected() {
     );
     assert!(matches!(
         overridden("model = 3", &[]),
-        Err(RecipeError::WrongType { .. }) | Err(RecipeError::Value { .. })
+        Err(ConfigError::WrongType { .. }) | Err(ConfigError::Value { .. })
     ));
 }
 
@@ -361,13 +365,13 @@ fn values_out_of_range_are_refused() {
 
 #[test]
 fn a_program_is_held_to_the_same_ranges() {
-    let mut recipe = Recipe::example("seq2seq").unwrap();
-    recipe.validate().unwrap();
+    let mut recipe = Registry::default().example("seq2seq").unwrap();
+    Registry::default().check(&recipe).unwrap();
     recipe.translate.beam = 0;
-    let error = recipe.validate().unwrap_err();
+    let error = Registry::default().check(&recipe).unwrap_err();
     assert!(matches!(
         &error,
-        RecipeError::Value {
+        ConfigError::Value {
             place: Place::Program,
             ..
         }
@@ -384,10 +388,13 @@ fn a_program_is_held_to_the_same_ranges() {
 #[test]
 fn a_path_that_is_not_unicode_cannot_be_written() {
     use std::os::unix::ffi::OsStrExt as _;
-    let mut recipe = Recipe::example("seq2seq").unwrap();
+    let mut recipe = Registry::default().example("seq2seq").unwrap();
     recipe.data.train_source = Some(std::ffi::OsStr::from_bytes(b"\xff").into());
-    assert!(matches!(recipe.to_toml(), Err(RecipeError::Write { .. })));
-    assert!(matches!(recipe.commented(), Err(RecipeError::Write { .. })));
+    assert!(matches!(recipe.to_toml(), Err(ConfigError::Write { .. })));
+    assert!(matches!(
+        Registry::default().commented(&recipe),
+        Err(ConfigError::Write { .. })
+    ));
 }
 
 #[test]
@@ -404,13 +411,18 @@ fn what_is_not_toml_is_named_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("latin1.toml");
     std::fs::write(&path, b"[model]\n# Fl\xfcgel\n").unwrap();
-    let error = Recipe::load(&path, &[]).unwrap_err().to_string();
+    let error = Registry::default()
+        .load(&path, &[])
+        .unwrap_err()
+        .to_string();
     assert!(
         error.ends_with("latin1.toml:2:5: not valid TOML: byte offset 12 is not UTF-8"),
         "{error}"
     );
-    let error = Recipe::load(folder.path().join("none.toml"), &[]).unwrap_err();
-    assert!(matches!(error, RecipeError::Read { .. }));
+    let error = Registry::default()
+        .load(folder.path().join("none.toml"), &[])
+        .unwrap_err();
+    assert!(matches!(error, ConfigError::Read { .. }));
     assert!(error.to_string().contains("none.toml"), "{error}");
 }
 
@@ -431,7 +443,8 @@ fn overrides_are_laid_over_the_file() {
         ],
     )
     .unwrap();
-    assert!(matches!(&recipe.model, Model::Luong(m) if m.hidden == 65 && m.dropout.output == 0.25));
+    let model = recipe.model.config::<LuongConfig>().unwrap();
+    assert_eq!((model.hidden, model.dropout.output), (65, 0.25));
     assert_eq!(recipe.data.target_language, "fr");
     assert_eq!(recipe.data.test_source, Some(PathBuf::from("a=b.en")));
     assert_eq!(recipe.data.test_target, Some(PathBuf::from("7")));
@@ -440,7 +453,7 @@ fn overrides_are_laid_over_the_file() {
     assert_eq!(recipe.training.validate_every, Every::Epoch);
 
     let changed = overridden(RECIPE, &["model.kind=rnnsearch"]);
-    assert!(matches!(changed, Err(RecipeError::UnknownKey { key, .. }) if key == "model.score"));
+    assert!(matches!(changed, Err(ConfigError::UnknownKey { key, .. }) if key == "model.score"));
 }
 
 #[test]
@@ -504,8 +517,8 @@ fn mistakes_in_overrides_are_named_as_such() {
 #[test]
 fn the_commented_recipe_explains_every_key() {
     for kind in KINDS {
-        let recipe = Recipe::example(kind).unwrap();
-        let text = recipe.commented().unwrap();
+        let recipe = Registry::default().example(kind).unwrap();
+        let text = Registry::default().commented(&recipe).unwrap();
         assert_eq!(overridden(&text, &[]).unwrap(), recipe);
         // Every commented-out key is one: switched on, the recipe is still known to the last key.
         let all_on: String = text
@@ -520,7 +533,7 @@ fn the_commented_recipe_explains_every_key() {
             .collect();
         let error = overridden(&all_on, &[]).unwrap_err();
         assert!(
-            matches!(&error, RecipeError::Value { key, .. } if key == "data.train_source"),
+            matches!(&error, ConfigError::Value { key, .. } if key == "data.train_source"),
             "files and a synthetic task at once are the only fault: {error}"
         );
         let lines: Vec<&str> = text.lines().collect();
@@ -533,7 +546,7 @@ fn the_commented_recipe_explains_every_key() {
             }
         }
     }
-    assert!(Recipe::example("perceptron").is_none());
+    assert!(Registry::default().example("perceptron").is_none());
 }
 
 #[test]
@@ -555,7 +568,7 @@ fn synthetic_data_come_without_files() {
 #[test]
 fn files_are_read_as_the_recipe_says() {
     let folder = tempfile::tempdir().unwrap();
-    let mut recipe = Recipe::example("rnnsearch").unwrap();
+    let mut recipe = Registry::default().example("rnnsearch").unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -599,17 +612,21 @@ proptest! {
         path in "\\PC{1,20}",
         every in prop::option::of(1u64..10_000),
     ) {
-        let mut recipe = Recipe::example(kind).unwrap();
-        match &mut recipe.model {
-            Model::Rnnsearch(model) => { model.hidden = size; model.dropout.output = fraction; }
-            Model::Luong(model) => { model.window = size; model.dropout.layers = fraction; }
-            Model::Transformer(model) => { model.feed_forward = size; model.dropout.residual = fraction; }
-            Model::Seq2seq(model) => { model.embedding = size; model.dropout.embedding = fraction; }
-            Model::Lstmn(model) => { model.hidden = size; model.dropout.word = fraction; }
-            Model::Lstm(model) => { model.readout = size; model.dropout.layers = fraction; }
-            Model::SelfAttentive(model) => { model.hops = size; model.penalty = fraction; }
-            Model::Gnmt(model) => { model.layers = size + 1; model.dropout.annotation = fraction; }
+        let mut recipe = Registry::default().example(kind).unwrap();
+        let model = &mut recipe.model;
+        fn change<C: Config>(model: &mut Model, change: impl FnOnce(&mut C)) {
+            if let Some(config) = model.config_mut::<C>() {
+                change(config);
+            }
         }
+        change::<RnnSearchConfig>(model, |c| { c.hidden = size; c.dropout.output = fraction; });
+        change::<LuongConfig>(model, |c| { c.window = size; c.dropout.layers = fraction; });
+        change::<TransformerConfig>(model, |c| { c.feed_forward = size; c.dropout.residual = fraction; });
+        change::<Seq2SeqConfig>(model, |c| { c.embedding = size; c.dropout.embedding = fraction; });
+        change::<LstmnConfig>(model, |c| { c.hidden = size; c.dropout.word = fraction; });
+        change::<LstmConfig>(model, |c| { c.readout = size; c.dropout.layers = fraction; });
+        change::<SelfAttentiveConfig>(model, |c| { c.hops = size; c.penalty = fraction; });
+        change::<GnmtConfig>(model, |c| { c.layers = size + 1; c.dropout.annotation = fraction; });
         let file = Some(PathBuf::from(&path));
         recipe.schedule = Schedule::Constant(regard_train::recipe::Constant { learning_rate: rate });
         recipe.optimizer = Optimizer::Adadelta(Default::default());
@@ -629,7 +646,7 @@ proptest! {
         }
         recipe.batch.tokens = limits.1.map(|tokens| tokens as usize);
         prop_assert_eq!(&overridden(&recipe.to_toml().unwrap(), &[]).unwrap(), &recipe);
-        prop_assert_eq!(&overridden(&recipe.commented().unwrap(), &[]).unwrap(), &recipe);
+        prop_assert_eq!(&overridden(&Registry::default().commented(&recipe).unwrap(), &[]).unwrap(), &recipe);
     }
 
     #[test]

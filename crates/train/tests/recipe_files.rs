@@ -11,9 +11,10 @@ use std::{
 use burn::tensor::Device;
 use regard_nn::bridge::without_kernels;
 use regard_train::{
-    SentenceClassifier, Translator,
+    Registry,
     learner::{self, Event, Reason, Run},
-    recipe::{Recipe, Task},
+    recipe::Recipe,
+    tasks::Classification,
 };
 
 /// A sentence, its translation word by word, and whether it is about an animal.
@@ -43,7 +44,7 @@ fn sentence(index: usize) -> (String, String, bool) {
 }
 
 /// Writes the three parts of the text; gives the overrides that put it in the place of a recipe's data.
-fn text(folder: &Path, task: Task) -> Vec<String> {
+fn text(folder: &Path, labelled: bool) -> Vec<String> {
     let mut overrides = vec![];
     for (part, count) in [("train", 140), ("valid", 8), ("test", 8)] {
         let sentences: Vec<_> = (0..count).map(sentence).collect();
@@ -52,15 +53,15 @@ fn text(folder: &Path, task: Task) -> Vec<String> {
             fs::write(&path, lines).unwrap();
             overrides.push(format!("data.{key}={path:?}"));
         };
-        match task {
-            Task::Translation => {
+        match labelled {
+            false => {
                 let lines = |side: fn(&(String, String, bool)) -> &String| {
                     sentences.iter().map(|s| side(s).clone() + "\n").collect()
                 };
                 write(format!("{part}_source"), lines(|s| &s.0));
                 write(format!("{part}_target"), lines(|s| &s.1));
             }
-            Task::Classification => {
+            true => {
                 let line = |s: &(String, String, bool)| format!("{}\t{}\n", s.0, u8::from(s.2));
                 write(
                     format!("labelled.{part}"),
@@ -88,7 +89,10 @@ fn recipes() -> BTreeSet<PathBuf> {
 
 /// The recipe at `path` for `steps` updates on the text of this test, its model as it stands, and `more` overrides.
 fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
-    let plain = Recipe::load(path, &[]).unwrap_or_else(|error| panic!("{error}"));
+    let registry = Registry::default();
+    let plain = registry
+        .load(path, &[])
+        .unwrap_or_else(|error| panic!("{error}"));
     let mut overrides = vec![format!("training.steps={steps}")];
     overrides.extend(more.iter().map(|&more| more.to_owned()));
     match plain.data.synthetic {
@@ -96,9 +100,11 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
             overrides.push("data.synthetic.sentences=200".to_owned());
             overrides.push("data.synthetic.valid_sentences=8".to_owned());
         }
-        None => overrides.extend(text(folder, plain.model.task())),
+        None => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
     }
-    let recipe = Recipe::load(path, &overrides).unwrap_or_else(|error| panic!("{error}"));
+    let recipe = registry
+        .load(path, &overrides)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(recipe.model, plain.model, "trained as it stands");
     recipe
 }
@@ -109,7 +115,8 @@ fn train(recipe: &Recipe, folder: &Path, report: &mut dyn FnMut(&Event)) -> lear
         device: &Device::flex(),
         stop: &AtomicBool::new(false),
     };
-    learner::train(recipe, &run, report)
+    Registry::default()
+        .train(recipe, &run, report)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
 }
 
@@ -133,14 +140,15 @@ fn every_recipe_file_makes_two_updates() {
             !losses.is_empty() && losses.iter().all(|loss| loss.is_finite()),
             "{name}: {losses:?}"
         );
-        match recipe.model.task() {
-            Task::Translation => {
-                let translator = Translator::open(&run_folder, &Device::flex()).unwrap();
+        let registry = Registry::default();
+        match registry.serves::<Classification>(&recipe) {
+            false => {
+                let translator = registry.translator(&run_folder, &Device::flex()).unwrap();
                 let translated = translator.translate(&["a dog runs."], translator.settings());
                 assert_eq!(translated.unwrap().len(), 1, "{name}");
             }
-            Task::Classification => {
-                let classifier = SentenceClassifier::open(&run_folder, &Device::flex()).unwrap();
+            true => {
+                let classifier = registry.classifier(&run_folder, &Device::flex()).unwrap();
                 assert_eq!(
                     classifier.classify(&["a dog runs."]).unwrap().len(),
                     1,
@@ -148,7 +156,7 @@ fn every_recipe_file_makes_two_updates() {
                 );
             }
         }
-        kinds.insert(recipe.model.kind());
+        kinds.insert(recipe.model.kind);
     }
     let expected = [
         "rnnsearch",

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{
+    ArgGroup, Args,
+    builder::{PossibleValue, PossibleValuesParser},
+};
+use regard_train::Registry;
 
 use super::Compute;
 
@@ -31,8 +35,8 @@ pub struct Train {
     #[arg(long, value_name = "FOLDER", group = "what")]
     pub resume: Option<PathBuf>,
     /// Print a recipe to start from, with every key explained
-    #[arg(long, value_name = "MODEL", group = "what")]
-    pub example: Option<Example>,
+    #[arg(long, value_name = "MODEL", group = "what", value_parser = architectures())]
+    pub example: Option<String>,
     /// The run folder [default: runs/NAME for the recipe NAME.toml]
     #[arg(long, alias = "out", value_name = "FOLDER", conflicts_with_all = ["resume", "example"])]
     pub folder: Option<PathBuf>,
@@ -50,39 +54,12 @@ pub struct Train {
     pub compute: Compute,
 }
 
-/// The models that there are recipes for.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Example {
-    /// Additive attention (Bahdanau, Cho and Bengio 2014)
-    Rnnsearch,
-    /// Stacked LSTMs with dot, general, concat or location attention (Luong et al. 2015)
-    Luong,
-    /// Self-attention in every layer (Vaswani et al. 2017)
-    Transformer,
-    /// No attention, the baseline (Cho et al. 2014, Sutskever et al. 2014)
-    Seq2seq,
-    /// A sentence classifier that links every word to earlier ones (Cheng et al. 2016)
-    Lstmn,
-    /// A sentence classifier without attention, the baseline
-    Lstm,
-    /// A sentence classifier, pooled by attention (Lin et al. 2017)
-    SelfAttentive,
-    /// Deep LSTMs with residual connections, attention asked by the bottom layer (Wu et al. 2016)
-    Gnmt,
-}
-
-impl Example {
-    /// The model's name in recipes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rnnsearch => "rnnsearch",
-            Self::Luong => "luong",
-            Self::Transformer => "transformer",
-            Self::Seq2seq => "seq2seq",
-            Self::Lstmn => "lstmn",
-            Self::Lstm => "lstm",
-            Self::SelfAttentive => "self-attentive",
-            Self::Gnmt => "gnmt",
-        }
-    }
+/// The architectures that there are recipes for.
+fn architectures() -> PossibleValuesParser {
+    let registry = Registry::default();
+    let values = registry.kinds().map(|kind| {
+        let about: String = kind.about.concat();
+        PossibleValue::new(kind.name).help(about.trim().trim_end_matches('.').to_owned())
+    });
+    PossibleValuesParser::new(values.collect::<Vec<_>>())
 }

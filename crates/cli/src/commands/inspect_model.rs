@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use regard_trace::{AttentionMap, Trace};
-use regard_train::{Classification, SentenceClassifier, corpus::CorpusError};
+use regard_train::{Classification, Registry, SentenceClassifier, corpus::CorpusError};
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,7 +30,7 @@ pub fn run(options: &Inspect, model: &Path) -> Result<(), Failure> {
 }
 
 fn inspect(options: &Inspect, model: &Path, device: &Device) -> Result<(), Failure> {
-    let classifier = SentenceClassifier::open(model, device)?;
+    let classifier = Registry::default().classifier(model, device)?;
     let mut writer = Writer {
         options,
         classifier: &classifier,

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use burn::{module::Module, tensor::Device};
-use regard_models::TranslationModel;
+use regard_models::AnyGenerator;
 use regard_nn::weights::{self, Storage};
 use regard_train::{
-    Translator, classifier_file,
+    Registry, Translator,
     familiarity::Familiarity,
-    model_file::{self, Description},
-    recipe::{Recipe, Split},
+    recipe::{Model, Split},
+    tasks::{Classification, Task, Translation},
+    translator::Description,
 };
 use serde_json::json;
 
@@ -26,7 +27,7 @@ use crate::{
 /// Whatever is wrong with the model, or a file that cannot be written.
 pub fn run(options: &ModelFile) -> Result<(), Failure> {
     if let Some(path) = options.path.as_deref()
-        && classifier_file::is_classifier(path)
+        && Registry::default().holds::<Classification>(path)
     {
         return classifier(path, options);
     }
@@ -44,7 +45,7 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
     let mut written = false;
     for (path, storage) in forms {
         if let Some(path) = path {
-            write(path, &model, &description, storage)?;
+            write::<Translation>(path, &description.model, &model, &description, storage)?;
             written = true;
         }
     }
@@ -76,7 +77,7 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
 
 /// What `translator` knows, measured on the data of the recipe at `path`.
 fn familiarity(translator: &Translator, path: &Path) -> Result<Familiarity, Failure> {
-    let recipe = Recipe::load(path, &[])?;
+    let recipe = Registry::default().load(path, &[])?;
     let load = |split, part| match recipe.data.load(split, recipe.training.seed)? {
         Some(loaded) => Ok(loaded.text),
         None => Err(Failure::from(CommandError::NothingFamiliar {
@@ -97,14 +98,13 @@ fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
             "--familiarity is for models that translate; this one classifies".to_owned(),
         ));
     }
-    let (model, description) = classifier_file::open(path, &Device::flex())?;
+    let (model, description) = Registry::default().open::<Classification>(path, &Device::flex())?;
     let forms = [(&options.f16, Storage::F16), (&options.f32, Storage::F32)];
     let mut written = false;
     for (path, storage) in forms {
         if let Some(path) = path {
-            let arrays = weights::collect(&model);
-            let bytes = classifier_file::to_bytes(&arrays, &description, storage)?;
-            output::write_file(path, &bytes)?;
+            let kind = &description.model;
+            write::<Classification>(path, kind, &model, &description, storage)?;
             written = true;
         }
     }
@@ -127,7 +127,7 @@ fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
              parameters    {}\n\
              vocabulary    {vocabulary} tokens",
             path.display(),
-            description.model.name(),
+            description.model.kind,
             description.labels.join(", "),
             model.num_params(),
         ),
@@ -135,17 +135,19 @@ fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
     output::print(&format!("{text}\n"))
 }
 
-fn write(
+fn write<T: Task>(
     path: &Path,
-    model: &TranslationModel,
-    description: &Description,
+    kind: &Model,
+    model: &T::Model,
+    description: &T::Description,
     storage: Storage,
 ) -> Result<(), Failure> {
-    let bytes = model_file::to_bytes(&weights::collect(model), description, storage)?;
+    let arrays = weights::collect(model);
+    let bytes = Registry::default().to_bytes::<T>(kind, &arrays, description, storage)?;
     output::write_file(path, &bytes)
 }
 
-fn describe(name: &str, model: &TranslationModel, description: &Description) -> String {
+fn describe(name: &str, model: &AnyGenerator, description: &Description) -> String {
     let tokenizers = &description.tokenizers;
     let settings = &description.translate;
     let vocabulary = match tokenizers.is_joint() {
@@ -164,7 +166,7 @@ fn describe(name: &str, model: &TranslationModel, description: &Description) -> 
          vocabulary    {vocabulary}\n\
          search        beam {}, length penalty {}, coverage penalty {}\n\
          warns         {}",
-        description.model.name(),
+        description.model.kind,
         description.languages.source,
         description.languages.target,
         model.num_params(),

@@ -11,7 +11,8 @@ use std::{
 
 use burn::tensor::Device;
 use regard_train::{
-    learner::{self, Event, Reason, Run, TrainError},
+    Registry, TrainError,
+    learner::{Event, Reason, Run},
     recipe::Recipe,
 };
 
@@ -31,14 +32,15 @@ const RUNS: &str = "runs";
 /// # Errors
 /// Whatever is wrong with the recipe, its data or the run folder; an interruption.
 pub fn run(options: &Train) -> Result<(), Failure> {
-    if let Some(example) = options.example
-        && let Some(recipe) = Recipe::example(example.name())
+    let registry = Registry::default();
+    if let Some(name) = &options.example
+        && let Some(recipe) = registry.example(name)
     {
-        return output::print(&recipe.commented()?);
+        return output::print(&registry.commented(&recipe)?);
     }
     let folder = folder(options)?;
     let recipe = match &options.recipe {
-        Some(path) => Recipe::load(path, &options.set)?,
+        Some(path) => registry.load(path, &options.set)?,
         None => resumed_recipe(&folder, &options.set)?,
     };
     allocator::keep_freed_memory();
@@ -56,8 +58,8 @@ fn train(options: &Train, recipe: &Recipe, folder: &Path, device: &Device) -> Re
     let mut watcher = Watcher::new(options, recipe);
     let mut report = |event: &Event| watcher.tell(event);
     let trained = match options.recipe {
-        Some(_) => learner::train(recipe, &run, &mut report),
-        None => learner::resume(&options.set, &run, &mut report),
+        Some(_) => Registry::default().train(recipe, &run, &mut report),
+        None => Registry::default().resume(&options.set, &run, &mut report),
     };
     // The bar must be gone before anything else is said.
     let failed = watcher.finish();
@@ -92,7 +94,7 @@ fn folder(options: &Train) -> Result<PathBuf, Failure> {
 fn resumed_recipe(folder: &Path, overrides: &[String]) -> Result<Recipe, Failure> {
     let path = folder.join("recipe.toml");
     match path.exists() {
-        true => Ok(Recipe::load(path, overrides)?),
+        true => Ok(Registry::default().load(path, overrides)?),
         false => Err(TrainError::NothingToResume(folder.to_owned()).into()),
     }
 }

@@ -5,18 +5,7 @@ use std::{cmp::Ordering, rc::Rc};
 use rayon::prelude::*;
 
 use super::BeamConfig;
-use crate::tokens::{END, PADDING, START};
-
-/// A model at work on a batch of rows, one row per live hypothesis.
-pub trait Stepper {
-    /// Overwrites `log_probabilities` with those of what follows the `previous` token of each row, `[rows, vocabulary]`, and gives
-    /// the weights `[rows, source]` if the model attends.
-    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>>;
-
-    /// Keeps the state of `rows`, in that order (rows may repeat). `same_sources` says that row `i`
-    /// keeps the source it had.
-    fn select(&mut self, rows: &[usize], same_sources: bool);
-}
+use crate::{generator::Stepper, vocabulary::Vocabulary};
 
 /// One translation.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,12 +57,13 @@ struct Candidate {
 
 /// Searches every sentence of a batch; `source_lengths` are the sources' lengths. The stepper starts
 /// with one row per sentence. Gives each sentence's hypotheses, best first.
-pub fn beam_search<S: Stepper>(
+pub fn beam_search<S: Stepper + ?Sized>(
     stepper: &mut S,
     source_lengths: &[usize],
     config: &BeamConfig,
 ) -> Vec<Vec<Hypothesis>> {
     let width = config.size.max(1);
+    let marks = stepper.vocabulary();
     let sentences = source_lengths.len();
     let mut finished: Vec<Vec<Hypothesis>> = (0..sentences).map(|_| vec![]).collect();
     let mut live: Vec<Beam> = source_lengths
@@ -92,7 +82,7 @@ pub fn beam_search<S: Stepper>(
         length += 1;
         let previous: Vec<u32> = live
             .iter()
-            .map(|beam| beam.history.as_ref().map_or(START, |node| node.token))
+            .map(|beam| beam.history.as_ref().map_or(marks.start, |node| node.token))
             .collect();
         let weights = stepper.step(&previous, &mut log_probabilities);
         let vocabulary = log_probabilities.len() / live.len();
@@ -103,7 +93,7 @@ pub fn beam_search<S: Stepper>(
             })
         };
 
-        let likely = likely_tokens(&log_probabilities, vocabulary, |row| {
+        let likely = likely_tokens(&log_probabilities, vocabulary, &marks, |row| {
             let beam = &live[row];
             let forbidden = forbidden_tokens(beam, config.no_repeat_ngram);
             (width - finished[beam.sentence].len(), forbidden)
@@ -148,8 +138,8 @@ pub fn beam_search<S: Stepper>(
                     })),
                     coverage,
                 };
-                if candidate.token == END || length >= limit {
-                    finished[sentence].push(finish(&beam, length, config));
+                if candidate.token == marks.end || length >= limit {
+                    finished[sentence].push(finish(&beam, length, config, &marks));
                 } else {
                     rows.push(candidate.row);
                     next.push(beam);
@@ -191,6 +181,7 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
 fn likely_tokens(
     log_probabilities: &[f32],
     vocabulary: usize,
+    marks: &Vocabulary,
     of_row: impl Fn(usize) -> (usize, Vec<u32>),
 ) -> Vec<Vec<(u32, f32)>> {
     // A few rows are done before a thread is awake.
@@ -200,19 +191,28 @@ fn likely_tokens(
     let rows: Vec<_> = rows.zip(&asked).collect();
     rows.par_iter()
         .with_min_len(ROWS_AT_ONCE)
-        .map(|(scores, (count, forbidden))| best_tokens(scores, *count, forbidden))
+        .map(|(scores, (count, forbidden))| best_tokens(scores, *count, forbidden, marks))
         .collect()
 }
 
 /// The `count` likeliest tokens that may be generated, best first.
-fn best_tokens(scores: &[f32], count: usize, forbidden: &[u32]) -> Vec<(u32, f32)> {
+fn best_tokens(
+    scores: &[f32],
+    count: usize,
+    forbidden: &[u32],
+    marks: &Vocabulary,
+) -> Vec<(u32, f32)> {
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(count.min(scores.len()) + 1);
     for (token, &score) in scores.iter().enumerate() {
         let token = token as u32;
         if best.len() == count && best.last().is_some_and(|&(_, least)| score <= least) {
             continue;
         }
-        if token == PADDING || token == START || score.is_nan() || forbidden.contains(&token) {
+        if token == marks.padding
+            || token == marks.start
+            || score.is_nan()
+            || forbidden.contains(&token)
+        {
             continue;
         }
         let place = best.partition_point(|&(_, other)| other >= score);
@@ -221,8 +221,8 @@ fn best_tokens(scores: &[f32], count: usize, forbidden: &[u32]) -> Vec<(u32, f32
     }
     // Where everything is forbidden, ending is always allowed.
     if best.is_empty() {
-        let end = scores.get(END as usize).copied();
-        best.push((END, end.unwrap_or(f32::NEG_INFINITY)));
+        let end = scores.get(marks.end as usize).copied();
+        best.push((marks.end, end.unwrap_or(f32::NEG_INFINITY)));
     }
     best
 }
@@ -258,9 +258,9 @@ fn past(beam: &Beam) -> (Vec<u32>, Vec<Vec<f32>>) {
     (tokens, weights)
 }
 
-fn finish(beam: &Beam, length: usize, config: &BeamConfig) -> Hypothesis {
+fn finish(beam: &Beam, length: usize, config: &BeamConfig, marks: &Vocabulary) -> Hypothesis {
     let (mut tokens, mut weights) = past(beam);
-    let finished = tokens.last() == Some(&END);
+    let finished = tokens.last() == Some(&marks.end);
     if finished {
         tokens.pop();
     }

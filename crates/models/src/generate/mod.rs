@@ -9,41 +9,78 @@
 
 mod beam;
 mod penalty;
-mod prepared;
 
-pub use beam::{Hypothesis, Stepper, beam_search};
+pub use beam::{Hypothesis, beam_search};
 pub use penalty::{BeamConfig, LengthLimit};
-pub use prepared::Prepared;
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
 use regard_nn::dropout::Noise;
 
-use crate::{DecoderState, SourceBatch, TranslationModel};
+use crate::{
+    batch::SourceBatch,
+    erased::{AnyGenerator, AnyState},
+    generator::{Packed, Stepper},
+    vocabulary::Vocabulary,
+};
 
 /// Translates sentences of ids (without `</s>`): for each its n-best list, best first.
 ///
 /// Sentences are searched together as one batch; each one's result is that of the sentence alone.
 /// An empty sentence gives one empty hypothesis with score 0.
 pub fn translate(
-    model: &TranslationModel,
+    model: &AnyGenerator,
     sentences: &[Vec<u32>],
     config: &BeamConfig,
     device: &Device,
 ) -> Vec<Vec<Hypothesis>> {
-    search_with(sentences, config, device, |source| ModelStepper {
-        model,
-        device,
-        state: Some(model.encode(source, &mut Noise::none())),
-        observe: config.coverage_penalty != 0.0,
-    })
+    search(model, None, sentences, config, device)
 }
 
-/// Searches with the stepper that `begin` makes for the sentences that are not empty.
-fn search_with<S: Stepper>(
+/// A model made ready to generate, with its weights in the order in which generation reads them where there is a kernel for
+/// that (see [`Generator::pack`](crate::Generator::pack)). It holds a copy of these weights, and is made anew when the model
+/// has learned.
+#[derive(Debug)]
+pub struct Prepared {
+    model: AnyGenerator,
+    packed: Option<Box<dyn Packed>>,
+}
+
+impl Prepared {
+    /// Makes `model` ready.
+    pub fn new(model: AnyGenerator) -> Self {
+        let packed = model.pack();
+        Self { model, packed }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &AnyGenerator {
+        &self.model
+    }
+
+    /// As [`translate`].
+    pub fn translate(
+        &self,
+        sentences: &[Vec<u32>],
+        config: &BeamConfig,
+        device: &Device,
+    ) -> Vec<Vec<Hypothesis>> {
+        search(
+            &self.model,
+            self.packed.as_deref(),
+            sentences,
+            config,
+            device,
+        )
+    }
+}
+
+/// Searches with `packed` weights if there are any, or with the model as it is.
+fn search(
+    model: &AnyGenerator,
+    packed: Option<&dyn Packed>,
     sentences: &[Vec<u32>],
     config: &BeamConfig,
     device: &Device,
-    begin: impl FnOnce(&SourceBatch) -> S,
 ) -> Vec<Vec<Hypothesis>> {
     let full: Vec<usize> = (0..sentences.len())
         .filter(|&i| !sentences[i].is_empty())
@@ -56,9 +93,19 @@ fn search_with<S: Stepper>(
         return results;
     }
     let batch: Vec<Vec<u32>> = full.iter().map(|&i| sentences[i].clone()).collect();
-    let source = SourceBatch::new(&batch, device);
-    let mut stepper = begin(&source);
-    let found = beam_search(&mut stepper, source.keep.lengths(), config);
+    let source = SourceBatch::new(&batch, &model.vocabularies().source, device);
+    // Packed weights say nothing of what was looked at, by which hypotheses may have to be ranked.
+    let observe = config.coverage_penalty != 0.0;
+    let mut stepper: Box<dyn Stepper + '_> = match packed {
+        Some(packed) if !observe => packed.begin(&source),
+        _ => Box::new(ModelStepper {
+            model,
+            device,
+            state: Some(model.encode(&source, &mut Noise::none())),
+            observe,
+        }),
+    };
+    let found = beam_search(&mut *stepper, source.keep.lengths(), config);
     for (i, hypotheses) in full.into_iter().zip(found) {
         results[i] = hypotheses;
     }
@@ -66,14 +113,18 @@ fn search_with<S: Stepper>(
 }
 
 struct ModelStepper<'a> {
-    model: &'a TranslationModel,
+    model: &'a AnyGenerator,
     device: &'a Device,
-    state: Option<DecoderState>,
+    state: Option<AnyState>,
     /// Whether hypotheses are ranked by what they looked at.
     observe: bool,
 }
 
 impl Stepper for ModelStepper<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        self.model.vocabularies().target
+    }
+
     fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
         log_probabilities.clear();
         let state = self.state.take()?;
@@ -92,6 +143,6 @@ impl Stepper for ModelStepper<'_> {
         self.state = self
             .state
             .take()
-            .map(|state| state.select(rows, same_sources, self.device));
+            .map(|state| state.select(rows, same_sources));
     }
 }

@@ -2,60 +2,74 @@
 
 use burn::tensor::{Device, Tensor};
 use regard_models::{
-    Classified, Classifier, ClassifierConfig, SourceBatch, classifier::EncoderConfig,
+    AnyClassifier, AnyClassifierConfig, Classified, ClassifierConfig, ClassifierSizes, SourceBatch,
+    Vocabulary, former,
+    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, SentenceDropout},
 };
 use regard_nn::{dropout::Noise, weights};
 
 use crate::support;
 
-fn configurations() -> [ClassifierConfig; 4] {
-    let tiny = ClassifierConfig::tiny;
-    let with = |encoder| ClassifierConfig { encoder, ..tiny() };
-    let (hidden, attention) = (6, 5);
+const SIZES: ClassifierSizes = ClassifierSizes {
+    vocabulary: Vocabulary::new(16),
+    classes: 2,
+};
+
+/// One of each kind, with a hidden layer of this size.
+fn configurations(readout: usize) -> [(&'static str, Box<dyn AnyClassifierConfig>); 4] {
+    let lstmn = |layers| LstmnConfig {
+        layers,
+        readout,
+        ..LstmnConfig::tiny()
+    };
+    let lstm = LstmConfig {
+        layers: 2,
+        bidirectional: true,
+        readout,
+        ..LstmConfig::tiny()
+    };
+    let self_attentive = SelfAttentiveConfig {
+        readout,
+        ..SelfAttentiveConfig::tiny()
+    };
     [
-        tiny(),
-        with(EncoderConfig::Lstmn {
-            hidden,
-            layers: 2,
-            attention,
-        }),
-        with(EncoderConfig::Lstm {
-            hidden,
-            layers: 2,
-            bidirectional: true,
-        }),
-        with(EncoderConfig::SelfAttentive {
-            hidden,
-            layers: 1,
-            attention,
-            hops: 3,
-            penalty: 0.5,
-        }),
+        ("lstmn", Box::new(lstmn(1))),
+        ("lstmn of two layers", Box::new(lstmn(2))),
+        ("lstm", Box::new(lstm)),
+        ("self-attentive", Box::new(self_attentive)),
     ]
+}
+
+fn init(config: &dyn AnyClassifierConfig, device: &Device) -> AnyClassifier {
+    config.build(&SIZES, 3, device).unwrap()
 }
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter().collect()
 }
 
-fn forward(model: &Classifier, sentences: &[Vec<u32>], device: &Device) -> Classified {
-    model.forward(&SourceBatch::new(sentences, device), &mut Noise::none())
+fn forward(model: &AnyClassifier, sentences: &[Vec<u32>], device: &Device) -> Classified {
+    model.forward(
+        &SourceBatch::new(sentences, &SIZES.vocabulary, device),
+        &mut Noise::none(),
+    )
 }
 
 #[test]
 fn a_sentence_in_a_batch_is_the_sentence_alone() {
     let device = Device::flex();
     let sentences = [vec![5, 6, 7, 8, 9], vec![10], vec![4, 11, 12]];
-    for config in configurations() {
-        let model = config.init(3, &device).unwrap();
+    for (name, config) in configurations(7) {
+        let model = init(&*config, &device);
         let together = forward(&model, &sentences, &device);
         for (row, sentence) in sentences.iter().enumerate() {
             let alone = forward(&model, std::slice::from_ref(sentence), &device);
             let here = together.logits.clone().narrow(0, row, 1);
             let error = numbers((here - alone.logits).abs().max())[0];
             // A few dozen additions of numbers of size 1.
-            assert!(error < 4e-6, "{}: {error}", config.name());
+            assert!(error < 4e-6, "{name}: {error}");
             for (map, own) in together.maps.iter().zip(&alone.maps) {
+                let (map, own) = (&map.weights, &own.weights);
                 let [_, _, queries, keys] = own.dims();
                 let map = map.clone().narrow(0, row, 1);
                 let here = map.narrow(2, 0, queries).narrow(3, 0, keys);
@@ -68,17 +82,13 @@ fn a_sentence_in_a_batch_is_the_sentence_alone() {
 #[test]
 fn every_weight_learns() {
     let device = Device::flex().autodiff();
-    for config in configurations() {
-        // Of a handful of rectified units all may be silent at first; of so many, some are not.
-        let config = ClassifierConfig {
-            readout: 32,
-            ..config
-        };
-        let model = config.init(3, &device).unwrap();
+    // Of a handful of rectified units all may be silent at first; of so many, some are not.
+    for (kind, config) in configurations(32) {
+        let model = init(&*config, &device);
         let sentences = [vec![5, 6, 7, 8, 9], vec![10, 4, 3], vec![4, 11, 12, 13]];
         let classified = forward(&model, &sentences, &device);
         let penalty = classified.penalty;
-        assert_eq!(penalty.is_some(), config.name() == "self-attentive");
+        assert_eq!(penalty.is_some(), kind == "self-attentive");
         let mut loss = (classified.logits.clone() * classified.logits).sum();
         if let Some(penalty) = penalty {
             loss = loss + penalty;
@@ -91,7 +101,7 @@ fn every_weight_learns() {
                 .values
                 .iter()
                 .fold(0.0, |most: f32, g| most.max(g.abs()));
-            assert!(largest > 0.0, "{}: {name} learns nothing", config.name());
+            assert!(largest > 0.0, "{kind}: {name} learns nothing");
             assert!(array.values.iter().all(|g| g.is_finite()), "{name}");
         }
     }
@@ -100,15 +110,19 @@ fn every_weight_learns() {
 #[test]
 fn dropout_is_replayed_by_its_seed_and_changes_something() {
     let device = Device::flex();
-    let config = ClassifierConfig {
-        word_dropout: 0.2,
-        embedding_dropout: 0.3,
-        layer_dropout: 0.3,
-        output_dropout: 0.3,
-        ..configurations()[1].clone()
+    let config = LstmnConfig {
+        layers: 2,
+        dropout: SentenceDropout {
+            word: 0.2,
+            embedding: 0.3,
+            layers: 0.3,
+            output: 0.3,
+        },
+        ..LstmnConfig::tiny()
     };
-    let model = config.init(3, &device).unwrap();
-    let batch = SourceBatch::new(&[vec![5, 6, 7, 8], vec![9, 10]], &device);
+    let model = init(&config, &device);
+    let sentences = [vec![5, 6, 7, 8], vec![9, 10]];
+    let batch = SourceBatch::new(&sentences, &SIZES.vocabulary, &device);
     let run = |mut noise: Noise| numbers(model.forward(&batch, &mut noise).logits);
     assert_eq!(run(Noise::seeded(1)), run(Noise::seeded(1)));
     assert_ne!(run(Noise::seeded(1)), run(Noise::seeded(2)));
@@ -117,29 +131,66 @@ fn dropout_is_replayed_by_its_seed_and_changes_something() {
 
 #[test]
 fn sizes_that_no_classifier_can_have() {
-    let refused = |change: &dyn Fn(&mut ClassifierConfig)| {
-        let mut config = configurations()[3].clone();
+    let refused = |classes: usize, change: &dyn Fn(&mut SelfAttentiveConfig)| {
+        let mut config = SelfAttentiveConfig::tiny();
         change(&mut config);
-        config.init(1, &Device::flex()).unwrap_err().to_string()
+        let sizes = ClassifierSizes { classes, ..SIZES };
+        let refused = ClassifierConfig::init(&config, &sizes, 1, &Device::flex());
+        refused.unwrap_err().to_string()
     };
-    assert!(refused(&|c| c.classes = 1).contains("number of classes is 1; expected at least 2"));
-    assert!(refused(&|c| c.embedding = 0).contains("embedding is 0"));
-    assert!(refused(&|c| c.readout = 0).contains("readout is 0"));
-    let encoder = |hidden, layers, attention, hops| EncoderConfig::SelfAttentive {
-        hidden,
-        layers,
-        attention,
-        hops,
-        penalty: 0.0,
-    };
-    for (encoder, expected) in [
-        (encoder(0, 1, 5, 3), "hidden is 0"),
-        (encoder(7, 1, 5, 3), "hidden is 7, expected an even number"),
-        (encoder(6, 0, 5, 3), "layers is 0"),
-        (encoder(6, 1, 0, 3), "attention size is 0"),
-        (encoder(6, 1, 5, 0), "hops is 0"),
-    ] {
-        let message = refused(&|c| c.encoder = encoder.clone());
+    let message = refused(1, &|_| ());
+    assert!(message.contains("number of classes is 1; expected at least 2"));
+    let check = |change: &dyn Fn(&mut SelfAttentiveConfig), expected: &str| {
+        let message = refused(2, change);
         assert!(message.contains(expected), "{message}");
+    };
+    check(&|c| c.embedding = 0, "embedding: found 0");
+    check(&|c| c.readout = 0, "readout: found 0");
+    check(&|c| c.hidden = 0, "hidden: found 0");
+    check(
+        &|c| c.hidden = 7,
+        "hidden: found 7; expected an even number",
+    );
+    check(&|c| c.layers = 0, "layers: found 0");
+    check(
+        &|c| c.attention_dimension = 0,
+        "attention_dimension: found 0",
+    );
+    check(&|c| c.hops = 0, "hops: found 0");
+}
+
+/// Former files held sizes beside choices, the encoder in a table of its own, and dropout key by key.
+#[test]
+fn what_files_once_said_is_still_read() {
+    let former = serde_json::json!({
+        "vocabulary": 300, "classes": 3, "embedding": 20,
+        "encoder": { "kind": "self-attentive", "hidden": 12, "layers": 2, "attention": 7, "hops": 5, "penalty": 0.25 },
+        "readout": 9, "word_dropout": 0.1, "embedding_dropout": 0.2, "layer_dropout": 0.3, "output_dropout": 0.4,
+    });
+    let described = former::classifier(&former).unwrap();
+    assert_eq!(described.kind, "self-attentive");
+    let sizes: ClassifierSizes = serde_json::from_value(described.sizes).unwrap();
+    assert_eq!((sizes.vocabulary, sizes.classes), (Vocabulary::new(300), 3));
+    let config: SelfAttentiveConfig = serde_json::from_value(described.config).unwrap();
+    let expected = SelfAttentiveConfig {
+        embedding: 20,
+        hidden: 12,
+        layers: 2,
+        attention_dimension: 7,
+        hops: 5,
+        penalty: 0.25,
+        readout: 9,
+        dropout: SentenceDropout {
+            word: 0.1,
+            embedding: 0.2,
+            layers: 0.3,
+            output: 0.4,
+        },
+    };
+    assert_eq!(config, expected);
+    for encoder in ["lstmn", "lstm"] {
+        let mut former = former.clone();
+        former["encoder"] = serde_json::json!({ "kind": encoder, "hidden": 12, "layers": 1 });
+        assert_eq!(former::classifier(&former).unwrap().kind, encoder);
     }
 }

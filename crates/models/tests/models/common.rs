@@ -2,130 +2,144 @@
 
 use burn::tensor::{Device, Tensor};
 use regard_models::{
-    GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch,
-    TransformerConfig, TranslationModel,
-    luong::{LuongScore, Reading},
+    AnyGenerator, AnyGeneratorConfig, GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
+    SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
+    config::{AnyConfig, Config},
+    luong::{LuongAttention, LuongScore, Reading},
     seq2seq::Cell,
     tokens::END,
-    transformer::EmbeddedPositions,
+    transformer::{Norm, Positions},
 };
 use regard_nn::{
-    mask::Locality,
-    position::{PositionConfig, RotaryConfig},
-    transformer::{self, Activation, Biases, NormConfig, NormPlace, StackDropout},
+    transformer::{Activation, NormPlace},
     weights::{self, Arrays},
 };
 
+/// A configuration of any architecture.
+pub type AnyBox = Box<dyn AnyGeneratorConfig>;
+
+/// What the models of [`configs`] read and write.
+pub const VOCABULARIES: Vocabularies = Vocabularies::new(16, 16);
+
 /// One of each kind of wiring, by a name for messages.
-pub fn configs() -> Vec<(&'static str, ModelConfig)> {
-    let luong = LuongConfig::tiny;
+pub fn configs() -> Vec<(&'static str, AnyBox)> {
+    let luong = || LuongConfig {
+        window: 2,
+        ..LuongConfig::tiny()
+    };
+    let transformer = TransformerConfig::tiny;
     let seq2seq = Seq2SeqConfig::tiny;
-    let (monotonic, predictive) = (
-        Locality::Monotonic { half_width: 2 },
-        Locality::Predictive { half_width: 2 },
-    );
     vec![
-        ("rnnsearch", ModelConfig::RnnSearch(RnnSearchConfig::tiny())),
-        ("luong general, feeding", ModelConfig::Luong(luong())),
+        ("rnnsearch", Box::new(RnnSearchConfig::tiny())),
+        ("luong general, feeding", Box::new(luong())),
         (
             "luong dot, at once, local-m",
-            ModelConfig::Luong(LuongConfig {
+            Box::new(LuongConfig {
                 score: LuongScore::Dot,
                 input_feeding: false,
-                locality: monotonic,
+                attention: LuongAttention::LocalM,
                 ..luong()
             }),
         ),
         (
             "luong concat, feeding, local-m, bidirectional",
-            ModelConfig::Luong(LuongConfig {
+            Box::new(LuongConfig {
                 score: LuongScore::Concat,
-                locality: monotonic,
-                reading: Reading::Bidirectional,
+                attention: LuongAttention::LocalM,
+                encoder: Reading::Bidirectional,
                 ..luong()
             }),
         ),
         (
             "luong general, feeding, local-p, forward",
-            ModelConfig::Luong(LuongConfig {
-                locality: predictive,
-                reading: Reading::Forward,
+            Box::new(LuongConfig {
+                attention: LuongAttention::LocalP,
+                encoder: Reading::Forward,
                 ..luong()
             }),
         ),
         (
             "luong location, at once",
-            ModelConfig::Luong(LuongConfig {
+            Box::new(LuongConfig {
                 score: LuongScore::Location,
                 input_feeding: false,
-                positions: 4,
+                max_source_length: 4,
                 ..luong()
             }),
         ),
-        (
-            "transformer pre-norm",
-            ModelConfig::Transformer(TransformerConfig::tiny()),
-        ),
+        ("transformer pre-norm", Box::new(transformer())),
         (
             "transformer post-norm, gelu, grouped queries, learned positions",
-            ModelConfig::Transformer(TransformerConfig {
-                layer: transformer::StackConfig {
-                    norm_place: NormPlace::Post,
-                    activation: Activation::Gelu,
-                    key_value_heads: 1,
-                    ..TransformerConfig::tiny().layer
-                },
-                positions: EmbeddedPositions::Learned { positions: 40 },
-                ..TransformerConfig::tiny()
+            Box::new(TransformerConfig {
+                norm_place: NormPlace::Post,
+                activation: Activation::Gelu,
+                key_value_heads: Some(1),
+                positions: Positions::Learned,
+                max_length: 40,
+                ..transformer()
             }),
         ),
         (
             "transformer rms, swiglu, rotary, window",
-            ModelConfig::Transformer(TransformerConfig {
-                layer: transformer::StackConfig {
-                    norm: NormConfig::Rms { epsilon: 1e-5 },
-                    activation: Activation::Swiglu,
-                    position: PositionConfig::Rotary(RotaryConfig::new(4)),
-                    window: Some(3),
-                    biases: Biases::NONE,
-                    ..TransformerConfig::tiny().layer
-                },
-                positions: EmbeddedPositions::None,
-                ..TransformerConfig::tiny()
+            Box::new(TransformerConfig {
+                norm: Norm::Rms,
+                activation: Activation::Swiglu,
+                positions: Positions::Rotary,
+                window: Some(3),
+                bias: false,
+                ..transformer()
             }),
         ),
-        ("seq2seq lstm", ModelConfig::Seq2Seq(seq2seq())),
+        ("seq2seq lstm", Box::new(seq2seq())),
         (
             "seq2seq gru",
-            ModelConfig::Seq2Seq(Seq2SeqConfig {
-                cell: Cell::Gru,
+            Box::new(Seq2SeqConfig {
+                cell: Cell::GruContext,
+                layers: 1,
                 reverse_source: false,
                 ..seq2seq()
             }),
         ),
-        ("gnmt", ModelConfig::Gnmt(GnmtConfig::tiny())),
+        ("gnmt", Box::new(GnmtConfig::tiny())),
     ]
 }
 
 /// The configuration with every dropout it has set to `p`.
-pub fn transformer_dropout(config: TransformerConfig, p: f64) -> TransformerConfig {
-    TransformerConfig {
-        embedding_dropout: p,
-        layer: transformer::StackConfig {
-            dropout: StackDropout {
-                residual: p,
-                attention: p,
-                activation: p,
-            },
-            ..config.layer
-        },
-        ..config
+pub fn with_dropout(config: &dyn AnyGeneratorConfig, p: f64) -> AnyBox {
+    fn changed<C: Config + AnyGeneratorConfig>(config: &dyn AnyConfig, p: f64) -> Option<AnyBox> {
+        config.downcast_ref::<C>()?;
+        let mut values = config.values().unwrap();
+        let dropout = values["dropout"].as_table_mut().unwrap();
+        dropout.iter_mut().for_each(|(_, share)| *share = p.into());
+        Some(Box::new(values.try_into::<C>().unwrap()))
     }
+    changed::<RnnSearchConfig>(config, p)
+        .or_else(|| changed::<LuongConfig>(config, p))
+        .or_else(|| changed::<TransformerConfig>(config, p))
+        .or_else(|| changed::<Seq2SeqConfig>(config, p))
+        .or_else(|| changed::<GnmtConfig>(config, p))
+        .unwrap()
 }
 
 /// A model whose weights are `factor` times the drawn ones: the larger, the surer it is. It likes to end.
-pub fn model(config: &ModelConfig, seed: u64, factor: f32, device: &Device) -> TranslationModel {
-    let model = config.init(seed, device).unwrap();
+pub fn model(
+    config: &dyn AnyGeneratorConfig,
+    seed: u64,
+    factor: f32,
+    device: &Device,
+) -> AnyGenerator {
+    model_of(config, &VOCABULARIES, seed, factor, device)
+}
+
+/// The same for these `vocabularies`.
+pub fn model_of(
+    config: &dyn AnyGeneratorConfig,
+    vocabularies: &Vocabularies,
+    seed: u64,
+    factor: f32,
+    device: &Device,
+) -> AnyGenerator {
+    let model = config.build(vocabularies, seed, device).unwrap();
     let mut arrays: Arrays = weights::collect(&model);
     for array in arrays.values_mut() {
         array.values.iter_mut().for_each(|value| *value *= factor);
@@ -151,8 +165,8 @@ pub fn sentences() -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
 pub fn batch(device: &Device) -> (SourceBatch, TargetBatch) {
     let (sources, targets) = sentences();
     (
-        SourceBatch::new(&sources, device),
-        TargetBatch::new(&targets, device),
+        SourceBatch::new(&sources, &VOCABULARIES.source, device),
+        TargetBatch::new(&targets, &VOCABULARIES.target, device),
     )
 }
 

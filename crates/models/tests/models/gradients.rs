@@ -5,14 +5,11 @@
 //! (logits near 1, a mean over the tokens) adds `ε / 2h`.
 
 use crate::{
-    common::{batch, configs, model, numbers, transformer_dropout},
+    common::{batch, configs, model, numbers, with_dropout},
     support::{gradients, values},
 };
 use burn::tensor::{Device, Tensor};
-use regard_models::{
-    GnmtConfig, LuongConfig, ModelConfig, RnnSearchConfig, Seq2SeqConfig, TranslationModel,
-    tokens::PADDING,
-};
+use regard_models::{AnyGenerator, tokens::PADDING};
 use regard_nn::{
     bridge::cross_entropy_mean,
     dropout::Noise,
@@ -21,41 +18,9 @@ use regard_nn::{
 
 const STEP: f32 = 1.0 / 256.0;
 
-fn noisy(config: ModelConfig) -> ModelConfig {
-    match config {
-        ModelConfig::RnnSearch(c) => ModelConfig::RnnSearch(RnnSearchConfig {
-            embedding_dropout: 0.2,
-            annotation_dropout: 0.2,
-            output_dropout: 0.2,
-            ..c
-        }),
-        ModelConfig::Luong(c) => ModelConfig::Luong(LuongConfig {
-            embedding_dropout: 0.2,
-            layer_dropout: 0.2,
-            annotation_dropout: 0.2,
-            output_dropout: 0.2,
-            ..c
-        }),
-        ModelConfig::Transformer(c) => ModelConfig::Transformer(transformer_dropout(c, 0.2)),
-        ModelConfig::Seq2Seq(c) => ModelConfig::Seq2Seq(Seq2SeqConfig {
-            embedding_dropout: 0.2,
-            layer_dropout: 0.2,
-            output_dropout: 0.2,
-            ..c
-        }),
-        ModelConfig::Gnmt(c) => ModelConfig::Gnmt(GnmtConfig {
-            embedding_dropout: 0.2,
-            layer_dropout: 0.2,
-            annotation_dropout: 0.2,
-            output_dropout: 0.2,
-            ..c
-        }),
-    }
-}
-
 const SMOOTHING: f32 = 0.1;
 
-fn logits(model: &TranslationModel, device: &Device) -> Tensor<2> {
+fn logits(model: &AnyGenerator, device: &Device) -> Tensor<2> {
     let (source, target) = batch(device);
     model
         .forward(&source, &target, &mut Noise::seeded(17))
@@ -84,9 +49,9 @@ fn loss(logits: &Tensor<2>, outputs: &[u32]) -> f64 {
 fn gradients_with_dropout_by_finite_differences() {
     let (mut checked, mut sharp) = (0, 0);
     for (name, config) in configs() {
-        let config = noisy(config);
+        let config = with_dropout(&*config, 0.2);
         let tracked = Device::flex().autodiff();
-        let start = model(&config, 11, 1.5, &tracked);
+        let start = model(&*config, 11, 1.5, &tracked);
         let targets = batch(&tracked).1.outputs;
         let outputs: Vec<u32> = targets.clone().into_data().iter().collect();
         let scored = logits(&start, &tracked);
@@ -101,7 +66,7 @@ fn gradients_with_dropout_by_finite_differences() {
         let arrays: Arrays = weights::collect(&start);
 
         let device = Device::flex();
-        let plain = model(&config, 11, 1.5, &device);
+        let plain = model(&*config, 11, 1.5, &device);
         for (weight, gradient) in &gradients {
             let signs = values(&format!("{name}/{weight}"), gradient.values.len(), 1.0);
             let signs: Vec<f32> = signs.iter().map(|sign| sign.signum()).collect();

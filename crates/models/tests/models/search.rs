@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use regard_models::generate::{BeamConfig, Hypothesis, LengthLimit, Stepper, beam_search};
+use regard_models::{
+    Stepper,
+    generate::{BeamConfig, Hypothesis, LengthLimit, beam_search},
+};
 
 const PADDING: u32 = 0;
 const START: u32 = 1;
@@ -69,6 +72,10 @@ impl Table {
 }
 
 impl Stepper for Table {
+    fn vocabulary(&self) -> regard_models::Vocabulary {
+        regard_models::Vocabulary::new(VOCABULARY as usize)
+    }
+
     fn step(&mut self, previous: &[u32], scores: &mut Vec<f32>) -> Option<Vec<f32>> {
         scores.clear();
         assert_eq!(previous.len(), self.rows.len());
@@ -399,6 +406,9 @@ proptest! {
 fn scores_that_are_no_numbers_end_the_search() {
     struct Broken(f32);
     impl Stepper for Broken {
+        fn vocabulary(&self) -> regard_models::Vocabulary {
+            regard_models::Vocabulary::new(VOCABULARY as usize)
+        }
         fn step(&mut self, previous: &[u32], scores: &mut Vec<f32>) -> Option<Vec<f32>> {
             scores.clear();
             scores.resize(previous.len() * VOCABULARY as usize, self.0);

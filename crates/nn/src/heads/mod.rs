@@ -52,6 +52,6 @@ pub use config::MultiHeadConfig;
 pub use multi_head::{MultiHead, MultiHeadOutput};
 pub use output_gate::{Gate, OutputGate};
 pub use projection::{Fused, Projection, ProjectionLayout, Separate, Source};
-pub(crate) use projection::{glorot, row_index, side_by_side};
+pub(crate) use projection::{glorot, row_index};
 pub use query_key_norm::{L2QueryKeyNorm, QueryKeyNorm, QueryKeyNormKind, RmsQueryKeyNorm};
 pub use talking_heads::TalkingHeads;

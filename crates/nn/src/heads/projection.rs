@@ -171,7 +171,7 @@ impl Projection {
         match layout {
             ProjectionLayout::Separate => Self::Separate(Separate { query, key, value }),
             ProjectionLayout::Fused => Self::Fused(Fused {
-                query_key_value: side_by_side(vec![query, key, value]),
+                query_key_value: initializer.side_by_side(&[query, key, value]),
             }),
         }
     }
@@ -263,20 +263,6 @@ pub(crate) fn glorot(
     Linear {
         weight: initializer.uniform([inputs, outputs], bound),
         bias: bias.then(|| initializer.zeros([outputs])),
-    }
-}
-
-/// One layer with the columns of all.
-pub(crate) fn side_by_side(layers: Vec<Linear>) -> Linear {
-    let weights = layers.iter().map(|layer| layer.weight.val()).collect();
-    let biases: Option<Vec<_>> = layers
-        .iter()
-        .map(|layer| layer.bias.as_ref().map(Param::val))
-        .collect();
-    Linear {
-        // A parameter must not hang on those it was made of.
-        weight: Param::from_tensor(Tensor::cat(weights, 1).detach()),
-        bias: biases.map(|biases| Param::from_tensor(Tensor::cat(biases, 0).detach())),
     }
 }
 

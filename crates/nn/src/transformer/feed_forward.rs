@@ -106,7 +106,7 @@ impl FeedForward {
         let first = glorot(model, inner, bias, initializer);
         Self {
             inner: match gate {
-                Some(gate) => crate::heads::side_by_side(vec![gate, first]),
+                Some(gate) => initializer.side_by_side(&[gate, first]),
                 None => first,
             },
             outer: glorot(inner, model, bias, initializer),

@@ -9,7 +9,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use regard_models::{
-    TargetBatch,
+    TargetBatch, Vocabularies,
     tables::{Tables, TablesConfig, Tie},
     tokens::PADDING,
 };
@@ -22,6 +22,8 @@ use regard_nn::{
     transformer::{Stack, StackConfig, StackOptions},
 };
 use serde::Deserialize;
+
+use crate::Failure;
 
 /// Sizes and choices of [`LanguageModel`].
 #[derive(Debug, Clone, Deserialize)]
@@ -48,18 +50,17 @@ impl LanguageModelConfig {
     ///
     /// # Errors
     /// Sizes that do not go together.
-    pub fn init(&self, seed: u64, device: &Device) -> Result<LanguageModel, AttentionError> {
+    pub fn init(&self, seed: u64, device: &Device) -> Result<LanguageModel, Failure> {
         let mut initializer = Initializer::new(seed, device);
         let size = self.layer.model_size;
         let tables = TablesConfig {
-            source_vocabulary: self.vocabulary,
-            target_vocabulary: self.vocabulary,
+            vocabularies: Vocabularies::new(self.vocabulary, self.vocabulary),
             embedding: size,
             readout: size,
             tie: Tie::All,
         };
         Ok(LanguageModel {
-            tables: tables.unit_variance(&mut initializer),
+            tables: tables.unit_variance(&mut initializer)?,
             stack: self.layer.decoder_only(self.layers, &mut initializer)?,
             sinusoidal: Sinusoidal::new(size)?,
             embedding_dropout: self.embedding_dropout,

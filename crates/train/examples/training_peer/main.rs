@@ -5,7 +5,7 @@
 //! cargo run --release -p regard-train --example training_peer -- --model JSON [--batch 64] [--tokens 20] [--rounds 5]
 //! ```
 //!
-//! JSON is a model's configuration as a model file holds it, or that of a language model. Prints milliseconds a step.
+//! JSON is a model's `regard.model` as a model file holds it, now or formerly, or a language model's configuration. Prints milliseconds a step.
 //!
 //! - `--export FILE` first writes the drawn weights (by their names) and the ids of all batches (`ids.source`,
 //!   `ids.target`: `[batches, batch, tokens - 1]`, markers left out) to FILE as safetensors;

@@ -3,13 +3,15 @@
 use std::{fs, time::Instant};
 
 use burn::{module::Module, tensor::Device};
-use regard_models::{ModelConfig, SourceBatch, TargetBatch, TranslationModel, tokens::RESERVED};
+use regard_models::{
+    AnyGenerator, SourceBatch, TargetBatch, Vocabularies, Vocabulary, tokens::RESERVED,
+};
 use regard_nn::{
     bridge::CrossEntropy,
     dropout::Noise,
     weights::{self, Array, Storage},
 };
-use regard_train::{learner::optimizer::Optimizer, recipe};
+use regard_train::{Registry, learner::optimizer::Optimizer, recipe, tasks::Translation};
 use serde_json::Value;
 
 use crate::{
@@ -34,7 +36,7 @@ pub trait Trained: Module {
     ) -> Result<CrossEntropy, Failure>;
 }
 
-impl Trained for TranslationModel {
+impl Trained for AnyGenerator {
     fn loss(
         &self,
         sources: &[Vec<u32>],
@@ -42,8 +44,9 @@ impl Trained for TranslationModel {
         device: &Device,
         noise: &mut Noise,
     ) -> Result<CrossEntropy, Failure> {
-        let source = SourceBatch::new(sources, device);
-        let target = TargetBatch::new(targets, device);
+        let Vocabularies { source, target } = self.vocabularies();
+        let source = SourceBatch::new(sources, &source, device);
+        let target = TargetBatch::new(targets, &target, device);
         let scored = self.forward(&source, &target, noise);
         Ok(scored.cross_entropy(target.outputs, LABEL_SMOOTHING))
     }
@@ -57,7 +60,8 @@ impl Trained for LanguageModel {
         device: &Device,
         noise: &mut Noise,
     ) -> Result<CrossEntropy, Failure> {
-        let text = TargetBatch::new(targets, device);
+        // Of a vocabulary the marks alone matter here.
+        let text = TargetBatch::new(targets, &Vocabulary::new(0), device);
         Ok(LanguageModel::loss(self, text, LABEL_SMOOTHING, noise)?)
     }
 }
@@ -84,10 +88,14 @@ pub fn training(config: Value, shape: Shape) -> Result<Box<dyn Training>, Failur
             device,
         )?));
     }
-    let config: ModelConfig = serde_json::from_value(config)?;
-    let tables = config.tables();
-    let vocabularies = [tables.source_vocabulary, tables.target_vocabulary];
-    let model = config.init(1, &device)?;
+    let registry = Registry::default();
+    let metadata = [("regard.model".to_owned(), config.to_string())];
+    let header = registry.header(&metadata.into(), "--model")?;
+    let sizes: Vocabularies = header.sizes("--model")?;
+    let task = registry.task_of::<Translation>(&header.model);
+    let task = task.ok_or("--model: expected a model that translates")?;
+    let model = task.draw(&header.model, &sizes, 1, &device)?;
+    let vocabularies = [sizes.source.size, sizes.target.size];
     Ok(Box::new(InTraining::new(
         model,
         vocabularies,

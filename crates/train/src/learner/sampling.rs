@@ -6,7 +6,7 @@
 //! inputs it ended up with then go through the ordinary, teacher-forced pass.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use regard_models::{SourceBatch, TargetBatch, TranslationModel, tokens::PADDING};
+use regard_models::{AnyGenerator, SourceBatch, TargetBatch};
 use regard_nn::dropout::Noise;
 
 use crate::{corpus::Random, recipe::ScheduledSampling};
@@ -18,7 +18,7 @@ pub fn probability(settings: &ScheduledSampling, step: u64) -> f64 {
 
 /// `target` with some inputs replaced by what `model` (without autodiff, like `device`) predicts.
 pub fn mix(
-    model: &TranslationModel,
+    model: &AnyGenerator,
     sources: &[Vec<u32>],
     target: TargetBatch,
     probability: f64,
@@ -29,7 +29,9 @@ pub fn mix(
     let [length, batch] = target.inputs.dims();
     let reference: Vec<i32> = target.inputs.clone().inner().into_data().iter().collect();
     let mut inputs = reference.clone();
-    let source = SourceBatch::new(sources, device);
+    let vocabularies = model.vocabularies();
+    let padding = vocabularies.target.padding as i32;
+    let source = SourceBatch::new(sources, &vocabularies.source, device);
     let mut state = model.encode(&source, &mut Noise::none());
     for t in 0..length.saturating_sub(1) {
         let previous = &inputs[t * batch..(t + 1) * batch];
@@ -41,7 +43,7 @@ pub fn mix(
         for (b, &prediction) in predicted.iter().enumerate() {
             let place = (t + 1) * batch + b;
             // One draw per place, padding included, so that a batch's draws do not depend on lengths.
-            if random.uniform() < probability && reference[place] != PADDING as i32 {
+            if random.uniform() < probability && reference[place] != padding {
                 inputs[place] = prediction;
             }
         }

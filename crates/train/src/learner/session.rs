@@ -6,15 +6,17 @@ use burn::{module::Module, tensor::Device};
 use regard_nn::weights::{self, Arrays, Storage};
 
 use super::{
-    BEST, LAST, METRICS, MODEL, RECIPE, Run, TrainError,
+    BEST, LAST, METRICS, MODEL, RECIPE, Run,
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics},
     optimizer::Optimizer,
-    task::{Task, Update, Verdict},
 };
 use crate::{
+    error::TrainError,
     files::{self, FileError},
+    model_file::{Metadata, ModelFileError},
     recipe::{Every, Measure, Recipe},
+    tasks::{Contents, Task, Update, Verdict},
 };
 
 const RECENT: &str = "recent";
@@ -22,12 +24,14 @@ const TOKENIZER: &str = "tokenizer.json";
 const VALIDATION: &str = "validation";
 const AWAY: &str = "the model is away only during an update, and a failed one ends the session";
 
-pub(super) struct Session<'a, T: Task> {
+pub(crate) struct Session<'a, T: Task> {
     recipe: Recipe,
     run: &'a Run<'a>,
     report: &'a mut dyn FnMut(&Event),
     training: Device,
-    task: T,
+    task: &'a T,
+    data: T::Data,
+    description: T::Description,
     /// Absent only during an update.
     model: Option<T::Model>,
     optimizer: Optimizer,
@@ -38,18 +42,19 @@ pub(super) struct Session<'a, T: Task> {
 
 impl<'a, T: Task> Session<'a, T> {
     /// A run from its first update; `resumed` says that an earlier session died before it could write any state.
-    pub(super) fn start(
+    pub(crate) fn start(
+        task: &'a T,
         recipe: Recipe,
         run: &'a Run<'a>,
         report: &'a mut dyn FnMut(&Event),
         resumed: bool,
     ) -> Result<Self, TrainError> {
-        let task = T::start(&recipe)?;
+        let (data, description) = task.load(&recipe, None)?;
         let training = run.device.clone().autodiff();
-        let model = task.init(recipe.training.seed, &training)?;
+        let model = task.init(&description, recipe.training.seed, &training)?;
         files::create_folder(run.folder)?;
         files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
-        task.contents()
+        task.contents(&data, &description)
             .tokenizers
             .save(run.folder.join(TOKENIZER))?;
         files::write_atomically(&run.folder.join(METRICS), b"")?;
@@ -61,22 +66,28 @@ impl<'a, T: Task> Session<'a, T> {
             report,
             training,
             task,
+            data,
+            description,
             model: Some(model),
             resumed,
         })
     }
 
-    pub(super) fn resume(
+    /// Goes on from the checkpoint in the run folder; `describe` reads what its metadata says.
+    pub(crate) fn resume(
+        task: &'a T,
         recipe: Recipe,
         run: &'a Run<'a>,
         report: &'a mut dyn FnMut(&Event),
+        describe: impl FnOnce(&Metadata, &str) -> Result<T::Description, ModelFileError>,
     ) -> Result<Self, TrainError> {
         let path = run.folder.join(LAST);
         let checkpoint = Checkpoint::load(&path)?;
         let name = path.display().to_string();
-        let task = T::resume(&recipe, &checkpoint.metadata, &name)?;
+        let former = describe(&checkpoint.metadata, &name)?;
+        let (data, description) = task.load(&recipe, Some(former))?;
         let training = run.device.clone().autodiff();
-        let model = task.init(recipe.training.seed, &training)?;
+        let model = task.init(&description, recipe.training.seed, &training)?;
         let model = weights::apply(model, checkpoint.model)?;
         let progress = checkpoint.progress;
         let optimizer = Optimizer::restore(
@@ -92,6 +103,8 @@ impl<'a, T: Task> Session<'a, T> {
             report,
             training,
             task,
+            data,
+            description,
             model: Some(model),
             optimizer,
             progress,
@@ -100,7 +113,7 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     /// Trains until a limit, an early stop or a request to stop.
-    pub(super) fn run(mut self) -> Result<Summary, TrainError> {
+    pub(crate) fn run(mut self) -> Result<Summary, TrainError> {
         self.tell_start();
         if self.progress.step == 0 {
             // From here on the run can be resumed, however it ends: the state before the first update counts as one.
@@ -148,9 +161,12 @@ impl<'a, T: Task> Session<'a, T> {
         self.model.as_ref().expect(AWAY)
     }
 
+    fn contents(&self) -> Contents<'_> {
+        self.task.contents(&self.data, &self.description)
+    }
+
     fn order(&self) -> Vec<Vec<usize>> {
-        self.task
-            .contents()
+        self.contents()
             .batches
             .epoch(self.recipe.training.seed, self.progress.epoch)
     }
@@ -183,7 +199,7 @@ impl<'a, T: Task> Session<'a, T> {
             training: &self.training,
             device: self.run.device,
         };
-        let batch = self.task.loss(self.model(), &update);
+        let batch = self.task.loss(&self.data, self.model(), &update);
         let mean = f64::from(batch.loss.clone().into_scalar::<f32>());
         if !mean.is_finite() {
             return Err(TrainError::Loss { loss: mean, step });
@@ -246,8 +262,13 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     fn validate(&self, model: &T::Model) -> Result<Option<Verdict>, TrainError> {
-        self.task
-            .validate(&model.valid(), &self.recipe, self.run.device)
+        self.task.validate(
+            &self.data,
+            &self.description,
+            &model.valid(),
+            &self.recipe,
+            self.run.device,
+        )
     }
 
     fn by_loss(&self) -> bool {
@@ -357,7 +378,7 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     fn write_model(&self, file: &str, arrays: &Arrays) -> Result<(), TrainError> {
-        let bytes = weights::to_bytes(arrays, self.task.metadata(), Storage::F32)?;
+        let bytes = weights::to_bytes(arrays, self.task.metadata(&self.description), Storage::F32)?;
         Ok(files::write_atomically(
             &self.run.folder.join(file),
             &bytes,
@@ -384,7 +405,7 @@ impl<'a, T: Task> Session<'a, T> {
         let path = self.run.folder.join(LAST);
         let checkpoint = Checkpoint {
             progress: self.progress.clone(),
-            metadata: self.task.metadata(),
+            metadata: self.task.metadata(&self.description),
             model: weights::collect(self.model()),
             optimizer,
         };
@@ -398,9 +419,9 @@ impl<'a, T: Task> Session<'a, T> {
         let order = self.order();
         let limits = &self.recipe.training;
         let epochs = limits.epochs.map(|epochs| epochs * order.len() as u64);
-        let contents = self.task.contents();
+        let contents = self.contents();
         let event = Event::Started(Started {
-            model: contents.model.to_owned(),
+            model: self.recipe.model.kind.to_owned(),
             parameters: self.model().num_params(),
             examples: contents.examples,
             corpus: contents.filtered.into(),

@@ -2,15 +2,29 @@
 
 use std::path::PathBuf;
 
-use super::section::{plain_fields, section};
+use regard_config::{Check, Range, SIZE, config};
+
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, Random, Synthetic, Task,
 };
-use crate::tokenizer::{TokenizerError, TokenizerPair};
+use crate::tokenizer::{MINIMUM_VOCABULARY_SIZE, TokenizerError, TokenizerPair};
 
-plain_fields!(LongLines, Task);
+const VOCABULARY: Range<usize> = Range {
+    holds: |size| size >= MINIMUM_VOCABULARY_SIZE && (SIZE.holds)(size),
+    expected: "260 (the reserved tokens and the bytes) to 1048576",
+};
 
-section! {
+const RATIO: Range<f64> = Range {
+    holds: |ratio| ratio >= 1.0 && ratio.is_finite(),
+    expected: "at least 1",
+};
+
+const SENTENCES: Range<usize> = Range {
+    holds: |sentences| (1..=100_000_000).contains(&sentences),
+    expected: "1 to 100000000",
+};
+
+config! {
     /// The text to train on, from files or made up, and how it becomes tokens.
     pub struct Data {
         /// Source language, as a tag such as "en"; for cards and pictures.
@@ -33,61 +47,62 @@ section! {
         /// Whether all text is put in lower case.
         lowercase: bool = false;
         /// Sub-word vocabulary, learned from the training text.
-        vocabulary: Vocabulary = Vocabulary::default();
+        [table] vocabulary: Vocabulary = Vocabulary::default();
         /// Which training pairs are left out.
-        filter: Filter = Filter::default();
+        [table] filter: Filter = Filter::default();
         /// A task made up on the spot, in place of the files.
-        synthetic: Option<SyntheticData> = None;
+        [table] synthetic: Option<SyntheticData> = None;
         /// Sentences with a label each, in place of the files: for the classifiers.
-        labelled: Option<LabelledData> = None;
+        [table] labelled: Option<LabelledData> = None;
     }
 }
 
-section! {
+config! {
     /// The sub-word vocabulary. A synthetic task has its symbols for one.
     pub struct Vocabulary {
         /// Whether source and target share one vocabulary.
         joint: bool = true;
         /// Most tokens (of each vocabulary if there are two); at least 260.
-        size: usize = 8000;
+        size: usize = 8000, in VOCABULARY;
     }
 }
 
-section! {
+config! {
     /// Limits on the length of training pairs. Pairs with an empty side are always left out.
     pub struct Filter {
         /// Most tokens on either side.
-        max_tokens: usize = 100;
+        max_tokens: usize = 100, in SIZE;
         /// Most words on either side.
-        max_words: Option<usize> = None, example "50";
+        max_words: Option<usize> = None, in SIZE, example "50";
         /// Largest ratio of the longer side to the shorter, in tokens.
-        max_ratio: Option<f64> = None, example "4.0";
+        max_ratio: Option<f64> = None, in RATIO, example "4.0";
         /// A longer line: "drop" the pair, "cut" the line with a warning, or "error".
         long_lines: LongLines = LongLines::Drop;
     }
 }
 
-section! {
+config! {
     /// A task whose true alignment is known. Its symbols are the vocabulary.
     pub struct SyntheticData {
         /// "copy", "reverse" or "sort".
         task: Task = Task::Reverse;
         /// Number of different symbols.
-        symbols: usize = 26;
+        symbols: usize = 26, in SIZE;
         /// Fewest symbols in a source.
-        min_length: usize = 2;
+        min_length: usize = 2, in SIZE;
         /// Most symbols in a source.
-        max_length: usize = 12;
+        max_length: usize = 12, in SIZE;
         /// Training pairs.
-        sentences: usize = 10_000;
+        sentences: usize = 10_000, in SENTENCES;
         /// Validation pairs.
-        valid_sentences: usize = 500;
+        valid_sentences: usize = 500, in SENTENCES;
         /// Test pairs.
-        test_sentences: usize = 1_000;
+        test_sentences: usize = 1_000, in SENTENCES;
     }
+    check SyntheticData::agree
 }
 
-section! {
+config! {
     /// Sentences with a label each: plain or gzip, one `sentence TAB label` a line.
     pub struct LabelledData {
         /// Training sentences.
@@ -196,6 +211,11 @@ impl Split {
 }
 
 impl SyntheticData {
+    fn agree(&self, check: &mut Check) {
+        let holds = self.max_length >= self.min_length;
+        check.require(holds, "max_length", self.max_length, "at least min_length");
+    }
+
     /// The corpus to generate for a part.
     pub fn part(&self, split: Split) -> Synthetic {
         Synthetic {

@@ -2,7 +2,7 @@
 //!
 //! **What it is.** Sections `[model]`, `[data]`, `[batch]`, `[optimizer]`, `[schedule]`,
 //! `[training]`, `[validation]` and `[translate]`; a key that is left out has the default that
-//! [`Recipe::commented`] prints, with every key explained. `kind` chooses what the other keys of
+//! [`Registry::commented`](crate::Registry::commented) prints, with every key explained. `kind` chooses what the other keys of
 //! `[model]`, `[optimizer]` and `[schedule]` are.
 //!
 //! **What it refuses.** A key it does not know (naming file, line and the nearest key it knows),
@@ -14,7 +14,8 @@
 //! value is read as TOML, and as a string where it is none (`data.target_language=fr`).
 //!
 //! ```
-//! use regard_train::recipe::{Model, Recipe};
+//! use regard_models::RnnSearchConfig;
+//! use regard_train::Registry;
 //!
 //! let text = "
 //!     [model]
@@ -23,43 +24,29 @@
 //!     [data.synthetic]
 //!     task = \"reverse\"
 //! ";
-//! let recipe = Recipe::parse(text, "reverse.toml", &["training.epochs=3".to_owned()])?;
-//! assert!(matches!(&recipe.model, Model::Rnnsearch(model) if model.hidden == 128));
+//! let registry = Registry::default();
+//! let recipe = registry.parse(text, "reverse.toml", &["training.epochs=3".to_owned()])?;
+//! assert_eq!(recipe.model.config::<RnnSearchConfig>().unwrap().hidden, 128);
 //! assert_eq!(recipe.training.epochs, Some(3));
-//! assert_eq!(Recipe::parse(&recipe.to_toml()?, "run", &[])?, recipe);
+//! assert_eq!(registry.parse(&recipe.to_toml()?, "run", &[])?, recipe);
 //!
 //! let wrong = text.replace("hidden", "hiden");
-//! let message = Recipe::parse(&wrong, "reverse.toml", &[]).unwrap_err().to_string();
+//! let message = registry.parse(&wrong, "reverse.toml", &[]).unwrap_err().to_string();
 //! assert_eq!(message, "reverse.toml:4:5: unknown key model.hiden; did you mean hidden?");
-//! # Ok::<(), regard_train::recipe::RecipeError>(())
+//! # Ok::<(), regard_config::ConfigError>(())
 //! ```
 
-mod check;
-mod commented;
 mod data;
-mod error;
 mod model;
-mod nearest;
 mod optimization;
-mod overrides;
-mod parse;
-mod section;
-mod source;
 mod training;
 mod translation;
 
-use std::path::Path;
-
+use regard_config::{Check, ConfigError, Keys, Kind, Section, Source};
 use serde::Serialize;
 
 pub use data::{Data, Filter, LabelledData, Loaded, Split, SyntheticData, Vocabulary};
-pub use error::{Place, RecipeError};
-pub use model::{
-    Activation, AttentionKind, Cell, ClassifierDropout, Dropout, Encoder, Gnmt, Initialisation,
-    Lstm, Lstmn, Luong, Model, Norm, NormPlace, Positions, Rnnsearch, Score, SelfAttentive,
-    Seq2seq, StackDropout, Task, Tie, Transformer, TransformerDropout,
-};
-pub use nearest::nearest;
+pub use model::Model;
 pub use optimization::{
     Adadelta, Adam, AdamW, Batching, Constant, InverseSquareRoot, Optimizer, Plateau, Schedule, Sgd,
 };
@@ -102,45 +89,59 @@ impl Recipe {
         }
     }
 
-    /// Reads the recipe at `path`, with `overrides` (`section.key=value`) laid over it.
-    ///
-    /// # Errors
-    /// [`RecipeError::Read`], and those of [`parse`](Self::parse).
-    pub fn load(path: impl AsRef<Path>, overrides: &[String]) -> Result<Self, RecipeError> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        match std::fs::read(path) {
-            Ok(bytes) => Self::parse(&parse::utf8(bytes, &name)?, &name, overrides),
-            Err(source) => Err(RecipeError::Read { name, source }),
-        }
+    /// The sections of a recipe, in order, for these architectures.
+    pub(crate) fn sections<'a>(architectures: impl Iterator<Item = &'a Kind>) -> Vec<Section> {
+        let architectures = architectures.map(|kind| (kind.name, kind.keys)).collect();
+        [
+            ("model", Keys::Kinds(architectures)),
+            ("data", Keys::of::<Data>()),
+            ("batch", Keys::of::<Batching>()),
+            ("optimizer", Optimizer::keys()),
+            ("schedule", Schedule::keys()),
+            ("training", Keys::of::<Training>()),
+            ("validation", Keys::of::<Validation>()),
+            ("translate", Keys::of::<Translation>()),
+        ]
+        .map(|(name, keys)| Section { name, keys })
+        .into()
     }
 
-    /// A recipe from TOML; `name` is what errors call the text.
-    ///
-    /// # Errors
-    /// [`RecipeError::Syntax`], [`RecipeError::UnknownKey`], [`RecipeError::WrongType`],
-    /// [`RecipeError::Value`] or [`RecipeError::Override`], each with its place.
-    pub fn parse(text: &str, name: &str, overrides: &[String]) -> Result<Self, RecipeError> {
-        parse::recipe(text, name, overrides)
+    /// Reads every section but `[model]`, which is read already.
+    pub(crate) fn read(source: &mut Source<'_>, model: Model) -> Result<Self, ConfigError> {
+        Ok(Self {
+            model,
+            data: source.section("data")?,
+            batch: source.section("batch")?,
+            optimizer: Optimizer::read(source, "optimizer")?,
+            schedule: Schedule::read(source, "schedule")?,
+            training: source.section("training")?,
+            validation: source.section("validation")?,
+            translate: source.section("translate")?,
+        })
     }
 
-    /// Checks every range and every contradiction, as [`parse`](Self::parse) does.
-    ///
-    /// # Errors
-    /// [`RecipeError::Value`] for the first key that does not fit.
-    pub fn validate(&self) -> Result<(), RecipeError> {
-        match check::problems(self).into_iter().next() {
-            None => Ok(()),
-            Some(problem) => Err(problem.at(Place::Program)),
+    /// Checks every range of every section.
+    pub(crate) fn check(&self, check: &mut Check) {
+        check.within("model", |check| self.model.config.check(check));
+        check.table("data", &self.data);
+        check.table("batch", &self.batch);
+        self.optimizer.check("optimizer", check);
+        self.schedule.check("schedule", check);
+        check.table("training", &self.training);
+        if !self.training.is_limited() {
+            let expected = "epochs, steps, minutes or tokens (or several)";
+            check.fail("training", "found no limit", expected);
         }
+        check.table("validation", &self.validation);
+        check.table("translate", &self.translate);
     }
 
     /// The recipe as TOML with all keys, defaults included: reading it gives this recipe again.
     ///
     /// # Errors
-    /// [`RecipeError::Write`] if a path is not Unicode, which TOML must be.
-    pub fn to_toml(&self) -> Result<String, RecipeError> {
-        toml::to_string(self).map_err(|error| RecipeError::Write {
+    /// [`ConfigError::Write`] if a path is not Unicode, which TOML must be.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string(self).map_err(|error| ConfigError::Write {
             message: error.to_string(),
         })
     }

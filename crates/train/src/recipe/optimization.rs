@@ -1,19 +1,28 @@
 //! `[batch]`, `[optimizer]` and `[schedule]`.
 
-use serde::Serialize;
+use regard_config::{COUNT, Check, FRACTION, NOT_NEGATIVE, POSITIVE, Range, SIZE, config, kinds};
 
-use super::section::section;
 use crate::corpus::Budget;
 
-section! {
+const POOL: Range<usize> = Range {
+    holds: |pairs| pairs >= 1,
+    expected: "at least 1",
+};
+
+const FACTOR: Range<f64> = Range {
+    holds: |factor| factor > 0.0 && factor < 1.0,
+    expected: "above 0 and below 1",
+};
+
+config! {
     /// How pairs are put together: under one limit, or both.
     pub struct Batching {
         /// Most padded positions: pairs times the longest side, markers included.
-        tokens: Option<usize> = None, example "4096";
+        tokens: Option<usize> = None, in SIZE, example "4096";
         /// Most pairs; 64 if neither limit is given.
-        sentences: Option<usize> = None, example "64";
+        sentences: Option<usize> = None, in SIZE, example "64";
         /// Pairs that are sorted by length together; larger wastes less on padding.
-        pool: usize = 6_400;
+        pool: usize = 6_400, in POOL;
     }
 }
 
@@ -31,37 +40,21 @@ impl Batching {
     }
 }
 
-/// The optimizer, chosen by `kind`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Optimizer {
-    /// Kingma and Ba 2015.
-    Adam(Adam),
-    /// Loshchilov and Hutter 2019.
-    AdamW(AdamW),
-    /// Zeiler 2012.
-    Adadelta(Adadelta),
-    /// Stochastic gradient descent.
-    Sgd(Sgd),
-}
-
-impl Default for Optimizer {
-    fn default() -> Self {
-        Self::Adam(Adam::default())
+kinds! {
+    /// The optimizer, chosen by `kind`.
+    pub enum Optimizer {
+        /// Kingma and Ba 2015.
+        "adam" => Adam,
+        /// Loshchilov and Hutter 2019.
+        "adamw" => AdamW,
+        /// Zeiler 2012.
+        "adadelta" => Adadelta,
+        /// Stochastic gradient descent.
+        "sgd" => Sgd,
     }
 }
 
 impl Optimizer {
-    /// The name in `kind`.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Adam(_) => "adam",
-            Self::AdamW(_) => "adamw",
-            Self::Adadelta(_) => "adadelta",
-            Self::Sgd(_) => "sgd",
-        }
-    }
-
     /// The norm that gradients are clipped to, if they are.
     pub fn clip_norm(&self) -> Option<f64> {
         let norm = match self {
@@ -74,88 +67,86 @@ impl Optimizer {
     }
 }
 
-section! {
+config! {
     /// Adam.
     pub struct Adam {
         /// Decay of the mean of gradients, in [0, 1).
-        beta1: f64 = 0.9;
+        beta1: f64 = 0.9, in FRACTION;
         /// Decay of the mean of squared gradients, in [0, 1).
-        beta2: f64 = 0.999;
+        beta2: f64 = 0.999, in FRACTION;
         /// Added to the root in the denominator, above 0.
-        epsilon: f64 = 1e-8;
+        epsilon: f64 = 1e-8, in POSITIVE;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
-        clip_norm: f64 = 1.0;
+        clip_norm: f64 = 1.0, in NOT_NEGATIVE;
     }
 }
 
-section! {
+config! {
     /// Adam with decoupled weight decay.
     pub struct AdamW {
         /// Decay of the mean of gradients, in [0, 1).
-        beta1: f64 = 0.9;
+        beta1: f64 = 0.9, in FRACTION;
         /// Decay of the mean of squared gradients, in [0, 1).
-        beta2: f64 = 0.999;
+        beta2: f64 = 0.999, in FRACTION;
         /// Added to the root in the denominator, above 0.
-        epsilon: f64 = 1e-8;
+        epsilon: f64 = 1e-8, in POSITIVE;
         /// Weight decay, times the learning rate at each step, at least 0.
-        weight_decay: f64 = 0.01;
+        weight_decay: f64 = 0.01, in NOT_NEGATIVE;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
-        clip_norm: f64 = 1.0;
+        clip_norm: f64 = 1.0, in NOT_NEGATIVE;
     }
 }
 
-section! {
+config! {
     /// Adadelta. Bahdanau's: rho 0.95, epsilon 1e-6, clip_norm 1, learning rate 1.
     pub struct Adadelta {
         /// Decay of the means of squares, in [0, 1).
-        rho: f64 = 0.95;
+        rho: f64 = 0.95, in FRACTION;
         /// Added under both roots, above 0.
-        epsilon: f64 = 1e-6;
+        epsilon: f64 = 1e-6, in POSITIVE;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
-        clip_norm: f64 = 1.0;
+        clip_norm: f64 = 1.0, in NOT_NEGATIVE;
     }
 }
 
-section! {
+config! {
     /// Stochastic gradient descent. Luong's: learning rate 1, clip_norm 5.
     pub struct Sgd {
         /// Share of the former step that is kept, in [0, 1).
-        momentum: f64 = 0.0;
+        momentum: f64 = 0.0, in FRACTION;
         /// Whether the momentum looks ahead (Nesterov).
         nesterov: bool = false;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
-        clip_norm: f64 = 5.0;
+        clip_norm: f64 = 5.0, in NOT_NEGATIVE;
+    }
+    check Sgd::agree
+}
+
+impl Sgd {
+    fn agree(&self, check: &mut Check) {
+        if self.nesterov && self.momentum == 0.0 {
+            check.fail(
+                "nesterov",
+                "found true with momentum = 0",
+                "false, or a momentum above 0",
+            );
+        }
     }
 }
 
-/// The learning rate over time, chosen by `kind`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Schedule {
-    /// Always the same.
-    Constant(Constant),
-    /// Up in a straight line, then down with the root of the step.
-    InverseSquareRoot(InverseSquareRoot),
-    /// Down when validation no longer improves.
-    Plateau(Plateau),
-}
-
-impl Default for Schedule {
-    fn default() -> Self {
-        Self::Constant(Constant::default())
+kinds! {
+    /// The learning rate over time, chosen by `kind`.
+    pub enum Schedule {
+        /// Always the same.
+        "constant" => Constant,
+        /// Up in a straight line, then down with the root of the step.
+        "inverse-square-root" => InverseSquareRoot,
+        /// Down when validation no longer improves.
+        "plateau" => Plateau,
     }
 }
 
 impl Schedule {
-    /// The name in `kind`.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Constant(_) => "constant",
-            Self::InverseSquareRoot(_) => "inverse-square-root",
-            Self::Plateau(_) => "plateau",
-        }
-    }
-
     /// The learning rate that the others are multiples of.
     pub fn learning_rate(&self) -> f64 {
         match self {
@@ -166,35 +157,44 @@ impl Schedule {
     }
 }
 
-section! {
+config! {
     /// A constant learning rate.
     pub struct Constant {
         /// The learning rate, above 0.
-        learning_rate: f64 = 0.001;
+        learning_rate: f64 = 0.001, in POSITIVE;
     }
 }
 
-section! {
+config! {
     /// At step t, counted from 1: learning_rate * min(t / warmup, sqrt(warmup / t)).
     pub struct InverseSquareRoot {
         /// The highest learning rate, reached at step warmup; above 0.
-        learning_rate: f64 = 0.001;
+        learning_rate: f64 = 0.001, in POSITIVE;
         /// Steps of warm-up, at least 1.
-        warmup: u64 = 2_000;
+        warmup: u64 = 2_000, in COUNT;
     }
 }
 
-section! {
+config! {
     /// The learning rate is multiplied by factor when patience validations in a row were no
     /// better than the best one before.
     pub struct Plateau {
         /// The learning rate at the start, above 0.
-        learning_rate: f64 = 0.001;
+        learning_rate: f64 = 0.001, in POSITIVE;
         /// What the learning rate is multiplied by, in (0, 1).
-        factor: f64 = 0.5;
+        factor: f64 = 0.5, in FACTOR;
         /// Validations without improvement before it is, at least 1.
-        patience: u64 = 2;
+        patience: u64 = 2, in COUNT;
         /// The lowest learning rate, at least 0.
         min_learning_rate: f64 = 1e-6;
+    }
+    check Plateau::agree
+}
+
+impl Plateau {
+    fn agree(&self, check: &mut Check) {
+        let least = self.min_learning_rate;
+        let holds = (0.0..=self.learning_rate).contains(&least);
+        check.require(holds, "min_learning_rate", least, "0 to learning_rate");
     }
 }

@@ -2,49 +2,78 @@
 
 use std::fmt;
 
+use regard_config::{COUNT, Check, FRACTION, POSITIVE, PROBABILITY, Range, config};
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::section::{plain_fields, section};
+const SEED: Range<u64> = Range {
+    holds: |seed| seed <= i64::MAX as u64,
+    expected: "0 to 9223372036854775807",
+};
 
-section! {
+const AVERAGE: Range<usize> = Range {
+    holds: |checkpoints| (1..=100).contains(&checkpoints),
+    expected: "1 to 100",
+};
+
+const THREADS: Range<usize> = Range {
+    holds: |threads| (1..=1024).contains(&threads),
+    expected: "1 to 1024",
+};
+
+config! {
     /// The run itself. It ends at the first limit that is reached; one must be set.
     pub struct Training {
         /// Seed of parameters, order, dropout and synthetic data.
-        seed: u64 = 1;
+        seed: u64 = 1, in SEED;
         /// Most passes over the data.
-        epochs: Option<u64> = None, example "20";
+        epochs: Option<u64> = None, in COUNT, example "20";
         /// Most updates.
-        steps: Option<u64> = None, example "10000";
+        steps: Option<u64> = None, in COUNT, example "10000";
         /// Most minutes of training, validation included.
-        minutes: Option<f64> = None, example "60.0";
+        minutes: Option<f64> = None, in POSITIVE, example "60.0";
         /// Most target tokens trained on; of labelled sentences, their own tokens.
-        tokens: Option<u64> = None, example "5000000";
+        tokens: Option<u64> = None, in COUNT, example "5000000";
         /// Share of the target's probability spread over the vocabulary, in [0, 1).
-        label_smoothing: f64 = 0.0;
+        label_smoothing: f64 = 0.0, in FRACTION;
         /// When to validate and save: a number of updates, or "epoch" for the end of each pass.
         validate_every: Every = Every::Epoch;
         /// Validations without improvement before training stops early.
-        patience: Option<u64> = None, example "5";
+        patience: Option<u64> = None, in COUNT, example "5";
         /// How many of the last checkpoints are averaged into the final model; 1 takes the best.
-        average: usize = 1;
+        average: usize = 1, in AVERAGE;
         /// Updates between two lines of progress.
-        log_every: u64 = 50;
+        log_every: u64 = 50, in COUNT;
         /// Threads; all that the machine has if left out.
-        threads: Option<usize> = None, example "2";
+        threads: Option<usize> = None, in THREADS, example "2";
         /// Feeding the decoder its own words; teacher forcing if left out.
-        scheduled_sampling: Option<ScheduledSampling> = None;
+        [table] scheduled_sampling: Option<ScheduledSampling> = None;
+    }
+    check Training::agree
+}
+
+impl Training {
+    fn agree(&self, check: &mut Check) {
+        if let Every::Steps(steps) = self.validate_every {
+            check.range("validate_every", &steps, COUNT);
+        }
+    }
+
+    /// Whether there is an end to it.
+    pub(super) fn is_limited(&self) -> bool {
+        let counts = [self.epochs, self.steps, self.tokens];
+        self.minutes.is_some() || counts.iter().any(Option::is_some)
     }
 }
 
-section! {
+config! {
     /// Scheduled sampling (Bengio et al. 2015): with a probability that rises in a straight line
     /// from 0, the decoder's input is its own last prediction in place of the true word.
     pub struct ScheduledSampling {
         /// The probability at the end, in [0, 1].
-        final_probability: f64 = 0.25;
+        final_probability: f64 = 0.25, in PROBABILITY;
         /// Updates until then, at least 1.
-        decay_steps: u64 = 5_000;
+        decay_steps: u64 = 5_000, in COUNT;
     }
 }
 
@@ -56,8 +85,6 @@ pub enum Every {
     /// After this many updates.
     Steps(u64),
 }
-
-plain_fields!(Every);
 
 impl Serialize for Every {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

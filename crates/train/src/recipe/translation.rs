@@ -1,11 +1,11 @@
 //! `[validation]` and `[translate]`.
 
+use regard_config::{
+    Check, ConfigError, LARGEST_SIZE, NOT_NEGATIVE, POSITIVE, Place, Range, SIZE, config,
+};
 use regard_evaluate::Tokenizer;
 use serde::{Deserialize, Serialize};
 
-use super::check::search_problems;
-use super::error::{Place, RecipeError};
-use super::section::{plain_fields, section};
 use crate::corpus::{LengthFilter, LongLines};
 
 /// What decides which checkpoint is best.
@@ -31,20 +31,33 @@ pub enum LongSource {
     Error,
 }
 
-plain_fields!(Measure, Tokenizer, LongSource);
+const BEAM: Range<usize> = Range {
+    holds: |beam| (1..=1_000).contains(&beam),
+    expected: "1 to 1000",
+};
 
-section! {
+const SOME: Range<usize> = Range {
+    holds: |count| count >= 1,
+    expected: "at least 1",
+};
+
+const SIZE_OR_NONE: Range<usize> = Range {
+    holds: |size| size <= LARGEST_SIZE,
+    expected: "0 to 1048576",
+};
+
+config! {
     /// How the model is judged on the way.
     pub struct Validation {
         /// What decides which checkpoint is best, and early stopping: "bleu" (of translations),
         /// "accuracy" (of labels) or "loss". Left out, it is the one that is not the loss.
         measure: Option<Measure> = None, example "\"loss\"";
         /// Beam for the translated validation text; 1 is greedy.
-        beam: usize = 1;
+        beam: usize = 1, in BEAM;
         /// Only the first so many pairs.
-        max_sentences: Option<usize> = None, example "1000";
+        max_sentences: Option<usize> = None, in SOME, example "1000";
         /// Sentences translated together.
-        batch_sentences: usize = 64;
+        batch_sentences: usize = 64, in SIZE;
         /// BLEU's tokenisation: "13a", "none", "intl" or "char".
         tokenizer: Tokenizer = Tokenizer::Mteval13a;
         /// Whether BLEU ignores case.
@@ -52,39 +65,40 @@ section! {
     }
 }
 
-section! {
+config! {
     /// How the trained model translates unless told otherwise.
     pub struct Translation {
         /// Beam size; 1 is greedy.
-        beam: usize = 5;
+        beam: usize = 5, in BEAM;
         /// Exponent a of the length penalty ((5 + length) / 6)^a (Wu et al. 2016), at least 0.
-        length_penalty: f64 = 1.0;
+        length_penalty: f64 = 1.0, in NOT_NEGATIVE;
         /// Weight b of the coverage penalty (Wu et al. 2016), at least 0.
-        coverage_penalty: f64 = 0.0;
+        coverage_penalty: f64 = 0.0, in NOT_NEGATIVE;
         /// Translations given for each sentence, at most beam.
         n_best: usize = 1;
         /// No run of so many tokens occurs twice in a translation; 0 allows it.
-        no_repeat_ngram: usize = 0;
+        no_repeat_ngram: usize = 0, in SIZE_OR_NONE;
         /// Sentences translated together.
-        batch_sentences: usize = 32;
+        batch_sentences: usize = 32, in SIZE;
         /// Most tokens of a source line.
-        max_source_tokens: usize = 1_000;
+        max_source_tokens: usize = 1_000, in SIZE;
         /// A longer line: "cut" with a warning, or "error".
         long_lines: LongSource = LongSource::Cut;
         /// Where a translation ends at the latest.
-        max_length: MaxLength = MaxLength::default();
+        [table] max_length: MaxLength = MaxLength::default();
     }
+    check Translation::agree
 }
 
-section! {
+config! {
     /// Most tokens of a translation: min(factor * source tokens + extra, absolute).
     pub struct MaxLength {
         /// Tokens for each source token, above 0.
-        factor: f64 = 2.0;
+        factor: f64 = 2.0, in POSITIVE;
         /// Tokens added.
-        extra: usize = 10;
+        extra: usize = 10, in SIZE_OR_NONE;
         /// The limit whatever the source.
-        absolute: usize = 250;
+        absolute: usize = 250, in SIZE;
     }
 }
 
@@ -105,13 +119,20 @@ impl MaxLength {
 }
 
 impl Translation {
+    fn agree(&self, check: &mut Check) {
+        let holds = (1..=self.beam).contains(&self.n_best);
+        check.require(holds, "n_best", self.n_best, "1 to translate.beam");
+    }
+
     /// Checks the settings of the file called `name` as those of a recipe are.
     ///
     /// # Errors
-    /// [`RecipeError::Value`] for the first key whose value is out of range.
-    pub fn check(&self, name: &str) -> Result<(), RecipeError> {
+    /// [`ConfigError::Value`] for the first key whose value is out of range.
+    pub fn check_file(&self, name: &str) -> Result<(), ConfigError> {
+        let mut check = Check::default();
+        check.table("translate", self);
         let name = name.to_owned();
-        match search_problems(self).into_iter().next() {
+        match check.into_first() {
             Some(problem) => Err(problem.at(Place::Name { name })),
             None => Ok(()),
         }

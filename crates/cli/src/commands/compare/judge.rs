@@ -1,10 +1,7 @@
 //! The finished models, scored as `regard evaluate` scores them.
 
 use regard_evaluate::{Accuracy, LengthTable};
-use regard_train::{
-    compare::Contender,
-    recipe::{Split, Task},
-};
+use regard_train::{Registry, compare::Contender, recipe::Split, tasks::Classification};
 
 use super::folder;
 use crate::{
@@ -48,9 +45,9 @@ pub fn judge(
         quiet: options.quiet,
         ..Evaluate::of_runs(runs.collect(), part)
     };
-    Ok(match recipe.model.task() {
-        Task::Translation => Judgement::Translations(evaluate::report(&asked)?),
-        Task::Classification => Judgement::Labels(evaluate::accuracies(&asked)?),
+    Ok(match Registry::default().serves::<Classification>(recipe) {
+        true => Judgement::Labels(evaluate::accuracies(&asked)?),
+        false => Judgement::Translations(evaluate::report(&asked)?),
     })
 }
 

@@ -16,9 +16,11 @@ use std::{
 
 use burn::tensor::Device;
 use regard_train::{
+    Registry,
     compare::{self, Contender, Measured, Standing},
-    learner::{self, Event, Reason, Run},
-    recipe::{Recipe, Split, Task},
+    learner::{Event, Reason, Run},
+    recipe::Split,
+    tasks::Classification,
 };
 
 use super::train::listen;
@@ -36,9 +38,9 @@ use crate::{
 /// Recipes that cannot be compared, whatever training or judging finds wrong; an interruption.
 pub fn run(options: &Compare) -> Result<(), Failure> {
     let contenders = contenders(options)?;
-    let split = compare::judged_by(&contenders)?;
-    let task = contenders[0].recipe.model.task();
-    if task == Task::Classification && options.lengths.asked() {
+    let registry = Registry::default();
+    let split = compare::judged_by(&registry, &contenders)?;
+    if registry.serves::<Classification>(&contenders[0].recipe) && options.lengths.asked() {
         return Err(Failure::Usage(
             "--buckets, --svg and --png show translations by length; these recipes classify"
                 .to_owned(),
@@ -80,7 +82,7 @@ fn compare(
 /// The recipes under their names, limited by the budget.
 fn contenders(options: &Compare) -> Result<Vec<Contender>, Failure> {
     let read = |named: &Named| -> Result<Contender, Failure> {
-        let recipe = Recipe::load(&named.path, &options.set)?;
+        let recipe = Registry::default().load(&named.path, &options.set)?;
         Ok(Contender {
             name: name(named)?,
             path: named.path.clone(),
@@ -119,7 +121,8 @@ fn train(
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
     let folder = folder(options, contender);
-    let standing = compare::standing(&folder, &contender.recipe, options.budget)?;
+    let registry = Registry::default();
+    let standing = compare::standing(&registry, &folder, &contender.recipe, options.budget)?;
     if standing == Standing::Done {
         if !options.quiet {
             output::say("trained already");
@@ -138,8 +141,8 @@ fn train(
         }
     };
     let (trained, peak) = allocator::extra_bytes(|| match standing {
-        Standing::New => learner::train(&contender.recipe, &run, &mut report),
-        _ => learner::resume(&[], &run, &mut report),
+        Standing::New => registry.train(&contender.recipe, &run, &mut report),
+        _ => registry.resume(&[], &run, &mut report),
     });
     // The bar must be gone before anything else is said.
     drop(progress);

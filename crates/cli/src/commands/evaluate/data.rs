@@ -3,10 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use regard_evaluate::{Gold, Link};
-use regard_train::{
-    model_file,
-    recipe::{Recipe, Split},
-};
+use regard_train::{Registry, model_file, recipe::Split};
 
 use super::{indexing, same_length};
 use crate::{
@@ -83,7 +80,7 @@ impl Data {
     fn of_recipe(model: &Path, part: Part) -> Result<Self, Failure> {
         let file = model_file::locate(model)?;
         let path = file.with_file_name("recipe.toml");
-        let recipe = Recipe::load(&path, &[])?;
+        let recipe = Registry::default().load(&path, &[])?;
         let (split, name) = match part {
             Part::Valid => (Split::Valid, "validation"),
             Part::Test => (Split::Test, "test"),

@@ -5,10 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use burn::tensor::Device;
 use regard_evaluate::Accuracy;
 use regard_train::{
-    SentenceClassifier, classifier_file,
-    corpus::LabelledText,
-    model_file,
-    recipe::{Recipe, Split},
+    Registry, corpus::LabelledText, model_file, recipe::Split, tasks::Classification,
 };
 use serde_json::json;
 
@@ -24,7 +21,7 @@ pub fn wanted(options: &Evaluate) -> bool {
         || options
             .model
             .iter()
-            .any(|named| classifier_file::is_classifier(&named.path))
+            .any(|named| Registry::default().holds::<Classification>(&named.path))
 }
 
 /// Scores the classifiers that the options name.
@@ -69,7 +66,7 @@ fn judge_all<'a>(
 ) -> Result<Vec<Judged<'a>>, Failure> {
     let mut judged = vec![];
     for (index, named) in options.model.iter().enumerate() {
-        let classifier = SentenceClassifier::open(&named.path, device)?;
+        let classifier = Registry::default().classifier(&named.path, device)?;
         let labels = &classifier.description().labels;
         let truth = text.classes(labels)?;
         let found = classifier.classify(text.sentences())?;
@@ -100,7 +97,7 @@ pub struct Judged<'a> {
 
 fn of_recipe(model: &Path, part: Part) -> Result<LabelledText, Failure> {
     let path = model_file::locate(model)?.with_file_name("recipe.toml");
-    let recipe = Recipe::load(&path, &[])?;
+    let recipe = Registry::default().load(&path, &[])?;
     let (split, name) = match part {
         Part::Valid => (Split::Valid, "validation"),
         Part::Test => (Split::Test, "test"),

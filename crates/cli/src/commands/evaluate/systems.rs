@@ -7,13 +7,12 @@ use std::{
 
 use burn::tensor::Device;
 use regard_evaluate::{Alignment, Perplexity};
-use regard_models::TranslationModel;
+use regard_models::AnyGenerator;
 use regard_trace::Trace;
 use regard_train::{
     Translator,
     corpus::{CorpusError, ParallelText},
-    model_file::Description,
-    translator::TranslateError,
+    translator::{Description, TranslateError},
 };
 
 use super::{
@@ -101,7 +100,7 @@ pub fn read(named: &Named, data: &Data) -> Result<System, Failure> {
 
 fn translate(
     name: &str,
-    (model, description): (TranslationModel, Description),
+    (model, description): (AnyGenerator, Description),
     source: &[String],
     data: &Data,
     options: &Evaluate,

@@ -13,6 +13,7 @@ mod print;
 
 pub(super) use print::columns;
 
+use regard_models::config::nearest;
 use regard_nn::{
     explain::{
         Example, ExplainError, Explanation, Normalizer, Scorer, catalogue, explain, masks, presets,
@@ -20,7 +21,6 @@ use regard_nn::{
     mask::Locality,
 };
 use regard_trace::diagnose::{Names, Problem, check};
-use regard_train::recipe::nearest;
 use serde_json::{Value, json};
 
 use crate::{arguments::Explain, failure::Failure, output};

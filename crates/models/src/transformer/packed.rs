@@ -1,8 +1,7 @@
-//! A model made ready to generate: weights that every step multiplies are packed once, not at every step.
+//! A Transformer made ready to generate: weights that every step multiplies are packed once, not at every step.
 //!
-//! Of a [`Transformer`] on the Flex backend, whose steps run on [`regard_kernels::decoder`]. All others step as they are, and a
-//! Transformer does too where that kernel does not serve (positions inside self-attention, GELU) or hypotheses are ranked by what
-//! they looked at. The numbers are the same up to rounding.
+//! Steps run on [`regard_kernels::decoder`], but for what that kernel does not serve (positions inside self-attention, GELU). The
+//! numbers are the same up to rounding.
 
 use burn::{
     nn::Linear,
@@ -18,58 +17,43 @@ use regard_nn::{
     transformer::{Activation, Block, FeedForward, Norm, NormPlace, Residual},
 };
 
-use super::{BeamConfig, Hypothesis, Stepper, search_with};
-use crate::{Transformer, TranslationModel};
+use super::model::Transformer;
+use crate::{
+    batch::SourceBatch,
+    generator::{Packed, Stepper},
+    vocabulary::Vocabulary,
+};
 
-/// A model with its weights in the order in which generation reads them. It holds a copy of the decoder's weights, and is made
-/// anew when the model has learned.
+/// A Transformer with the weights of its decoder packed.
 #[derive(Debug)]
-pub struct Prepared {
-    model: TranslationModel,
-    decoder: Option<Decoder>,
+pub(super) struct PackedTransformer {
+    model: Transformer,
+    decoder: Decoder,
 }
 
-impl Prepared {
-    /// Makes `model` ready.
-    pub fn new(model: TranslationModel) -> Self {
-        let decoder = match &model {
-            TranslationModel::Transformer(transformer) => packed(transformer),
-            _ => None,
-        };
-        Self { model, decoder }
+impl PackedTransformer {
+    /// The weights of `model` packed, if the kernel does all that its decoder does.
+    pub(super) fn of(model: &Transformer) -> Option<Self> {
+        Some(Self {
+            decoder: packed(model)?,
+            model: model.clone(),
+        })
     }
+}
 
-    /// The model.
-    pub fn model(&self) -> &TranslationModel {
-        &self.model
-    }
-
-    /// As [`super::translate`].
-    pub fn translate(
-        &self,
-        sentences: &[Vec<u32>],
-        config: &BeamConfig,
-        device: &Device,
-    ) -> Vec<Vec<Hypothesis>> {
-        let (TranslationModel::Transformer(model), Some(decoder)) = (&self.model, &self.decoder)
-        else {
-            return super::translate(&self.model, sentences, config, device);
-        };
-        if config.coverage_penalty != 0.0 {
-            return super::translate(&self.model, sentences, config, device);
-        }
-        search_with(sentences, config, device, |source| {
-            let states = model.states(source);
-            let [_, length, _] = states.dims();
-            let numbers: Vec<f32> = states.into_data().iter().collect();
-            let state = decoder.begin(&numbers, length, source.keep.lengths());
-            PackedStepper {
-                model,
-                decoder,
-                device,
-                // The sizes are those of the encoder that made the states.
-                state: state.unwrap_or_else(|error| unreachable!("{error}")),
-            }
+impl Packed for PackedTransformer {
+    fn begin<'a>(&'a self, source: &SourceBatch) -> Box<dyn Stepper + 'a> {
+        let states = self.model.states(source);
+        let device = states.device();
+        let [_, length, _] = states.dims();
+        let numbers: Vec<f32> = states.into_data().iter().collect();
+        let state = self.decoder.begin(&numbers, length, source.keep.lengths());
+        Box::new(PackedStepper {
+            model: &self.model,
+            decoder: &self.decoder,
+            device,
+            // The sizes are those of the encoder that made the states.
+            state: state.unwrap_or_else(|error| unreachable!("{error}")),
         })
     }
 }
@@ -77,14 +61,18 @@ impl Prepared {
 struct PackedStepper<'a> {
     model: &'a Transformer,
     decoder: &'a Decoder,
-    device: &'a Device,
+    device: Device,
     state: State,
 }
 
 impl Stepper for PackedStepper<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        self.model.tables.vocabularies.target
+    }
+
     fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
         let ids: Vec<i32> = previous.iter().map(|&id| id as i32).collect();
-        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [previous.len()]), self.device);
+        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [previous.len()]), &self.device);
         let embedded = self.model.embed_step(ids, self.state.steps());
         let embedded: Vec<f32> = embedded.into_data().iter().collect();
         let state = &mut self.state;

@@ -1,58 +1,158 @@
-//! A recipe's text as it is taken apart: where things stand, and which keys are known.
+//! A configuration's text as it is taken apart: where things stand, and which keys are known.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::{collections::BTreeMap, fs, ops::Range, path::Path};
 
-use serde::de::DeserializeOwned;
-use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
+use toml::{
+    Spanned,
+    de::{DeString, DeTable, DeValue, ValueDeserializer},
+};
 
-use super::error::{Place, RecipeError};
-use super::nearest::nearest;
-use super::parse::{SECTIONS, kinds, plain_keys};
-use super::section::{Key, Section};
+use crate::{
+    check::Check,
+    config::{Config, Key},
+    error::{ConfigError, Place},
+    nearest::nearest,
+    overrides,
+};
 
-/// The text and its overrides, and where each key was seen.
-pub(super) struct Source<'a> {
+/// The text of the file at `path`.
+///
+/// # Errors
+/// [`ConfigError::Read`]; [`ConfigError::Syntax`] for a text that is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let name = path.display().to_string();
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(source) => return Err(ConfigError::Read { name, source }),
+    };
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let start = String::from_utf8_lossy(&error.as_bytes()[..at]);
+        ConfigError::Syntax {
+            place: place(&start, &name, at),
+            message: format!("byte offset {at} is not UTF-8"),
+        }
+    })
+}
+
+/// Where byte `at` of the text of a file stands.
+fn place(text: &str, name: &str, at: usize) -> Place {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    Place::File {
+        name: name.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+    }
+}
+
+/// A section of a file.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name.
+    pub name: &'static str,
+    /// What may stand in it.
+    pub keys: Keys,
+}
+
+/// What may stand in a section.
+#[derive(Debug)]
+pub enum Keys {
+    /// These keys.
+    Plain(&'static [Key]),
+    /// The key `kind`, and the keys that go with each of its names.
+    Kinds(Vec<(&'static str, &'static [Key])>),
+}
+
+impl Keys {
+    /// The keys of a configuration.
+    pub fn of<C: Config>() -> Self {
+        Self::Plain(C::KEYS)
+    }
+
+    fn kinds(&self) -> &[(&'static str, &'static [Key])] {
+        match self {
+            Self::Plain(_) => &[],
+            Self::Kinds(kinds) => kinds,
+        }
+    }
+}
+
+/// A text with overrides laid over it, and where each key was seen. Sections are taken out of it one by one.
+pub struct Source<'a> {
     text: &'a str,
     name: &'a str,
     overrides: &'a [String],
+    sections: &'a [Section],
+    root: DeTable<'a>,
     /// Each key's full name, with the spans of its name and of its value.
     seen: BTreeMap<String, (Range<usize>, Range<usize>)>,
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(text: &'a str, name: &'a str, overrides: &'a [String]) -> Self {
-        Self {
+    /// Reads TOML of these `sections`; `name` is what errors call the text, and each of `overrides` (`section.key=value`) is
+    /// laid over it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Syntax`], [`ConfigError::Override`], or [`ConfigError::UnknownKey`] for a section.
+    pub fn read(
+        text: &'a str,
+        name: &'a str,
+        overrides: &'a [String],
+        sections: &'a [Section],
+    ) -> Result<Self, ConfigError> {
+        let mut source = Self {
             text,
             name,
             overrides,
+            sections,
+            root: DeTable::new(),
             seen: BTreeMap::new(),
+        };
+        let mut root = DeTable::parse(text)
+            .map_err(|error| ConfigError::Syntax {
+                place: source.place(&error.span().unwrap_or(0..0)),
+                message: error.message().replace('\n', "; "),
+            })?
+            .into_inner();
+        for (index, text) in overrides.iter().enumerate() {
+            // Overrides are said to stand beyond the end of the text.
+            overrides::apply(&mut root, text, source.text.len() + 1 + index)?;
+        }
+        source.note("", &root);
+        let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
+        source.refuse_unknown("", &root, &names)?;
+        source.root = root;
+        Ok(source)
+    }
+
+    /// Runs `checks`, and refuses the first problem that they find, at its place.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`].
+    pub fn check(&self, checks: impl FnOnce(&mut Check)) -> Result<(), ConfigError> {
+        let mut check = Check::default();
+        checks(&mut check);
+        match check.into_first() {
+            None => Ok(()),
+            Some(problem) => {
+                let place = self.place_of_key(&problem.key);
+                Err(problem.at(place))
+            }
         }
     }
 
-    /// Where override `index` is said to stand: beyond the end of the text.
-    pub(super) fn override_span(&self, index: usize) -> usize {
-        self.text.len() + 1 + index
-    }
-
-    pub(super) fn place(&self, span: &Range<usize>) -> Place {
+    fn place(&self, span: &Range<usize>) -> Place {
         if let Some(index) = span.start.checked_sub(self.text.len() + 1)
             && let Some(text) = self.overrides.get(index)
         {
             return Place::Override { text: text.clone() };
         }
-        let before = self.text.get(..span.start).unwrap_or(self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Place::File {
-            name: self.name.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
+        place(self.text, self.name, span.start)
     }
 
     /// Where a key stands, or else its section, or at least the file.
-    pub(super) fn place_of_key(&self, key: &str) -> Place {
+    fn place_of_key(&self, key: &str) -> Place {
         let mut path = key;
         loop {
             if let Some((name, _)) = self.seen.get(path) {
@@ -69,29 +169,25 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Checks the names of the sections, and notes where they are.
-    pub(super) fn sections(&mut self, root: &DeTable<'_>) -> Result<(), RecipeError> {
-        self.note("", root);
-        self.refuse_unknown("", root, &SECTIONS)
-    }
-
     /// Takes `kind` out of a section: one of its kinds, or `default` if it is not there.
-    pub(super) fn kind(
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] or [`ConfigError::WrongType`] for another one.
+    pub fn kind(
         &mut self,
-        root: &mut DeTable<'_>,
         section: &'static str,
         default: Option<&'static str>,
-    ) -> Result<&'static str, RecipeError> {
-        let names: Vec<&'static str> = kinds(section).iter().map(|&(name, _)| name).collect();
+    ) -> Result<&'static str, ConfigError> {
+        let names: Vec<&'static str> = self.kinds(section).iter().map(|&(name, _)| name).collect();
         let expected = format!("one of {}", quoted(&names));
         let key = joined(section, "kind");
         // A section that is no table is refused when it is read.
-        let found = match root.get_mut(section).map(Spanned::get_mut) {
+        let found = match self.root.get_mut(section).map(Spanned::get_mut) {
             Some(DeValue::Table(table)) => table.remove("kind"),
             _ => None,
         };
         let Some(found) = found else {
-            return default.ok_or_else(|| RecipeError::Value {
+            return default.ok_or_else(|| ConfigError::Value {
                 place: self.place_of_key(section),
                 key,
                 found: "missing".to_owned(),
@@ -102,14 +198,14 @@ impl<'a> Source<'a> {
         match found.get_ref() {
             DeValue::String(name) => match names.iter().find(|known| *known == name) {
                 Some(known) => Ok(known),
-                None => Err(RecipeError::Value {
+                None => Err(ConfigError::Value {
                     place,
                     key,
                     found: format!("found {name:?}{}", meant(name, &names)),
                     expected,
                 }),
             },
-            other => Err(RecipeError::WrongType {
+            other => Err(ConfigError::WrongType {
                 place,
                 key,
                 problem: format!("found {}, expected {expected}", type_name(other)),
@@ -117,18 +213,17 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Takes a section out of the recipe and reads it; one that is not there has its defaults.
-    pub(super) fn section<T: Section + DeserializeOwned + Default>(
-        &mut self,
-        root: &mut DeTable<'_>,
-        section: &'static str,
-    ) -> Result<T, RecipeError> {
-        let Some(value) = root.remove(section) else {
-            return Ok(T::default());
+    /// Takes a section out of the text and reads it; one that is not there has its defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownKey`] or [`ConfigError::WrongType`].
+    pub fn section<C: Config>(&mut self, section: &'static str) -> Result<C, ConfigError> {
+        let Some(value) = self.root.remove(section) else {
+            return Ok(C::default());
         };
         let span = value.span();
         let DeValue::Table(table) = value.get_ref() else {
-            return Err(RecipeError::WrongType {
+            return Err(ConfigError::WrongType {
                 place: self.place(&span),
                 key: section.to_owned(),
                 problem: format!(
@@ -137,10 +232,11 @@ impl<'a> Source<'a> {
                 ),
             });
         };
-        self.check_keys(section, table, T::KEYS, !kinds(section).is_empty())?;
-        T::deserialize(ValueDeserializer::from(value)).map_err(|error| {
+        let has_kind = !self.kinds(section).is_empty();
+        self.check_keys(section, table, C::KEYS, has_kind)?;
+        C::deserialize(ValueDeserializer::from(value)).map_err(|error| {
             let span = error.span().unwrap_or(span);
-            RecipeError::WrongType {
+            ConfigError::WrongType {
                 place: self.place(&span),
                 key: self.key_at(section, &span),
                 problem: readable(error.message()),
@@ -154,7 +250,7 @@ impl<'a> Source<'a> {
         table: &DeTable<'_>,
         keys: &[Key],
         has_kind: bool,
-    ) -> Result<(), RecipeError> {
+    ) -> Result<(), ConfigError> {
         self.note(section, table);
         let kind = has_kind.then_some("kind");
         let names: Vec<&str> = kind
@@ -185,7 +281,7 @@ impl<'a> Source<'a> {
         section: &str,
         table: &DeTable<'_>,
         known: &[&str],
-    ) -> Result<(), RecipeError> {
+    ) -> Result<(), ConfigError> {
         let is_unknown = |key: &&Spanned<DeString<'_>>| !known.contains(&key.get_ref().as_ref());
         // The table is sorted by name; the first in the text is reported.
         let unknown = table
@@ -197,12 +293,47 @@ impl<'a> Source<'a> {
         };
         let name = key.get_ref().as_ref();
         let near = || nearest(name, known).map(str::to_owned);
-        Err(RecipeError::UnknownKey {
+        Err(ConfigError::UnknownKey {
             place: self.place(&key.span()),
             key: joined(section, name),
-            nearest: home_of(section, name).or_else(near),
+            nearest: self.home_of(section, name).or_else(near),
             known: known.iter().map(|&name| name.to_owned()).collect(),
         })
+    }
+
+    /// What `kind` may be in a section, with the keys that go with it.
+    fn kinds(&self, section: &str) -> &'a [(&'static str, &'static [Key])] {
+        let section = self.sections.iter().find(|known| known.name == section);
+        section.map_or(&[], |section| section.keys.kinds())
+    }
+
+    /// Where a key of exactly this name is at home: under another kind of the section, or in another section, as its full
+    /// name.
+    fn home_of(&self, section: &str, name: &str) -> Option<String> {
+        fn search(section: &str, keys: &[Key], name: &str) -> Option<String> {
+            keys.iter().find_map(|key| {
+                if key.name == name {
+                    return Some(joined(section, name));
+                }
+                search(&joined(section, key.name), key.table?, name)
+            })
+        }
+        let other_kind = self
+            .kinds(section)
+            .iter()
+            .find(|(_, keys)| keys.iter().any(|key| key.name == name))
+            .map(|(kind, _)| format!("kind = {kind:?}"));
+        let other_section = || {
+            self.sections
+                .iter()
+                .find_map(|section| match &section.keys {
+                    Keys::Plain(keys) => search(section.name, keys, name),
+                    Keys::Kinds(kinds) => kinds
+                        .iter()
+                        .find_map(|(_, keys)| search(section.name, keys, name)),
+                })
+        };
+        other_kind.or_else(other_section)
     }
 
     /// The key whose value is at `span`.
@@ -215,32 +346,6 @@ impl<'a> Source<'a> {
             .min_by_key(|(key, (_, value))| (value.len(), std::cmp::Reverse(key.len())))
             .map_or_else(|| section.to_owned(), |(key, _)| key.clone())
     }
-}
-
-/// Where a key of exactly this name is at home: under another kind of the section, or in another
-/// section, as its full name.
-fn home_of(section: &str, name: &str) -> Option<String> {
-    fn search(section: &str, keys: &[Key], name: &str) -> Option<String> {
-        keys.iter().find_map(|key| {
-            if key.name == name {
-                return Some(joined(section, name));
-            }
-            search(&joined(section, key.name), key.table?, name)
-        })
-    }
-    let other_kind = kinds(section)
-        .iter()
-        .find(|(_, keys)| keys.iter().any(|key| key.name == name))
-        .map(|(kind, _)| format!("kind = {kind:?}"));
-    let other_section = || {
-        SECTIONS.into_iter().find_map(|section| {
-            let kinds = kinds(section).iter().map(|&(_, keys)| keys);
-            kinds
-                .chain([plain_keys(section)])
-                .find_map(|keys| search(section, keys, name))
-        })
-    };
-    other_kind.or_else(other_section)
 }
 
 fn joined(section: &str, key: &str) -> String {

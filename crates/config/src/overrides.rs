@@ -1,11 +1,11 @@
-//! `section.key=value` laid over a parsed recipe.
+//! `section.key=value` laid over a parsed configuration.
 
 use std::borrow::Cow;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::RecipeError;
+use crate::error::ConfigError;
 
 /// Far deeper than any key is.
 const DEEPEST: usize = 8;
@@ -16,8 +16,8 @@ pub(super) fn apply<'i>(
     root: &mut DeTable<'i>,
     text: &'i str,
     span: usize,
-) -> Result<(), RecipeError> {
-    let refuse = |problem: &str| RecipeError::Override {
+) -> Result<(), ConfigError> {
+    let refuse = |problem: &str| ConfigError::Override {
         text: text.to_owned(),
         problem: problem.to_owned(),
     };

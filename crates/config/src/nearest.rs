@@ -8,7 +8,7 @@
 /// equals the first.
 ///
 /// ```
-/// use regard_train::recipe::nearest;
+/// use regard_config::nearest;
 /// let known = ["embedding", "hidden", "dropout", "beam"];
 /// assert_eq!(nearest("hiden", &known), Some("hidden"));
 /// assert_eq!(nearest("Drop-Out", &known), Some("dropout"));

@@ -1,4 +1,4 @@
-//! What can be wrong with a recipe, and where.
+//! What can be wrong with a configuration, and where.
 
 use std::fmt;
 
@@ -39,12 +39,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// An error in a recipe.
+/// An error in a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RecipeError {
+pub enum ConfigError {
     /// The file is missing or may not be read.
-    #[error("{name}: cannot read the recipe: {source}")]
+    #[error("{name}: cannot read: {source}")]
     Read {
         /// The file.
         name: String,
@@ -101,8 +101,8 @@ pub enum RecipeError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The recipe cannot be written as TOML.
-    #[error("the recipe cannot be written as TOML: {message}")]
+    /// It cannot be written as TOML.
+    #[error("cannot be written as TOML: {message}")]
     Write {
         /// What the writer said.
         message: String,

@@ -1,8 +1,13 @@
-use burn::tensor::{Device, Tolerance};
-use regard_nn::position::RotaryConfig;
-use regard_nn::transformer::{self, Activation, Biases, NormConfig, NormPlace};
+use burn::tensor::{Device, Tensor, Tolerance};
+use regard_nn::{
+    dropout::Noise,
+    transformer::{Activation, NormPlace},
+};
 
 use super::*;
+use crate::{Generator, GeneratorConfig, tables::Tie};
+
+const VOCABULARIES: Vocabularies = Vocabularies::new(16, 16);
 
 const SOURCES: [&[u32]; 3] = [&[5, 6, 7, 8], &[9], &[4, 5]];
 const TARGETS: [&[u32]; 3] = [&[8, 9, 10], &[7, 5, 4, 11, 12], &[5]];
@@ -10,8 +15,8 @@ const TARGETS: [&[u32]; 3] = [&[8, 9, 10], &[7, 5, 4, 11, 12], &[5]];
 fn batch(device: &Device) -> (SourceBatch, TargetBatch) {
     let own = |sentences: [&[u32]; 3]| sentences.map(<[u32]>::to_vec);
     (
-        SourceBatch::new(&own(SOURCES), device),
-        TargetBatch::new(&own(TARGETS), device),
+        SourceBatch::new(&own(SOURCES), &VOCABULARIES.source, device),
+        TargetBatch::new(&own(TARGETS), &VOCABULARIES.target, device),
     )
 }
 
@@ -25,31 +30,31 @@ fn variants() -> Vec<TransformerConfig> {
     };
     vec![
         tiny(),
-        with(&|c| c.layer.norm_place = NormPlace::Post),
+        with(&|c| c.norm_place = NormPlace::Post),
         with(&|c| {
-            c.layer.activation = Activation::Swiglu;
-            c.layer.norm = NormConfig::Rms { epsilon: 1e-6 };
-            c.layer.biases = Biases::NONE;
-            c.layer.position = PositionConfig::Rotary(RotaryConfig::new(4));
-            c.positions = EmbeddedPositions::None;
+            c.activation = Activation::Swiglu;
+            c.norm = Norm::Rms;
+            c.norm_epsilon = 1e-6;
+            c.bias = false;
+            c.positions = Positions::Rotary;
         }),
         with(&|c| {
-            c.layer.activation = Activation::Gelu;
-            c.positions = EmbeddedPositions::Learned { positions: 8 };
+            c.activation = Activation::Gelu;
+            c.positions = Positions::Learned;
+            c.max_length = 8;
             c.tie = Tie::Target;
         }),
         with(&|c| {
-            c.layer.key_value_heads = 1;
-            c.layer.window = Some(2);
+            c.key_value_heads = Some(1);
+            c.window = Some(2);
             c.tie = Tie::All;
         }),
         with(&|c| {
-            c.layer.position = PositionConfig::Relative {
-                reach: 3,
-                values: true,
-            };
-            c.positions = EmbeddedPositions::None;
+            c.positions = Positions::Relative;
+            c.reach = 3;
         }),
+        with(&|c| c.positions = Positions::Buckets),
+        with(&|c| c.positions = Positions::Alibi),
     ]
 }
 
@@ -59,7 +64,7 @@ fn cached_steps_are_the_whole_target_at_once() {
     let device = Device::flex();
     let (source, target) = batch(&device);
     for config in variants() {
-        let model = config.init(3, &device).unwrap();
+        let model = config.init(&VOCABULARIES, 3, &device).unwrap();
         let whole = model.forward(&source, &target, &mut Noise::none()).logits();
         let [length, rows] = target.inputs.dims();
         let mut state = model.encode(&source, &mut Noise::none());
@@ -85,11 +90,11 @@ fn a_batch_gives_what_each_sentence_gives_alone() {
     let device = Device::flex();
     let (source, target) = batch(&device);
     for config in variants() {
-        let model = config.init(4, &device).unwrap();
+        let model = config.init(&VOCABULARIES, 4, &device).unwrap();
         let together = model.forward(&source, &target, &mut Noise::none()).logits();
         for (row, (one, two)) in SOURCES.iter().zip(TARGETS).enumerate() {
-            let source = SourceBatch::new(&[one.to_vec()], &device);
-            let target = TargetBatch::new(&[two.to_vec()], &device);
+            let source = SourceBatch::new(&[one.to_vec()], &VOCABULARIES.source, &device);
+            let target = TargetBatch::new(&[two.to_vec()], &VOCABULARIES.target, &device);
             let alone = model.forward(&source, &target, &mut Noise::none()).logits();
             for t in 0..=two.len() {
                 let expected = together.clone().narrow(0, t * SOURCES.len() + row, 1);
@@ -109,8 +114,8 @@ fn every_head_of_every_layer_can_be_looked_at() {
     let device = Device::flex();
     let (source, target) = batch(&device);
     for config in variants() {
-        let model = config.init(5, &device).unwrap();
-        let looks = model.look(&source, &target);
+        let model = config.init(&VOCABULARIES, 5, &device).unwrap();
+        let looks = model.look(&source, &target).unwrap();
         let (read, written) = (source.keep.lengths(), &target.lengths[..]);
         let all = [
             (&looks.encoder, read),
@@ -147,13 +152,13 @@ fn dropout_replays_and_falls_where_it_is_asked_for() {
     let device = Device::flex().autodiff();
     let (source, target) = batch(&device);
     let mut config = TransformerConfig::tiny();
-    config.embedding_dropout = 0.2;
-    config.layer.dropout = transformer::StackDropout {
+    config.dropout = TransformerDropout {
+        embedding: 0.2,
         residual: 0.2,
         attention: 0.2,
         activation: 0.2,
     };
-    let model = config.init(6, &device).unwrap();
+    let model = config.init(&VOCABULARIES, 6, &device).unwrap();
     let run = |seed: u64| {
         let logits = model
             .forward(&source, &target, &mut Noise::seeded(seed))
@@ -173,13 +178,15 @@ fn what_cannot_be_is_refused_by_name() {
     let refuse = |change: &dyn Fn(&mut TransformerConfig)| {
         let mut config = TransformerConfig::tiny();
         change(&mut config);
-        let config = crate::ModelConfig::Transformer(config);
-        config.init(1, &device).map(|_| ()).unwrap_err().to_string()
+        config
+            .init(&VOCABULARIES, 1, &device)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
     };
-    assert!(refuse(&|c| c.layer.heads = 3).contains("`heads` is 3"));
-    assert!(refuse(&|c| c.layer.window = Some(0)).contains("window"));
-    assert!(refuse(&|c| c.layer.feed_forward = 0).contains("feed_forward"));
-    assert!(refuse(&|c| c.layer.dropout.residual = 1.0).contains("dropout.residual"));
-    assert!(refuse(&|c| c.decoder_layers = 0).contains("decoder_layers 0"));
-    assert!(refuse(&|c| c.positions = EmbeddedPositions::None).contains("positions"));
+    assert!(refuse(&|c| c.heads = 3).contains("heads: found 3"));
+    assert!(refuse(&|c| c.window = Some(0)).contains("window: found 0"));
+    assert!(refuse(&|c| c.feed_forward = 0).contains("feed_forward: found 0"));
+    assert!(refuse(&|c| c.dropout.residual = 1.0).contains("dropout.residual: found 1"));
+    assert!(refuse(&|c| c.decoder_layers = 0).contains("decoder_layers: found 0"));
 }

@@ -1,0 +1,70 @@
+//! A configuration with every key explained.
+
+use std::fmt::Write as _;
+
+use toml::{Table, Value};
+
+use crate::{
+    config::Key,
+    source::{Keys, Section},
+};
+
+/// `values` as TOML with every key explained, section by section; keys that are off stand in comments.
+pub fn commented(sections: &[Section], values: &Table) -> String {
+    let mut text = String::new();
+    let empty = Table::new();
+    for section in sections {
+        let name = section.name;
+        let table = values.get(name).and_then(Value::as_table);
+        let table = table.unwrap_or(&empty);
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "[{name}]");
+        let keys = match &section.keys {
+            Keys::Plain(keys) => keys,
+            Keys::Kinds(kinds) => {
+                let kind = table.get("kind").and_then(Value::as_str);
+                let Some(&(kind, keys)) = kinds.iter().find(|(name, _)| Some(*name) == kind) else {
+                    continue;
+                };
+                let names: Vec<String> =
+                    kinds.iter().map(|(name, _)| format!("{name:?}")).collect();
+                let _ = writeln!(text, "# One of {}.\nkind = {kind:?}", names.join(", "));
+                keys
+            }
+        };
+        write_keys(&mut text, name, keys, table, "");
+    }
+    text
+}
+
+/// Writes plain keys, then tables; `off` is `"# "` inside a table that is not there.
+fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, off: &str) {
+    for key in keys.iter().filter(|key| key.table.is_none()) {
+        document(text, key);
+        let _ = match (values.get(key.name), key.example) {
+            (Some(value), _) => writeln!(text, "{off}{} = {value}", key.name),
+            (None, Some(example)) => writeln!(text, "# {} = {example}", key.name),
+            (None, None) => writeln!(text, "# {} =", key.name),
+        };
+    }
+    for key in keys {
+        let Some(inner) = key.table else { continue };
+        let path = format!("{section}.{}", key.name);
+        text.push('\n');
+        document(text, key);
+        let present = values.get(key.name).and_then(Value::as_table);
+        let off = if present.is_some() { off } else { "# " };
+        let _ = writeln!(text, "{off}[{path}]");
+        let defaults = (key.defaults)().unwrap_or_default();
+        write_keys(text, &path, inner, present.unwrap_or(&defaults), off);
+    }
+}
+
+fn document(text: &mut String, key: &Key) {
+    for line in key.documentation {
+        let _ = writeln!(text, "#{line}");
+    }
+}

@@ -1,0 +1,202 @@
+//! The macros by which configurations are declared.
+
+/// Declares a struct whose fields carry their default and their range, and whose doc comments are kept as data: they are the
+/// comments of a printed file, and the names the list that unknown keys are checked against.
+///
+/// ```
+/// use regard_config::{Check, FRACTION, SIZE, config};
+///
+/// config! {
+///     /// Shares of units that are set to zero.
+///     pub struct Dropout {
+///         /// On word vectors, in [0, 1).
+///         embedding: f64 = 0.1, in FRACTION;
+///     }
+/// }
+/// config! {
+///     /// A stack of layers.
+///     pub struct Stack {
+///         /// Units of a layer.
+///         hidden: usize = 256, in SIZE;
+///         /// Heads, a divisor of hidden; as many as units if left out.
+///         heads: Option<usize> = None, in SIZE, example "8";
+///         /// A table of its own.
+///         [table] dropout: Dropout = Dropout::default();
+///     }
+///     check Stack::agree
+/// }
+/// impl Stack {
+///     fn agree(&self, check: &mut Check) {
+///         let heads = self.heads.unwrap_or(self.hidden);
+///         let holds = self.hidden.is_multiple_of(heads.max(1));
+///         check.require(holds, "heads", heads, &format!("a divisor of hidden ({})", self.hidden));
+///     }
+/// }
+/// let mut check = Check::default();
+/// check.table("stack", &Stack { heads: Some(3), ..Stack::default() });
+/// let problem = check.into_first().unwrap();
+/// assert_eq!(problem.to_string(), "stack.heads: found 3; expected a divisor of hidden (256)");
+/// ```
+///
+/// Each field is `name: type = default`, after `[table]` where it holds another such struct, then, if it has them, `in` a [`Range`](crate::Range) and an `example` that is shown
+/// where the key is off. The function after `check` is called once all ranges hold. The crate that declares needs `serde`.
+#[macro_export]
+macro_rules! config {
+    (
+        $(#[doc = $about:literal])*
+        pub struct $name:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $([$table:ident])? $field:ident: $type:ty = $default:expr
+                    $(, in $range:expr)? $(, example $example:literal)?;
+            )*
+        }
+        $(check $agree:expr)?
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $(
+                $(#[doc = $doc])+
+                pub $field: $type,
+            )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $crate::Config for $name {
+            const ABOUT: &'static [&'static str] = &[$($about),*];
+            const KEYS: &'static [$crate::Key] = &[
+                $($crate::Key {
+                    name: stringify!($field),
+                    documentation: &[$($doc),+],
+                    example: $crate::first(&[$($example)?]),
+                    table: $crate::config!(@keys $type $(, $table)?),
+                    defaults: $crate::config!(@defaults $type $(, $table)?),
+                },)*
+            ];
+
+            fn check(&self, check: &mut $crate::Check) {
+                let before = check.problems();
+                $(
+                    $(check.range(stringify!($field), &self.$field, $range);)?
+                    $($crate::config!(@check $table, &self.$field, stringify!($field), check);)?
+                )*
+                $(
+                    if check.problems() == before {
+                        ($agree)(self, check);
+                    }
+                )?
+                let _ = before;
+            }
+        }
+    };
+    (@check table, $value:expr, $name:expr, $check:expr) => {
+        $crate::Table::check($value, $name, $check)
+    };
+    (@keys $type:ty) => { None };
+    (@keys $type:ty, table) => { Some(<$type as $crate::Table>::KEYS) };
+    (@defaults $type:ty) => { || None };
+    (@defaults $type:ty, table) => { <$type as $crate::Table>::defaults };
+}
+
+/// Declares a choice between configurations by the key `kind`: an enum whose variants have the names of the structs that they
+/// hold. The first is chosen where `kind` is left out.
+///
+/// ```
+/// use regard_config::{config, kinds};
+///
+/// config! {
+///     /// Always the same.
+///     pub struct Constant {
+///         /// The rate.
+///         rate: f64 = 0.1;
+///     }
+/// }
+/// config! {
+///     /// Down with the root of the step.
+///     pub struct Root {
+///         /// The rate of the first step.
+///         first: f64 = 1.0;
+///     }
+/// }
+/// kinds! {
+///     /// The rate over time.
+///     pub enum Schedule {
+///         /// Always the same.
+///         "constant" => Constant,
+///         /// Lower and lower.
+///         "root" => Root,
+///     }
+/// }
+/// assert_eq!(Schedule::default().kind(), "constant");
+/// assert_eq!(Schedule::Root(Root::default()).kind(), "root");
+/// ```
+#[macro_export]
+macro_rules! kinds {
+    (
+        $(#[doc = $about:literal])*
+        pub enum $name:ident { $($(#[doc = $doc:literal])+ $kind:literal => $variant:ident,)+ }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+        #[serde(tag = "kind")]
+        pub enum $name {
+            $($(#[doc = $doc])+ #[serde(rename = $kind)] $variant($variant),)+
+        }
+
+        impl $name {
+            /// The name in `kind`.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $kind,)+ }
+            }
+
+            /// What `kind` may be, with the keys that go with it.
+            pub fn keys() -> $crate::Keys {
+                $crate::Keys::Kinds(vec![$(($kind, <$variant as $crate::Config>::KEYS),)+])
+            }
+
+            /// Reads the section of this name.
+            ///
+            /// # Errors
+            /// A kind or a key that there is not, a value of another type.
+            pub fn read(
+                source: &mut $crate::Source<'_>,
+                section: &'static str,
+            ) -> Result<Self, $crate::ConfigError> {
+                let kind = source.kind(section, $crate::first(&[$($kind),+]))?;
+                $(if kind == $kind {
+                    return Ok(Self::$variant(source.section(section)?));
+                })+
+                unreachable!("{kind} is one of the known names")
+            }
+
+            /// Checks the section of this name.
+            pub fn check(&self, section: &str, check: &mut $crate::Check) {
+                match self { $(Self::$variant(config) => check.table(section, config),)+ }
+            }
+        }
+
+        $crate::kinds!(@default $name $($variant)+);
+    };
+    (@default $name:ident $first:ident $($rest:ident)*) => {
+        impl Default for $name {
+            fn default() -> Self {
+                Self::$first($first::default())
+            }
+        }
+    };
+}
+
+/// The first of `examples`.
+pub const fn first(examples: &[&'static str]) -> Option<&'static str> {
+    match examples {
+        [] => None,
+        [first, ..] => Some(first),
+    }
+}

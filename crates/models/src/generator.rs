@@ -1,0 +1,241 @@
+//! The role of whatever writes tokens.
+//!
+//! A [`Generator`] scores a target under teacher forcing, and it steps, for [`generate`](crate::generate)'s greedy and beam
+//! search. It can be asked what it looked at. One that reads no source takes no notice of it. Its [`GeneratorConfig`] is the
+//! section `[model]` of a recipe, and what a model file holds beside the weights.
+
+use std::fmt::Debug;
+
+use burn::{
+    module::Module,
+    tensor::{Device, Int, Tensor},
+};
+use regard_config::Config;
+use regard_nn::{
+    Attention, AttentionError, Call, Memory, Reading,
+    bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
+    dropout::Noise,
+    initialize::Initializer,
+    weights::Arrays,
+};
+
+use crate::{
+    batch::{SourceBatch, TargetBatch},
+    error::{ModelError, checked, expect_layers},
+    vocabulary::{Vocabularies, Vocabulary},
+};
+
+/// Sizes and choices of a [`Generator`].
+pub trait GeneratorConfig: Config {
+    /// What they describe.
+    type Model: Generator;
+
+    /// Draws a model; every range holds.
+    ///
+    /// # Errors
+    /// Sizes that do not go together with the vocabularies.
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        initializer: &mut Initializer,
+    ) -> Result<Self::Model, ModelError>;
+
+    /// Draws a model from `seed`.
+    ///
+    /// # Errors
+    /// What [`Config::check`] and [`GeneratorConfig::draw`] find.
+    fn init(
+        &self,
+        vocabularies: &Vocabularies,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        self.draw(vocabularies, &mut Initializer::new(seed, device))
+    }
+
+    /// A model without values, for the weights `arrays` of a file: [`weights::apply`](regard_nn::weights::apply) gives them to
+    /// it. No weight is drawn or allocated, and no number of layers, which may have come with the file, is believed unless the
+    /// arrays bear it out.
+    ///
+    /// # Errors
+    /// As [`GeneratorConfig::init`]; more layers than weights.
+    fn without_values(
+        &self,
+        vocabularies: &Vocabularies,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        expect_layers(self.layers(), arrays)?;
+        self.draw(vocabularies, &mut Initializer::deferred(device))
+    }
+
+    /// The number of layers that have weights of their own: of the deepest stack.
+    fn layers(&self) -> usize;
+
+    /// Whether source and target must have one vocabulary.
+    fn needs_joint_vocabulary(&self) -> bool {
+        false
+    }
+
+    /// The longest source or target, in tokens with its marks, if there is a longest.
+    fn longest(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// A model that writes tokens.
+pub trait Generator: Module + Sync + 'static {
+    /// Stands before the names of its weights in a file.
+    const NAME: &'static str;
+
+    /// What it carries from step to step.
+    type State: DecoderState;
+
+    /// What it reads and writes.
+    fn vocabularies(&self) -> Vocabularies;
+
+    /// Scores `target` given `source`, teacher-forced.
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored;
+
+    /// Encodes a batch into the decoder's first state.
+    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> Self::State;
+
+    /// One step of generation: what follows the `previous` token of each row (`[rows]`). The weights of a model with many
+    /// heads are reported if `observe` asks for them, those of others always.
+    fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: Self::State,
+        observe: bool,
+    ) -> (Output, Self::State);
+
+    /// Every weight of every head while the model reads `source` and writes `target`; nothing of models whose steps have one
+    /// row of weights, which [`Generator::step`] gives.
+    fn look(&self, _source: &SourceBatch, _target: &TargetBatch) -> Option<Looks> {
+        None
+    }
+
+    /// Whether the weights that [`Generator::step`] gives sum to 1.
+    fn is_normalized(&self) -> bool {
+        true
+    }
+
+    /// A copy of the weights in the order in which generation reads them, if there is a kernel for that.
+    fn pack(&self) -> Option<Box<dyn Packed>> {
+        None
+    }
+}
+
+/// What a decoder carries from step to step, a row for each hypothesis.
+pub trait DecoderState: Clone + Debug + 'static {
+    /// The rows at `rows`, in that order (rows may repeat): hypotheses of a beam survive, fork and end.
+    /// `same_sources` says that every row keeps the source it had, so that what was read of it can stay.
+    fn select(self, rows: &[usize], same_sources: bool) -> Self;
+}
+
+/// Weights in the order in which generation reads them.
+pub trait Packed: Debug + Send + Sync {
+    /// Encodes a batch, a row for each sentence.
+    fn begin<'a>(&'a self, source: &SourceBatch) -> Box<dyn Stepper + 'a>;
+}
+
+/// A model at work on a batch of rows, one row per live hypothesis.
+pub trait Stepper {
+    /// What is written.
+    fn vocabulary(&self) -> Vocabulary;
+
+    /// Overwrites `log_probabilities` with those of what follows the `previous` token of each row, `[rows, vocabulary]`, and gives
+    /// the weights `[rows, source]` if the model attends.
+    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>>;
+
+    /// Keeps the state of `rows`, in that order (rows may repeat). `same_sources` says that row `i`
+    /// keeps the source it had.
+    fn select(&mut self, rows: &[usize], same_sources: bool);
+}
+
+/// The result of scoring a target under teacher forcing.
+#[derive(Debug, Clone)]
+pub struct Scored {
+    /// What the output layer reads: `[time · batch, readout]`, time-major.
+    pub readout: Tensor<2>,
+    /// The output layer.
+    pub output: OutputWeights,
+    /// What each step looked at, `[batch, target, source]`; nothing without attention, and of models with many heads (see
+    /// [`Generator::look`]).
+    pub weights: Option<Tensor<3>>,
+    /// The id of an output that does not count.
+    pub padding: u32,
+}
+
+impl Scored {
+    /// Before the softmax: `[time · batch, target vocabulary]`, time-major.
+    pub fn logits(&self) -> Tensor<2> {
+        self.output.logits(self.readout.clone())
+    }
+
+    /// The mean loss per token against `outputs [time · batch]` ([`TargetBatch::outputs`]), padding left out, with label
+    /// `smoothing`; the logits are never kept whole.
+    ///
+    /// # Panics
+    /// If `outputs` are of another batch or vocabulary, or `smoothing` is not in `[0, 1]`.
+    pub fn cross_entropy(self, outputs: Tensor<1, Int>, smoothing: f64) -> CrossEntropy {
+        output_cross_entropy_mean(
+            self.readout,
+            self.output,
+            outputs,
+            self.padding as usize,
+            smoothing as f32,
+        )
+    }
+}
+
+/// The result of one step of generation.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Before the softmax: `[rows, target vocabulary]`.
+    pub logits: Tensor<2>,
+    /// What the step looked at, `[rows, source]`; nothing without attention.
+    pub weights: Option<Tensor<2>>,
+}
+
+/// Every weight of every head, by layer from the first: each `[batch, heads, queries, keys]`.
+#[derive(Debug, Clone)]
+pub struct Looks {
+    /// The encoder's self-attention: source to source.
+    pub encoder: Vec<Tensor<4>>,
+    /// The decoder's self-attention: target to target.
+    pub decoder: Vec<Tensor<4>>,
+    /// Cross-attention: target to source.
+    pub cross: Vec<Tensor<4>>,
+}
+
+/// The value of what cannot fail, as its sizes follow from one configuration.
+///
+/// # Panics
+/// With the error, if it does fail.
+#[track_caller]
+pub(crate) fn sure<T>(result: Result<T, AttentionError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Reads `memory` with the states of decoder steps `first_step..`.
+///
+/// # Panics
+/// Never: the sizes of memory and states follow from one configuration.
+pub(crate) fn read(
+    attention: &Attention,
+    query: Tensor<3>,
+    memory: &Memory,
+    first_step: usize,
+) -> Reading {
+    let call = Call::default().first_query(first_step);
+    match attention.read(query, memory, call) {
+        Ok(reading) => reading,
+        Err(error) => unreachable!("{error}"),
+    }
+}

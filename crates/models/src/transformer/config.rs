@@ -1,0 +1,232 @@
+//! Sizes and choices of the Transformer.
+
+use regard_config::{Check, FRACTION, POSITIVE, SIZE, config};
+use regard_nn::{
+    AttentionError,
+    initialize::Initializer,
+    position::{Learned, PositionConfig, RelativeBucketsConfig, RotaryConfig, Sinusoidal},
+    transformer::{Activation, NormConfig, NormPlace, StackConfig, StackDropout},
+};
+use serde::{Deserialize, Serialize};
+
+use super::model::Transformer;
+use crate::{
+    error::ModelError,
+    generator::GeneratorConfig,
+    tables::{TablesConfig, Tie},
+    vocabulary::Vocabularies,
+};
+
+/// The norms of a Transformer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Norm {
+    /// Layer norm.
+    #[default]
+    Layer,
+    /// RMS norm.
+    Rms,
+}
+
+/// How a Transformer knows where a token stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Positions {
+    /// Sines and cosines, added to embeddings.
+    #[default]
+    Sinusoidal,
+    /// Trained vectors, added to embeddings.
+    Learned,
+    /// Queries and keys are turned by their positions.
+    Rotary,
+    /// Trained vectors for distances, compared with queries.
+    Relative,
+    /// A trained number for each head and bucket of distances (T5), added to scores.
+    Buckets,
+    /// A penalty that grows with the distance, added to scores.
+    Alibi,
+}
+
+config! {
+    /// Shares of numbers set to zero in training, by place, of a Transformer.
+    pub struct TransformerDropout {
+        /// On the sums of word vectors and positions, in [0, 1).
+        embedding: f64 = 0.1, in FRACTION;
+        /// On what each block gives, before the residual sum, in [0, 1).
+        residual: f64 = 0.1, in FRACTION;
+        /// On attention weights, in [0, 1).
+        attention: f64 = 0.0, in FRACTION;
+        /// Between the products of the feed-forward network, in [0, 1).
+        activation: f64 = 0.0, in FRACTION;
+    }
+}
+
+config! {
+    /// Transformer: self-attention in every layer of encoder and decoder, and attention from the
+    /// decoder's layers to the encoder's last states (Vaswani et al. 2017).
+    pub struct TransformerConfig {
+        /// Size of a word vector and of every state (there 512).
+        model_size: usize = 256, in SIZE;
+        /// Layers of the encoder (there 6).
+        encoder_layers: usize = 3, in SIZE;
+        /// Layers of the decoder (there 6).
+        decoder_layers: usize = 3, in SIZE;
+        /// Heads, a divisor of model_size (there 8).
+        heads: usize = 8, in SIZE;
+        /// Key/value heads, a divisor of heads; as many as heads if left out.
+        key_value_heads: Option<usize> = None, in SIZE, example "2";
+        /// Inner size of the feed-forward network (there 2048).
+        feed_forward: usize = 1_024, in SIZE;
+        /// Between its products: "relu", "gelu" or "swiglu".
+        activation: Activation = Activation::Relu;
+        /// Norms: "layer" or "rms".
+        norm: Norm = Norm::Layer;
+        /// Added to the variance under the root of a norm, above 0.
+        norm_epsilon: f64 = 1e-5, in POSITIVE;
+        /// Where they stand: "pre" (before each block) or "post" (after it, as in the paper).
+        norm_place: NormPlace = NormPlace::Pre;
+        /// How a token knows its place: "sinusoidal", "learned", "rotary", "relative", "buckets" or
+        /// "alibi".
+        positions: Positions = Positions::Sinusoidal;
+        /// Longest sentence in tokens, its marks included; for positions "learned".
+        max_length: usize = 256, in SIZE;
+        /// Largest distance that has a vector of its own; for positions "relative".
+        reach: usize = 16, in SIZE;
+        /// How many tokens back (in the encoder: to either side) self-attention sees, the token
+        /// itself among them; all if left out.
+        window: Option<usize> = None, in SIZE, example "64";
+        /// Whether products have biases.
+        bias: bool = true;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        [table] dropout: TransformerDropout = TransformerDropout::default();
+    }
+    check TransformerConfig::agree
+}
+
+impl TransformerConfig {
+    /// A model of a few thousand weights, for tests and examples.
+    pub fn tiny() -> Self {
+        Self {
+            model_size: 8,
+            encoder_layers: 2,
+            decoder_layers: 2,
+            heads: 2,
+            feed_forward: 16,
+            dropout: TransformerDropout {
+                embedding: 0.0,
+                residual: 0.0,
+                attention: 0.0,
+                activation: 0.0,
+            },
+            ..Self::default()
+        }
+    }
+
+    fn agree(&self, check: &mut Check) {
+        let size = self.model_size;
+        let expected = format!("a divisor of model.model_size ({size})");
+        let divides = size.is_multiple_of(self.heads);
+        check.require(divides, "heads", self.heads, &expected);
+        if let Some(heads) = self.key_value_heads {
+            let expected = format!("a divisor of model.heads ({})", self.heads);
+            let divides = self.heads.is_multiple_of(heads);
+            check.require(divides, "key_value_heads", heads, &expected);
+        }
+        if self.positions == Positions::Rotary && divides {
+            let head = size / self.heads;
+            check.require(
+                head.is_multiple_of(2),
+                "heads",
+                format!("heads of {head}"),
+                "heads of an even size (model_size / heads) for positions = \"rotary\"",
+            );
+        }
+    }
+
+    /// Sizes and choices of every layer.
+    fn layer(&self) -> StackConfig {
+        let epsilon = self.norm_epsilon;
+        StackConfig {
+            model_size: self.model_size,
+            heads: self.heads,
+            key_value_heads: self.key_value_heads.unwrap_or(self.heads),
+            feed_forward: self.feed_forward,
+            activation: self.activation,
+            norm: match self.norm {
+                Norm::Layer => NormConfig::Layer { epsilon },
+                Norm::Rms => NormConfig::Rms { epsilon },
+            },
+            norm_place: self.norm_place,
+            position: match self.positions {
+                Positions::Sinusoidal | Positions::Learned => PositionConfig::None,
+                Positions::Rotary => {
+                    PositionConfig::Rotary(RotaryConfig::new(self.model_size / self.heads))
+                }
+                Positions::Relative => PositionConfig::Relative {
+                    reach: self.reach,
+                    values: true,
+                },
+                Positions::Buckets => PositionConfig::Buckets(RelativeBucketsConfig::default()),
+                Positions::Alibi => PositionConfig::Alibi,
+            },
+            window: self.window,
+            biases: self.bias.into(),
+            dropout: StackDropout {
+                residual: self.dropout.residual,
+                attention: self.dropout.attention,
+                activation: self.dropout.activation,
+            },
+            ..StackConfig::new(self.model_size, self.heads)
+        }
+    }
+}
+
+impl GeneratorConfig for TransformerConfig {
+    type Model = Transformer;
+
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        init: &mut Initializer,
+    ) -> Result<Transformer, ModelError> {
+        let (size, layer) = (self.model_size, self.layer());
+        let refused = |error: AttentionError| ModelError(error.to_string());
+        let sinusoidal = match self.positions {
+            Positions::Sinusoidal => Some(Sinusoidal::new(size).map_err(refused)?),
+            _ => None,
+        };
+        let learned = |init: &mut Initializer| match self.positions {
+            Positions::Learned => Learned::new(self.max_length, size, init).map(Some),
+            _ => Ok(None),
+        };
+        let tables = TablesConfig {
+            vocabularies: *vocabularies,
+            embedding: size,
+            readout: size,
+            tie: self.tie,
+        };
+        Ok(Transformer {
+            source_positions: learned(init).map_err(refused)?,
+            target_positions: learned(init).map_err(refused)?,
+            tables: tables.unit_variance(init)?,
+            encoder: layer.encoder(self.encoder_layers, init).map_err(refused)?,
+            decoder: layer.decoder(self.decoder_layers, init).map_err(refused)?,
+            sinusoidal,
+            embedding_dropout: self.dropout.embedding,
+        })
+    }
+
+    fn layers(&self) -> usize {
+        self.encoder_layers.max(self.decoder_layers)
+    }
+
+    fn needs_joint_vocabulary(&self) -> bool {
+        self.tie == Tie::All
+    }
+
+    fn longest(&self) -> Option<usize> {
+        (self.positions == Positions::Learned).then_some(self.max_length)
+    }
+}

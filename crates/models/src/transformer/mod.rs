@@ -1,0 +1,90 @@
+//! The Transformer, encoder and decoder (Vaswani et al. 2017).
+//!
+//! ```text
+//! x_t    = dropout(√d E w_t + PE(t))              E: one table for source, target and output if tied
+//! memory = encoder(x)                             layers: self-attention, feed-forward
+//! s      = decoder(y, memory)                     layers: causal self-attention, cross-attention, feed-forward
+//! p_t    ∝ exp(W_o s_t)
+//! ```
+//!
+//! Layers are those of [`regard_nn::transformer`], with norms before or after the blocks; positions are added to the embeddings
+//! (sinusoidal, learned) or act in self-attention (rotary, relative, ALiBi). Generation keeps keys and values: a step costs what
+//! one token costs, and gives the numbers of the whole target at once.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use regard_models::{
+//!     Generator, GeneratorConfig, TransformerConfig, SourceBatch, TargetBatch, Vocabularies,
+//! };
+//! use regard_nn::dropout::Noise;
+//!
+//! let (device, vocabularies) = (Device::flex(), Vocabularies::new(20, 30));
+//! let model = TransformerConfig::tiny().init(&vocabularies, 1, &device)?;
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
+//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! assert_eq!(scored.logits().dims(), [3, 30]); // [time · batch, vocabulary]
+//! let looks = model.look(&source, &target).unwrap();
+//! assert_eq!(looks.cross[0].dims(), [1, 2, 3, 4]); // of the first layer: [batch, heads, target, source]
+//! # Ok::<(), regard_models::ModelError>(())
+//! ```
+
+mod config;
+mod model;
+mod packed;
+
+pub use config::{Norm, Positions, TransformerConfig, TransformerDropout};
+pub use model::{Transformer, TransformerState};
+
+use burn::tensor::{Int, Tensor};
+use regard_nn::dropout::Noise;
+
+use crate::{
+    batch::{SourceBatch, TargetBatch},
+    generator::{DecoderState, Generator, Looks, Output, Packed, Scored},
+    vocabulary::Vocabularies,
+};
+
+impl Generator for Transformer {
+    const NAME: &'static str = "Transformer";
+    type State = TransformerState;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+        self.scored(source, target, noise)
+    }
+
+    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> TransformerState {
+        self.begin(source, noise)
+    }
+
+    /// The weights are those on the source, the mean over the heads of the last layer.
+    fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: TransformerState,
+        observe: bool,
+    ) -> (Output, TransformerState) {
+        self.advance(previous, state, observe)
+    }
+
+    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
+        Some(self.maps(source, target))
+    }
+
+    fn pack(&self) -> Option<Box<dyn Packed>> {
+        packed::PackedTransformer::of(self).map(|packed| Box::new(packed) as _)
+    }
+}
+
+impl DecoderState for TransformerState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
+        self.rows(rows, same_sources)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Why training could not start or go on.
+
+use std::{error::Error, path::PathBuf};
+
+use regard_config::ConfigError;
+use regard_evaluate::EvaluateError;
+use regard_models::ModelError;
+use regard_nn::weights::WeightsError;
+
+use crate::{
+    corpus::CorpusError,
+    files::FileError,
+    learner::{checkpoint::CheckpointError, optimizer::OptimizerError},
+    model_file::ModelFileError,
+    tokenizer::TokenizerError,
+    translator::TranslateError,
+};
+
+/// Why training could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The recipe is wrong.
+    #[error(transparent)]
+    Recipe(#[from] ConfigError),
+    /// The data is wrong.
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    /// No training data is named.
+    #[error(
+        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], or for a classifier [data.labelled]"
+    )]
+    NoData,
+    /// Nothing is left after filtering.
+    #[error(
+        "no sentence pair is left to train on: {0} were read, all were dropped by [data.filter]"
+    )]
+    NothingKept(usize),
+    /// The tokenizers could not be learned.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The model's sizes do not fit.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A file could not be written or read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A model file is damaged.
+    #[error(transparent)]
+    ModelFile(#[from] ModelFileError),
+    /// The weights do not fit the recipe's model.
+    #[error("the checkpoint does not fit the recipe: {0}")]
+    Weights(#[from] WeightsError),
+    /// A checkpoint could not be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The update failed.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// The loss is NaN or infinite.
+    #[error(
+        "the loss is {loss} at update {step}; lower the learning rate or set optimizer.clip_norm"
+    )]
+    Loss {
+        /// The loss.
+        loss: f64,
+        /// The update.
+        step: u64,
+    },
+    /// The validation text could not be translated.
+    #[error(transparent)]
+    Translate(#[from] TranslateError),
+    /// The metric refused its input.
+    #[error(transparent)]
+    Evaluate(#[from] EvaluateError),
+    /// Whatever a task of another crate finds wrong.
+    #[error(transparent)]
+    Task(Box<dyn Error + Send + Sync>),
+    /// The folder holds a run already.
+    #[error("{}: holds a run already; go on with `regard train --resume {}`, or choose another folder", .0.display(), .0.display())]
+    Occupied(PathBuf),
+    /// There is nothing to resume.
+    #[error("{}: no last.safetensors to resume from; expected the folder of a `regard train` run", .0.display())]
+    NothingToResume(PathBuf),
+}

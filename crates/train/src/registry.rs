@@ -1,0 +1,453 @@
+//! The architectures that recipes and model files may name, and what can be done with them.
+//!
+//! [`Registry::default`] has those of `regard-models`. A program adds its own with one line:
+//!
+//! ```
+//! use regard_models::LuongConfig;
+//! use regard_train::{Architecture, Registry, tasks::Translation};
+//!
+//! // As if LuongConfig were a configuration of the program's own.
+//! let mine = Architecture::new::<LuongConfig, Translation>("mine");
+//! let registry = Registry::default().with(mine);
+//! let text = registry.commented(&registry.example("mine").unwrap())?;
+//! assert!(text.contains("kind = \"mine\""));
+//! assert!(registry.parse(&text.replace("mine", "mime"), "my.toml", &[]).unwrap_err().to_string().contains("did you mean \"mine\"?"));
+//! # Ok::<(), regard_config::ConfigError>(())
+//! ```
+
+use std::{any::Any, fmt::Debug, path::Path, sync::Arc};
+
+use burn::tensor::Device;
+use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, read_text};
+use regard_models::{
+    GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
+    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
+};
+use regard_nn::weights::{self, Arrays, Storage, WeightsError};
+
+use crate::{
+    error::TrainError,
+    learner::{self, Event, Run, Summary, session::Session},
+    model_file::{self, Header, Metadata, ModelFileError},
+    recipe::{Model, Recipe},
+    sentence_classifier::SentenceClassifier,
+    tasks::{Classification, Task, TaskFor, Translation},
+    translator::Translator,
+};
+
+/// `Registry::default()`: a line an architecture.
+macro_rules! architectures {
+    ($($name:literal => $config:ty: $task:ident,)+) => {
+        impl Default for Registry {
+            fn default() -> Self {
+                Self { architectures: vec![
+                    $(Architecture::new::<$config, $task>($name),)+
+                ] }
+            }
+        }
+    };
+}
+
+architectures! {
+    "rnnsearch" => RnnSearchConfig: Translation,
+    "luong" => LuongConfig: Translation,
+    "transformer" => TransformerConfig: Translation,
+    "seq2seq" => Seq2SeqConfig: Translation,
+    "lstmn" => LstmnConfig: Classification,
+    "lstm" => LstmConfig: Classification,
+    "self-attentive" => SelfAttentiveConfig: Classification,
+    "gnmt" => GnmtConfig: Translation,
+}
+
+/// An architecture, by its name: how its configuration is read, and what its models are trained for.
+#[derive(Debug, Clone)]
+pub struct Architecture {
+    kind: Kind,
+    task: Arc<dyn AnyTask>,
+}
+
+impl Architecture {
+    /// The architecture that `C` describes, called `name` in recipes and files, whose models are trained for `T`.
+    pub fn new<C: Config, T: TaskFor<C>>(name: &'static str) -> Self {
+        Self {
+            kind: Kind::of::<C>(name),
+            task: Arc::new(T::of()),
+        }
+    }
+}
+
+/// The known architectures.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    architectures: Vec<Architecture>,
+}
+
+impl Registry {
+    /// The same and one more, which takes the place of a former one of its name.
+    pub fn with(mut self, architecture: Architecture) -> Self {
+        let name = architecture.kind.name;
+        self.architectures.retain(|known| known.kind.name != name);
+        self.architectures.push(architecture);
+        self
+    }
+
+    /// What `kind` may be.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.architectures.iter().map(|known| &known.kind)
+    }
+
+    fn find(&self, name: &str) -> Option<&Architecture> {
+        let mut known = self.architectures.iter();
+        known.find(|known| known.kind.name == name)
+    }
+
+    fn task(&self, model: &Model) -> &dyn AnyTask {
+        match self.find(model.kind) {
+            Some(architecture) => &*architecture.task,
+            None => panic!("a recipe of another registry: it has no {:?}", model.kind),
+        }
+    }
+
+    /// Reads the recipe at `path`, with `overrides` (`section.key=value`) laid over it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`], and those of [`parse`](Self::parse).
+    pub fn load(
+        &self,
+        path: impl AsRef<Path>,
+        overrides: &[String],
+    ) -> Result<Recipe, ConfigError> {
+        let path = path.as_ref();
+        self.parse(&read_text(path)?, &path.display().to_string(), overrides)
+    }
+
+    /// A recipe from TOML; `name` is what errors call the text.
+    ///
+    /// # Errors
+    /// [`ConfigError::Syntax`], [`ConfigError::UnknownKey`], [`ConfigError::WrongType`],
+    /// [`ConfigError::Value`] or [`ConfigError::Override`], each with its place.
+    pub fn parse(
+        &self,
+        text: &str,
+        name: &str,
+        overrides: &[String],
+    ) -> Result<Recipe, ConfigError> {
+        let sections = Recipe::sections(self.kinds());
+        let mut source = Source::read(text, name, overrides, &sections)?;
+        let kind = source.kind("model", None)?;
+        let known = self
+            .find(kind)
+            .expect("the kinds are those of the registry");
+        let config = (known.kind.read)(&mut source, "model")?;
+        let recipe = Recipe::read(&mut source, Model { kind, config })?;
+        source.check(|check| self.problems(&recipe, check))?;
+        Ok(recipe)
+    }
+
+    fn problems(&self, recipe: &Recipe, check: &mut Check) {
+        recipe.check(check);
+        if check.problems() == 0 {
+            self.task(&recipe.model).check(recipe, check);
+        }
+    }
+
+    /// Checks every range and every contradiction, as [`parse`](Self::parse) does.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] for the first key that does not fit.
+    ///
+    /// # Panics
+    /// If the recipe's architecture is not of this registry.
+    pub fn check(&self, recipe: &Recipe) -> Result<(), ConfigError> {
+        let mut check = Check::default();
+        self.problems(recipe, &mut check);
+        match check.into_first() {
+            None => Ok(()),
+            Some(problem) => Err(problem.at(Place::Program)),
+        }
+    }
+
+    /// A complete recipe to start from, for an architecture; nothing if there is none of this name.
+    ///
+    /// ```
+    /// use regard_train::Registry;
+    ///
+    /// let registry = Registry::default();
+    /// let recipe = registry.example("luong").unwrap();
+    /// let text = registry.commented(&recipe)?;
+    /// assert!(text.contains("# Half width D of the window of local attention, in tokens."));
+    /// assert_eq!(registry.parse(&text, "luong.toml", &[])?, recipe);
+    /// # Ok::<(), regard_config::ConfigError>(())
+    /// ```
+    pub fn example(&self, name: &str) -> Option<Recipe> {
+        let Architecture { kind, task } = self.find(name)?;
+        let mut recipe = Recipe::new(Model {
+            kind: kind.name,
+            config: (kind.default)(),
+        });
+        task.example(&mut recipe);
+        recipe.training.epochs = Some(20);
+        Some(recipe)
+    }
+
+    /// The recipe as TOML with every key explained; keys that are off stand in comments.
+    ///
+    /// # Errors
+    /// As for [`Recipe::to_toml`].
+    pub fn commented(&self, recipe: &Recipe) -> Result<String, ConfigError> {
+        let values = toml::Table::try_from(recipe).map_err(|error| ConfigError::Write {
+            message: error.to_string(),
+        })?;
+        Ok(commented(&Recipe::sections(self.kinds()), &values))
+    }
+
+    /// What models of the recipe do, after a name: "translates".
+    ///
+    /// # Panics
+    /// If the recipe's architecture is not of this registry.
+    pub fn does(&self, recipe: &Recipe) -> &'static str {
+        self.task(&recipe.model).does()
+    }
+
+    /// Whether the recipe's architecture is trained for the task `T`.
+    ///
+    /// # Panics
+    /// If the recipe's architecture is not of this registry.
+    pub fn serves<T: Task>(&self, recipe: &Recipe) -> bool {
+        self.task_of::<T>(&recipe.model).is_some()
+    }
+
+    /// The task of a model, if it is a `T`.
+    ///
+    /// # Panics
+    /// If the model's architecture is not of this registry.
+    pub fn task_of<T: Task>(&self, model: &Model) -> Option<&T> {
+        self.task(model).any().downcast_ref()
+    }
+
+    /// Trains what `recipe` describes, from the start; `report` hears of everything.
+    ///
+    /// # Errors
+    /// Whatever [`TrainError`] names. What was saved before stays.
+    ///
+    /// # Panics
+    /// If the recipe's architecture is not of this registry.
+    pub fn train(
+        &self,
+        recipe: &Recipe,
+        run: &Run<'_>,
+        report: &mut dyn FnMut(&Event),
+    ) -> Result<Summary, TrainError> {
+        if run.folder.join(learner::LAST).exists() || run.folder.join(learner::MODEL).exists() {
+            return Err(TrainError::Occupied(run.folder.to_owned()));
+        }
+        self.task(&recipe.model)
+            .train(recipe.clone(), run, report, false)
+    }
+
+    /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) laid over its recipe. A run that died before
+    /// it wrote any state begins with that recipe, and makes the updates that it would have made.
+    ///
+    /// # Errors
+    /// Whatever [`TrainError`] names.
+    pub fn resume(
+        &self,
+        overrides: &[String],
+        run: &Run<'_>,
+        report: &mut dyn FnMut(&Event),
+    ) -> Result<Summary, TrainError> {
+        let holds = |file: &str| run.folder.join(file).exists();
+        let begun = holds(learner::LAST);
+        // A model without its state was moved here or lost it: it is not to be trained over.
+        let lost = holds(learner::BEST) || holds(learner::MODEL);
+        if !begun && (!holds(learner::RECIPE) || lost) {
+            return Err(TrainError::NothingToResume(run.folder.to_owned()));
+        }
+        let recipe = self.load(run.folder.join(learner::RECIPE), overrides)?;
+        let task = self.task(&recipe.model);
+        match begun {
+            true => task.resume(self, recipe, run, report),
+            false => task.train(recipe, run, report, true),
+        }
+    }
+
+    /// Opens a model file or a run folder.
+    ///
+    /// # Errors
+    /// Whatever [`ModelFileError`] names; a model of another task than `T` above all.
+    pub fn open<T: Task>(
+        &self,
+        path: &Path,
+        device: &Device,
+    ) -> Result<(T::Model, T::Description), ModelFileError> {
+        let path = model_file::locate(path)?;
+        let name = path.display().to_string();
+        self.from_bytes::<T>(&model_file::read(&path)?, &name, device)
+    }
+
+    /// Reads a model file's bytes; `name` stands for the file in errors.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn from_bytes<T: Task>(
+        &self,
+        bytes: &[u8],
+        name: &str,
+        device: &Device,
+    ) -> Result<(T::Model, T::Description), ModelFileError> {
+        let in_file = |source| ModelFileError::Weights {
+            name: name.to_owned(),
+            source,
+        };
+        let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
+        let (task, description) = self.describe::<T>(&metadata, name)?;
+        let model = task
+            .without_values(&description, &arrays, device)
+            .map_err(|source| ModelFileError::Model {
+                name: name.to_owned(),
+                source,
+            })?;
+        Ok((weights::apply(model, arrays).map_err(in_file)?, description))
+    }
+
+    /// A model file as bytes.
+    ///
+    /// # Errors
+    /// A weight's name that safetensors cannot hold.
+    ///
+    /// # Panics
+    /// If `model` is not of this registry, or not of task `T`.
+    pub fn to_bytes<T: Task>(
+        &self,
+        model: &Model,
+        arrays: &Arrays,
+        description: &T::Description,
+        storage: Storage,
+    ) -> Result<Vec<u8>, WeightsError> {
+        let task = self.task_of::<T>(model);
+        let task = task.expect("a model is written as one of its own task");
+        weights::to_bytes(arrays, task.metadata(description), storage)
+    }
+
+    /// Whether the file or run folder at `path` holds a model of the task `T`; false for whatever else it is, which opening it
+    /// will say.
+    pub fn holds<T: Task>(&self, path: &Path) -> bool {
+        let bytes = model_file::locate(path).and_then(|path| model_file::read(&path));
+        let metadata = bytes.ok().and_then(|bytes| weights::metadata(&bytes).ok());
+        metadata.is_some_and(|metadata| {
+            let header = self.header(&metadata, "");
+            header.is_ok_and(|header| self.task_of::<T>(&header.model).is_some())
+        })
+    }
+
+    /// Opens a model file or a run folder to translate with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn translator(&self, path: &Path, device: &Device) -> Result<Translator, ModelFileError> {
+        let (model, description) = self.open::<Translation>(path, device)?;
+        Ok(Translator::new(model, description, device))
+    }
+
+    /// Opens a model file or a run folder to classify with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn classifier(
+        &self,
+        path: &Path,
+        device: &Device,
+    ) -> Result<SentenceClassifier, ModelFileError> {
+        let (model, description) = self.open::<Classification>(path, device)?;
+        Ok(SentenceClassifier::new(model, description, device))
+    }
+
+    /// What the metadata of the file called `name` says of its model.
+    ///
+    /// # Errors
+    /// An entry that is missing or does not parse, or an architecture that is not known.
+    pub fn header(&self, metadata: &Metadata, name: &str) -> Result<Header, ModelFileError> {
+        Header::read(metadata, name, |kind| Some(&self.find(kind)?.kind))
+    }
+
+    /// The task `T` of the model that `metadata` describes, and the description.
+    fn describe<T: Task>(
+        &self,
+        metadata: &Metadata,
+        name: &str,
+    ) -> Result<(&T, T::Description), ModelFileError> {
+        let header = self.header(metadata, name)?;
+        let Some(wanted) = self.task_of::<T>(&header.model) else {
+            return Err(ModelFileError::OtherTask {
+                name: name.to_owned(),
+                found: self.task(&header.model).model(),
+                expected: T::MODEL,
+            });
+        };
+        let description = wanted.describe(header, metadata, name)?;
+        Ok((wanted, description))
+    }
+}
+
+/// Any [`Task`].
+trait AnyTask: Debug + Send + Sync {
+    fn any(&self) -> &dyn Any;
+    fn model(&self) -> &'static str;
+    fn does(&self) -> &'static str;
+    fn example(&self, recipe: &mut Recipe);
+    fn check(&self, recipe: &Recipe, check: &mut Check);
+    fn train(
+        &self,
+        recipe: Recipe,
+        run: &Run<'_>,
+        report: &mut dyn FnMut(&Event),
+        resumed: bool,
+    ) -> Result<Summary, TrainError>;
+    fn resume(
+        &self,
+        registry: &Registry,
+        recipe: Recipe,
+        run: &Run<'_>,
+        report: &mut dyn FnMut(&Event),
+    ) -> Result<Summary, TrainError>;
+}
+
+impl<T: Task> AnyTask for T {
+    fn any(&self) -> &dyn Any {
+        self
+    }
+    fn model(&self) -> &'static str {
+        T::MODEL
+    }
+    fn does(&self) -> &'static str {
+        T::DOES
+    }
+    fn example(&self, recipe: &mut Recipe) {
+        self.example(recipe);
+    }
+    fn check(&self, recipe: &Recipe, check: &mut Check) {
+        self.check(recipe, check);
+    }
+    fn train(
+        &self,
+        recipe: Recipe,
+        run: &Run<'_>,
+        report: &mut dyn FnMut(&Event),
+        resumed: bool,
+    ) -> Result<Summary, TrainError> {
+        Session::start(self, recipe, run, report, resumed)?.run()
+    }
+    fn resume(
+        &self,
+        registry: &Registry,
+        recipe: Recipe,
+        run: &Run<'_>,
+        report: &mut dyn FnMut(&Event),
+    ) -> Result<Summary, TrainError> {
+        let describe = |metadata: &Metadata, name: &str| {
+            let (_, description) = registry.describe::<T>(metadata, name)?;
+            Ok(description)
+        };
+        Session::resume(self, recipe, run, report, describe)?.run()
+    }
+}

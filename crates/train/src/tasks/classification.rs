@@ -1,0 +1,341 @@
+//! The task of classification: labelled sentences, cross-entropy, accuracy.
+
+use std::path::PathBuf;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use regard_config::{AnyConfig, Check};
+use regard_evaluate::Accuracy;
+use regard_models::{
+    AnyClassifier, AnyClassifierConfig, ClassifierConfig, ClassifierSizes, ModelError, SourceBatch,
+    Vocabulary,
+};
+use regard_nn::{bridge, dropout::Noise, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
+use crate::{
+    corpus::{Batches, EncodedPair, FilterReport, LabelledText, Random},
+    error::TrainError,
+    learner::events::Quality,
+    model_file::{
+        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
+        tokenizers_entry,
+    },
+    recipe::{self, LabelledData, Measure, Recipe, Split},
+    sentence_classifier::Description,
+    tokenizer::{SubwordTokenizer, TokenizerPair},
+};
+
+const LABELS: &str = "regard.labels";
+
+/// A padding class that no sentence has: every prediction counts.
+const NO_CLASS: usize = usize::MAX;
+
+/// Models that give a sentence a label.
+#[derive(Debug, Clone, Copy)]
+pub struct Classification {
+    /// The configuration as that of a classifier, if it is of this architecture.
+    classifier: fn(&dyn AnyConfig) -> Option<&dyn AnyClassifierConfig>,
+}
+
+impl<C: ClassifierConfig> TaskFor<C> for Classification {
+    fn of() -> Self {
+        Self {
+            classifier: |config| config.downcast_ref::<C>().map(|config| config as _),
+        }
+    }
+}
+
+/// Labelled sentences.
+#[derive(Debug)]
+pub struct Data {
+    train: Encoded,
+    filtered: FilterReport,
+    validation: Option<Encoded>,
+}
+
+/// Sentences as ids.
+#[derive(Debug)]
+struct Encoded {
+    sentences: Vec<EncodedPair>,
+    /// Of each of them.
+    classes: Vec<usize>,
+    batches: Batches,
+}
+
+impl Encoded {
+    fn new(
+        text: &LabelledText,
+        tokenizers: &TokenizerPair,
+        labels: &[String],
+        recipe: &Recipe,
+    ) -> Result<(Self, FilterReport), TrainError> {
+        let classes = text.classes(labels)?;
+        let filter = recipe.data.filter.length_filter();
+        let (sentences, report) = filter.apply(text.pairs(), tokenizers)?;
+        let encoded = Self {
+            classes: sentences.iter().map(|kept| classes[kept.line]).collect(),
+            batches: Batches::of_sources(&sentences, recipe.batch.budget())?,
+            sentences,
+        };
+        Ok((encoded, report))
+    }
+
+    /// The sentences and classes at `rows`.
+    fn batch(
+        &self,
+        rows: &[usize],
+        vocabulary: &Vocabulary,
+        device: &Device,
+    ) -> (SourceBatch, Tensor<1, Int>, usize) {
+        let ids: Vec<_> = rows
+            .iter()
+            .map(|&row| self.sentences[row].source.clone())
+            .collect();
+        let classes: Vec<i32> = rows.iter().map(|&row| self.classes[row] as i32).collect();
+        let classes = Tensor::from_data(TensorData::new(classes, [rows.len()]), device);
+        let tokens = ids.iter().map(|ids| ids.len() + 1).sum();
+        (SourceBatch::new(&ids, vocabulary, device), classes, tokens)
+    }
+}
+
+/// What a file says beside the model and the tokenizer.
+#[derive(Serialize, Deserialize)]
+struct Labels {
+    labels: Vec<String>,
+    max_tokens: usize,
+}
+
+impl Task for Classification {
+    const MODEL: &'static str = "a classifier of sentences";
+    const DOES: &'static str = "classifies";
+    type Model = AnyClassifier;
+    type Description = Description;
+    type Data = Data;
+
+    fn example(&self, recipe: &mut Recipe) {
+        recipe.data.labelled = Some(LabelledData {
+            train: Some(PathBuf::from("data/train.tsv")),
+            valid: Some(PathBuf::from("data/dev.tsv")),
+            ..LabelledData::default()
+        });
+    }
+
+    fn check(&self, recipe: &Recipe, check: &mut Check) {
+        check_files(&recipe.data, check);
+        if recipe.training.scheduled_sampling.is_some() {
+            let expected = "no such section: a classifier does not read its own words";
+            let key = "training.scheduled_sampling";
+            check.fail(key, "set for a classifier", expected);
+        }
+        if recipe.validation.measure == Some(Measure::Bleu) {
+            let expected = "\"accuracy\" or \"loss\" for this kind of model";
+            check.fail("validation.measure", "found \"bleu\"", expected);
+        }
+    }
+
+    fn load(
+        &self,
+        recipe: &Recipe,
+        former: Option<Description>,
+    ) -> Result<(Data, Description), TrainError> {
+        let files = recipe.data.labelled.as_ref().ok_or(TrainError::NoData)?;
+        let text = files.load(Split::Train)?.ok_or(TrainError::NoData)?;
+        let (tokenizers, labels) = match former {
+            Some(former) => (former.tokenizers, former.labels),
+            None => {
+                let (size, lowercase) = (recipe.data.vocabulary.size, recipe.data.lowercase);
+                let sentences = text.sentences().iter();
+                let tokenizer = SubwordTokenizer::learn(sentences, size, lowercase)?;
+                (TokenizerPair::joint(tokenizer), text.labels())
+            }
+        };
+        let (train, filtered) = Encoded::new(&text, &tokenizers, &labels, recipe)?;
+        let validation = match files.load(Split::Valid)? {
+            Some(text) => Some(Encoded::new(&text, &tokenizers, &labels, recipe)?.0),
+            None => None,
+        };
+        let data = Data {
+            train,
+            filtered,
+            validation,
+        };
+        let description = Description {
+            model: recipe.model.clone(),
+            tokenizers,
+            labels,
+            max_tokens: recipe.data.filter.max_tokens,
+        };
+        Ok((data, description))
+    }
+
+    fn init(
+        &self,
+        description: &Description,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyClassifier, ModelError> {
+        let model = (self.classifier)(&*description.model.config);
+        let model = model.expect("a model's task is that of its architecture");
+        model.build(&sizes(description), seed, device)
+    }
+
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyClassifier, ModelError> {
+        let model = (self.classifier)(&*description.model.config);
+        let model = model.expect("a model's task is that of its architecture");
+        model.build_without_values(&sizes(description), arrays, device)
+    }
+
+    fn metadata(&self, description: &Description) -> Metadata {
+        let labels = Labels {
+            labels: description.labels.clone(),
+            max_tokens: description.max_tokens,
+        };
+        Metadata::from([
+            Header::entry(&description.model, &sizes(description)),
+            tokenizers_entry(&description.tokenizers),
+            entry(LABELS, &labels),
+        ])
+    }
+
+    fn describe(
+        &self,
+        header: Header,
+        metadata: &Metadata,
+        name: &str,
+    ) -> Result<Description, ModelFileError> {
+        let sizes: ClassifierSizes = header.sizes(name)?;
+        let tokenizers = tokenizers(metadata, name)?;
+        let Labels { labels, max_tokens } = json_entry(metadata, LABELS, name)?;
+        expect_table("source", tokenizers.source(), sizes.vocabulary.size, name)?;
+        if labels.len() != sizes.classes {
+            return Err(ModelFileError::Labels {
+                name: name.to_owned(),
+                labels: labels.len(),
+                classes: sizes.classes,
+            });
+        }
+        Ok(Description {
+            model: header.model,
+            tokenizers,
+            labels,
+            max_tokens,
+        })
+    }
+
+    fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
+        Contents {
+            examples: "labelled sentences",
+            tokenizers: &description.tokenizers,
+            batches: &data.train.batches,
+            filtered: &data.filtered,
+            validation: data.validation.as_ref().map_or(0, |set| set.classes.len()),
+        }
+    }
+
+    fn loss(&self, data: &Data, model: &AnyClassifier, update: &Update<'_>) -> BatchLoss {
+        let settings = &update.recipe.training;
+        let mut random = Random::new(&[settings.seed, update.step]);
+        let mut noise = Noise::seeded(random.next_u64());
+        let vocabulary = model.vocabulary();
+        let (source, classes, tokens) = data.train.batch(update.rows, &vocabulary, update.training);
+        let classified = model.forward(&source, &mut noise);
+        let smoothing = settings.label_smoothing as f32;
+        let batch = bridge::cross_entropy_mean(classified.logits, classes, NO_CLASS, smoothing);
+        BatchLoss {
+            loss: match classified.penalty {
+                Some(penalty) => batch.loss + penalty,
+                None => batch.loss,
+            },
+            negative_log_likelihood: batch.nll,
+            predictions: update.rows.len(),
+            tokens,
+        }
+    }
+
+    fn validate(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyClassifier,
+        _recipe: &Recipe,
+        device: &Device,
+    ) -> Result<Option<Verdict>, TrainError> {
+        let Some(set) = &data.validation else {
+            return Ok(None);
+        };
+        let labels = &description.labels;
+        let vocabulary = model.vocabulary();
+        let mut found = vec![0; set.classes.len()];
+        let mut sum = 0.0;
+        for rows in set.batches.sorted() {
+            let (source, classes, _) = set.batch(&rows, &vocabulary, device);
+            let logits = model.forward(&source, &mut Noise::none()).logits;
+            sum += bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
+            let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
+            for (&row, class) in rows.iter().zip(best.into_data().iter::<i32>()) {
+                found[row] = class as usize;
+            }
+        }
+        let accuracy = Accuracy::of(&found, &set.classes, labels.len());
+        Ok(Some(Verdict {
+            loss: sum / found.len().max(1) as f64,
+            quality: Quality::Accuracy {
+                accuracy: accuracy.share(),
+                correct: accuracy.correct,
+                sentences: accuracy.sentences,
+            },
+            lines: found.iter().map(|&class| labels[class].clone()).collect(),
+        }))
+    }
+}
+
+fn sizes(description: &Description) -> ClassifierSizes {
+    ClassifierSizes {
+        vocabulary: Vocabulary::new(description.tokenizers.source().vocabulary_size()),
+        classes: description.labels.len(),
+    }
+}
+
+/// Files of labelled sentences and no others.
+fn check_files(data: &recipe::Data, check: &mut Check) {
+    let files = [
+        ("train_source", &data.train_source),
+        ("train_target", &data.train_target),
+        ("valid_source", &data.valid_source),
+        ("valid_target", &data.valid_target),
+        ("test_source", &data.test_source),
+        ("test_target", &data.test_target),
+    ];
+    for (key, _) in files.into_iter().filter(|(_, file)| file.is_some()) {
+        let expected = "the files of [data.labelled] alone";
+        check.fail(&format!("data.{key}"), "set for a classifier", expected);
+    }
+    let Some(LabelledData { train, valid, .. }) = &data.labelled else {
+        check.fail(
+            "data.labelled",
+            "missing",
+            "a section [data.labelled] with train and valid, which a classifier learns from",
+        );
+        return;
+    };
+    for (key, file) in [("train", train), ("valid", valid)] {
+        if file.is_none() {
+            let key = format!("data.labelled.{key}");
+            check.fail(&key, "missing", "a file of labelled sentences");
+        }
+    }
+    if data.synthetic.is_some() {
+        let expected = "labelled sentences or a task of translation, not both";
+        check.fail(
+            "data.synthetic",
+            "set together with data.labelled",
+            expected,
+        );
+    }
+}

@@ -1,0 +1,397 @@
+//! The task of translation: sentence pairs, teacher forcing, BLEU.
+
+use std::path::PathBuf;
+
+use burn::{module::Module, tensor::Device};
+use regard_config::{AnyConfig, Check};
+use regard_evaluate::Bleu;
+use regard_models::{
+    AnyGenerator, AnyGeneratorConfig, GeneratorConfig, ModelError, SourceBatch, TargetBatch,
+    Vocabularies,
+};
+use regard_nn::{dropout::Noise, weights::Arrays};
+
+use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
+use crate::{
+    corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
+    error::TrainError,
+    familiarity::Familiarity,
+    learner::{events::Quality, sampling},
+    model_file::{
+        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
+        tokenizers_entry,
+    },
+    recipe::{self, Measure, Recipe, Split},
+    tokenizer::TokenizerPair,
+    translator::{Description, Languages, Translator, teacher_forced},
+};
+
+const TRANSLATE: &str = "regard.translate";
+const LANGUAGES: &str = "regard.languages";
+const FAMILIARITY: &str = "regard.familiarity";
+
+/// Models that translate.
+#[derive(Debug, Clone, Copy)]
+pub struct Translation {
+    /// The configuration as that of a generator, if it is of this architecture.
+    generator: fn(&dyn AnyConfig) -> Option<&dyn AnyGeneratorConfig>,
+}
+
+impl Translation {
+    /// Draws a model of this architecture.
+    ///
+    /// # Errors
+    /// Sizes that do not go together.
+    pub fn draw(
+        &self,
+        model: &recipe::Model,
+        vocabularies: &Vocabularies,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyGenerator, ModelError> {
+        self.generator(model).build(vocabularies, seed, device)
+    }
+
+    fn generator<'a>(&self, model: &'a recipe::Model) -> &'a dyn AnyGeneratorConfig {
+        (self.generator)(&*model.config).expect("a model's task is that of its architecture")
+    }
+}
+
+impl<C: GeneratorConfig> TaskFor<C> for Translation {
+    fn of() -> Self {
+        Self {
+            generator: |config| config.downcast_ref::<C>().map(|config| config as _),
+        }
+    }
+}
+
+/// Sentence pairs.
+#[derive(Debug)]
+pub struct Data {
+    pairs: Vec<EncodedPair>,
+    batches: Batches,
+    filtered: FilterReport,
+    validation: Option<ValidationSet>,
+}
+
+#[derive(Debug)]
+struct ValidationSet {
+    text: ParallelText,
+    /// The same as ids.
+    pairs: Vec<EncodedPair>,
+    batches: Batches,
+}
+
+impl Task for Translation {
+    const MODEL: &'static str = "a model that translates";
+    const DOES: &'static str = "translates";
+    type Model = AnyGenerator;
+    type Description = Description;
+    type Data = Data;
+
+    fn example(&self, recipe: &mut Recipe) {
+        let data = &mut recipe.data;
+        data.train_source = Some(PathBuf::from("data/train.en.gz"));
+        data.train_target = Some(PathBuf::from("data/train.de.gz"));
+        data.valid_source = Some(PathBuf::from("data/val.en.gz"));
+        data.valid_target = Some(PathBuf::from("data/val.de.gz"));
+    }
+
+    fn check(&self, recipe: &Recipe, check: &mut Check) {
+        check_files(&recipe.data, check);
+        let data = &recipe.data;
+        let model = self.generator(&recipe.model);
+        let joint = data.synthetic.is_some() || data.vocabulary.joint;
+        if model.needs_joint_vocabulary() && !joint {
+            check.fail(
+                "model.tie",
+                "found \"all\" with data.vocabulary.joint = false",
+                "a joint vocabulary, or \"none\" or \"target\"",
+            );
+        }
+        if let Some(longest) = model.longest() {
+            check_lengths(recipe, longest, check);
+        }
+        if recipe.validation.measure == Some(Measure::Accuracy) {
+            let expected = "\"bleu\" or \"loss\" for this kind of model";
+            check.fail("validation.measure", "found \"accuracy\"", expected);
+        }
+    }
+
+    fn load(
+        &self,
+        recipe: &Recipe,
+        former: Option<Description>,
+    ) -> Result<(Data, Description), TrainError> {
+        let seed = recipe.training.seed;
+        let train = recipe
+            .data
+            .load(Split::Train, seed)?
+            .ok_or(TrainError::NoData)?;
+        let tokenizers = match former {
+            Some(former) => former.tokenizers,
+            None => recipe.data.tokenizers(&train.text)?,
+        };
+        let filter = recipe.data.filter.length_filter();
+        let (pairs, filtered) = filter.apply(&train.text, &tokenizers)?;
+        if pairs.is_empty() {
+            return Err(TrainError::NothingKept(train.text.len()));
+        }
+        let batches = Batches::new(&pairs, recipe.batch.budget())?;
+        let validation = match recipe.data.load(Split::Valid, seed)? {
+            Some(loaded) => {
+                let (pairs, _) = filter.apply(&loaded.text, &tokenizers)?;
+                let batches = Batches::new(&pairs, recipe.batch.budget())?;
+                Some(ValidationSet {
+                    text: loaded.text,
+                    pairs,
+                    batches,
+                })
+            }
+            None => None,
+        };
+        let data = Data {
+            pairs,
+            batches,
+            filtered,
+            validation,
+        };
+        let description = Description {
+            model: recipe.model.clone(),
+            tokenizers,
+            translate: recipe.translate.clone(),
+            languages: Languages {
+                source: recipe.data.source_language.clone(),
+                target: recipe.data.target_language.clone(),
+            },
+            familiarity: None,
+        };
+        Ok((data, description))
+    }
+
+    fn init(
+        &self,
+        description: &Description,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyGenerator, ModelError> {
+        let vocabularies = vocabularies(&description.tokenizers);
+        self.draw(&description.model, &vocabularies, seed, device)
+    }
+
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyGenerator, ModelError> {
+        let vocabularies = vocabularies(&description.tokenizers);
+        let model = self.generator(&description.model);
+        model.build_without_values(&vocabularies, arrays, device)
+    }
+
+    fn metadata(&self, description: &Description) -> Metadata {
+        let sizes = vocabularies(&description.tokenizers);
+        let mut metadata = Metadata::from([
+            Header::entry(&description.model, &sizes),
+            tokenizers_entry(&description.tokenizers),
+            entry(TRANSLATE, &description.translate),
+            entry(LANGUAGES, &description.languages),
+        ]);
+        let familiarity = description.familiarity.as_ref();
+        metadata.extend(familiarity.map(|of| entry(FAMILIARITY, of)));
+        metadata
+    }
+
+    fn describe(
+        &self,
+        header: Header,
+        metadata: &Metadata,
+        name: &str,
+    ) -> Result<Description, ModelFileError> {
+        let sizes: Vocabularies = header.sizes(name)?;
+        let tokenizers = tokenizers(metadata, name)?;
+        expect_table("source", tokenizers.source(), sizes.source.size, name)?;
+        expect_table("target", tokenizers.target(), sizes.target.size, name)?;
+        let translate: recipe::Translation = json_entry(metadata, TRANSLATE, name)?;
+        translate
+            .check_file(name)
+            .map_err(|error| ModelFileError::Settings(Box::new(error)))?;
+        let familiarity: Option<Familiarity> = match metadata.contains_key(FAMILIARITY) {
+            true => Some(json_entry(metadata, FAMILIARITY, name)?),
+            false => None,
+        };
+        let pieces = tokenizers.source().vocabulary_size();
+        if let Some(problem) = familiarity.as_ref().and_then(|of| of.problem(pieces)) {
+            return Err(ModelFileError::Familiarity {
+                name: name.to_owned(),
+                problem,
+            });
+        }
+        Ok(Description {
+            model: header.model,
+            tokenizers,
+            translate,
+            languages: json_entry(metadata, LANGUAGES, name)?,
+            familiarity,
+        })
+    }
+
+    fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
+        Contents {
+            examples: "sentence pairs",
+            tokenizers: &description.tokenizers,
+            batches: &data.batches,
+            filtered: &data.filtered,
+            validation: data.validation.as_ref().map_or(0, |set| set.pairs.len()),
+        }
+    }
+
+    fn loss(&self, data: &Data, model: &AnyGenerator, update: &Update<'_>) -> BatchLoss {
+        let settings = &update.recipe.training;
+        let vocabularies = model.vocabularies();
+        let mut random = Random::new(&[settings.seed, update.step]);
+        let mut noise = Noise::seeded(random.next_u64());
+        let pairs = || update.rows.iter().map(|&i| &data.pairs[i]);
+        let sources: Vec<_> = pairs().map(|pair| pair.source.clone()).collect();
+        let targets: Vec<_> = pairs().map(|pair| pair.target.clone()).collect();
+        let mut target = TargetBatch::new(&targets, &vocabularies.target, update.training);
+        if let Some(sampled) = &settings.scheduled_sampling {
+            target = sampling::mix(
+                &model.valid(),
+                &sources,
+                target,
+                sampling::probability(sampled, update.step),
+                &mut random,
+                update.device,
+                update.training,
+            );
+        }
+        let source = SourceBatch::new(&sources, &vocabularies.source, update.training);
+        let scored = model.forward(&source, &target, &mut noise);
+        let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
+        BatchLoss {
+            loss: batch.loss,
+            negative_log_likelihood: batch.nll,
+            predictions: batch.tokens,
+            tokens: batch.tokens,
+        }
+    }
+
+    fn validate(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyGenerator,
+        recipe: &Recipe,
+        device: &Device,
+    ) -> Result<Option<Verdict>, TrainError> {
+        let Some(set) = &data.validation else {
+            return Ok(None);
+        };
+        let settings = &recipe.validation;
+        let (loss, _) = teacher_forced(model, &set.pairs, &set.batches, device);
+        let translator = Translator::new(model.clone(), description.clone(), device).looking(false);
+        let search = recipe::Translation {
+            beam: settings.beam,
+            n_best: 1,
+            batch_sentences: settings.batch_sentences,
+            ..description.translate.clone()
+        };
+        let count = settings
+            .max_sentences
+            .unwrap_or(usize::MAX)
+            .min(set.text.len());
+        let translations: Vec<String> = translator
+            .translate(&set.text.source()[..count], &search)?
+            .into_iter()
+            .map(|mut line| line.n_best.swap_remove(0).text)
+            .collect();
+        let metric = Bleu {
+            tokenizer: settings.tokenizer,
+            lowercase: settings.lowercase,
+            ..Bleu::default()
+        };
+        let score = metric.corpus(&translations, &[&set.text.target()[..count]])?;
+        Ok(Some(Verdict {
+            loss,
+            quality: Quality::Bleu {
+                bleu: score.score,
+                signature: score.signature.to_string(),
+            },
+            lines: translations,
+        }))
+    }
+}
+
+fn vocabularies(tokenizers: &TokenizerPair) -> Vocabularies {
+    let (source, target) = (tokenizers.source(), tokenizers.target());
+    Vocabularies::new(source.vocabulary_size(), target.vocabulary_size())
+}
+
+/// Files for both sides of every part, or a synthetic task.
+fn check_files(data: &recipe::Data, check: &mut Check) {
+    let files = [
+        ("train", &data.train_source, &data.train_target),
+        ("valid", &data.valid_source, &data.valid_target),
+        ("test", &data.test_source, &data.test_target),
+    ];
+    for (part, source, target) in files {
+        let (source_key, target_key) =
+            (format!("data.{part}_source"), format!("data.{part}_target"));
+        match (source, target, &data.synthetic) {
+            (None, None, _) | (Some(_), Some(_), None) => {}
+            (Some(_), None, None) => check.fail(
+                &target_key,
+                format!("missing, though {source_key} is set"),
+                "both sides or none",
+            ),
+            (None, Some(_), None) => check.fail(
+                &source_key,
+                format!("missing, though {target_key} is set"),
+                "both sides or none",
+            ),
+            (Some(_), _, Some(_)) => check.fail(
+                &source_key,
+                "set together with data.synthetic",
+                "files or a synthetic task, not both",
+            ),
+            (None, Some(_), Some(_)) => check.fail(
+                &target_key,
+                "set together with data.synthetic",
+                "files or a synthetic task, not both",
+            ),
+        }
+        let needed = part != "test" && data.synthetic.is_none();
+        if needed && source.is_none() && target.is_none() {
+            check.fail(
+                &source_key,
+                "missing",
+                "a file for each side, or a section [data.synthetic]",
+            );
+        }
+    }
+    if data.labelled.is_some() {
+        let expected = "no [data.labelled], or one of the kinds of model that classify sentences";
+        check.fail("data.labelled", "set for a model that translates", expected);
+    }
+}
+
+/// Room for everything that training and translation can meet; a mark is added to each sentence.
+fn check_lengths(recipe: &Recipe, room: usize, check: &mut Check) {
+    let translate = &recipe.translate;
+    for (key, longest) in [
+        ("data.filter.max_tokens", recipe.data.filter.max_tokens),
+        ("translate.max_source_tokens", translate.max_source_tokens),
+        (
+            "translate.max_length.absolute",
+            translate.max_length.absolute,
+        ),
+    ] {
+        let expected = format!(
+            "at most {}: this model has room for {room} tokens (model.max_length), one of them a mark",
+            room.saturating_sub(1)
+        );
+        check.require(longest < room, key, longest, &expected);
+    }
+}

@@ -1,0 +1,203 @@
+//! A score and a model of one's own, trained on the reverse task through `regard-train`.
+//!
+//! ```text
+//! h_j  = GRU(E x)_j
+//! e_j  = -‖W s_{t-1} - h_j‖² / √n                    the score: how near
+//! c_t  = Σ_j softmax(e)_j h_j
+//! s_t  = GRU(E y_{t-1}, s_{t-1}; C c_t)
+//! p    ∝ exp(E tanh(R [s_t; c_t]))
+//! ```
+//!
+//! `cargo run --release --manifest-path examples/outside/Cargo.toml --target-dir target`
+
+use std::{error::Error, sync::atomic::AtomicBool};
+
+use regard_models::{
+    config::{SIZE, config},
+    recurrent::index,
+    tables::{Tables, TablesConfig, Tie},
+    *,
+};
+use regard_nn::{
+    burn::{
+        self,
+        module::Module,
+        nn::Linear,
+        tensor::{Device, Int, Tensor, activation::softmax},
+    },
+    dropout::Noise,
+    initialize::Initializer,
+    recurrent::{Direction, Gru, Reset},
+};
+use regard_train::{Architecture, Registry, learner::Run, recipe::Split, tasks::Translation};
+
+config! {
+    /// Nearest: an encoder-decoder whose attention looks for the annotations nearest to its state.
+    pub struct NearestConfig {
+        /// Size of a word vector and of a state.
+        hidden: usize = 64, in SIZE;
+    }
+}
+
+impl GeneratorConfig for NearestConfig {
+    type Model = Nearest;
+
+    fn layers(&self) -> usize {
+        1
+    }
+
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        init: &mut Initializer,
+    ) -> Result<Nearest, ModelError> {
+        let n = self.hidden;
+        let tables = TablesConfig {
+            vocabularies: *vocabularies,
+            embedding: n,
+            readout: n,
+            tie: Tie::None,
+        };
+        Ok(Nearest {
+            tables: tables.init(init)?,
+            encoder: Gru::new(n, n, Reset::BeforeProduct, init),
+            nearness: Nearness {
+                query: init.linear(n, n, false),
+            },
+            decoder: Gru::new(n, n, Reset::BeforeProduct, init),
+            context: init.linear(n, 3 * n, false),
+            readout: init.linear(2 * n, n, true),
+        })
+    }
+}
+
+/// The score.
+#[derive(Module, Debug)]
+struct Nearness {
+    query: Linear,
+}
+
+impl Nearness {
+    /// `state [rows, n]` against `keys [rows, source, n]`: `[rows, source]`.
+    fn score(&self, state: Tensor<2>, keys: Tensor<3>) -> Tensor<2> {
+        let [_, _, size] = keys.dims();
+        let apart = keys - self.query.forward(state).unsqueeze_dim(1);
+        (apart.clone() * apart).sum_dim(2).squeeze_dim::<2>(2) / -(size as f64).sqrt()
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Nearest {
+    tables: Tables,
+    encoder: Gru,
+    nearness: Nearness,
+    decoder: Gru,
+    context: Linear,
+    readout: Linear,
+}
+
+#[derive(Debug, Clone)]
+pub struct State {
+    hidden: Tensor<2>,  // [rows, n]
+    keys: Tensor<3>,    // [rows, source, n]
+    padding: Tensor<2>, // [rows, source]: 0, or -∞ where there is no word
+}
+
+impl DecoderState for State {
+    fn select(self, rows: &[usize], _same_sources: bool) -> Self {
+        let rows = index(rows, &self.hidden.device());
+        Self {
+            hidden: self.hidden.select(0, rows.clone()),
+            keys: self.keys.select(0, rows.clone()),
+            padding: self.padding.select(0, rows),
+        }
+    }
+}
+
+impl Nearest {
+    /// One step from `embedded [rows, n]`: what the output layer reads, the weights, and the next state.
+    fn advance(&self, embedded: Tensor<2>, state: State) -> (Tensor<2>, Tensor<2>, State) {
+        let keys = state.keys.clone();
+        let scores = self.nearness.score(state.hidden.clone(), keys.clone());
+        let weights = softmax(scores + state.padding.clone(), 1);
+        let rows: Tensor<3> = weights.clone().unsqueeze_dim(1);
+        let context: Tensor<2> = rows.matmul(keys).squeeze_dim(1);
+        let around = self.context.forward(context.clone());
+        let x = self.decoder.project(embedded);
+        let hidden = self.decoder.step(x, state.hidden, Some(around));
+        let both = Tensor::cat(vec![hidden.clone(), context], 1);
+        let readout = self.readout.forward(both).tanh();
+        (readout, weights, State { hidden, ..state })
+    }
+}
+
+impl Generator for Nearest {
+    const NAME: &'static str = "Nearest";
+    type State = State;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    fn encode(&self, source: &SourceBatch, _noise: &mut Noise) -> State {
+        let [length, batch] = source.ids.dims();
+        let gru = &self.encoder;
+        let x = gru.project(self.tables.embed_source(source.ids.clone()));
+        let start = Tensor::zeros([batch, gru.size()], &x.device());
+        let keep = source.keep.time_major();
+        let states = gru.sequence(x, start, Some(keep.clone()), Direction::Forward);
+        State {
+            hidden: states.clone().narrow(0, length - 1, 1).squeeze_dim(0),
+            keys: states.swap_dims(0, 1),
+            padding: keep.swap_dims(0, 1).float().log(),
+        }
+    }
+
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+        let mut state = self.encode(source, noise);
+        let embedded = self.tables.embed_target(target.inputs.clone());
+        let step = |step: Tensor<3>| {
+            let (readout, weights, next) = self.advance(step.squeeze_dim(0), state.clone());
+            state = next;
+            (readout, weights)
+        };
+        let (readouts, weights): (Vec<_>, Vec<_>) = embedded.iter_dim(0).map(step).unzip();
+        let weights = Some(Tensor::stack(weights, 1));
+        self.tables.scored(Tensor::cat(readouts, 0), weights)
+    }
+
+    fn step(&self, previous: Tensor<1, Int>, state: State, _: bool) -> (Output, State) {
+        let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(0));
+        let (readout, weights, state) = self.advance(embedded.squeeze_dim(0), state);
+        let logits = self.tables.logits(readout);
+        let weights = Some(weights);
+        (Output { logits, weights }, state)
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let nearest = Architecture::new::<NearestConfig, Translation>("nearest");
+    let registry = Registry::default().with(nearest);
+    let recipe = registry.parse(include_str!("../reverse.toml"), "reverse.toml", &[])?;
+    let (folder, device) = (tempfile::tempdir()?, Device::flex());
+    let run = Run {
+        folder: folder.path(),
+        device: &device,
+        stop: &AtomicBool::new(false),
+    };
+    registry.train(&recipe, &run, &mut |_| ())?;
+    let translator = registry.translator(folder.path(), &device)?;
+    let test = recipe
+        .data
+        .load(Split::Test, recipe.training.seed)?
+        .ok_or("no test data")?
+        .text;
+    let found = translator.translate(test.source(), translator.settings())?;
+    let pairs = found.iter().zip(test.target());
+    let exact = pairs
+        .filter(|(found, reference)| found.n_best[0].text == **reference)
+        .count();
+    println!("{exact} of {} sequences reversed exactly", test.len());
+    assert!(exact * 100 >= test.len() * 95, "expected at least 95 %");
+    Ok(())
+}

@@ -6,6 +6,7 @@
 //! | [`RnnSearch`](rnnsearch::RnnSearch) | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
 //! | [`Luong`](luong::Luong) | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
 //! | [`Gnmt`](gnmt::Gnmt) | [`gnmt`] | additive, asked by the bottom of a deep stack (Wu 2016) |
+//! | [`LstmnTranslation`](lstmn_translation::LstmnTranslation) | [`lstmn_translation`] | each side to its own earlier words, and to the source, beside or inside the cell (Cheng 2016) |
 //! | [`Transformer`](transformer::Transformer) | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
 //! | [`SentenceClassifier`](sentence::SentenceClassifier) | [`sentence`] | an LSTMN's tape (Cheng 2016), pooling (Lin 2017), or none |
 //!
@@ -25,6 +26,7 @@ pub mod generate;
 pub mod generator;
 pub mod gnmt;
 pub mod lstmn;
+pub mod lstmn_translation;
 pub mod luong;
 pub mod recurrent;
 pub mod rnnsearch;
@@ -46,6 +48,7 @@ pub use generator::{
     DecoderState, Generator, GeneratorConfig, Looks, Output, Packed, Scored, Stepper,
 };
 pub use gnmt::GnmtConfig;
+pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
 pub use rnnsearch::RnnSearchConfig;
 pub use seq2seq::Seq2SeqConfig;

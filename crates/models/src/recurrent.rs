@@ -7,6 +7,29 @@ use regard_nn::{Memory, recurrent::LstmState};
 use crate::generator::sure;
 
 config! {
+    /// Shares of units set to zero in training, by place.
+    pub struct LayerDropout {
+        /// On word vectors, in [0, 1).
+        embedding: f64 = 0.2, in FRACTION;
+        /// On the encoder's annotations, in [0, 1).
+        annotation: f64 = 0.2, in FRACTION;
+        /// On what the output projection reads, in [0, 1).
+        output: f64 = 0.2, in FRACTION;
+    }
+}
+
+impl LayerDropout {
+    /// No dropout.
+    pub fn none() -> Self {
+        Self {
+            embedding: 0.0,
+            annotation: 0.0,
+            output: 0.0,
+        }
+    }
+}
+
+config! {
     /// Shares of units set to zero in training, by place, with stacked layers.
     pub struct StackDropout {
         /// On word vectors, in [0, 1).

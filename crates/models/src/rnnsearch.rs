@@ -38,7 +38,7 @@ use burn::{
     nn::Linear,
     tensor::{Int, Tensor},
 };
-use regard_config::{FRACTION, SIZE, config};
+use regard_config::{SIZE, config};
 use regard_nn::{
     Attention, Memory,
     bridge::{
@@ -56,7 +56,7 @@ use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
-    recurrent::{index, select_memory},
+    recurrent::{LayerDropout, index, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -71,18 +71,6 @@ pub enum Initialisation {
     /// `U(-1/√n, 1/√n)`, as deep-learning libraries do today.
     #[default]
     Default,
-}
-
-config! {
-    /// Shares of units set to zero in training, by place.
-    pub struct RnnSearchDropout {
-        /// On word vectors, in [0, 1).
-        embedding: f64 = 0.2, in FRACTION;
-        /// On the encoder's annotations, in [0, 1).
-        annotation: f64 = 0.2, in FRACTION;
-        /// On what the output projection reads, in [0, 1).
-        output: f64 = 0.2, in FRACTION;
-    }
 }
 
 config! {
@@ -103,7 +91,7 @@ config! {
         /// Starting parameters: "paper" or "default".
         initialisation: Initialisation = Initialisation::Default;
         /// Dropout.
-        [table] dropout: RnnSearchDropout = RnnSearchDropout::default();
+        [table] dropout: LayerDropout = LayerDropout::default();
     }
 }
 
@@ -115,11 +103,7 @@ impl RnnSearchConfig {
             hidden: 12,
             attention_dimension: 10,
             maxout: 8,
-            dropout: RnnSearchDropout {
-                embedding: 0.0,
-                annotation: 0.0,
-                output: 0.0,
-            },
+            dropout: LayerDropout::none(),
             ..Self::default()
         }
     }
@@ -208,7 +192,7 @@ pub struct RnnSearch {
     /// `C_o [2n, 2l]`
     pub readout_context: Linear,
     #[module(skip)]
-    dropout: RnnSearchDropout,
+    dropout: LayerDropout,
 }
 
 /// What the decoder carries from step to step.

@@ -20,7 +20,8 @@ use std::{any::Any, fmt::Debug, path::Path, sync::Arc};
 use burn::tensor::Device;
 use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, read_text};
 use regard_models::{
-    GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
+    GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
+    TransformerConfig,
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
@@ -57,6 +58,7 @@ architectures! {
     "lstm" => LstmConfig: Classification,
     "self-attentive" => SelfAttentiveConfig: Classification,
     "gnmt" => GnmtConfig: Translation,
+    "lstmn-translation" => LstmnTranslationConfig: Translation,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.

@@ -8,8 +8,10 @@ use std::{
 
 use burn::tensor::Device;
 use regard_models::{
-    GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
+    GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
+    TransformerConfig,
     config::AnyConfig,
+    lstmn_translation::Fusion,
     luong::{LuongAttention, LuongScore},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
     seq2seq::Cell,
@@ -62,6 +64,13 @@ fn models() -> Vec<(String, Vec<u8>)> {
         configs.push(("luong", Box::new(config)));
     }
     configs.push(("gnmt", Box::new(GnmtConfig::tiny())));
+    for fusion in [Fusion::Shallow, Fusion::Deep] {
+        let config = LstmnTranslationConfig {
+            fusion,
+            ..LstmnTranslationConfig::tiny()
+        };
+        configs.push(("lstmn-translation", Box::new(config)));
+    }
     for positions in [
         Positions::Sinusoidal,
         Positions::Learned,

@@ -240,6 +240,11 @@ fn every_kind_of_model_trains_and_translates() {
         ("paper", "kind = \"rnnsearch\"\ninitialisation = \"paper\""),
         ("tied", "kind = \"rnnsearch\"\ntie = \"all\""),
         ("gnmt", "kind = \"gnmt\"\nlayers = 3"),
+        ("deep", "kind = \"lstmn-translation\""),
+        (
+            "shallow",
+            "kind = \"lstmn-translation\"\nfusion = \"shallow\"",
+        ),
     ] {
         let start = TINY.find("[data.synthetic]").unwrap();
         let text = format!(

@@ -51,16 +51,9 @@ scheduled_sampling.final_probability = 0.1
 "#;
 
 /// Every kind of model.
-const KINDS: [&str; 8] = [
-    "rnnsearch",
-    "luong",
-    "transformer",
-    "seq2seq",
-    "lstmn",
-    "lstm",
-    "self-attentive",
-    "gnmt",
-];
+fn kinds() -> Vec<&'static str> {
+    Registry::default().kinds().map(|kind| kind.name).collect()
+}
 
 fn overridden(text: &str, overrides: &[&str]) -> Result<Recipe, ConfigError> {
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
@@ -236,7 +229,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\""
+         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -516,7 +509,7 @@ fn mistakes_in_overrides_are_named_as_such() {
 
 #[test]
 fn the_commented_recipe_explains_every_key() {
-    for kind in KINDS {
+    for kind in kinds() {
         let recipe = Registry::default().example(kind).unwrap();
         let text = Registry::default().commented(&recipe).unwrap();
         assert_eq!(overridden(&text, &[]).unwrap(), recipe);
@@ -603,7 +596,7 @@ fn translation_settings_reach_the_filter() {
 proptest! {
     #[test]
     fn a_written_recipe_is_read_back_the_same(
-        kind in prop::sample::select(KINDS.to_vec()),
+        kind in prop::sample::select(kinds()),
         size in 1usize..5_000,
         fraction in 0.0f64..1.0,
         rate in 1e-12f64..1e3,

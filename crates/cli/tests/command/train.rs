@@ -260,6 +260,7 @@ fn the_examples_are_recipes() {
         ("luong", "data/train.en.gz"),
         ("seq2seq", "data/train.en.gz"),
         ("gnmt", "data/train.en.gz"),
+        ("lstmn-translation", "data/train.en.gz"),
         ("lstmn", "data/train.tsv"),
         ("lstm", "data/train.tsv"),
         ("self-attentive", "data/train.tsv"),
@@ -321,9 +322,10 @@ fn every_model_trains_and_translates() {
             ),
         ),
         ("gnmt", format!("kind = \"gnmt\"\nlayers = 3\n{small}")),
+        ("lstmn", format!("kind = \"lstmn-translation\"\n{small}")),
     ];
     let (_, rest) = RECIPE.split_once("[data.synthetic]").unwrap();
-    let attending = ["local", "gnmt"];
+    let attending = ["local", "gnmt", "lstmn"];
     for (name, model) in models {
         let recipe = format!("[model]\n{model}[data.synthetic]{rest}");
         let recipe = file(folder.path(), &format!("{name}.toml"), recipe);

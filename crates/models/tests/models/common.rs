@@ -2,9 +2,10 @@
 
 use burn::tensor::{Device, Tensor};
 use regard_models::{
-    AnyGenerator, AnyGeneratorConfig, GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
-    SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
+    AnyGenerator, AnyGeneratorConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig,
+    RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
     config::{AnyConfig, Config},
+    lstmn_translation::Fusion,
     luong::{LuongAttention, LuongScore, Reading},
     seq2seq::Cell,
     tokens::END,
@@ -101,6 +102,14 @@ pub fn configs() -> Vec<(&'static str, AnyBox)> {
             }),
         ),
         ("gnmt", Box::new(GnmtConfig::tiny())),
+        ("lstmn deep", Box::new(LstmnTranslationConfig::tiny())),
+        (
+            "lstmn shallow",
+            Box::new(LstmnTranslationConfig {
+                fusion: Fusion::Shallow,
+                ..LstmnTranslationConfig::tiny()
+            }),
+        ),
     ]
 }
 
@@ -118,6 +127,7 @@ pub fn with_dropout(config: &dyn AnyGeneratorConfig, p: f64) -> AnyBox {
         .or_else(|| changed::<TransformerConfig>(config, p))
         .or_else(|| changed::<Seq2SeqConfig>(config, p))
         .or_else(|| changed::<GnmtConfig>(config, p))
+        .or_else(|| changed::<LstmnTranslationConfig>(config, p))
         .unwrap()
 }
 

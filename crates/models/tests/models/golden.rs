@@ -1,18 +1,20 @@
 //! Logits, weights, loss and gradients of every architecture against PyTorch:
-//! `../golden/models_golden.py` and `../golden/gnmt_golden.py`, and their output.
+//! `../golden/*_golden.py` and their output.
 //!
 //! The script computes sentence by sentence; here they run as one padded batch.
 
 use crate::support::{GoldenFile, device};
 use burn::tensor::{Bool, Tensor};
 use regard_models::{
-    AnyGenerator, GeneratorConfig, GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
-    SourceBatch, TargetBatch, TransformerConfig, Vocabularies, former, tokens::PADDING,
+    AnyGenerator, GeneratorConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig,
+    RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
+    former, tokens::PADDING,
 };
 use regard_nn::{bridge::cross_entropy_mean, dropout::Noise, initialize::Initializer};
 
 const MODELS: &[u8] = include_bytes!("../golden/models.safetensors");
 const GNMT: &[u8] = include_bytes!("../golden/gnmt.safetensors");
+const LSTMN: &[u8] = include_bytes!("../golden/lstmn.safetensors");
 const TRANSFORMER: &[u8] = include_bytes!("../golden/transformer.safetensors");
 
 /// The files describe their models in the form that model files once had.
@@ -86,6 +88,11 @@ fn seq2seq() {
 #[test]
 fn gnmt() {
     check::<GnmtConfig>(GNMT, "gnmt", 6);
+}
+
+#[test]
+fn lstmn() {
+    check::<LstmnTranslationConfig>(LSTMN, "lstmn-translation", 4);
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn hypotheses_scored_again_under_teacher_forcing() {
                     error < f64::from(ROUNDING) * rows as f64 * 4.0,
                     "{name}: {error}"
                 );
-                let attends = ["rnnsearch", "luong", "gnmt"]
+                let attends = ["rnnsearch", "luong", "gnmt", "lstmn"]
                     .iter()
                     .any(|kind| name.starts_with(kind));
                 assert_eq!(

@@ -21,7 +21,7 @@
 //! ```
 
 use burn::{
-    module::{Module, Param},
+    module::Module,
     nn::Linear,
     tensor::{Device, Int, Tensor, TensorData},
 };

@@ -1,0 +1,354 @@
+//! Long short-term memory-networks as encoder and decoder (Cheng, Dong, Lapata 2016, section 4).
+//!
+//! Both sides are an [`Lstmn`]: every word is linked by attention to the words before it in its own sentence (intra-attention).
+//! The decoder also attends to the source (inter-attention), in one of two ways:
+//!
+//! ```text
+//! encoder   γ_j, α_j = LSTMN(E x)_j                              hidden and cell states, the source's tape
+//!
+//! shallow   β_tj = softmax_j vᵀ tanh(W_a h_{t-1} + U_a γ_j),  a_t = Σ_j β_tj γ_j
+//!           h_t  = LSTMN([E y_{t-1}; a_t])_t                     as RNNsearch, with another cell
+//! deep      p_tj = softmax_j uᵀ tanh(W_γ γ_j + W_x E y_{t-1} + W_γ̃ γ̃_{t-1})
+//!           γ̃_t, α̃_t = Σ_j p_tj γ_j, Σ_j p_tj α_j
+//!           r_t  = σ(W_r [γ̃_t, E y_{t-1}])
+//!           c_t  = r_t ∘ α̃_t + f_t ∘ c̃_t + i_t ∘ ĉ_t             the source enters the cell
+//!
+//! p         ∝ exp(W_o tanh(R h_t))
+//! ```
+//!
+//! The paper leaves open where the decoder starts and what the output layer reads: here the decoder's tape is empty at first, and
+//! one layer of the size of a word vector stands before the output, so that tables can be tied. Dropout acts on word vectors, on
+//! the source's hidden states and on what the output layer reads.
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use regard_models::{
+//!     Generator, GeneratorConfig, LstmnTranslationConfig, SourceBatch, TargetBatch, Vocabularies,
+//! };
+//! use regard_nn::dropout::Noise;
+//!
+//! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
+//! let model = LstmnTranslationConfig::tiny().init(&vocabularies, 1, &device)?;
+//! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
+//! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
+//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! assert_eq!(scored.logits().dims(), [3, 16]); // [time · batch, vocabulary]
+//! let maps = model.look(&source, &target).unwrap();
+//! assert_eq!(maps.decoder[0].dims(), [1, 1, 3, 3]); // [batch, heads, target, target]: row t links to words before t
+//! assert_eq!(maps.cross[0].dims(), [1, 1, 3, 4]); // [batch, heads, target, source]
+//! # Ok::<(), regard_models::ModelError>(())
+//! ```
+
+use burn::{
+    module::Module,
+    nn::Linear,
+    tensor::{Int, Tensor},
+};
+use regard_config::{SIZE, config};
+use regard_nn::{
+    Attention, Memory,
+    bridge::apply,
+    dropout::{Noise, dropout},
+    initialize::Initializer,
+    recurrent::{Lstmn, PreparedSource, SourceTape, Tape},
+    score::{Additive, Score},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    batch::{SourceBatch, TargetBatch},
+    error::ModelError,
+    generator::{DecoderState, Generator, GeneratorConfig, Looks, Output, Scored, read, sure},
+    recurrent::{LayerDropout, index, select_memory},
+    tables::{Tables, TablesConfig, Tie},
+    vocabulary::Vocabularies,
+};
+
+/// How the decoder sees the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fusion {
+    /// The context is part of the decoder's input.
+    Shallow,
+    /// The source's tape is read into the decoder's cell through a gate of its own.
+    #[default]
+    Deep,
+}
+
+config! {
+    /// LSTMN encoder-decoder: both sides link every word to the words before it by attention, and the
+    /// decoder reads the source's memory (Cheng, Dong and Lapata 2016, section 4).
+    pub struct LstmnTranslationConfig {
+        /// Size of a word vector.
+        embedding: usize = 256, in SIZE;
+        /// Size of a state of encoder and decoder.
+        hidden: usize = 256, in SIZE;
+        /// Size in which words and states are compared, in either attention.
+        attention_dimension: usize = 128, in SIZE;
+        /// How the decoder sees the source: "shallow" (part of its input) or "deep" (read into its
+        /// cell).
+        fusion: Fusion = Fusion::Deep;
+        /// Shared word vectors: "none", "target" or "all".
+        tie: Tie = Tie::None;
+        /// Dropout.
+        [table] dropout: LayerDropout = LayerDropout::default();
+    }
+}
+
+impl LstmnTranslationConfig {
+    /// A model of a few thousand weights, for tests and examples.
+    pub fn tiny() -> Self {
+        Self {
+            embedding: 8,
+            hidden: 12,
+            attention_dimension: 10,
+            dropout: LayerDropout::none(),
+            ..Self::default()
+        }
+    }
+}
+
+impl GeneratorConfig for LstmnTranslationConfig {
+    type Model = LstmnTranslation;
+
+    fn draw(
+        &self,
+        vocabularies: &Vocabularies,
+        init: &mut Initializer,
+    ) -> Result<LstmnTranslation, ModelError> {
+        let (m, n, a) = (self.embedding, self.hidden, self.attention_dimension);
+        let tables = TablesConfig {
+            vocabularies: *vocabularies,
+            embedding: m,
+            readout: m,
+            tie: self.tie,
+        };
+        let tables = tables.init(init)?;
+        let encoder = Lstmn::new(m, n, a, init);
+        let (attention, decoder) = match self.fusion {
+            Fusion::Shallow => {
+                let score = Score::Additive(Additive::new(n, n, a, init));
+                let decoder = Lstmn::new(m + n, n, a, init);
+                (Some(Attention::new(score)), decoder)
+            }
+            Fusion::Deep => (None, Lstmn::new(m, n, a, init).with_fusion(n, a, init)),
+        };
+        Ok(LstmnTranslation {
+            tables,
+            encoder,
+            attention,
+            decoder,
+            readout: init.linear(n, m, true),
+            dropout: self.dropout.clone(),
+        })
+    }
+
+    fn layers(&self) -> usize {
+        1
+    }
+
+    fn needs_joint_vocabulary(&self) -> bool {
+        self.tie == Tie::All
+    }
+}
+
+/// An encoder-decoder of long short-term memory-networks.
+#[derive(Module, Debug)]
+pub struct LstmnTranslation {
+    /// Embeddings and output layer.
+    pub tables: Tables,
+    /// Reads the source from its first word to its last.
+    pub encoder: Lstmn,
+    /// How the source is read with shallow fusion.
+    pub attention: Option<Attention>,
+    /// Writes the target; with deep fusion it reads the source itself, with shallow fusion its input is `[E y; a]`.
+    pub decoder: Lstmn,
+    /// `R [n, m]`
+    pub readout: Linear,
+    #[module(skip)]
+    dropout: LayerDropout,
+}
+
+/// What the decoder reads of the source.
+#[derive(Debug, Clone)]
+enum Source {
+    Shallow(Memory),
+    Deep(PreparedSource),
+}
+
+/// What the decoder carries from step to step.
+#[derive(Debug, Clone)]
+pub struct LstmnTranslationState {
+    /// The states of all steps so far.
+    pub tape: Tape,
+    source: Source,
+}
+
+impl DecoderState for LstmnTranslationState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
+        let index = index(rows, &self.tape.last().hidden.device());
+        Self {
+            tape: self.tape.select(index.clone()),
+            source: match self.source {
+                Source::Shallow(memory) => {
+                    Source::Shallow(select_memory(memory, rows, same_sources))
+                }
+                Source::Deep(source) if same_sources => Source::Deep(source),
+                Source::Deep(source) => Source::Deep(source.select(index)),
+            },
+        }
+    }
+}
+
+impl Generator for LstmnTranslation {
+    const NAME: &'static str = "LstmnTranslation";
+    type State = LstmnTranslationState;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> LstmnTranslationState {
+        self.read_source(source, noise).0
+    }
+
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+        let state = self.encode(source, noise);
+        let (steps, _) = self.write(target, state, noise);
+        let weights = steps.iter().map(|step| step.source_weights.clone());
+        let weights = Tensor::stack(weights.collect(), 1); // [batch, target, source]
+        let hidden = steps.into_iter().map(|step| step.hidden).collect();
+        let readout = self.read_out(Tensor::cat(hidden, 0)); // [time · batch, m]
+        let readout = dropout(readout, self.dropout.output, noise);
+        self.tables.scored(readout, Some(weights))
+    }
+
+    fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        state: LstmnTranslationState,
+        _observe: bool,
+    ) -> (Output, LstmnTranslationState) {
+        let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(0));
+        let (step, state) = self.advance(embedded.squeeze_dim(0), state);
+        let output = Output {
+            logits: self.tables.logits(self.read_out(step.hidden)),
+            weights: Some(step.source_weights),
+        };
+        (output, state)
+    }
+
+    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
+        let noise = &mut Noise::none();
+        let (state, encoder) = self.read_source(source, noise);
+        let (steps, _) = self.write(target, state, noise);
+        let length = steps.len();
+        // The row of step `t` has `t` weights.
+        let links = steps.iter().map(|step| {
+            let [batch, _] = step.source_weights.dims();
+            let options = (&step.source_weights.device(), step.source_weights.dtype());
+            let seen = step.weights.as_ref().map_or(0, |seen| seen.dims()[1]);
+            let hidden = Tensor::zeros([batch, length - seen], options);
+            Tensor::cat(step.weights.iter().cloned().chain([hidden]).collect(), 1)
+        });
+        let decoder: Tensor<3> = Tensor::stack(links.collect(), 1);
+        let cross = steps.iter().map(|step| step.source_weights.clone());
+        let cross: Tensor<3> = Tensor::stack(cross.collect(), 1);
+        let one_head = |weights: Tensor<3>| vec![weights.unsqueeze_dim::<4>(1)];
+        Some(Looks {
+            encoder: one_head(encoder),
+            decoder: one_head(decoder),
+            cross: one_head(cross),
+        })
+    }
+}
+
+/// One step of the decoder.
+struct Step {
+    hidden: Tensor<2>,          // [rows, n]
+    source_weights: Tensor<2>,  // [rows, source]
+    weights: Option<Tensor<2>>, // [rows, steps before]
+}
+
+impl LstmnTranslation {
+    /// The decoder's first state, and the links among the source's words, `[batch, source, source]`.
+    fn read_source(
+        &self,
+        source: &SourceBatch,
+        noise: &mut Noise,
+    ) -> (LstmnTranslationState, Tensor<3>) {
+        let [_, batch] = source.ids.dims();
+        let embedded = self.tables.embed_source(source.ids.clone());
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let real = (!source.keep.is_full()).then(|| source.keep.time_major());
+        let read = sure(self.encoder.sequence(embedded, None, real));
+        let hidden = dropout(read.hidden, self.dropout.annotation, noise).swap_dims(0, 1);
+        let keep = source.keep.clone();
+        let state = LstmnTranslationState {
+            tape: self.decoder.tape(batch, &source.ids.device()),
+            source: match &self.attention {
+                Some(attention) => Source::Shallow(sure(attention.memory(hidden, keep))),
+                None => Source::Deep(sure(self.decoder.source(&SourceTape {
+                    hidden,
+                    cell: read.cell.swap_dims(0, 1),
+                    keep,
+                }))),
+            },
+        };
+        (state, read.weights)
+    }
+
+    /// All steps of the decoder, teacher-forced.
+    fn write(
+        &self,
+        target: &TargetBatch,
+        mut state: LstmnTranslationState,
+        noise: &mut Noise,
+    ) -> (Vec<Step>, LstmnTranslationState) {
+        let embedded = self.tables.embed_target(target.inputs.clone());
+        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let mut steps = vec![];
+        for embedded in embedded.iter_dim(0) {
+            let (step, next) = self.advance(embedded.squeeze_dim(0), state);
+            state = next;
+            steps.push(step);
+        }
+        (steps, state)
+    }
+
+    /// One step from a word vector `embedded [rows, m]`.
+    fn advance(
+        &self,
+        embedded: Tensor<2>,
+        state: LstmnTranslationState,
+    ) -> (Step, LstmnTranslationState) {
+        let LstmnTranslationState { tape, source } = state;
+        let (read, source_weights) = match (&source, &self.attention) {
+            (Source::Shallow(memory), Some(attention)) => {
+                let query = tape.last().hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
+                let reading = read(attention, query, memory, 0);
+                let x = Tensor::cat(vec![embedded, reading.context.squeeze_dim(1)], 1);
+                let weights = reading.weights.squeeze_dim::<2>(1);
+                (sure(self.decoder.step(x, tape, None)), Some(weights))
+            }
+            (Source::Deep(source), None) => {
+                (sure(self.decoder.step(embedded, tape, Some(source))), None)
+            }
+            _ => unreachable!("a state of this model"),
+        };
+        let step = Step {
+            hidden: read.tape.last().hidden.clone(),
+            source_weights: source_weights
+                .or(read.source_weights)
+                .expect("the source is read at every step"),
+            weights: read.weights,
+        };
+        let tape = read.tape;
+        (step, LstmnTranslationState { tape, source })
+    }
+
+    /// `tanh(R h)`: `[rows, m]`.
+    fn read_out(&self, hidden: Tensor<2>) -> Tensor<2> {
+        apply(&self.readout, hidden).tanh()
+    }
+}

@@ -609,11 +609,9 @@ fn examples_on_the_words_show_what_is_peculiar() {
             assert!((sum - weight).abs() < 1e-12);
         }
     }
-    // Scores at or below the threshold have weight 0, others more.
+    // Scores at or below the threshold have weight 0, others more; there are both.
     for name in ["sparsemax", "entmax15"] {
-        let mut example = Example::on_words(name).unwrap();
-        example.keys.iter_mut().flatten().for_each(|x| *x *= 8.0);
-        let worked = explain(&example).unwrap();
+        let worked = worked(name);
         for query in 0..3 {
             for key in 0..3 {
                 let above = worked.scores[query][key] > worked.thresholds[query];
@@ -668,6 +666,28 @@ fn every_kind_of_mask_is_read_from_text() {
     };
     assert_eq!(aligned("causal"), "■■■·\n■■■■\n");
     assert_eq!(aligned("causal:upper-left"), "■···\n■■··\n");
+    // Lists and tables of blocks say how many queries and keys there are.
+    for (text, size) in [
+        ("document:0,0,1", (Some(3), Some(3))),
+        ("local-p:1:0,1", (Some(2), None)),
+        ("keep:110", (None, Some(3))),
+        ("block-sparse:2:101/111", (Some(4), Some(6))),
+        ("causal & block-sparse:2:1", (Some(2), Some(2))),
+        ("block-sparse:99999999:1", (None, None)),
+        ("block-sparse:0:1", (None, None)),
+        ("causal", (None, None)),
+    ] {
+        let mask = masks::Expression::parse(text).unwrap();
+        assert_eq!(mask.natural_size(), size, "{text}");
+    }
+    for (text, names) in [
+        ("window:2 & !longformer:2:0", true),
+        ("causal", false),
+        ("block:2 | global:1", true),
+    ] {
+        let mask = masks::Expression::parse(text).unwrap();
+        assert_eq!(mask.names_positions(), names, "{text}");
+    }
 
     for (text, words) in [
         ("", "a mask is missing"),

@@ -42,6 +42,30 @@ fn near(name: &str, found: Option<f64>, expected: &Value) {
 }
 
 #[test]
+fn a_summary_counts_heads_without_a_choice_apart() {
+    let (one, four) = (Tokens::from_words("a"), Tokens::from_words("a b c d"));
+    let alone = AttentionMap::new(Kind::Cross, four.clone(), one, 1, vec![1.0; 4]).unwrap();
+    #[rustfmt::skip]
+    let weights = vec![0.4, 0.1, 0.1, 0.4,
+                       0.1, 0.4, 0.4, 0.1,
+                       0.4, 0.1, 0.4, 0.1,
+                       0.1, 0.4, 0.1, 0.4];
+    let spread = AttentionMap::new(Kind::EncoderSelf, four.clone(), four, 1, weights).unwrap();
+    let trace = Trace::new("m", "a", "a b c d").with_map(alone);
+    assert_eq!(
+        report::summary(&trace)[1..],
+        ["without a choice between keys: 1 head"]
+    );
+    assert_eq!(
+        report::summary(&trace.with_map(spread))[1..],
+        [
+            "without a choice between keys: 1 head",
+            "spread out: 1 other head"
+        ]
+    );
+}
+
+#[test]
 fn measures_equal_numpy() {
     let mut checked = 0;
     for case in golden()["maps"].as_array().unwrap() {
@@ -434,7 +458,7 @@ fn causes_of_uniform_and_saturated_weights_are_told_apart() {
             &["Orthogonal"],
             &[
                 "nearly orthogonal (no cosine is beyond ±0)",
-                "has not learned",
+                "no key fits any query",
             ],
         ),
         (

@@ -53,7 +53,7 @@ pub struct Choice {
 #[non_exhaustive]
 pub enum ChoiceError {
     /// The trace has no such attention.
-    #[error("there is no {wanted} attention; the maps are {}", there.join(", "))]
+    #[error("there is no {wanted}; the maps are {}", there.join(", "))]
     Kind {
         /// What was asked for.
         wanted: &'static str,
@@ -143,11 +143,11 @@ impl Choice {
                 names.dedup();
                 Err(ChoiceError::Kind {
                     wanted: match kind {
-                        Kind::Cross => "cross",
-                        Kind::EncoderSelf => "encoder",
-                        Kind::DecoderSelf => "decoder",
-                        Kind::SelfAttention => "self",
-                        _ => "other",
+                        Kind::Cross => "cross-attention",
+                        Kind::EncoderSelf => "self-attention of an encoder",
+                        Kind::DecoderSelf => "self-attention of a decoder",
+                        Kind::SelfAttention => "self-attention of a model of one sequence",
+                        _ => "attention of another kind",
                     },
                     there: names,
                 })

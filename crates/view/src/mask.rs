@@ -11,7 +11,9 @@
 use std::fmt::Write;
 
 use crate::label::visible;
-use crate::svg::xml::{Anchor, Face, coordinate, escape, open, shown, text, text_width, words};
+use crate::svg::xml::{
+    Anchor, Face, coordinate, escape, open, shown, text, text_width, words, wrapped,
+};
 
 /// What each query may see.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,9 @@ pub struct MaskPicture {
 
 const SEEN: &str = "#1f6ba6";
 const HIDDEN: &str = "#e9edf2";
+
+/// Height of a line of the title.
+const LINE: f64 = 20.0;
 
 /// Pixels that the squares take at most, either way.
 const ROOM: f64 = 480.0;
@@ -51,12 +56,15 @@ impl MaskPicture {
     pub fn svg(&self) -> String {
         let (queries, keys) = (self.seen.len(), self.keys());
         let cell = (ROOM / queries.max(keys).max(1) as f64).clamp(2.0, 30.0);
-        let (left, top) = (74.0, 96.0);
         let (wide, high) = (keys as f64 * cell, queries as f64 * cell);
         let (seen, of) = self.share();
         let percent = 100.0 * seen as f64 / of.max(1) as f64;
         let legend = format!("{seen} of {of} pairs seen ({percent:.1} %)");
+        let left = 74.0;
         let width = left + wide.max(text_width(&legend, 13.0)).max(190.0) + 28.0;
+        // Bold letters are wider than those that are measured.
+        let title = wrapped(&self.title, 16.0, (width - 40.0) / 1.08);
+        let top = 76.0 + LINE * title.len().max(1) as f64;
         let mut out = String::new();
         let name = match self.title.as_str() {
             "" => "mask".to_owned(),
@@ -67,13 +75,10 @@ impl MaskPicture {
             bold: true,
             ..Face::new(16.0, Anchor::Start)
         };
-        text(
-            &mut out,
-            20.0,
-            32.0,
-            bold,
-            &shown(&self.title, 16.0, width - 40.0),
-        );
+        for (line, y) in title.iter().zip(1..) {
+            let y = 12.0 + LINE * f64::from(y);
+            text(&mut out, 20.0, y, bold, &shown(line, 16.0, width - 40.0));
+        }
         let faint = Face::new(12.0, Anchor::Start).faint();
         words(&mut out, left, top - 28.0, faint, "key →");
         let turned = Face {

@@ -207,8 +207,10 @@ impl Steps {
 
     /// The picture as a standalone SVG on white ground.
     pub fn svg(&self) -> String {
-        let plans: Vec<Plan<'_>> = self.panels.iter().map(Plan::new).collect();
-        let rows = flow(&plans);
+        let mut plans: Vec<Plan<'_>> = self.panels.iter().map(Plan::new).collect();
+        let in_row = flow(&plans);
+        plans.chunks_mut(in_row).for_each(align);
+        let rows: Vec<&[Plan<'_>]> = plans.chunks(in_row).collect();
         let mut inside = rows.iter().map(|row| across(row)).fold(LEAST, f64::max);
         if self.vectors.is_some() {
             inside = inside.max(Vectors::WIDTH);
@@ -313,8 +315,8 @@ impl Steps {
     }
 }
 
-/// Rows of about as many panels each, none wider than [`WIDEST`] unless a panel alone is.
-fn flow<'a, 'b>(plans: &'a [Plan<'b>]) -> Vec<&'a [Plan<'b>]> {
+/// How many panels stand in a row: rows of about as many each, none wider than [`WIDEST`] unless a panel alone is.
+fn flow(plans: &[Plan<'_>]) -> usize {
     let fits = |row: &[Plan<'_>]| row.len() == 1 || across(row) <= WIDEST;
     let mut in_row = plans.len().max(1);
     while !plans.chunks(in_row).all(fits) {
@@ -322,7 +324,16 @@ fn flow<'a, 'b>(plans: &'a [Plan<'b>]) -> Vec<&'a [Plan<'b>]> {
     }
     // Four panels of which three fit stand two by two.
     let rows = plans.len().div_ceil(in_row).max(1);
-    plans.chunks(plans.len().div_ceil(rows).max(1)).collect()
+    plans.len().div_ceil(rows).max(1)
+}
+
+/// The cells of a row of panels begin at one height, whatever stands above them.
+fn align(row: &mut [Plan<'_>]) {
+    let top = row.iter().map(|plan| plan.top).fold(0.0, f64::max);
+    for plan in row {
+        plan.height += top - plan.top;
+        plan.top = top;
+    }
 }
 
 fn across(row: &[Plan<'_>]) -> f64 {
@@ -387,7 +398,14 @@ impl<'a> Plan<'a> {
                     .ticks()
                     .into_iter()
                     .map(|tick| text_width(&axis.name(tick), 10.5));
-                ticks.fold(0.0, f64::max) + 10.0
+                // The first slanted name reaches to the left of its bar.
+                let name = match panel.columns.first() {
+                    Some(name) if turned => {
+                        0.64 * text_width(&visible(name), NAME).min(NAME_ROOM) - cell.0 / 2.0
+                    }
+                    _ => 0.0,
+                };
+                (ticks.fold(0.0, f64::max) + 10.0).max(name)
             }
         };
         let beside = if panel.beside > 0 { APART } else { 0.0 };

@@ -118,6 +118,61 @@ fn steps_hold_what_they_are_given() {
 }
 
 #[test]
+fn panels_of_a_row_begin_at_one_height() {
+    let weights = Panel::new(
+        "weights",
+        named('q', 2),
+        named('k', 2),
+        vec![vec![Some(0.5); 2]; 2],
+    );
+    let long = weights
+        .clone()
+        .formula("a formula of many words ".repeat(6));
+    let svg = Steps::new("").with(weights).with(long).svg();
+    let first_cells: Vec<&str> = svg
+        .split("class=\"cell\"")
+        .skip(1)
+        .step_by(4)
+        .map(|cell| {
+            cell.split("y=\"")
+                .nth(1)
+                .unwrap()
+                .split('"')
+                .next()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(first_cells.len(), 2);
+    assert_eq!(first_cells[0], first_cells[1]);
+}
+
+#[test]
+fn slanted_names_stay_in_their_panel() {
+    let names = ["Donaudampfschifffahrt", "b", "c"]
+        .map(str::to_owned)
+        .to_vec();
+    let bars = Panel::new("weights", named('q', 1), names, vec![vec![Some(0.5); 3]]);
+    let svg = Steps::new("").with(bars).svg();
+    let name = svg.find("rotate(-50").unwrap();
+    let start = svg[name..].split_once(' ').unwrap().1;
+    let x: f64 = start.split(' ').next().unwrap().parse().unwrap();
+    // It ends at x, is up to 110 pixels long and stands at 50 degrees.
+    assert!(x >= 110.0 * 0.64, "{x}: {svg}");
+}
+
+#[test]
+fn a_mask_is_named_in_full() {
+    let text = "window:3 & causal | global:0,3 & prefix:2 | document:0,0,1,1 & !causal";
+    let svg = MaskPicture::new(text, vec![vec![true; 4]; 4]).svg();
+    let title: Vec<&str> = svg
+        .split("font-weight=\"bold\">")
+        .skip(1)
+        .map(|rest| rest.split('<').next().unwrap())
+        .collect();
+    assert_eq!(title.join(" ").replace("&amp;", "&"), text);
+}
+
+#[test]
 fn pictures_are_as_reviewed() {
     let (words, causal) = (words().svg(), causal_window().svg());
     snapshot("vectors.svg", &words);

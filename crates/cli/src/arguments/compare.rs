@@ -28,7 +28,11 @@ Peak memory is the most that training had in use at a time.";
 
 /// Train several recipes under one budget, and compare what came of it
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    // The same, short enough for a terminal of 80 columns.
+    override_usage = "regard compare [OPTIONS] --budget <BUDGET> <[NAME=]RECIPE>..."
+)]
 pub struct Compare {
     /// The recipes, TOML files; a NAME is what tables and folders call one
     #[arg(value_name = "[NAME=]RECIPE", required = true, num_args = 2..)]

@@ -13,7 +13,7 @@ Examples:
   regard evaluate -i output.de -r test.de -m bleu chrf --lowercase --confidence
   regard evaluate -i old=old.de -r test.de --bootstrap new=new.de
   regard evaluate --model runs/small --source test.en -r test.de -o output.de
-  regard evaluate --model runs/reverse --split test
+  regard evaluate --model runs/reverse-rnnsearch --split test
   regard evaluate --model att=runs/rnnsearch --model none=runs/seq2seq \\
       --source test.en -r test.de --by-length --svg length.svg
   regard evaluate --model runs/sst2-lstmn --split test

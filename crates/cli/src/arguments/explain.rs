@@ -20,7 +20,8 @@ Examples:
   regard explain mask longformer:2:0 --size 12 --png mask.png
 
 A vector is numbers parted by commas, a list of vectors is parted by semicolons. Without vectors the \
-words of the preset `words` are taken. Matrices act from the left, one row for each output. An option \
+words of the preset `words` are taken; sparsemax and entmax15 take longer queries, gaussian-window queries \
+of its own, and ntm --gate 0.5 --shift 0,0.2,0.8 --sharpening 2. Matrices act from the left, one row for each output. An option \
 that the mechanism does not have is refused.";
 
 /// Show a mechanism at work, step by step, on vectors small enough to read
@@ -34,7 +35,7 @@ pub struct Explain {
     #[arg(value_name = "MASK")]
     pub mask_to_draw: Option<String>,
     /// List mechanisms, presets, normalisers and masks
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["svg", "png", "check", "quiet"])]
     pub list: bool,
 
     /// Queries

@@ -41,15 +41,15 @@ pub struct Inspect {
     /// A classifier: its file, or the run folder of `regard train`
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub json: bool,
     /// What to say of a trace.
     #[command(flatten)]
     pub heads: InspectHeads,
     /// How to read and show sentences.
     #[command(flatten)]
     pub sentences: InspectSentences,
-    /// Print JSON, an object a line
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// What to say of a trace.

@@ -10,7 +10,7 @@ const EXAMPLES: &str = "\
 Examples:
   regard translate \"A man in a red shirt is riding a bicycle.\"
   regard translate --html look.html \"Two dogs play in the snow.\"
-  regard translate --model runs/reverse --n-best 3 --beam 5 \"a b c\"
+  regard translate --model runs/reverse-rnnsearch --n-best 3 --beam 5 \"a b c\"
   regard translate < input.en > output.de
   zcat input.en.gz | regard translate --json | jq -r '.translations[0].text'
 

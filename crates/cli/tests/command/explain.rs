@@ -162,9 +162,29 @@ fn masks_are_drawn() {
     assert_eq!(either, "■··\n■■·\n■·■\n");
     let on_scores = explained(["explain", "dot", "--mask", "window:1"]);
     assert!(
-        on_scores.contains("masked scores: · is hidden by the mask"),
+        on_scores.contains("masked scores: the mask is window:1; · is hidden"),
         "{on_scores}"
     );
+    let first = explained(["explain", "dot", "--mask", "global:0", "--causal"]);
+    assert!(
+        first.contains("the mask is global:0 & causal (positions count from 0); · is hidden"),
+        "{first}"
+    );
+    let first = explained(["explain", "mask", "longformer:2:0"]);
+    assert!(
+        first.contains("■ is seen; positions count from 0\n"),
+        "{first}"
+    );
+    // What is added may be an alternative itself.
+    let added = ["--mask", "window:1 | global:0", "--size", "3", "-q"];
+    let all = regard()
+        .args(["explain", "mask", "causal"])
+        .args(added)
+        .assert();
+    assert_eq!(stdout(&all.success()), "■··\n■■·\n■·■\n");
+    // Blocks say how long the sequence is.
+    let blocks = explained(["explain", "mask", "block-sparse:1:10/11", "-q"]);
+    assert_eq!(blocks, "■·\n■■\n");
 }
 
 /// The SVG that these arguments draw.
@@ -191,6 +211,7 @@ fn text_of(picture: &str) -> String {
         .join(" ")
         .replace("&#39;", "'")
         .replace("&quot;", "\"")
+        .replace("&amp;", "&")
 }
 
 /// What a picture must hold: panels by title, how many cells or bars, hidden ones, curves, marks and lines, and texts.
@@ -284,7 +305,11 @@ fn each_picture_shows_its_mechanism() {
                 panels: scaled,
                 cells: 18,
                 hidden: 9,
-                texts: &["hello → tomato: hidden", "hello → hello: 1<"],
+                texts: &[
+                    "hello → tomato: hidden",
+                    "hello → hello: 1<",
+                    "The mask is causal.",
+                ],
                 ..Holds::default()
             },
         ),
@@ -293,7 +318,7 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: two,
                 cells: 18,
-                texts: &["No W is given", "s_i = qᵀ (W k_i)"],
+                texts: &["identity the score is the dot product.", "s_i = qᵀ (W k_i)"],
                 ..Holds::default()
             },
         ),
@@ -302,7 +327,7 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: scaled,
                 cells: 27,
-                texts: &["s_i ← g · s_i, g = 1"],
+                texts: &["s_i ← g · s_i, g = 1", "the dot product times g = 1."],
                 ..Holds::default()
             },
         ),
@@ -311,7 +336,7 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: two,
                 cells: 18,
-                texts: &["s_i = vᵀ h_i", "scores lie within ±3:"],
+                texts: &["s_i = vᵀ h_i", "scores lie within ±3, however long"],
                 ..Holds::default()
             },
         ),
@@ -320,7 +345,10 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: two,
                 cells: 18,
-                texts: &["s_i = g v/‖v‖ · h_i, g = 1, ‖v‖ = 1.732051"],
+                texts: &[
+                    "s_i = g v/‖v‖ · h_i, g = 1, ‖v‖ = 1.732051",
+                    "scores lie within ±1.732, however long",
+                ],
                 ..Holds::default()
             },
         ),
@@ -330,7 +358,7 @@ fn each_picture_shows_its_mechanism() {
                 panels: &["products", "scores", "weights"],
                 cells: 27,
                 texts: &[
-                    "Directions count and lengths do not",
+                    "Directions count and lengths do not: scores lie within ±|β| = ±1.",
                     "hello → hello: 1<",
                     "hello → tomato: 0.643",
                 ],
@@ -383,13 +411,13 @@ fn each_picture_shows_its_mechanism() {
         (
             "local-p",
             Holds {
-                panels: &["scores", "weights", "Gaussian", "weights near p"],
+                panels: &["scores", "weights", "Gaussian", "weights near p_t"],
                 cells: 24,
                 hidden: 12,
                 curves: 3,
                 marks: 6,
                 texts: &[
-                    "(hello 2.316, hi 2.302, tomato 2.275)",
+                    "predicted position p_t, counted from 0 (hello 2.316, hi 2.302, tomato 2.275)",
                     "more than D = 2 away",
                 ],
                 ..Holds::default()
@@ -414,7 +442,7 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: two,
                 cells: 18,
-                texts: &["A score up to τ (hello 0.329, "],
+                texts: &["A score up to τ (hello 4.1", "hello → tomato: 0<"],
                 ..Holds::default()
             },
         ),
@@ -423,7 +451,7 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: two,
                 cells: 18,
-                texts: &["A score up to 2τ (hello "],
+                texts: &["A score up to 2τ (hello 3.2", "hello → tomato: 0<"],
                 ..Holds::default()
             },
         ),
@@ -432,7 +460,10 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: two,
                 cells: 18,
-                texts: &["a row may have any sum (hello 1.179, "],
+                texts: &[
+                    "b = -ln(3 keys) = -1.098612",
+                    "need not sum to 1 (its sum: hello 1.179, ",
+                ],
                 ..Holds::default()
             },
         ),
@@ -467,7 +498,12 @@ fn each_picture_shows_its_mechanism() {
             Holds {
                 panels: &["scores", "stopping probabilities", "weights"],
                 cells: 30,
-                texts: &["hello → none: 0.0", ">none</text>", "A reader goes right"],
+                texts: &[
+                    "hello → none: 0.0",
+                    ">none</text>",
+                    "A reader goes right",
+                    "α_i = p_i r_i",
+                ],
                 ..Holds::default()
             },
         ),
@@ -571,7 +607,10 @@ fn one_query_is_drawn_as_bars() {
         },
     );
     let sparse = one("sparsemax", &[]);
-    let texts: &[&str] = &["A score up to τ (0) gets weight 0", "q1 → k2: 0<"];
+    let texts: &[&str] = &[
+        "A score up to τ (0), the dashed line, gets weight 0",
+        "q1 → k2: 0<",
+    ];
     holds(
         "sparsemax",
         &sparse,
@@ -602,6 +641,64 @@ fn one_query_is_drawn_as_bars() {
         ..Holds::default()
     };
     holds("gaussian-window", &window, &expected);
+}
+
+#[test]
+fn sentences_of_a_picture_follow_the_options() {
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["distance", "--scale", "-1"],
+            "no score is below 0, and the farthest key has the largest",
+        ),
+        (&["distance", "--scale", "0"], "so is every score"),
+        (&["cosine", "--beta", "-2"], "within ±|β| = ±2."),
+        (&["scaled-general", "--gain", "2"], "times g = 2."),
+        (&["additive", "--vector", "1,-3,0"], "within ±4,"),
+        (&["sink", "--sink", "2"], "The sink's score is 2."),
+        (
+            &["hard-sample", "--draw", "0.9"],
+            "whose sum passes u = 0.9",
+        ),
+        (
+            &["dot", "--causal", "--mask", "global:0"],
+            "The mask is global:0 & causal; its positions count from 0.",
+        ),
+        (
+            &["hard", "--query", "1", "--query-names", "x", "--keys", "2"],
+            "The query is called x.",
+        ),
+    ];
+    for (arguments, sentence) in cases {
+        let text = text_of(&drawn(arguments));
+        assert!(text.contains(sentence), "{sentence:?} is not in {text}");
+    }
+    // Weights that are the scores are drawn once, masked or not.
+    let masked = drawn(&["gaussian-window", "--causal"]);
+    let expected = Holds {
+        panels: &["weights"],
+        cells: 6,
+        hidden: 3,
+        curves: 3,
+        marks: 3,
+        ..Holds::default()
+    };
+    holds("gaussian-window", &masked, &expected);
+}
+
+#[test]
+fn an_option_changes_one_thing_of_an_example() {
+    // NTM's example interpolates, shifts and sharpens; what is not given stays so.
+    let text = explained(["explain", "ntm", "--beta", "2"]);
+    for part in ["β = 2", "g = 0.5", "γ = 2"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    let text = explained(["explain", "ntm", "--gate", "1"]);
+    assert!(text.contains("g = 1\n") && text.contains("γ = 2"), "{text}");
+    // With other weights, or vectors of one's own, nothing of it is left.
+    let text = explained(["explain", "ntm", "--normalizer", "softmax"]);
+    assert!(!text.contains("γ"), "{text}");
+    let text = explained(["explain", "ntm", "--query", "1,0", "--keys", "1,0;0,1"]);
+    assert!(text.contains("g = 1\n") && text.contains("γ = 1"), "{text}");
 }
 
 #[test]
@@ -768,6 +865,12 @@ fn checks_say_why_attention_is_uniform() {
         local.contains("mask: hello, hi and tomato (3 of 3 queries) see one of the 3 keys"),
         "{local}"
     );
+    // A Gaussian changes the weights that are checked.
+    let predicted = explained(["explain", "local-p", "--check"]);
+    assert!(
+        predicted.contains("checks of the softmax, before the Gaussian:\n"),
+        "{predicted}"
+    );
     let value = json(["explain", "lookup", "--check", "--json"]);
     let finding = value["findings"][0].as_str().unwrap();
     assert!(
@@ -847,6 +950,11 @@ fn a_wrong_example_is_refused_with_the_way_out() {
         ["regard explain mask"],
     );
     refused(["explain", "mask"], 2, ["which mask?"]);
+    refused(
+        ["explain", "--list", "--png", "list.png"],
+        2,
+        ["cannot be used with"],
+    );
     refused(
         ["explain", "mask", "windw:3"],
         2,

@@ -268,7 +268,10 @@ fn one_map_is_drawn_unless_others_are_asked_for() {
     refused(
         ["view", &trace, "--map", "decoder"],
         1,
-        ["no decoder attention", "decoder.cross, encoder.self"],
+        [
+            "no self-attention of a decoder",
+            "decoder.cross, encoder.self",
+        ],
     );
     refused(
         ["view", &trace, "--layer", "0"],

@@ -24,7 +24,7 @@ pub enum Scorer {
     Distance,
     /// `(W q)_i`
     Location,
-    /// `Σ_k a_k exp(-b_k (κ_k - i)²)`
+    /// `Σ_m a_m exp(-b_m (κ_m - i)²)`
     GaussianWindow,
 }
 
@@ -102,7 +102,7 @@ impl Normalizer {
             Self::Sigmoid => "α_i = σ(s_i + b)",
             Self::Hardmax => "α = one-hot(argmax s)",
             Self::HardSample => "α = one-hot(a draw from softmax(s))",
-            Self::Monotonic => "α_i = p_i q_i, q_i = (1 - p_{i-1}) q_{i-1} + α_{t-1,i}, p = σ(s)",
+            Self::Monotonic => "α_i = p_i r_i, r_i = (1 - p_{i-1}) r_{i-1} + α_{t-1,i}, p = σ(s)",
             Self::Addressing => "α = sharpen(shift(g · softmax(s) + (1 - g) · α_{t-1}))",
             Self::Identity => "α_i = s_i",
         }
@@ -187,8 +187,8 @@ impl Example {
     }
 
     /// The mechanism of this name on the vectors of the preset `words`. Where these, or the defaults of the parameters,
-    /// would not show what is peculiar to it, others do: Gaussian windows are asked for by queries of their own, NTM
-    /// interpolates, shifts and sharpens.
+    /// would not show what is peculiar to it, others do: Gaussian windows are asked for by queries of their own, queries
+    /// are longer where low scores get exactly 0, NTM interpolates, shifts and sharpens.
     ///
     /// # Errors
     /// A name that is not known.
@@ -208,6 +208,11 @@ impl Example {
                 vec![0.3, 0.0, -0.4],
             ];
             example.query_names = Vec::new();
+        }
+        if let Normalizer::Sparsemax | Normalizer::Entmax15 = example.normalizer {
+            let entries = example.queries.iter_mut().flatten();
+            // Rounded, as 6 · 0.71 is 4.26 in decimals alone.
+            entries.for_each(|x| *x = (600.0 * *x).round() / 100.0);
         }
         if example.normalizer == Normalizer::Addressing {
             let parameters = &mut example.parameters;
@@ -276,7 +281,7 @@ impl Scorer {
             Self::Cosine => "β · qᵀ k / (‖q‖ ‖k‖)",
             Self::Distance => "-scale · ‖q - k‖², scale = 1/√d unless given",
             Self::Location => "(W q)_i",
-            Self::GaussianWindow => "φ_i = Σ_k a_k exp(-b_k (κ_k - i)²)",
+            Self::GaussianWindow => "φ_i = Σ_m a_m exp(-b_m (κ_m - i)²)",
         }
     }
 }

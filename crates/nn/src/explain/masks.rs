@@ -54,7 +54,7 @@ pub static KINDS: [Kind; 14] = [
     kind(
         "global",
         "global:POSITION,..",
-        "these positions; a query at one of them sees every key",
+        "these positions, counted from 0; a query at one of them sees every key",
     ),
     kind(
         "longformer",
@@ -69,7 +69,7 @@ pub static KINDS: [Kind; 14] = [
     kind(
         "local-p",
         "local-p:D:PLACE,..",
-        "keys at most D away from its PLACE, one for each query",
+        "keys at most D away from its PLACE, one for each query, counted from 0",
     ),
     kind("block", "block:SIZE", "keys of its own block of SIZE"),
     kind(
@@ -138,9 +138,14 @@ impl Expression {
         }
     }
 
-    /// The length that a list inside asks for, `(queries, keys)`: that of documents, of keep flags, of places.
+    /// The length that a list inside asks for, `(queries, keys)`: that of documents, of keep flags, of places, of blocks.
     pub fn natural_size(&self) -> (Option<usize>, Option<usize>) {
         self.tree.natural_size()
+    }
+
+    /// Whether positions stand in it, which count from 0.
+    pub fn names_positions(&self) -> bool {
+        self.tree.names_positions()
     }
 
     /// The mask over so many queries and keys.
@@ -281,6 +286,7 @@ impl Tree {
                             .map(|flags| flags.len()),
                     ),
                     "local-p" => (length(1), None),
+                    "block-sparse" => Self::blocks(arguments),
                     _ => (None, None),
                 }
             }
@@ -289,6 +295,27 @@ impl Tree {
                 (a.0.or(b.0), a.1.or(b.1))
             }
             Self::Not(a) => a.natural_size(),
+        }
+    }
+
+    /// The lengths that a table of whole blocks covers, as long as the blocks are small enough to draw.
+    fn blocks(arguments: &[String]) -> (Option<usize>, Option<usize>) {
+        const LARGEST: usize = 64;
+        let [size, table] = arguments else {
+            return (None, None);
+        };
+        let size: Option<usize> = size.parse().ok().filter(|size| *size <= LARGEST);
+        let table: Option<Vec<_>> = table.split('/').map(flags).collect();
+        let (rows, columns) = table.map_or((0, 0), |rows| (rows.len(), rows[0].len()));
+        let length = |blocks: usize| size.map(|size| size * blocks).filter(|&n| n > 0);
+        (length(rows), length(columns))
+    }
+
+    fn names_positions(&self) -> bool {
+        match self {
+            Self::Kind { name, .. } => matches!(*name, "global" | "longformer" | "local-p"),
+            Self::And(a, b) | Self::Or(a, b) => a.names_positions() || b.names_positions(),
+            Self::Not(a) => a.names_positions(),
         }
     }
 

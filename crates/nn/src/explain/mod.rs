@@ -80,7 +80,7 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
         steps.push(
             Step::new(
                 "masked scores",
-                format!("· is hidden by the mask: {} is seen", mask_words(example)),
+                format!("the mask is {}; · is hidden", mask_words(example)?),
                 names.table(masked.collect()),
             )
             .of(Quantity::Between),
@@ -121,7 +121,7 @@ fn map(rows: &[Vec<f64>], f: impl Fn(f64) -> f64) -> Vec<Vec<f64>> {
         .collect()
 }
 
-fn mask_words(example: &Example) -> String {
+fn mask_words(example: &Example) -> Result<String, ExplainError> {
     let window = match example.locality {
         Locality::Global => None,
         Locality::Monotonic { half_width } => Some(format!("|i - t| ≤ {half_width}")),
@@ -129,7 +129,13 @@ fn mask_words(example: &Example) -> String {
     };
     let written = example.mask.clone();
     let words: Vec<String> = written.into_iter().chain(window).collect();
-    words.join(" and ")
+    let mut words = words.join(" and ");
+    if let Some(text) = &example.mask
+        && masks::Expression::parse(text)?.names_positions()
+    {
+        words.push_str(" (positions count from 0)");
+    }
+    Ok(words)
 }
 
 /// What each query sees, `[queries][keys]` (nothing where all do), and local-p's `p_t`.
@@ -179,7 +185,7 @@ fn visible(
     Ok((Some(seen), centres.filter(|_| predicted)))
 }
 
-/// local-p's factors `exp(-(i - p)² / 2σ²)`, `σ = D/2`.
+/// local-p's factors `exp(-(i - p_t)² / 2σ²)`, `σ = D/2`.
 fn near(centres: &[f64], half_width: usize) -> Vec<Bump> {
     // A window of no width has no deviation; this one leaves the centre alone.
     let deviation = (half_width as f64 / 2.0).max(1e-3);
@@ -206,7 +212,7 @@ fn gaussian(
     let factor = Step::new(
         "Gaussian",
         format!(
-            "exp(-(i - p)² / 2σ²), σ = D/2 = {}",
+            "exp(-(i - p_t)² / 2σ²), σ = D/2 = {}",
             table::number(half_width as f64 / 2.0)
         ),
         names.pairs(&factors),
@@ -217,8 +223,8 @@ fn gaussian(
         .map(|(weights, factors)| weights.iter().zip(factors).map(|(w, f)| w * f).collect())
         .collect();
     let result = Step::new(
-        "weights near p",
-        "α_i ← α_i · exp(-(i - p)² / 2σ²), without normalising again",
+        "weights near p_t",
+        "α_i ← α_i · exp(-(i - p_t)² / 2σ²), without normalising again",
         names.pairs(&product),
     );
     steps.extend([factor, result].map(|step| step.of(Quantity::Weights)));

@@ -96,7 +96,10 @@ pub(super) fn normalize(
                 .collect();
             push(
                 "weights",
-                format!("α_i = σ(s_i + b), b = {}", number(bias)),
+                match parameters.sigmoid_bias {
+                    Some(_) => format!("α_i = σ(s_i + b), b = {}", number(bias)),
+                    None => format!("α_i = σ(s_i + b), b = -ln({keys} keys) = {}", number(bias)),
+                },
                 &weights,
             );
             weights
@@ -136,7 +139,9 @@ pub(super) fn normalize(
                 .iter()
                 .map(|row| total - row.iter().sum::<f64>())
                 .collect();
-            let formula = format!("{}; none: it passes all keys", example.normalizer.formula());
+            let formula = "α_i = p_i r_i, r_i = (1 - p_{i-1}) r_{i-1} + α_{t-1,i}; r_i: it comes to key i, none: it \
+                           passes all keys"
+                .to_owned();
             let table = names.pairs_and(&weights, "none", &passed);
             steps.push(Step::new("weights", formula, table).of(Quantity::Weights));
             weights
@@ -167,7 +172,7 @@ pub(super) fn normalize(
             );
             push(
                 "shifted",
-                "w̃_i = Σ_j w_g(j) s(i - j mod N)".to_owned(),
+                "w̃_i = Σ_j w_g(j) shift(i - j mod N)".to_owned(),
                 &shifted_rows,
             );
             let formula = format!("α_i = w̃_i^γ / Σ_j w̃_j^γ, γ = {}", number(sharpening));
@@ -177,7 +182,7 @@ pub(super) fn normalize(
         Normalizer::Identity => {
             let weights = each(|row| row.weights(|s| s));
             let formula = match example.scorer {
-                Scorer::GaussianWindow => "α_i = φ_i",
+                Scorer::GaussianWindow if parameters.softcap.is_none() => "α_i = φ_i",
                 _ => "α_i = s_i",
             };
             push("weights", formula.to_owned(), &weights);

@@ -260,7 +260,7 @@ fn gaussian_window(
         .collect();
     push(
         "window",
-        "φ_i = Σ_k a_k exp(-b_k (κ_k - i)²), positions i counted from 0".to_owned(),
+        "φ_i = Σ_m a_m exp(-b_m (κ_m - i)²), positions i counted from 0".to_owned(),
         names.pairs(&window),
     );
     window
@@ -282,8 +282,8 @@ pub(super) fn predict(example: &Example, names: &Names, steps: &mut Vec<Step>) -
         .collect();
     steps.push(Step::new(
         "predicted position",
-        format!("p = S · σ(v_pᵀ tanh(W_p q)), S = {length} keys; positions count from 0"),
-        names.each_query("p", &centres),
+        format!("p_t = S · σ(v_pᵀ tanh(W_p q)), S = {length} keys; positions count from 0"),
+        names.each_query("p_t", &centres),
     ));
     centres
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Example;
+use super::{Example, Scorer};
 
 /// A worked example: every step, and what came out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -171,9 +171,15 @@ impl Names {
                 given,
             )];
         }
+        let formula = match example.scorer {
+            Scorer::GaussianWindow => {
+                "q = (â, b̂, κ̂), as given: logarithms of heights, sharpnesses and steps"
+            }
+            _ => "q, as given",
+        };
         steps.push(Step::new(
             "queries",
-            "q, as given",
+            formula,
             named(&self.queries, &example.queries),
         ));
         let formula = match shared {

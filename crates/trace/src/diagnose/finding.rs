@@ -309,8 +309,8 @@ impl Cause {
                 )
             }
             Self::Orthogonal { largest } => format!(
-                "queries and keys are nearly orthogonal (no cosine is beyond ±{}): the head has not learned what to \
-                 look for",
+                "queries and keys are nearly orthogonal (no cosine is beyond ±{}), so no key fits any query: is the head \
+                 trained?",
                 number(*largest)
             ),
             Self::Alike { query, low, high } => format!(

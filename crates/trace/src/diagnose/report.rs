@@ -20,7 +20,7 @@
 //! let words = Tokens::from_words("one two three four");
 //! let map = AttentionMap::new(Kind::EncoderSelf, words.clone(), words, 1, vec![0.25; 16])?.at_layer(2);
 //! let text = report::describe(&map, &heads(&map)[0]);
-//! assert_eq!(text, "layer 3 head 1: uniform over about 4 keys; it learned nothing, or `regard_trace::diagnose::check` says why");
+//! assert_eq!(text, "layer 3 head 1: uniform over about 4 keys: no key is preferred; `regard_trace::diagnose::check` says why, given queries and keys");
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
@@ -93,7 +93,9 @@ impl Role {
     fn plural(self) -> &'static str {
         match self {
             Self::NoChoice => "without a choice between keys",
-            Self::Uniform => "uniform, all keys alike",
+            Self::Uniform => {
+                "uniform, about the same weight on every key (share of the largest entropy)"
+            }
             Self::Sink => "sinks, most weight on the first or a special token whatever the query",
             Self::OneKey => "on one key, whatever the query",
             Self::PreviousToken => "previous-token heads, most weight on the token before",
@@ -150,8 +152,8 @@ fn verdict(map: &AttentionMap, head: &HeadDiagnostics) -> String {
         Role::NoChoice => return "no query had a choice between keys".to_owned(),
         Role::Uniform => {
             return format!(
-                "uniform over about {keys:.0} keys; it learned nothing, or \
-                 `regard_trace::diagnose::check` says why"
+                "uniform over about {keys:.0} keys: no key is preferred; \
+                 `regard_trace::diagnose::check` says why, given queries and keys"
             );
         }
         Role::Sink => return format!("{share} on `{}`, a sink", label()),
@@ -251,12 +253,27 @@ pub fn summary(trace: &Trace) -> Vec<String> {
             lines.push(format!("  and {more} more"));
         }
     }
-    if all > told {
+    let without = count(&measured, Role::NoChoice);
+    for (role, count) in [
+        (Role::NoChoice, without),
+        (Role::Spread, all - told - without),
+    ] {
         let what = if told == 0 { "head" } else { "other head" };
-        lines.push(format!("spread out: {}", counted(all - told, what)));
+        if count > 0 {
+            lines.push(format!("{}: {}", role.plural(), counted(count, what)));
+        }
+        told += count;
     }
     lines.extend(unread(&measured));
     lines
+}
+
+/// How many heads have a role.
+fn count(measured: &[(&AttentionMap, Vec<HeadDiagnostics>)], role: Role) -> usize {
+    let heads = measured
+        .iter()
+        .flat_map(|(map, heads)| heads.iter().map(move |head| Role::of(map, head).0));
+    heads.filter(|&is| is == role).count()
 }
 
 /// The source words that no head of cross-attention looked at.

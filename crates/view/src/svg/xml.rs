@@ -89,12 +89,23 @@ pub(crate) fn shown(label: &str, size: f64, limit: f64) -> Shown {
     }
 }
 
-/// The text made visible, in lines of at most `limit` pixels in size `size`, broken between words; a longer word has a
-/// line to itself. No lines for an empty text.
+/// The text made visible, in lines of at most `limit` pixels in size `size`, broken between words, but not
+/// beside `=`; a longer word has a line to itself. No lines for an empty text.
 pub(crate) fn wrapped(text: &str, size: f64, limit: f64) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
+    // What is said to be equal stays together.
+    let mut parts: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
-        let word = visible(word);
+        match parts.last_mut() {
+            Some(part) if word == "=" || part.ends_with(" =") => {
+                part.push(' ');
+                part.push_str(word);
+            }
+            _ => parts.push(word.to_owned()),
+        }
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        let word = visible(&part);
         match lines.last_mut() {
             Some(line)
                 if text_width(line, size) + text_width(&word, size) + 0.3 * size <= limit =>
@@ -241,6 +252,7 @@ mod tests {
             wrapped("a Donaudampfschiff b", 10.0, 28.0),
             ["a", "Donaudampfschiff", "b"]
         );
+        assert_eq!(wrapped("ab, c = 1", 10.0, 35.0), ["ab,", "c = 1"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use regard_view::{
 };
 use serde_json::json;
 
-use super::refused;
+use super::{both, refused};
 use crate::{arguments::Explain, failure::Failure, output};
 
 /// Queries and keys where neither an option nor a list says how many.
@@ -27,10 +27,7 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     }
     let given = options.mask_to_draw.iter().chain(&options.mask).cloned();
     let causal = options.causal.then(|| "causal".to_owned());
-    let text = given.chain(causal).reduce(|a, b| match a.contains('|') {
-        true => format!("({a}) & {b}"),
-        false => format!("{a} & {b}"),
-    });
+    let text = given.chain(causal).reduce(both);
     let Some(text) = text else {
         return Err(Failure::Usage(
             "which mask? Name one, as in `regard explain mask window:3 --causal`; `regard explain --list` names \
@@ -62,9 +59,13 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     if options.quiet {
         return output::print(&drawn);
     }
+    let positions = match mask.names_positions() {
+        true => "; positions count from 0",
+        false => "",
+    };
     let percent = 100.0 * count as f64 / of.max(1) as f64;
     output::print(&format!(
-        "{}: a row for each of {queries} queries, a column for each of {keys} keys; ■ is seen\n{drawn}\
+        "{}: a row for each of {queries} queries, a column for each of {keys} keys; ■ is seen{positions}\n{drawn}\
          {count} of {of} pairs seen ({percent:.1} %)\n",
         visible(&text)
     ))

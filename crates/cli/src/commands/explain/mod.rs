@@ -16,7 +16,8 @@ pub(super) use print::columns;
 use regard_models::config::nearest;
 use regard_nn::{
     explain::{
-        Example, ExplainError, Explanation, Normalizer, Scorer, catalogue, explain, masks, presets,
+        Example, ExplainError, Explanation, Normalizer, Parameters, Scorer, catalogue, explain,
+        masks, presets,
     },
     mask::Locality,
 };
@@ -70,7 +71,7 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         false => {
             let mut text = print::explanation(&explanation, options.digits, options.quiet);
             if let Some(findings) = findings {
-                text.push_str(&print::findings(&findings));
+                text.push_str(&print::findings(&findings, example.locality));
             }
             text
         }
@@ -114,11 +115,7 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
     let own = example.mask.take();
     let mask = options.mask.clone();
     let causal = options.causal.then(|| "causal".to_owned());
-    example.mask = own
-        .into_iter()
-        .chain(mask)
-        .chain(causal)
-        .reduce(|a, b| format!("({a}) & ({b})"));
+    example.mask = own.into_iter().chain(mask).chain(causal).reduce(both);
     if let Some(half_width) = options.half_width {
         example.locality = match example.locality {
             Locality::Monotonic { .. } => Locality::Monotonic { half_width },
@@ -134,11 +131,27 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
             }
         };
     }
-    // The example's own parameters go with nothing else.
-    if given.given().next().is_some() {
-        example.parameters = given;
-    }
+    // NTM's example has parameters of its own; those that are not given stay.
+    let own = std::mem::take(&mut example.parameters);
+    example.parameters = match example.normalizer {
+        Normalizer::Addressing => Parameters {
+            gate: given.gate.or(own.gate),
+            shift: given.shift.or(own.shift),
+            sharpening: given.sharpening.or(own.sharpening),
+            ..given
+        },
+        _ => given,
+    };
     Ok(example)
+}
+
+/// A mask that shows what both show; `&` binds before `|`.
+fn both(a: String, b: String) -> String {
+    let whole = |mask: String| match mask.contains('|') {
+        true => format!("({mask})"),
+        false => mask,
+    };
+    format!("{} & {}", whole(a), whole(b))
 }
 
 fn named(

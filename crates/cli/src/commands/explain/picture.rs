@@ -1,7 +1,7 @@
 //! The picture of an example: its steps from scores to weights, and arrows for dot products.
 
 use regard_nn::{
-    explain::{Example, Explanation, Normalizer, Quantity, Scorer, Step},
+    explain::{Example, Explanation, Normalizer, Quantity, Scorer, Step, masks::Expression},
     mask::Locality,
 };
 use regard_view::{
@@ -57,7 +57,7 @@ fn draw(example: &Example, explanation: &Explanation) -> Steps {
         // Scores that are the weights are drawn once.
         let next = steps.get(index + 1);
         let is_same = next.is_some_and(|next| {
-            step.quantity != next.quantity && step.table.rows == next.table.rows
+            step.quantity != next.quantity && cells(explanation, step) == cells(explanation, next)
         });
         if !is_same {
             let is_last = index + 1 == steps.len();
@@ -71,23 +71,27 @@ fn draw(example: &Example, explanation: &Explanation) -> Steps {
     picture
 }
 
-fn panel(explanation: &Explanation, step: &Step, is_last: bool, is_before_weights: bool) -> Panel {
-    let keys = explanation.keys.len();
+/// The numbers of a step; what is hidden has none, in whatever step.
+fn cells(explanation: &Explanation, step: &Step) -> Vec<Vec<Option<f64>>> {
     let rows = step.table.rows.iter().zip(&explanation.seen);
     let cells = rows.map(|(row, seen)| {
-        // What is hidden has no number, in whatever step.
         let visible = |(column, cell): (usize, &Option<f64>)| match seen.get(column) {
             Some(false) => None,
             _ => *cell,
         };
         row.cells.iter().enumerate().map(visible).collect()
     });
+    cells.collect()
+}
+
+fn panel(explanation: &Explanation, step: &Step, is_last: bool, is_before_weights: bool) -> Panel {
+    let keys = explanation.keys.len();
     let columns = &step.table.columns;
     let mut panel = Panel::new(
         step.name.clone(),
         explanation.queries.clone(),
         columns.clone(),
-        cells.collect(),
+        cells(explanation, step),
     )
     .formula(step.formula.clone())
     .beside(columns.len() - keys);
@@ -182,24 +186,42 @@ fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
     let sum = |query: usize| explanation.weights[query].iter().sum::<f64>();
     let mut remarks = Vec::new();
     let mut say = |text: String| remarks.push(text);
+    if let ([query], [_]) = (&explanation.queries[..], &example.query_names[..]) {
+        say(format!("The query is called {query}."));
+    }
     if let Some(mask) = &example.mask {
-        say(format!("The mask is {mask}."));
+        let positions = match Expression::parse(mask).is_ok_and(|mask| mask.names_positions()) {
+            true => "; its positions count from 0",
+            false => "",
+        };
+        say(format!("The mask is {mask}{positions}."));
     }
     match example.scorer {
-        Scorer::General | Scorer::ScaledGeneral if parameters.query_weight.is_none() => say(
+        Scorer::General if parameters.query_weight.is_none() => say(
             "No W is given (--query-weight): with the identity the score is the dot product."
                 .to_owned(),
         ),
+        Scorer::ScaledGeneral if parameters.query_weight.is_none() => say(format!(
+            "No W is given (--query-weight): with the identity the score is the dot product times g = {}.",
+            short(parameters.gain.unwrap_or(1.0))
+        )),
         Scorer::Additive | Scorer::WeightNormAdditive => say(format!(
-            "Entries of tanh lie within ±1, so scores lie within ±{}: they need no division by √d.",
+            "Entries of tanh lie within ±1, so scores lie within ±{}, however long queries and keys are.",
             short(largest_additive(example))
         )),
         Scorer::Cosine => say(format!(
-            "Directions count and lengths do not: scores lie within ±β = ±{}.",
-            short(parameters.beta.unwrap_or(1.0))
+            "Directions count and lengths do not: scores lie within ±|β| = ±{}.",
+            short(parameters.beta.unwrap_or(1.0).abs())
         )),
         Scorer::Distance => {
-            say("No score is above 0; the nearest key has the largest.".to_owned());
+            let sentence = match parameters.scale {
+                Some(scale) if scale < 0.0 => {
+                    "The scale is negative: no score is below 0, and the farthest key has the largest."
+                }
+                Some(0.0) => "The scale is 0, and so is every score.",
+                _ => "No score is above 0; the nearest key has the largest.",
+            };
+            say(sentence.to_owned());
         }
         Scorer::Location => say(
             "No key is looked at: a query has the same weights whatever the keys are.".to_owned(),
@@ -223,11 +245,16 @@ fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
             "Query t sees the keys at most D = {half_width} away from key t."
         )),
         Locality::Predictive { half_width } => say(format!(
-            "A triangle marks the predicted position p, counted from 0 ({}). Keys more than D = {half_width} away from \
+            "A triangle marks the predicted position p_t, counted from 0 ({}). Keys more than D = {half_width} away from \
              it are hidden; the Gaussian lowers the weights of the others.",
             each(&|query| explanation.bumps[query][0].centre)
         )),
     }
+    // Bars have a line there.
+    let line = match explanation.queries.len() {
+        1 => ", the dashed line,",
+        _ => "",
+    };
     match example.normalizer {
         Normalizer::Softmax | Normalizer::Hardmax => {}
         Normalizer::Sink => say(format!(
@@ -236,15 +263,15 @@ fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
             each(&|query| 1.0 - sum(query))
         )),
         Normalizer::Sparsemax => say(format!(
-            "A score up to τ ({}) gets weight 0 exactly.",
+            "A score up to τ ({}){line} gets weight 0 exactly.",
             each(&|query| explanation.thresholds[query])
         )),
         Normalizer::Entmax15 => say(format!(
-            "A score up to 2τ ({}) gets weight 0 exactly.",
+            "A score up to 2τ ({}){line} gets weight 0 exactly.",
             each(&|query| explanation.thresholds[query])
         )),
         Normalizer::Sigmoid => say(format!(
-            "Each key is weighed for itself, so a row may have any sum ({}).",
+            "Each key is weighed by itself, so a row need not sum to 1 (its sum: {}).",
             each(&sum)
         )),
         Normalizer::HardSample => say(format!(

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use regard_nn::explain::{Explanation, Normalizer, Step, Table, catalogue, masks, presets};
+use regard_nn::{
+    explain::{Explanation, Normalizer, Step, Table, catalogue, masks, presets},
+    mask::Locality,
+};
 use regard_view::label::{number, visible, width};
 
 /// What a masked cell shows.
@@ -85,10 +88,13 @@ pub fn columns(lines: &[Vec<String>]) -> String {
 }
 
 /// What the checks say.
-pub fn findings(findings: &[String]) -> String {
-    let mut text = "checks:\n".to_owned();
+pub fn findings(findings: &[String], locality: Locality) -> String {
+    let mut text = match locality {
+        Locality::Predictive { .. } => "checks of the softmax, before the Gaussian:\n".to_owned(),
+        _ => "checks:\n".to_owned(),
+    };
     if findings.is_empty() {
-        text.push_str("  nothing found: the weights are neither uniform nor saturated, and no vectors are equal\n");
+        text.push_str("  nothing found: the weights are neither uniform nor saturated, and no keys are equal\n");
     }
     for finding in findings {
         let _ = writeln!(text, "  {finding}");

@@ -39,10 +39,7 @@ mod vocabulary;
 
 pub use batch::{SourceBatch, TargetBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
-pub use erased::{
-    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyState, DynClassifier,
-    DynGenerator,
-};
+pub use erased::{AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyState};
 pub use error::ModelError;
 pub use generator::{
     DecoderState, Generator, GeneratorConfig, Looks, Output, Packed, Scored, Stepper,
@@ -54,6 +51,11 @@ pub use rnnsearch::RnnSearchConfig;
 pub use seq2seq::Seq2SeqConfig;
 pub use transformer::TransformerConfig;
 pub use vocabulary::{Vocabularies, Vocabulary};
+
+/// What can be asked of a model whose architecture is chosen at run time. Not beside the roles, whose methods have these names.
+pub mod any {
+    pub use crate::erased::{DynClassifier, DynGenerator};
+}
 
 /// How configurations are declared.
 pub use regard_config as config;

@@ -85,7 +85,7 @@ impl Gru {
 
     /// `n`.
     pub fn size(&self) -> usize {
-        self.recurrent.dims()[0]
+        self.recurrent.lazy_shape()[0]
     }
 
     /// Where the reset gate acts.

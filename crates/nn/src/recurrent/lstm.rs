@@ -90,12 +90,13 @@ impl Lstm {
 
     /// `n`.
     pub fn size(&self) -> usize {
-        self.recurrent.dims()[0]
+        // Asked for before there are values too, while a file is read.
+        self.recurrent.lazy_shape()[0]
     }
 
     /// The size of an input.
     pub fn input_size(&self) -> usize {
-        self.input.weight.dims()[0]
+        self.input.weight.lazy_shape()[0]
     }
 
     /// A state of zeros, in the precision of the weights.

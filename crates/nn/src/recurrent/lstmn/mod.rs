@@ -190,7 +190,7 @@ impl Lstmn {
 
     /// The size of an input.
     pub fn input_size(&self) -> usize {
-        self.cell.input.weight.dims()[0]
+        self.cell.input_size()
     }
 
     /// A tape of nothing, for `batch` sequences.

@@ -6,7 +6,7 @@
 //! | additive, weight-normed additive | softmax | padding | grouped heads, bias | [`bridge::additive_attention`] |
 //!
 //! Both for `f32` on the Flex backend. Local-p, whose Gaussian acts on the weights, observations with gradient, and
-//! keys or values that are not finite behind a bias of `-∞` take the plain path.
+//! numbers behind a bias of `-∞` that are not finite, or whose products may not be, take the plain path.
 
 use burn::tensor::{DType, Tensor};
 
@@ -21,6 +21,8 @@ use crate::{
     score::Score,
 };
 
+const POISON: &str = "numbers that may not stay finite, hidden by a bias of -inf";
+
 /// The answer of a kernel, or what no kernel serves.
 pub(super) fn solve(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, String> {
     if !bridge::serves(&problem.query) {
@@ -31,9 +33,6 @@ pub(super) fn solve(problem: &mut Problem<'_>, attention: &Attention) -> Result<
     }
     if problem.call.differentiable {
         return Err("differentiable observations".to_owned());
-    }
-    if problem.hides_poison_by_bias() {
-        return Err("keys or values that are not finite, hidden by a bias of -inf".to_owned());
     }
     match &attention.score {
         Score::Additive(_) | Score::WeightNormAdditive(_) => additive(problem, attention),
@@ -123,6 +122,9 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, Str
         }
         score => score.keys(key),
     };
+    if problem.hides_poison_by_bias(&query, &key) {
+        return Err(POISON.to_owned());
+    }
     let inputs = DotInputs {
         query,
         key,
@@ -191,6 +193,10 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
             attention.score.keys(key)
         }
     };
+    let query = bridge::apply(query, problem.query.clone());
+    if problem.hides_poison_by_bias(&query, &key) {
+        return Err(POISON.to_owned());
+    }
     let bias = problem
         .call
         .bias
@@ -202,7 +208,7 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
             .reshape([batch * heads, keys])
     });
     let (context, weights) = bridge::additive_attention(
-        folded(bridge::apply(query, problem.query.clone())),
+        folded(query),
         folded(for_each_head(key, heads)),
         vector,
         folded(for_each_head(problem.value.clone(), heads)),

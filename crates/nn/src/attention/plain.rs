@@ -16,7 +16,7 @@ use crate::{
     bridge::{self, matmul},
     dropout::Noise,
     mask::{Mask, local},
-    normalize::Normalize,
+    normalize::{Normalize, hide},
     position::Positions,
     score::Score,
 };
@@ -68,7 +68,8 @@ impl Problem<'_> {
                 .forward(scores, seen.clone(), &self.query, carried, noise);
         let mut weights = normalized.weights;
         if let Some(gaussian) = gaussian {
-            weights = weights * gaussian;
+            // A centre that is NaN reaches only what is seen.
+            weights = hide(weights * gaussian, &seen);
         }
         weights = between.weights(weights);
         let read = match attention.draw_dropout(self.call.noise.as_deref_mut()) {
@@ -228,11 +229,15 @@ impl Problem<'_> {
         any.then(|| hidden.bool_not())
     }
 
-    /// Whether the bias hides keys and what is hidden may not be finite, which a sum of scores cannot tell apart.
-    pub(super) fn hides_poison_by_bias(&self) -> bool {
+    /// Whether the bias hides keys and what is hidden may not be finite, which a sum of scores cannot tell apart: values,
+    /// `query` and `key` as a kernel reads them, or their products.
+    pub(super) fn hides_poison_by_bias(&self, query: &Tensor<4>, key: &Tensor<4>) -> bool {
+        let largest = |x: &Tensor<4>| x.clone().detach().abs().max().into_scalar::<f64>();
         let finite = |x: &Tensor<4>| x.clone().detach().is_finite().all().into_scalar::<bool>();
+        let size = key.dims()[3] as f64;
         self.call.bias.is_some()
-            && !(finite(&self.key) && finite(&self.value))
+            && !([query, key, &self.value].into_iter().all(finite)
+                && largest(query) * largest(key) * size < f64::from(f32::MAX))
             && self.let_through().is_some()
     }
 

@@ -124,7 +124,10 @@ impl HardSample {
         let weights = match self.estimator {
             Estimator::StraightThrough => straight(soft),
             Estimator::Gumbel { temperature } => {
-                straight(super::masked_softmax(perturbed / temperature, seen))
+                // Differences first: however low the temperature, the best is then 0 and the others at most -∞.
+                let best = perturbed.clone().detach().gather(3, drawn.clone());
+                let scores = (perturbed - best) / temperature;
+                straight(super::masked_softmax(scores, seen))
             }
             Estimator::Reinforce { .. } => match soften {
                 None => hard,

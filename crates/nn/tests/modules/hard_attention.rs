@@ -147,6 +147,23 @@ fn slopes_of_the_estimators() {
     assert!(!close(&relaxed, &plain));
 }
 
+/// However low the temperature: the relaxed draw is then the draw, and has no slope.
+#[test]
+fn the_lowest_temperature() {
+    let lowest = Estimator::Gumbel {
+        temperature: f32::MIN_POSITIVE.into(),
+    };
+    let normalize = Normalize::HardSample(HardSample::new(lowest));
+    assert_eq!(slope_of(&normalize, 3), [0.0; 3 * KEYS]);
+    let scores = drawn("scores", [1, 1, 3, KEYS], 2.0);
+    let noise = &mut Noise::seeded(3);
+    let weights = normalize.forward(scores.clone(), None, &scores, None, Some(noise));
+    for row in numbers(&weights.weights).chunks(KEYS) {
+        assert_eq!(row.iter().filter(|&&weight| weight == 1.0).count(), 1);
+        assert_eq!(row.iter().sum::<f32>(), 1.0);
+    }
+}
+
 /// Half of the readings take the softmax itself, and all of a batch row together.
 #[test]
 fn softened_readings() {

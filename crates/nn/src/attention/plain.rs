@@ -263,7 +263,9 @@ impl Problem<'_> {
             score => (score.forward(query, key), None),
         };
         if let Some(softcap) = attention.softcap {
-            scores = (scores / softcap).tanh() * softcap;
+            // Not `/`: its gradient in Burn 0.22.1 is that of the quotient by an `f32`, in `f64` too. That of
+            // `Tensor::<1>::ones([1], (&device, DType::F64)) / 1e-40` is infinite.
+            scores = (scores * (1.0 / softcap)).tanh() * softcap;
         }
         if let Some(bias) = self.call.bias.take() {
             scores = scores + bias;

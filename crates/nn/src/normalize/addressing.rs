@@ -35,8 +35,8 @@ use burn::{
     tensor::{Bool, Tensor, activation},
 };
 
-use super::{Normalized, masked_softmax, softmax::wide};
-use crate::{bridge::apply, initialize::Initializer};
+use super::{Normalized, masked_softmax};
+use crate::{bridge::apply, initialize::Initializer, precision::wide};
 
 /// Interpolation, shift and sharpening after a softmax by content.
 #[derive(Module, Debug)]

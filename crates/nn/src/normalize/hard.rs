@@ -105,8 +105,8 @@ impl HardSample {
             if let Estimator::Reinforce { soften: true } = self.estimator {
                 soften = noise.uniform([shape[0], 1, 1, 1], &device);
             }
-            let uniform = noise.uniform(shape, &device)?.cast(dtype);
-            Some(uniform.log().neg().log().neg()) // -ln(-ln u)
+            let uniform = noise.uniform(shape, &device)?; // rounded further, it could be 1
+            Some(uniform.log().neg().log().neg().cast(dtype)) // -ln(-ln u)
         });
         let perturbed = match gumbel {
             // argmax(s + g) is a draw from softmax(s) (Gumbel 1954).
@@ -126,7 +126,7 @@ impl HardSample {
             Estimator::Gumbel { temperature } => {
                 // Differences first: however low the temperature, the best is then 0 and the others at most -∞.
                 let best = perturbed.clone().detach().gather(3, drawn.clone());
-                let scores = (perturbed - best) / temperature;
+                let scores = (perturbed - best) * (1.0 / temperature);
                 straight(super::masked_softmax(scores, seen))
             }
             Estimator::Reinforce { .. } => match soften {

@@ -33,8 +33,8 @@ use burn::{
     tensor::{Bool, Tensor, activation},
 };
 
-use super::{Normalized, softmax::wide};
-use crate::dropout::Noise;
+use super::Normalized;
+use crate::{dropout::Noise, precision::wide};
 
 /// How the expected place is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

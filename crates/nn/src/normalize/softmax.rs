@@ -30,14 +30,6 @@ pub(super) fn lowest(dtype: DType) -> f64 {
     dtype.finfo().map_or(f64::MIN, |info| info.min)
 }
 
-/// Where numbers far below 1 are divided by: `f16` has none below 6e-8.
-pub(super) fn wide(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        other => other,
-    }
-}
-
 /// `e^{s_i} / Σ_j e^{s_j}` over the seen keys.
 #[derive(Module, Debug, Default)]
 pub struct Softmax;

@@ -14,7 +14,7 @@ use regard_nn::{
     Attention, Call, Observe, Path,
     dropout::Noise,
     initialize::Initializer,
-    mask::{Alignment, Grid, Keep, Mask, Place},
+    mask::{Alignment, Grid, Keep, Mask, Place, PositionPredictor},
     normalize::{Addressing, Form, Monotonic, Normalize},
     score::{Additive, Cosine, Distance, GaussianWindow, Score},
 };
@@ -766,6 +766,25 @@ fn half_precision() {
         for (half, single) in run(DType::F16).iter().zip(run(DType::F32)) {
             let name = normalize.name();
             assert!((half - single).abs() <= 0.02, "{name}: {half} {single}");
+        }
+    }
+    // Keys and queries without length, and a window without width.
+    for attention in [
+        Attention::new(Score::Cosine(Cosine::fixed(2.0))),
+        Attention::new(Score::dot()).with_predictor(PositionPredictor::new(SIZE, 0, init)),
+    ] {
+        let attention = attention.map(&mut Precision(DType::F16));
+        let leaves = inputs(1, 1, 2, 3).map(|x| {
+            let x = x.slice_fill([0..1, 0..1, 0..1, 0..SIZE], 0.0);
+            x.cast(DType::F16).detach().require_grad()
+        });
+        let attended = attend(&attention, &leaves, Call::default());
+        assert!(numbers(&attended.context).iter().all(|x| x.is_finite()));
+        let slopes = attended.context.sum().backward();
+        for leaf in &leaves {
+            let slope = numbers(&leaf.grad(&slopes).unwrap());
+            let name = named(&attention);
+            assert!(slope.iter().all(|x| x.is_finite()), "{name}: {slope:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Hard attention: draws follow the distribution, estimators give the gradients they promise, and REINFORCE is
 //! unbiased: its mean over many draws is the exact gradient, by enumeration, within its standard error.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use regard_nn::{
     Attention, Call, Observe,
     attention::Sampled,
@@ -161,6 +161,24 @@ fn the_lowest_temperature() {
     for row in numbers(&weights.weights).chunks(KEYS) {
         assert_eq!(row.iter().filter(|&&weight| weight == 1.0).count(), 1);
         assert_eq!(row.iter().sum::<f32>(), 1.0);
+    }
+}
+
+/// Draws of which many would be certain if their uniform numbers were rounded to half precision: 1 in 512 to 1.
+#[test]
+fn draws_in_half_precision() {
+    for (dtype, estimator) in [DType::BF16, DType::F16].into_iter().zip(ESTIMATORS) {
+        let scores = Tensor::<4>::zeros([4, 4, 64, KEYS], (&device(), dtype));
+        let noise = &mut Noise::seeded(3);
+        let normalize = Normalize::HardSample(HardSample::new(estimator));
+        let drawn = normalize.forward(scores.clone(), None, &scores, None, Some(noise));
+        for row in numbers(&drawn.weights).chunks(KEYS) {
+            let drawn = row.iter().filter(|&&weight| (weight - 1.0).abs() < 0.01);
+            assert!(
+                drawn.count() == 1 && row.iter().sum::<f32>() < 1.01,
+                "{row:?}"
+            );
+        }
     }
 }
 

@@ -389,8 +389,11 @@ impl Problem {
         let scale = match &self.attention.score {
             Score::Dot(_) => 1.0,
             Score::ScaledDot(score) => score.scale(self.size.max(1)),
+            // Scaled when it has been squared.
             Score::Distance(score) => {
-                score.scale(self.size.max(1)) * 4.0 * (self.query.largest() + self.key.largest())
+                score.scale(self.size.max(1)).abs().max(1.0)
+                    * 4.0
+                    * (self.query.largest() + self.key.largest())
             }
             Score::Cosine(_) => 1e6,
             _ if self.spread == Spread::Wild => return false,

@@ -315,7 +315,7 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
     let x = Input::new(dice, [batch, time, width], number);
     let source = Input::new(dice, [batch, positions, width], number);
     // Of equal features a norm leaves rounding alone, `1 / √ε` (316) times as large; and a stack has a norm behind a norm.
-    let flat = [&x, &source].into_iter().any(|x| has_equal_features(x));
+    let flat = [&x, &source].into_iter().any(has_equal_features);
     let keep = mechanism::padding(dice, batch, positions, device);
     let padding = Mask::padding(keep);
     let options = StackOptions::default();

@@ -17,7 +17,7 @@
 //! | observed, not observed | the same bits |
 //! | what may not be seen: as it is, NaN | outputs and gradients |
 //!
-//! and what must hold of any: rows sum to 1, hidden keys have weight 0, contexts lie between the values. An error of the
+//! and what must hold of any, in any precision: rows sum to 1, hidden keys have weight 0, contexts lie between the values. An error of the
 //! promised type is an answer. A case that fails is made again by `--seed N --cases 1`; `--keep-going` looks for more.
 
 mod attention;

@@ -7,6 +7,14 @@ use burn::{
 
 use crate::attention::AttentionError;
 
+/// The precision for steps that divide by numbers far below 1: `f16` has none below 6e-8.
+pub(crate) fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    }
+}
+
 /// Checks that `field` has the precision `expected`, that of `owner`.
 pub(crate) fn check_precision(
     field: &'static str,

@@ -251,20 +251,22 @@ impl Attention {
             ));
         }
         // Divisors, so that one that rounds to 0 would give NaN.
-        let divisor = |field, found: f64, advice| match (smallest..=largest).contains(&found) {
+        let divisor = |field, found: f64, most, advice| match (smallest..=most).contains(&found) {
             true => Ok(()),
             false => Err(AttentionError::value(
                 field,
                 found,
                 format!(
-                    "a finite number above 0 in {} ({smallest:.1e} to {largest:.1e})",
+                    "a finite number above 0 in {} ({smallest:.1e} to {most:.1e})",
                     dtype.name()
                 ),
                 advice,
             )),
         };
         if let Some(softcap) = self.softcap {
-            divisor("softcap", softcap, "leave it out to cap nothing")?;
+            // Gradients are multiplied by it before they are divided by it.
+            let advice = "leave it out to cap nothing";
+            divisor("softcap", softcap, largest.sqrt(), advice)?;
         }
         // The kernels take it as f32.
         if !(0.0..1.0).contains(&(self.dropout as f32)) {
@@ -291,7 +293,7 @@ impl Attention {
             && let Estimator::Gumbel { temperature } = sample.estimator()
         {
             let advice = "1 is usual; lower is nearer to the draw";
-            divisor("Gumbel temperature", temperature, advice)?;
+            divisor("Gumbel temperature", temperature, largest, advice)?;
         }
         if call.path == Path::Fused && call.differentiable {
             return Err(AttentionError::combination(

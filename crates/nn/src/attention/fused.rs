@@ -6,7 +6,7 @@
 //! | additive, weight-normed additive | softmax | padding | grouped heads, bias | [`bridge::additive_attention`] |
 //!
 //! Both for `f32` on the Flex backend. Local-p, whose Gaussian acts on the weights, observations with gradient, and
-//! keys or values that are not finite behind a bias of `-∞` take the plain path.
+//! a bias of `-∞` with keys, values or scores that are not finite take the plain path.
 
 use burn::tensor::{DType, Tensor};
 
@@ -20,6 +20,9 @@ use crate::{
     normalize::Normalize,
     score::Score,
 };
+
+/// A row of such scores is NaN, what is hidden in it included.
+const OVERFLOWN: &str = "scores that are not finite, beside or behind a bias of -inf";
 
 /// The answer of a kernel, or what no kernel serves.
 pub(super) fn solve(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, String> {
@@ -131,6 +134,7 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, Str
         sink,
     };
     let alibi = problem.call.alibi;
+    let before = problem.call.noise.as_deref().cloned();
     let options = DotOptions {
         scale: scale as f32,
         softcap: attention.softcap.map(|softcap| softcap as f32),
@@ -142,6 +146,17 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention) -> Result<Attended, Str
         dropout: attention.draw_dropout(problem.call.noise.as_deref_mut()),
     };
     let (context, lse, observed) = bridge::dot_attention(inputs, options, &problem.call.observe);
+    let finite = || {
+        let finite = lse.clone().detach().lower_elem(f32::INFINITY);
+        finite.all().into_scalar::<bool>()
+    };
+    if problem.call.bias.is_some() && !finite() && problem.hides_by_bias() {
+        // The plain path draws again.
+        if let (Some(noise), Some(before)) = (problem.call.noise.as_deref_mut(), before) {
+            *noise = before;
+        }
+        return Err(OVERFLOWN.to_owned());
+    }
     let mut attended = Attended::of(context, observed);
     attended.lse = Some(lse);
     Ok(attended)
@@ -209,6 +224,10 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
         keep,
         bias,
     );
+    let finite = || weights.clone().is_finite().all().into_scalar::<bool>();
+    if problem.call.bias.is_some() && !finite() && problem.hides_by_bias() {
+        return Err(OVERFLOWN.to_owned());
+    }
     let [_, _, value_size] = context.dims();
     let context = context.reshape([batch, heads, queries, value_size]);
     let weights = weights.reshape([batch, heads, queries, keys]);

@@ -16,7 +16,7 @@ use crate::{
     bridge::{self, matmul},
     dropout::Noise,
     mask::{Mask, local},
-    normalize::Normalize,
+    normalize::{Normalize, hide},
     position::Positions,
     score::Score,
 };
@@ -68,7 +68,8 @@ impl Problem<'_> {
                 .forward(scores, seen.clone(), &self.query, carried, noise);
         let mut weights = normalized.weights;
         if let Some(gaussian) = gaussian {
-            weights = weights * gaussian;
+            // A centre that is NaN reaches only what is seen.
+            weights = hide(weights * gaussian, &seen);
         }
         weights = between.weights(weights);
         let read = match attention.draw_dropout(self.call.noise.as_deref_mut()) {
@@ -228,12 +229,16 @@ impl Problem<'_> {
         any.then(|| hidden.bool_not())
     }
 
+    pub(super) fn hides_by_bias(&self) -> bool {
+        self.let_through().is_some()
+    }
+
     /// Whether the bias hides keys and what is hidden may not be finite, which a sum of scores cannot tell apart.
     pub(super) fn hides_poison_by_bias(&self) -> bool {
         let finite = |x: &Tensor<4>| x.clone().detach().is_finite().all().into_scalar::<bool>();
         self.call.bias.is_some()
             && !(finite(&self.key) && finite(&self.value))
-            && self.let_through().is_some()
+            && self.hides_by_bias()
     }
 
     /// Scores, capped and biased; and where the Gaussian window stopped.
@@ -258,7 +263,9 @@ impl Problem<'_> {
             score => (score.forward(query, key), None),
         };
         if let Some(softcap) = attention.softcap {
-            scores = (scores / softcap).tanh() * softcap;
+            // Not `/`: its gradient in Burn 0.22.1 is that of the quotient by an `f32`, in `f64` too. That of
+            // `Tensor::<1>::ones([1], (&device, DType::F64)) / 1e-40` is infinite.
+            scores = (scores * (1.0 / softcap)).tanh() * softcap;
         }
         if let Some(bias) = self.call.bias.take() {
             scores = scores + bias;

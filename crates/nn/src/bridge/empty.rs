@@ -32,7 +32,7 @@
 //! assert_eq!(b.grad(&gradients).unwrap().sum().into_scalar::<f32>(), 0.0);
 //! ```
 
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{Bool, Int, Tensor};
 
 /// `a b` over the last two dimensions, `[.., m, k] [.., k, n] -> [.., m, n]`; the dimensions before them are equal, or 1
 /// on one side. Any of them may be 0.
@@ -72,8 +72,17 @@ pub(crate) fn zeros_of<const D: usize, const P: usize>(
 ) -> Tensor<D> {
     let all = Tensor::<P, Bool>::full(parent.dims(), true, &parent.device());
     // Filled before the sum, as what stands in `parent` may be NaN.
-    let zero = parent.clone().mask_fill(all, 0.0).sum();
-    zeros + zero.reshape([1; D])
+    let zero = parent.clone().mask_fill(all, 0.0).sum().reshape([1; D]);
+    let shape = zeros.dims();
+    if !shape.contains(&0) {
+        return zeros + zero;
+    }
+    // None of it, in place of a broadcast: Burn sums the gradient of a broadcast axis by axis, and between an axis of 0 and
+    // the others it would make a tensor of all the others, however large they are.
+    let none = Tensor::<1, Int>::empty([0], &zero.device());
+    let empty = (0..D).filter(|&axis| shape[axis] == 0);
+    let nothing = empty.fold(zero, |x, axis| x.select(axis, none.clone()));
+    zeros + nothing.reshape(shape)
 }
 
 /// `x` with a size of 1 at `axis`.

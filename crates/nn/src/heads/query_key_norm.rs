@@ -34,7 +34,7 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{attention::AttentionError, initialize::Initializer};
+use crate::{attention::AttentionError, initialize::Initializer, score::cosine::unit};
 
 /// Vectors shorter than this count as this long, so that 0 stays 0.
 const SHORTEST: f64 = 1e-12;
@@ -131,7 +131,7 @@ impl QueryKeyNorm {
     pub fn query(&self, query: Tensor<4>) -> Tensor<4> {
         match self {
             Self::Rms(norm) => rms(query, &norm.query, norm.epsilon),
-            Self::L2(norm) => unit(query) * norm.scale.val().unsqueeze::<4>(),
+            Self::L2(norm) => unit(query, SHORTEST) * norm.scale.val().unsqueeze::<4>(),
         }
     }
 
@@ -139,7 +139,7 @@ impl QueryKeyNorm {
     pub fn key(&self, key: Tensor<4>) -> Tensor<4> {
         match self {
             Self::Rms(norm) => rms(key, &norm.key, norm.epsilon),
-            Self::L2(_) => unit(key),
+            Self::L2(_) => unit(key, SHORTEST),
         }
     }
 }
@@ -147,9 +147,4 @@ impl QueryKeyNorm {
 fn rms(x: Tensor<4>, gain: &Param<Tensor<1>>, epsilon: f64) -> Tensor<4> {
     let mean = x.clone().powi_scalar(2).mean_dim(3);
     x / (mean + epsilon).sqrt() * gain.val().unsqueeze::<4>()
-}
-
-fn unit(x: Tensor<4>) -> Tensor<4> {
-    let squared = x.clone().powi_scalar(2).sum_dim(3);
-    x / squared.clamp_min(SHORTEST * SHORTEST).sqrt()
 }

@@ -36,7 +36,7 @@ use burn::{
 };
 
 use super::{Normalized, masked_softmax};
-use crate::{bridge::apply, initialize::Initializer};
+use crate::{bridge::apply, initialize::Initializer, precision::wide};
 
 /// Interpolation, shift and sharpening after a softmax by content.
 #[derive(Module, Debug)]
@@ -93,10 +93,7 @@ impl Addressing {
         let mut rows = Vec::with_capacity(queries);
         for t in 0..queries {
             let at = |x: &Tensor<4>| x.clone().narrow(2, t, 1);
-            let seen = seen.as_ref().map(|seen| match seen.dims()[2] {
-                1 => seen.clone(),
-                _ => seen.clone().narrow(2, t, 1),
-            });
+            let seen = super::seen_by(t, &seen);
             let gate = at(&gate);
             let mixed = gate.clone() * at(&content) + (gate.neg() + 1.0) * before;
             let shifted = super::hide(convolve(mixed, at(&shift)), &seen);
@@ -129,7 +126,9 @@ fn convolve(weights: Tensor<4>, shift: Tensor<4>) -> Tensor<4> {
 /// `w^γ / Σ w^γ`; a row of zeros stays zeros.
 fn sharpen(weights: Tensor<4>, sharpening: Tensor<4>) -> Tensor<4> {
     // The logarithm of a true 0 would make 0 · ∞ of the gradient.
+    let dtype = weights.dtype();
+    let [weights, sharpening] = [weights, sharpening].map(|x| x.cast(wide(dtype)));
     let zero = weights.clone().lower_elem(1e-30);
     let logarithms = weights.clamp_min(1e-30).log() * sharpening;
-    masked_softmax(logarithms, Some(zero.bool_not()))
+    masked_softmax(logarithms, Some(zero.bool_not())).cast(dtype)
 }

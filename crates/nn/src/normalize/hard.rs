@@ -105,8 +105,8 @@ impl HardSample {
             if let Estimator::Reinforce { soften: true } = self.estimator {
                 soften = noise.uniform([shape[0], 1, 1, 1], &device);
             }
-            let uniform = noise.uniform(shape, &device)?.cast(dtype);
-            Some(uniform.log().neg().log().neg()) // -ln(-ln u)
+            let uniform = noise.uniform(shape, &device)?; // rounded further, it could be 1
+            Some(uniform.log().neg().log().neg().cast(dtype)) // -ln(-ln u)
         });
         let perturbed = match gumbel {
             // argmax(s + g) is a draw from softmax(s) (Gumbel 1954).
@@ -124,7 +124,10 @@ impl HardSample {
         let weights = match self.estimator {
             Estimator::StraightThrough => straight(soft),
             Estimator::Gumbel { temperature } => {
-                straight(super::masked_softmax(perturbed / temperature, seen))
+                // Differences first: however low the temperature, the best is then 0 and the others at most -∞.
+                let best = perturbed.clone().detach().gather(3, drawn.clone());
+                let scores = (perturbed - best) * (1.0 / temperature);
+                straight(super::masked_softmax(scores, seen))
             }
             Estimator::Reinforce { .. } => match soften {
                 None => hard,

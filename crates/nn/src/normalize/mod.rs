@@ -174,8 +174,16 @@ impl Default for Normalize {
     }
 }
 
+/// What one query may see, `[batch or 1, heads or 1, 1, keys]`.
+fn seen_by(query: usize, seen: &Option<Tensor<4, Bool>>) -> Option<Tensor<4, Bool>> {
+    seen.as_ref().map(|seen| match seen.dims()[2] {
+        1 => seen.clone(),
+        _ => seen.clone().narrow(2, query, 1),
+    })
+}
+
 /// `x` with zeros where a key may not be seen.
-fn hide(x: Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4> {
+pub(crate) fn hide(x: Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4> {
     match seen {
         None => x,
         Some(seen) => {

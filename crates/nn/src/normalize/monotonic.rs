@@ -34,7 +34,7 @@ use burn::{
 };
 
 use super::Normalized;
-use crate::dropout::Noise;
+use crate::{dropout::Noise, precision::wide};
 
 /// How the expected place is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,10 +124,12 @@ impl Monotonic {
         let mut rows = Vec::with_capacity(queries);
         for query in 0..queries {
             let stop = stop.clone().narrow(2, query, 1);
-            before = match self.form {
+            let weights = match self.form {
                 Form::Parallel => parallel(stop, before),
                 Form::Recursive | Form::Hard => recursive(stop, before),
             };
+            // 0 even where a key before it, which is seen, is NaN.
+            before = super::hide(weights, &super::seen_by(query, &seen));
             rows.push(before.clone());
         }
         Normalized {
@@ -158,6 +160,8 @@ fn recursive(stop: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
 /// The same by cumulative sums and products.
 fn parallel(stop: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
     const SMALLEST: f64 = 1e-10;
+    let dtype = stop.dtype();
+    let [stop, before] = [stop, before].map(|x| x.cast(wide(dtype)));
     let [batch, heads, _, keys] = stop.dims();
     let going = (stop.clone().neg() + 1.0).clamp_min(SMALLEST).log();
     // Exclusive: the product over the keys before.
@@ -168,5 +172,5 @@ fn parallel(stop: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
     };
     let passed = before_it.cumsum(3).exp();
     let arrived = (before / passed.clone().clamp_min(SMALLEST)).cumsum(3);
-    stop * passed * arrived
+    (stop * passed * arrived).cast(dtype)
 }

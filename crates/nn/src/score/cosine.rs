@@ -26,7 +26,7 @@ use burn::{
     tensor::{Tensor, activation},
 };
 
-use crate::{bridge::apply, initialize::Initializer};
+use crate::{bridge::apply, initialize::Initializer, precision::wide};
 
 /// Vectors shorter than this count as this long (PyTorch's `cosine_similarity` does the same).
 const SHORTEST: f64 = 1e-8;
@@ -64,16 +64,16 @@ impl Cosine {
 
     /// `h / ‖h‖` for every annotation.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
-        unit(annotations)
+        unit(annotations, SHORTEST)
     }
 
     /// `β s / ‖s‖`, so that what follows is a dot score.
     pub(crate) fn sharpened_query(&self, query: Tensor<4>) -> Tensor<4> {
         match &self.sharpening {
-            None => unit(query) * self.fixed,
+            None => unit(query, SHORTEST) * self.fixed,
             Some(sharpening) => {
                 let beta = activation::softplus(apply(sharpening, query.clone()), 1.0);
-                unit(query) * beta
+                unit(query, SHORTEST) * beta
             }
         }
     }
@@ -84,8 +84,14 @@ impl Cosine {
     }
 }
 
-/// Each vector divided by its length; 0 stays 0, with a finite gradient.
-fn unit<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+/// Each vector divided by its length, or by `shortest` if that is more; 0 stays 0, with a finite gradient, also in `f16`,
+/// which ends at 65,504.
+pub(crate) fn unit<const D: usize>(x: Tensor<D>, shortest: f64) -> Tensor<D> {
+    let dtype = x.dtype();
+    let shortest = dtype
+        .finfo()
+        .map_or(shortest, |info| shortest.max(16.0 / info.max));
+    let x = x.cast(wide(dtype));
     let squared = x.clone().powi_scalar(2).sum_dim(D - 1);
-    x / squared.clamp_min(SHORTEST * SHORTEST).sqrt()
+    (x / squared.clamp_min(shortest * shortest).sqrt()).cast(dtype)
 }

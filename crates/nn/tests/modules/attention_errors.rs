@@ -91,7 +91,7 @@ fn settings_out_of_range_and_impossible_combinations() {
     };
     let dot = || Attention::new(Score::dot());
     // In f32, 1e300 is infinite and 1e-60 is 0.
-    for softcap in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1e-60] {
+    for softcap in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1e20, 1e-60] {
         let found = run(dot().with_softcap(softcap), Call::default());
         assert!(found.contains(&format!(
             "`softcap` is {softcap}, expected a finite number above 0 in f32"
@@ -253,11 +253,16 @@ fn what_only_f64_holds() {
     let x = Tensor::<4>::ones([1, 1, 2, 4], (&device(), DType::F64)) * 1e-3;
     for attention in [
         Attention::new(Score::ScaledDot(ScaledDot::with_scale(1e39))),
-        Attention::new(Score::dot()).with_softcap(1e300),
+        Attention::new(Score::dot()).with_softcap(1e100),
+        Attention::new(Score::dot()).with_softcap(1e-100),
         Attention::new(Score::dot()).with_normalize(Normalize::Sink(Sink::fixed(1e39))),
     ] {
-        let run = attention.forward(x.clone(), x.clone(), x.clone(), Observe::Weights);
-        let weights: Vec<f64> = run.unwrap().weights.unwrap().into_data().iter().collect();
+        let query = x.clone().require_grad();
+        let run = attention.forward(query.clone(), x.clone(), x.clone(), Observe::Weights);
+        let run = run.unwrap();
+        let slope = query.grad(&run.context.sum().backward()).unwrap();
+        assert!(slope.is_finite().all().into_scalar::<bool>());
+        let weights: Vec<f64> = run.weights.unwrap().into_data().iter().collect();
         assert!(
             weights.iter().all(|weight| weight.is_finite()),
             "{weights:?}"

@@ -5,13 +5,16 @@
     reason = "definitions in Burn's own products; nothing is empty here"
 )]
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::{
+    module::{Module, ModuleMapper, Param},
+    tensor::{DType, Tensor, TensorData},
+};
 use proptest::prelude::*;
 use regard_nn::{
     Attention, Call, Observe, Path,
     dropout::Noise,
     initialize::Initializer,
-    mask::{Alignment, Grid, Keep, Mask, Place},
+    mask::{Alignment, Grid, Keep, Mask, Place, PositionPredictor},
     normalize::{Addressing, Form, Monotonic, Normalize},
     score::{Additive, Cosine, Distance, GaussianWindow, Score},
 };
@@ -717,6 +720,71 @@ fn double_precision() {
                 "{}",
                 named(&attention)
             );
+        }
+    }
+}
+
+/// Weights in another precision.
+struct Precision(DType);
+
+impl ModuleMapper for Precision {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, tensor, mapper) = param.consume();
+        let tensor = tensor.cast(self.0).detach().require_grad();
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}
+
+/// What is cut at a small number, so that its logarithm is finite, is cut at a number of the precision: in half precision
+/// weights are those of `f32`, to within what its scores are rounded by.
+#[test]
+fn half_precision() {
+    let init = &mut Initializer::new(7, &device());
+    let addressing = Addressing::new(SIZE, 1, init);
+    // So large that some shares are 0 in half precision, and some certain.
+    let scores = drawn("scores", [2, 2, 3, 6], 24.0).cast(DType::F16);
+    let query = drawn("query", [2, 2, 3, SIZE], 2.0).cast(DType::F16);
+    for normalize in [
+        Normalize::Addressing(addressing),
+        Normalize::Monotonic(Monotonic::new(Form::Recursive)),
+        Normalize::Monotonic(Monotonic::new(Form::Parallel)),
+    ] {
+        let run = |dtype| {
+            let normalize = normalize.clone().map(&mut Precision(dtype));
+            let (scores, query) = (scores.clone().cast(dtype), query.clone().cast(dtype));
+            let scores = scores.detach().require_grad();
+            let weights = normalize.forward(scores.clone(), None, &query, None, None);
+            let slope = weights.weights.clone().sum().backward();
+            let slope = numbers(&scores.grad(&slope).unwrap());
+            assert!(
+                slope.iter().all(|x| x.is_finite()),
+                "{}: {slope:?}",
+                normalize.name()
+            );
+            numbers(&weights.weights)
+        };
+        for (half, single) in run(DType::F16).iter().zip(run(DType::F32)) {
+            let name = normalize.name();
+            assert!((half - single).abs() <= 0.02, "{name}: {half} {single}");
+        }
+    }
+    // Keys and queries without length, and a window without width.
+    for attention in [
+        Attention::new(Score::Cosine(Cosine::fixed(2.0))),
+        Attention::new(Score::dot()).with_predictor(PositionPredictor::new(SIZE, 0, init)),
+    ] {
+        let attention = attention.map(&mut Precision(DType::F16));
+        let leaves = inputs(1, 1, 2, 3).map(|x| {
+            let x = x.slice_fill([0..1, 0..1, 0..1, 0..SIZE], 0.0);
+            x.cast(DType::F16).detach().require_grad()
+        });
+        let attended = attend(&attention, &leaves, Call::default());
+        assert!(numbers(&attended.context).iter().all(|x| x.is_finite()));
+        let slopes = attended.context.sum().backward();
+        for leaf in &leaves {
+            let slope = numbers(&leaf.grad(&slopes).unwrap());
+            let name = named(&attention);
+            assert!(slope.iter().all(|x| x.is_finite()), "{name}: {slope:?}");
         }
     }
 }

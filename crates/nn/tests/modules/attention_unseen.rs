@@ -4,13 +4,14 @@ use burn::tensor::{Bool, Tensor};
 use regard_nn::{
     Attention, Call, Observe, Path,
     bridge::additive_attention_plain,
-    mask::{Keep, Mask},
-    normalize::{Estimator, HardSample, Normalize, Sink},
-    score::Score,
+    initialize::Initializer,
+    mask::{Keep, Mask, PositionPredictor},
+    normalize::{Estimator, Form, HardSample, Monotonic, Normalize, Sink},
+    score::{Additive, General, Score},
 };
 
 use crate::{
-    mechanisms::{attend, drawn, inputs, mechanisms, named},
+    mechanisms::{SIZE, attend, drawn, inputs, mechanisms, named},
     support::{device, numbers},
 };
 
@@ -195,19 +196,51 @@ fn a_bias_of_minus_infinity_is_a_mask() {
 /// The kernel alone cannot tell a poisoned sum from a hidden one: the fused path says so, the automatic one does not ask.
 #[test]
 fn poison_behind_a_bias_is_no_case_for_the_kernel() {
+    let init = &mut Initializer::new(4, &device());
+    for score in [
+        Score::scaled_dot(),
+        Score::General(General::new(SIZE, SIZE, init)),
+        Score::Additive(Additive::new(SIZE, SIZE, 3, init)),
+    ] {
+        let attention = Attention::new(score);
+        // The hidden key; of queries of 1, its products overflow.
+        let hidden = behind_a_bias(&attention, 2, f32::NAN);
+        assert!(
+            hidden.iter().all(|x| x.is_finite()),
+            "{}",
+            named(&attention)
+        );
+        if matches!(attention.score, Score::ScaledDot(_)) {
+            let hidden = behind_a_bias(&attention, 2, 3e38);
+            assert!(
+                hidden.iter().all(|x| x.is_finite()),
+                "{}",
+                named(&attention)
+            );
+            // One that is seen.
+            behind_a_bias(&attention, 1, 3e38);
+        }
+    }
+}
+
+/// The context where one key of three is `poison`, and the third is hidden.
+fn behind_a_bias(attention: &Attention, poisoned: usize, poison: f32) -> Vec<f32> {
     let [query, key, value] = inputs(1, 1, 2, 3);
-    let key = key.slice_fill([0..1, 0..1, 2..3, 0..1], f32::NAN);
+    let query = query.abs() + 1.0;
+    let key = key.slice_fill([0..1, 0..1, poisoned..poisoned + 1, 0..SIZE], poison);
     let bias = Tensor::<4>::zeros([1, 1, 1, 3], &device())
         .slice_fill([0..1, 0..1, 0..1, 2..3], f32::NEG_INFINITY);
-    let attention = Attention::new(Score::scaled_dot());
     let run = |path| {
-        let call = Call::default().bias(bias.clone()).path(path);
+        let call = Call::new(Observe::Weights).bias(bias.clone()).path(path);
         attention.forward_with(query.clone(), key.clone(), value.clone(), call)
     };
+    let name = format!("{} of {poison}", named(attention));
     let error = run(Path::Fused).unwrap_err().to_string();
-    assert!(error.contains("a bias of -inf"), "{error}");
-    let context = run(Path::Auto).unwrap().context;
-    assert!(numbers(&context).iter().all(|x| x.is_finite()));
+    assert!(error.contains("a bias of -inf"), "{name}: {error}");
+    let attended = run(Path::Auto).unwrap();
+    let hidden = numbers(&attended.weights.unwrap().narrow(3, 2, 1));
+    assert!(hidden.iter().all(|&x| x == 0.0), "{name}: {hidden:?}");
+    numbers(&attended.context)
 }
 
 /// A seen key is above any hidden one, however low its score.
@@ -259,19 +292,32 @@ fn the_lowest_scores_are_above_what_is_hidden() {
 /// A weight of 0 is 0 beside NaN too, on both paths.
 #[test]
 fn a_hidden_weight_is_0_beside_a_seen_nan() {
+    let scaled = |normalize| Attention::new(Score::scaled_dot()).with_normalize(normalize);
     let [query, key, value] = inputs(1, 1, 2, 3);
     let key = key.slice_fill([0..2, 0..1, 0..1, 0..1], f32::NAN);
     for path in [Path::Auto, Path::Plain] {
         for attention in [
-            Attention::new(Score::scaled_dot()),
-            Attention::new(Score::scaled_dot()).with_normalize(Normalize::Sink(Sink::fixed(0.0))),
+            scaled(Normalize::softmax()),
+            scaled(Normalize::Sink(Sink::fixed(0.0))),
+            scaled(Normalize::Monotonic(Monotonic::new(Form::Recursive))),
+            scaled(Normalize::Monotonic(Monotonic::new(Form::Parallel))),
         ] {
             let mask = Mask::function("not the last", |place| place.key != 2);
             let call = Call::new(Observe::Weights).mask(mask).path(path);
             let leaves = [query.clone(), key.clone(), value.clone()];
+            let name = named(&attention);
             for row in numbers(&attend(&attention, &leaves, call).weights.unwrap()).chunks(3) {
-                assert!(row[0].is_nan() && row[2] == 0.0, "{path:?} {row:?}");
+                assert!(row[0].is_nan() && row[2] == 0.0, "{path:?} {name} {row:?}");
             }
         }
+    }
+    // A query of NaN has its window nowhere.
+    let init = &mut Initializer::new(4, &device());
+    let local = scaled(Normalize::softmax()).with_predictor(PositionPredictor::new(SIZE, 1, init));
+    let mask = Mask::function("not the last", |place| place.key != 2);
+    let leaves = inputs(1, 1, 2, 3).map(|x| x * f32::NAN);
+    let weights = attend(&local, &leaves, Call::new(Observe::Weights).mask(mask)).weights;
+    for row in numbers(&weights.unwrap()).chunks(3) {
+        assert_eq!(row[2], 0.0, "local-p: {row:?}");
     }
 }

@@ -88,6 +88,30 @@ fn products() {
     }
 }
 
+/// What stands beside an axis of 0 may be of any size: no tensor of it is made, forward or backward.
+#[test]
+fn sizes_beside_nothing() {
+    const HUGE: usize = 1 << 40;
+    for [batch, queries, keys] in [[0, HUGE, 3], [0, 3, HUGE], [0, 0, HUGE]] {
+        let leaves = [
+            ones([batch, 2, queries, SIZE]),
+            ones([batch, 2, keys, SIZE]),
+            ones([batch, 2, keys, 5]),
+        ];
+        for path in [Path::Auto, Path::Plain] {
+            for leaf in &leaves {
+                let attention = Attention::new(Score::scaled_dot());
+                let attended = attend(&attention, &leaves, Call::default().path(path));
+                assert_eq!(attended.context.dims(), [batch, 2, queries, 5]);
+                flows("attention", attended.context, leaf);
+            }
+        }
+    }
+    let (a, b) = (ones([0, HUGE, 0]), ones([1, 0, HUGE]));
+    flows("a", matmul(a.clone(), b.clone()), &a);
+    flows("b", matmul(a, b.clone()), &b);
+}
+
 /// Batch, heads, queries and keys, with one of them 0.
 const NOTHING: [[usize; 4]; 5] = [
     [0, 2, 3, 4],

@@ -1,7 +1,7 @@
 //! Hard attention: draws follow the distribution, estimators give the gradients they promise, and REINFORCE is
 //! unbiased: its mean over many draws is the exact gradient, by enumeration, within its standard error.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use regard_nn::{
     Attention, Call, Observe,
     attention::Sampled,
@@ -145,6 +145,43 @@ fn slopes_of_the_estimators() {
     let relaxed = numbers(&scores.grad(&all).unwrap());
     assert!(close(&slope_of(&normalize(ESTIMATORS[1]), 3), &relaxed));
     assert!(!close(&relaxed, &plain));
+}
+
+/// However low the temperature: the relaxed draw is then the draw, and has no slope.
+#[test]
+fn the_lowest_temperature() {
+    let lowest = Estimator::Gumbel {
+        temperature: f32::MIN_POSITIVE.into(),
+    };
+    let normalize = Normalize::HardSample(HardSample::new(lowest));
+    assert_eq!(slope_of(&normalize, 3), [0.0; 3 * KEYS]);
+    // Divided by it, these are infinite.
+    let scores = drawn("scores", [1, 1, 3, KEYS], 2.0) + 100.0;
+    let noise = &mut Noise::seeded(3);
+    let weights = normalize.forward(scores.clone(), None, &scores, None, Some(noise));
+    for row in numbers(&weights.weights).chunks(KEYS) {
+        assert_eq!(row.iter().filter(|&&weight| weight == 1.0).count(), 1);
+        assert_eq!(row.iter().sum::<f32>(), 1.0);
+    }
+}
+
+/// Of uniform numbers rounded to half precision some would be 1 (1 in 512 of `bf16`, 1 in 4,096 of `f16`), and their noise
+/// infinite.
+#[test]
+fn draws_in_half_precision() {
+    for dtype in [DType::BF16, DType::F16] {
+        let scores = Tensor::<4>::zeros([8, 8, 128, KEYS], (&device(), dtype));
+        let noise = &mut Noise::seeded(3);
+        let normalize = Normalize::HardSample(HardSample::new(ESTIMATORS[1]));
+        let drawn = normalize.forward(scores.clone(), None, &scores, None, Some(noise));
+        for row in numbers(&drawn.weights).chunks(KEYS) {
+            let drawn = row.iter().filter(|&&weight| (weight - 1.0).abs() < 0.01);
+            assert!(
+                drawn.count() == 1 && row.iter().sum::<f32>() < 1.01,
+                "{row:?}"
+            );
+        }
+    }
 }
 
 /// Half of the readings take the softmax itself, and all of a batch row together.

@@ -229,8 +229,13 @@ impl Truth {
                 let off_product = off + d_score * (slope + of_sums);
                 for c in 0..dim {
                     let (q_at, k_at) = (row * dim + c, (own + j) * dim + c);
-                    errors[0][q_at] += scale * (off_product * key[k_at].abs() + TINY) + TINY;
+                    // The definition in `f32` rounds a gradient times a small scale to a whole number of these.
+                    let [of_query, of_key] =
+                        [key[k_at], query[q_at]].map(|x| f64::from(f32::from_bits(1)) * x.abs());
+                    errors[0][q_at] +=
+                        scale * (off_product * key[k_at].abs() + TINY) + TINY + of_query;
                     errors[1][k_at] += scale * (off_product * query[q_at].abs() + TINY)
+                        + of_key
                         + TINY * (1.0 + d_score + off_product);
                 }
                 for (c, d) in d.iter().enumerate() {

@@ -65,9 +65,15 @@ pub fn case(dice: &mut Dice) -> Outcome {
         true => Device::flex(),
         false => Device::flex().autodiff(),
     };
-    let Some(mut problem) = Problem::new(dice, device) else {
+    let Some(problem) = Problem::new(dice, device) else {
         return Ok("no mask of such sizes");
     };
+    let options = problem.options();
+    calls(dice, problem).map_err(|error| format!("{error}; {options}"))
+}
+
+/// All calls of a case.
+fn calls(dice: &mut Dice, mut problem: Problem) -> Outcome {
     let observe = observe(dice, &problem.grid);
     let auto = problem.run(Path::Auto, &observe, problem.dtype, true);
     let plain = problem.run(Path::Plain, &observe, problem.dtype, true);
@@ -277,6 +283,31 @@ impl Problem {
         })
     }
 
+    /// What is asked for, for the message of a failure.
+    fn options(&self) -> String {
+        let attention = &self.attention;
+        format!(
+            "{:?} {:?}, {:?}, key heads {}, size {}, values of {}, {}, {}, softcap {:?}, dropout {} ({}), predictor {}, \
+             query, key and value up to {:?}, bias {:?}, alibi {}, carried {}",
+            self.dtype,
+            self.spread,
+            self.grid,
+            self.key_heads,
+            self.size,
+            self.value_size,
+            attention.score.name(),
+            attention.normalize.name(),
+            attention.softcap(),
+            attention.dropout(),
+            self.seed.is_some(),
+            attention.predictor.is_some(),
+            [&self.query, &self.key, &self.value].map(Input::largest),
+            self.bias.as_ref().map(|bias| (bias.shape, bias.largest())),
+            self.alibi.is_some(),
+            self.carried.is_some(),
+        )
+    }
+
     fn run(
         &self,
         path: Path,
@@ -398,7 +429,14 @@ impl Problem {
                     * 4.0
                     * (self.query.largest() + self.key.largest())
             }
-            Score::Cosine(_) => 1e6,
+            Score::Cosine(score) => match &score.sharpening {
+                Some(_) => 10.0 * (1.0 + self.query.largest() * self.size as f64),
+                // The score of two equal vectors.
+                None => {
+                    let one = Tensor::ones([1, 1, 1, 1], (&Device::flex(), DType::F64));
+                    largest(numbers(&score.forward(one.clone(), score.keys(one))))
+                }
+            },
             _ if self.spread == Spread::Wild => return false,
             _ => 10.0,
         };
@@ -814,6 +852,8 @@ impl Problem {
         let most = self.value.largest() * self.value_size as f64 * self.raise();
         let scale = match &self.attention.score {
             Score::ScaledDot(score) => score.scale(self.size).abs(),
+            // The slope at a vector is β over its length.
+            Score::Cosine(_) if self.spread == Spread::Wild => f64::INFINITY,
             _ => 4.0,
         };
         let (of_query, of_key) = (self.query.largest().max(1.0), self.key.largest().max(1.0));

@@ -29,6 +29,7 @@ def described(model):
     if model["kind"] != "transformer" or model["layer"]["position"] != "none":
         return None, sizes, model
     layer = model["layer"]
+    layer["d_model"] = layer["model_size"]
     norm = {"norm": layer["norm"]["kind"], "norm_epsilon": layer["norm"]["epsilon"]}
     return model["kind"], sizes, {**model, **layer, **norm, "positions": model["positions"]["kind"]}
 
@@ -83,7 +84,7 @@ def convert(path, folder, longest=1024):
     """Converts the model file at `path` into `folder`, for sentences of up to `longest` tokens."""
     sizes, config, arrays = read(path)
     weights = Weights(arrays)
-    pre_norm, size = config["norm_place"] == "pre", config["model_size"]
+    pre_norm, size = config["norm_place"] == "pre", config["d_model"]
     spec = ctranslate2.specs.TransformerSpec.from_config(
         (config["encoder_layers"], config["decoder_layers"]), config["heads"], pre_norm=pre_norm,
         activation=ACTIVATIONS[config["activation"]],

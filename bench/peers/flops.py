@@ -35,14 +35,14 @@ def luong(config, batch, length):
 
 def layer(c, batch, length, pairs):
     """As above, of self-attention that sees `pairs` pairs of positions and a feed-forward network."""
-    d = c["model_size"]
+    d = c["d_model"]
     return batch * (length * (4 * d * d + 2 * d * c["feed_forward"]) + 2 * d * pairs)
 
 
 def transformer(config, batch, length):
     """As above."""
     c = config["layer"]
-    d, square, causal = c["model_size"], length * length, length * (length + 1) // 2
+    d, square, causal = c["d_model"], length * length, length * (length + 1) // 2
     encoder = config["encoder_layers"] * layer(c, batch, length, square)
     cross = batch * (length * 4 * d * d + 2 * d * square)
     decoder = config["decoder_layers"] * (layer(c, batch, length, causal) + cross)
@@ -53,7 +53,7 @@ def language_model(config, batch, length):
     """As above."""
     c = config["layer"]
     layers = config["layers"] * layer(c, batch, length, length * (length + 1) // 2)
-    return layers + batch * length * c["model_size"] * config["vocabulary"]
+    return layers + batch * length * c["d_model"] * config["vocabulary"]
 
 
 FORWARD = {
@@ -64,13 +64,13 @@ FORWARD = {
 def products(config, batch, tokens):
     """The sizes `(rows, inner, columns)` of two products of its forward pass: that inside a layer, and the output layer's."""
     rows, (inner, columns) = batch * tokens, LAYER[config["kind"]](config)
-    model = config["layer"]["model_size"] if "layer" in config else config["embedding"]
+    model = config["layer"]["d_model"] if "layer" in config else config["embedding"]
     return [(rows, inner, columns), (rows, model, config.get("vocabulary", config.get("target_vocabulary")))]
 
 
 def feed_forward(config):
     """Inner size and columns of a layer's largest product."""
-    return config["layer"]["model_size"], config["layer"]["feed_forward"]
+    return config["layer"]["d_model"], config["layer"]["feed_forward"]
 
 
 LAYER = {

@@ -48,7 +48,7 @@ class Row:
 def layers(size, heads, dropout):
     """Layers of the original Transformer with norms before the blocks; feed-forward of four times the size."""
     return {
-        "model_size": size, "heads": heads, "key_value_heads": heads, "feed_forward": 4 * size, "activation": "relu",
+        "d_model": size, "heads": heads, "key_value_heads": heads, "feed_forward": 4 * size, "activation": "relu",
         "norm": {"kind": "layer", "epsilon": 1e-5}, "norm_place": "pre", "position": "none", "window": None,
         "bias": True, "dropout": dropout,
     }

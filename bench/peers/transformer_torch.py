@@ -24,7 +24,7 @@ class MultiHead(nn.Module):
 
     def __init__(self, c, cross=False):
         super().__init__()
-        size, bias = c["model_size"], c["bias"]
+        size, bias = c["d_model"], c["bias"]
         self.heads, self.dropout, self.cross = c["heads"], c["dropout"]["attention"], cross
         if cross:
             self.query, self.key_value = nn.Linear(size, size, bias=bias), nn.Linear(size, 2 * size, bias=bias)
@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        size, bias = c["model_size"], c["bias"]
+        size, bias = c["d_model"], c["bias"]
         self.inner = nn.Linear(size, c["feed_forward"], bias=bias)
         self.outer = nn.Linear(c["feed_forward"], size, bias=bias)
         self.activation, self.dropout = getattr(F, c["activation"]), nn.Dropout(c["dropout"]["activation"])
@@ -82,7 +82,7 @@ class Layer(nn.Module):
 
 def norm(c):
     """Layer norm."""
-    return nn.LayerNorm(c["model_size"], eps=c["norm"]["epsilon"])
+    return nn.LayerNorm(c["d_model"], eps=c["norm"]["epsilon"])
 
 
 class Stack(nn.Module):
@@ -126,7 +126,7 @@ class Transformer(nn.Module):
     def __init__(self, config, longest):
         super().__init__()
         c = config["layer"]
-        size = c["model_size"]
+        size = c["d_model"]
         self.tables = Tables(config["source_vocabulary"], config["target_vocabulary"], size, size, config["tie"])
         self.embedded = Embedded(config, size, longest)
         self.encoder = Stack(c, config["encoder_layers"], cross=False)
@@ -158,7 +158,7 @@ class LanguageModel(nn.Module):
     def __init__(self, config, longest):
         super().__init__()
         c = config["layer"]
-        size, vocabulary = c["model_size"], config["vocabulary"]
+        size, vocabulary = c["d_model"], config["vocabulary"]
         self.tables = Tables(vocabulary, vocabulary, size, size, "all")
         self.embedded = Embedded(config, size, longest)
         self.encoder = Stack(c, config["layers"], cross=False)

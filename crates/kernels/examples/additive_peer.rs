@@ -11,7 +11,7 @@ use std::io::{self, BufRead, Write};
 use std::time::Instant;
 
 use regard_kernels::KernelError;
-use regard_kernels::additive::{Gradients, Input, Keep, Shape, backward, forward};
+use regard_kernels::additive::{Gradients, Input, PaddingMask, Shape, backward, forward};
 
 /// The same numbers as `numbers` in the script.
 fn numbers(count: usize, seed: usize, scale: f32) -> Vec<f32> {
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         key: &key,
         v: &v,
         value: &value,
-        keep: Keep::All,
+        keep: PaddingMask::All,
         bias: None,
     };
     let mut results = Results {

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use regard_kernels::additive::{self, Gradients, Input, Keep, Shape};
+use regard_kernels::additive::{self, Gradients, Input, PaddingMask, Shape};
 use regard_kernels::cell::{Step, gru};
 use regard_kernels::loss::{self, CrossEntropy};
 use regard_kernels::optim::{self, Adam};
@@ -54,7 +54,7 @@ fn attention(queries: usize, keys: usize, dim: usize, value_dim: usize) {
         key: &key,
         v: &v,
         value: &value,
-        keep: Keep::All,
+        keep: PaddingMask::All,
         bias: None,
     };
     let mut context = vec![0.0; batch * queries * value_dim];

@@ -1,7 +1,7 @@
 //! Additive attention: right calls against the definition, both ways, and calls with a slice of a wrong length.
 
 use regard_kernels::{
-    additive::{self, Gradients, Input, Keep, Shape},
+    additive::{self, Gradients, Input, PaddingMask, Shape},
     reference,
 };
 
@@ -46,9 +46,9 @@ pub fn case(dice: &mut Dice, comparable: bool) -> Result<(), String> {
     let mask: Box<[u8]> = (0..batch * keys).map(|_| dice.below(3) as u8).collect();
     let choice = dice.below(3);
     let keep = match choice {
-        0 => Keep::All,
-        1 => Keep::Lengths(&lengths),
-        _ => Keep::Mask(&mask),
+        0 => PaddingMask::All,
+        1 => PaddingMask::Lengths(&lengths),
+        _ => PaddingMask::Mask(&mask),
     };
     let kept = |row: usize, key: usize| match choice {
         0 => true,

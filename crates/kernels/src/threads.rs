@@ -146,7 +146,7 @@ fn halve<R: Rows>(
 /// Calls `worker` on the threads of the caller's pool, or on the calling thread alone where the work
 /// is not worth waking one. Workers take tasks `0..tasks` off the counter until none is left, so who
 /// computes a task is open; what a task computes must not depend on it.
-pub(crate) fn crew(tasks: usize, nanoseconds: f64, worker: &(impl Fn(&AtomicUsize) + Sync)) {
+pub(crate) fn team(tasks: usize, nanoseconds: f64, worker: &(impl Fn(&AtomicUsize) + Sync)) {
     if tasks == 0 {
         return;
     }

@@ -14,7 +14,7 @@
 //! ```
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use regard_nn::mask::Keep;
+use regard_nn::mask::PaddingMask;
 
 use crate::vocabulary::Vocabulary;
 
@@ -24,7 +24,7 @@ pub struct SourceBatch {
     /// `[time, batch]`.
     pub ids: Tensor<2, Int>,
     /// Which positions are real, `[batch, time]`.
-    pub keep: Keep,
+    pub keep: PaddingMask,
 }
 
 /// Target sentences as the decoder's inputs (`<s>` first) and expected outputs (`</s>` last).
@@ -49,7 +49,7 @@ impl SourceBatch {
         let length = lengths.iter().copied().max().unwrap_or(0);
         Self {
             ids: time_major(&sentences, length, vocabulary.padding, device),
-            keep: Keep::from_lengths(&lengths, length, device),
+            keep: PaddingMask::from_lengths(&lengths, length, device),
         }
     }
 

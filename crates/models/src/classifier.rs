@@ -5,7 +5,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use regard_config::Config;
-use regard_nn::{dropout::Noise, initialize::Initializer, weights::Arrays};
+use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -83,7 +83,7 @@ pub trait Classifier: Module + Sync + 'static {
     fn vocabulary(&self) -> Vocabulary;
 
     /// Classifies a batch.
-    fn forward(&self, source: &SourceBatch, noise: &mut Noise) -> Classified;
+    fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified;
 }
 
 /// What a classifier says of a batch.

@@ -8,13 +8,13 @@ use burn::{
     tensor::{Bool, Device, Float, Int, Tensor},
 };
 use regard_config::AnyConfig;
-use regard_nn::{dropout::Noise, weights::Arrays};
+use regard_nn::{dropout::DropoutRng, weights::Arrays};
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
     classifier::{Classified, Classifier, ClassifierConfig, ClassifierSizes},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Looks, Output, Packed, Scored},
+    generator::{AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored},
     vocabulary::{Vocabularies, Vocabulary},
 };
 
@@ -232,16 +232,16 @@ any_module!(AnyGenerator, Generator, DynGenerator, Some(M::NAME), {
     /// As [`Generator::vocabularies`].
     fn vocabularies(&self) -> Vocabularies;
     /// As [`Generator::forward`].
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored;
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut DropoutRng) -> Scored;
     /// As [`Generator::encode`].
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> AnyState;
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> AnyState;
     /// As [`Generator::step`].
     ///
     /// # Panics
     /// When `state` is of another architecture.
     fn step(&self, previous: Tensor<1, Int>, state: AnyState, observe: bool) -> (Output, AnyState);
     /// As [`Generator::look`].
-    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks>;
+    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps>;
     /// As [`Generator::is_normalized`].
     fn is_normalized(&self) -> bool;
     /// As [`Generator::pack`].
@@ -250,10 +250,10 @@ any_module!(AnyGenerator, Generator, DynGenerator, Some(M::NAME), {
     fn vocabularies(&self) -> Vocabularies {
         self.vocabularies()
     }
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut DropoutRng) -> Scored {
         self.forward(source, target, noise)
     }
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> AnyState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> AnyState {
         AnyState(Box::new(self.encode(source, noise)))
     }
     fn step(&self, previous: Tensor<1, Int>, state: AnyState, observe: bool) -> (Output, AnyState) {
@@ -262,7 +262,7 @@ any_module!(AnyGenerator, Generator, DynGenerator, Some(M::NAME), {
         let (output, state) = self.step(previous, *state, observe);
         (output, AnyState(Box::new(state)))
     }
-    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
+    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
         self.look(source, target)
     }
     fn is_normalized(&self) -> bool {
@@ -277,12 +277,12 @@ any_module!(AnyClassifier, Classifier, DynClassifier, None, {
     /// As [`Classifier::vocabulary`].
     fn vocabulary(&self) -> Vocabulary;
     /// As [`Classifier::forward`].
-    fn forward(&self, source: &SourceBatch, noise: &mut Noise) -> Classified;
+    fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified;
 } {
     fn vocabulary(&self) -> Vocabulary {
         self.vocabulary()
     }
-    fn forward(&self, source: &SourceBatch, noise: &mut Noise) -> Classified {
+    fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified {
         self.forward(source, noise)
     }
 });

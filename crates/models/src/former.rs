@@ -95,6 +95,7 @@ fn transformer(keys: &mut Map<String, Value>) -> Option<()> {
     let Value::Object(mut layer) = keys.remove("layer")? else {
         return None;
     };
+    rename(&mut layer, "model_size", "d_model");
     // What recipes never set.
     for key in ["head_size", "layers", "query_key_norm", "scale", "softcap"] {
         layer.remove(key);
@@ -116,7 +117,7 @@ fn transformer(keys: &mut Map<String, Value>) -> Option<()> {
     for (key, value) in [
         ("max_length", embedded.get("positions")),
         (
-            "reach",
+            "max_distance",
             own.get("relative").and_then(|own| own.get("reach")),
         ),
         ("norm", norm.get("kind")),

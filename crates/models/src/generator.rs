@@ -12,9 +12,9 @@ use burn::{
 };
 use regard_config::Config;
 use regard_nn::{
-    Attention, AttentionError, Call, Memory, Reading,
+    Attention, AttentionError, AttentionOptions, Memory, Reading,
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
     weights::Arrays,
 };
@@ -97,10 +97,11 @@ pub trait Generator: Module + Sync + 'static {
     fn vocabularies(&self) -> Vocabularies;
 
     /// Scores `target` given `source`, teacher-forced.
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored;
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut DropoutRng)
+    -> Scored;
 
     /// Encodes a batch into the decoder's first state.
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> Self::State;
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Self::State;
 
     /// One step of generation: what follows the `previous` token of each row (`[rows]`). The weights of a model with many
     /// heads are reported if `observe` asks for them, those of others always.
@@ -113,7 +114,7 @@ pub trait Generator: Module + Sync + 'static {
 
     /// Every weight of every head while the model reads `source` and writes `target`; nothing of models whose steps have one
     /// row of weights, which [`Generator::step`] gives.
-    fn look(&self, _source: &SourceBatch, _target: &TargetBatch) -> Option<Looks> {
+    fn look(&self, _source: &SourceBatch, _target: &TargetBatch) -> Option<AttentionMaps> {
         None
     }
 
@@ -202,7 +203,7 @@ pub struct Output {
 
 /// Every weight of every head, by layer from the first: each `[batch, heads, queries, keys]`.
 #[derive(Debug, Clone)]
-pub struct Looks {
+pub struct AttentionMaps {
     /// The encoder's self-attention: source to source.
     pub encoder: Vec<Tensor<4>>,
     /// The decoder's self-attention: target to target.
@@ -216,7 +217,7 @@ pub struct Looks {
 /// # Panics
 /// With the error, if it does fail.
 #[track_caller]
-pub(crate) fn sure<T>(result: Result<T, AttentionError>) -> T {
+pub(crate) fn expect_valid<T>(result: Result<T, AttentionError>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error}"),
@@ -233,7 +234,7 @@ pub(crate) fn read(
     memory: &Memory,
     first_step: usize,
 ) -> Reading {
-    let call = Call::default().first_query(first_step);
+    let call = AttentionOptions::default().first_query(first_step);
     match attention.read(query, memory, call) {
         Ok(reading) => reading,
         Err(error) => unreachable!("{error}"),

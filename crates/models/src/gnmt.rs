@@ -23,13 +23,13 @@
 //! use regard_models::{
 //!     Generator, GeneratorConfig, GnmtConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
-//! use regard_nn::dropout::Noise;
+//! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
 //! let model = GnmtConfig::tiny().init(&vocabularies, 1, &device)?;
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
-//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! let scored = model.forward(&source, &target, &mut DropoutRng::none());
 //! assert_eq!(scored.logits().dims(), [3, 16]); // [time · batch, vocabulary]
 //! assert_eq!(scored.weights.unwrap().dims(), [1, 3, 4]); // [batch, target, source]
 //! # Ok::<(), regard_models::ModelError>(())
@@ -46,7 +46,7 @@ use regard_nn::{
         self,
         sequence::{self, AdditiveLstmInput},
     },
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
     recurrent::{Direction, Lstm, LstmState},
     score::{Additive, Score},
@@ -55,7 +55,7 @@ use regard_nn::{
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read},
     recurrent::{StackDropout, index, select_layers, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -197,7 +197,7 @@ impl Generator for Gnmt {
     }
 
     /// The annotations as memory, and the encoder's last states.
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> GnmtState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> GnmtState {
         let [_, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
@@ -220,11 +220,16 @@ impl Generator for Gnmt {
         let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
         GnmtState {
             layers,
-            memory: sure(self.attention.memory(annotations, source.keep.clone())),
+            memory: expect_valid(self.attention.memory(annotations, source.keep.clone())),
         }
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
@@ -338,7 +343,7 @@ impl Gnmt {
         hidden: Tensor<3>,
         contexts: Tensor<3>,
         states: impl Iterator<Item = LstmState>,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Tensor<3> {
         let mut below = hidden;
         for ((lstm, layer), state) in self.decoder[1..].iter().zip(2..).zip(states) {

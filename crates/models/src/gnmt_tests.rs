@@ -1,5 +1,5 @@
 use burn::tensor::{Device, Tensor, TensorData, Tolerance};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 
 use super::*;
 use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
@@ -22,7 +22,7 @@ fn the_fused_bottom_layer_is_the_plain_one() {
         };
         let model = config.init(&vocabularies, 7, &device).unwrap();
         let run = |fused: bool| {
-            let mut state = model.encode(&source, &mut Noise::none());
+            let mut state = model.encode(&source, &mut DropoutRng::none());
             let embedded = model.tables.embed_target(target.inputs.clone());
             let first = state.layers.remove(0);
             let bottom = match fused {

@@ -42,7 +42,7 @@ pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, Cl
 pub use erased::{AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyState};
 pub use error::ModelError;
 pub use generator::{
-    DecoderState, Generator, GeneratorConfig, Looks, Output, Packed, Scored, Stepper,
+    AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored, Stepper,
 };
 pub use gnmt::GnmtConfig;
 pub use lstmn_translation::LstmnTranslationConfig;

@@ -8,21 +8,21 @@
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_models::lstmn::LstmnEncoder;
-//! use regard_nn::{dropout::Noise, initialize::Initializer, mask::Keep};
+//! use regard_nn::{dropout::DropoutRng, initialize::Initializer, mask::PaddingMask};
 //!
 //! let device = Device::flex();
 //! let encoder = LstmnEncoder::new(2, 4, 6, 5, &mut Initializer::new(1, &device));
 //! let x = Tensor::<3>::ones([7, 2, 4], &device); // [time, batch, embedding]
-//! let read = encoder.forward(x, &Keep::from_lengths(&[7, 3], 7, &device), 0.0, &mut Noise::none());
+//! let read = encoder.forward(x, &PaddingMask::from_lengths(&[7, 3], 7, &device), 0.0, &mut DropoutRng::none());
 //! assert_eq!(read.hidden.dims(), [7, 2, 6]);
 //! assert_eq!(read.weights.len(), 2); // one map a layer
 //! ```
 
 use burn::{module::Module, tensor::Tensor};
 use regard_nn::{
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     recurrent::Lstmn,
 };
 
@@ -69,9 +69,9 @@ impl LstmnEncoder {
     pub fn forward(
         &self,
         x: Tensor<3>,
-        keep: &Keep,
+        keep: &PaddingMask,
         dropout_probability: f64,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Reading {
         let mask = (!keep.is_full()).then(|| keep.time_major());
         let mut hidden = x.clone();

@@ -25,13 +25,13 @@
 //! use regard_models::{
 //!     Generator, GeneratorConfig, LstmnTranslationConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
-//! use regard_nn::dropout::Noise;
+//! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
 //! let model = LstmnTranslationConfig::tiny().init(&vocabularies, 1, &device)?;
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
-//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! let scored = model.forward(&source, &target, &mut DropoutRng::none());
 //! assert_eq!(scored.logits().dims(), [3, 16]); // [time · batch, vocabulary]
 //! let maps = model.look(&source, &target).unwrap();
 //! assert_eq!(maps.decoder[0].dims(), [1, 1, 3, 3]); // [batch, heads, target, target]: row t links to words before t
@@ -48,7 +48,7 @@ use regard_config::{SIZE, config};
 use regard_nn::{
     Attention, Memory,
     bridge::apply,
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
     recurrent::{Lstmn, PreparedSource, SourceTape, Tape},
     score::{Additive, Score},
@@ -58,7 +58,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Looks, Output, Scored, read, sure},
+    generator::{
+        AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read,
+    },
     recurrent::{LayerDropout, index, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -208,11 +210,16 @@ impl Generator for LstmnTranslation {
         self.tables.vocabularies
     }
 
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> LstmnTranslationState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> LstmnTranslationState {
         self.read_source(source, noise).0
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
         let state = self.encode(source, noise);
         let (steps, _) = self.write(target, state, noise);
         let weights = steps.iter().map(|step| step.source_weights.clone());
@@ -238,8 +245,8 @@ impl Generator for LstmnTranslation {
         (output, state)
     }
 
-    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
-        let noise = &mut Noise::none();
+    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
+        let noise = &mut DropoutRng::none();
         let (state, encoder) = self.read_source(source, noise);
         let (steps, _) = self.write(target, state, noise);
         let length = steps.len();
@@ -255,7 +262,7 @@ impl Generator for LstmnTranslation {
         let cross = steps.iter().map(|step| step.source_weights.clone());
         let cross: Tensor<3> = Tensor::stack(cross.collect(), 1);
         let one_head = |weights: Tensor<3>| vec![weights.unsqueeze_dim::<4>(1)];
-        Some(Looks {
+        Some(AttentionMaps {
             encoder: one_head(encoder),
             decoder: one_head(decoder),
             cross: one_head(cross),
@@ -275,20 +282,20 @@ impl LstmnTranslation {
     fn read_source(
         &self,
         source: &SourceBatch,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> (LstmnTranslationState, Tensor<3>) {
         let [_, batch] = source.ids.dims();
         let embedded = self.tables.embed_source(source.ids.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let real = (!source.keep.is_full()).then(|| source.keep.time_major());
-        let read = sure(self.encoder.sequence(embedded, None, real));
+        let read = expect_valid(self.encoder.sequence(embedded, None, real));
         let hidden = dropout(read.hidden, self.dropout.annotation, noise).swap_dims(0, 1);
         let keep = source.keep.clone();
         let state = LstmnTranslationState {
             tape: self.decoder.tape(batch, &source.ids.device()),
             source: match &self.attention {
-                Some(attention) => Source::Shallow(sure(attention.memory(hidden, keep))),
-                None => Source::Deep(sure(self.decoder.source(&SourceTape {
+                Some(attention) => Source::Shallow(expect_valid(attention.memory(hidden, keep))),
+                None => Source::Deep(expect_valid(self.decoder.source(&SourceTape {
                     hidden,
                     cell: read.cell.swap_dims(0, 1),
                     keep,
@@ -303,7 +310,7 @@ impl LstmnTranslation {
         &self,
         target: &TargetBatch,
         mut state: LstmnTranslationState,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> (Vec<Step>, LstmnTranslationState) {
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
@@ -329,11 +336,15 @@ impl LstmnTranslation {
                 let reading = read(attention, query, memory, 0);
                 let x = Tensor::cat(vec![embedded, reading.context.squeeze_dim(1)], 1);
                 let weights = reading.weights.squeeze_dim::<2>(1);
-                (sure(self.decoder.step(x, tape, None)), Some(weights))
+                (
+                    expect_valid(self.decoder.step(x, tape, None)),
+                    Some(weights),
+                )
             }
-            (Source::Deep(source), None) => {
-                (sure(self.decoder.step(embedded, tape, Some(source))), None)
-            }
+            (Source::Deep(source), None) => (
+                expect_valid(self.decoder.step(embedded, tape, Some(source))),
+                None,
+            ),
             _ => unreachable!("a state of this model"),
         };
         let step = Step {

@@ -20,13 +20,13 @@
 //! use regard_models::{
 //!     Generator, GeneratorConfig, LuongConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
-//! use regard_nn::dropout::Noise;
+//! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
 //! let model = LuongConfig::tiny().init(&vocabularies, 1, &device)?;
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
-//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! let scored = model.forward(&source, &target, &mut DropoutRng::none());
 //! assert_eq!(scored.logits().dims(), [3, 16]);
 //! # Ok::<(), regard_models::ModelError>(())
 //! ```
@@ -43,7 +43,7 @@ use regard_nn::{
         self,
         sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
     },
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::Locality,
     recurrent::{Direction, Lstm, LstmStack, LstmState},
@@ -54,7 +54,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read},
     recurrent::{StackDropout, index, select_layers, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -210,13 +210,13 @@ impl GeneratorConfig for LuongConfig {
                     directions: (0..directions)
                         .map(|_| {
                             let input = if layer == 0 { self.embedding } else { n };
-                            sure(LstmStack::new(1, input, units, init))
+                            expect_valid(LstmStack::new(1, input, units, init))
                         })
                         .collect(),
                 })
                 .collect(),
             attention: Attention::new(score).with_locality(self.locality(), n, init),
-            decoder: sure(LstmStack::new(self.layers, self.embedding + fed, n, init)),
+            decoder: expect_valid(LstmStack::new(self.layers, self.embedding + fed, n, init)),
             combine: init.linear(2 * n, n, false),
             input_feeding: self.input_feeding,
             reading: self.encoder,
@@ -295,7 +295,7 @@ impl Generator for Luong {
     }
 
     /// The top states as memory, and the encoder's last states.
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> LuongState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> LuongState {
         let [_, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
@@ -312,8 +312,14 @@ impl Generator for Luong {
                     (Reading::Reversed, _) | (_, 1) => Direction::Backward,
                     _ => Direction::Forward,
                 };
-                let (output, mut last) =
-                    sure(stack.sequence(below.clone(), None, keep.clone(), direction, 0.0, noise));
+                let (output, mut last) = expect_valid(stack.sequence(
+                    below.clone(),
+                    None,
+                    keep.clone(),
+                    direction,
+                    0.0,
+                    noise,
+                ));
                 outputs.push(output);
                 if let Some(state) = last.pop() {
                     hidden.push(state.hidden);
@@ -330,12 +336,17 @@ impl Generator for Luong {
         LuongState {
             layers,
             attentional: Tensor::zeros([batch, self.decoder.size()], &device),
-            memory: sure(self.attention.memory(annotations, source.keep.clone())),
+            memory: expect_valid(self.attention.memory(annotations, source.keep.clone())),
             step: 0,
         }
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
@@ -380,10 +391,10 @@ impl Luong {
         &self,
         embedded: Tensor<3>,
         state: LuongState,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> (Tensor<3>, Tensor<3>) {
         let probability = self.dropout.layers;
-        let (top, _) = sure(self.decoder.sequence(
+        let (top, _) = expect_valid(self.decoder.sequence(
             embedded,
             Some(state.layers),
             None,
@@ -406,7 +417,7 @@ impl Luong {
         &self,
         embedded: Tensor<3>,
         state: LuongState,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> (Tensor<3>, Tensor<3>) {
         let [length, batch, _] = embedded.dims();
         let masks = self.masks(length, batch, &embedded.device(), noise);
@@ -434,7 +445,7 @@ impl Luong {
         length: usize,
         batch: usize,
         device: &Device,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Option<Tensor<4>> {
         let layers = self.decoder.layers.len();
         let shape = [length, 1, batch, self.decoder.size()];
@@ -564,7 +575,7 @@ impl Luong {
         };
         let last = self.decoder.layers.len() - 1;
         let between = &masks[..masks.len().min(last)];
-        let (top, layers) = sure(self.decoder.step(x, state.layers, between));
+        let (top, layers) = expect_valid(self.decoder.step(x, state.layers, between));
         let query = top.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
         let attended = read(&self.attention, query, &state.memory, state.step);
         let combined = Tensor::cat(vec![attended.context.squeeze_dim(1), top], 1);

@@ -1,5 +1,5 @@
 use burn::tensor::{Device, Tensor, TensorData, Tolerance};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 
 use super::*;
 use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
@@ -32,13 +32,13 @@ fn the_fused_decoder_is_the_plain_one() {
                 };
                 let model = config.init(&vocabularies, 7, &device).unwrap();
                 let run = |fused: bool| {
-                    let state = model.encode(&source, &mut Noise::none());
+                    let state = model.encode(&source, &mut DropoutRng::none());
                     let embedded = model.tables.embed_target(target.inputs.clone());
                     let [length, batch, _] = embedded.dims();
-                    let mut noise = Noise::seeded(3);
+                    let mut noise = DropoutRng::seeded(3);
                     let masks = model.masks(length, batch, &device, &mut noise);
                     let (attentional, weights) = match fused {
-                        true => model.decode_feeding(embedded, state, &mut Noise::seeded(3)),
+                        true => model.decode_feeding(embedded, state, &mut DropoutRng::seeded(3)),
                         false => model.decode_plain(embedded, state, masks),
                     };
                     let wave =

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_config::{FRACTION, config};
 use regard_nn::{Memory, recurrent::LstmState};
 
-use crate::generator::sure;
+use crate::generator::expect_valid;
 
 config! {
     /// Shares of units set to zero in training, by place.
@@ -71,6 +71,6 @@ pub(crate) fn select_layers(layers: Vec<LstmState>, index: &Tensor<1, Int>) -> V
 pub(crate) fn select_memory(memory: Memory, rows: &[usize], same_sources: bool) -> Memory {
     match same_sources {
         true => memory,
-        false => sure(memory.select(rows)),
+        false => expect_valid(memory.select(rows)),
     }
 }

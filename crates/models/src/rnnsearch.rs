@@ -21,13 +21,13 @@
 //! use regard_models::{
 //!     Generator, GeneratorConfig, RnnSearchConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
-//! use regard_nn::dropout::Noise;
+//! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabularies) = (Device::flex(), Vocabularies::new(20, 30));
 //! let model = RnnSearchConfig::tiny().init(&vocabularies, 1, &device)?;
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
-//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! let scored = model.forward(&source, &target, &mut DropoutRng::none());
 //! assert_eq!(scored.logits().dims(), [3, 30]); // [time · batch, vocabulary]
 //! assert_eq!(scored.weights.unwrap().dims(), [1, 3, 4]); // [batch, target, source]
 //! # Ok::<(), regard_models::ModelError>(())
@@ -45,7 +45,7 @@ use regard_nn::{
         self,
         sequence::{self, AdditiveGruInput},
     },
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
     recurrent::{Direction, Gru, Reset},
     score::{Additive, Score},
@@ -55,7 +55,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, read, sure},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read},
     recurrent::{LayerDropout, index, select_memory},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -223,7 +223,7 @@ impl Generator for RnnSearch {
     }
 
     /// The annotations as memory, and `s_0`.
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> RnnSearchState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> RnnSearchState {
         let [length, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
@@ -248,11 +248,16 @@ impl Generator for RnnSearch {
         let annotations = dropout(annotations, self.dropout.annotation, noise);
         RnnSearchState {
             hidden: bridge::apply(&self.initial, first).tanh(),
-            memory: sure(self.attention.memory(annotations, source.keep.clone())),
+            memory: expect_valid(self.attention.memory(annotations, source.keep.clone())),
         }
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());

@@ -1,5 +1,5 @@
 use burn::tensor::{Device, Tensor, TensorData, Tolerance};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 
 use super::*;
 use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
@@ -16,7 +16,7 @@ fn the_fused_decoder_is_the_plain_one() {
     let targets = [vec![8, 9, 10], vec![7], vec![5, 6]];
     let target = TargetBatch::new(&targets, &vocabularies.target, &device);
     let run = |fused: bool| {
-        let state = model.encode(&source, &mut Noise::none());
+        let state = model.encode(&source, &mut DropoutRng::none());
         let embedded = model.tables.embed_target(target.inputs.clone());
         let decoded = match fused {
             true => model.decode(embedded, state),

@@ -20,13 +20,13 @@
 //! use regard_models::{
 //!     Generator, GeneratorConfig, Seq2SeqConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
-//! use regard_nn::dropout::Noise;
+//! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabularies) = (Device::flex(), Vocabularies::new(16, 16));
 //! let model = Seq2SeqConfig::tiny().init(&vocabularies, 1, &device)?;
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
-//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! let scored = model.forward(&source, &target, &mut DropoutRng::none());
 //! assert!(scored.weights.is_none()); // nothing was looked at
 //! # Ok::<(), regard_models::ModelError>(())
 //! ```
@@ -39,7 +39,7 @@ use burn::{
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
     bridge,
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
     recurrent::{Direction, Gru, LstmStack, LstmState, Reset},
 };
@@ -48,7 +48,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, sure},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid},
     recurrent::{StackDropout, index, select_layers},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
@@ -148,8 +148,8 @@ impl GeneratorConfig for Seq2SeqConfig {
                 readout_context: init.linear(n, 2 * l, false),
             }),
             lstm: (self.cell == Cell::Lstm).then(|| LstmPair {
-                encoder: sure(LstmStack::new(self.layers, m, n, init)),
-                decoder: sure(LstmStack::new(self.layers, m, n, init)),
+                encoder: expect_valid(LstmStack::new(self.layers, m, n, init)),
+                decoder: expect_valid(LstmStack::new(self.layers, m, n, init)),
             }),
             reading: match self.reverse_source {
                 true => Direction::Backward,
@@ -256,7 +256,7 @@ impl Generator for Seq2Seq {
         self.tables.vocabularies
     }
 
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> Seq2SeqState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Seq2SeqState {
         let [length, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
@@ -281,7 +281,7 @@ impl Generator for Seq2Seq {
             }
             Weights::Lstm(lstm) => {
                 let dropout = self.dropout.layers;
-                let (_, last) = sure(
+                let (_, last) = expect_valid(
                     lstm.encoder
                         .sequence(embedded, None, keep, reading, dropout, noise),
                 );
@@ -290,7 +290,12 @@ impl Generator for Seq2Seq {
         }
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
         let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
@@ -321,7 +326,7 @@ impl Generator for Seq2Seq {
             }
             (Weights::Lstm(lstm), Seq2SeqState::Lstm(states)) => {
                 let dropout = self.dropout.layers;
-                let (top, _) = sure(lstm.decoder.sequence(
+                let (top, _) = expect_valid(lstm.decoder.sequence(
                     embedded,
                     Some(states),
                     None,
@@ -356,7 +361,7 @@ impl Generator for Seq2Seq {
                 (readout, Seq2SeqState::Gru { hidden, summary })
             }
             (Weights::Lstm(lstm), Seq2SeqState::Lstm(states)) => {
-                let (top, states) = sure(lstm.decoder.step(embedded, states, &[]));
+                let (top, states) = expect_valid(lstm.decoder.step(embedded, states, &[]));
                 (top, Seq2SeqState::Lstm(states))
             }
             _ => unreachable!("the state comes from this model's own encoder"),

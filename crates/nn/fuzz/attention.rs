@@ -2,8 +2,8 @@
 
 use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
 use regard_nn::{
-    Attended, Attention, AttentionError, Call, Observe, Path,
-    dropout::Noise,
+    Attended, Attention, AttentionError, AttentionOptions, Observe, Path,
+    dropout::DropoutRng,
     initialize::Initializer,
     mask::{Grid, Mask},
     normalize::Normalize,
@@ -334,8 +334,8 @@ impl Problem {
             .bias
             .as_ref()
             .map(|bias| bias.leaf(precision(3), &self.device));
-        let mut noise = self.seed.map(Noise::seeded);
-        let mut call = Call::new(observe.clone())
+        let mut noise = self.seed.map(DropoutRng::seeded);
+        let mut call = AttentionOptions::new(observe.clone())
             .mask(self.mask.clone())
             .path(path)
             .first_query(self.grid.first_query);
@@ -584,7 +584,7 @@ impl Problem {
     /// Scores, by the plain path.
     fn scores(&self, dtype: DType) -> Result<Vec<f64>, String> {
         let attention = mechanism::in_precision(&self.attention, dtype, &self.device);
-        let mut call = Call::default()
+        let mut call = AttentionOptions::default()
             .mask(self.mask.clone())
             .first_query(self.grid.first_query);
         call.bias = self

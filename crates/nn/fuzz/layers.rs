@@ -2,10 +2,10 @@
 
 use burn::tensor::{DType, Device, Tensor};
 use regard_nn::{
-    Attention, AttentionError, Call, Observe, Path,
+    Attention, AttentionError, AttentionOptions, Observe, Path,
     bridge::without_kernels,
     cache::KeyValueCache,
-    dropout::Noise,
+    dropout::DropoutRng,
     heads::{Gate, MultiHead, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
     mask::{Alignment, Grid, Mask},
@@ -50,7 +50,7 @@ fn position(dice: &mut Dice) -> PositionConfig {
             bidirectional: dice.once_in(2),
         }),
         3 => PositionConfig::Relative {
-            reach: dice.below(5),
+            max_distance: dice.below(5),
             values: dice.once_in(2),
         },
         _ => PositionConfig::None,
@@ -176,7 +176,7 @@ pub fn case(dice: &mut Dice) -> Outcome {
             None => x,
         };
         let (leaf, source) = (x.leaf(dtype, &device), y.leaf(DType::F32, &device));
-        let mut call = Call::new(observe).path(path);
+        let mut call = AttentionOptions::new(observe).path(path);
         if rows.is_none() {
             call = call.mask(mask.clone());
         }
@@ -324,10 +324,10 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
         mask: Mask::all(),
         ..options.clone()
     };
-    let noise = &mut Noise::none();
+    let noise = &mut DropoutRng::none();
     let leaf = source.leaf(DType::F32, device);
     let encoded = encoder.forward(leaf.clone(), None, &options, noise);
-    let plain = without_kernels(|| encoder.forward(leaf, None, &options, &mut Noise::none()));
+    let plain = without_kernels(|| encoder.forward(leaf, None, &options, &mut DropoutRng::none()));
     let (encoded, plain) = match (encoded, plain) {
         (Ok(encoded), Ok(plain)) => (encoded, plain),
         (Err(_), Err(_)) => return Ok("stack's input refused"),
@@ -415,7 +415,7 @@ pub fn cached(dice: &mut Dice) -> Outcome {
     let model = layer.output.weight.dims()[1];
     let x =
         Input::new(dice, [batch, time, model], |dice| dice.number(2.0)).leaf(DType::F32, &device);
-    let mut call = Call::default().mask(Mask::causal());
+    let mut call = AttentionOptions::default().mask(Mask::causal());
     if let Some(window) = window {
         match Mask::window(window) {
             Ok(mask) => call = call.mask(mask),
@@ -443,7 +443,7 @@ pub fn cached(dice: &mut Dice) -> Outcome {
             piece = piece.select(0, index);
         }
         let path = dice.pick(&[Path::Auto, Path::Plain]);
-        let read = layer.forward_cached(piece, &mut cache, Call::default().path(path));
+        let read = layer.forward_cached(piece, &mut cache, AttentionOptions::default().path(path));
         let Ok(read) = read else {
             return Ok("cache's mask refused");
         };

@@ -7,7 +7,7 @@ use burn::{
 use regard_nn::{
     Attention,
     initialize::Initializer,
-    mask::{Alignment, Grid, Keep, Mask, PositionPredictor},
+    mask::{Alignment, Grid, PaddingMask, Mask, PositionPredictor},
     normalize::{
         Addressing, Entmax15, Estimator, Form, HardSample, Hardmax, Identity, Monotonic, Normalize,
         Sigmoid, Sink, Softmax, Sparsemax,
@@ -41,18 +41,18 @@ fn alignment(dice: &mut Dice) -> Alignment {
 }
 
 /// Padding that fits (mostly).
-pub fn padding(dice: &mut Dice, batch: usize, length: usize, device: &Device) -> Keep {
+pub fn padding(dice: &mut Dice, batch: usize, length: usize, device: &Device) -> PaddingMask {
     let length = length + usize::from(dice.once_in(60));
     let rows = if dice.once_in(60) { batch + 1 } else { batch };
     match dice.once_in(2) {
         true => {
             let lengths: Vec<usize> = (0..rows).map(|_| dice.below(length + 2)).collect();
-            Keep::from_lengths(&lengths, length, device)
+            PaddingMask::from_lengths(&lengths, length, device)
         }
         false => {
             let mut flag = |_| (0..length).map(|_| !dice.once_in(3)).collect();
             let flags: Vec<Vec<bool>> = (0..rows).map(&mut flag).collect();
-            Keep::from_flags(&flags, device).expect("rows of one length")
+            PaddingMask::from_flags(&flags, device).expect("rows of one length")
         }
     }
 }

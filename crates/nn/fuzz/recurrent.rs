@@ -4,9 +4,9 @@ use burn::tensor::{Bool, DType, Device, Int, Tensor};
 use regard_nn::{
     Attention, AttentionError, Memory,
     bridge::without_kernels,
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     recurrent::{
         AttentiveDecoder, AttentivePooling, Direction, Gru, Lstm, LstmStack, Lstmn,
         PointerGenerator, RecurrentCell, Reset, SourceTape,
@@ -64,7 +64,7 @@ fn keep(
         return (None, vec![time; batch]);
     }
     let lengths: Vec<usize> = (0..batch).map(|_| dice.below(time + 1)).collect();
-    let keep = Keep::from_lengths(&lengths, time, device);
+    let keep = PaddingMask::from_lengths(&lengths, time, device);
     (Some(keep.time_major()), lengths)
 }
 
@@ -193,9 +193,9 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
     let seeded = dice.once_in(2) && dropout > 0.0;
     let noise = || {
         if seeded {
-            Noise::seeded(3)
+            DropoutRng::seeded(3)
         } else {
-            Noise::none()
+            DropoutRng::none()
         }
     };
     let whole = stack.sequence(
@@ -412,7 +412,7 @@ fn decode<C: RecurrentCell>(
             x.clone(),
             decoder.start(&other),
             &memory,
-            &mut Noise::none(),
+            &mut DropoutRng::none(),
         )
     };
     let (decoded, plain) = (run(), without_kernels(run));
@@ -470,7 +470,7 @@ fn alone<C: RecurrentCell>(
         let start = decoder.start(&memory);
         Ok(numbers(
             &decoder
-                .sequence(x, start, &memory, &mut Noise::none())?
+                .sequence(x, start, &memory, &mut DropoutRng::none())?
                 .output,
         ))
     };

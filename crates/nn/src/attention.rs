@@ -24,15 +24,15 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{Attention, Call, mask::Keep, score::Score};
+//! use regard_nn::{Attention, AttentionOptions, mask::PaddingMask, score::Score};
 //!
 //! let device = Device::flex();
 //! let attention = Attention::new(Score::dot());
 //! // Formula sheet, worked numbers: the second key wins, so the context is the second key.
 //! let keys = Tensor::<3>::from_floats([[[0., 1., 1.], [5., 0., 1.], [1., 1., 0.], [0., 5., 1.]]], &device);
-//! let memory = attention.memory(keys, Keep::from_lengths(&[4], 4, &device))?;
+//! let memory = attention.memory(keys, PaddingMask::from_lengths(&[4], 4, &device))?;
 //! let query = Tensor::<3>::from_floats([[[10., 5., 10.]]], &device);
-//! let reading = attention.read(query, &memory, Call::default())?;
+//! let reading = attention.read(query, &memory, AttentionOptions::default())?;
 //! let context = reading.context.into_data().into_vec::<f32>().unwrap();
 //! assert!((context[0] - 5.0).abs() < 1e-5 && context[1].abs() < 1e-5 && (context[2] - 1.0).abs() < 1e-5);
 //! # Ok::<(), regard_nn::AttentionError>(())
@@ -42,12 +42,12 @@
 
 mod attended;
 mod between;
-mod call;
 mod check;
 mod error;
 mod fused;
 mod memory;
 mod observe;
+mod options;
 mod plain;
 
 use burn::{module::Module, tensor::Tensor};
@@ -61,10 +61,10 @@ use crate::{
 
 pub use attended::{Attended, Sampled, Top};
 pub(crate) use between::Between;
-pub use call::{Call, Observe, Path};
 pub use error::AttentionError;
 pub use memory::{Memory, Reading};
 pub(crate) use observe::Observed;
+pub use options::{AttentionOptions, Observe, Path};
 
 /// An attention mechanism: a score, a mask, a normaliser.
 #[derive(Module, Debug)]
@@ -174,7 +174,7 @@ impl Attention {
         value: Tensor<4>,
         observe: Observe,
     ) -> Result<Attended, AttentionError> {
-        self.forward_with(query, key, value, Call::new(observe))
+        self.forward_with(query, key, value, AttentionOptions::new(observe))
     }
 
     /// The same with padding, bias, noise and whatever else `call` holds.
@@ -186,7 +186,7 @@ impl Attention {
         query: Tensor<4>,
         key: Tensor<4>,
         value: Tensor<4>,
-        call: Call<'_>,
+        call: AttentionOptions<'_>,
     ) -> Result<Attended, AttentionError> {
         let problem = self.problem(query, key, value, false, call)?;
         problem.solve(self)
@@ -201,7 +201,7 @@ impl Attention {
         &self,
         query: Tensor<4>,
         key: Tensor<4>,
-        call: Call<'_>,
+        call: AttentionOptions<'_>,
     ) -> Result<Tensor<4>, AttentionError> {
         let value = key.clone();
         let problem = self.problem(query, key, value, false, call)?;

@@ -6,13 +6,13 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::dropout::{Noise, dropout};
+//! use regard_nn::dropout::{DropoutRng, dropout};
 //!
 //! let x = Tensor::<2>::ones([4, 4], &Device::flex());
-//! let same = dropout(x.clone(), 0.5, &mut Noise::none());
+//! let same = dropout(x.clone(), 0.5, &mut DropoutRng::none());
 //! assert!(same.equal(x.clone()).all().into_scalar::<bool>());
-//! let a = dropout(x.clone(), 0.5, &mut Noise::seeded(3));
-//! let b = dropout(x, 0.5, &mut Noise::seeded(3));
+//! let a = dropout(x.clone(), 0.5, &mut DropoutRng::seeded(3));
+//! let b = dropout(x, 0.5, &mut DropoutRng::seeded(3));
 //! assert!(a.equal(b).all().into_scalar::<bool>());
 //! ```
 
@@ -23,12 +23,12 @@ use crate::{attention::AttentionError, bridge};
 
 /// The source of randomness of one forward pass: none (inference), or a seed (training).
 #[derive(Debug, Clone)]
-pub struct Noise {
+pub struct DropoutRng {
     seed: Option<u64>,
     draws: u64,
 }
 
-impl Noise {
+impl DropoutRng {
     /// Inference: nothing is dropped.
     // Kept apart: rustc 1.95.0, optimising, gives two calls that are handed the same constant by value one
     // memory, so that the second would start where the first left off.
@@ -129,7 +129,11 @@ impl Noise {
 /// # Panics
 /// If `probability` is not in `[0, 1)`, with or without noise.
 #[track_caller]
-pub fn dropout<const D: usize>(x: Tensor<D>, probability: f64, noise: &mut Noise) -> Tensor<D> {
+pub fn dropout<const D: usize>(
+    x: Tensor<D>,
+    probability: f64,
+    noise: &mut DropoutRng,
+) -> Tensor<D> {
     if bridge::serves(&x) {
         return match noise.draw(probability) {
             Some(mask) => bridge::dropout(x, mask),
@@ -180,7 +184,7 @@ mod tests {
     fn the_share_and_the_mean_are_right() {
         let device = Device::flex();
         for probability in [0.1, 0.3, 0.5, 0.9] {
-            let mask = Noise::seeded(5).mask([400, 500], probability, &device);
+            let mask = DropoutRng::seeded(5).mask([400, 500], probability, &device);
             let mean = mask.unwrap().mean().into_scalar::<f32>();
             assert!((mean - 1.0).abs() < 0.03, "{probability}: {mean}");
         }
@@ -189,11 +193,11 @@ mod tests {
     #[test]
     fn successive_masks_and_neighbouring_seeds_differ() {
         let device = Device::flex();
-        let mut noise = Noise::seeded(1);
+        let mut noise = DropoutRng::seeded(1);
         let masks = [
             noise.mask([1000], 0.5, &device).unwrap(),
             noise.mask([1000], 0.5, &device).unwrap(),
-            Noise::seeded(2).mask([1000], 0.5, &device).unwrap(),
+            DropoutRng::seeded(2).mask([1000], 0.5, &device).unwrap(),
         ];
         for (i, a) in masks.iter().enumerate() {
             for b in &masks[i + 1..] {

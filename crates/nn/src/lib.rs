@@ -149,7 +149,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | softcap, bias, ALiBi, dropout of weights; what to observe | [`Attention`], [`Call`], [`Observe`] |
+//! | softcap, bias, ALiBi, dropout of weights; what to observe | [`Attention`], [`AttentionOptions`], [`Observe`] |
 //! | every mechanism step by step in tables, in f64 | [`explain`] |
 //! | what trained heads do: sinks, diagonals, rollout, flow, "why is it uniform?" | the crate `regard-trace`, `diagnose` |
 //!
@@ -163,7 +163,7 @@
 //!   says under *Panics* what happens otherwise: the functions of [`bridge`], the single scores, normalisers, norms and
 //!   cells.)
 //! - No sentences, no queries, no keys, no steps: what is empty gives what is empty, and gradients of 0.
-//! - Nothing random is hidden: noise is an argument ([`dropout::Noise`]), initial values come from one seeded generator.
+//! - Nothing random is hidden: noise is an argument ([`dropout::DropoutRng`]), initial values come from one seeded generator.
 //!
 //! # Sources
 //!
@@ -237,7 +237,9 @@ pub mod weights;
 
 pub use burn;
 
-pub use attention::{Attended, Attention, AttentionError, Call, Memory, Observe, Path, Reading};
+pub use attention::{
+    Attended, Attention, AttentionError, AttentionOptions, Memory, Observe, Path, Reading,
+};
 
 /// The example of the README runs as a test.
 #[cfg(doctest)]

@@ -22,7 +22,7 @@ use std::{
 use burn::tensor::{Device, activation::log_softmax};
 use mimalloc::MiMalloc;
 use regard_models::{SourceBatch, TargetBatch, generate::Prepared};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 use regard_train::{
     Registry, recipe,
     tasks::Translation,
@@ -114,7 +114,7 @@ impl Peer {
         let marks = model.vocabularies();
         let source = SourceBatch::new(&[source.to_vec()], &marks.source, &self.device);
         let batch = TargetBatch::new(&[target.to_vec()], &marks.target, &self.device);
-        let scored = model.forward(&source, &batch, &mut Noise::none());
+        let scored = model.forward(&source, &batch, &mut DropoutRng::none());
         let scores = log_softmax(scored.logits(), 1);
         let [_, vocabulary] = scores.dims();
         let scores: Vec<f32> = scores.into_data().iter().collect();

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, activation::softmax};
 use regard_models::{AnyClassifier, ClassifierMap, SourceBatch};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{
@@ -108,7 +108,7 @@ impl SentenceClassifier {
         for rows in order.chunks(BATCH) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
             let batch = SourceBatch::new(&sentences, &self.model.vocabulary(), &self.device);
-            let classified = self.model.forward(&batch, &mut Noise::none());
+            let classified = self.model.forward(&batch, &mut DropoutRng::none());
             let probabilities: Vec<f32> =
                 softmax(classified.logits, 1).into_data().iter().collect();
             for (row, (&i, ids)) in rows.iter().zip(&sentences).enumerate() {

@@ -7,7 +7,7 @@ use regard_models::{
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
     tokens::END,
 };
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
 use serde::{Deserialize, Serialize};
 
@@ -307,7 +307,7 @@ pub fn teacher_forced(
         let target: Vec<_> = rows.iter().map(|&i| pairs[i].target.clone()).collect();
         let source = SourceBatch::new(&source, &vocabularies.source, device);
         let target = TargetBatch::new(&target, &vocabularies.target, device);
-        let scored = model.forward(&source, &target, &mut Noise::none());
+        let scored = model.forward(&source, &target, &mut DropoutRng::none());
         let batch = scored.cross_entropy(target.outputs, 0.0);
         sum += batch.nll;
         tokens += batch.tokens;

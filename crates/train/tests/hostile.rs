@@ -82,7 +82,7 @@ fn models() -> Vec<(String, Vec<u8>)> {
         let config = TransformerConfig {
             positions,
             max_length: 40,
-            reach: 3,
+            max_distance: 3,
             window: Some(4),
             ..TransformerConfig::tiny()
         };
@@ -315,7 +315,7 @@ fn a_size_that_the_weights_do_not_bear_out_is_refused() {
             "embedding",
             "encoder_layers",
             "max_length",
-            "model_size",
+            "d_model",
             "feed_forward",
             "heads",
         ] {

@@ -25,7 +25,7 @@ use regard_nn::{
         nn::Linear,
         tensor::{Device, Int, Tensor, activation::softmax},
     },
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
     recurrent::{Direction, Gru, Reset},
 };
@@ -139,7 +139,7 @@ impl Generator for Nearest {
         self.tables.vocabularies
     }
 
-    fn encode(&self, source: &SourceBatch, _noise: &mut Noise) -> State {
+    fn encode(&self, source: &SourceBatch, _noise: &mut DropoutRng) -> State {
         let [length, batch] = source.ids.dims();
         let gru = &self.encoder;
         let x = gru.project(self.tables.embed_source(source.ids.clone()));
@@ -153,7 +153,7 @@ impl Generator for Nearest {
         }
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut DropoutRng) -> Scored {
         let mut state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let step = |step: Tensor<3>| {

@@ -34,7 +34,7 @@ pub fn forward(
 /// `-∞` where there is none. Two passes over different keys of the same queries are put together by it.
 ///
 /// ```
-/// use regard_kernels::additive::{Input, Keep, Shape, forward_with_lse};
+/// use regard_kernels::additive::{Input, PaddingMask, Shape, forward_with_lse};
 ///
 /// let input = Input {
 ///     shape: Shape { batch: 1, queries: 1, keys: 2, dim: 1, value_dim: 1 },
@@ -42,7 +42,7 @@ pub fn forward(
 ///     key: &[0.0, 0.0],
 ///     v: &[1.0],
 ///     value: &[1.0, 3.0],
-///     keep: Keep::All,
+///     keep: PaddingMask::All,
 ///     bias: None,
 /// };
 /// let (mut context, mut weights, mut lse) = ([0.0], [0.0; 2], [0.0]);

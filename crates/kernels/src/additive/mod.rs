@@ -28,7 +28,7 @@
 //! inputs only, and four terms share one division. The absolute precision is that of a direct tanh.
 //!
 //! ```
-//! use regard_kernels::additive::{Input, Keep, Shape, forward};
+//! use regard_kernels::additive::{Input, PaddingMask, Shape, forward};
 //!
 //! let shape = Shape { batch: 1, queries: 1, keys: 3, dim: 2, value_dim: 1 };
 //! let input = Input {
@@ -37,7 +37,7 @@
 //!     key: &[1.0, 1.0, 1.0, 1.0, 9.0, 9.0],
 //!     v: &[1.0, 1.0],
 //!     value: &[10.0, 20.0, f32::NAN],
-//!     keep: Keep::Lengths(&[2]),
+//!     keep: PaddingMask::Lengths(&[2]),
 //!     bias: None,
 //! };
 //! let (mut context, mut weights) = ([0.0; 1], [0.0; 3]);
@@ -81,7 +81,7 @@ pub struct Shape {
 
 /// Which keys a batch row may see. The same for all of its queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Keep<'a> {
+pub enum PaddingMask<'a> {
     /// All of them.
     All,
     /// `[batch]`: the first so many keys of each row.
@@ -104,7 +104,7 @@ pub struct Input<'a> {
     /// `[batch, keys, value_dim]`.
     pub value: &'a [f32],
     /// Keys that may be seen.
-    pub keep: Keep<'a>,
+    pub keep: PaddingMask<'a>,
     /// `[batch, queries, keys]`, added to the scores before the softmax; `-∞` shuts a key out for
     /// one query.
     pub bias: Option<&'a [f32]>,
@@ -164,14 +164,14 @@ impl Input<'_> {
             &[shape.batch, shape.queries, shape.keys],
         )?;
         match self.keep {
-            Keep::All => Ok(()),
-            Keep::Mask(mask) => check_length(
+            PaddingMask::All => Ok(()),
+            PaddingMask::Mask(mask) => check_length(
                 "keep",
                 "[batch, keys]",
                 &[shape.batch, shape.keys],
                 mask.len(),
             ),
-            Keep::Lengths(lengths) => {
+            PaddingMask::Lengths(lengths) => {
                 check_length("keep", "[batch]", &[shape.batch], lengths.len())?;
                 match lengths
                     .iter()
@@ -219,9 +219,9 @@ impl Input<'_> {
         let keys = self.shape.keys;
         kept.clear();
         match self.keep {
-            Keep::All => kept.extend(0..keys),
-            Keep::Lengths(lengths) => kept.extend(0..lengths[row] as usize),
-            Keep::Mask(mask) => {
+            PaddingMask::All => kept.extend(0..keys),
+            PaddingMask::Lengths(lengths) => kept.extend(0..lengths[row] as usize),
+            PaddingMask::Mask(mask) => {
                 let mask = &mask[row * keys..(row + 1) * keys];
                 kept.extend((0..keys).filter(|&key| mask[key] != 0));
             }

@@ -7,7 +7,7 @@
 //! log p = log softmax(W_out norm(x))
 //! ```
 //! A step multiplies a few rows with every weight of the model, so it takes as long as the weights take to come from memory.
-//! They are packed once ([`Product`]), in halves that two threads read side by side where there are few rows (`companion.rs`);
+//! They are packed once ([`Product`]), in halves that two threads read side by side where there are few rows (`helper.rs`);
 //! many rows are shared out instead.
 //!
 //! ```text
@@ -24,7 +24,7 @@
 //! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads.
 
 mod attend;
-mod companion;
+mod helper;
 mod product;
 mod weights;
 
@@ -37,7 +37,7 @@ pub use weights::{Activation, Layer, NormWeights, Sizes};
 use crate::error::{KernelError, check_length};
 use crate::loss;
 use attend::{Heads, Keys, attend};
-use companion::Companion;
+use helper::Helper;
 use weights::expect;
 
 /// A decoder's weights, ready to generate.
@@ -140,7 +140,7 @@ impl Decoder {
             )?;
             Ok(layer
                 .cross_source
-                .apply(encoded, states, &Companion::default()))
+                .apply(encoded, states, &Helper::default()))
         };
         let sources = self
             .layers
@@ -169,7 +169,7 @@ impl Decoder {
     pub fn step(&self, state: &mut State, x: &[f32], to: &mut Vec<f32>) -> Result<(), KernelError> {
         let rows = state.rows.len();
         check_length("x", "[rows, model]", &[rows, self.sizes.model], x.len())?;
-        Companion::beside(|companion| self.advance(state, x.to_vec(), to, companion))
+        Helper::beside(|helper| self.advance(state, x.to_vec(), to, helper))
     }
 
     fn advance(
@@ -177,10 +177,10 @@ impl Decoder {
         state: &mut State,
         mut x: Vec<f32>,
         to: &mut Vec<f32>,
-        companion: &Companion,
+        helper: &Helper,
     ) -> Result<(), KernelError> {
         let rows = state.rows.len();
-        let product = |product: &Product, x: &[f32]| product.apply(x, rows, companion);
+        let product = |product: &Product, x: &[f32]| product.apply(x, rows, helper);
         let Sizes {
             heads,
             key_value_heads,
@@ -246,7 +246,7 @@ impl Decoder {
         if let Some(norm) = &self.last_norm {
             x = norm.apply(&x)?;
         }
-        self.output.apply_to(&x, rows, to, companion);
+        self.output.apply_to(&x, rows, to, helper);
         let [_, classes] = self.output.sizes();
         loss::log_softmax(to, classes);
         Ok(())

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::companion::Companion;
+use super::helper::Helper;
 use crate::error::KernelError;
 use crate::matmul::{Packed, Write};
 use crate::threads::{RowsMut, for_each_chunk, rows};
@@ -26,7 +26,7 @@ pub struct Product {
 
 /// Rows from which on they are shared out among threads, rather than columns.
 const MANY: usize = 16;
-/// Multiplications that are worth a companion's help.
+/// Multiplications that are worth a helper.
 const WORTH_HELP: usize = 1 << 18;
 
 impl Product {
@@ -100,27 +100,21 @@ impl Product {
     }
 
     /// `x W + b` of `x [count, inner]`, whose length was checked.
-    pub(super) fn apply(&self, x: &[f32], count: usize, companion: &Companion) -> Vec<f32> {
+    pub(super) fn apply(&self, x: &[f32], count: usize, helper: &Helper) -> Vec<f32> {
         let mut out = vec![];
-        self.apply_to(x, count, &mut out, companion);
+        self.apply_to(x, count, &mut out, helper);
         out
     }
 
     /// The same into `out`, whose memory is used again.
-    pub(super) fn apply_to(
-        &self,
-        x: &[f32],
-        count: usize,
-        out: &mut Vec<f32>,
-        companion: &Companion,
-    ) {
+    pub(super) fn apply_to(&self, x: &[f32], count: usize, out: &mut Vec<f32>, helper: &Helper) {
         out.resize(count * self.columns, 0.0);
         let work = count * self.inner * self.columns;
         if let [left, right] = &self.parts[..]
             && count < MANY
             && work >= WORTH_HELP
         {
-            companion.product([left, right], x, (count, self.inner), out);
+            helper.product([left, right], x, (count, self.inner), out);
         } else {
             let nanoseconds = work as f64 / 64.0;
             let chunk = count.div_ceil(8).max(8);

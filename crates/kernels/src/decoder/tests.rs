@@ -26,7 +26,7 @@ fn products_of_few_and_of_many_rows_are_the_same_products() {
         let product = Product::new(&matrix, inner, columns, Some(bias.clone())).unwrap();
         let tied = Product::transposed(&table, inner, columns, Some(bias.clone())).unwrap();
         let x = random(3, 170 * inner, 1.0);
-        let alone = Companion::default();
+        let alone = Helper::default();
         let all =
             on_every_pool(|| vec![product.apply(&x, 170, &alone), tied.apply(&x, 170, &alone)]);
         assert_eq!(all[0], all[1]);
@@ -36,9 +36,8 @@ fn products_of_few_and_of_many_rows_are_the_same_products() {
         }
         for rows in [0, 1, 5, 15, 16, 40] {
             let few = on_every_pool(|| {
-                let product =
-                    |companion: &Companion| product.apply(&x[..rows * inner], rows, companion);
-                vec![Companion::beside(product)]
+                let product = |helper: &Helper| product.apply(&x[..rows * inner], rows, helper);
+                vec![Helper::beside(product)]
             });
             assert_eq!(few[0], all[0][..rows * columns], "{rows} rows");
         }

@@ -14,7 +14,7 @@ use super::{
     modify::Modify,
     panel::{unpack, width},
     plan::Task,
-    raise::Scratch,
+    rescale::Scratch,
 };
 
 impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {

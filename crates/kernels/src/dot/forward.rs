@@ -33,7 +33,7 @@
 //!
 //! What short ranges of keys (a window of 256 at length 8,192, a tenth of the blocks) cost over full attention is what a panel
 //! does but once. Measured, in parts of the peak: 57 and 54 % with queries and outputs asked for in one burst; 65 % with them
-//! asked for between blocks (`ahead`), keys and values that come next too (without those, 8 points less); 69 % with runs of
+//! asked for between blocks (`prefetch`), keys and values that come next too (without those, 8 points less); 69 % with runs of
 //! blocks told at once and blocks of 64 queries cut into 32 and 32; 72 % with each thread staying with its head and `m` set
 //! by keys that all queries see. What did not help: hints that name another cache, tiles of 96 or 192 keys, claiming the next
 //! panel before the outputs are written (all within the noise); values asked for inside the block of scores (blocks 2 to 4 %
@@ -53,14 +53,14 @@ use crate::{
 
 use super::{
     Job,
-    ahead::Ahead,
     context::{Context, add_context, careful_context},
     micro::{Factor, outline},
     modify::Modify,
     pairs::{CarefulContext, PackWeights},
     panel::{pack, width},
     plan::{Plan, Task, Tile},
-    raise::{Head, Raise, Scratch},
+    prefetch::Prefetch,
+    rescale::{Head, Rescale, Scratch},
     score_block::ScoreBlock,
     scores::{drop_weights, turn_bias},
     stored::Rows,
@@ -113,7 +113,7 @@ impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
                 TILE * sizes.dim.max(sizes.value_dim)
             }),
             tile: Tile::EMPTY,
-            ahead: Ahead::default(),
+            prefetch: Prefetch::default(),
         };
         let new_head = || Head::new(sizes.dim, sizes.value_dim, width);
         // Which panel comes next is settled early, so that its rows can be asked for meanwhile; of the last ones each worker
@@ -128,7 +128,7 @@ impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
             }
             let task = self.plan.task(&self.job.attention, sizes, index);
             let next = if early { claimed } else { index + 1 };
-            self.look_ahead::<S>(&mut scratch.ahead, &task, next);
+            self.prefetch_next::<S>(&mut scratch.prefetch, &task, next);
             if scratch.heads.len() < task.heads {
                 scratch.heads.resize_with(task.heads, new_head);
             }
@@ -253,13 +253,13 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
 
     /// Notes the rows that this panel will write and those that the next one will read first.
     #[inline(always)]
-    fn look_ahead<S: Simd>(&self, ahead: &mut Ahead, task: &Task, next: usize) {
+    fn prefetch_next<S: Simd>(&self, prefetch: &mut Prefetch, task: &Task, next: usize) {
         let (sizes, sequence) = (&self.job.sizes, &task.sequence);
-        ahead.clear();
+        prefetch.clear();
         let position = sequence.first_query + task.query;
         for head in task.head..task.head + task.heads {
             let (to, stride) = self.output.start(sequence.batch, head, position);
-            ahead.add(to.cast_const(), task.queries, stride, sizes.value_dim, true);
+            prefetch.add(to.cast_const(), task.queries, stride, sizes.value_dim, true);
         }
         let reach = |task: &Task| {
             Visible::new(
@@ -277,7 +277,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             let (batch, position) = (next.sequence.batch, next.sequence.first_query + next.query);
             for head in next.head..next.head + next.heads {
                 let query = Rows::new(&self.query, batch, head, position);
-                ahead.add(query.start, next.queries, query.stride, sizes.dim, false);
+                prefetch.add(query.start, next.queries, query.stride, sizes.dim, false);
             }
             let reach = reach(&next);
             let key_head = |task: &Task| task.head / (sizes.heads / sizes.key_heads);
@@ -286,13 +286,13 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
             if same && !new.is_empty() {
                 let first = next.sequence.first_key + new.start;
                 let key = Rows::new(&self.key, batch, key_head(&next), first);
-                ahead.add(key.start, new.len(), key.stride, sizes.dim, false);
+                prefetch.add(key.start, new.len(), key.stride, sizes.dim, false);
                 let value = Rows::new(&self.value, batch, key_head(&next), first);
-                ahead.add(value.start, new.len(), value.stride, sizes.value_dim, false);
+                prefetch.add(value.start, new.len(), value.stride, sizes.value_dim, false);
             }
         }
         let block = if S::LANES == 16 { 8 } else { 4 };
-        ahead.spread(task.heads * own.len() / block);
+        prefetch.spread(task.heads * own.len() / block);
     }
 
     /// Scores, weights and context of one tile.
@@ -451,13 +451,13 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 row,
                 bias: scratch.bias.get(at..).unwrap_or_default(),
                 raw,
-                ahead: &mut scratch.ahead,
+                prefetch: &mut scratch.prefetch,
             };
             let done = block.run::<S, R>(s, live.len());
             row += done;
             if raw {
                 let (live, value_dim) = (live.clone(), job.sizes.value_dim);
-                s.outline(Raise::<R> {
+                s.outline(Rescale::<R> {
                     head,
                     weights: &mut scratch.weights,
                     live,

@@ -25,7 +25,6 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-mod ahead;
 mod backward;
 mod context;
 mod decode;
@@ -39,8 +38,9 @@ mod observe;
 mod pairs;
 mod panel;
 mod plan;
-mod raise;
+mod prefetch;
 pub mod reference;
+mod rescale;
 mod score_block;
 mod scores;
 mod stored;
@@ -59,7 +59,7 @@ use crate::{
     error::{KernelError, check_length, check_size},
     problem::{Alignment, Attention, Sizes},
     simd::{Kernel, Level, Simd, run},
-    threads::crew,
+    threads::team,
     view::{View, ViewMut},
 };
 
@@ -303,7 +303,7 @@ fn forward_at<T: Element, O: Element, M: Modify>(
     let plan = Plan::forward::<M>(attention, &job.sizes, panel_width(level));
     let output = output.shared();
     let lse = lse.as_mut().map(ViewMut::shared);
-    crew(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {
+    team(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {
         run(
             level,
             Worker {

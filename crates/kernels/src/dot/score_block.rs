@@ -7,12 +7,12 @@ use crate::{
 
 use super::{
     Job,
-    ahead::Ahead,
     forward::LIMIT,
     micro::{Factor, outline},
     modify::Modify,
     panel::{VECTORS, width},
     plan::Task,
+    prefetch::Prefetch,
     scores::{ScoresAt, modify_scores},
     stored::Rows,
 };
@@ -38,7 +38,7 @@ pub(super) struct ScoreBlock<'a, M, F = f32> {
     pub(super) bias: &'a [f32],
     /// Leave scores behind, before base and mask, not weights.
     pub(super) raw: bool,
-    pub(super) ahead: &'a mut Ahead,
+    pub(super) prefetch: &'a mut Prefetch,
 }
 
 impl<M: Modify, F: Factor> ScoreBlock<'_, M, F> {
@@ -84,7 +84,7 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize, const MODIFIED: bool>
             *x = s.load(&block.m[offset + v * S::LANES..]);
         }
         for row in (0..keys).step_by(R) {
-            block.ahead.some(s);
+            block.prefetch.some(s);
             let last = keys - row - 1;
             let key: [*const F; R] =
                 std::array::from_fn(|r| block.key.from(row + r.min(last)).start);

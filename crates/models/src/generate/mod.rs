@@ -14,7 +14,7 @@ pub use beam::{Hypothesis, beam_search};
 pub use penalty::{BeamConfig, LengthLimit};
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 
 use crate::{
     batch::SourceBatch,
@@ -101,7 +101,7 @@ fn search(
         _ => Box::new(ModelStepper {
             model,
             device,
-            state: Some(model.encode(&source, &mut Noise::none())),
+            state: Some(model.encode(&source, &mut DropoutRng::none())),
             observe,
         }),
     };

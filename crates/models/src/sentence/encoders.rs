@@ -3,13 +3,13 @@
 use burn::{module::Module, tensor::Tensor};
 use regard_config::Check;
 use regard_nn::{
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     recurrent::{AttentivePooling, Direction, LstmStack},
 };
 
-use crate::{classifier::ClassifierMap, generator::sure, lstmn::LstmnEncoder};
+use crate::{classifier::ClassifierMap, generator::expect_valid, lstmn::LstmnEncoder};
 
 /// An LSTM in one direction or both.
 #[derive(Module, Debug)]
@@ -64,7 +64,7 @@ impl LstmEncoder {
         init: &mut Initializer,
     ) -> Self {
         let units = hidden / directions;
-        let stack = |_| sure(LstmStack::new(layers, embedding, units, init));
+        let stack = |_| expect_valid(LstmStack::new(layers, embedding, units, init));
         Self {
             directions: (0..directions).map(stack).collect(),
         }
@@ -74,9 +74,9 @@ impl LstmEncoder {
     fn forward(
         &self,
         x: Tensor<3>,
-        keep: &Keep,
+        keep: &PaddingMask,
         dropout_probability: f64,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Tensor<3> {
         let mask = (!keep.is_full()).then(|| keep.time_major());
         let states = self
@@ -84,7 +84,7 @@ impl LstmEncoder {
             .iter()
             .zip([Direction::Forward, Direction::Backward])
             .map(|(stack, direction)| {
-                let (states, _) = sure(stack.sequence(
+                let (states, _) = expect_valid(stack.sequence(
                     x.clone(),
                     None,
                     mask.clone(),
@@ -104,9 +104,9 @@ impl SentenceEncoder {
     pub(super) fn forward(
         &self,
         x: Tensor<3>,
-        keep: &Keep,
+        keep: &PaddingMask,
         between: f64,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Pooled {
         let plain = |vector| Pooled {
             vector,
@@ -151,7 +151,7 @@ impl SentenceEncoder {
 }
 
 /// The mean over real steps of `states [time, batch, n]`: `[batch, n]`.
-fn mean(states: Tensor<3>, keep: &Keep) -> Tensor<2> {
+fn mean(states: Tensor<3>, keep: &PaddingMask) -> Tensor<2> {
     let [_, batch, _] = states.dims();
     let device = states.device();
     let shares: Vec<f32> = keep

@@ -17,13 +17,13 @@
 //! use regard_models::{
 //!     Classifier, ClassifierConfig, ClassifierSizes, SourceBatch, Vocabulary, sentence::LstmnConfig,
 //! };
-//! use regard_nn::dropout::Noise;
+//! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabulary) = (Device::flex(), Vocabulary::new(16));
 //! let sizes = ClassifierSizes { vocabulary, classes: 2 };
 //! let classifier = LstmnConfig::tiny().init(&sizes, 1, &device)?;
 //! let batch = SourceBatch::new(&[vec![5, 6, 7], vec![8]], &vocabulary, &device);
-//! let classified = classifier.forward(&batch, &mut Noise::none());
+//! let classified = classifier.forward(&batch, &mut DropoutRng::none());
 //! assert_eq!(classified.logits.dims(), [2, 2]); // [batch, classes]
 //! assert_eq!(classified.maps[0].weights.dims(), [2, 1, 4, 4]); // [batch, heads, queries, keys]
 //! # Ok::<(), regard_models::ModelError>(())

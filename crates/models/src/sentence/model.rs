@@ -8,7 +8,7 @@ use burn::{
 use regard_config::{FRACTION, config};
 use regard_nn::{
     bridge,
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
 };
 
@@ -90,7 +90,7 @@ impl Classifier for SentenceClassifier {
         self.vocabulary
     }
 
-    fn forward(&self, source: &SourceBatch, noise: &mut Noise) -> Classified {
+    fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified {
         let [time, batch] = source.ids.dims();
         let shares = &self.dropout;
         let mut x = self.embedding.forward(source.ids.clone()); // [time, batch, embedding]

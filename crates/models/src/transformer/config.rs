@@ -66,12 +66,12 @@ config! {
     /// decoder's layers to the encoder's last states (Vaswani et al. 2017).
     pub struct TransformerConfig {
         /// Size of a word vector and of every state (there 512).
-        model_size: usize = 256, in SIZE;
+        d_model: usize = 256, in SIZE;
         /// Layers of the encoder (there 6).
         encoder_layers: usize = 3, in SIZE;
         /// Layers of the decoder (there 6).
         decoder_layers: usize = 3, in SIZE;
-        /// Heads, a divisor of model_size (there 8).
+        /// Heads, a divisor of d_model (there 8).
         heads: usize = 8, in SIZE;
         /// Key/value heads, a divisor of heads; as many as heads if left out.
         key_value_heads: Option<usize> = None, in SIZE, example "2";
@@ -91,7 +91,7 @@ config! {
         /// Longest sentence in tokens, its marks included; for positions "learned".
         max_length: usize = 256, in SIZE;
         /// Largest distance that has a vector of its own; for positions "relative".
-        reach: usize = 16, in SIZE;
+        max_distance: usize = 16, in SIZE;
         /// How many tokens back (in the encoder: to either side) self-attention sees, the token
         /// itself among them; all if left out.
         window: Option<usize> = None, in SIZE, example "64";
@@ -109,7 +109,7 @@ impl TransformerConfig {
     /// A model of a few thousand weights, for tests and examples.
     pub fn tiny() -> Self {
         Self {
-            model_size: 8,
+            d_model: 8,
             encoder_layers: 2,
             decoder_layers: 2,
             heads: 2,
@@ -125,8 +125,8 @@ impl TransformerConfig {
     }
 
     fn agree(&self, check: &mut Check) {
-        let size = self.model_size;
-        let expected = format!("a divisor of model.model_size ({size})");
+        let size = self.d_model;
+        let expected = format!("a divisor of model.d_model ({size})");
         let divides = size.is_multiple_of(self.heads);
         check.require(divides, "heads", self.heads, &expected);
         if let Some(heads) = self.key_value_heads {
@@ -140,7 +140,7 @@ impl TransformerConfig {
                 head.is_multiple_of(2),
                 "heads",
                 format!("heads of {head}"),
-                "heads of an even size (model_size / heads) for positions = \"rotary\"",
+                "heads of an even size (d_model / heads) for positions = \"rotary\"",
             );
         }
     }
@@ -149,7 +149,7 @@ impl TransformerConfig {
     fn layer(&self) -> StackConfig {
         let epsilon = self.norm_epsilon;
         StackConfig {
-            model_size: self.model_size,
+            d_model: self.d_model,
             heads: self.heads,
             key_value_heads: self.key_value_heads.unwrap_or(self.heads),
             feed_forward: self.feed_forward,
@@ -162,10 +162,10 @@ impl TransformerConfig {
             position: match self.positions {
                 Positions::Sinusoidal | Positions::Learned => PositionConfig::None,
                 Positions::Rotary => {
-                    PositionConfig::Rotary(RotaryConfig::new(self.model_size / self.heads))
+                    PositionConfig::Rotary(RotaryConfig::new(self.d_model / self.heads))
                 }
                 Positions::Relative => PositionConfig::Relative {
-                    reach: self.reach,
+                    max_distance: self.max_distance,
                     values: true,
                 },
                 Positions::Buckets => PositionConfig::Buckets(RelativeBucketsConfig::default()),
@@ -178,7 +178,7 @@ impl TransformerConfig {
                 attention: self.dropout.attention,
                 activation: self.dropout.activation,
             },
-            ..StackConfig::new(self.model_size, self.heads)
+            ..StackConfig::new(self.d_model, self.heads)
         }
     }
 }
@@ -191,7 +191,7 @@ impl GeneratorConfig for TransformerConfig {
         vocabularies: &Vocabularies,
         init: &mut Initializer,
     ) -> Result<Transformer, ModelError> {
-        let (size, layer) = (self.model_size, self.layer());
+        let (size, layer) = (self.d_model, self.layer());
         let refused = |error: AttentionError| ModelError(error.to_string());
         let sinusoidal = match self.positions {
             Positions::Sinusoidal => Some(Sinusoidal::new(size).map_err(refused)?),

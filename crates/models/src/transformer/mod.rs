@@ -16,13 +16,13 @@
 //! use regard_models::{
 //!     Generator, GeneratorConfig, TransformerConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
-//! use regard_nn::dropout::Noise;
+//! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabularies) = (Device::flex(), Vocabularies::new(20, 30));
 //! let model = TransformerConfig::tiny().init(&vocabularies, 1, &device)?;
 //! let source = SourceBatch::new(&[vec![5, 6, 7]], &vocabularies.source, &device);
 //! let target = TargetBatch::new(&[vec![8, 9]], &vocabularies.target, &device);
-//! let scored = model.forward(&source, &target, &mut Noise::none());
+//! let scored = model.forward(&source, &target, &mut DropoutRng::none());
 //! assert_eq!(scored.logits().dims(), [3, 30]); // [time · batch, vocabulary]
 //! let looks = model.look(&source, &target).unwrap();
 //! assert_eq!(looks.cross[0].dims(), [1, 2, 3, 4]); // of the first layer: [batch, heads, target, source]
@@ -37,11 +37,11 @@ pub use config::{Norm, Positions, TransformerConfig, TransformerDropout};
 pub use model::{Transformer, TransformerState};
 
 use burn::tensor::{Int, Tensor};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
-    generator::{DecoderState, Generator, Looks, Output, Packed, Scored},
+    generator::{AttentionMaps, DecoderState, Generator, Output, Packed, Scored},
     vocabulary::Vocabularies,
 };
 
@@ -53,11 +53,16 @@ impl Generator for Transformer {
         self.tables.vocabularies
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut Noise) -> Scored {
+    fn forward(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
         self.scored(source, target, noise)
     }
 
-    fn encode(&self, source: &SourceBatch, noise: &mut Noise) -> TransformerState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> TransformerState {
         self.begin(source, noise)
     }
 
@@ -71,7 +76,7 @@ impl Generator for Transformer {
         self.advance(previous, state, observe)
     }
 
-    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<Looks> {
+    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
         Some(self.maps(source, target))
     }
 

@@ -6,15 +6,15 @@ use burn::{
 };
 use regard_nn::{
     Observe,
-    dropout::{Noise, dropout},
-    mask::{Keep, Mask},
+    dropout::{DropoutRng, dropout},
+    mask::{Mask, PaddingMask},
     position::{Learned, Sinusoidal},
     transformer::{Stack, StackCache, StackOptions, StackOutput},
 };
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
-    generator::{Looks, Output, Scored, sure},
+    generator::{AttentionMaps, Output, Scored, expect_valid},
     tables::Tables,
 };
 
@@ -40,7 +40,7 @@ pub struct Transformer {
 #[derive(Debug, Clone)]
 pub struct TransformerState {
     pub(super) cache: StackCache,
-    pub(super) keep: Keep,
+    pub(super) keep: PaddingMask,
 }
 
 impl Transformer {
@@ -48,32 +48,32 @@ impl Transformer {
         &self,
         source: &SourceBatch,
         target: &TargetBatch,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Scored {
         let encoded = self.read(source, Observe::Nothing, noise).states;
         let decoded = self.write(encoded, source, target, Observe::Nothing, noise);
         self.tables.scored(time_major(decoded.states), None)
     }
 
-    pub(super) fn maps(&self, source: &SourceBatch, target: &TargetBatch) -> Looks {
-        let noise = &mut Noise::none();
+    pub(super) fn maps(&self, source: &SourceBatch, target: &TargetBatch) -> AttentionMaps {
+        let noise = &mut DropoutRng::none();
         let encoded = self.read(source, Observe::Weights, noise);
         let decoded = self.write(encoded.states, source, target, Observe::Weights, noise);
         let weights = |attended: Vec<regard_nn::Attended>| {
             let weights = attended.into_iter().filter_map(|attended| attended.weights);
             weights.collect()
         };
-        Looks {
+        AttentionMaps {
             encoder: weights(encoded.own),
             decoder: weights(decoded.own),
             cross: weights(decoded.cross),
         }
     }
 
-    pub(super) fn begin(&self, source: &SourceBatch, noise: &mut Noise) -> TransformerState {
+    pub(super) fn begin(&self, source: &SourceBatch, noise: &mut DropoutRng) -> TransformerState {
         let encoded = self.read(source, Observe::Nothing, noise).states;
         TransformerState {
-            cache: sure(self.decoder.cache(Some(encoded))),
+            cache: expect_valid(self.decoder.cache(Some(encoded))),
             keep: source.keep.clone(),
         }
     }
@@ -92,7 +92,7 @@ impl Transformer {
             false => Observe::Nothing,
         };
         let options = StackOptions::new(observe).source_mask(padding(&state.keep));
-        let mut decoded = sure(self.decoder.forward_cached(x, &mut state.cache, &options));
+        let mut decoded = expect_valid(self.decoder.forward_cached(x, &mut state.cache, &options));
         let weights = decoded.cross.pop().and_then(|last| last.weights); // [rows, heads, 1, source]
         let output = Output {
             logits: self.tables.logits(decoded.states.squeeze_dim(1)),
@@ -101,11 +101,11 @@ impl Transformer {
         (output, state)
     }
 
-    fn read(&self, source: &SourceBatch, observe: Observe, noise: &mut Noise) -> StackOutput {
+    fn read(&self, source: &SourceBatch, observe: Observe, noise: &mut DropoutRng) -> StackOutput {
         let embedded = self.tables.embed_source(source.ids.clone().swap_dims(0, 1)); // [batch, time, d]
         let x = self.place(embedded, &self.source_positions, 0, noise);
         let options = StackOptions::new(observe).mask(padding(&source.keep));
-        sure(self.encoder.forward(x, None, &options, noise))
+        expect_valid(self.encoder.forward(x, None, &options, noise))
     }
 
     fn write(
@@ -114,27 +114,27 @@ impl Transformer {
         source: &SourceBatch,
         target: &TargetBatch,
         observe: Observe,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> StackOutput {
         let embedded = self
             .tables
             .embed_target(target.inputs.clone().swap_dims(0, 1));
         let y = self.place(embedded, &self.target_positions, 0, noise);
         let options = StackOptions::new(observe).source_mask(padding(&source.keep));
-        sure(self.decoder.forward(y, Some(encoded), &options, noise))
+        expect_valid(self.decoder.forward(y, Some(encoded), &options, noise))
     }
 
     /// `√d E w + PE` of one token for each row, which all stand at `position`: `[rows, d]`.
     pub(super) fn embed_step(&self, previous: Tensor<1, Int>, position: usize) -> Tensor<2> {
         let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(1)); // [rows, 1, d]
-        let noise = &mut Noise::none();
+        let noise = &mut DropoutRng::none();
         self.place(embedded, &self.target_positions, position, noise)
             .squeeze_dim(1)
     }
 
     /// The encoder's states `[batch, time, d]`.
     pub(super) fn states(&self, source: &SourceBatch) -> Tensor<3> {
-        self.read(source, Observe::Nothing, &mut Noise::none())
+        self.read(source, Observe::Nothing, &mut DropoutRng::none())
             .states
     }
 
@@ -144,15 +144,15 @@ impl Transformer {
         embedded: Tensor<3>,
         learned: &Option<Learned>,
         first: usize,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Tensor<3> {
         let size = embedded.dims()[2];
         let mut x = embedded * (size as f64).sqrt();
         if let Some(sinusoidal) = &self.sinusoidal {
-            x = sure(sinusoidal.forward(x, first));
+            x = expect_valid(sinusoidal.forward(x, first));
         }
         if let Some(learned) = learned {
-            x = sure(learned.forward(x, first));
+            x = expect_valid(learned.forward(x, first));
         }
         dropout(x, self.embedding_dropout, noise)
     }
@@ -160,7 +160,7 @@ impl Transformer {
 
 impl TransformerState {
     pub(super) fn rows(mut self, rows: &[usize], same_sources: bool) -> Self {
-        sure(self.cache.select(rows, same_sources));
+        expect_valid(self.cache.select(rows, same_sources));
         if !same_sources {
             self.keep = self.keep.select(rows);
         }
@@ -169,7 +169,7 @@ impl TransformerState {
 }
 
 /// Hides the padding of `keep`, if there is any.
-fn padding(keep: &Keep) -> Mask {
+fn padding(keep: &PaddingMask) -> Mask {
     match keep.is_full() {
         true => Mask::all(),
         false => Mask::padding(keep.clone()),

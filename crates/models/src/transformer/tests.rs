@@ -1,6 +1,6 @@
 use burn::tensor::{Device, Tensor, Tolerance};
 use regard_nn::{
-    dropout::Noise,
+    dropout::DropoutRng,
     transformer::{Activation, NormPlace},
 };
 
@@ -51,7 +51,7 @@ fn variants() -> Vec<TransformerConfig> {
         }),
         with(&|c| {
             c.positions = Positions::Relative;
-            c.reach = 3;
+            c.max_distance = 3;
         }),
         with(&|c| c.positions = Positions::Buckets),
         with(&|c| c.positions = Positions::Alibi),
@@ -65,9 +65,11 @@ fn cached_steps_are_the_whole_target_at_once() {
     let (source, target) = batch(&device);
     for config in variants() {
         let model = config.init(&VOCABULARIES, 3, &device).unwrap();
-        let whole = model.forward(&source, &target, &mut Noise::none()).logits();
+        let whole = model
+            .forward(&source, &target, &mut DropoutRng::none())
+            .logits();
         let [length, rows] = target.inputs.dims();
-        let mut state = model.encode(&source, &mut Noise::none());
+        let mut state = model.encode(&source, &mut DropoutRng::none());
         for t in 0..length {
             let previous = target.inputs.clone().narrow(0, t, 1).squeeze_dim(0);
             let (output, next) = model.step(previous, state, true);
@@ -91,11 +93,15 @@ fn a_batch_gives_what_each_sentence_gives_alone() {
     let (source, target) = batch(&device);
     for config in variants() {
         let model = config.init(&VOCABULARIES, 4, &device).unwrap();
-        let together = model.forward(&source, &target, &mut Noise::none()).logits();
+        let together = model
+            .forward(&source, &target, &mut DropoutRng::none())
+            .logits();
         for (row, (one, two)) in SOURCES.iter().zip(TARGETS).enumerate() {
             let source = SourceBatch::new(&[one.to_vec()], &VOCABULARIES.source, &device);
             let target = TargetBatch::new(&[two.to_vec()], &VOCABULARIES.target, &device);
-            let alone = model.forward(&source, &target, &mut Noise::none()).logits();
+            let alone = model
+                .forward(&source, &target, &mut DropoutRng::none())
+                .logits();
             for t in 0..=two.len() {
                 let expected = together.clone().narrow(0, t * SOURCES.len() + row, 1);
                 alone
@@ -161,11 +167,13 @@ fn dropout_replays_and_falls_where_it_is_asked_for() {
     let model = config.init(&VOCABULARIES, 6, &device).unwrap();
     let run = |seed: u64| {
         let logits = model
-            .forward(&source, &target, &mut Noise::seeded(seed))
+            .forward(&source, &target, &mut DropoutRng::seeded(seed))
             .logits();
         logits.inner().into_data().try_into_vec::<f32>().unwrap()
     };
-    let still = model.forward(&source, &target, &mut Noise::none()).logits();
+    let still = model
+        .forward(&source, &target, &mut DropoutRng::none())
+        .logits();
     let still = still.inner().into_data().try_into_vec::<f32>().unwrap();
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));

@@ -6,7 +6,7 @@ use regard_models::{
     Vocabulary, former,
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, SentenceDropout},
 };
-use regard_nn::{dropout::Noise, weights};
+use regard_nn::{dropout::DropoutRng, weights};
 
 use crate::support;
 
@@ -51,7 +51,7 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 fn forward(model: &AnyClassifier, sentences: &[Vec<u32>], device: &Device) -> Classified {
     model.forward(
         &SourceBatch::new(sentences, &SIZES.vocabulary, device),
-        &mut Noise::none(),
+        &mut DropoutRng::none(),
     )
 }
 
@@ -123,10 +123,10 @@ fn dropout_is_replayed_by_its_seed_and_changes_something() {
     let model = init(&config, &device);
     let sentences = [vec![5, 6, 7, 8], vec![9, 10]];
     let batch = SourceBatch::new(&sentences, &SIZES.vocabulary, &device);
-    let run = |mut noise: Noise| numbers(model.forward(&batch, &mut noise).logits);
-    assert_eq!(run(Noise::seeded(1)), run(Noise::seeded(1)));
-    assert_ne!(run(Noise::seeded(1)), run(Noise::seeded(2)));
-    assert_ne!(run(Noise::seeded(1)), run(Noise::none()));
+    let run = |mut noise: DropoutRng| numbers(model.forward(&batch, &mut noise).logits);
+    assert_eq!(run(DropoutRng::seeded(1)), run(DropoutRng::seeded(1)));
+    assert_ne!(run(DropoutRng::seeded(1)), run(DropoutRng::seeded(2)));
+    assert_ne!(run(DropoutRng::seeded(1)), run(DropoutRng::none()));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use regard_models::{
     RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
     former, tokens::PADDING,
 };
-use regard_nn::{bridge::cross_entropy_mean, dropout::Noise, initialize::Initializer};
+use regard_nn::{bridge::cross_entropy_mean, dropout::DropoutRng, initialize::Initializer};
 
 const MODELS: &[u8] = include_bytes!("../golden/models.safetensors");
 const GNMT: &[u8] = include_bytes!("../golden/gnmt.safetensors");
@@ -41,7 +41,7 @@ fn check<C: GeneratorConfig>(golden: &[u8], kind: &str, expected_cases: usize) {
         // Drawn unchecked: location scores with local attention are computed, though no recipe may ask for them.
         let model = config.draw(&vocabularies, &mut Initializer::new(1, &device));
         let model = case.fill(AnyGenerator::new(model.unwrap()));
-        let scored = model.forward(&source, &target, &mut Noise::none());
+        let scored = model.forward(&source, &target, &mut DropoutRng::none());
 
         let vocabulary = vocabularies.target.size;
         let logits: Tensor<3> = scored.logits().reshape([steps, batch, vocabulary]);

@@ -12,7 +12,7 @@ use burn::tensor::{Device, Tensor};
 use regard_models::{AnyGenerator, tokens::PADDING};
 use regard_nn::{
     bridge::cross_entropy_mean,
-    dropout::Noise,
+    dropout::DropoutRng,
     weights::{self, Arrays},
 };
 
@@ -23,7 +23,7 @@ const SMOOTHING: f32 = 0.1;
 fn logits(model: &AnyGenerator, device: &Device) -> Tensor<2> {
     let (source, target) = batch(device);
     model
-        .forward(&source, &target, &mut Noise::seeded(17))
+        .forward(&source, &target, &mut DropoutRng::seeded(17))
         .logits()
 }
 

@@ -18,7 +18,7 @@ use regard_models::{
     tokens::PADDING,
 };
 use regard_nn::{
-    dropout::Noise,
+    dropout::DropoutRng,
     weights::{self, Storage},
 };
 
@@ -61,7 +61,7 @@ fn a_padded_batch_is_each_sentence_alone() {
     let (source, target) = batch(&device());
     for (name, config) in configs() {
         let model = model(&*config, 3, 2.0, &device());
-        let scored = model.forward(&source, &target, &mut Noise::none());
+        let scored = model.forward(&source, &target, &mut DropoutRng::none());
         let together = rows(&scored, &source, &target);
         let (sources, targets) = sentences();
         for (b, (s, t)) in sources.into_iter().zip(targets).enumerate() {
@@ -69,7 +69,7 @@ fn a_padded_batch_is_each_sentence_alone() {
                 SourceBatch::new(&[s], &VOCABULARIES.source, &device()),
                 TargetBatch::new(&[t], &VOCABULARIES.target, &device()),
             );
-            let alone = &rows(&model.forward(&s, &t, &mut Noise::none()), &s, &t)[0];
+            let alone = &rows(&model.forward(&s, &t, &mut DropoutRng::none()), &s, &t)[0];
             for ((logits, weights), (logits_together, weights_together)) in
                 alone.iter().zip(&together[b])
             {
@@ -111,8 +111,8 @@ fn what_fills_the_padding_does_not_matter() {
     let other_target = target.clone().with_inputs(inputs);
     for (name, config) in configs() {
         let model = model(&*config, 3, 2.0, &device());
-        let one = model.forward(&source, &target, &mut Noise::none());
-        let two = model.forward(&other_source, &other_target, &mut Noise::none());
+        let one = model.forward(&source, &target, &mut DropoutRng::none());
+        let two = model.forward(&other_source, &other_target, &mut DropoutRng::none());
         assert!(
             rows(&one, &source, &target) == rows(&two, &source, &target),
             "{name}"
@@ -126,8 +126,8 @@ fn stepping_equals_teacher_forcing() {
     let [time, rows_] = target.inputs.dims();
     for (name, config) in configs() {
         let model = model(&*config, 4, 2.0, &device());
-        let scored = model.forward(&source, &target, &mut Noise::none());
-        let mut state = model.encode(&source, &mut Noise::none());
+        let scored = model.forward(&source, &target, &mut DropoutRng::none());
+        let mut state = model.encode(&source, &mut DropoutRng::none());
         let vocabulary = scored.logits().dims()[1];
         for t in 0..time {
             let inputs: Tensor<1, Int> = target.inputs.clone().narrow(0, t, 1).squeeze_dim(0);
@@ -167,7 +167,7 @@ fn selected_rows_go_on_as_they_were() {
         let model = model(&*config, 4, 2.0, &device());
         let (_, state) = model.step(
             input(0, &all),
-            model.encode(&source, &mut Noise::none()),
+            model.encode(&source, &mut DropoutRng::none()),
             true,
         );
         let (expected, _) = model.step(input(1, &all), state.clone(), true);
@@ -194,7 +194,7 @@ fn dropout_follows_its_seed_and_nothing_else() {
     let (source, target) = batch(&device());
     for (name, config) in configs() {
         let run = |p: f64, seed: Option<u64>| {
-            let mut noise = seed.map_or_else(Noise::none, Noise::seeded);
+            let mut noise = seed.map_or_else(DropoutRng::none, DropoutRng::seeded);
             let model = model(&*with_dropout(&*config, p), 4, 1.0, &device());
             numbers(&model.forward(&source, &target, &mut noise).logits())
         };
@@ -218,8 +218,8 @@ fn inputs_put_back_change_nothing() {
     for (name, config) in configs() {
         let model = model(&*config, 4, 1.0, &device());
         let again = target.clone().with_inputs(target.inputs.clone());
-        let one = model.forward(&source, &target, &mut Noise::none());
-        let two = model.forward(&source, &again, &mut Noise::none());
+        let one = model.forward(&source, &target, &mut DropoutRng::none());
+        let two = model.forward(&source, &again, &mut DropoutRng::none());
         assert_eq!(numbers(&one.logits()), numbers(&two.logits()), "{name}");
         assert_eq!(again.tokens, target.tokens);
     }
@@ -265,7 +265,7 @@ fn fingerprint() -> String {
             ..LuongConfig::tiny()
         }),
         Box::new(TransformerConfig {
-            model_size: embedding,
+            d_model: embedding,
             heads: 3,
             feed_forward: 300,
             ..TransformerConfig::tiny()
@@ -295,7 +295,7 @@ fn fingerprint() -> String {
     for config in configs {
         let config = with_dropout(&*config, 0.2);
         let model = config.build(&vocabularies, 2, &device).unwrap();
-        let scored = model.forward(&source, &target, &mut Noise::seeded(5));
+        let scored = model.forward(&source, &target, &mut DropoutRng::seeded(5));
         add(&numbers(&scored.logits()));
         if let Some(weights) = &scored.weights {
             add(&numbers(weights));
@@ -347,7 +347,11 @@ fn weights_survive_a_file() {
     for (name, config) in configs() {
         let model_a = model(&*config, 4, 2.0, &device());
         let logits = |model: &AnyGenerator| {
-            numbers(&model.forward(&source, &target, &mut Noise::none()).logits())
+            numbers(
+                &model
+                    .forward(&source, &target, &mut DropoutRng::none())
+                    .logits(),
+            )
         };
         let arrays = weights::collect(&model_a);
         let through = |storage| {

@@ -8,7 +8,7 @@ use regard_models::{
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, translate},
     tokens::END,
 };
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 
 const SHORT: LengthLimit = LengthLimit {
     factor: 1.0,
@@ -29,7 +29,7 @@ fn teacher_forced(
     let device = device();
     let source = SourceBatch::new(&[source.to_vec()], &VOCABULARIES.source, &device);
     let target = TargetBatch::new(&[tokens.to_vec()], &VOCABULARIES.target, &device);
-    let scored = model.forward(&source, &target, &mut Noise::none());
+    let scored = model.forward(&source, &target, &mut DropoutRng::none());
     let [_, vocabulary] = scored.logits().dims();
     let scores = numbers(&log_softmax(scored.logits(), 1));
     let steps = tokens
@@ -139,7 +139,7 @@ fn a_beam_of_one_is_greedy() {
                 &VOCABULARIES.source,
                 &device(),
             );
-            let mut state = model.encode(&encoded, &mut Noise::none());
+            let mut state = model.encode(&encoded, &mut DropoutRng::none());
             let (mut tokens, mut previous) = (vec![], 1u32);
             while tokens.len() < SHORT.tokens(source.len() + 1) && previous != END {
                 let ids = Tensor::from_ints([previous as i32], &device());

@@ -6,7 +6,7 @@ use super::observe::Observed;
 
 /// The result of reading: the context, and what was asked of the weights.
 ///
-/// What is observed has no gradient, unless [`super::Call::differentiable`] asked for it.
+/// What is observed has no gradient, unless [`super::AttentionOptions::differentiable`] asked for it.
 #[derive(Debug, Clone)]
 pub struct Attended {
     /// The weighted sum of the values: `[batch, heads, queries, value size]`.
@@ -25,7 +25,7 @@ pub struct Attended {
     pub top: Option<Top>,
     /// The keys that hard attention drew.
     pub sampled: Option<Sampled>,
-    /// What the next reading goes on from: pass it to [`super::Call::carried`].
+    /// What the next reading goes on from: pass it to [`super::AttentionOptions::carried`].
     pub carried: Option<Tensor<4>>,
 }
 

@@ -3,7 +3,7 @@
 
 use burn::tensor::Tensor;
 
-use super::{Attended, Attention, AttentionError, Call, Path};
+use super::{Attended, Attention, AttentionError, AttentionOptions, Path};
 
 /// What is done between the words; by default nothing.
 pub(crate) trait Between {
@@ -35,7 +35,7 @@ impl Attention {
         query: Tensor<4>,
         key: Tensor<4>,
         value: Tensor<4>,
-        call: Call<'_>,
+        call: AttentionOptions<'_>,
         between: &dyn Between,
     ) -> Result<Attended, AttentionError> {
         if call.path == Path::Fused {

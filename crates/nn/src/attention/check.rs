@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 
-use super::{Attention, AttentionError, Call, Observe, Path};
+use super::{Attention, AttentionError, AttentionOptions, Observe, Path};
 use crate::{
     mask::{Grid, Mask},
     normalize::{Estimator, Normalize},
@@ -20,7 +20,7 @@ pub(super) struct Problem<'a> {
     /// All that hides keys, but for the window of local-p.
     pub(super) mask: Mask,
     pub(super) grid: Grid,
-    pub(super) call: Call<'a>,
+    pub(super) call: AttentionOptions<'a>,
 }
 
 const SIZES: &str =
@@ -33,7 +33,7 @@ impl Attention {
         key: Tensor<4>,
         value: Tensor<4>,
         prepared: bool,
-        mut call: Call<'a>,
+        mut call: AttentionOptions<'a>,
     ) -> Result<Problem<'a>, AttentionError> {
         let [batch, heads, queries, _] = query.dims();
         let [key_batch, key_heads, keys, _] = key.dims();
@@ -107,7 +107,7 @@ impl Attention {
     }
 
     /// What counts the source's positions itself needs the source from its beginning.
-    fn check_first_key(&self, call: &Call<'_>) -> Result<(), AttentionError> {
+    fn check_first_key(&self, call: &AttentionOptions<'_>) -> Result<(), AttentionError> {
         let counts = match &self.score {
             Score::Location(_) | Score::GaussianWindow(_) => {
                 format!("the {} score", self.score.name())
@@ -218,7 +218,7 @@ impl Attention {
         &self,
         heads: usize,
         dtype: DType,
-        call: &Call<'_>,
+        call: &AttentionOptions<'_>,
     ) -> Result<(), AttentionError> {
         let (field, number) = match &self.score {
             Score::ScaledDot(score) => ("scale", score.scale(1)),
@@ -320,7 +320,11 @@ impl Attention {
     }
 
     /// What mechanisms with a memory go on from; the others do not look at it.
-    fn check_carried(&self, call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
+    fn check_carried(
+        &self,
+        call: &AttentionOptions<'_>,
+        grid: &Grid,
+    ) -> Result<(), AttentionError> {
         let (Some(carried), Some(size)) = (&call.carried, self.carried_size(grid.keys)) else {
             return Ok(());
         };
@@ -364,7 +368,7 @@ impl Range {
     }
 }
 
-fn check_bias(call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
+fn check_bias(call: &AttentionOptions<'_>, grid: &Grid) -> Result<(), AttentionError> {
     let Some(bias) = &call.bias else {
         return Ok(());
     };
@@ -383,7 +387,7 @@ fn check_bias(call: &Call<'_>, grid: &Grid) -> Result<(), AttentionError> {
     ))
 }
 
-fn check_alibi(call: &Call<'_>, heads: usize) -> Result<(), AttentionError> {
+fn check_alibi(call: &AttentionOptions<'_>, heads: usize) -> Result<(), AttentionError> {
     match call.alibi.map(|alibi| alibi.slopes().len()) {
         Some(slopes) if slopes != heads => Err(AttentionError::value(
             "alibi heads",

@@ -11,12 +11,12 @@
 use burn::tensor::{DType, Tensor};
 
 use super::{
-    Attended, Attention, AttentionError, Call, Observe, Observed, Path, check::Problem,
+    Attended, Attention, AttentionError, AttentionOptions, Observe, Observed, Path, check::Problem,
     plain::for_each_head,
 };
 use crate::{
     bridge::{self, DotInputs, DotOptions},
-    mask::{Alignment, Grid, Keep, Rule},
+    mask::{Alignment, Grid, PaddingMask, Rule},
     normalize::Normalize,
     score::Score,
 };
@@ -54,7 +54,7 @@ impl Attention {
         &self,
         grid: &Grid,
         sizes: [usize; 2],
-        call: &mut Call<'_>,
+        call: &mut AttentionOptions<'_>,
     ) -> Result<Option<DotOptions>, AttentionError> {
         let scale = match &self.score {
             Score::Dot(_) => 1.0,
@@ -236,7 +236,7 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, St
 }
 
 /// `x [batch, key heads, keys, size]` with zeros at padding.
-fn without_padding(keep: &Keep, x: Tensor<4>) -> Tensor<4> {
+fn without_padding(keep: &PaddingMask, x: Tensor<4>) -> Tensor<4> {
     if keep.is_full() {
         return x;
     }

@@ -2,11 +2,11 @@
 
 use burn::tensor::Tensor;
 
-use super::{Attention, AttentionError, Call, Observe, Sampled};
+use super::{Attention, AttentionError, AttentionOptions, Observe, Sampled};
 use crate::{
     bridge::with_axis,
     heads::row_index,
-    mask::{Keep, Mask},
+    mask::{Mask, PaddingMask},
     precision::check_weights,
     recurrent::check_shape,
 };
@@ -19,7 +19,7 @@ pub struct Memory {
     /// What is read: `[batch, keys, value size]`.
     pub values: Tensor<3>,
     /// Which positions are real.
-    pub keep: Keep,
+    pub keep: PaddingMask,
 }
 
 /// What a decoder gets from reading a [`Memory`].
@@ -32,7 +32,7 @@ pub struct Reading {
     pub weights: Tensor<3>,
     /// The keys that hard attention drew.
     pub sampled: Option<Sampled>,
-    /// What the next step goes on from: pass it to [`Call::carried`].
+    /// What the next step goes on from: pass it to [`AttentionOptions::carried`].
     pub carried: Option<Tensor<4>>,
 }
 
@@ -58,7 +58,7 @@ impl Memory {
 }
 
 /// Checks that `keep` has the sentences and positions of `annotations [batch, keys, size]`.
-fn check_keep(keep: &Keep, annotations: &Tensor<3>) -> Result<(), AttentionError> {
+fn check_keep(keep: &PaddingMask, annotations: &Tensor<3>) -> Result<(), AttentionError> {
     let [batch, keys, _] = annotations.dims();
     let meaning = "[batch, positions] of the annotations";
     check_shape(
@@ -74,7 +74,11 @@ impl Attention {
     ///
     /// # Errors
     /// Annotations of another size or precision than the score was made for; a `keep` of another batch or length.
-    pub fn memory(&self, annotations: Tensor<3>, keep: Keep) -> Result<Memory, AttentionError> {
+    pub fn memory(
+        &self,
+        annotations: Tensor<3>,
+        keep: PaddingMask,
+    ) -> Result<Memory, AttentionError> {
         let [_, _, size] = annotations.dims();
         if let Some(expected) = self.score.annotation_size()
             && size != expected
@@ -97,7 +101,7 @@ impl Attention {
     }
 
     /// Reads `memory` with `query [batch, queries, query size]`. The weights are always reported; the padding of the
-    /// memory is masked beside what `call` says, and local-m counts from [`Call::first_query`].
+    /// memory is masked beside what `call` says, and local-m counts from [`AttentionOptions::first_query`].
     ///
     /// # Errors
     /// As [`Attention::forward`].
@@ -105,11 +109,11 @@ impl Attention {
         &self,
         query: Tensor<3>,
         memory: &Memory,
-        call: Call<'_>,
+        call: AttentionOptions<'_>,
     ) -> Result<Reading, AttentionError> {
         check_keep(&memory.keep, &memory.values)?;
         let one_head = |x: Tensor<3>| with_axis::<3, 4>(x, 1);
-        let mut call = Call {
+        let mut call = AttentionOptions {
             observe: Observe::Weights,
             ..call
         };

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     bridge::{self, matmul},
-    dropout::Noise,
+    dropout::DropoutRng,
     mask::{Mask, local},
     normalize::{Normalize, hide},
     position::Positions,
@@ -376,7 +376,7 @@ fn poison(
 
 impl Attention {
     /// The dropout of one reading; none without noise.
-    pub(super) fn draw_dropout(&self, noise: Option<&mut Noise>) -> Option<Dropout> {
+    pub(super) fn draw_dropout(&self, noise: Option<&mut DropoutRng>) -> Option<Dropout> {
         if self.dropout == 0.0 {
             return None;
         }

@@ -19,7 +19,7 @@
 use burn::tensor::{Bool, Tensor};
 use regard_kernels::{
     KernelError,
-    additive::{Gradients, Input, Keep, Shape, backward, forward},
+    additive::{Gradients, Input, PaddingMask, Shape, backward, forward},
 };
 
 use super::{
@@ -164,7 +164,10 @@ impl Additive {
             key: numbers(&inputs[1]),
             v: numbers(&inputs[2]),
             value: numbers(&inputs[3]),
-            keep: self.keep.as_deref().map_or(Keep::All, Keep::Mask),
+            keep: self
+                .keep
+                .as_deref()
+                .map_or(PaddingMask::All, PaddingMask::Mask),
             bias: inputs.get(4).map(numbers),
         }
     }

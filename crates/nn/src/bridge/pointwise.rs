@@ -12,7 +12,7 @@ use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
 };
-use crate::dropout::Noise;
+use crate::dropout::DropoutRng;
 
 /// `m ∘ x`, `m` drawn from `noise` with `probability`: [`crate::dropout::dropout`], which checks what is passed on here.
 pub(crate) fn dropout<const D: usize>(x: Tensor<D>, mask: DropoutMask) -> Tensor<D> {
@@ -33,7 +33,7 @@ pub fn relu_dropout<const D: usize>(
     x: Tensor<D>,
     bias: Option<Tensor<1>>,
     probability: f64,
-    noise: &mut Noise,
+    noise: &mut DropoutRng,
 ) -> Tensor<D> {
     run(Step::Relu, x, bias, None, probability, noise)
 }
@@ -48,7 +48,7 @@ pub fn add_dropout<const D: usize>(
     x: Tensor<D>,
     bias: Option<Tensor<1>>,
     probability: f64,
-    noise: &mut Noise,
+    noise: &mut DropoutRng,
 ) -> Tensor<D> {
     expect_dims("residual", residual.dims(), x.dims());
     run(Step::Add, x, bias, Some(residual), probability, noise)
@@ -60,7 +60,7 @@ fn run<const D: usize>(
     bias: Option<Tensor<1>>,
     residual: Option<Tensor<D>>,
     probability: f64,
-    noise: &mut Noise,
+    noise: &mut DropoutRng,
 ) -> Tensor<D> {
     let width = x.dims()[D - 1];
     if let Some(bias) = &bias {

@@ -15,7 +15,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::Serialize;
 
 use super::ExplainError;
-use crate::mask::{Alignment, Grid, Keep, Mask};
+use crate::mask::{Alignment, Grid, Mask, PaddingMask};
 
 /// One kind of mask.
 #[derive(Debug, PartialEq, Serialize)]
@@ -358,9 +358,9 @@ impl Arguments<'_> {
                         self.refused(format!("a length of {length}, but there are {keys} keys"))
                     );
                 }
-                Mask::padding(Keep::from_lengths(&[length], keys, &device))
+                Mask::padding(PaddingMask::from_lengths(&[length], keys, &device))
             }
-            "keep" => Mask::padding(Keep::from_flags(&[self.flags(0)?], &device)?),
+            "keep" => Mask::padding(PaddingMask::from_flags(&[self.flags(0)?], &device)?),
             "window" => Mask::dilated_window(self.number(0)?, self.number_or(1, 1)?)?,
             "global" => Mask::global(&self.list(0)?),
             "longformer" => {

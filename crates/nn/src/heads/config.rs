@@ -31,20 +31,20 @@ use crate::{
 /// assert_eq!(layer.head_size(), 16);
 ///
 /// let error = MultiHeadConfig::new(64, 5).init(&mut Initializer::new(1, &Device::flex())).unwrap_err();
-/// assert!(error.to_string().starts_with("`heads` is 5, expected a divisor of `model_size` (64)"));
+/// assert!(error.to_string().starts_with("`heads` is 5, expected a divisor of `d_model` (64)"));
 /// # Ok::<(), regard_nn::AttentionError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MultiHeadConfig {
     /// The size of the states that query, and of the output.
-    pub model_size: usize,
-    /// The size of the states that are read, if it is not `model_size` (cross-attention).
+    pub d_model: usize,
+    /// The size of the states that are read, if it is not `d_model` (cross-attention).
     pub source_size: Option<usize>,
     /// `h`: query heads.
     pub heads: usize,
     /// `g`: key/value heads, a divisor of `heads`.
     pub key_value_heads: usize,
-    /// `d`: the features of a query and of a key; `model_size / heads` if not said.
+    /// `d`: the features of a query and of a key; `d_model / heads` if not said.
     pub head_size: Option<usize>,
     /// `d_v`: the features of a value; `head_size` if not said.
     pub value_size: Option<usize>,
@@ -65,10 +65,10 @@ pub struct MultiHeadConfig {
 }
 
 impl MultiHeadConfig {
-    /// Multi-head attention of `heads` heads of `model_size / heads` features.
-    pub fn new(model_size: usize, heads: usize) -> Self {
+    /// Multi-head attention of `heads` heads of `d_model / heads` features.
+    pub fn new(d_model: usize, heads: usize) -> Self {
         Self {
-            model_size,
+            d_model,
             source_size: None,
             heads,
             key_value_heads: heads,
@@ -108,17 +108,17 @@ impl MultiHeadConfig {
         initializer: &mut Initializer,
     ) -> Result<MultiHead, AttentionError> {
         let sizes = self.check()?;
-        let source_size = self.source_size.unwrap_or(self.model_size);
+        let source_size = self.source_size.unwrap_or(self.d_model);
         let projection = Projection::new(
             self.projection,
-            [self.model_size, source_size],
+            [self.d_model, source_size],
             &sizes,
             self.input_bias,
             initializer,
         );
         let output = glorot(
             sizes.heads * sizes.value,
-            self.model_size,
+            self.d_model,
             self.output_bias,
             initializer,
         );
@@ -132,9 +132,9 @@ impl MultiHeadConfig {
         let talking_heads = self
             .talking_heads
             .then(|| TalkingHeads::new(sizes.heads, initializer));
-        let gate = self.gate.map(|gate| {
-            OutputGate::new(gate, self.model_size, sizes.heads, sizes.value, initializer)
-        });
+        let gate = self
+            .gate
+            .map(|gate| OutputGate::new(gate, self.d_model, sizes.heads, sizes.value, initializer));
         Ok(MultiHead {
             attention,
             projection,
@@ -149,7 +149,7 @@ impl MultiHeadConfig {
 
     fn check(&self) -> Result<Sizes, AttentionError> {
         let positive = [
-            ("model_size", Some(self.model_size)),
+            ("d_model", Some(self.d_model)),
             ("source_size", self.source_size),
             ("heads", Some(self.heads)),
             ("key_value_heads", Some(self.key_value_heads)),
@@ -160,11 +160,11 @@ impl MultiHeadConfig {
             let advice = "sizes count features or heads";
             return Err(AttentionError::value(field, 0, "at least 1", advice));
         }
-        if self.head_size.is_none() && !self.model_size.is_multiple_of(self.heads) {
+        if self.head_size.is_none() && !self.d_model.is_multiple_of(self.heads) {
             return Err(AttentionError::value(
                 "heads",
                 self.heads,
-                format!("a divisor of `model_size` ({})", self.model_size),
+                format!("a divisor of `d_model` ({})", self.d_model),
                 "choose another number of heads, or say the size of a head in `head_size`",
             ));
         }
@@ -177,16 +177,16 @@ impl MultiHeadConfig {
             ));
         }
         if let (ProjectionLayout::Fused, Some(source)) = (self.projection, self.source_size)
-            && source != self.model_size
+            && source != self.d_model
         {
             return Err(AttentionError::combination(
                 "source_size",
                 source,
-                format!("a fused projection of `model_size` {}", self.model_size),
+                format!("a fused projection of `d_model` {}", self.d_model),
                 "one matrix takes states of one size; use `ProjectionLayout::Separate`",
             ));
         }
-        let head = self.head_size.unwrap_or(self.model_size / self.heads);
+        let head = self.head_size.unwrap_or(self.d_model / self.heads);
         Ok(Sizes {
             heads: self.heads,
             key_value_heads: self.key_value_heads,

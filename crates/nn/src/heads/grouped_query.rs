@@ -30,10 +30,10 @@ use super::MultiHeadConfig;
 
 impl MultiHeadConfig {
     /// Grouped-query attention of `heads` query heads over `key_value_heads` key/value heads.
-    pub fn grouped_query(model_size: usize, heads: usize, key_value_heads: usize) -> Self {
+    pub fn grouped_query(d_model: usize, heads: usize, key_value_heads: usize) -> Self {
         Self {
             key_value_heads,
-            ..Self::new(model_size, heads)
+            ..Self::new(d_model, heads)
         }
     }
 }

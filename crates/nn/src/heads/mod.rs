@@ -25,12 +25,12 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{Call, Observe, heads::MultiHeadConfig, initialize::Initializer, mask::Mask};
+//! use regard_nn::{AttentionOptions, Observe, heads::MultiHeadConfig, initialize::Initializer, mask::Mask};
 //!
 //! let device = Device::flex();
 //! let layer = MultiHeadConfig::new(16, 4).init(&mut Initializer::new(1, &device))?;
 //! let x = Tensor::<3>::ones([2, 5, 16], &device);
-//! let read = layer.forward(x, Call::new(Observe::Weights).mask(Mask::causal()))?;
+//! let read = layer.forward(x, AttentionOptions::new(Observe::Weights).mask(Mask::causal()))?;
 //! assert_eq!(read.output.dims(), [2, 5, 16]); // [batch, queries, model]
 //! assert_eq!(read.attended.weights.unwrap().dims(), [2, 4, 5, 5]); // [batch, heads, queries, keys]
 //! # Ok::<(), regard_nn::AttentionError>(())
@@ -51,7 +51,7 @@ pub mod talking_heads;
 pub use config::MultiHeadConfig;
 pub use multi_head::{MultiHead, MultiHeadOutput};
 pub use output_gate::{Gate, OutputGate};
-pub use projection::{Fused, Projection, ProjectionLayout, Separate, Source};
+pub use projection::{Fused, KeyValues, Projection, ProjectionLayout, Separate};
 pub(crate) use projection::{glorot, row_index};
 pub use query_key_norm::{L2QueryKeyNorm, QueryKeyNorm, QueryKeyNormKind, RmsQueryKeyNorm};
 pub use talking_heads::TalkingHeads;

@@ -7,11 +7,13 @@ use burn::{
 };
 
 use super::{
-    OutputGate, Projection, QueryKeyNorm, Source, TalkingHeads,
+    KeyValues, OutputGate, Projection, QueryKeyNorm, TalkingHeads,
     projection::{Sizes, join_heads},
 };
 use crate::{
-    attention::{Attended, Attention, AttentionError, Between, Call, Observe, Observed},
+    attention::{
+        Attended, Attention, AttentionError, AttentionOptions, Between, Observe, Observed,
+    },
     bridge::{self, ProjectedInputs},
     cache::KeyValueCache,
     mask::{Grid, Mask},
@@ -79,7 +81,7 @@ impl MultiHead {
     ///
     /// What stands at a hidden position (NaN included) reaches no other token. The gradient of the
     /// matrices does pass over it: where padding may not be finite, zero it first
-    /// ([`Keep::zero_padding`](crate::mask::Keep::zero_padding)).
+    /// ([`PaddingMask::zero_padding`](crate::mask::PaddingMask::zero_padding)).
     ///
     /// # Errors
     /// If `x` has another size than the layer, if the layer reads a source of another size, or as
@@ -87,7 +89,7 @@ impl MultiHead {
     pub fn forward(
         &self,
         x: Tensor<3>,
-        mut call: Call<'_>,
+        mut call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
         self.expect_self(&x)?;
         let length = x.dims()[1];
@@ -111,9 +113,9 @@ impl MultiHead {
         &self,
         x: Tensor<3>,
         source: Tensor<3>,
-        mut call: Call<'_>,
+        mut call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
-        self.expect("x", &x, self.projection.model_size())?;
+        self.expect("x", &x, self.projection.d_model())?;
         self.expect("source", &source, self.projection.source_size())?;
         if let Some(read) = self.read_projected(&x, Some(&source), &mut call)? {
             return Ok(read);
@@ -127,7 +129,7 @@ impl MultiHead {
     ///
     /// # Errors
     /// If the layer was made for a source of another size.
-    pub fn source(&self, source: Tensor<3>) -> Result<Source, AttentionError> {
+    pub fn source(&self, source: Tensor<3>) -> Result<KeyValues, AttentionError> {
         self.expect("source", &source, self.projection.source_size())?;
         let source = self.projection.source(source, &self.sizes);
         self.placed_source(source, 0)
@@ -141,8 +143,8 @@ impl MultiHead {
     pub fn forward_source(
         &self,
         x: Tensor<3>,
-        source: &Source,
-        call: Call<'_>,
+        source: &KeyValues,
+        call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
         if self.position.is_some() {
             return Err(AttentionError::combination(
@@ -152,7 +154,7 @@ impl MultiHead {
                 "tokens of two sequences have no distance; make the layer with `PositionConfig::None`",
             ));
         }
-        self.expect("x", &x, self.projection.model_size())?;
+        self.expect("x", &x, self.projection.d_model())?;
         let [batch, _, length, _] = source.keys.dims();
         for (field, found, size) in [
             ("source.keys", source.keys.dims(), self.sizes.head),
@@ -182,7 +184,7 @@ impl MultiHead {
         &self,
         x: Tensor<3>,
         cache: &mut KeyValueCache,
-        mut call: Call<'_>,
+        mut call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
         self.expect_self(&x)?;
         let [batch, new, _] = x.dims();
@@ -206,7 +208,7 @@ impl MultiHead {
                 call = call.mask(Mask::window(window)?);
             }
         }
-        let source = Source {
+        let source = KeyValues {
             keys: cached.keys,
             values: cached.values,
         };
@@ -218,7 +220,7 @@ impl MultiHead {
         &self,
         batch: usize,
         new: usize,
-        call: &Call<'_>,
+        call: &AttentionOptions<'_>,
         cache: &KeyValueCache,
     ) -> Result<(), AttentionError> {
         let grid = Grid {
@@ -247,7 +249,7 @@ impl MultiHead {
         &self,
         x: &Tensor<3>,
         source: Option<&Tensor<3>>,
-        call: &mut Call<'_>,
+        call: &mut AttentionOptions<'_>,
     ) -> Result<Option<MultiHeadOutput>, AttentionError> {
         let plain_heads = self.position.is_none()
             && self.query_key_norm.is_none()
@@ -321,7 +323,7 @@ impl MultiHead {
     }
 
     /// Keys normalised and turned, the first of them at position `first`.
-    fn placed_source(&self, source: Source, first: usize) -> Result<Source, AttentionError> {
+    fn placed_source(&self, source: KeyValues, first: usize) -> Result<KeyValues, AttentionError> {
         let keys = match &self.query_key_norm {
             Some(norm) => norm.key(source.keys),
             None => source.keys,
@@ -330,7 +332,7 @@ impl MultiHead {
             Some(position) => position.place(keys, first)?,
             None => keys,
         };
-        Ok(Source { keys, ..source })
+        Ok(KeyValues { keys, ..source })
     }
 
     /// What the heads read of `source`, gated and put together.
@@ -338,12 +340,12 @@ impl MultiHead {
         &self,
         x: Tensor<3>,
         query: Tensor<4>,
-        source: Source,
+        source: KeyValues,
         positions: Option<Positions>,
-        call: Call<'_>,
+        call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
         // Lives as long as what the layer lends it.
-        let mut call: Call<'_> = call;
+        let mut call: AttentionOptions<'_> = call;
         let mut values = None;
         let positions = positions.filter(|positions| !positions.dims().contains(&0));
         if let (Some(position), Some(positions)) = (&self.position, positions) {
@@ -432,12 +434,12 @@ impl MultiHead {
     }
 
     fn expect_self(&self, x: &Tensor<3>) -> Result<(), AttentionError> {
-        let [model, source] = [self.projection.model_size(), self.projection.source_size()];
+        let [model, source] = [self.projection.d_model(), self.projection.source_size()];
         if model != source {
             return Err(AttentionError::combination(
                 "source_size",
                 source,
-                format!("self-attention of `model_size` {model}"),
+                format!("self-attention of `d_model` {model}"),
                 "read the source with `MultiHead::forward_source`",
             ));
         }

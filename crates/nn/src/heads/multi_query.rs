@@ -20,7 +20,7 @@ use super::MultiHeadConfig;
 
 impl MultiHeadConfig {
     /// Multi-query attention of `heads` query heads over one key/value head.
-    pub fn multi_query(model_size: usize, heads: usize) -> Self {
-        Self::grouped_query(model_size, heads, 1)
+    pub fn multi_query(d_model: usize, heads: usize) -> Self {
+        Self::grouped_query(d_model, heads, 1)
     }
 }

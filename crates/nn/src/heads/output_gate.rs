@@ -13,13 +13,13 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{Call, Observe, heads::{Gate, MultiHeadConfig}, initialize::Initializer};
+//! use regard_nn::{AttentionOptions, Observe, heads::{Gate, MultiHeadConfig}, initialize::Initializer};
 //!
 //! let device = Device::flex();
 //! let config = MultiHeadConfig { gate: Some(Gate::Headwise), ..MultiHeadConfig::new(8, 2) };
 //! let layer = config.init(&mut Initializer::new(1, &device))?;
 //! assert_eq!(layer.gate.as_ref().unwrap().weight.weight.dims(), [8, 2]);
-//! let read = layer.forward(Tensor::ones([1, 3, 8], &device), Call::new(Observe::Nothing))?;
+//! let read = layer.forward(Tensor::ones([1, 3, 8], &device), AttentionOptions::new(Observe::Nothing))?;
 //! assert_eq!(read.output.dims(), [1, 3, 8]);
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
@@ -52,10 +52,10 @@ pub struct OutputGate {
 }
 
 impl OutputGate {
-    /// A gate for `heads` heads whose values are of `value_size`, opened by states of `model_size`.
+    /// A gate for `heads` heads whose values are of `value_size`, opened by states of `d_model`.
     pub fn new(
         gate: Gate,
-        model_size: usize,
+        d_model: usize,
         heads: usize,
         value_size: usize,
         initializer: &mut Initializer,
@@ -65,7 +65,7 @@ impl OutputGate {
             Gate::Elementwise => heads * value_size,
         };
         Self {
-            weight: glorot(model_size, outputs, false, initializer),
+            weight: glorot(d_model, outputs, false, initializer),
         }
     }
 

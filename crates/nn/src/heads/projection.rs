@@ -68,8 +68,8 @@ impl Sizes {
     }
 
     /// Keys and values, the columns of each head together, as heads.
-    fn shaped(&self, key: Tensor<3>, value: Tensor<3>) -> Source {
-        Source {
+    fn shaped(&self, key: Tensor<3>, value: Tensor<3>) -> KeyValues {
+        KeyValues {
             keys: split_heads(key, self.key_value_heads),
             values: split_heads(value, self.key_value_heads),
         }
@@ -105,14 +105,14 @@ pub struct Fused {
 
 /// The keys and values of a source, computed once and read any number of times.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct KeyValues {
     /// `[batch, key/value heads, length, d]`
     pub keys: Tensor<4>,
     /// `[batch, key/value heads, length, d_v]`
     pub values: Tensor<4>,
 }
 
-impl Source {
+impl KeyValues {
     /// How many keys there are.
     pub fn length(&self) -> usize {
         self.keys.dims()[2]
@@ -177,7 +177,7 @@ impl Projection {
     }
 
     /// Queries `[batch, h, length, d]`, keys and values, all of one sequence `[batch, length, model]`.
-    pub(super) fn all(&self, x: Tensor<3>, sizes: &Sizes) -> (Tensor<4>, Source) {
+    pub(super) fn all(&self, x: Tensor<3>, sizes: &Sizes) -> (Tensor<4>, KeyValues) {
         let fused = match self {
             // Burn's slices of nothing leave the graph.
             Self::Fused(fused) if !x.dims().contains(&0) => fused,
@@ -204,8 +204,8 @@ impl Projection {
         split_heads(query, sizes.heads)
     }
 
-    /// Keys and values: `[batch, length, source]` -> [`Source`].
-    pub(super) fn source(&self, y: Tensor<3>, sizes: &Sizes) -> Source {
+    /// Keys and values: `[batch, length, source]` -> [`KeyValues`].
+    pub(super) fn source(&self, y: Tensor<3>, sizes: &Sizes) -> KeyValues {
         let (key, value) = match self {
             Self::Separate(separate) => {
                 (apply(&separate.key, y.clone()), apply(&separate.value, y))
@@ -236,7 +236,7 @@ impl Projection {
     }
 
     /// The size of what queries are made of.
-    pub(super) fn model_size(&self) -> usize {
+    pub(super) fn d_model(&self) -> usize {
         match self {
             Self::Separate(separate) => separate.query.weight.dims()[0],
             Self::Fused(fused) => fused.query_key_value.weight.dims()[0],

@@ -18,12 +18,12 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{Call, Observe, heads::MultiHeadConfig, initialize::Initializer};
+//! use regard_nn::{AttentionOptions, Observe, heads::MultiHeadConfig, initialize::Initializer};
 //!
 //! let device = Device::flex();
 //! let config = MultiHeadConfig { talking_heads: true, ..MultiHeadConfig::new(8, 2) };
 //! let layer = config.init(&mut Initializer::new(1, &device))?;
-//! let read = layer.forward(Tensor::ones([1, 3, 8], &device), Call::new(Observe::Weights))?;
+//! let read = layer.forward(Tensor::ones([1, 3, 8], &device), AttentionOptions::new(Observe::Weights))?;
 //! assert_eq!(read.attended.weights.unwrap().dims(), [1, 2, 3, 3]);
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```

@@ -23,7 +23,7 @@ pub enum Alignment {
     /// `pos(i) = i + Lk - Lq`: the last query stands at the last key. What decoding with a cache needs.
     #[default]
     LowerRight,
-    /// `pos(i) = first_query + i`: the first query stands at the first key ([`crate::Call::first_query`] is
+    /// `pos(i) = first_query + i`: the first query stands at the first key ([`crate::AttentionOptions::first_query`] is
     /// usually 0).
     UpperLeft,
 }

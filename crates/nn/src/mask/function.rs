@@ -22,9 +22,9 @@ pub struct Place {
     pub batch: usize,
     /// The query head.
     pub head: usize,
-    /// The query: its number, [`Call::first_query`](crate::Call::first_query) for the first of a call.
+    /// The query: its number, [`AttentionOptions::first_query`](crate::AttentionOptions::first_query) for the first of a call.
     pub query: usize,
-    /// The key: its position, [`Call::first_key`](crate::Call::first_key) for the first of a call.
+    /// The key: its position, [`AttentionOptions::first_key`](crate::AttentionOptions::first_key) for the first of a call.
     pub key: usize,
 }
 

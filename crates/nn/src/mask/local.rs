@@ -124,7 +124,7 @@ pub(crate) struct Centres {
 }
 
 impl Mask {
-    /// local-m: decoder step `t` (the query's number, [`crate::Call::first_query`] onwards) sees keys at most
+    /// local-m: decoder step `t` (the query's number, [`crate::AttentionOptions::first_query`] onwards) sees keys at most
     /// `half_width` away from key `t`.
     pub fn local_monotonic(half_width: usize) -> Self {
         Self(Rule::Local(Centres {

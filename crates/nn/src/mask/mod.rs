@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | | [`Mask::all`] | always | |
 //! | [causal] | [`Mask::causal`] | `j <= pos(i)` | Vaswani 2017 |
-//! | [padding](keep) | [`Mask::padding`] | position `j` of the sentence is real | |
+//! | [padding] | [`Mask::padding`] | position `j` of the sentence is real | |
 //! | [window] | [`Mask::window`] | `|pos(i) - j| < width` (with causal: Mistral's sliding window) | Child 2019; Jiang 2023 |
 //! | | [`Mask::dilated_window`] | the same at every `dilation`-th key | Beltagy 2020 |
 //! | [global and window](longformer) | [`Mask::global`] | `i` or `j` is a global position | Beltagy 2020 |
@@ -23,7 +23,7 @@
 //! when there are fewer queries than keys.
 //!
 //! All positions count from the beginning of the sequence, also where a call has only a part of it, as each step of
-//! decoding has ([`Call::first_query`](crate::Call::first_query), [`Call::first_key`](crate::Call::first_key)): global
+//! decoding has ([`AttentionOptions::first_query`](crate::AttentionOptions::first_query), [`AttentionOptions::first_key`](crate::AttentionOptions::first_key)): global
 //! positions, blocks and chunks, prefixes, and the places of a function. A list with an entry for each position (padding,
 //! documents, the table of blocks) holds those from the beginning to the last one of the call. So one mask gives
 //! the same numbers for a sequence at once and in parts. A distance or size that is larger than any
@@ -53,10 +53,10 @@ pub mod causal;
 pub mod combine;
 pub mod document;
 pub mod function;
-pub mod keep;
 mod kernel;
 pub mod local;
 pub mod longformer;
+pub mod padding;
 mod picture;
 pub mod prefix;
 pub mod window;
@@ -70,9 +70,9 @@ use crate::attention::AttentionError;
 
 pub use causal::Alignment;
 pub use function::Place;
-pub use keep::Keep;
 pub(crate) use kernel::KernelMask;
 pub use local::{Locality, PositionPredictor};
+pub use padding::PaddingMask;
 
 use block::Blocks;
 use document::Documents;
@@ -92,7 +92,7 @@ pub(crate) enum Rule {
     #[default]
     All,
     Causal(Alignment),
-    Padding(Keep),
+    Padding(PaddingMask),
     Reach(usize),
     Window(Window),
     Global(std::sync::Arc<[usize]>, Alignment),
@@ -122,9 +122,9 @@ pub struct Grid {
     pub queries: usize,
     /// Keys.
     pub keys: usize,
-    /// The number of the first query, see [`crate::Call::first_query`].
+    /// The number of the first query, see [`crate::AttentionOptions::first_query`].
     pub first_query: usize,
-    /// The position of the first key, see [`crate::Call::first_key`].
+    /// The position of the first key, see [`crate::AttentionOptions::first_key`].
     pub first_key: usize,
 }
 
@@ -382,7 +382,7 @@ impl Rule {
     }
 
     /// The paddings that hide keys whatever else the rule says.
-    fn paddings<'a>(&'a self, paddings: &mut Vec<&'a Keep>) {
+    fn paddings<'a>(&'a self, paddings: &mut Vec<&'a PaddingMask>) {
         match self {
             Self::Padding(keep) => paddings.push(keep),
             Self::And(a, b) => {

@@ -34,7 +34,7 @@ use burn::{
 };
 
 use super::{Normalized, softmax::Parts};
-use crate::{attention::Sampled, dropout::Noise};
+use crate::{attention::Sampled, dropout::DropoutRng};
 
 /// The best key alone.
 #[derive(Module, Debug, Default)]
@@ -92,7 +92,7 @@ impl HardSample {
         &self,
         scores: Tensor<4>,
         seen: Option<Tensor<4, Bool>>,
-        noise: Option<&mut Noise>,
+        noise: Option<&mut DropoutRng>,
     ) -> Normalized {
         let shape = scores.dims();
         if shape.contains(&0) {

@@ -45,7 +45,7 @@ pub use sink::Sink;
 pub use softmax::{Softmax, masked_softmax};
 pub use sparse::{Entmax15, Sparsemax};
 
-use crate::{attention::Sampled, bridge::spread, dropout::Noise};
+use crate::{attention::Sampled, bridge::spread, dropout::DropoutRng};
 
 /// One of the normalisers.
 #[derive(Module, Debug)]
@@ -149,7 +149,7 @@ impl Normalize {
         seen: Option<Tensor<4, Bool>>,
         query: &Tensor<4>,
         carried: Option<Tensor<4>>,
-        noise: Option<&mut Noise>,
+        noise: Option<&mut DropoutRng>,
     ) -> Normalized {
         match self {
             Self::Softmax(normalizer) => normalizer.forward(scores, seen),

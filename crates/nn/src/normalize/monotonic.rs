@@ -34,7 +34,7 @@ use burn::{
 };
 
 use super::Normalized;
-use crate::{dropout::Noise, precision::wide};
+use crate::{dropout::DropoutRng, precision::wide};
 
 /// How the expected place is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,7 +88,7 @@ impl Monotonic {
         scores: Tensor<4>,
         seen: Option<Tensor<4, Bool>>,
         before: Option<Tensor<4>>,
-        noise: Option<&mut Noise>,
+        noise: Option<&mut DropoutRng>,
     ) -> Normalized {
         let [batch, heads, queries, keys] = scores.dims();
         if scores.dims().contains(&0) {

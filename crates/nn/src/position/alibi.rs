@@ -12,12 +12,12 @@
 //! - **When**: decoders that are to read texts longer than those of training: the paper's models
 //!   hold their perplexity at several times the length. **When not**: tasks that look up far away
 //!   tokens, as every head prefers what is near.
-//! - **Cost**: no parameters; in the fused path ([`Call::alibi`](crate::Call::alibi), which multi-head layers use) one
+//! - **Cost**: no parameters; in the fused path ([`AttentionOptions::alibi`](crate::AttentionOptions::alibi), which multi-head layers use) one
 //!   multiplication a score and no memory; as a tensor of biases `heads · queries · keys` numbers.
 //!
 //! ```
 //! use burn::tensor::{Device, DType, Tensor};
-//! use regard_nn::{Attention, Call, mask::Mask, position::{Alibi, Positions}, score::Score};
+//! use regard_nn::{Attention, AttentionOptions, mask::Mask, position::{Alibi, Positions}, score::Score};
 //!
 //! let alibi = Alibi::new(8)?;
 //! assert_eq!(alibi.slopes()[..3], [0.5, 0.25, 0.125]);
@@ -28,7 +28,7 @@
 //! // The same inside an attention, without the tensor.
 //! let x = Tensor::<4>::ones([1, 8, 5, 4], &Device::flex());
 //! let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
-//! let attended = attention.forward_with(x.clone(), x.clone(), x, Call::default().alibi(&alibi))?;
+//! let attended = attention.forward_with(x.clone(), x.clone(), x, AttentionOptions::default().alibi(&alibi))?;
 //! assert_eq!(attended.context.dims(), [1, 8, 5, 4]);
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```

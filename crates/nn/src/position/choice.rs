@@ -24,7 +24,7 @@ pub enum PositionConfig {
     /// [`Relative`].
     Relative {
         /// The largest distance, in tokens, that has a vector of its own.
-        reach: usize,
+        max_distance: usize,
         /// Whether there are vectors for values too.
         values: bool,
     },
@@ -72,8 +72,11 @@ impl PositionConfig {
             Self::Buckets(config) => {
                 Position::Buckets(RelativeBuckets::new(config, heads, initializer)?)
             }
-            Self::Relative { reach, values } => Position::Relative(Relative::new(
-                *reach,
+            Self::Relative {
+                max_distance,
+                values,
+            } => Position::Relative(Relative::new(
+                *max_distance,
                 head_size,
                 values.then_some(value_size),
                 initializer,

@@ -2,7 +2,7 @@
 //! key and which is read as part of the value (Shaw, Uszkoreit, Vaswani 2018, sections 3.1-3.3).
 //!
 //! `score(i, j) = q_iᵀ (k_j + a^K_{j-i}) / √d`, `context_i = Σ_j α_ij (v_j + a^V_{j-i})`,
-//! distances clipped to `[-reach, reach]`, tables `a^K, a^V [2 · reach + 1, d]` shared by all heads.
+//! distances clipped to `[-max_distance, max_distance]`, tables `a^K, a^V [2 · max_distance + 1, d]` shared by all heads.
 //!
 //! Queries meet the vectors of all `queries + keys - 1` distances in one product, whose rows are then
 //! shifted into place by a change of shape ("skewing", Huang et al. 2018, section 3.4.1), and weights go
@@ -11,7 +11,7 @@
 //! - **Shapes**: queries `[batch, heads, queries, d]`, weights `[batch, heads, queries, keys]`.
 //! - **When**: small encoders and music or graph models that need more than one number for each
 //!   distance. **When not**: long sequences, as the scores cannot stay inside a fused kernel.
-//! - **Cost**: `2 (2 · reach + 1) d` parameters; twice the multiplications of scoring and reading over
+//! - **Cost**: `2 (2 · max_distance + 1) d` parameters; twice the multiplications of scoring and reading over
 //!   again, and `batch · heads · queries · (queries + keys)` numbers of memory.
 //!
 //! The paper finds the vectors for values of little use in translation; they can be left out.
@@ -41,29 +41,30 @@ use crate::{attention::AttentionError, bridge::matmul, initialize::Initializer};
 /// A trained vector for each distance.
 #[derive(Module, Debug)]
 pub struct Relative {
-    /// `a^K`, `[2 · reach + 1, d]`.
+    /// `a^K`, `[2 · max_distance + 1, d]`.
     pub keys: Param<Tensor<2>>,
-    /// `a^V`, `[2 · reach + 1, d_v]`, unless only scores are to know the distance.
+    /// `a^V`, `[2 · max_distance + 1, d_v]`, unless only scores are to know the distance.
     pub values: Option<Param<Tensor<2>>>,
 }
 
 impl Relative {
-    /// Vectors for distances up to `reach` tokens in both directions and queries of `size`, from
+    /// Vectors for distances up to `max_distance` tokens in both directions and queries of `size`, from
     /// `U(-1/√size, 1/√size)`, and for values of `value_size` if these are to have some.
     ///
     /// # Errors
     /// If a size is 0.
     pub fn new(
-        reach: usize,
+        max_distance: usize,
         size: usize,
         value_size: Option<usize>,
         initializer: &mut Initializer,
     ) -> Result<Self, AttentionError> {
-        expect_positive("reach", reach)?;
+        expect_positive("max_distance", max_distance)?;
         expect_positive("size", size)?;
         expect_positive("value_size", value_size.unwrap_or(size))?;
-        let mut table =
-            |size: usize| initializer.uniform([2 * reach + 1, size], 1.0 / (size as f32).sqrt());
+        let mut table = |size: usize| {
+            initializer.uniform([2 * max_distance + 1, size], 1.0 / (size as f32).sqrt())
+        };
         Ok(Self {
             keys: table(size),
             values: value_size.map(table),
@@ -71,7 +72,7 @@ impl Relative {
     }
 
     /// The largest distance, in tokens, that has a vector of its own.
-    pub fn reach(&self) -> usize {
+    pub fn max_distance(&self) -> usize {
         self.keys.dims()[0] / 2
     }
 
@@ -126,11 +127,11 @@ impl Relative {
     /// The vector of every distance that occurs, from that of the first key to the last query to that of
     /// the last key to the first query: `[1, 1, queries + keys - 1, d]`.
     fn by_distance(&self, table: &Param<Tensor<2>>, positions: &Positions) -> Tensor<4> {
-        let reach = self.reach() as i64;
+        let max_distance = self.max_distance() as i64;
         let [queries, keys] = positions.dims();
         let first = distance(positions.queries.end, positions.keys.start) + 1;
         let rows: Vec<i32> = (first..first + (queries + keys) as i64 - 1)
-            .map(|distance| (distance.clamp(-reach, reach) + reach) as i32)
+            .map(|distance| (distance.clamp(-max_distance, max_distance) + max_distance) as i32)
             .collect();
         let table = table.val();
         let rows = TensorData::new(rows, [queries + keys - 1]);

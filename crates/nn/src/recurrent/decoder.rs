@@ -20,7 +20,7 @@
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::{
-//!     Attention, dropout::Noise, initialize::Initializer, mask::Keep,
+//!     Attention, dropout::DropoutRng, initialize::Initializer, mask::PaddingMask,
 //!     recurrent::{AttentiveDecoder, Gru, Reset}, score::{Additive, Score},
 //! };
 //!
@@ -33,11 +33,11 @@
 //!
 //! let memory = decoder.attention.memory(
 //!     Tensor::ones([2, 5, 6], &device),
-//!     Keep::from_lengths(&[5, 3], 5, &device),
+//!     PaddingMask::from_lengths(&[5, 3], 5, &device),
 //! )?;
 //! let state = decoder.start(&memory);
 //! let target = Tensor::<3>::ones([9, 2, 4], &device); // [time, batch, input]
-//! let decoded = decoder.sequence(target, state, &memory, &mut Noise::none())?;
+//! let decoded = decoder.sequence(target, state, &memory, &mut DropoutRng::none())?;
 //! assert_eq!(decoded.output.dims(), [9, 2, 8]);
 //! assert_eq!(decoded.weights.dims(), [2, 9, 5]);
 //! # Ok::<(), regard_nn::AttentionError>(())
@@ -51,9 +51,9 @@ use burn::{
 
 use super::{Coverage, RecurrentCell, at, check_shape};
 use crate::{
-    Attention, AttentionError, Call, Memory, Observe,
+    Attention, AttentionError, AttentionOptions, Memory, Observe,
     bridge::{apply, with_axis, zeros_of},
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
     precision::check_weights,
     score::Score,
@@ -300,7 +300,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         x: Tensor<2>,
         state: AttentiveState<C::State>,
         memory: &Memory,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<(AttentiveStep, AttentiveState<C::State>), AttentionError> {
         self.check(x.dims(), x.dtype(), &state, memory)?;
         let AttentiveState {
@@ -310,8 +310,8 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             carried,
             step,
         } = state;
-        let look = |query: Tensor<2>, noise: &mut Noise| {
-            let call = Call::new(Observe::Weights)
+        let look = |query: Tensor<2>, noise: &mut DropoutRng| {
+            let call = AttentionOptions::new(Observe::Weights)
                 .first_query(step)
                 .carried(carried)
                 .noise(noise);
@@ -371,7 +371,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         x: Tensor<3>,
         mut state: AttentiveState<C::State>,
         memory: &Memory,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<AttentiveOutput<C::State>, AttentionError> {
         let [time, _, _] = x.dims();
         if time == 0 {

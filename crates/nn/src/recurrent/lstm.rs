@@ -11,12 +11,12 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{dropout::Noise, initialize::Initializer, recurrent::{Direction, LstmStack}};
+//! use regard_nn::{dropout::DropoutRng, initialize::Initializer, recurrent::{Direction, LstmStack}};
 //!
 //! let device = Device::flex();
 //! let stack = LstmStack::new(2, 4, 6, &mut Initializer::new(1, &device))?;
 //! let x = Tensor::<3>::ones([5, 3, 4], &device); // [time, batch, input]
-//! let (top, last) = stack.sequence(x, None, None, Direction::Forward, 0.0, &mut Noise::none())?;
+//! let (top, last) = stack.sequence(x, None, None, Direction::Forward, 0.0, &mut DropoutRng::none())?;
 //! assert_eq!(top.dims(), [5, 3, 6]);
 //! assert_eq!(last.len(), 2);
 //! # Ok::<(), regard_nn::AttentionError>(())
@@ -32,7 +32,7 @@ use super::{Direction, at, carry, check_shape, no_states, real_steps};
 use crate::{
     attention::AttentionError,
     bridge::{self, matmul, sequence},
-    dropout::{Noise, check_probability, dropout},
+    dropout::{DropoutRng, check_probability, dropout},
     initialize::Initializer,
     precision::{check_precision, check_weights},
 };
@@ -303,7 +303,7 @@ impl LstmStack {
         keep: Option<Tensor<2, Bool>>,
         direction: Direction,
         dropout_probability: f64,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<(Tensor<3>, Vec<LstmState>), AttentionError> {
         let [time, batch, _] = x.dims();
         let meaning = "[time, batch, input]";

@@ -14,12 +14,12 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{initialize::Initializer, mask::Keep, recurrent::AttentivePooling};
+//! use regard_nn::{initialize::Initializer, mask::PaddingMask, recurrent::AttentivePooling};
 //!
 //! let device = Device::flex();
 //! let pooling = AttentivePooling::new(6, 5, 2, &mut Initializer::new(1, &device));
 //! let annotations = Tensor::<3>::ones([3, 7, 6], &device); // [batch, positions, size]
-//! let pooled = pooling.forward(annotations, &Keep::from_lengths(&[7, 2, 4], 7, &device))?;
+//! let pooled = pooling.forward(annotations, &PaddingMask::from_lengths(&[7, 2, 4], 7, &device))?;
 //! assert_eq!(pooled.context.dims(), [3, 2, 6]); // [batch, hops, size]
 //! assert_eq!(pooled.weights.dims(), [3, 2, 7]);
 //! # Ok::<(), regard_nn::AttentionError>(())
@@ -36,7 +36,7 @@ use crate::{
     AttentionError,
     bridge::{apply, linear, matmul, zeros_of},
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     normalize::masked_softmax,
     precision::check_weights,
 };
@@ -73,7 +73,11 @@ impl AttentivePooling {
     ///
     /// # Errors
     /// Annotations of another size or precision, or a mask of another batch or length.
-    pub fn forward(&self, annotations: Tensor<3>, keep: &Keep) -> Result<Pooled, AttentionError> {
+    pub fn forward(
+        &self,
+        annotations: Tensor<3>,
+        keep: &PaddingMask,
+    ) -> Result<Pooled, AttentionError> {
         let [batch, positions, _] = annotations.dims();
         let [size, _] = self.hidden.weight.dims();
         let meaning = "[batch, positions, size]";

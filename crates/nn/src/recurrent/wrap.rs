@@ -11,7 +11,7 @@
 //! ```
 //! use burn::{module::Module, nn::conv::{Conv2d, Conv2dConfig}, tensor::{Device, Tensor}};
 //! use regard_nn::{
-//!     Attention, Call, initialize::Initializer, mask::Keep,
+//!     Attention, AttentionOptions, initialize::Initializer, mask::PaddingMask,
 //!     recurrent::{FeatureMap, WithAttention, positions}, score::{Additive, Score},
 //! };
 //!
@@ -29,7 +29,7 @@
 //! let eye = WithAttention::new(eye, Attention::new(Score::Additive(score)));
 //! let memory = eye.memory(Tensor::ones([2, 3, 6, 6], &device), None)?; // 4 x 4 positions
 //! let query = Tensor::<3>::ones([2, 1, 5], &device);
-//! let seen = eye.attention.read(query, &memory, Call::default())?;
+//! let seen = eye.attention.read(query, &memory, AttentionOptions::default())?;
 //! assert_eq!(seen.context.dims(), [2, 1, 6]);
 //! assert_eq!(seen.weights.dims(), [2, 1, 16]);
 //! # Ok::<(), regard_nn::AttentionError>(())
@@ -45,7 +45,7 @@ use burn::{
 use super::{
     AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape, no_states,
 };
-use crate::{Attention, AttentionError, Memory, mask::Keep};
+use crate::{Attention, AttentionError, Memory, mask::PaddingMask};
 
 /// A cell that takes one input after the other. Who drives it checks sizes beforehand ([`RecurrentCell::check`]): like Burn's
 /// own operations a cell panics when shapes do not fit.
@@ -290,7 +290,7 @@ impl<F: Module> WithAttention<F> {
     ///
     /// # Errors
     /// A mask of another batch or length than the features have; features of another size than the score takes.
-    pub fn memory<I>(&self, input: I, keep: Option<Keep>) -> Result<Memory, AttentionError>
+    pub fn memory<I>(&self, input: I, keep: Option<PaddingMask>) -> Result<Memory, AttentionError>
     where
         F: FeatureMap<I>,
     {
@@ -320,7 +320,7 @@ impl<F: Module> WithPooling<F> {
     ///
     /// # Errors
     /// A mask or a pooling of another size than the features have.
-    pub fn forward<I>(&self, input: I, keep: Option<Keep>) -> Result<Pooled, AttentionError>
+    pub fn forward<I>(&self, input: I, keep: Option<PaddingMask>) -> Result<Pooled, AttentionError>
     where
         F: FeatureMap<I>,
     {
@@ -330,10 +330,10 @@ impl<F: Module> WithPooling<F> {
     }
 }
 
-fn checked(keep: Option<Keep>, features: &Tensor<3>) -> Result<Keep, AttentionError> {
+fn checked(keep: Option<PaddingMask>, features: &Tensor<3>) -> Result<PaddingMask, AttentionError> {
     let [batch, positions, _] = features.dims();
     match keep {
-        None => Ok(Keep::from_lengths(
+        None => Ok(PaddingMask::from_lengths(
             &vec![positions; batch],
             positions,
             &features.device(),

@@ -124,12 +124,12 @@ pub struct LayerChoice {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StackConfig {
     /// `d`: the size of a state.
-    pub model_size: usize,
+    pub d_model: usize,
     /// Query heads.
     pub heads: usize,
     /// Key/value heads, a divisor of `heads`.
     pub key_value_heads: usize,
-    /// The features of a head; `model_size / heads` if not said.
+    /// The features of a head; `d_model / heads` if not said.
     #[serde(default)]
     pub head_size: Option<usize>,
     /// The inner size of the feed-forward network (the paper: `4 d`).
@@ -173,14 +173,14 @@ enum Purpose {
 }
 
 impl StackConfig {
-    /// Blocks of `model_size` with so many heads, ReLU, layer norm before the blocks, no dropout.
-    pub fn new(model_size: usize, heads: usize) -> Self {
+    /// Blocks of `d_model` with so many heads, ReLU, layer norm before the blocks, no dropout.
+    pub fn new(d_model: usize, heads: usize) -> Self {
         Self {
-            model_size,
+            d_model,
             heads,
             key_value_heads: heads,
             head_size: None,
-            feed_forward: 4 * model_size,
+            feed_forward: 4 * d_model,
             activation: Activation::Relu,
             norm: NormConfig::default(),
             norm_place: NormPlace::Pre,
@@ -258,7 +258,7 @@ impl StackConfig {
                 },
                 feed_forward: FeedForward::new(
                     self.activation,
-                    [self.model_size, self.feed_forward],
+                    [self.d_model, self.feed_forward],
                     self.biases.feed_forward,
                     self.dropout.activation,
                     initializer,
@@ -283,7 +283,7 @@ impl StackConfig {
 
     fn check(&self, purpose: Purpose) -> Result<(), AttentionError> {
         if self.feed_forward == 0 {
-            let advice = "the paper has four times `model_size`";
+            let advice = "the paper has four times `d_model`";
             return Err(AttentionError::value(
                 "feed_forward",
                 0,
@@ -324,7 +324,7 @@ impl StackConfig {
             head_size: self.head_size,
             input_bias: self.biases.query_key_value,
             output_bias: self.biases.attention_output,
-            ..MultiHeadConfig::new(self.model_size, self.heads)
+            ..MultiHeadConfig::new(self.d_model, self.heads)
         }
     }
 
@@ -374,6 +374,6 @@ impl StackConfig {
     }
 
     fn new_norm(&self, initializer: &mut Initializer) -> Result<Norm, AttentionError> {
-        self.norm.init(self.model_size, initializer)
+        self.norm.init(self.d_model, initializer)
     }
 }

@@ -11,10 +11,10 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{dropout::Noise, initialize::Initializer, transformer::{Activation, FeedForward}};
+//! use regard_nn::{dropout::DropoutRng, initialize::Initializer, transformer::{Activation, FeedForward}};
 //!
 //! let layer = FeedForward::new(Activation::Swiglu, [4, 6], true, 0.0, &mut Initializer::new(1, &Device::flex()));
-//! let y = layer.forward(Tensor::ones([2, 3, 4], &Device::flex()), &mut Noise::none());
+//! let y = layer.forward(Tensor::ones([2, 3, 4], &Device::flex()), &mut DropoutRng::none());
 //! assert_eq!(y.dims(), [2, 3, 4]);
 //! ```
 
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bridge::{linear, relu_dropout},
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     heads::glorot,
     initialize::Initializer,
 };
@@ -124,7 +124,7 @@ impl FeedForward {
     ///
     /// # Panics
     /// If `x` has another size than the layer, or the layer's dropout is not in `[0, 1)`.
-    pub fn forward(&self, x: Tensor<3>, noise: &mut Noise) -> Tensor<3> {
+    pub fn forward(&self, x: Tensor<3>, noise: &mut DropoutRng) -> Tensor<3> {
         let (y, bias) = self.forward_without_bias(x, noise);
         match bias {
             Some(bias) => y + bias.unsqueeze::<3>(),
@@ -136,7 +136,7 @@ impl FeedForward {
     pub(super) fn forward_without_bias(
         &self,
         x: Tensor<3>,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> (Tensor<3>, Option<Tensor<1>>) {
         let activated = match self.activation {
             Activation::Relu => {

@@ -32,13 +32,13 @@
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{dropout::Noise, initialize::Initializer, transformer::{StackConfig, StackOptions}};
+//! use regard_nn::{dropout::DropoutRng, initialize::Initializer, transformer::{StackConfig, StackOptions}};
 //!
 //! let device = Device::flex();
 //! let config = StackConfig::new(8, 2);
 //! let encoder = config.encoder(2, &mut Initializer::new(1, &device))?;
 //! let decoder = config.decoder(2, &mut Initializer::new(2, &device))?;
-//! let (options, noise) = (StackOptions::default(), &mut Noise::none());
+//! let (options, noise) = (StackOptions::default(), &mut DropoutRng::none());
 //! let source = encoder.forward(Tensor::ones([1, 3, 8], &device), None, &options, noise)?.states;
 //! let target = Tensor::ones([1, 4, 8], &device);
 //! let decoded = decoder.forward(target, Some(source), &options, noise)?;

@@ -4,7 +4,7 @@ use burn::{module::Module, tensor::Tensor};
 
 use super::{Norm, NormPlace};
 use crate::{
-    attention::AttentionError, bridge::add_dropout, dropout::Noise, precision::check_weights,
+    attention::AttentionError, bridge::add_dropout, dropout::DropoutRng, precision::check_weights,
     recurrent::check_shape,
 };
 
@@ -56,7 +56,7 @@ impl Residual {
         x: Tensor<3>,
         y: Tensor<3>,
         bias: Option<Tensor<1>>,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Tensor<3> {
         let (y, bias) = match (&self.after, bias) {
             (Some(norm), Some(bias)) => (norm.forward(y + bias.unsqueeze::<3>()), None),

@@ -4,10 +4,10 @@ use burn::{module::Module, tensor::Tensor};
 
 use super::{FeedForward, Norm, NormPlace, Residual, residual::check_states};
 use crate::{
-    attention::{Attended, AttentionError, Call, Observe, Path},
+    attention::{Attended, AttentionError, AttentionOptions, Observe, Path},
     cache::KeyValueCache,
-    dropout::Noise,
-    heads::{MultiHead, MultiHeadOutput, Source},
+    dropout::DropoutRng,
+    heads::{KeyValues, MultiHead, MultiHeadOutput},
     mask::Mask,
 };
 
@@ -75,8 +75,8 @@ impl StackOptions {
         self
     }
 
-    fn call(&self, mask: Mask) -> Call<'static> {
-        let call = Call::new(self.observe.clone()).mask(mask);
+    fn call(&self, mask: Mask) -> AttentionOptions<'static> {
+        let call = AttentionOptions::new(self.observe.clone()).mask(mask);
         call.path(self.path)
     }
 }
@@ -96,7 +96,7 @@ pub struct StackOutput {
 #[derive(Debug, Clone)]
 pub struct StackCache {
     own: Vec<KeyValueCache>,
-    source: Vec<Source>,
+    source: Vec<KeyValues>,
 }
 
 /// How a block comes to the keys and values of a source.
@@ -104,7 +104,7 @@ enum FromSource<'a> {
     /// Its states.
     States(&'a Tensor<3>),
     /// Keys and values computed before.
-    Ready(&'a Source),
+    Ready(&'a KeyValues),
 }
 
 impl Stack {
@@ -130,7 +130,7 @@ impl Stack {
         x: Tensor<3>,
         source: Option<Tensor<3>>,
         options: &StackOptions,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<StackOutput, AttentionError> {
         self.expect_source(source.is_some())?;
         self.run(x, |_, block, x| {
@@ -141,7 +141,7 @@ impl Stack {
             if let Some(window) = block.window {
                 mask = mask & Mask::window(window)?;
             }
-            let own = |heads: &MultiHead, x, noise: &mut Noise| {
+            let own = |heads: &MultiHead, x, noise: &mut DropoutRng| {
                 heads.forward(x, options.call(mask).noise(noise))
             };
             let source = source.as_ref().map(FromSource::States);
@@ -202,11 +202,11 @@ impl Stack {
             ));
         }
         self.run(x, |layer, block, x| {
-            let own = |heads: &MultiHead, x, _: &mut Noise| {
+            let own = |heads: &MultiHead, x, _: &mut DropoutRng| {
                 heads.forward_cached(x, &mut own[layer], options.call(options.mask.clone()))
             };
             let source = source.get(layer).map(FromSource::Ready);
-            block.forward(x, own, source, options, &mut Noise::none())
+            block.forward(x, own, source, options, &mut DropoutRng::none())
         })
     }
 
@@ -270,10 +270,14 @@ impl Block {
     fn forward(
         &self,
         x: Tensor<3>,
-        own: impl FnOnce(&MultiHead, Tensor<3>, &mut Noise) -> Result<MultiHeadOutput, AttentionError>,
+        own: impl FnOnce(
+            &MultiHead,
+            Tensor<3>,
+            &mut DropoutRng,
+        ) -> Result<MultiHeadOutput, AttentionError>,
         source: Option<FromSource<'_>>,
         options: &StackOptions,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<BlockOutput, AttentionError> {
         let entered = self.attention_block.enter(&x);
         let own = own(&self.attention, entered.clone(), noise)?;

@@ -2,10 +2,10 @@
 
 use crate::support::{Case, GoldenFile, device};
 use regard_nn::{
-    Call, Observe, Path,
+    AttentionOptions, Observe, Path,
     heads::{Gate, MultiHead, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
-    mask::{Keep, Mask},
+    mask::{Mask, PaddingMask},
     position::{Layout, PositionConfig, RelativeBucketsConfig, RotaryConfig},
 };
 
@@ -50,10 +50,10 @@ fn torch_modules() {
         };
         let layer = layer(&case, &config);
         let x = case.leaf("x", [BATCH, length, model]);
-        let mut call = Call::new(Observe::Weights);
+        let mut call = AttentionOptions::new(Observe::Weights);
         let keys = source_size.map_or(length, |_| KEYS);
         if masked {
-            call = call.mask(Mask::padding(Keep::from_lengths(
+            call = call.mask(Mask::padding(PaddingMask::from_lengths(
                 &[keys, keys - 2],
                 keys,
                 &device(),
@@ -99,7 +99,7 @@ fn keras_layers() {
         let layer = layer(&case, &config);
         let x = case.leaf("x", [BATCH, LENGTH, model]);
         let y = source_size.map(|size| case.leaf("y", [BATCH, KEYS, size]));
-        let mut call = Call::new(Observe::Weights);
+        let mut call = AttentionOptions::new(Observe::Weights);
         if case.description["causal"].as_bool().unwrap() {
             call = call.mask(Mask::causal());
         }
@@ -124,14 +124,16 @@ fn keras_layers() {
 /// Causal self-attention against a golden output, by the usual path and by plain operations.
 fn self_attention(case: &mut Case, config: &MultiHeadConfig, path: Path, weights: bool) {
     let layer = layer(case, config);
-    let shape = [BATCH, LENGTH, config.model_size];
+    let shape = [BATCH, LENGTH, config.d_model];
     let x = case.leaf("x", shape);
     let observe = if weights {
         Observe::Weights
     } else {
         Observe::Nothing
     };
-    let call = Call::new(observe).mask(Mask::causal()).path(path);
+    let call = AttentionOptions::new(observe)
+        .mask(Mask::causal())
+        .path(path);
     let read = layer.forward(x.clone(), call).unwrap();
     case.output("output", &read.output);
     if weights {
@@ -205,13 +207,13 @@ fn variants() {
                 }
                 "relative" => {
                     config.position = PositionConfig::Relative {
-                        reach: 2,
+                        max_distance: 2,
                         values: true,
                     };
                 }
                 "relative-keys" => {
                     config.position = PositionConfig::Relative {
-                        reach: 2,
+                        max_distance: 2,
                         values: false,
                     };
                 }

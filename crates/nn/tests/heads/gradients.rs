@@ -5,7 +5,7 @@ use crate::{
     mechanisms::{causal, mechanisms, shaken},
     support::values,
 };
-use regard_nn::{Call, Path, heads::MultiHeadConfig, position::PositionConfig};
+use regard_nn::{AttentionOptions, Path, heads::MultiHeadConfig, position::PositionConfig};
 
 /// Every weight and the input of every mechanism, against finite differences.
 #[test]
@@ -13,7 +13,7 @@ fn gradients_equal_finite_differences() {
     let mut checked = 0;
     for (name, config) in mechanisms(2, 1, 4) {
         let config = MultiHeadConfig {
-            model_size: 3,
+            d_model: 3,
             output_bias: true,
             ..config
         };
@@ -34,7 +34,7 @@ fn gradients_equal_finite_differences() {
             let upstream = doubles(&values("u", 6, 1.0), [1, 2, 3]);
             checked += check_gradients(name, &layer, &inputs, |layer, inputs| {
                 let source = layer.source(inputs[1].clone()).unwrap();
-                let call = Call::default().path(Path::Plain);
+                let call = AttentionOptions::default().path(Path::Plain);
                 let read = layer
                     .forward_source(inputs[0].clone(), &source, call)
                     .unwrap();

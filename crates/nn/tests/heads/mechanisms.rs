@@ -3,7 +3,7 @@
 use crate::support::{device, values};
 use burn::tensor::{Tensor, TensorData};
 use regard_nn::{
-    Call, Observe,
+    AttentionOptions, Observe,
     heads::{Gate, MultiHead, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
     mask::Mask,
@@ -92,14 +92,14 @@ pub fn mechanisms(
         (
             "relative",
             at(PositionConfig::Relative {
-                reach: 3,
+                max_distance: 3,
                 values: true,
             }),
         ),
         (
             "relative keys",
             at(PositionConfig::Relative {
-                reach: 3,
+                max_distance: 3,
                 values: false,
             }),
         ),
@@ -162,6 +162,6 @@ pub fn all() -> Vec<(String, MultiHeadConfig)> {
 }
 
 /// Causal self-attention that reports nothing.
-pub fn causal<'a>() -> Call<'a> {
-    Call::new(Observe::Nothing).mask(Mask::causal())
+pub fn causal<'a>() -> AttentionOptions<'a> {
+    AttentionOptions::new(Observe::Nothing).mask(Mask::causal())
 }

@@ -158,7 +158,7 @@ fn relative() {
     for mut case in cases {
         let reach = count(&case, "reach");
         let module = case.fill(Relative::new(reach, 3, Some(3), &mut initializer()).unwrap());
-        assert_eq!(module.reach(), reach);
+        assert_eq!(module.max_distance(), reach);
         let query = case.leaf("query", [BATCH, 2, 4, 3]);
         let weights = case.leaf("weights", [BATCH, 2, 4, KEYS]);
         let positions = Positions::lower_right(4, KEYS);

@@ -8,12 +8,12 @@ use crate::{
 use burn::tensor::{DType, Int, Tensor};
 use proptest::prelude::*;
 use regard_nn::{
-    Attention, Call, Observe,
+    Attention, AttentionOptions, Observe,
     cache::KeyValueCache,
-    dropout::Noise,
+    dropout::DropoutRng,
     heads::{MultiHead, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
-    mask::{Keep, Mask},
+    mask::{Mask, PaddingMask},
     normalize::Normalize,
     position::{Alibi, PositionConfig, Positions},
     score::Score,
@@ -46,7 +46,7 @@ fn cached_equals_uncached() {
                 let mut first = 0;
                 for chunk in chunks {
                     let new = part(&x, first, chunk);
-                    let call = Call::new(Observe::Nothing);
+                    let call = AttentionOptions::new(Observe::Nothing);
                     let read = layer.forward_cached(new, &mut cache, call).unwrap();
                     let expected = part(&whole, first, chunk);
                     assert!(
@@ -96,7 +96,12 @@ fn order_counts_with_positions_alone() {
     for (name, config) in all() {
         let layer = shaken(&config);
         let x = drawn("x", [2, 5, 10], 1.0);
-        let run = |x: Tensor<3>| layer.forward(x, Call::default()).unwrap().output;
+        let run = |x: Tensor<3>| {
+            layer
+                .forward(x, AttentionOptions::default())
+                .unwrap()
+                .output
+        };
         let expected = run(x.clone()).select(1, index.clone());
         let found = run(x.select(1, index.clone()));
         match config.position {
@@ -119,12 +124,15 @@ fn a_row_of_a_batch_is_itself_alone() {
             for (b, &length) in lengths.iter().enumerate().skip(1) {
                 batch = batch.slice_fill([b..b + 1, length..6, 0..10], poison);
             }
-            let padding = Mask::padding(Keep::from_lengths(&lengths, 6, &device()));
-            let call = Call::new(Observe::Nothing).mask(padding);
+            let padding = Mask::padding(PaddingMask::from_lengths(&lengths, 6, &device()));
+            let call = AttentionOptions::new(Observe::Nothing).mask(padding);
             let batch = layer.forward(batch, call).unwrap().output;
             for (b, length) in lengths.into_iter().enumerate() {
                 let alone = part(&x.clone().narrow(0, b, 1), 0, length);
-                let alone = layer.forward(alone, Call::default()).unwrap().output;
+                let alone = layer
+                    .forward(alone, AttentionOptions::default())
+                    .unwrap()
+                    .output;
                 let found = part(&batch.clone().narrow(0, b, 1), 0, length);
                 assert!(close(&found, &alone), "{name}, row {b}, {poison}");
                 checked += 1;
@@ -183,18 +191,24 @@ fn layouts_start_alike() {
         };
         let x = drawn("x", [2, 5, 12], 1.0);
         let three = layer(ProjectionLayout::Separate);
-        let expected = three.forward(x.clone(), Call::default()).unwrap().output;
+        let expected = three
+            .forward(x.clone(), AttentionOptions::default())
+            .unwrap()
+            .output;
         for layer in [three, layer(ProjectionLayout::Fused)] {
-            let found = layer.forward(x.clone(), Call::default()).unwrap().output;
+            let found = layer
+                .forward(x.clone(), AttentionOptions::default())
+                .unwrap()
+                .output;
             assert!(close(&found, &expected));
             let source = layer.source(x.clone()).unwrap();
             let crossed = layer
-                .forward_source(x.clone(), &source, Call::default())
+                .forward_source(x.clone(), &source, AttentionOptions::default())
                 .unwrap();
             assert!(close(&crossed.output, &expected));
             let rows = source.select(&[1, 1]).unwrap();
             let crossed = layer
-                .forward_source(x.clone(), &rows, Call::default())
+                .forward_source(x.clone(), &rows, AttentionOptions::default())
                 .unwrap();
             let second = crossed.output.narrow(0, 1, 1);
             assert!(close(&second, &expected.clone().narrow(0, 1, 1)));
@@ -276,8 +290,10 @@ fn observing_changes_nothing() {
                 if config.talking_heads && observe == Observe::Entropy {
                     continue;
                 }
-                let noise = &mut Noise::seeded(5);
-                let call = Call::new(observe).mask(Mask::causal()).noise(noise);
+                let noise = &mut DropoutRng::seeded(5);
+                let call = AttentionOptions::new(observe)
+                    .mask(Mask::causal())
+                    .noise(noise);
                 let output = numbers(&layer.forward(x.clone(), call).unwrap().output);
                 assert_eq!(
                     expected.get_or_insert(output.clone()),
@@ -303,8 +319,8 @@ fn nothing_seen_gives_nothing() {
     for (name, config) in mechanisms(4, 2, 4) {
         let layer = shaken(&config);
         let x = drawn("x", [2, 4, 10], 1.0).require_grad();
-        let none = Mask::padding(Keep::from_lengths(&[4, 0], 4, &device()));
-        let call = Call::new(Observe::Weights).mask(none);
+        let none = Mask::padding(PaddingMask::from_lengths(&[4, 0], 4, &device()));
+        let call = AttentionOptions::new(Observe::Weights).mask(none);
         let read = layer.forward(x.clone(), call).unwrap();
         let second = read.attended.context.narrow(0, 1, 1);
         assert!(numbers(&second).iter().all(|&value| value == 0.0), "{name}");
@@ -326,14 +342,16 @@ fn no_tokens_give_no_output() {
         for length in [0, 2, 0, 5, 0] {
             let x = drawn("x", [2, length, 10], 1.0);
             let read = layer
-                .forward_cached(x, &mut cache, Call::default())
+                .forward_cached(x, &mut cache, AttentionOptions::default())
                 .unwrap();
             assert_eq!(read.output.dims(), [2, length, 10], "{name}");
         }
         if config.position == PositionConfig::None {
             let source = layer.source(none).unwrap();
             let x = drawn("x", [2, 3, 10], 1.0);
-            let read = layer.forward_source(x, &source, Call::default()).unwrap();
+            let read = layer
+                .forward_source(x, &source, AttentionOptions::default())
+                .unwrap();
             assert!(
                 numbers(&read.attended.context)
                     .iter()
@@ -371,7 +389,9 @@ fn heads_take_any_attention() {
         .with_mask(Mask::window(2).unwrap());
     let layer = config.init_with(attention, init).unwrap();
     let x = drawn("x", [1, 5, 12], 2.0);
-    let read = layer.forward(x, Call::new(Observe::Weights)).unwrap();
+    let read = layer
+        .forward(x, AttentionOptions::new(Observe::Weights))
+        .unwrap();
     let found = numbers(&read.attended.weights.unwrap());
     for (i, weight) in found.iter().enumerate() {
         let (query, key) = (i / 5 % 5, i % 5);
@@ -395,11 +415,11 @@ proptest! {
         let x = drawn("x", [1, length, 10], 1.0);
         let expected = layer.forward(x.clone(), causal()).unwrap().output;
         let mut cache = KeyValueCache::growing();
-        layer.forward_cached(drawn("before", [1, before, 10], 1.0), &mut cache, Call::default()).unwrap();
+        layer.forward_cached(drawn("before", [1, before, 10], 1.0), &mut cache, AttentionOptions::default()).unwrap();
         let all = before + length;
         let hidden: Vec<bool> = (0..all).map(|key| key >= before).collect();
-        let keep = Keep::from_flags(&[hidden], &device()).unwrap();
-        let call = Call::default().mask(Mask::padding(keep));
+        let keep = PaddingMask::from_flags(&[hidden], &device()).unwrap();
+        let call = AttentionOptions::default().mask(Mask::padding(keep));
         let found = layer.forward_cached(x, &mut cache, call).unwrap().output;
         // Rotary angles are rounded to f32 at other positions.
         let tolerance = 512.0 * f32::EPSILON * largest(&expected).max(1.0);

@@ -6,9 +6,9 @@ use crate::{
 };
 use burn::tensor::DType;
 use regard_nn::{
-    AttentionError, Call, Observe, Path,
+    AttentionError, AttentionOptions, Observe, Path,
     cache::KeyValueCache,
-    dropout::Noise,
+    dropout::DropoutRng,
     heads::{MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
     position::{
@@ -142,7 +142,11 @@ fn of_positions() {
             "heads",
             "0",
         ),
-        (Relative::new(0, 4, None, init).unwrap_err(), "reach", "0"),
+        (
+            Relative::new(0, 4, None, init).unwrap_err(),
+            "max_distance",
+            "0",
+        ),
         (Relative::new(2, 0, None, init).unwrap_err(), "size", "0"),
         (
             relative
@@ -221,11 +225,11 @@ fn of_heads() {
     });
     let mut cache = KeyValueCache::growing();
     layer
-        .forward_cached(x([2, 3, 12]), &mut cache, Call::default())
+        .forward_cached(x([2, 3, 12]), &mut cache, AttentionOptions::default())
         .unwrap();
     let refusals = [
         (refused(MultiHeadConfig::new(12, 5)), "heads", "5"),
-        (refused(MultiHeadConfig::new(0, 1)), "model_size", "0"),
+        (refused(MultiHeadConfig::new(0, 1)), "d_model", "0"),
         (refused(MultiHeadConfig::new(12, 0)), "heads", "0"),
         (
             refused(MultiHeadConfig::grouped_query(12, 4, 3)),
@@ -308,7 +312,9 @@ fn of_heads() {
             "1",
         ),
         (
-            layer.forward(x([2, 3, 11]), Call::default()).unwrap_err(),
+            layer
+                .forward(x([2, 3, 11]), AttentionOptions::default())
+                .unwrap_err(),
             "x",
             "[2, 3, 11]",
         ),
@@ -319,27 +325,29 @@ fn of_heads() {
         ),
         (
             layer
-                .forward_source(x([2, 3, 7]), &source, Call::default())
+                .forward_source(x([2, 3, 7]), &source, AttentionOptions::default())
                 .unwrap_err(),
             "x",
             "[2, 3, 7]",
         ),
         (
             layer
-                .forward_source(x([1, 3, 12]), &source, Call::default())
+                .forward_source(x([1, 3, 12]), &source, AttentionOptions::default())
                 .unwrap_err(),
             "key",
             "[2, 4, 3, 3]",
         ),
         (source.select(&[2]).unwrap_err(), "rows", "2"),
         (
-            cross.forward(x([2, 3, 12]), Call::default()).unwrap_err(),
+            cross
+                .forward(x([2, 3, 12]), AttentionOptions::default())
+                .unwrap_err(),
             "source_size",
             "7",
         ),
         (
             placed
-                .forward_source(x([2, 3, 12]), &source, Call::default())
+                .forward_source(x([2, 3, 12]), &source, AttentionOptions::default())
                 .unwrap_err(),
             "position",
             "distance",
@@ -348,7 +356,7 @@ fn of_heads() {
             placed
                 .forward(
                     x([2, 3, 12]),
-                    Call::default().bias(drawn("b", [1, 1, 3, 2], 1.0)),
+                    AttentionOptions::default().bias(drawn("b", [1, 1, 3, 2], 1.0)),
                 )
                 .unwrap_err(),
             "bias",
@@ -356,21 +364,21 @@ fn of_heads() {
         ),
         (
             talking
-                .forward(x([2, 3, 12]), Call::new(Observe::Entropy))
+                .forward(x([2, 3, 12]), AttentionOptions::new(Observe::Entropy))
                 .unwrap_err(),
             "observe",
             "Entropy",
         ),
         (
             talking
-                .forward(x([2, 3, 12]), Call::default().path(Path::Fused))
+                .forward(x([2, 3, 12]), AttentionOptions::default().path(Path::Fused))
                 .unwrap_err(),
             "path",
             "Fused",
         ),
         (
             layer
-                .forward_cached(x([1, 1, 12]), &mut cache, Call::default())
+                .forward_cached(x([1, 1, 12]), &mut cache, AttentionOptions::default())
                 .unwrap_err(),
             "keys",
             "[1, 4, 1, 3]",
@@ -403,12 +411,12 @@ fn of_precisions_and_of_what_others_made() {
         stack.decoder(2, init).unwrap(),
         stack.decoder(3, init).unwrap(),
     );
-    let noise = &mut Noise::none();
+    let noise = &mut DropoutRng::none();
     let source = layer.source(x([2, 3, 12])).unwrap();
     check([
         (
             layer
-                .forward(wide([2, 3, 12]), Call::default())
+                .forward(wide([2, 3, 12]), AttentionOptions::default())
                 .unwrap_err(),
             "x",
             "f64",
@@ -416,28 +424,28 @@ fn of_precisions_and_of_what_others_made() {
         (layer.source(wide([2, 3, 12])).unwrap_err(), "source", "f64"),
         (
             layer
-                .forward_cross(x([2, 3, 12]), wide([2, 3, 12]), Call::default())
+                .forward_cross(x([2, 3, 12]), wide([2, 3, 12]), AttentionOptions::default())
                 .unwrap_err(),
             "source",
             "f64",
         ),
         (
             layer
-                .forward(x([2, 3, 12]), Call::default().bias(bias()))
+                .forward(x([2, 3, 12]), AttentionOptions::default().bias(bias()))
                 .unwrap_err(),
             "bias",
             "f64",
         ),
         (
             placed
-                .forward(x([2, 3, 12]), Call::default().bias(bias()))
+                .forward(x([2, 3, 12]), AttentionOptions::default().bias(bias()))
                 .unwrap_err(),
             "bias",
             "f64",
         ),
         (
             narrow
-                .forward_source(x([2, 3, 12]), &source, Call::default())
+                .forward_source(x([2, 3, 12]), &source, AttentionOptions::default())
                 .unwrap_err(),
             "source.values",
             "[2, 4, 3, 3]",

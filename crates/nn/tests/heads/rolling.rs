@@ -5,11 +5,11 @@ use std::ops::Range;
 use burn::tensor::{Bool, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
-    Attention, Call, Observe, Path,
+    Attention, AttentionOptions, Observe, Path,
     cache::KeyValueCache,
     heads::{MultiHead, MultiHeadConfig},
     initialize::Initializer,
-    mask::{Alignment, Grid, Keep, Mask, Place},
+    mask::{Alignment, Grid, Mask, PaddingMask, Place},
     normalize::Normalize,
     position::{PositionConfig, RotaryConfig},
     score::{Location, Score},
@@ -96,10 +96,10 @@ fn mask_of(leaf: Leaf, [a, b, c]: [usize; 3], queries: &Range<usize>, keys: usiz
         Leaf::All => Mask::all(),
         Leaf::Causal => Mask::causal(),
         Leaf::UpperLeft => Mask::causal_aligned(Alignment::UpperLeft),
-        Leaf::Padding => Mask::padding(Keep::from_lengths(&[c, c + a], keys, &device())),
+        Leaf::Padding => Mask::padding(PaddingMask::from_lengths(&[c, c + a], keys, &device())),
         Leaf::Flags => {
             let flags = [0, 1].map(|row| (0..keys).map(|i| (i * a + row + c) % 3 > 0).collect());
-            Mask::padding(Keep::from_flags(&flags, &device()).unwrap())
+            Mask::padding(PaddingMask::from_flags(&flags, &device()).unwrap())
         }
         Leaf::Window => Mask::window(a).unwrap(),
         Leaf::Dilated => Mask::dilated_window(a, b).unwrap(),
@@ -215,7 +215,7 @@ proptest! {
         let x = drawn("x", [BATCH, length, 10], 1.0);
         let all = tree.mask(&(0..length), true);
         let within = window.map_or(Mask::all(), |window| Mask::window(window).unwrap());
-        let call = |mask| Call::new(Observe::Nothing).mask(mask).path(path);
+        let call = |mask| AttentionOptions::new(Observe::Nothing).mask(mask).path(path);
         let whole = layer.forward(x.clone(), call(all.clone() & Mask::causal() & within)).unwrap().output;
         let grid = grid(0..length, 0..length);
         let lost = seen(&all, &grid).bool_and(seen(&tree.mask(&(0..length), false), &grid).bool_not());
@@ -266,14 +266,16 @@ fn masks_of_the_layer_count_from_the_beginning() {
         let layer = layer(Attention::new(Score::scaled_dot()).with_mask(mask.clone()));
         for path in [Path::Auto, Path::Plain] {
             let window = Mask::window(6).unwrap();
-            let call = Call::default().mask(Mask::causal() & window).path(path);
+            let call = AttentionOptions::default()
+                .mask(Mask::causal() & window)
+                .path(path);
             let whole = layer.forward(x.clone(), call).unwrap().output;
             for chunks in [vec![1; 19], vec![7, 1, 5, 6]] {
                 let mut cache = KeyValueCache::rolling(6).unwrap();
                 let mut first = 0;
                 for chunk in chunks {
                     let new = x.clone().narrow(1, first, chunk);
-                    let call = Call::default().path(path);
+                    let call = AttentionOptions::default().path(path);
                     let read = layer.forward_cached(new, &mut cache, call).unwrap();
                     let expected = whole.clone().narrow(1, first, chunk);
                     assert!(
@@ -299,10 +301,10 @@ fn what_a_rolling_cache_has_dropped() {
         let mut cache = KeyValueCache::rolling(4).unwrap();
         for _ in 0..steps {
             layer
-                .forward_cached(x(1), &mut cache, Call::default())
+                .forward_cached(x(1), &mut cache, AttentionOptions::default())
                 .unwrap();
         }
-        let read = layer.forward_cached(x(1), &mut cache, Call::default());
+        let read = layer.forward_cached(x(1), &mut cache, AttentionOptions::default());
         read.unwrap_err().to_string()
     };
     let of_mask = |mask| Attention::new(Score::scaled_dot()).with_mask(mask);

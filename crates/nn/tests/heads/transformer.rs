@@ -8,10 +8,10 @@ use crate::{
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use regard_nn::{
     bridge::{OutputWeights, cross_entropy_mean, output_cross_entropy_mean, without_kernels},
-    dropout::Noise,
+    dropout::DropoutRng,
     heads::QueryKeyNormKind,
     initialize::Initializer,
-    mask::{Keep, Mask},
+    mask::{Mask, PaddingMask},
     position::{PositionConfig, RotaryConfig},
     transformer::{
         Activation, Biases, LayerChoice, NormConfig, NormPlace, Stack, StackConfig, StackDropout,
@@ -88,9 +88,9 @@ fn loss(
     y: Tensor<3>,
     upstream: Tensor<3>,
 ) -> Tensor<1> {
-    let keep = Keep::from_lengths(&[3, 1], 3, &x.device());
+    let keep = PaddingMask::from_lengths(&[3, 1], 3, &x.device());
     let padding = Mask::padding(keep);
-    let noise = &mut Noise::seeded(5);
+    let noise = &mut DropoutRng::seeded(5);
     let options = StackOptions::default().mask(padding.clone());
     let read = encoder.forward(x, None, &options, noise).unwrap().states;
     let options = StackOptions::default().source_mask(padding);
@@ -257,7 +257,7 @@ fn cached_steps_are_the_whole_sequence_at_once() {
         ),
         &device,
     );
-    let padding = Mask::padding(Keep::from_lengths(&[3, 1], source_length, &device));
+    let padding = Mask::padding(PaddingMask::from_lengths(&[3, 1], source_length, &device));
     let options = StackOptions::default().source_mask(padding);
     for config in variants()
         .into_iter()
@@ -271,7 +271,7 @@ fn cached_steps_are_the_whole_sequence_at_once() {
             false => config.decoder_only(3, initializer).unwrap(),
         };
         let source = reads_source.then(|| source.clone());
-        let noise = &mut Noise::none();
+        let noise = &mut DropoutRng::none();
         let whole = stack.forward(x.clone(), source.clone(), &options, noise);
         let whole = whole.unwrap().states.into_data();
         for chunks in [vec![1; length], vec![3, 1, 2, 1], vec![length]] {
@@ -298,7 +298,7 @@ fn stacks_refuse_what_does_not_go_together() {
     let initializer = &mut Initializer::new(3, &device());
     let config = StackConfig::new(4, 2);
     let x = || Tensor::<3>::ones([1, 2, 4], &device());
-    let (options, noise) = (StackOptions::default(), &mut Noise::none());
+    let (options, noise) = (StackOptions::default(), &mut DropoutRng::none());
     let encoder = config.encoder(1, initializer).unwrap();
     let decoder = config.decoder(1, initializer).unwrap();
     let parallel = StackConfig {

@@ -3,9 +3,9 @@
 
 use burn::tensor::Tensor;
 use regard_nn::{
-    Attention, Call, Observe, Path,
+    Attention, AttentionOptions, Observe, Path,
     initialize::Initializer,
-    mask::{Alignment, Grid, Keep, Locality, Mask},
+    mask::{Alignment, Grid, Locality, Mask, PaddingMask},
     normalize::{Addressing, Form, Monotonic, Normalize, Sigmoid, Sink},
     score::{
         Additive, Cosine, Distance, GaussianWindow, General, Location, ScaledDot, ScaledGeneral,
@@ -86,7 +86,7 @@ fn normalize(name: &str) -> Normalize {
 
 /// The masks of the script, in our words.
 fn mask(name: &str, queries: usize) -> Mask {
-    let padding = || Mask::padding(Keep::from_lengths(&[5, 3], KEYS, &device()));
+    let padding = || Mask::padding(PaddingMask::from_lengths(&[5, 3], KEYS, &device()));
     let window = || Mask::window(2).unwrap();
     let documents = [vec![0, 0, 1, 1, 1], vec![0, 1, 1, 2, 2]];
     match name {
@@ -192,7 +192,7 @@ fn scaled_dot_attention() {
             let query = case.leaf("query", [BATCH, 4, queries, QUERY]);
             let key = case.leaf("key", [BATCH, key_heads, KEYS, QUERY]);
             let value = case.leaf("value", [BATCH, key_heads, KEYS, SIZE]);
-            let mut call = Call::new(Observe::Nothing).path(path);
+            let mut call = AttentionOptions::new(Observe::Nothing).path(path);
             let bias = case.description["bias"].as_bool().unwrap();
             let bias = bias.then(|| case.leaf("bias", [1, 4, queries, KEYS]));
             call.bias = bias.clone();
@@ -324,9 +324,11 @@ mod of_decoders {
                 let attention = case.fill(attention);
                 let query = case.leaf("query", [BATCH, QUERIES, QUERY]);
                 let annotations = case.leaf("annotations", [BATCH, KEYS, size]);
-                let keep = Keep::from_lengths(&SOURCES, KEYS, &device());
+                let keep = PaddingMask::from_lengths(&SOURCES, KEYS, &device());
                 let memory = attention.memory(annotations.clone(), keep).unwrap();
-                let call = Call::default().first_query(FIRST_STEP).path(path);
+                let call = AttentionOptions::default()
+                    .first_query(FIRST_STEP)
+                    .path(path);
                 let reading = attention.read(query.clone(), &memory, call).unwrap();
                 case.output("context", &reading.context);
                 case.output("weights", &reading.weights);

@@ -3,9 +3,9 @@
 
 use burn::tensor::{DType, Tensor};
 use regard_nn::{
-    Attended, Attention, AttentionError, Call, Memory, Observe, Path,
+    Attended, Attention, AttentionError, AttentionOptions, Memory, Observe, Path,
     initialize::Initializer,
-    mask::{Keep, Mask, PositionPredictor},
+    mask::{Mask, PaddingMask, PositionPredictor},
     normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sigmoid, Sink},
     score::{
         Additive, Cosine, Distance, GaussianWindow, General, Location, ScaledDot, ScaledGeneral,
@@ -86,19 +86,19 @@ fn shapes_that_do_not_fit() {
 fn settings_out_of_range_and_impossible_combinations() {
     let init = &mut Initializer::new(1, &device());
     let zeros = || Tensor::<4>::zeros([1, 2, 3, SIZE], &device());
-    let run = |attention: Attention, call: Call<'_>| {
+    let run = |attention: Attention, call: AttentionOptions<'_>| {
         refused(attention.forward_with(zeros(), zeros(), zeros(), call))
     };
     let dot = || Attention::new(Score::dot());
     // In f32, 1e300 is infinite and 1e-60 is 0.
     for softcap in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1e20, 1e-60] {
-        let found = run(dot().with_softcap(softcap), Call::default());
+        let found = run(dot().with_softcap(softcap), AttentionOptions::default());
         assert!(found.contains(&format!(
             "`softcap` is {softcap}, expected a finite number above 0 in f32"
         )));
     }
     for dropout in [1.0, -0.1, f64::NAN, 1.0 - 1e-12] {
-        let found = run(dot().with_dropout(dropout), Call::default());
+        let found = run(dot().with_dropout(dropout), AttentionOptions::default());
         assert!(
             found.contains(&format!("`dropout` is {dropout}")),
             "{found}"
@@ -140,12 +140,12 @@ fn settings_out_of_range_and_impossible_combinations() {
             "sink",
         ),
     ] {
-        let found = run(attention, Call::default());
+        let found = run(attention, AttentionOptions::default());
         assert!(found.starts_with(&format!("`{field}` is ")), "{found}");
         assert!(found.contains("expected a finite number"), "{found}");
     }
     let sink = Normalize::Sink(Sink::learned(3, init));
-    let found = run(dot().with_normalize(sink), Call::default());
+    let found = run(dot().with_normalize(sink), AttentionOptions::default());
     assert!(
         found.contains("`sink heads` is 3, expected 2 (the query's heads) or 1"),
         "{found}"
@@ -153,21 +153,24 @@ fn settings_out_of_range_and_impossible_combinations() {
     let gumbel =
         |temperature| Normalize::HardSample(HardSample::new(Estimator::Gumbel { temperature }));
     for temperature in [0.0, 1e-60, f64::NAN] {
-        let found = run(dot().with_normalize(gumbel(temperature)), Call::default());
+        let found = run(
+            dot().with_normalize(gumbel(temperature)),
+            AttentionOptions::default(),
+        );
         let expected = format!("`Gumbel temperature` is {temperature}");
         assert!(found.contains(&expected), "{found}");
     }
     let backwards = Monotonic::default().with_noise(-1.0);
     let found = run(
         dot().with_normalize(Normalize::Monotonic(backwards)),
-        Call::default(),
+        AttentionOptions::default(),
     );
     assert!(
         found.contains("`monotonic noise` is -1, expected at least 0"),
         "{found}"
     );
     let window = Score::GaussianWindow(GaussianWindow::new(SIZE, 2, init));
-    let found = run(Attention::new(window), Call::default());
+    let found = run(Attention::new(window), AttentionOptions::default());
     assert!(
         found.contains(
             "`score` is Gaussian window, which cannot be combined with the softmax normaliser"
@@ -192,33 +195,38 @@ fn settings_out_of_range_and_impossible_combinations() {
             "the location score",
         ),
     ] {
-        let found = run(attention, Call::default().path(Path::Fused));
+        let found = run(attention, AttentionOptions::default().path(Path::Fused));
         let expected =
             format!("`path` is Fused, which cannot be combined with {with}: use Path::Auto");
         assert_eq!(found, expected);
     }
-    let found = run(dot(), Call::default().path(Path::Fused).differentiable());
+    let found = run(
+        dot(),
+        AttentionOptions::default()
+            .path(Path::Fused)
+            .differentiable(),
+    );
     assert!(found.contains("differentiable observations"), "{found}");
     let bias = Tensor::<4>::zeros([1, 3, 3, 3], &device());
-    let found = run(dot(), Call::default().bias(bias));
+    let found = run(dot(), AttentionOptions::default().bias(bias));
     assert!(
         found.starts_with("`bias` has shape [1, 3, 3, 3], expected [1, 2, 3, 3]"),
         "{found}"
     );
-    let found = run(dot(), Call::new(Observe::Rows(vec![0, 3])));
+    let found = run(dot(), AttentionOptions::new(Observe::Rows(vec![0, 3])));
     assert!(
         found.contains("`observed row` is 3, expected less than 3"),
         "{found}"
     );
     for k in [0, 4] {
-        let found = run(dot(), Call::new(Observe::TopK(k)));
+        let found = run(dot(), AttentionOptions::new(Observe::TopK(k)));
         assert!(
             found.contains(&format!("`top k` is {k}, expected from 1 to 3")),
             "{found}"
         );
     }
-    let padding = Mask::padding(Keep::from_lengths(&[3], 4, &device()));
-    let found = run(dot(), Call::default().mask(padding));
+    let padding = Mask::padding(PaddingMask::from_lengths(&[3], 4, &device()));
+    let found = run(dot(), AttentionOptions::default().mask(padding));
     assert!(
         found.contains("`padding length` is 4, expected 3"),
         "{found}"
@@ -287,18 +295,24 @@ fn sizes_of_nothing_and_precisions_that_do_not_meet() {
         "{found}"
     );
     let wide = || f64s([1, 1, 2, 4]);
-    let run = |query, key, value, call: Call<'_>| {
+    let run = |query, key, value, call: AttentionOptions<'_>| {
         refused(attention.forward_with(query, key, value, call))
     };
     for (found, field) in [
-        (run(query(), wide(), query(), Call::default()), "key"),
-        (run(query(), query(), wide(), Call::default()), "value"),
+        (
+            run(query(), wide(), query(), AttentionOptions::default()),
+            "key",
+        ),
+        (
+            run(query(), query(), wide(), AttentionOptions::default()),
+            "value",
+        ),
         (
             run(
                 query(),
                 query(),
                 query(),
-                Call::default().bias(f64s([1, 1, 2, 2])),
+                AttentionOptions::default().bias(f64s([1, 1, 2, 2])),
             ),
             "bias",
         ),
@@ -307,7 +321,7 @@ fn sizes_of_nothing_and_precisions_that_do_not_meet() {
                 query(),
                 query(),
                 query(),
-                Call::default().carried(Some(wide())),
+                AttentionOptions::default().carried(Some(wide())),
             ),
             "carried",
         ),
@@ -340,7 +354,7 @@ fn what_is_carried_on_must_fit() {
     ] {
         let run = |shape: [usize; 4]| {
             let carried = Tensor::zeros(shape, &device());
-            let call = Call::default().carried(Some(carried));
+            let call = AttentionOptions::default().carried(Some(carried));
             attention.forward_with(x(), x(), x(), call)
         };
         run([1, 2, 1, size]).unwrap();
@@ -356,7 +370,7 @@ fn what_is_carried_on_must_fit() {
 fn memories_that_do_not_fit() {
     let init = &mut Initializer::new(1, &device());
     let attention = Attention::new(Score::General(General::new(4, 6, init)));
-    let keep = |lengths: &[usize], length| Keep::from_lengths(lengths, length, &device());
+    let keep = |lengths: &[usize], length| PaddingMask::from_lengths(lengths, length, &device());
     let zeros = |shape: [usize; 3]| Tensor::<3>::zeros(shape, &device());
     let message = |result: Result<Memory, AttentionError>| result.unwrap_err().to_string();
     let found = message(attention.memory(zeros([2, 3, 5]), keep(&[3, 3], 3)));
@@ -390,7 +404,7 @@ fn memories_that_do_not_fit() {
         keep: keep(&[3, 3, 3], 3),
         ..memory
     };
-    let found = attention.read(zeros([2, 1, 4]), &other, Call::default());
+    let found = attention.read(zeros([2, 1, 4]), &other, AttentionOptions::default());
     let found = found.unwrap_err().to_string();
     assert!(
         found.starts_with("`keep` has shape [3, 3], expected [2, 3]"),
@@ -405,7 +419,7 @@ fn weights_that_are_nan_are_the_first_to_be_reported() {
     let key = x([[1.0, 0.0], [0.0, f32::NAN], [0.5, 0.5]]);
     let query = x([[1.0, 2.0]; 3]);
     for path in [Path::Fused, Path::Plain] {
-        let call = Call::new(Observe::TopK(2)).path(path);
+        let call = AttentionOptions::new(Observe::TopK(2)).path(path);
         let attention = Attention::new(Score::dot());
         let attended = attention.forward_with(query.clone(), key.clone(), query.clone(), call);
         let top = attended.unwrap().top.unwrap();

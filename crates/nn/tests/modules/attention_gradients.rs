@@ -5,10 +5,10 @@ use burn::{
     tensor::{DType, Gradients, Tensor, TensorData},
 };
 use regard_nn::{
-    Attention, Call, Observe,
-    dropout::Noise,
+    Attention, AttentionOptions, Observe,
+    dropout::DropoutRng,
     initialize::Initializer,
-    mask::{Keep, Mask, PositionPredictor},
+    mask::{Mask, PaddingMask, PositionPredictor},
     normalize::{Form, Normalize},
     score::Score,
 };
@@ -76,9 +76,12 @@ fn input(i: usize, nudge: Option<(usize, f64)>) -> Tensor<4> {
 /// The loss, with the weights observed with their gradient where asked.
 fn loss(attention: &Attention, x: &[Tensor<4>; 3], seed: Option<u64>) -> Tensor<1> {
     let [query, key, value] = x.clone();
-    let mut noise = seed.map(Noise::seeded);
-    let mask = Mask::padding(Keep::from_lengths(&[4, 3], 4, &device())) & !Mask::global(&[9]);
-    let mut call = Call::new(Observe::Entropy).mask(mask).differentiable();
+    let mut noise = seed.map(DropoutRng::seeded);
+    let mask =
+        Mask::padding(PaddingMask::from_lengths(&[4, 3], 4, &device())) & !Mask::global(&[9]);
+    let mut call = AttentionOptions::new(Observe::Entropy)
+        .mask(mask)
+        .differentiable();
     call.noise = noise.as_mut();
     let attended = attention.forward_with(query, key, value, call).unwrap();
     let upstream = |shape: [usize; 4]| {

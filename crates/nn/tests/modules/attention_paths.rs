@@ -4,9 +4,9 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 use regard_nn::{
-    Attention, Call, Observe, Path,
+    Attention, AttentionOptions, Observe, Path,
     initialize::Initializer,
-    mask::{Keep, Mask, PositionPredictor},
+    mask::{Mask, PaddingMask, PositionPredictor},
     normalize::{Normalize, Sink},
     position::{Alibi, Positions},
     score::Score,
@@ -135,7 +135,7 @@ fn a_bias_of_any_size_on_all_keys() {
                 eighths("key", keys),
                 eighths("value", keys),
             ];
-            let mut call = Call::new(Observe::Weights).path(path);
+            let mut call = AttentionOptions::new(Observe::Weights).path(path);
             call.bias = Some(Tensor::full([1, 1, queries, keys], bias, &device()));
             let [query, key, value] = leaves.clone();
             let attended = attention.forward_with(query, key, value, call).unwrap();
@@ -180,7 +180,7 @@ fn alibi_is_its_bias() {
             let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
             let [as_slopes, as_bias] = [true, false].map(|slopes| {
                 let positions = Positions::lower_right(queries, keys);
-                let call = Call::new(Observe::Weights).path(Path::Fused);
+                let call = AttentionOptions::new(Observe::Weights).path(Path::Fused);
                 let call = match slopes {
                     true => call.alibi(&alibi),
                     false => call.bias(alibi.bias(&positions, &device(), DType::F32)),
@@ -213,7 +213,7 @@ fn alibi_is_its_bias() {
     let alibi = Alibi::new(3).unwrap();
     let x = Tensor::<4>::ones([1, 2, 3, SIZE], &device());
     for path in [Path::Auto, Path::Fused, Path::Plain] {
-        let call = Call::default().alibi(&alibi).path(path);
+        let call = AttentionOptions::default().alibi(&alibi).path(path);
         let error = Attention::new(Score::dot())
             .forward_with(x.clone(), x.clone(), x.clone(), call)
             .unwrap_err()
@@ -237,8 +237,12 @@ fn every_combination_of_the_additive_kernel() {
             let [_, queries, keys] = sizes;
             for mask in [
                 Mask::all(),
-                Mask::padding(Keep::from_lengths(&[keys, keys / 2], keys, &device())),
-                Mask::padding(Keep::from_lengths(&[0, keys], keys, &device())),
+                Mask::padding(PaddingMask::from_lengths(
+                    &[keys, keys / 2],
+                    keys,
+                    &device(),
+                )),
+                Mask::padding(PaddingMask::from_lengths(&[0, keys], keys, &device())),
             ] {
                 for bias in [
                     None,
@@ -306,7 +310,7 @@ fn what_no_kernel_serves_is_refused() {
             let name = normalize.name();
             let attention = Attention::new(score.clone()).with_normalize(normalize);
             let x = Tensor::<4>::ones([1, 1, 3, SIZE], &device());
-            let call = Call::default().path(Path::Fused);
+            let call = AttentionOptions::default().path(Path::Fused);
             match attention.forward_with(x.clone(), x.clone(), x, call) {
                 Ok(_) => served += 1,
                 Err(error) => {
@@ -323,7 +327,7 @@ fn what_no_kernel_serves_is_refused() {
 
     let init = &mut Initializer::new(2, &device());
     let x = |size| Tensor::<4>::ones([1, 1, 3, size], &device());
-    let message = |attention: Attention, x: Tensor<4>, call: Call<'_>| {
+    let message = |attention: Attention, x: Tensor<4>, call: AttentionOptions<'_>| {
         let call = call.path(Path::Fused);
         attention
             .forward_with(x.clone(), x.clone(), x, call)
@@ -332,23 +336,31 @@ fn what_no_kernel_serves_is_refused() {
     };
     let dot = || Attention::new(Score::dot());
     let predictor = PositionPredictor::new(SIZE, 2, init);
-    let found = message(dot().with_predictor(predictor), x(SIZE), Call::default());
+    let found = message(
+        dot().with_predictor(predictor),
+        x(SIZE),
+        AttentionOptions::default(),
+    );
     assert!(found.contains("local-p"), "{found}");
-    let found = message(dot(), x(257), Call::default());
+    let found = message(dot(), x(257), AttentionOptions::default());
     assert!(
         found.contains("a size of 257 (the kernel takes up to 256)"),
         "{found}"
     );
-    let found = message(dot(), x(SIZE).cast(DType::F64), Call::default());
+    let found = message(dot(), x(SIZE).cast(DType::F64), AttentionOptions::default());
     assert!(found.contains("tensors other than f32"), "{found}");
     let additive = Attention::new(scores().remove(4));
     let found = message(
         additive.clone(),
         x(SIZE),
-        Call::default().mask(Mask::causal()),
+        AttentionOptions::default().mask(Mask::causal()),
     );
     assert!(found.contains("a mask other than padding"), "{found}");
-    let found = message(additive.with_softcap(1.0), x(SIZE), Call::default());
+    let found = message(
+        additive.with_softcap(1.0),
+        x(SIZE),
+        AttentionOptions::default(),
+    );
     assert!(found.contains("a softcap"), "{found}");
 }
 

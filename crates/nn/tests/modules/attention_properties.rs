@@ -11,10 +11,10 @@ use burn::{
 };
 use proptest::prelude::*;
 use regard_nn::{
-    Attention, Call, Observe, Path,
-    dropout::Noise,
+    Attention, AttentionOptions, Observe, Path,
+    dropout::DropoutRng,
     initialize::Initializer,
-    mask::{Alignment, Grid, Keep, Mask, Place, PositionPredictor},
+    mask::{Alignment, Grid, Mask, PaddingMask, Place, PositionPredictor},
     normalize::{Addressing, Form, Monotonic, Normalize},
     score::{Additive, Cosine, Distance, GaussianWindow, Score},
 };
@@ -30,10 +30,17 @@ use crate::{
 #[test]
 fn observing_changes_no_number() {
     let x = inputs(2, 1, 3, 6);
-    let padding = || Mask::padding(Keep::from_lengths(&[6, 4], 6, &device())) & Mask::causal();
+    let padding =
+        || Mask::padding(PaddingMask::from_lengths(&[6, 4], 6, &device())) & Mask::causal();
     for attention in mechanisms(2) {
         let name = named(&attention);
-        let seen = |observe| attend(&attention, &x, Call::new(observe).mask(padding()));
+        let seen = |observe| {
+            attend(
+                &attention,
+                &x,
+                AttentionOptions::new(observe).mask(padding()),
+            )
+        };
         let all = seen(Observe::Weights);
         let weights = all.weights.clone().unwrap();
         let rows = numbers(&weights);
@@ -107,7 +114,7 @@ fn extreme_scores() {
     for attention in mechanisms(1) {
         let name = named(&attention);
         let leaves = inputs(1, 1, 3, 4).map(|x| (x * 100.0).require_grad());
-        let attended = attend(&attention, &leaves, Call::new(Observe::Weights));
+        let attended = attend(&attention, &leaves, AttentionOptions::new(Observe::Weights));
         let is_window = matches!(attention.score, Score::GaussianWindow(_));
         let finite = numbers(&attended.context).iter().all(|x| x.is_finite());
         // The window's exponentials of ±100 do overflow; its queries are what a layer puts out.
@@ -130,8 +137,8 @@ fn a_causal_mask_is_never_dropped() {
                     .with_mask(Mask::causal())
                     .with_dropout(probability);
                 let run = |value: Tensor<4>| {
-                    let mut noise = Noise::seeded(3);
-                    let call = Call::new(observe.clone()).noise(&mut noise);
+                    let mut noise = DropoutRng::seeded(3);
+                    let call = AttentionOptions::new(observe.clone()).noise(&mut noise);
                     attend(&attention, &[query.clone(), key.clone(), value], call).context
                 };
                 let future = value.clone().slice_fill([0..2, 0..heads, 3..4, 0..3], 9.0);
@@ -177,13 +184,13 @@ fn alignments_do_not_depend_on_the_batch() {
 fn dropout_acts_on_what_is_read() {
     let x = inputs(2, 2, 3, 6);
     let attention = Attention::new(Score::scaled_dot()).with_dropout(0.5);
-    let quiet = attend(&attention, &x, Call::new(Observe::Weights));
+    let quiet = attend(&attention, &x, AttentionOptions::new(Observe::Weights));
     let with_seed = |seed| {
-        let mut noise = Noise::seeded(seed);
+        let mut noise = DropoutRng::seeded(seed);
         attend(
             &attention,
             &x,
-            Call::new(Observe::Weights).noise(&mut noise),
+            AttentionOptions::new(Observe::Weights).noise(&mut noise),
         )
     };
     let (a, b, c) = (with_seed(1), with_seed(1), with_seed(2));
@@ -192,7 +199,7 @@ fn dropout_acts_on_what_is_read() {
     assert!(same_bits(&a.weights.unwrap(), &quiet.weights.unwrap()));
     let plain = Attention::new(Score::scaled_dot());
     assert!(same_bits(
-        &attend(&plain, &x, Call::default()).context,
+        &attend(&plain, &x, AttentionOptions::default()).context,
         &quiet.context
     ));
     let mean = (0..400)
@@ -212,7 +219,7 @@ fn bias_and_softcap() {
         .with_normalize(Normalize::identity());
     let scores = numbers(
         &attention
-            .scores(x[0].clone(), x[1].clone(), Call::default())
+            .scores(x[0].clone(), x[1].clone(), AttentionOptions::default())
             .unwrap(),
     );
     let raw = numbers(&Score::dot().forward(x[0].clone(), x[1].clone()));
@@ -220,7 +227,7 @@ fn bias_and_softcap() {
         assert!((found - 1.5 * (raw / 1.5).tanh()).abs() < 1e-6);
     }
     let bias = drawn("bias", [1, 2, 1, 4], 3.0);
-    let call = Call::default().bias(bias.clone());
+    let call = AttentionOptions::default().bias(bias.clone());
     let biased = attention.scores(x[0].clone(), x[1].clone(), call).unwrap();
     let expected = Tensor::<4>::from_data(TensorData::new(scores, [2, 2, 3, 4]), &device()) + bias;
     assert!(same_bits(&biased, &expected));
@@ -245,13 +252,17 @@ fn carried_readings_are_one_reading() {
         let whole = attend(
             &attention,
             &[query.clone(), key.clone(), value.clone()],
-            Call::default(),
+            AttentionOptions::default(),
         );
         let mut carried = None;
         let mut steps = vec![];
         for t in 0..3 {
             let step = [query.clone().narrow(2, t, 1), key.clone(), value.clone()];
-            let attended = attend(&attention, &step, Call::default().carried(carried));
+            let attended = attend(
+                &attention,
+                &step,
+                AttentionOptions::default().carried(carried),
+            );
             carried = attended.carried;
             steps.push(attended.context);
         }
@@ -273,9 +284,9 @@ fn rows_and_groups() {
     for attention in mechanisms(4) {
         let name = named(&attention);
         let x = inputs(4, 2, 3, 5);
-        let both = attend(&attention, &x, Call::default()).context;
+        let both = attend(&attention, &x, AttentionOptions::default()).context;
         let second = x.clone().map(|x| x.narrow(0, 1, 1));
-        let alone = attend(&attention, &second, Call::default()).context;
+        let alone = attend(&attention, &second, AttentionOptions::default()).context;
         let close = |a: Tensor<4>, b: Tensor<4>| {
             let worst = (a - b).abs().max().into_scalar::<f32>();
             assert!(worst <= 16.0 * f32::EPSILON, "{name}: {worst}");
@@ -289,7 +300,7 @@ fn rows_and_groups() {
         let repeated = attend(
             &attention,
             &[query, repeat(key), repeat(value)],
-            Call::default(),
+            AttentionOptions::default(),
         );
         close(both, repeated.context);
     }
@@ -309,12 +320,12 @@ fn keys_have_no_order() {
             Score::Location(_) | Score::GaussianWindow(_)
         );
         let x = [query.clone(), key.clone(), value.clone()];
-        let attended = attend(&attention, &x, Call::default());
+        let attended = attend(&attention, &x, AttentionOptions::default());
         if by_place || attended.carried.is_some() {
             continue;
         }
         let x = [query.clone(), reorder(key.clone()), reorder(value.clone())];
-        let other = attend(&attention, &x, Call::default());
+        let other = attend(&attention, &x, AttentionOptions::default());
         let worst = (attended.context - other.context)
             .abs()
             .max()
@@ -342,11 +353,11 @@ proptest! {
         let lengths = [lengths.0.min(keys), lengths.1.min(keys)];
         let x = inputs(heads, 1, queries, keys);
         for attention in mechanisms(heads) {
-            let padding = Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
+            let padding = Mask::padding(PaddingMask::from_lengths(&lengths, keys, &device()));
             let mask = padding & Mask::causal_aligned(Alignment::UpperLeft);
             let grid = Grid { batch: 2, heads, queries, keys, ..Grid::default() };
-            let mut noise = Noise::seeded(seed);
-            let call = Call::new(Observe::Weights).mask(mask.clone()).noise(&mut noise);
+            let mut noise = DropoutRng::seeded(seed);
+            let call = AttentionOptions::new(Observe::Weights).mask(mask.clone()).noise(&mut noise);
             let weights = numbers(&attend(&attention, &x, call).weights.unwrap());
             for (i, row) in weights.chunks(keys).enumerate() {
                 let (batch, query) = (i / (heads * queries), i % queries);
@@ -376,8 +387,8 @@ proptest! {
         let lengths = [lengths.0.min(keys), lengths.1.min(keys)];
         let x = inputs(1, 1, queries, keys);
         for attention in mechanisms(1) {
-            let padding = Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
-            let run = |path| attend(&attention, &x, Call::default().mask(padding.clone()).path(path));
+            let padding = Mask::padding(PaddingMask::from_lengths(&lengths, keys, &device()));
+            let run = |path| attend(&attention, &x, AttentionOptions::default().mask(padding.clone()).path(path));
             let (auto, plain) = (run(Path::Auto).context, run(Path::Plain).context);
             let worst = (auto - plain).abs().max().into_scalar::<f32>();
             prop_assert!(worst <= 32.0 * f32::EPSILON, "{}: {worst}", named(&attention));
@@ -500,7 +511,7 @@ proptest! {
         let mask = [
             Mask::all(),
             Mask::causal_aligned(Alignment::UpperLeft),
-            Mask::padding(Keep::from_lengths(&[keys, keys / 2], keys, &device())),
+            Mask::padding(PaddingMask::from_lengths(&[keys, keys / 2], keys, &device())),
         ][mask].clone();
         let grid = Grid { batch: BATCH, heads: 1, queries, keys, ..Grid::default() };
         let scores: Vec<Option<f32>> = (0..BATCH * queries * keys)
@@ -538,7 +549,7 @@ proptest! {
             let bias = bias.as_ref().map(|bias| tensor(bias, [BATCH, 1, queries, keys]).require_grad());
             let attention = Attention::new(Score::dot());
             let attend = |query: Tensor<4>, bias: Option<Tensor<4>>, first: usize| {
-                let call = Call { bias, ..Call::new(Observe::Weights).mask(mask.clone()) };
+                let call = AttentionOptions { bias, ..AttentionOptions::new(Observe::Weights).mask(mask.clone()) };
                 let call = call.first_query(first).path(path);
                 attend(&attention, &[query, leaves[1].clone(), leaves[2].clone()], call)
             };
@@ -578,7 +589,9 @@ fn huge_biases_on_every_kernel() {
                 let places = if alone { 4..5 } else { 0..keys };
                 let bias = bias.slice_fill([0..1, 0..1, 0..queries, places], huge);
                 let run = |path| {
-                    let call = Call::new(Observe::Weights).bias(bias.clone()).path(path);
+                    let call = AttentionOptions::new(Observe::Weights)
+                        .bias(bias.clone())
+                        .path(path);
                     let [query, key, value] = x.clone();
                     attention.forward_with(query, key, value, call)
                 };
@@ -621,7 +634,9 @@ fn a_bias_may_be_shared_by_the_keys() {
         for path in [Path::Fused, Path::Plain] {
             let run = |bias: &Tensor<4>| {
                 let bias = bias.clone().require_grad();
-                let call = Call::new(Observe::Weights).bias(bias.clone()).path(path);
+                let call = AttentionOptions::new(Observe::Weights)
+                    .bias(bias.clone())
+                    .path(path);
                 let [query, key, value] = x.clone();
                 let attended = attention.forward_with(query, key, value, call).ok()?;
                 let upstream = drawn("upstream", attended.context.dims(), 1.0);
@@ -713,7 +728,7 @@ fn double_precision() {
             }
             let attention = Attention::new(attention.clone()).with_normalize(normalize);
             let mask = Mask::causal_aligned(Alignment::UpperLeft);
-            let attended = attend(&attention, &x, Call::default().mask(mask));
+            let attended = attend(&attention, &x, AttentionOptions::default().mask(mask));
             assert_eq!(
                 attended.context.dtype(),
                 DType::F64,
@@ -778,7 +793,7 @@ fn half_precision() {
             let x = x.slice_fill([0..1, 0..1, 0..1, 0..SIZE], 0.0);
             x.cast(DType::F16).detach().require_grad()
         });
-        let attended = attend(&attention, &leaves, Call::default());
+        let attended = attend(&attention, &leaves, AttentionOptions::default());
         assert!(numbers(&attended.context).iter().all(|x| x.is_finite()));
         let slopes = attended.context.sum().backward();
         for leaf in &leaves {

@@ -2,10 +2,10 @@
 
 use burn::tensor::{Bool, Tensor};
 use regard_nn::{
-    Attention, Call, Observe, Path,
+    Attention, AttentionOptions, Observe, Path,
     bridge::additive_attention_plain,
     initialize::Initializer,
-    mask::{Keep, Mask, PositionPredictor},
+    mask::{Mask, PaddingMask, PositionPredictor},
     normalize::{Estimator, Form, HardSample, Monotonic, Normalize, Sink},
     score::{Additive, General, Score},
 };
@@ -30,8 +30,8 @@ fn unseen_places_reach_nothing() {
                 None => x,
             };
             let leaves = [query, spoil(key), spoil(value)].map(Tensor::require_grad);
-            let padding = Mask::padding(Keep::from_lengths(&[5, 4], keys, &device()));
-            let call = Call::new(Observe::Weights).mask(padding & Mask::causal());
+            let padding = Mask::padding(PaddingMask::from_lengths(&[5, 4], keys, &device()));
+            let call = AttentionOptions::new(Observe::Weights).mask(padding & Mask::causal());
             let attended = attend(&attention, &leaves, call);
             // The last query of the unpadded row does see the last key.
             let blind = |x: Tensor<4>| {
@@ -88,7 +88,12 @@ fn a_seen_nan_stays_visible() {
     let [query, key, value] = x;
     let value = value.slice_fill([0..1, 0..1, 1..2, 0..1], f32::NAN);
     let attention = Attention::new(Score::scaled_dot()).with_mask(Mask::causal());
-    let context = attend(&attention, &[query, key, value], Call::default()).context;
+    let context = attend(
+        &attention,
+        &[query, key, value],
+        AttentionOptions::default(),
+    )
+    .context;
     let rows: Vec<bool> = numbers(&context)
         .chunks(3)
         .map(|row| row[0].is_nan())
@@ -103,7 +108,7 @@ fn a_row_that_sees_nothing() {
         let name = named(&attention);
         let leaves = inputs(2, 2, 2, 4).map(Tensor::require_grad);
         let first_is_blind = Mask::function("second query", |place| place.query == 1);
-        let call = Call::new(Observe::Weights).mask(first_is_blind);
+        let call = AttentionOptions::new(Observe::Weights).mask(first_is_blind);
         let attended = attend(&attention, &leaves, call);
         let first = |x: &Tensor<4>| numbers(&x.clone().narrow(2, 0, 1));
         assert!(first(&attended.context).iter().all(|x| *x == 0.0), "{name}");
@@ -154,7 +159,7 @@ fn a_bias_of_minus_infinity_is_a_mask() {
                 };
                 let leaves = [query, spoil(key), spoil(value)].map(Tensor::require_grad);
                 let bias = bias.clone().require_grad();
-                let call = Call::new(Observe::Weights);
+                let call = AttentionOptions::new(Observe::Weights);
                 let call = match by_bias {
                     true => call.bias(bias.clone()),
                     false => call.mask(mask.clone()),
@@ -231,7 +236,9 @@ fn behind_a_bias(attention: &Attention, poisoned: usize, poison: f32) -> Vec<f32
     let bias = Tensor::<4>::zeros([1, 1, 1, 3], &device())
         .slice_fill([0..1, 0..1, 0..1, 2..3], f32::NEG_INFINITY);
     let run = |path| {
-        let call = Call::new(Observe::Weights).bias(bias.clone()).path(path);
+        let call = AttentionOptions::new(Observe::Weights)
+            .bias(bias.clone())
+            .path(path);
         attention.forward_with(query.clone(), key.clone(), value.clone(), call)
     };
     let name = format!("{} of {poison}", named(attention));
@@ -259,7 +266,7 @@ fn the_lowest_scores_are_above_what_is_hidden() {
             let name = format!("{lowest} {}", named(&attention));
             let mask = Mask::function("the last two", |place| place.key >= 2);
             let bias = Tensor::<4>::full([1, 1, 1, 4], lowest, &device());
-            let call = Call::new(Observe::Weights)
+            let call = AttentionOptions::new(Observe::Weights)
                 .mask(mask)
                 .bias(bias)
                 .path(Path::Plain);
@@ -303,7 +310,9 @@ fn a_hidden_weight_is_0_beside_a_seen_nan() {
             scaled(Normalize::Monotonic(Monotonic::new(Form::Parallel))),
         ] {
             let mask = Mask::function("not the last", |place| place.key != 2);
-            let call = Call::new(Observe::Weights).mask(mask).path(path);
+            let call = AttentionOptions::new(Observe::Weights)
+                .mask(mask)
+                .path(path);
             let leaves = [query.clone(), key.clone(), value.clone()];
             let name = named(&attention);
             for row in numbers(&attend(&attention, &leaves, call).weights.unwrap()).chunks(3) {
@@ -316,7 +325,12 @@ fn a_hidden_weight_is_0_beside_a_seen_nan() {
     let local = scaled(Normalize::softmax()).with_predictor(PositionPredictor::new(SIZE, 1, init));
     let mask = Mask::function("not the last", |place| place.key != 2);
     let leaves = inputs(1, 1, 2, 3).map(|x| x * f32::NAN);
-    let weights = attend(&local, &leaves, Call::new(Observe::Weights).mask(mask)).weights;
+    let weights = attend(
+        &local,
+        &leaves,
+        AttentionOptions::new(Observe::Weights).mask(mask),
+    )
+    .weights;
     for row in numbers(&weights.unwrap()).chunks(3) {
         assert_eq!(row[2], 0.0, "local-p: {row:?}");
     }

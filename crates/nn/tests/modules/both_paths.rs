@@ -7,9 +7,9 @@ use burn::{
     tensor::{DType, Gradients, Tensor, TensorData},
 };
 use regard_nn::{
-    Attention, Call, Observe, Path,
-    dropout::Noise,
-    mask::{Alignment, Keep, Mask},
+    Attention, AttentionOptions, Observe, Path,
+    dropout::DropoutRng,
+    mask::{Alignment, Mask, PaddingMask},
     position::Alibi,
 };
 
@@ -25,9 +25,15 @@ const VALUE: usize = 3;
 /// Masks of every kind and some combinations, for `queries` and `keys` of which the kernel knows some by name, some
 /// by their parts, and some only as a table.
 pub fn masks(queries: usize, keys: usize) -> Vec<(&'static str, Mask)> {
-    let padding = || Mask::padding(Keep::from_lengths(&[keys, keys / 2], keys, &device()));
+    let padding = || {
+        Mask::padding(PaddingMask::from_lengths(
+            &[keys, keys / 2],
+            keys,
+            &device(),
+        ))
+    };
     let flags = [0, 1].map(|b| (0..keys).map(|j| !(j + b).is_multiple_of(3)).collect());
-    let scattered = Mask::padding(Keep::from_flags(&flags, &device()).unwrap());
+    let scattered = Mask::padding(PaddingMask::from_flags(&flags, &device()).unwrap());
     let window = |width| Mask::window(width).unwrap();
     let upper_left = || Mask::causal_aligned(Alignment::UpperLeft);
     let of = |length: usize| [0, 1].map(|b| (0..length).map(|i| i / (2 + b)).collect());
@@ -116,8 +122,8 @@ impl Setting<'_> {
             leaf("value", [BATCH, key_heads, keys, VALUE]),
         ];
         let bias = self.bias.map(|shape| leaf("bias", shape));
-        let mut noise = self.seed.map(Noise::seeded);
-        let mut call = Call::new(self.observe.clone())
+        let mut noise = self.seed.map(DropoutRng::seeded);
+        let mut call = AttentionOptions::new(self.observe.clone())
             .mask(self.mask.clone())
             .path(path);
         call.bias = bias.clone();

@@ -6,13 +6,13 @@ use burn::{
     tensor::{Bool, DType, Device, Tensor},
 };
 use regard_nn::{
-    Attention, Call, Observe, Path,
+    Attention, AttentionOptions, Observe, Path,
     bridge::{linear, matmul, without_kernels},
     cache::KeyValueCache,
-    dropout::Noise,
+    dropout::DropoutRng,
     heads::{Gate, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
-    mask::{Keep, Mask},
+    mask::{Mask, PaddingMask},
     normalize::{Normalize, Sink, masked_softmax},
     position::{PositionConfig, RelativeBucketsConfig, RotaryConfig},
     recurrent::{
@@ -101,7 +101,7 @@ fn sizes_beside_nothing() {
         for path in [Path::Auto, Path::Plain] {
             for leaf in &leaves {
                 let attention = Attention::new(Score::scaled_dot());
-                let attended = attend(&attention, &leaves, Call::default().path(path));
+                let attended = attend(&attention, &leaves, AttentionOptions::default().path(path));
                 assert_eq!(attended.context.dims(), [batch, 2, queries, 5]);
                 flows("attention", attended.context, leaf);
             }
@@ -140,7 +140,13 @@ fn attention() {
                 let key = ones([batch, key_heads, keys, SIZE]);
                 let value = ones([batch, key_heads, keys, 3]);
                 let leaves = [query, key, value];
-                let run = |observe| attend(&attention, &leaves, Call::new(observe).path(path));
+                let run = |observe| {
+                    attend(
+                        &attention,
+                        &leaves,
+                        AttentionOptions::new(observe).path(path),
+                    )
+                };
                 let attended = run(Observe::Weights);
                 assert_eq!(
                     attended.context.dims(),
@@ -173,7 +179,9 @@ fn attention() {
                     assert_eq!(top.keys.dims(), [batch, heads, queries, 2], "{name}");
                 }
                 let [query, key, _] = leaves.clone();
-                let scores = attention.scores(query, key, Call::default()).unwrap();
+                let scores = attention
+                    .scores(query, key, AttentionOptions::default())
+                    .unwrap();
                 assert_eq!(scores.dims(), [batch, heads, queries, keys], "{name}");
             }
         }
@@ -187,7 +195,11 @@ fn lse_of_nothing() {
     let lse = |normalize| {
         let attention = Attention::new(Score::dot()).with_normalize(normalize);
         let leaves = [query.clone(), key.clone(), key.clone()];
-        numbers(&attend(&attention, &leaves, Call::default()).lse.unwrap())
+        numbers(
+            &attend(&attention, &leaves, AttentionOptions::default())
+                .lse
+                .unwrap(),
+        )
     };
     assert_eq!(lse(Normalize::softmax()), [f32::NEG_INFINITY; 6]);
     assert_eq!(lse(Normalize::Sink(Sink::fixed(0.5))), [0.5; 6]);
@@ -214,7 +226,11 @@ fn observed_with_gradient() {
         Observe::ColumnSums,
         Observe::TopK(2),
     ] {
-        let attended = attend(&attention, &leaves, Call::new(observe).differentiable());
+        let attended = attend(
+            &attention,
+            &leaves,
+            AttentionOptions::new(observe).differentiable(),
+        );
         for observed in [attended.entropy, attended.column_sums]
             .into_iter()
             .flatten()
@@ -260,7 +276,7 @@ fn layers() -> Vec<MultiHeadConfig> {
         with(PositionConfig::Alibi),
         with(PositionConfig::Buckets(RelativeBucketsConfig::default())),
         with(PositionConfig::Relative {
-            reach: 2,
+            max_distance: 2,
             values: true,
         }),
     ]
@@ -274,7 +290,11 @@ fn heads() {
             let name = format!("{config:?} {batch} {length}");
             let x = ones([batch, length, 8]);
             for path in [Path::Auto, Path::Plain] {
-                let call = || Call::new(Observe::Nothing).path(path).mask(Mask::causal());
+                let call = || {
+                    AttentionOptions::new(Observe::Nothing)
+                        .path(path)
+                        .mask(Mask::causal())
+                };
                 let run = || layer.forward(x.clone(), call()).unwrap().output;
                 assert_eq!(run().dims(), [batch, length, 8], "{name}");
                 flows(&name, run(), &x);
@@ -291,7 +311,7 @@ fn heads() {
                 let y = ones([batch, 4, 8]);
                 let read = |x: &Tensor<3>, y: &Tensor<3>| {
                     layer
-                        .forward_cross(x.clone(), y.clone(), Call::default())
+                        .forward_cross(x.clone(), y.clone(), AttentionOptions::default())
                         .unwrap()
                         .output
                 };
@@ -300,7 +320,7 @@ fn heads() {
                 flows(&name, read(&y, &x), &x);
                 let source = layer.source(x.clone()).unwrap();
                 let read = layer
-                    .forward_source(y.clone(), &source, Call::default())
+                    .forward_source(y.clone(), &source, AttentionOptions::default())
                     .unwrap();
                 assert_eq!(read.output.dims(), [batch, 4, 8], "{name}");
             }
@@ -317,7 +337,7 @@ fn transformer_layers() {
     );
     for [batch, length] in [[0, 3], [2, 0]] {
         let x = ones([batch, length, 8]);
-        let noise = &mut Noise::none();
+        let noise = &mut DropoutRng::none();
         let options = &StackOptions::default();
         let states = encoder
             .forward(x.clone(), None, options, noise)
@@ -374,7 +394,7 @@ fn recurrent_cells() {
                 flows("lstm", states, &x);
             }
             let run = || {
-                let noise = &mut Noise::seeded(1);
+                let noise = &mut DropoutRng::seeded(1);
                 let keep = Some(keep.clone());
                 stack
                     .sequence(x.clone(), None, keep, direction, 0.5, noise)
@@ -413,7 +433,7 @@ fn memory_networks() {
             let source = SourceTape {
                 hidden: ones([batch, positions, 6]),
                 cell: ones([batch, positions, 5]),
-                keep: Keep::from_lengths(&vec![positions; batch], positions, &device()),
+                keep: PaddingMask::from_lengths(&vec![positions; batch], positions, &device()),
             };
             let read = deep.sequence(x.clone(), Some(&source), None).unwrap();
             assert_eq!(
@@ -430,7 +450,7 @@ fn memories_and_pooling() {
     let init = &mut init();
     for [batch, positions] in [[0, 3], [2, 0], [0, 0]] {
         let annotations = ones([batch, positions, 6]);
-        let keep = || Keep::from_lengths(&vec![positions; batch], positions, &device());
+        let keep = || PaddingMask::from_lengths(&vec![positions; batch], positions, &device());
         for score in [Score::dot(), Score::Additive(Additive::new(6, 6, 4, init))] {
             let attention = Attention::new(score);
             let memory = attention.memory(annotations.clone(), keep()).unwrap();
@@ -440,7 +460,7 @@ fn memories_and_pooling() {
                 .unwrap();
             assert_eq!(memory.0, 0);
             let reading = attention
-                .read(ones([batch, 2, 6]), &memory.1, Call::default())
+                .read(ones([batch, 2, 6]), &memory.1, AttentionOptions::default())
                 .unwrap();
             assert_eq!(reading.context.dims(), [batch, 2, 6]);
             assert_eq!(reading.weights.dims(), [batch, 2, positions]);
@@ -465,7 +485,7 @@ fn memories_and_pooling() {
         let start = decoder.start(&memory);
         let x = ones([2, batch, 3]);
         let decoded = decoder
-            .sequence(x, start, &memory, &mut Noise::none())
+            .sequence(x, start, &memory, &mut DropoutRng::none())
             .unwrap();
         assert_eq!(decoded.output.dims(), [2, batch, 5]);
         assert_eq!(decoded.weights.dims(), [batch, 2, positions]);
@@ -485,7 +505,11 @@ fn without_autodiff() {
     let layer = MultiHeadConfig::new(8, 2).init(init).unwrap();
     let x = Tensor::<3>::ones([0, 3, 8], &device);
     assert_eq!(
-        layer.forward(x, Call::default()).unwrap().output.dims(),
+        layer
+            .forward(x, AttentionOptions::default())
+            .unwrap()
+            .output
+            .dims(),
         [0, 3, 8]
     );
     let x = Tensor::<4>::ones([2, 1, 0, 4], (&device, DType::F64));

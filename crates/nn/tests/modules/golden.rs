@@ -4,9 +4,9 @@ use crate::support::{Case, GoldenFile, device};
 use burn::tensor::{Bool, Int, Tensor};
 use regard_nn::{
     bridge::{cross_entropy, cross_entropy_mean},
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     recurrent::{Direction, Gru, LstmStack, LstmState, Reset},
 };
 
@@ -25,7 +25,7 @@ fn initializer() -> Initializer {
 }
 
 fn keep() -> Tensor<2, Bool> {
-    Keep::from_lengths(&LENGTHS, TIME, &device()).time_major()
+    PaddingMask::from_lengths(&LENGTHS, TIME, &device()).time_major()
 }
 
 /// `states [time, batch, size]` with zeros at padded steps, as packed sequences have them.
@@ -134,7 +134,7 @@ fn lstm_sequences() {
         let (states, last) = match plain {
             false => {
                 let start = Some(start.clone());
-                let noise = &mut Noise::none();
+                let noise = &mut DropoutRng::none();
                 stack
                     .sequence(x.clone(), start, Some(keep()), direction, 0.0, noise)
                     .unwrap()

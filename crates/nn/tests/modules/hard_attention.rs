@@ -3,10 +3,10 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 use regard_nn::{
-    Attention, Call, Observe,
+    Attention, AttentionOptions, Observe,
     attention::Sampled,
-    dropout::Noise,
-    mask::{Keep, Mask},
+    dropout::DropoutRng,
+    mask::{Mask, PaddingMask},
     normalize::{Estimator, HardSample, Normalize, Reinforce, masked_softmax},
     score::Score,
 };
@@ -41,16 +41,17 @@ fn of_scores(scores: &[f32], draws: usize) -> [Tensor<4>; 2] {
 fn draws_follow_the_softmax() {
     let draws = 20_000;
     let [query, key] = of_scores(&[0.3, -1.0, 9.0, 1.2], draws);
-    let padding =
-        Mask::padding(Keep::from_flags(&[vec![true, true, false, true]], &device()).unwrap());
+    let padding = Mask::padding(
+        PaddingMask::from_flags(&[vec![true, true, false, true]], &device()).unwrap(),
+    );
     let expected = {
         let e = [0.3f64, -1.0, 1.2].map(f64::exp);
         let sum: f64 = e.iter().sum();
         [e[0] / sum, e[1] / sum, 0.0, e[2] / sum]
     };
     for estimator in ESTIMATORS {
-        let mut noise = Noise::seeded(11);
-        let call = Call::new(Observe::Weights)
+        let mut noise = DropoutRng::seeded(11);
+        let call = AttentionOptions::new(Observe::Weights)
             .mask(padding.clone())
             .noise(&mut noise);
         let attended = hard(estimator)
@@ -108,7 +109,7 @@ fn inference_takes_the_best() {
 /// The slope of `Σ upstream · weights` into the scores, under one seed.
 fn slope_of(normalize: &Normalize, seed: u64) -> Vec<f32> {
     let scores = drawn("scores", [1, 1, 3, KEYS], 2.0).require_grad();
-    let mut noise = Noise::seeded(seed);
+    let mut noise = DropoutRng::seeded(seed);
     let normalized = normalize.forward(scores.clone(), None, &scores, None, Some(&mut noise));
     let loss = normalized.weights * drawn("upstream", [1, 1, 3, KEYS], 1.0);
     let loss = loss.sum() + scores.clone().sum() * 0.0;
@@ -134,7 +135,7 @@ fn slopes_of_the_estimators() {
     );
 
     let scores = drawn("scores", [1, 1, 3, KEYS], 2.0).require_grad();
-    let uniform = Noise::seeded(3)
+    let uniform = DropoutRng::seeded(3)
         .uniform([1, 1, 3, KEYS], &device())
         .unwrap();
     let gumbel = uniform.log().neg().log().neg();
@@ -157,7 +158,7 @@ fn the_lowest_temperature() {
     assert_eq!(slope_of(&normalize, 3), [0.0; 3 * KEYS]);
     // Divided by it, these are infinite.
     let scores = drawn("scores", [1, 1, 3, KEYS], 2.0) + 100.0;
-    let noise = &mut Noise::seeded(3);
+    let noise = &mut DropoutRng::seeded(3);
     let weights = normalize.forward(scores.clone(), None, &scores, None, Some(noise));
     for row in numbers(&weights.weights).chunks(KEYS) {
         assert_eq!(row.iter().filter(|&&weight| weight == 1.0).count(), 1);
@@ -171,7 +172,7 @@ fn the_lowest_temperature() {
 fn draws_in_half_precision() {
     for dtype in [DType::BF16, DType::F16] {
         let scores = Tensor::<4>::zeros([8, 8, 128, KEYS], (&device(), dtype));
-        let noise = &mut Noise::seeded(3);
+        let noise = &mut DropoutRng::seeded(3);
         let normalize = Normalize::HardSample(HardSample::new(ESTIMATORS[1]));
         let drawn = normalize.forward(scores.clone(), None, &scores, None, Some(noise));
         for row in numbers(&drawn.weights).chunks(KEYS) {
@@ -192,7 +193,7 @@ fn softened_readings() {
     let scores = scores.expand([batch, 1, 2, KEYS]);
     let sample = HardSample::new(Estimator::Reinforce { soften: true });
     let weights = sample
-        .forward(scores, None, Some(&mut Noise::seeded(2)))
+        .forward(scores, None, Some(&mut DropoutRng::seeded(2)))
         .weights;
     let is_hard = |row: &[f32]| row.contains(&1.0);
     let mut hard = 0;
@@ -242,7 +243,7 @@ fn reinforce_is_unbiased() {
         .require_grad();
     for baseline in [0.0, -1.9] {
         let sample = HardSample::new(Estimator::Reinforce { soften: false });
-        let normalized = sample.forward(scores.clone(), None, Some(&mut Noise::seeded(7)));
+        let normalized = sample.forward(scores.clone(), None, Some(&mut DropoutRng::seeded(7)));
         let sampled: Sampled = normalized.sampled.unwrap();
         let keys: Vec<i64> = sampled.keys.clone().into_data().iter::<i64>().collect();
         let observed: Vec<f32> = keys

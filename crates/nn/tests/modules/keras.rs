@@ -2,9 +2,9 @@
 //! (`../golden/keras_golden.py` and its output).
 
 use regard_nn::{
-    Attention, Call, Observe, Path,
+    Attention, AttentionOptions, Observe, Path,
     initialize::Initializer,
-    mask::{Alignment, Keep, Mask},
+    mask::{Alignment, Mask, PaddingMask},
     score::{Additive, ScaledDot, Score},
     weights::{self, Arrays},
 };
@@ -36,7 +36,7 @@ fn mask(case: &Case, keys: usize) -> Mask {
         serde_json::from_value(case.description["lengths"].clone()).unwrap();
     let mut mask = Mask::all();
     if let Some(lengths) = lengths {
-        mask = mask & Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
+        mask = mask & Mask::padding(PaddingMask::from_lengths(&lengths, keys, &device()));
     }
     match case.description["causal"].as_bool().unwrap() {
         true => mask & Mask::causal_aligned(Alignment::UpperLeft),
@@ -56,7 +56,7 @@ fn compare(mut case: Case, attention: Attention, sizes: [usize; 2], path: Path, 
         case.leaf("value", [BATCH, keys, VALUE]),
     ];
     let [query, key, value] = leaves.clone().map(|x| x.unsqueeze_dim::<4>(1));
-    let call = Call::new(Observe::Weights)
+    let call = AttentionOptions::new(Observe::Weights)
         .mask(mask(&case, keys))
         .path(path);
     let attended = attention.forward_with(query, key, value, call).unwrap();

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use proptest::prelude::*;
-use regard_nn::mask::{Alignment, Grid, Keep, Mask, Place};
+use regard_nn::mask::{Alignment, Grid, Mask, PaddingMask, Place};
 
 use crate::support::device;
 
@@ -70,11 +70,11 @@ fn every_kind_is_its_definition() {
             at.key <= at.query
         });
         let lengths = [keys, keys / 2];
-        let padding = Mask::padding(Keep::from_lengths(&lengths, keys, &device()));
+        let padding = Mask::padding(PaddingMask::from_lengths(&lengths, keys, &device()));
         check(padding, &|at, _| at.key < lengths[at.batch]);
         let real = |b: usize, key: usize| !(key + b).is_multiple_of(3);
         let flags = [0, 1].map(|b| (0..keys).map(|key| real(b, key)).collect());
-        let keep = Keep::from_flags(&flags, &device()).unwrap();
+        let keep = PaddingMask::from_flags(&flags, &device()).unwrap();
         check(Mask::padding(keep), &|at, _| real(at.batch, at.key));
         for (width, dilation) in [(1, 1), (2, 1), (3, 1), (2, 3), (100, 1), (3, 2)] {
             let mask = Mask::dilated_window(width, dilation).unwrap();
@@ -161,7 +161,7 @@ impl Tree {
         match self {
             Self::Leaf(0) => Mask::all(),
             Self::Leaf(1) => Mask::causal(),
-            Self::Leaf(2) => Mask::padding(Keep::from_lengths(&LENGTHS, 4, &device())),
+            Self::Leaf(2) => Mask::padding(PaddingMask::from_lengths(&LENGTHS, 4, &device())),
             Self::Leaf(3) => Mask::window(2).unwrap(),
             Self::Leaf(_) => Mask::function("head", |at| at.head == at.key),
             Self::And(a, b) => a.mask() & b.mask(),
@@ -218,10 +218,10 @@ fn what_no_mask_can_be() {
     assert!(
         message(Mask::block_sparse(1, 1, &ragged)).contains("`block table row` is 2, expected 1")
     );
-    assert!(Keep::from_flags(&ragged, &device()).is_err());
+    assert!(PaddingMask::from_flags(&ragged, &device()).is_err());
 
     let of_grid = |mask: Mask| mask.check(&grid(2, 1, 3, 4)).unwrap_err().to_string();
-    let keep = |batch: usize, length| Keep::from_lengths(&vec![1; batch], length, &device());
+    let keep = |batch: usize, length| PaddingMask::from_lengths(&vec![1; batch], length, &device());
     assert!(
         of_grid(Mask::padding(keep(3, 4)))
             .starts_with("`padding batch` is 3, expected 2 (the batch of the query) or 1")
@@ -325,7 +325,7 @@ fn lists_reach_to_the_end_of_the_part() {
         first_key: 4,
         ..grid(1, 1, 2, 4)
     };
-    let keep = |length| Mask::padding(Keep::from_lengths(&[5], length, &device()));
+    let keep = |length| Mask::padding(PaddingMask::from_lengths(&[5], length, &device()));
     assert_eq!(keep(8).picture_of(&part), "■···\n■···\n");
     assert_eq!(
         keep(4).check(&part).unwrap_err().to_string(),

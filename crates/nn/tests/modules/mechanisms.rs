@@ -3,7 +3,7 @@
 use burn::tensor::{Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
-    Attended, Attention, Call,
+    Attended, Attention, AttentionOptions,
     initialize::Initializer,
     normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sigmoid, Sink},
     score::{
@@ -89,7 +89,7 @@ pub fn same_bits(a: &Tensor<4>, b: &Tensor<4>) -> bool {
     bits(a) == bits(b)
 }
 
-pub fn attend(attention: &Attention, x: &[Tensor<4>; 3], call: Call<'_>) -> Attended {
+pub fn attend(attention: &Attention, x: &[Tensor<4>; 3], call: AttentionOptions<'_>) -> Attended {
     let [query, key, value] = x.clone();
     attention.forward_with(query, key, value, call).unwrap()
 }

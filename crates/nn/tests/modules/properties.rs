@@ -7,9 +7,9 @@ use crate::{
 use burn::tensor::{Bool, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
-    Attention, Call, Memory, Path, Reading,
+    Attention, AttentionOptions, Memory, Path, Reading,
     initialize::Initializer,
-    mask::{Keep, Locality},
+    mask::{Locality, PaddingMask},
     normalize::masked_softmax,
     score::{Additive, General, Location, Score},
 };
@@ -39,7 +39,7 @@ fn attention(score: &str, locality: Locality) -> Attention {
 }
 
 fn read(attention: &Attention, query: Tensor<3>, memory: &Memory, first_step: usize) -> Reading {
-    let call = Call::default().first_query(first_step);
+    let call = AttentionOptions::default().first_query(first_step);
     attention.read(query, memory, call).unwrap()
 }
 
@@ -122,10 +122,10 @@ proptest! {
             Locality::Predictive { half_width },
         ][kind];
         let attention = attention(score, locality);
-        let keep = Keep::from_lengths(&lengths, keys, &device());
+        let keep = PaddingMask::from_lengths(&lengths, keys, &device());
         let query = drawn("query", [batch, queries, QUERY], 2.0);
         let memory = attention.memory(drawn("annotations", [batch, keys, QUERY], 2.0), keep.clone()).unwrap();
-        let call = || Call::default().first_query(first_step);
+        let call = || AttentionOptions::default().first_query(first_step);
         let attended = attention.read(query.clone(), &memory, call()).unwrap();
         let plain = attention.read(query.clone(), &memory, call().path(Path::Plain)).unwrap();
         let close = |a: &Tensor<3>, b: &Tensor<3>| {
@@ -171,7 +171,7 @@ proptest! {
 fn padding_does_not_leak() {
     let (batch, keys, queries) = (3, 6, 4);
     let lengths = [6, 2, 4];
-    let keep = Keep::from_lengths(&lengths, keys, &device());
+    let keep = PaddingMask::from_lengths(&lengths, keys, &device());
     let mut checked = 0;
     for score in SCORES {
         for locality in localities() {
@@ -230,7 +230,7 @@ fn nothing_to_see_gives_zeros() {
             let keys = lengths[1];
             let query = drawn("query", [2, 1, QUERY], 2.0).require_grad();
             let annotations = drawn("annotations", [2, keys, QUERY], 2.0).require_grad();
-            let keep = Keep::from_lengths(&lengths, keys, &device());
+            let keep = PaddingMask::from_lengths(&lengths, keys, &device());
             let memory = attention.memory(annotations.clone(), keep).unwrap();
             let attended = read(&attention, query.clone(), &memory, first_step);
             let what = format!("{score} {locality:?}");
@@ -269,7 +269,7 @@ fn windows_of_no_width() {
         Locality::Predictive { half_width: 0 },
     ] {
         let attention = attention("general", locality);
-        let keep = Keep::from_lengths(&[4, 2], 4, &device());
+        let keep = PaddingMask::from_lengths(&[4, 2], 4, &device());
         // A query of zeros predicts the middle of the sentence, a whole number here.
         let query = (drawn("query", [2, 3, QUERY], 2.0) * floats(&[1.0, 0.0, 1.0], [1, 3, 1]))
             .require_grad();
@@ -323,7 +323,7 @@ fn a_sentence_behind_padding() {
             };
             let alone = attend(
                 sentence.clone(),
-                Keep::from_lengths(&[words], words, &device()),
+                PaddingMask::from_lengths(&[words], words, &device()),
             );
             assert!(
                 rows(&alone.weights)
@@ -339,7 +339,7 @@ fn a_sentence_behind_padding() {
                     .filter(|part| part.dims()[1] > 0)
                     .collect();
                 let flags = (0..length).map(|i| (before..before + words).contains(&i));
-                let keep = Keep::from_flags(&[flags.collect()], &device()).unwrap();
+                let keep = PaddingMask::from_flags(&[flags.collect()], &device()).unwrap();
                 let found = attend(Tensor::cat(parts, 1), keep);
                 let close = |a: Tensor<3>, b: Tensor<3>| {
                     let worst = (a - b).abs().max().into_scalar::<f32>();
@@ -364,7 +364,7 @@ fn keys_in_another_order() {
     let order = [3usize, 0, 4, 1, 2];
     for score in ["dot", "general", "additive"] {
         let attention = attention(score, Locality::Global);
-        let keep = Keep::from_lengths(&[5], 5, &device());
+        let keep = PaddingMask::from_lengths(&[5], 5, &device());
         let query = drawn("query", [1, 2, QUERY], 2.0);
         let annotations = drawn("annotations", [1, 5, QUERY], 2.0);
         let parts = order.map(|i| annotations.clone().narrow(1, i, 1));

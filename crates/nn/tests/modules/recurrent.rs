@@ -9,9 +9,9 @@ use regard_nn::{
         add_dropout, gru_reset_before_gates, gru_reset_before_output, gru_step, lstm_step,
         relu_dropout, without_kernels,
     },
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     recurrent::{Direction, Gru, Lstm, LstmStack, LstmState, Reset},
 };
 
@@ -36,7 +36,7 @@ fn sentence(x: &Tensor<3>, b: usize, length: usize) -> Tensor<3> {
 }
 
 fn keep(lengths: &[usize], length: usize) -> Tensor<2, Bool> {
-    Keep::from_lengths(lengths, length, &device()).time_major()
+    PaddingMask::from_lengths(lengths, length, &device()).time_major()
 }
 
 fn directions() -> impl Strategy<Value = Direction> {
@@ -164,7 +164,7 @@ proptest! {
         }
 
         let stack = LstmStack::new(layers, INPUT, size, init).unwrap();
-        let noise = &mut Noise::none();
+        let noise = &mut DropoutRng::none();
         let (at_once, last) = stack.sequence(x.clone(), None, None, Direction::Forward, 0.0, noise).unwrap();
         let mut state = stack.zeros(batch, &device());
         let mut states = vec![];
@@ -192,14 +192,14 @@ proptest! {
     #[test]
     fn dropout_is_replayed_by_its_seed(seed: u64, probability in 0.05f64..0.95, rows in 1usize..9) {
         let x = drawn("x", [rows, 64], 1.0);
-        let run = |seed| numbers(&dropout(x.clone(), probability, &mut Noise::seeded(seed)));
+        let run = |seed| numbers(&dropout(x.clone(), probability, &mut DropoutRng::seeded(seed)));
         let dropped = run(seed);
         prop_assert_eq!(&dropped, &run(seed));
         let scale = (1.0 / (1.0 - probability)) as f32;
         for (found, x) in dropped.iter().zip(numbers(&x)) {
             prop_assert!(*found == 0.0 || *found == x * scale);
         }
-        let none = dropout(x.clone(), 0.0, &mut Noise::seeded(seed));
+        let none = dropout(x.clone(), 0.0, &mut DropoutRng::seeded(seed));
         prop_assert_eq!(numbers(&none), numbers(&x));
     }
 }
@@ -311,7 +311,7 @@ fn what_a_stack_refuses() {
     refused(step(4, states(3, 2)), ["`x` has shape [2, 4]", "[2, 3]"]);
     let sequence = |states, keep, probability: f64| {
         let x = drawn("x", [2, 2, INPUT], 1.0);
-        let noise = &mut Noise::none();
+        let noise = &mut DropoutRng::none();
         let all = stack.sequence(x, states, keep, Direction::Forward, probability, noise);
         all.map(|_| ())
     };
@@ -348,9 +348,9 @@ fn what_dropout_refuses() {
         for seeded in [true, false] {
             let noise = || {
                 if seeded {
-                    Noise::seeded(1)
+                    DropoutRng::seeded(1)
                 } else {
-                    Noise::none()
+                    DropoutRng::none()
                 }
             };
             let x = || drawn("x", [2, 3], 1.0);

@@ -4,9 +4,9 @@
 use burn::tensor::{Gradients, Int, Tensor, TensorData, activation::softmax};
 use regard_nn::{
     Attention,
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     recurrent::{
         AttentiveDecoder, AttentivePooling, Gru, Lstm, Lstmn, PointerGenerator, RecurrentCell,
         Reset, SourceTape,
@@ -37,13 +37,13 @@ fn initializer() -> Initializer {
     Initializer::new(1, &device())
 }
 
-fn source_keep() -> Keep {
-    Keep::from_lengths(&SOURCES, POSITIONS, &device())
+fn source_keep() -> PaddingMask {
+    PaddingMask::from_lengths(&SOURCES, POSITIONS, &device())
 }
 
 /// `states [time, batch, size]` with zeros at padded steps, where the golden file has them.
 fn real_steps(states: Tensor<3>) -> Tensor<3> {
-    let keep = Keep::from_lengths(&LENGTHS, TIME, &device());
+    let keep = PaddingMask::from_lengths(&LENGTHS, TIME, &device());
     keep.zero_padding(states.swap_dims(0, 1)).swap_dims(0, 1)
 }
 
@@ -66,7 +66,7 @@ fn lstmn_alone_and_with_deep_fusion() {
         }
         let lstmn = case.fill(lstmn);
         let x = case.leaf("x", [TIME, BATCH, INPUT]);
-        let keep = Keep::from_lengths(&LENGTHS, TIME, &device()).time_major();
+        let keep = PaddingMask::from_lengths(&LENGTHS, TIME, &device()).time_major();
         let read = lstmn
             .sequence(x.clone(), source.as_ref(), Some(keep))
             .unwrap();
@@ -140,7 +140,7 @@ fn compare_decoder<C: RecurrentCell>(decoder: AttentiveDecoder<C>, mut case: Cas
         .unwrap();
     let start = decoder.start(&memory);
     let decoded = decoder
-        .sequence(x.clone(), start, &memory, &mut Noise::none())
+        .sequence(x.clone(), start, &memory, &mut DropoutRng::none())
         .unwrap();
     case.output("output", &decoded.output);
     case.output("context", &decoded.context);

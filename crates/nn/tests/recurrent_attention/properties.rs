@@ -7,9 +7,9 @@ use burn::{
 use proptest::prelude::*;
 use regard_nn::{
     Attention, AttentionError, Memory,
-    dropout::Noise,
+    dropout::DropoutRng,
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     recurrent::{
         AttentiveDecoder, AttentivePooling, AttentiveState, Coverage, Gru, Lstm, LstmStack, Lstmn,
         PointerGenerator, RecurrentCell, Reset, SourceTape, Unrolled, WithAttention, WithPooling,
@@ -46,7 +46,7 @@ fn source(batch: usize, positions: usize) -> SourceTape {
     SourceTape {
         hidden: drawn("source.hidden", [batch, positions, SOURCE], 1.0),
         cell: drawn("source.cell", [batch, positions, SIZE], 1.0),
-        keep: Keep::from_lengths(&vec![positions; batch], positions, &device()),
+        keep: PaddingMask::from_lengths(&vec![positions; batch], positions, &device()),
     }
 }
 
@@ -94,7 +94,7 @@ proptest! {
     ) {
         let (time, batch) = (lengths.iter().copied().max().unwrap(), lengths.len());
         let (network, source) = (deep(), source(batch, 3));
-        let keep = Keep::from_lengths(&lengths, time, &device());
+        let keep = PaddingMask::from_lengths(&lengths, time, &device());
         let x = drawn("x", [time, batch, INPUT], 2.0);
         let padded = keep.time_major().bool_not().unsqueeze_dim::<3>(2).expand(x.dims());
         let poisoned = x.clone().mask_fill(padded, f32::NAN).require_grad();
@@ -297,13 +297,13 @@ fn f64s<const D: usize>(name: &str, shape: [usize; D]) -> Tensor<D> {
 
 #[test]
 fn gradients_equal_finite_differences() {
-    let keep = Keep::from_lengths(&[4, 2], 4, &device());
+    let keep = PaddingMask::from_lengths(&[4, 2], 4, &device());
     let probe = || f64s("probe", [4, 2, SIZE]);
     differences(deep(), |network| {
         let source = SourceTape {
             hidden: f64s("source.hidden", [2, 3, SOURCE]),
             cell: f64s("source.cell", [2, 3, SIZE]),
-            keep: Keep::from_lengths(&[3, 2], 3, &device()),
+            keep: PaddingMask::from_lengths(&[3, 2], 3, &device()),
         };
         let x = f64s("x", [4, 2, INPUT]);
         let read = network.sequence(x, Some(&source), Some(keep.time_major()));
@@ -311,13 +311,13 @@ fn gradients_equal_finite_differences() {
     });
     differences(decoder(true), |decoder| {
         let annotations = f64s("annotations", [2, 3, SOURCE]);
-        let keep = Keep::from_lengths(&[3, 2], 3, &device());
+        let keep = PaddingMask::from_lengths(&[3, 2], 3, &device());
         let memory = decoder.attention.memory(annotations, keep).unwrap();
         let mut start = decoder.start(&memory);
         start.cell = start.cell.cast(DType::F64);
         let x = f64s("x", [4, 2, INPUT]);
         let decoded = decoder
-            .sequence(x, start, &memory, &mut Noise::none())
+            .sequence(x, start, &memory, &mut DropoutRng::none())
             .unwrap();
         (decoded.output * probe()).sum() + decoded.coverage_loss.unwrap().sum()
     });
@@ -358,7 +358,7 @@ fn decoder(coverage: bool) -> AttentiveDecoder<Gru> {
 
 fn memory<C: RecurrentCell>(decoder: &AttentiveDecoder<C>, lengths: &[usize]) -> Memory {
     let annotations = drawn("annotations", [lengths.len(), 4, SOURCE], 1.0);
-    let keep = Keep::from_lengths(lengths, 4, &device());
+    let keep = PaddingMask::from_lengths(lengths, 4, &device());
     decoder.attention.memory(annotations, keep).unwrap()
 }
 
@@ -373,7 +373,7 @@ fn a_decoder_treats_rows_alone_with_every_cell() {
         assert_eq!(decoder.input_size(), INPUT);
         let together = memory(&decoder, &[4, 2]);
         let x = drawn("x", [3, 2, INPUT], 1.0);
-        let noise = &mut Noise::none();
+        let noise = &mut DropoutRng::none();
         let start = decoder.start(&together);
         let both = decoder
             .sequence(x.clone(), start, &together, noise)
@@ -404,7 +404,7 @@ fn coverage_counts_what_was_looked_at() {
     let x = drawn("x", [5, 2, INPUT], 1.0);
     let start = decoder.start(&memory);
     let decoded = decoder
-        .sequence(x, start, &memory, &mut Noise::none())
+        .sequence(x, start, &memory, &mut DropoutRng::none())
         .unwrap();
     let seen = decoded.state.seen.unwrap();
     let sums: Tensor<2> = decoded.weights.clone().sum_dim(1).squeeze_dim(1);
@@ -458,14 +458,14 @@ fn any_network_can_be_given_attention() {
     let pooling = AttentivePooling::new(SIZE, ATTENTION, 2, init);
     let network = WithPooling::new(cell.clone(), pooling);
     let x = drawn("x", [4, 2, INPUT], 1.0);
-    let keep = Keep::from_lengths(&[4, 3], 4, &device());
+    let keep = PaddingMask::from_lengths(&[4, 3], 4, &device());
     let pooled = network.forward(x.clone(), Some(keep.clone())).unwrap();
     assert_eq!(pooled.context.dims(), [2, 2, SIZE]);
     let score = Additive::new(SIZE, SIZE, ATTENTION, init);
     let network = WithAttention::new(cell, Attention::new(Score::Additive(score)));
     let memory = network.memory(x.clone(), Some(keep)).unwrap();
     assert_eq!(memory.values.dims(), [2, 4, SIZE]);
-    let short = Keep::from_lengths(&[3, 3], 3, &device());
+    let short = PaddingMask::from_lengths(&[3, 3], 3, &device());
     let refused = network.memory(x, Some(short)).unwrap_err();
     assert!(
         refused
@@ -576,7 +576,7 @@ fn what_does_not_fit_is_refused_by_name() {
     );
     let decoder = decoder(false);
     let memory = memory(&decoder, &[4, 2]);
-    let noise = &mut Noise::none();
+    let noise = &mut DropoutRng::none();
     let start = || decoder.start(&memory);
     refused(
         decoder.sequence(x(3, 2, 4), start(), &memory, noise),
@@ -595,7 +595,7 @@ fn what_does_not_fit_is_refused_by_name() {
         &["memory.values", "[7]"],
     );
 
-    let step = |x: Tensor<2>, state| decoder.step(x, state, &memory, &mut Noise::none());
+    let step = |x: Tensor<2>, state| decoder.step(x, state, &memory, &mut DropoutRng::none());
     refused(
         step(one().cast(DType::F64), start()),
         &["`x` is f64", "f32, as the weights"],
@@ -621,7 +621,7 @@ fn what_does_not_fit_is_refused_by_name() {
         &["`weight`", "[3]", "[4]"],
     );
     let pooling = AttentivePooling::new(SIZE, ATTENTION, 2, init);
-    let keep = Keep::from_lengths(&[4, 2], 4, &device());
+    let keep = PaddingMask::from_lengths(&[4, 2], 4, &device());
     refused(
         pooling.forward(drawn("h", [2, 4, 3], 1.0), &keep),
         &["annotations", "[2, 4, 5]"],

@@ -16,7 +16,7 @@ use regard_models::{
 use regard_nn::{
     AttentionError,
     bridge::{CrossEntropy, output_cross_entropy_mean},
-    dropout::{Noise, dropout},
+    dropout::{DropoutRng, dropout},
     initialize::Initializer,
     position::Sinusoidal,
     transformer::{Stack, StackConfig, StackOptions},
@@ -52,7 +52,7 @@ impl LanguageModelConfig {
     /// Sizes that do not go together.
     pub fn init(&self, seed: u64, device: &Device) -> Result<LanguageModel, Failure> {
         let mut initializer = Initializer::new(seed, device);
-        let size = self.layer.model_size;
+        let size = self.layer.d_model;
         let tables = TablesConfig {
             vocabularies: Vocabularies::new(self.vocabulary, self.vocabulary),
             embedding: size,
@@ -77,7 +77,7 @@ impl LanguageModel {
         &self,
         text: TargetBatch,
         smoothing: f64,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<CrossEntropy, AttentionError> {
         let embedded: Tensor<3> = self.tables.embed_target(text.inputs.swap_dims(0, 1));
         let scale = (embedded.dims()[2] as f64).sqrt();

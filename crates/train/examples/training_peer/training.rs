@@ -8,7 +8,7 @@ use regard_models::{
 };
 use regard_nn::{
     bridge::CrossEntropy,
-    dropout::Noise,
+    dropout::DropoutRng,
     weights::{self, Array, Storage},
 };
 use regard_train::{Registry, learner::optimizer::Optimizer, recipe, tasks::Translation};
@@ -32,7 +32,7 @@ pub trait Trained: Module {
         sources: &[Vec<u32>],
         targets: &[Vec<u32>],
         device: &Device,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<CrossEntropy, Failure>;
 }
 
@@ -42,7 +42,7 @@ impl Trained for AnyGenerator {
         sources: &[Vec<u32>],
         targets: &[Vec<u32>],
         device: &Device,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<CrossEntropy, Failure> {
         let Vocabularies { source, target } = self.vocabularies();
         let source = SourceBatch::new(sources, &source, device);
@@ -58,7 +58,7 @@ impl Trained for LanguageModel {
         _: &[Vec<u32>],
         targets: &[Vec<u32>],
         device: &Device,
-        noise: &mut Noise,
+        noise: &mut DropoutRng,
     ) -> Result<CrossEntropy, Failure> {
         // Of a vocabulary the marks alone matter here.
         let text = TargetBatch::new(targets, &Vocabulary::new(0), device);
@@ -147,8 +147,8 @@ impl<M: Trained> Training for InTraining<M> {
         self.step += 1;
         let started = Instant::now();
         let mut noise = match noisy {
-            true => Noise::seeded(self.step as u64),
-            false => Noise::none(),
+            true => DropoutRng::seeded(self.step as u64),
+            false => DropoutRng::none(),
         };
         let model = self.model.as_ref().ok_or(LOST)?;
         let batch = model.loss(sources, targets, &self.device, &mut noise)?;

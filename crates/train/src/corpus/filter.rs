@@ -96,7 +96,7 @@ pub struct Limited {
 }
 
 enum Verdict {
-    Keep(EncodedPair, bool),
+    PaddingMask(EncodedPair, bool),
     Empty,
     TooLong,
     Ratio,
@@ -124,7 +124,7 @@ impl LengthFilter {
         let mut pairs = Vec::with_capacity(text.len());
         for verdict in verdicts {
             match verdict? {
-                Verdict::Keep(pair, cut) => {
+                Verdict::PaddingMask(pair, cut) => {
                     report.cut += usize::from(cut);
                     pairs.push(pair);
                 }
@@ -211,7 +211,7 @@ impl LengthFilter {
         {
             return Ok(Verdict::Ratio);
         }
-        Ok(Verdict::Keep(
+        Ok(Verdict::PaddingMask(
             EncodedPair {
                 source,
                 target,

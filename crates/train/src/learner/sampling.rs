@@ -7,7 +7,7 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_models::{AnyGenerator, SourceBatch, TargetBatch};
-use regard_nn::dropout::Noise;
+use regard_nn::dropout::DropoutRng;
 
 use crate::{corpus::Random, recipe::ScheduledSampling};
 
@@ -32,7 +32,7 @@ pub fn mix(
     let vocabularies = model.vocabularies();
     let padding = vocabularies.target.padding as i32;
     let source = SourceBatch::new(sources, &vocabularies.source, device);
-    let mut state = model.encode(&source, &mut Noise::none());
+    let mut state = model.encode(&source, &mut DropoutRng::none());
     for t in 0..length.saturating_sub(1) {
         let previous = &inputs[t * batch..(t + 1) * batch];
         let previous = Tensor::from_data(TensorData::new(previous.to_vec(), [batch]), device);

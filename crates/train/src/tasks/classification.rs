@@ -9,7 +9,7 @@ use regard_models::{
     AnyClassifier, AnyClassifierConfig, ClassifierConfig, ClassifierSizes, ModelError, SourceBatch,
     Vocabulary,
 };
-use regard_nn::{bridge, dropout::Noise, weights::Arrays};
+use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
 use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
@@ -241,7 +241,7 @@ impl Task for Classification {
     fn loss(&self, data: &Data, model: &AnyClassifier, update: &Update<'_>) -> BatchLoss {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
-        let mut noise = Noise::seeded(random.next_u64());
+        let mut noise = DropoutRng::seeded(random.next_u64());
         let vocabulary = model.vocabulary();
         let (source, classes, tokens) = data.train.batch(update.rows, &vocabulary, update.training);
         let classified = model.forward(&source, &mut noise);
@@ -275,7 +275,7 @@ impl Task for Classification {
         let mut sum = 0.0;
         for rows in set.batches.sorted() {
             let (source, classes, _) = set.batch(&rows, &vocabulary, device);
-            let logits = model.forward(&source, &mut Noise::none()).logits;
+            let logits = model.forward(&source, &mut DropoutRng::none()).logits;
             sum += bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
             let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
             for (&row, class) in rows.iter().zip(best.into_data().iter::<i32>()) {

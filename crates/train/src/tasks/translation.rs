@@ -9,7 +9,7 @@ use regard_models::{
     AnyGenerator, AnyGeneratorConfig, GeneratorConfig, ModelError, SourceBatch, TargetBatch,
     Vocabularies,
 };
-use regard_nn::{dropout::Noise, weights::Arrays};
+use regard_nn::{dropout::DropoutRng, weights::Arrays};
 
 use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
 use crate::{
@@ -251,7 +251,7 @@ impl Task for Translation {
         let settings = &update.recipe.training;
         let vocabularies = model.vocabularies();
         let mut random = Random::new(&[settings.seed, update.step]);
-        let mut noise = Noise::seeded(random.next_u64());
+        let mut noise = DropoutRng::seeded(random.next_u64());
         let pairs = || update.rows.iter().map(|&i| &data.pairs[i]);
         let sources: Vec<_> = pairs().map(|pair| pair.source.clone()).collect();
         let targets: Vec<_> = pairs().map(|pair| pair.target.clone()).collect();

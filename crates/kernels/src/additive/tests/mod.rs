@@ -84,19 +84,19 @@ impl Problem {
         self
     }
 
-    fn keep(&self) -> Keep<'_> {
+    fn keep(&self) -> PaddingMask<'_> {
         match (&self.lengths, &self.mask) {
-            (Some(lengths), _) => Keep::Lengths(lengths),
-            (None, Some(mask)) => Keep::Mask(mask),
-            (None, None) => Keep::All,
+            (Some(lengths), _) => PaddingMask::Lengths(lengths),
+            (None, Some(mask)) => PaddingMask::Mask(mask),
+            (None, None) => PaddingMask::All,
         }
     }
 
     fn kept(&self, row: usize, key: usize) -> bool {
         match self.keep() {
-            Keep::All => true,
-            Keep::Lengths(lengths) => key < lengths[row] as usize,
-            Keep::Mask(mask) => mask[row * self.shape.keys + key] != 0,
+            PaddingMask::All => true,
+            PaddingMask::Lengths(lengths) => key < lengths[row] as usize,
+            PaddingMask::Mask(mask) => mask[row * self.shape.keys + key] != 0,
         }
     }
 

@@ -139,7 +139,7 @@ fn the_door_names_what_is_wrong() {
          exactly that shape"
     );
     let mut input = problem.input();
-    input.keep = Keep::Lengths(&[3, 4]);
+    input.keep = PaddingMask::Lengths(&[3, 4]);
     let error = forward(&input, &mut context, &mut weights).unwrap_err();
     assert_eq!(
         error.to_string(),

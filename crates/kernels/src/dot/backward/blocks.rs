@@ -20,7 +20,7 @@ use super::{
         plan::Segment,
         stored::Rows,
     },
-    share::Target,
+    split::Target,
 };
 
 /// Weights of the keys of a segment.

@@ -21,11 +21,11 @@
 //! of the tiles are spread, which lie side by side for one key. So nothing is transposed but the panels.
 //!
 //! Who owns what: all panels of all query heads of one key/value head are one task, which alone writes
-//! that head's `dK` and `dV`. With fewer than [`share::TASKS`] such heads each is split into a fixed
+//! that head's `dK` and `dV`. With fewer than [`split::TASKS`] such heads each is split into a fixed
 //! number of parts. Where there are many keys, each part has keys of its own, whose `dK` and `dV` it alone writes,
-//! and the parts add to the rows of `dQ` one after the other, a panel at a time ([`turns`]); else each has queries of
+//! and the parts add to the rows of `dQ` one after the other, a panel at a time ([`ordered`]); else each has queries of
 //! its own, and a `dK` and `dV` but the first, and these are summed in order. The cut follows from the shapes
-//! alone, so the bits do not depend on the threads (see [`share`]).
+//! alone, so the bits do not depend on the threads (see [`split`]).
 //!
 //! Memory beyond the arguments, in numbers of 4 bytes, `D` and `E` the dims of keys and values, `w` = 48 lanes
 //! (24 on AVX2): for each thread `w (3 D + 3 E + 2 · 128 + 3)`, dims rounded up to whole vectors, and a byte for 16 keys.
@@ -43,11 +43,11 @@
 mod blocks;
 mod fetch;
 mod options;
+mod ordered;
 mod scratch;
-mod share;
+mod split;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod worker;
 
 use std::sync::atomic::AtomicUsize;
@@ -57,7 +57,7 @@ use crate::{
     error::{KernelError, check_length},
     problem::Attention,
     simd::{Level, run},
-    threads::crew,
+    threads::team,
     view::{View, ViewMut},
 };
 
@@ -65,8 +65,8 @@ pub(super) use blocks::log_weight;
 
 use super::{Job, LSE, check_shape, modify::Modify, panel_width, plan::Plan};
 
-use share::{Copies, Destination, Shares};
-use turns::Turns;
+use ordered::Ordered;
+use split::{Copies, Destination, Splits};
 use worker::Worker;
 
 /// Where the gradients go. What stands there is overwritten.
@@ -113,20 +113,20 @@ pub(super) fn backward_at<T: Element, O: Element, M: Modify>(
     } = gradients;
     let sizes = &job.sizes;
     let plan = Plan::new(attention, sizes, panel_width(level));
-    let shares = Shares::new(attention, sizes, bias.as_ref().map(|bias| bias.shape));
-    let turns = Turns::new(if shares.by_keys { shares.tasks() } else { 0 });
-    let mut key_copies = Copies::new(key.shape, shares.outputs());
-    let mut value_copies = Copies::new(value.shape, shares.outputs());
+    let splits = Splits::new(attention, sizes, bias.as_ref().map(|bias| bias.shape));
+    let ordered = Ordered::new(if splits.by_keys { splits.tasks() } else { 0 });
+    let mut key_copies = Copies::new(key.shape, splits.outputs());
+    let mut value_copies = Copies::new(value.shape, splits.outputs());
     // Parts have queries of their own, so rows of a bias only meet where all queries share one.
     let mut bias_copies = bias.as_ref().map(|bias| {
-        let parts = if bias.shape[2] == 1 { shares.parts } else { 1 };
+        let parts = if bias.shape[2] == 1 { splits.parts } else { 1 };
         Copies::new(bias.shape, parts)
     });
-    let mut sinks = vec![0.0f64; sizes.batch * sizes.heads * shares.parts];
+    let mut sinks = vec![0.0f64; sizes.batch * sizes.heads * splits.parts];
     let mut sink_rows =
-        ViewMut::heads_first(&mut sinks, [sizes.batch, sizes.heads, shares.parts, 1]);
+        ViewMut::heads_first(&mut sinks, [sizes.batch, sizes.heads, splits.parts, 1]);
     if let Some(bias) = &mut bias {
-        share::clear(bias);
+        split::clear(bias);
     }
     let d_query = query.shared();
     let (mut other_keys, mut other_values) = (key_copies.view(), value_copies.view());
@@ -138,16 +138,16 @@ pub(super) fn backward_at<T: Element, O: Element, M: Modify>(
         _ => None,
     };
     let sink_rows = sink_rows.shared();
-    crew(
-        shares.tasks(),
+    team(
+        splits.tasks(),
         job.nanoseconds(5.0),
         &|next: &AtomicUsize| {
-            let (job, plan, shares, turns, inputs) = (&job, &plan, &shares, &turns, &inputs);
+            let (job, plan, splits, ordered, inputs) = (&job, &plan, &splits, &ordered, &inputs);
             let worker = Worker {
                 job,
                 plan,
-                shares,
-                turns,
+                splits,
+                ordered,
                 inputs,
                 d_query,
                 d_key,
@@ -167,7 +167,7 @@ pub(super) fn backward_at<T: Element, O: Element, M: Modify>(
     if let Some(sink) = sink {
         for (head, sink) in sink.iter_mut().enumerate() {
             let row = |index: usize| {
-                &sinks[(index * sizes.heads + head) * shares.parts..][..shares.parts]
+                &sinks[(index * sizes.heads + head) * splits.parts..][..splits.parts]
             };
             *sink = (0..sizes.batch).flat_map(row).sum::<f64>() as f32;
         }

@@ -23,7 +23,7 @@ use super::{
         scores::{biased, changed, softcap_tanh, turn_bias},
     },
     blocks::log_weight,
-    share::Target,
+    split::Target,
 };
 
 /// The slopes of a tile, `[TILE, width]` each, empty where nothing bends; and the biases of 16 keys,

@@ -24,18 +24,18 @@ use super::{
     blocks::{GradientBlock, GradientKernel, Spread, SpreadKernel, WeightBlock, WeightKernel},
     fetch::is_finite,
     options,
+    ordered::{Ordered, Turn},
     scratch::Scratch,
-    share::{self, Destination, Shares},
-    turns::{Turn, Turns},
+    split::{self, Destination, Splits},
 };
 
 /// What the workers of one call share.
 pub(super) struct Worker<'a, T, O, M> {
     pub(super) job: &'a Job<'a, M>,
     pub(super) plan: &'a Plan,
-    pub(super) shares: &'a Shares,
-    /// Empty unless keys are dealt out.
-    pub(super) turns: &'a Turns,
+    pub(super) splits: &'a Splits,
+    /// Empty unless keys are interleaved.
+    pub(super) ordered: &'a Ordered,
     pub(super) inputs: &'a Inputs<'a, T, O>,
     pub(super) d_query: SharedRows<'a, f32>,
     pub(super) d_key: Destination<'a>,
@@ -54,16 +54,19 @@ impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
         let mut scratch = Scratch::new::<S, T, O, M>(&self.job.attention, &self.job.sizes);
         loop {
             let task = self.next.fetch_add(1, Ordering::Relaxed);
-            if task >= self.shares.tasks() {
+            if task >= self.splits.tasks() {
                 return;
             }
-            let share = self.shares.share(task);
+            let split = self.splits.split(task);
             let mut part = Part {
-                index: share.part,
-                turn: self.shares.by_keys.then(|| self.turns.of(task, share.part)),
+                index: split.part,
+                turn: self
+                    .splits
+                    .by_keys
+                    .then(|| self.ordered.of(task, split.part)),
             };
-            for index in share.sequences.clone() {
-                for key_head in share.key_heads.clone() {
+            for index in split.sequences.clone() {
+                for key_head in split.key_heads.clone() {
                     self.key_head(s, &mut scratch, &mut part, index, key_head);
                 }
             }
@@ -92,12 +95,12 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         };
         let blocks = sequence.keys.div_ceil(TILE_KEYS);
         scratch.finite_key.resize(blocks, true);
-        for keys in self.shares.keys(part.index, 0..sequence.keys) {
+        for keys in self.splits.keys(part.index, 0..sequence.keys) {
             for first in keys.clone().step_by(TILE_KEYS) {
                 let end = keys.end.min(first + TILE_KEYS);
                 scratch.finite_key[first / TILE_KEYS] = (first..end).all(|j| is_finite(s, key(j)));
             }
-            if !self.shares.clears(part.index) {
+            if !self.splits.clears(part.index) {
                 continue;
             }
             for (to, dim) in [(&self.d_key, sizes.dim), (&self.d_value, sizes.value_dim)] {
@@ -112,7 +115,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         for head in key_head * group..(key_head + 1) * group {
             let mut sink = 0.0;
             let panels = self.plan.panels_of(&sequence, index, head);
-            let (first, step) = self.shares.panels(part.index);
+            let (first, step) = self.splits.panels(part.index);
             for task in panels.skip(first).step_by(step) {
                 let task = self.plan.task(&job.attention, sizes, task);
                 sink += self.panel(s, scratch, &task, key_head, part);
@@ -137,7 +140,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         let range = visible.reach(task.query, task.queries);
         if let Some(turn) = &mut part.turn
             && !turn.writes()
-            && self.shares.keys(part.index, range.clone()).next().is_none()
+            && self.splits.keys(part.index, range.clone()).next().is_none()
         {
             turn.wait();
             turn.next();
@@ -169,7 +172,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         if M::ACTIVE {
             near_all = 0..0; // the caller may skip tiles
         }
-        for keys in self.shares.keys(part.index, range) {
+        for keys in self.splits.keys(part.index, range) {
             let mut key = keys.start / TILE_KEYS * TILE_KEYS;
             while key < keys.end {
                 let (tile, modify, lanes) = (&mut scratch.tile, job.modify, S::LANES);
@@ -408,7 +411,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
 /// A part on its way.
 struct Part<'a> {
     index: usize,
-    /// Where keys are dealt out.
+    /// Where keys are interleaved.
     turn: Option<Turn<'a>>,
 }
 
@@ -416,8 +419,8 @@ struct Part<'a> {
 struct Heads<T> {
     key: Rows<T>,
     value: Rows<T>,
-    d_key: share::Target,
-    d_value: share::Target,
+    d_key: split::Target,
+    d_value: split::Target,
     part: usize,
 }
 

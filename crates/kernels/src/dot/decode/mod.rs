@@ -22,7 +22,7 @@
 //! |---|---|---|---|
 //! | from the second cache, one core: each score summed up apart | 36 | 26 | 20 |
 //! | sums of a block in one tree (`reduce_add_each`), masks and row starts told once | 48 | 32 | 32 |
-//! | no bounds checks in blocks, bfloat16 dealt to two vectors, `exp2` | 51 | 37 | 37 |
+//! | no bounds checks in blocks, bfloat16 interleaved in two vectors, `exp2` | 51 | 37 | 37 |
 //! | from the first cache, one core, as it is now (FMA peak: 122, 61, 61) | 53 | 44 | 43 |
 //! | from memory, each score summed up apart | 67-69 % | 75-77 % | 57-61 % |
 //! | fast blocks, but whole rows fetched into the second cache in bursts | 69-78 % | 58-92 % | 58-84 % |
@@ -73,7 +73,7 @@ use crate::{
     mask::{Plane, Visible},
     problem::{Alignment, Attention, Sequence, Sizes},
     simd::{Level, Simd, run, tanh},
-    threads::crew,
+    threads::team,
     view::{SharedRows, View, ViewMut},
 };
 
@@ -168,7 +168,7 @@ pub(super) fn decode_at<T: Element>(
     let pairs: usize = tasks.iter().map(|task| task.keys.len()).sum();
     let dims = call.sizes.dim + call.sizes.value_dim;
     let nanoseconds = (pairs * dims * size_of::<T>()) as f64 / 10.0;
-    crew(tasks.len(), nanoseconds, &|next: &AtomicUsize| {
+    team(tasks.len(), nanoseconds, &|next: &AtomicUsize| {
         run(
             level,
             Worker {

@@ -129,7 +129,7 @@ impl<'a, T: Element> Worker<'a, T> {
             call.starts(&call.value, task, first, &mut starts[tile..2 * tile]);
             call.starts(&call.key, task, first + tile, &mut starts[2 * tile..]);
             let (key, value) = (&starts[..tile], &starts[tile..2 * tile]);
-            let ahead = &starts[distance..];
+            let prefetch = &starts[distance..];
             for row in (0..rows).step_by(ROWS) {
                 let block = Scores {
                     query: &scratch.query[row * query_width..][..ROWS * query_width],
@@ -137,7 +137,7 @@ impl<'a, T: Element> Worker<'a, T> {
                     scale: call.scale,
                     key,
                     keys,
-                    ahead: if row == 0 { ahead } else { &[] },
+                    prefetch: if row == 0 { prefetch } else { &[] },
                     scores: &mut scratch.weights[row * TILE..][..ROWS * TILE],
                 };
                 s.outline(block);
@@ -180,7 +180,7 @@ impl<'a, T: Element> Worker<'a, T> {
                     value,
                     keys,
                     value_dim,
-                    ahead: if row == 0 { &ahead[tile..] } else { &[] },
+                    prefetch: if row == 0 { &prefetch[tile..] } else { &[] },
                     output,
                 });
             }

@@ -20,7 +20,7 @@ fn wide<S: Simd, T: Element>() -> bool {
 }
 
 /// Rows to be fetched while others are read, so many numbers at a time: row after row, in their order.
-struct Ahead<'a, T> {
+struct Prefetch<'a, T> {
     rows: std::slice::Iter<'a, *const T>,
     /// Numbers of a row; as good as infinitely many if the rows lie side by side.
     row: usize,
@@ -28,7 +28,7 @@ struct Ahead<'a, T> {
     left: usize,
 }
 
-impl<'a, T> Ahead<'a, T> {
+impl<'a, T> Prefetch<'a, T> {
     /// Without rows, what follows `read` is fetched, which costs next to nothing where it was read before.
     #[inline(always)]
     fn new(rows: &'a [*const T], row: usize, read: *const T) -> Self {
@@ -73,11 +73,11 @@ unsafe fn load_two<S: Simd, T: Element>(s: S, from: *const T) -> [S::V; 2] {
     }
 }
 
-/// Copies a row of numbers to row `r` of a block. Those of bfloat16 are dealt to two vectors in turn, as [`load_two`]
+/// Copies a row of numbers to row `r` of a block. Those of bfloat16 are interleaved in two vectors, as [`load_two`]
 /// gives them, as long as there are enough for both.
 #[inline(always)]
 pub(super) fn deal<S: Simd, T: Element>(row: &[f32], r: usize, block: &mut [f32]) {
-    let pairs = dealt::<S, T>(row.len());
+    let pairs = interleaved::<S, T>(row.len());
     for (two, at) in row[..pairs].chunks_exact(2 * S::LANES).zip(0..) {
         for half in 0..2 {
             let to = &mut block[((2 * at + half) * ROWS + r) * S::LANES..][..S::LANES];
@@ -94,7 +94,7 @@ pub(super) fn deal<S: Simd, T: Element>(row: &[f32], r: usize, block: &mut [f32]
 /// The other way round.
 #[inline(always)]
 pub(super) fn gather<S: Simd, T: Element>(block: &[f32], r: usize, row: &mut [f32]) {
-    let pairs = dealt::<S, T>(row.len());
+    let pairs = interleaved::<S, T>(row.len());
     for (two, at) in row[..pairs].chunks_exact_mut(2 * S::LANES).zip(0..) {
         for half in 0..2 {
             let from = &block[((2 * at + half) * ROWS + r) * S::LANES..][..S::LANES];
@@ -108,8 +108,8 @@ pub(super) fn gather<S: Simd, T: Element>(block: &[f32], r: usize, row: &mut [f3
     }
 }
 
-/// Numbers of a row of `dim` that are dealt.
-fn dealt<S: Simd, T: Element>(dim: usize) -> usize {
+/// Numbers of a row of `dim` that are interleaved.
+fn interleaved<S: Simd, T: Element>(dim: usize) -> usize {
     match T::KIND {
         Kind::Bf16 => dim / (2 * S::LANES) * (2 * S::LANES),
         Kind::F32 | Kind::F16 => 0,
@@ -140,7 +140,7 @@ pub(super) struct Scores<'a, T> {
     pub(super) key: &'a [*const T],
     pub(super) keys: usize,
     /// Rows to be fetched, one for each that is read; or none.
-    pub(super) ahead: &'a [*const T],
+    pub(super) prefetch: &'a [*const T],
     /// `[ROWS, TILE]`
     pub(super) scores: &'a mut [f32],
 }
@@ -171,13 +171,13 @@ impl<T: Element> Scores<'_, T> {
         let whole = self.dim / S::LANES * S::LANES;
         let mut first = 0;
         while first < self.keys {
-            let rows = self.ahead.get(first..first + K).unwrap_or_default();
+            let rows = self.prefetch.get(first..first + K).unwrap_or_default();
             let side_by_side = match rows {
                 [start, .., last] => *last == start.wrapping_add((K - 1) * self.dim),
                 _ => false,
             };
             let row = if side_by_side { usize::MAX } else { pairs };
-            let mut ahead = Ahead::new(rows, row, self.key[first]);
+            let mut prefetch = Prefetch::new(rows, row, self.key[first]);
             let mut key = [std::ptr::null(); K];
             key.copy_from_slice(&self.key[first..first + K]);
             let mut sums = [s.zero(); N];
@@ -186,7 +186,7 @@ impl<T: Element> Scores<'_, T> {
             unsafe {
                 let mut at = 0;
                 while at < pairs {
-                    ahead.fetch(s, K * 2 * S::LANES);
+                    prefetch.fetch(s, K * 2 * S::LANES);
                     if T::KIND == Kind::Bf16 {
                         let mut two = [[s.zero(); K]; 2];
                         for j in 0..K {
@@ -336,7 +336,7 @@ pub(super) struct Values<'a, T> {
     pub(super) keys: usize,
     pub(super) value_dim: usize,
     /// Rows to be fetched, one for each that is read; or none.
-    pub(super) ahead: &'a [*const T],
+    pub(super) prefetch: &'a [*const T],
     /// `[padded value_dim / LANES, ROWS, LANES]`, see [`deal`].
     pub(super) output: &'a mut [f32],
 }
@@ -362,19 +362,19 @@ impl<T: Element> Values<'_, T> {
         let half = self.value.len() / 2;
         for first in (0..self.keys).step_by(half) {
             let keys = first..self.keys.min(first + half);
-            let rows = self.ahead.get(keys.clone()).unwrap_or_default();
-            let mut ahead = Ahead::new(rows, self.value_dim / most * most, self.value[first]);
+            let rows = self.prefetch.get(keys.clone()).unwrap_or_default();
+            let mut prefetch = Prefetch::new(rows, self.value_dim / most * most, self.value[first]);
             let mut at = 0;
             while wide::<S, T>() && at + 4 * S::LANES <= self.value_dim {
-                self.columns::<S, 4, SEEN>(s, at, keys.clone(), &mut ahead);
+                self.columns::<S, 4, SEEN>(s, at, keys.clone(), &mut prefetch);
                 at += 4 * S::LANES;
             }
             while at + 2 * S::LANES <= self.value_dim {
-                self.columns::<S, 2, SEEN>(s, at, keys.clone(), &mut ahead);
+                self.columns::<S, 2, SEEN>(s, at, keys.clone(), &mut prefetch);
                 at += 2 * S::LANES;
             }
             while at < self.value_dim {
-                self.columns::<S, 1, SEEN>(s, at, keys.clone(), &mut ahead);
+                self.columns::<S, 1, SEEN>(s, at, keys.clone(), &mut prefetch);
                 at += S::LANES;
             }
         }
@@ -387,7 +387,7 @@ impl<T: Element> Values<'_, T> {
         s: S,
         at: usize,
         keys: Range<usize>,
-        ahead: &mut Ahead<T>,
+        prefetch: &mut Prefetch<T>,
     ) {
         assert!(self.weights.len() >= ROWS * TILE && keys.end <= TILE);
         let weights = self.weights[keys.start..].as_ptr();
@@ -401,7 +401,7 @@ impl<T: Element> Values<'_, T> {
         }
         for (j, from) in self.value[keys.clone()].iter().enumerate() {
             if V > 1 {
-                ahead.fetch(s, V * S::LANES);
+                prefetch.fetch(s, V * S::LANES);
             }
             let from = from.wrapping_add(at);
             let mut values = [s.zero(); V];

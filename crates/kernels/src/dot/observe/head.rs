@@ -13,11 +13,11 @@ use crate::{
 
 use super::super::{
     Job, Modify,
-    ahead::Ahead,
     backward::log_weight,
     forward::{SEGMENTS, TILE},
     panel::{VECTORS, pack, width},
     plan::{Segment, Task, Tile},
+    prefetch::Prefetch,
     score_block::ScoreBlock,
     scores::turn_bias,
     sink_log,
@@ -220,7 +220,7 @@ impl<M: Modify> Observer<'_, M> {
                 row: 0,
                 bias: &scratch.bias,
                 raw: true,
-                ahead: &mut Ahead::default(),
+                prefetch: &mut Prefetch::default(),
             };
             let vectors = segment.end - segment.first;
             match S::LANES {

@@ -33,7 +33,7 @@ use crate::{
     error::{KernelError, check_length, product},
     problem::Attention,
     simd::{Level, run},
-    threads::crew,
+    threads::team,
     view::{View, ViewMut},
 };
 
@@ -193,7 +193,7 @@ pub(in crate::dot) fn observe_at<M: Modify>(
         k,
         everywhere,
     };
-    crew(tasks, job.nanoseconds(1.0), &|next: &AtomicUsize| {
+    team(tasks, job.nanoseconds(1.0), &|next: &AtomicUsize| {
         loop {
             let task = next.fetch_add(1, Ordering::Relaxed);
             if task >= tasks {

@@ -1,7 +1,7 @@
 //! Additive attention: one tanh for each visible pair of query and key and each dim.
 
 use crate::{
-    additive::{Gradients, Input, Keep, Shape, backward, forward},
+    additive::{Gradients, Input, PaddingMask, Shape, backward, forward},
     measure::{
         case::{Call, Case, Unit, Yardstick},
         numbers,
@@ -78,7 +78,7 @@ fn call(shape: Shape, with_backward: bool) -> Call {
             key: &key,
             v: &v,
             value: &value,
-            keep: Keep::All,
+            keep: PaddingMask::All,
             bias: None,
         };
         forward(&input, &mut context, &mut weights)?;

@@ -9,7 +9,7 @@ use burn::{
 };
 
 use super::{Tape, check_shape};
-use crate::{AttentionError, mask::Keep, precision::check_weights, score::Additive};
+use crate::{AttentionError, mask::PaddingMask, precision::check_weights, score::Additive};
 
 /// What deep fusion adds.
 #[derive(Module, Debug)]
@@ -30,7 +30,7 @@ pub struct SourceTape {
     /// `α_j`, `[batch, source, n]`.
     pub cell: Tensor<3>,
     /// Which positions are real.
-    pub keep: Keep,
+    pub keep: PaddingMask,
 }
 
 /// A [`SourceTape`] with what its positions are scored as, computed once for all steps; made by

@@ -45,7 +45,7 @@
 //! A decoder with deep fusion takes one step after the other:
 //! ```
 //! use burn::tensor::{Device, Tensor};
-//! use regard_nn::{initialize::Initializer, mask::Keep, recurrent::{Lstmn, SourceTape}};
+//! use regard_nn::{initialize::Initializer, mask::PaddingMask, recurrent::{Lstmn, SourceTape}};
 //!
 //! let device = Device::flex();
 //! let mut init = Initializer::new(1, &device);
@@ -55,7 +55,7 @@
 //! let source = decoder.source(&SourceTape {
 //!     hidden: read.hidden.swap_dims(0, 1),
 //!     cell: read.cell.swap_dims(0, 1),
-//!     keep: Keep::from_lengths(&[7, 5], 7, &device),
+//!     keep: PaddingMask::from_lengths(&[7, 5], 7, &device),
 //! })?;
 //! let mut tape = decoder.tape(2, &device);
 //! for _ in 0..3 {

@@ -36,14 +36,14 @@
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::{
 //!     initialize::Initializer,
-//!     mask::Keep,
+//!     mask::PaddingMask,
 //!     vision::{AnswerHeadConfig, CaptionAttentionConfig, QuestionAttentionConfig, Regions},
 //! };
 //!
 //! let device = Device::flex();
 //! let mut initializer = Initializer::new(1, &device);
 //! let features = Tensor::<3>::ones([2, 36, 16], &device);
-//! let regions = Regions::new(features, Keep::from_lengths(&[36, 10], 36, &device))?;
+//! let regions = Regions::new(features, PaddingMask::from_lengths(&[36, 10], 36, &device))?;
 //!
 //! let attention = CaptionAttentionConfig::new(16, 12, 8).init(&mut initializer)?;
 //! let prepared = attention.prepare(&regions)?; // once an image
@@ -78,13 +78,13 @@ use super::{
     VisionError,
     error::{Extent, check_shape},
 };
-use crate::mask::Keep;
+use crate::mask::PaddingMask;
 
 /// The regions of a batch of images.
 #[derive(Debug, Clone)]
 pub struct Regions {
     features: Tensor<3>,
-    keep: Keep,
+    keep: PaddingMask,
 }
 
 /// What attention over regions returns.
@@ -102,7 +102,7 @@ impl Regions {
     ///
     /// # Errors
     /// A size of 0, or a mask of another batch or another number of regions.
-    pub fn new(features: Tensor<3>, keep: Keep) -> Result<Self, VisionError> {
+    pub fn new(features: Tensor<3>, keep: PaddingMask) -> Result<Self, VisionError> {
         let expected = ["batch", "regions", "feature size"].map(Extent::Any);
         check_shape("features", &features.dims(), &expected)?;
         let [batch, regions, _] = features.dims();
@@ -123,7 +123,7 @@ impl Regions {
     }
 
     /// Which regions are real.
-    pub fn keep(&self) -> &Keep {
+    pub fn keep(&self) -> &PaddingMask {
         &self.keep
     }
 

@@ -11,7 +11,7 @@ use burn::{
 };
 use regard_nn::{
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     vision::{
         Affinity, AnswerHeadConfig, AxialAttentionConfig, CaptionAttentionConfig, CbamConfig,
         MaskActivation, MaskBranchConfig, NonLocalConfig, PatchEmbeddingConfig,
@@ -269,7 +269,7 @@ fn axial_attention() {
 fn regions() {
     let init = &mut initializer();
     for counts in [[3, 3], [3, 1], [2, 0]] {
-        let keep = Keep::from_lengths(&counts, 3, &device());
+        let keep = PaddingMask::from_lengths(&counts, 3, &device());
         let module = CaptionAttentionConfig::new(4, 3, 2).init(init).unwrap();
         let module = (module, (input([2, 3, 4]), input([2, 3])));
         check(

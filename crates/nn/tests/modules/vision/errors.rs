@@ -5,7 +5,7 @@ use crate::support::device;
 use burn::tensor::{DType, Tensor};
 use regard_nn::{
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     vision::{
         AnswerHeadConfig, AxialAttentionConfig, CaptionAttentionConfig, CbamConfig, GatedTanh,
         MaskBranchConfig, NonLocalConfig, PatchEmbeddingConfig, QuestionAttentionConfig, Regions,
@@ -274,8 +274,9 @@ fn other_inputs() {
 #[test]
 fn region_inputs() {
     let init = &mut initializer();
-    let keep =
-        |batch: usize, regions| Keep::from_lengths(&vec![regions; batch], regions, &device());
+    let keep = |batch: usize, regions| {
+        PaddingMask::from_lengths(&vec![regions; batch], regions, &device())
+    };
     let regions = |feature_size| Regions::new(zeros([2, 3, feature_size]), keep(2, 3)).unwrap();
     assert_eq!(
         message(Regions::new(zeros([2, 0, 4]), keep(2, 0))),
@@ -364,7 +365,7 @@ fn precisions() {
         .init(init)
         .unwrap();
     assert_eq!(message(patches.forward(map())), expected("image"));
-    let keep = || Keep::from_lengths(&[3], 3, &device());
+    let keep = || PaddingMask::from_lengths(&[3], 3, &device());
     let regions = Regions::new(zeros([1, 3, 4]), keep()).unwrap();
     let wide_regions = Regions::new(wide([1, 3, 4]), keep()).unwrap();
     let caption = CaptionAttentionConfig::new(4, 6, 2).init(init).unwrap();

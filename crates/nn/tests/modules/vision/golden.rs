@@ -7,7 +7,7 @@ use burn::{
 };
 use regard_nn::{
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     vision::{
         Affinity, AnswerHeadConfig, AxialAttentionConfig, CaptionAttentionConfig, CbamConfig,
         MaskActivation, MaskBranchConfig, NonLocalConfig, PatchEmbeddingConfig,
@@ -268,7 +268,7 @@ const REGIONS: usize = 4;
 fn regions(case: &Case) -> (Regions, Tensor<3>) {
     let counts: Vec<usize> = serde_json::from_value(case.description["counts"].clone()).unwrap();
     let features = case.leaf("features", [counts.len(), REGIONS, FEATURE]);
-    let keep = Keep::from_lengths(&counts, REGIONS, &device());
+    let keep = PaddingMask::from_lengths(&counts, REGIONS, &device());
     (Regions::new(features.clone(), keep).unwrap(), features)
 }
 

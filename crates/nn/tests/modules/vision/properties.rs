@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
     initialize::Initializer,
-    mask::Keep,
+    mask::PaddingMask,
     vision::{
         Affinity, AxialAttentionConfig, CaptionAttentionConfig, CbamConfig, MaskActivation,
         MaskBranchConfig, NonLocal, NonLocalConfig, PatchEmbeddingConfig, QuestionAttentionConfig,
@@ -182,7 +182,7 @@ proptest! {
         let init = &mut initializer();
         let captions = CaptionAttentionConfig::new(5, 4, 3).init(init).unwrap();
         let questions = QuestionAttentionConfig::new(5, 4, 3).init(init).unwrap();
-        let keep = Keep::from_lengths(&counts, count, &device());
+        let keep = PaddingMask::from_lengths(&counts, count, &device());
         let top_down = drawn("top-down", [batch, 4], 2.0).require_grad();
         let attend = |features: Tensor<3>| -> RegionAttended {
             let regions = Regions::new(features, keep.clone()).unwrap();

@@ -1,7 +1,7 @@
 //! The backward pass against its definition, and the definition against finite differences.
 
-mod dealt;
 mod definition;
+mod interleaved;
 mod options;
 mod properties;
 mod stored;

@@ -2,7 +2,7 @@
 
 use super::{properties::bits, *};
 
-/// Just above the length from which keys are dealt out, and no multiple of a tile.
+/// Just above the length from which keys are interleaved, and no multiple of a tile.
 fn long(heads: usize, key_heads: usize, queries: usize) -> Shape {
     Shape {
         batch: 1,

@@ -12,7 +12,7 @@ use crate::simd::Simd;
 
 /// Rows of memory to ask for, spread over the blocks of a panel.
 #[derive(Default)]
-pub(super) struct Ahead {
+pub(super) struct Prefetch {
     parts: Vec<Part>,
     /// Rows for each block.
     each: usize,
@@ -33,7 +33,7 @@ struct Part {
 /// Bytes of a line.
 const LINE: usize = 64;
 
-impl Ahead {
+impl Prefetch {
     pub(super) fn clear(&mut self) {
         self.parts.clear();
         (self.part, self.row) = (0, 0);

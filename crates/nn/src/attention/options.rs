@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::{dropout::Noise, mask::Mask, position::Alibi};
+use crate::{dropout::DropoutRng, mask::Mask, position::Alibi};
 
 /// What to report of the weights. Asking changes no number, and where a kernel serves, what was not
 /// asked for is never materialised.
@@ -36,19 +36,19 @@ pub enum Path {
     Plain,
 }
 
-/// The circumstances of one reading. [`Call::new`] gives the usual ones.
+/// The circumstances of one reading. [`AttentionOptions::new`] gives the usual ones.
 ///
 /// ```
 /// use burn::tensor::Device;
-/// use regard_nn::{Call, Observe, dropout::Noise, mask::{Keep, Mask}};
+/// use regard_nn::{AttentionOptions, Observe, dropout::DropoutRng, mask::{PaddingMask, Mask}};
 ///
-/// let padding = Mask::padding(Keep::from_lengths(&[3, 5], 5, &Device::flex()));
-/// let mut noise = Noise::seeded(1);
-/// let call = Call::new(Observe::Entropy).mask(padding).noise(&mut noise);
+/// let padding = Mask::padding(PaddingMask::from_lengths(&[3, 5], 5, &Device::flex()));
+/// let mut noise = DropoutRng::seeded(1);
+/// let call = AttentionOptions::new(Observe::Entropy).mask(padding).noise(&mut noise);
 /// assert_eq!(call.observe, Observe::Entropy);
 /// ```
 #[derive(Debug, Default)]
-pub struct Call<'a> {
+pub struct AttentionOptions<'a> {
     /// What to report.
     pub observe: Observe,
     /// What this batch may see, such as its padding; met (`&`) with the mechanism's own mask.
@@ -61,7 +61,7 @@ pub struct Call<'a> {
     pub alibi: Option<&'a Alibi>,
     /// The randomness of dropout and of sampling; without it nothing is dropped and the most probable key
     /// is taken.
-    pub noise: Option<&'a mut Noise>,
+    pub noise: Option<&'a mut DropoutRng>,
     /// The number of the first query in its sequence, of which a decoder's step has only a part: masks count from the
     /// beginning ([`crate::mask`]).
     pub first_query: usize,
@@ -76,7 +76,7 @@ pub struct Call<'a> {
     pub path: Path,
 }
 
-impl<'a> Call<'a> {
+impl<'a> AttentionOptions<'a> {
     /// A reading without padding, bias, noise or past.
     pub fn new(observe: Observe) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
     }
 
     /// With dropout and sampling drawn from `noise`.
-    pub fn noise(mut self, noise: &'a mut Noise) -> Self {
+    pub fn noise(mut self, noise: &'a mut DropoutRng) -> Self {
         self.noise = Some(noise);
         self
     }

@@ -6,14 +6,14 @@
 //! ```text
 //! own thread      offer  [left half ]  done? copy      offer  [left half ] ..
 //!                    \                   /
-//! companion   .. watch  [right half    ]  watch ..
+//! helper   .. watch  [right half    ]  watch ..
 //! ```
-//! What the companion has not begun when the own half is ready is taken back, so a step never waits for a thread that is busy
-//! elsewhere or has not come. A companion that is not needed for a while goes: rayon may have given the watch to a thread that
+//! What the helper has not begun when the own half is ready is taken back, so a step never waits for a thread that is busy
+//! elsewhere or has not come. A helper that is not needed for a while goes: rayon may have given the watch to a thread that
 //! others wait for. Halves are the same whoever computes them, and so are the numbers.
 //!
 //! Tried: `rayon::join` for each product of a million multiplications or more. On the two-core machine of the benchmarks 300
-//! sentences, one by one with a beam of 5, took a small Transformer (3 + 3 layers of 256) 3.0 s; with the companion 2.4 s, and 3.2 s
+//! sentences, one by one with a beam of 5, took a small Transformer (3 + 3 layers of 256) 3.0 s; with the helper 2.4 s, and 3.2 s
 //! when the joins came from outside the pool (`regard translate --batch-sentences 1`). With another process on the second
 //! core a joined product was never shared in time: each took as long as on one thread.
 
@@ -37,7 +37,7 @@ const ABSENT: u8 = 0;
 const FREE: u8 = 1;
 /// There is work that nobody has begun.
 const OFFERED: u8 = 2;
-/// The companion is at it.
+/// The helper is at it.
 const CLAIMED: u8 = 3;
 /// The result is there.
 const DONE: u8 = 4;
@@ -51,7 +51,7 @@ const ENOUGH: u32 = 2000;
 
 /// The meeting place of two threads.
 #[derive(Default)]
-pub(super) struct Companion {
+pub(super) struct Helper {
     state: AtomicU8,
     job: Mutex<Job>,
 }
@@ -83,8 +83,8 @@ impl Job {
     }
 }
 
-/// Ends the companion's watch, also when the step panics.
-struct Watch<'a>(&'a Companion);
+/// Ends the helper's watch, also when the step panics.
+struct Watch<'a>(&'a Helper);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
@@ -92,18 +92,18 @@ impl Drop for Watch<'_> {
     }
 }
 
-impl Companion {
+impl Helper {
     /// Does `work` on a thread of the caller's pool while another one, if there is one, watches for its share.
     pub(super) fn beside<T: Send>(work: impl FnOnce(&Self) -> T + Send) -> T {
-        let companion = Self::default();
+        let helper = Self::default();
         if rayon::current_num_threads() == 1 {
-            return rayon::scope(|_| work(&companion));
+            return rayon::scope(|_| work(&helper));
         }
         let own = || {
-            let _watch = Watch(&companion);
-            work(&companion)
+            let _watch = Watch(&helper);
+            work(&helper)
         };
-        rayon::join(own, || companion.watch()).0
+        rayon::join(own, || helper.watch()).0
     }
 
     fn job(&self) -> MutexGuard<'_, Job> {
@@ -206,18 +206,18 @@ mod tests {
         let (inner, count) = (32, 3);
         let (left, right) = (part(inner, 48), part(inner, 20));
         let x: Vec<f32> = (0..count * inner).map(|i| (i % 5) as f32).collect();
-        let product = |companion: &Companion| {
+        let product = |helper: &Helper| {
             let mut out = vec![0.0; count * 68];
-            companion.product([&left, &right], &x, (count, inner), &mut out);
+            helper.product([&left, &right], &x, (count, inner), &mut out);
             out
         };
-        let alone = product(&Companion::default());
+        let alone = product(&Helper::default());
         for threads in [1, 2, 3] {
             pool(threads).install(|| {
                 for _ in 0..3 {
-                    Companion::beside(|companion| {
+                    Helper::beside(|helper| {
                         for _ in 0..crate::testing::unless_miri(200, 4) {
-                            assert_eq!(product(companion), alone);
+                            assert_eq!(product(helper), alone);
                         }
                     });
                 }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_panic_ends_the_watch() {
         pool(2).install(|| {
-            let work = || Companion::beside(|_| panic!("a mistake of the work"));
+            let work = || Helper::beside(|_| panic!("a mistake of the work"));
             let failed: Result<(), _> = std::panic::catch_unwind(work);
             assert!(failed.is_err());
         });

@@ -4,28 +4,28 @@
 //!                        dK, dV of (sequence, key head)      dQ
 //!  4 heads or more       one task each, written in place     in place
 //!  fewer, many keys      part 0: keys 0-127, 896-1151 ..     in place   } a panel at a time, one part
-//!                        part 1: keys 128-255, 768-895 ..    added      } after the other (see `turns`)
+//!                        part 1: keys 128-255, 768-895 ..    added      } after the other (see `ordered`)
 //!  fewer, few keys       part 0: panels 0, p, 2p ..          in place
 //!                        part 1: panels 1, p + 1 ..          in place     dK, dV: a copy, added in order at the end
 //! ```
-//! Keys are dealt out in chunks, to and fro, and panels in turn, so that under a causal mask all parts are as long. A
+//! Keys are interleaved in chunks, to and fro, and panels in turn, so that under a causal mask all parts are as long. A
 //! bias that serves several batch entries or heads binds these together: they become one task, or the same parts of
 //! one, which go through them in order.
 //!
-//! Memory: with [`TASKS`] heads or more, and wherever keys are dealt out, the tiles of the threads and 8 bytes a part.
+//! Memory: with [`TASKS`] heads or more, and wherever keys are interleaved, the tiles of the threads and 8 bytes a part.
 //! Where queries are, `parts - 1` (at most 3) copies of `dK` and `dV` of fewer than [`LONG`] keys: 1.5 MiB a head at dim
-//! 64. A bias whose gradient is asked for has queries dealt out at any length, for parts of its columns cannot be lent
+//! 64. A bias whose gradient is asked for has queries interleaved at any length, for parts of its columns cannot be lent
 //! out as rows; its own gradient is mostly as large as all scores.
 //!
 //! Tried: one pass for `dQ` and another for `dK` and `dV`, which computes scores and `dP` twice: in a prototype on a
-//! Zen 4 it cost 30 %, copies 0 to 10 %. Before keys were dealt out, queries were, at every length; one head of 65,536
+//! Zen 4 it cost 30 %, copies 0 to 10 %. Before keys were interleaved, queries were, at every length; one head of 65,536
 //! keys of dim 64 then took 96 MiB for copies, beside 32 MiB that its `dK` and `dV` are.
 
 use std::{ops::Range, sync::atomic::Ordering};
 
 use crate::{
     problem::{Attention, Sizes},
-    threads::crew,
+    threads::team,
     view::{SharedRows, ViewMut},
 };
 
@@ -35,13 +35,13 @@ pub(super) const TASKS: usize = 4;
 /// Keys that a part takes at a time: a tile of them. (This and the next are smaller for tests under Miri, which is a
 /// thousand times slower.)
 const CHUNK: usize = if cfg!(miri) { 32 } else { 128 };
-/// Keys of the longest sequence from which on keys are dealt out. Below, each part would fetch a panel for two tiles.
+/// Keys of the longest sequence from which on keys are interleaved. Below, each part would fetch a panel for two tiles.
 const LONG: usize = if cfg!(miri) { 2 * CHUNK } else { 1024 };
 /// Queries that a part has at least: below this, adding the copies costs more than it gains.
 const PART_QUERIES: usize = 192;
 
 /// How a call is cut.
-pub(super) struct Shares {
+pub(super) struct Splits {
     batch: usize,
     key_heads: usize,
     /// Groups of sequences, and of key heads, that are bound together: each one, or all.
@@ -54,13 +54,13 @@ pub(super) struct Shares {
 }
 
 /// One task.
-pub(super) struct Share {
+pub(super) struct Split {
     pub(super) sequences: Range<usize>,
     pub(super) key_heads: Range<usize>,
     pub(super) part: usize,
 }
 
-impl Shares {
+impl Splits {
     /// The cut of a call, with the shape of the bias whose gradient is asked for.
     pub(super) fn new(attention: &Attention, sizes: &Sizes, bias: Option<[usize; 4]>) -> Self {
         let groups = |count: usize, axis: usize| match bias {
@@ -130,7 +130,7 @@ impl Shares {
         self.batch_groups * self.head_groups * self.parts
     }
 
-    pub(super) fn share(&self, task: usize) -> Share {
+    pub(super) fn split(&self, task: usize) -> Split {
         let (group, part) = (task / self.parts, task % self.parts);
         let range = |group: usize, groups: usize, count: usize| {
             if groups == count {
@@ -139,7 +139,7 @@ impl Shares {
                 0..count
             }
         };
-        Share {
+        Split {
             sequences: range(group / self.head_groups, self.batch_groups, self.batch),
             key_heads: range(group % self.head_groups, self.head_groups, self.key_heads),
             part,
@@ -183,7 +183,7 @@ impl Copies {
         let rows = batch * heads * length;
         let to = to.shared();
         let nanoseconds = (self.numbers.len() / 4) as f64;
-        crew(rows.div_ceil(ROWS), nanoseconds, &|next| {
+        team(rows.div_ceil(ROWS), nanoseconds, &|next| {
             loop {
                 let first = next.fetch_add(1, Ordering::Relaxed) * ROWS;
                 if first >= rows {

@@ -20,11 +20,11 @@ use std::{
 const SPINS: usize = 1 << 10;
 
 /// The panels that each task of a call has done.
-pub(super) struct Turns {
+pub(super) struct Ordered {
     done: Vec<AtomicUsize>,
 }
 
-impl Turns {
+impl Ordered {
     pub(super) fn new(tasks: usize) -> Self {
         Self {
             done: (0..tasks).map(|_| AtomicUsize::new(0)).collect(),
@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn parts_take_turns_panel_by_panel() {
-        let turns = Turns::new(3);
+        let ordered = Ordered::new(3);
         let order = std::sync::Mutex::new(Vec::new());
         thread::scope(|scope| {
             for part in [2, 1, 0] {
-                let (turns, order) = (&turns, &order);
+                let (ordered, order) = (&ordered, &order);
                 scope.spawn(move || {
-                    let mut turn = turns.of(part, part);
+                    let mut turn = ordered.of(part, part);
                     for panel in 0..20 {
                         turn.wait();
                         order.lock().unwrap().push((panel, part));
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn a_part_that_is_over_is_not_waited_for() {
-        let turns = Turns::new(2);
-        drop(turns.of(0, 0));
-        let mut second = turns.of(1, 1);
+        let ordered = Ordered::new(2);
+        drop(ordered.of(0, 0));
+        let mut second = ordered.of(1, 1);
         for _ in 0..5 {
             second.wait();
             second.next();

@@ -3,10 +3,10 @@
 use crate::simd::{Buffer, Kernel, Simd, exp2};
 
 use super::{
-    ahead::Ahead,
     forward::{LIMIT, SEGMENTS},
     panel::{VECTORS, width},
     plan::{Segment, Tile},
+    prefetch::Prefetch,
 };
 
 /// One worker's memory.
@@ -21,7 +21,7 @@ pub(super) struct Scratch {
     pub(super) wide: Buffer,
     pub(super) tile: Tile<SEGMENTS>,
     /// What the panel will write and the next will read.
-    pub(super) ahead: Ahead,
+    pub(super) prefetch: Prefetch,
 }
 
 /// What has been found of one head's panel.
@@ -62,7 +62,7 @@ impl Head {
 
 /// Turns `R` rows of scores at `at` into weights, raising `m` where they are too large. What happens to a
 /// lane depends on its own scores alone.
-pub(super) struct Raise<'a, const R: usize> {
+pub(super) struct Rescale<'a, const R: usize> {
     pub(super) head: &'a mut Head,
     /// `[TILE, width]`
     pub(super) weights: &'a mut [f32],
@@ -75,7 +75,7 @@ pub(super) struct Raise<'a, const R: usize> {
     pub(super) value_dim: usize,
 }
 
-impl<const R: usize> Kernel for Raise<'_, R> {
+impl<const R: usize> Kernel for Rescale<'_, R> {
     type Output = ();
 
     #[inline(always)]

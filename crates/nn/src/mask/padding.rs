@@ -7,9 +7,9 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_nn::mask::{Keep, Mask};
+//! use regard_nn::mask::{PaddingMask, Mask};
 //!
-//! let keep = Keep::from_lengths(&[3, 1], 3, &Device::flex());
+//! let keep = PaddingMask::from_lengths(&[3, 1], 3, &Device::flex());
 //! assert_eq!(keep.lengths(), &[3, 1]);
 //! assert_eq!(keep.tensor().dims(), [2, 3]);
 //! assert_eq!(Mask::padding(keep.select(&[1])).picture(2, 3), "■··\n■··\n");
@@ -28,7 +28,7 @@ use crate::{attention::AttentionError, bridge::spread};
 /// From lengths, sentences are left-aligned: position `i` of row `b` is real when `i < lengths[b]`. From
 /// flags, real positions may lie anywhere.
 #[derive(Debug, Clone)]
-pub struct Keep {
+pub struct PaddingMask {
     tensor: Tensor<2, Bool>,
     lengths: Vec<usize>,
     /// `[batch, length]`; nothing where sentences are left-aligned.
@@ -37,12 +37,12 @@ pub struct Keep {
 
 impl Mask {
     /// Every query of batch row `b` sees the real positions of sentence `b`.
-    pub fn padding(keep: Keep) -> Self {
+    pub fn padding(keep: PaddingMask) -> Self {
         Self(Rule::Padding(keep))
     }
 }
 
-impl Keep {
+impl PaddingMask {
     /// The mask of sentences of the given `lengths` padded to `length`.
     ///
     /// A length beyond `length` counts as `length`.

@@ -96,9 +96,13 @@ fn transformer(keys: &mut Map<String, Value>) -> Option<()> {
         return None;
     };
     rename(&mut layer, "model_size", "d_model");
-    // What recipes never set.
+    // What recipes never set, and a model of today cannot say.
     for key in ["head_size", "layers", "query_key_norm", "scale", "softcap"] {
-        layer.remove(key);
+        match layer.remove(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(none)) if none.is_empty() => {}
+            Some(_) => return None,
+        }
     }
     if let Some(biases) = layer.remove("biases") {
         let bias = biases.get("feed_forward").unwrap_or(&biases);

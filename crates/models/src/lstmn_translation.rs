@@ -221,7 +221,7 @@ impl Generator for LstmnTranslation {
         noise: &mut DropoutRng,
     ) -> Scored {
         let state = self.encode(source, noise);
-        let (steps, _) = self.write(target, state, noise);
+        let steps = self.write(target, state, noise);
         let weights = steps.iter().map(|step| step.source_weights.clone());
         let weights = Tensor::stack(weights.collect(), 1); // [batch, target, source]
         let hidden = steps.into_iter().map(|step| step.hidden).collect();
@@ -248,7 +248,7 @@ impl Generator for LstmnTranslation {
     fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
         let noise = &mut DropoutRng::none();
         let (state, encoder) = self.read_source(source, noise);
-        let (steps, _) = self.write(target, state, noise);
+        let steps = self.write(target, state, noise);
         let length = steps.len();
         // The row of step `t` has `t` weights.
         let links = steps.iter().map(|step| {
@@ -311,7 +311,7 @@ impl LstmnTranslation {
         target: &TargetBatch,
         mut state: LstmnTranslationState,
         noise: &mut DropoutRng,
-    ) -> (Vec<Step>, LstmnTranslationState) {
+    ) -> Vec<Step> {
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let mut steps = vec![];
@@ -320,7 +320,7 @@ impl LstmnTranslation {
             state = next;
             steps.push(step);
         }
-        (steps, state)
+        steps
     }
 
     /// One step from a word vector `embedded [rows, m]`.

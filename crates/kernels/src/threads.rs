@@ -4,8 +4,7 @@
 //! chunk writes rows that only it owns. So the result is the same to the last bit on any pool:
 //! threads decide who computes a chunk, never what is in it.
 //!
-//! Tried, in a prototype of attention: waking a worker for short calls. After 20 ms of rest it may wake on the caller's own
-//! core, and a call of length 512 took twice as long; hence the bound on the work below which a call keeps to its thread.
+//! A call below a bound of work keeps to its thread: waking another takes longer than it saves (`docs/experiments.md`).
 
 use std::sync::atomic::AtomicUsize;
 

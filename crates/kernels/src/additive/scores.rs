@@ -10,11 +10,7 @@
 //! A lane starts at half its part of `Σ v`, so `score = 2 Σ_lanes` needs no term of its own. What a
 //! pair's score is does not depend on the tile that it falls into.
 //!
-//! What was tried, in 10⁹ tanh/s on one thread of a Zen 5 (dim 256, 20 queries, 50 keys): one reciprocal
-//! estimate and correction a term 19; two terms a division 23; four 26 with the estimate, 28 with the
-//! machine's division, which is exact and chosen here. Tiles of one pair 23. (The whole forward pass with
-//! a tanh of each sum, two threads, made 4.5.) Keys in the lanes would save the last sums over lanes, a tenth, and waste a fifth of
-//! the lanes at 50 keys.
+//! What was tried is told in `docs/experiments.md`.
 
 use super::operands::{Operands, denominator, load};
 use crate::simd::{self, Simd};

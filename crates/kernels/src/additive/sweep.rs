@@ -12,12 +12,7 @@
 //! `½ - 1/x` keeps the absolute precision of a direct tanh; `Σ ė / x` in its place would drown a small
 //! `d_v` in the cancelling sum of `½ ė`. The factors `4 v` are taken outside the sums.
 //!
-//! What was tried, in 10⁹ terms/s on one thread of a Zen 5 (dim 256, 16 queries, 50 keys): a reciprocal
-//! estimate and its correction 14.0; the machine's division 16.8, chosen here (it is exact too; on a Zen 4,
-//! which divides at a quarter of this speed, the estimate should win). With the estimate, two or four
-//! queries at once, which loads and stores a key's sum once for all of them, 15.5 to 15.9 against 15.0:
-//! the arithmetic hides the loads. Weighed and left: one division for four terms, as in the scores.
-//! Every term needs its own `1/x` here, so the divisions saved cost eight multiplications.
+//! What was tried is told in `docs/experiments.md`.
 
 use super::operands::{Operands, denominator, load};
 use crate::simd::{self, Simd};

@@ -12,10 +12,7 @@
 //! elsewhere or has not come. A helper that is not needed for a while goes: rayon may have given the watch to a thread that
 //! others wait for. Halves are the same whoever computes them, and so are the numbers.
 //!
-//! Tried: `rayon::join` for each product of a million multiplications or more. On the two-core machine of the benchmarks 300
-//! sentences, one by one with a beam of 5, took a small Transformer (3 + 3 layers of 256) 3.0 s; with the helper 2.4 s, and 3.2 s
-//! when the joins came from outside the pool (`regard translate --batch-sentences 1`). With another process on the second
-//! core a joined product was never shared in time: each took as long as on one thread.
+//! What was tried is told in `docs/experiments.md`.
 
 use std::{
     hint::spin_loop,

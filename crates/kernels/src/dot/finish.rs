@@ -111,12 +111,15 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         }
         if let Some(to) = &self.lse {
             let (mut high, mut low) = ([0.0f32; 48], [0.0f32; 48]);
-            for (i, (high, low)) in high.iter_mut().zip(&mut low).enumerate().take(width) {
-                [*high, *low] = job.base_to_lse(head.m[i]);
+            // In a loop of its own, which becomes vectors.
+            for ((high, low), &m) in high.iter_mut().zip(&mut low).zip(&head.m[..width]) {
+                [*high, *low] = job.base_to_lse(m);
+            }
+            for (i, high) in high.iter_mut().enumerate().take(task.queries) {
                 match job.attention.sink {
                     None if head.met[i] == 0.0 && log_sums[i] == 0.0 => *high = f32::NEG_INFINITY,
                     Some(sinks) if of_sink >> i & 1 == 1 => {
-                        [*high, *low] = [sinks[task.head], 0.0];
+                        (*high, low[i]) = (sinks[task.head], 0.0);
                     }
                     _ => {}
                 }

@@ -25,20 +25,12 @@
 //! lanes set to `-∞`.
 //!
 //! Heads that share a bias or a mask of pairs are computed four at a time, tile by tile, so that what has to be turned from rows
-//! of keys into lanes of queries is turned once (8 heads of length 2,048: a bias took 23 to 28 % of the speed for one head at a
-//! time, 20 % for two, 15 % for four, 14 % for eight).
+//! of keys into lanes of queries is turned once.
 //!
 //! A hidden key meets a weight of 0, and `0 · NaN` is NaN. So if a result is not finite and a mask cut
 //! through the panel, the panel is computed again, reading each value only into the lanes that see it.
 //!
-//! What short ranges of keys (a window of 256 at length 8,192, a tenth of the blocks) cost over full attention is what a panel
-//! does but once. Measured, in parts of the peak: 57 and 54 % with queries and outputs asked for in one burst; 65 % with them
-//! asked for between blocks (`prefetch`), keys and values that come next too (without those, 8 points less); 69 % with runs of
-//! blocks told at once and blocks of 64 queries cut into 32 and 32; 72 % with each thread staying with its head and `m` set
-//! by keys that all queries see. What did not help: hints that name another cache, tiles of 96 or 192 keys, claiming the next
-//! panel before the outputs are written (all within the noise); values asked for inside the block of scores (blocks 2 to 4 %
-//! faster, all else 5 % slower: its code grows) or with the next tile's keys from outside (blocks as before, packed batches 5 to
-//! 10 % slower).
+//! What was tried is told in `docs/experiments.md`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -5,8 +5,7 @@
 //!              └──────┴──────┴──> outputs of p, queries of the next panel, keys and values that only that one sees
 //! ```
 //! A panel meets its queries and its outputs once, so no cache holds them. Asked for in one burst they hold up the reads that
-//! come next for as long as all of them take: spread, and with the keys and values, a window of 256 rose from 57 to 65 % of the
-//! peak (`regard bench --only "window 256"`).
+//! come next for as long as all of them take, so they are spread (measured in `docs/experiments.md`).
 
 use crate::simd::Simd;
 

@@ -89,27 +89,31 @@ impl<const R: usize> Kernel for Rescale<'_, R> {
             let to_base = s.splat(self.to_base);
             let hidden = s.splat(f32::NEG_INFINITY);
             let bits = self.segment.bits.map(|bits| bits[v]);
-            let seen = |r: usize| bits.map_or(!0, |bits| bits[self.row + r].into());
+            let seen: [u32; R] =
+                std::array::from_fn(|r| bits.map_or(!0, |bits| bits[self.row + r].into()));
             // Under a negative scale the least product has the largest weight.
             let sign = s.splat(1.0f32.copysign(self.to_base));
             let m = s.load(&head.m[lane..]);
-            let mut weights = [s.zero(); R];
-            let mut sum = s.zero();
             let mut largest = hidden;
-            for (r, to) in weights.iter_mut().enumerate() {
+            for (r, &seen) in seen.iter().enumerate() {
                 let score = s.load(&rows[r * width + lane..]);
-                *to = weight(s, score, m, to_base, seen(r));
-                sum = s.add(sum, *to);
-                let score = s.select(seen(r), s.mul(score, sign), hidden);
+                let score = s.select(seen, s.mul(score, sign), hidden);
                 largest = s.max(largest, score);
             }
             let met = s.load(&head.met[lane..]);
             let unmet = s.greater(s.splat(0.5), met);
             let first = unmet & s.greater(largest, hidden);
+            // Before its first key a panel has no `m` that weights could be taken from.
+            let fresh = unmet == (1 << S::LANES) - 1;
+            let (mut weights, mut sum) = match fresh {
+                true => ([s.zero(); R], s.zero()),
+                false => weigh(s, &rows[lane..], width, m, to_base, &seen),
+            };
             let over = first | (!unmet & s.greater(sum, s.splat(LIMIT)));
+            let mut raised = m;
             if over != 0 {
                 // A score itself, so that no difference from it has an error of its own, however large it is.
-                let raised = s.select(over, s.mul(largest, sign), m);
+                raised = s.select(over, s.mul(largest, sign), m);
                 let factor = exp2(s, s.mul(s.sub(m, raised), to_base));
                 let factor = s.select(first, s.splat(1.0), factor);
                 s.store(&mut head.m[lane..], raised);
@@ -131,12 +135,9 @@ impl<const R: usize> Kernel for Rescale<'_, R> {
                     }
                     scale(&mut head.sum[lane..]);
                 }
-                sum = s.zero();
-                for (r, to) in weights.iter_mut().enumerate() {
-                    let score = s.load(&rows[r * width + lane..]);
-                    *to = weight(s, score, raised, to_base, seen(r));
-                    sum = s.add(sum, *to);
-                }
+            }
+            if fresh || over != 0 {
+                (weights, sum) = weigh(s, &rows[lane..], width, raised, to_base, &seen);
             }
             for (r, &weight) in weights.iter().enumerate() {
                 s.store(&mut rows[r * width + lane..], weight);
@@ -147,9 +148,22 @@ impl<const R: usize> Kernel for Rescale<'_, R> {
     }
 }
 
-/// `2^((score - m) · to_base)`, 0 where it is not `seen`. No closure: it would be compiled without the instructions.
+/// `2^((score - m) · to_base)` of `R` rows `width` apart, 0 where a score is not `seen`, and their sum. No closure: it would
+/// be compiled without the instructions.
 #[inline(always)]
-fn weight<S: Simd>(s: S, score: S::V, m: S::V, to_base: S::V, seen: u32) -> S::V {
-    let x = s.mul(s.sub(score, m), to_base);
-    exp2(s, s.select(seen, x, s.splat(f32::NEG_INFINITY)))
+fn weigh<S: Simd, const R: usize>(
+    s: S,
+    rows: &[f32],
+    width: usize,
+    m: S::V,
+    to_base: S::V,
+    seen: &[u32; R],
+) -> ([S::V; R], S::V) {
+    let (mut weights, mut sum) = ([s.zero(); R], s.zero());
+    for (r, weight) in weights.iter_mut().enumerate() {
+        let x = s.mul(s.sub(s.load(&rows[r * width..]), m), to_base);
+        *weight = exp2(s, s.select(seen[r], x, s.splat(f32::NEG_INFINITY)));
+        sum = s.add(sum, *weight);
+    }
+    (weights, sum)
 }

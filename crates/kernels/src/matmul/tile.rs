@@ -11,9 +11,7 @@
 //! A panel is read front to back by every tile of rows. The rows that are left take tiles of 4, 2 and 1 rows, the last
 //! columns a panel of 2 vectors or 1.
 //!
-//! Tried: leaving the order of loads to the compiler. On AVX2 it brings a factor early and keeps one accumulator of
-//! the twelve in memory; an empty assembly statement a row ([`Simd::before_loads`]) holds it off: 119 against 54
-//! GFLOP/s for the same micro-kernel of attention, one thread of a Zen 5.
+//! What was tried is told in `docs/experiments.md`.
 
 use crate::simd::{Kernel, Level, Simd, run};
 

@@ -17,9 +17,7 @@
 //! 64. A bias whose gradient is asked for has queries interleaved at any length, for parts of its columns cannot be lent
 //! out as rows; its own gradient is mostly as large as all scores.
 //!
-//! Tried: one pass for `dQ` and another for `dK` and `dV`, which computes scores and `dP` twice: in a prototype on a
-//! Zen 4 it cost 30 %, copies 0 to 10 %. Before keys were interleaved, queries were, at every length; one head of 65,536
-//! keys of dim 64 then took 96 MiB for copies, beside 32 MiB that its `dK` and `dV` are.
+//! What was tried is told in `docs/experiments.md`.
 
 use std::{ops::Range, sync::atomic::Ordering};
 

@@ -13,37 +13,7 @@
 //! are read, line after line. Splits have a fixed size, so the result is the same on any number of threads. Memory:
 //! `(value_dim + 2)` numbers for each query row and split.
 //!
-//! # What was measured
-//! A Zen 5 (AVX-512, 2 cores, 4 KiB pages, 48 KiB of first cache), 32 query heads on 8, 32,768 keys, dim 128, in GB/s.
-//! Its stream is 32 to 67 from minute to minute, since other machines share the memory; percentages are of the stream
-//! read in turn with it. "One core" is one thread, whose stream is 31 to 34. Runs differ by 10 %.
-//!
-//! | | `f32` | bfloat16 | half |
-//! |---|---|---|---|
-//! | from the second cache, one core: each score summed up apart | 36 | 26 | 20 |
-//! | sums of a block in one tree (`reduce_add_each`), masks and row starts told once | 48 | 32 | 32 |
-//! | no bounds checks in blocks, bfloat16 interleaved in two vectors, `exp2` | 51 | 37 | 37 |
-//! | from the first cache, one core, as it is now (FMA peak: 122, 61, 61) | 53 | 44 | 43 |
-//! | from memory, each score summed up apart | 67-69 % | 75-77 % | 57-61 % |
-//! | fast blocks, but whole rows fetched into the second cache in bursts | 69-78 % | 58-92 % | 58-84 % |
-//! | as it is now: least, median, most of five runs | 80, 96, 105 % | 79, 94, 103 % | 93, 98, 100 % |
-//! | the same in a moment of 80 GB/s, one run | 76 % | 81 % | 61 % |
-//! | as it is now with AVX2 (when scores were summed up apart: 57, 47, 47 %) | 75, 95, 98 % | 57, 84, 89 % | 48, 63, 69 % |
-//!
-//! Half precision with AVX2 computes no faster than 22 on one core (FMA peak: 30) and reaches 16 from memory.
-//!
-//! What did not help, from memory:
-//! - No fetching at all: 16-18 for bfloat16 against 36 with it, on two cores. A bare loop of loads needs none.
-//! - Fetching into the second cache: in a copy of the two products alone, on two cores, `f32` 59 % against 80-90 %. Past
-//!   the second cache (`NTA`): as into the first.
-//! - Fetching line `i` of four rows at once, or row parts by block of columns: 5-12 % less than row after row.
-//! - Plain loads in place of fetches: 12 against 22 on one core.
-//! - Touching a page 48 KiB ahead, for its address: from -10 to +5 %.
-//! - Fetching 2 to 8 rows ahead: 13-19 for bfloat16 on one core, against 29 with 56.
-//! - Tiles of 32 keys of `f32`: 22 on one core against 27 with 16. Blocks of 4 keys and of 4 vectors of columns for `f32`:
-//!   from the first cache 67, but from memory 26 against 26-29 with 2 and 2.
-//! - Half precision by one load and an extraction in place of two loads: no difference. On one core it stays behind
-//!   bfloat16 (23-25 against 28-29) although it computes as fast; why is not known.
+//! What was measured and tried is told in `docs/experiments.md`.
 //!
 //! A key that a query may not see is not read for it.
 //!

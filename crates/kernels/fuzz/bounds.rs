@@ -157,7 +157,8 @@ impl Truth {
         truth
     }
 
-    /// The gradients for `d_output`, and their bounds; `None` if a number on the way is too large for `f32`.
+    /// The gradients for `d_output`, and their bounds; `None` if a score is too large for `f32`. A gradient whose addends are
+    /// is infinite here.
     pub fn gradients(&self, problem: &Problem, d_output: &Tensor<f32>) -> Option<Gradients> {
         let finite = |tensor: &Tensor<f32>| tensor.data.iter().all(|x| x.is_finite());
         let operands = [&problem.query, &problem.key, &problem.value];
@@ -170,7 +171,7 @@ impl Truth {
         let d = d_output.contiguous();
         let [query, key, value, d_wide] = [&q, &k, &v, &d].map(|x| wide(x));
         let all = |d: reference::Backward<f64>| [d.query, d.key, d.value, d.bias, d.sink];
-        let truth = if self.exact {
+        let mut truth = if self.exact {
             let f = reference::forward(&attention, &Unmodified, shapes, &q, &k, &v);
             let d = reference::backward(&attention, &Unmodified, shapes, &q, &k, &v, &f.output, &d);
             [d.query, d.key, d.value, d.bias, d.sink].map(|x| wide(&x))
@@ -192,6 +193,7 @@ impl Truth {
         let of_value = EPSILON * (value_dim as f64 + 8.0);
         let of_sums = EPSILON * ((sizes.queries * sizes.heads + keys) as f64 + 32.0);
         let mut errors = truth.each_ref().map(|x| vec![TINY; x.len()]);
+        let mut addends = truth.each_ref().map(|x| vec![0.0; x.len()]); // summed without their signs
         let bias_shape = attention.bias.map_or([0; 4], |bias| bias.shape);
         for (row, own) in rows(problem) {
             let d = &d_wide[row * value_dim..][..value_dim];
@@ -230,6 +232,8 @@ impl Truth {
                 for c in 0..dim {
                     let (q_at, k_at) = (row * dim + c, (own + j) * dim + c);
                     // The definition in `f32` rounds a gradient times a small scale to a whole number of these.
+                    addends[0][q_at] += scale * d_score * key[k_at].abs();
+                    addends[1][k_at] += scale * d_score * query[q_at].abs();
                     let [of_query, of_key] =
                         [key[k_at], query[q_at]].map(|x| f64::from(f32::from_bits(1)) * x.abs());
                     errors[0][q_at] +=
@@ -251,6 +255,13 @@ impl Truth {
                             at * size + if size == 1 { 0 } else { index }
                         });
                     errors[3][at] += off + d_score * of_sums;
+                }
+            }
+        }
+        for (x, addends) in truth.iter_mut().zip(&addends) {
+            for (x, &addends) in x.iter_mut().zip(addends) {
+                if addends > f64::from(f32::MAX) / 4.0 {
+                    *x = f64::INFINITY;
                 }
             }
         }

@@ -344,7 +344,7 @@ struct Arguments<'a> {
 
 impl Arguments<'_> {
     fn build(&self, queries: usize, keys: usize) -> Result<Mask, ExplainError> {
-        let device = Device::flex();
+        let device = Device::default();
         let mask = match self.name {
             "causal" => match self.optional(0) {
                 None | Some("lower-right") => Mask::causal(),

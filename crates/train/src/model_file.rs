@@ -22,7 +22,7 @@ use std::{
 };
 
 use regard_config::{ConfigError, Kind};
-use regard_models::{ModelError, former};
+use regard_models::{ModelError, Vocabulary, former};
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -154,16 +154,16 @@ pub enum ModelFileError {
         source: ModelError,
     },
     /// Tokenizers and tables disagree.
-    #[error("{name}: the {side} tokenizer has {tokenizer} tokens, the model's table {table} entries")]
+    #[error("{name}: the {side} tokenizer has {tokenizer}, the model's table {table}")]
     Vocabulary {
         /// The file.
         name: String,
         /// "source" or "target".
         side: &'static str,
-        /// Tokens of the tokenizer.
-        tokenizer: usize,
-        /// Entries of the table.
-        table: usize,
+        /// Of the tokenizer.
+        tokenizer: Vocabulary,
+        /// Of the table.
+        table: Vocabulary,
     },
 }
 
@@ -270,17 +270,17 @@ pub fn tokenizers(metadata: &Metadata, name: &str) -> Result<TokenizerPair, Mode
     })
 }
 
-/// Checks that the tokenizer of one side gives ids of a table of so many entries.
+/// Checks that the tokenizer of one side is that of a model's table.
 ///
 /// # Errors
-/// Both sizes, if they differ.
+/// Both sizes and marks, if they differ.
 pub fn expect_table(
     side: &'static str,
     tokenizer: &SubwordTokenizer,
-    table: usize,
+    table: Vocabulary,
     name: &str,
 ) -> Result<(), ModelFileError> {
-    let tokenizer = tokenizer.vocabulary_size();
+    let tokenizer = tokenizer.vocabulary();
     match tokenizer == table {
         true => Ok(()),
         false => Err(ModelFileError::Vocabulary {

@@ -33,7 +33,6 @@ pub mod rnnsearch;
 pub mod sentence;
 pub mod seq2seq;
 pub mod tables;
-pub mod tokens;
 pub mod transformer;
 mod vocabulary;
 

@@ -1,15 +1,16 @@
 //! What a model knows of a vocabulary: how many entries it has, and which of them are marks.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
-use crate::tokens::{END, PADDING, START};
+use serde::{Deserialize, Serialize};
 
 /// A vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vocabulary {
     /// Its entries.
     pub size: usize,
-    /// Fills a batch up to its longest sentence; never predicted, never attended to.
+    /// Fills a batch up to its longest sentence; never predicted, never attended to. Never [`end`](Self::end), which is
+    /// predicted.
     pub padding: u32,
     /// Starts a target: the decoder's first input.
     pub start: u32,
@@ -18,14 +19,30 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// A vocabulary of so many entries, the marks of [`tokens`](crate::tokens) among them.
+    /// A vocabulary of so many entries whose first three are its marks, in the order of the fields. Others are written as a value:
+    /// `Vocabulary { size, padding, start, end }`.
     pub const fn new(size: usize) -> Self {
         Self {
             size,
-            padding: PADDING,
-            start: START,
-            end: END,
+            padding: 0,
+            start: 1,
+            end: 2,
         }
+    }
+}
+
+impl fmt::Display for Vocabulary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            size,
+            padding,
+            start,
+            end,
+        } = self;
+        write!(
+            f,
+            "{size} tokens, padding {padding}, start {start}, end {end}"
+        )
     }
 }
 
@@ -39,7 +56,7 @@ pub struct Vocabularies {
 }
 
 impl Vocabularies {
-    /// Vocabularies of so many entries, with the marks of [`tokens`](crate::tokens).
+    /// Vocabularies of so many entries, with the marks of [`Vocabulary::new`].
     pub const fn new(source: usize, target: usize) -> Self {
         Self {
             source: Vocabulary::new(source),

@@ -1,8 +1,9 @@
 //! The weights of any module as named arrays, to and from safetensors.
 //!
 //! Names are the module's field path (`encoder.forward.recurrent`), layouts are Burn's (`Linear` is
-//! `[inputs, outputs]`). Storage is f32, or f16 at half the size. Reading checks that every weight is
-//! there with the right shape, that none is left over and that all values are finite.
+//! `[inputs, outputs]`). Storage is f32, or f16 at half the size. [`read`] checks the file, array by array as it comes, so that
+//! what is read is in memory once; [`apply`] that every weight is there with the right shape, that none is left over and that
+//! all values are finite.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -17,15 +18,25 @@
 //! ```
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    mem,
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt::{self, Display},
+    io::{self, Read},
 };
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Tensor, TensorData},
 };
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use half::{bf16, f16};
+use safetensors::{
+    Dtype, SafeTensorError, View,
+    tensor::{Metadata, TensorInfo},
+};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+/// The most bytes of a file's header: the limit of the library `safetensors`.
+const LARGEST_HEADER: u64 = 100_000_000;
 
 /// One weight: its shape and its values in row-major order.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +65,13 @@ pub enum Storage {
 pub enum WeightsError {
     /// The bytes are no safetensors, or are cut short.
     #[error("not a complete safetensors file: {0}")]
-    Format(#[from] safetensors::SafeTensorError),
+    Format(#[from] SafeTensorError),
+    /// The system did not give the file's bytes.
+    #[error("cannot read: {0}")]
+    Read(#[from] io::Error),
+    /// A name stands in the header more than once.
+    #[error("not a safetensors file: its header names {0:?} twice")]
+    Twice(String),
     /// A tensor is stored in a type that is not read here.
     #[error("tensor `{name}` is stored as {dtype}; expected F32, F16 or BF16")]
     Dtype {
@@ -63,19 +80,37 @@ pub enum WeightsError {
         /// What was found.
         dtype: String,
     },
+    /// The file's weights are not the model's.
+    #[error("the file is of another model or another recipe: {}", Listed(.0))]
+    Different(Vec<Difference>),
+    /// A value is NaN or infinite.
+    #[error("weight `{name}` holds a value that is not finite, at index {index}")]
+    NotFinite {
+        /// The weight.
+        name: String,
+        /// The index in row-major order.
+        index: usize,
+    },
+}
+
+/// Where the weights of a file and those of a model differ.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Difference {
     /// The file lacks a weight of the model.
-    #[error("weight `{name}` {shape:?} is missing; the file is of another model or another recipe")]
+    #[error("weight `{name}` {shape:?} is missing")]
     Missing {
         /// The weight.
         name: String,
         /// Its shape in the model.
         shape: Vec<usize>,
     },
-    /// The file has weights that the model lacks.
-    #[error("the file has {} weights that the model lacks, the first is `{}`; it is of another model or another recipe", names.len(), names.first().map_or("", String::as_str))]
+    /// The model lacks a weight of the file.
+    #[error("weight `{name}` {shape:?} of the file is not in the model")]
     Unexpected {
-        /// The weights left over.
-        names: Vec<String>,
+        /// The weight.
+        name: String,
+        /// Its shape in the file.
+        shape: Vec<usize>,
     },
     /// A weight has another shape in the file.
     #[error("weight `{name}` has shape {found:?} in the file, {expected:?} in the model")]
@@ -87,14 +122,22 @@ pub enum WeightsError {
         /// The file's shape.
         found: Vec<usize>,
     },
-    /// A value is NaN or infinite.
-    #[error("weight `{name}` holds a value that is not finite, at index {index}")]
-    NotFinite {
-        /// The weight.
-        name: String,
-        /// The index in row-major order.
-        index: usize,
-    },
+}
+
+/// The first differences, and how many more there are.
+struct Listed<'a>(&'a [Difference]);
+
+impl Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 10;
+        for (i, difference) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{difference}", if i == 0 { "" } else { "; " })?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -147,30 +190,40 @@ pub fn collect<M: Module>(module: &M) -> Arrays {
 /// `module` with its weights replaced by `arrays`, which must hold exactly the module's weights.
 ///
 /// # Errors
-/// A weight that is missing, left over, of another shape or not finite.
+/// [`WeightsError::Different`] with every weight that is missing, left over or of another shape; then
+/// [`WeightsError::NotFinite`].
 pub fn apply<M: Module>(module: M, arrays: Arrays) -> Result<M, WeightsError> {
     struct Applier {
         path: Path,
         arrays: Arrays,
-        error: Option<WeightsError>,
+        differences: Vec<Difference>,
+        not_finite: Option<WeightsError>,
     }
     impl Applier {
-        fn take(&mut self, shape: Vec<usize>) -> Result<Vec<f32>, WeightsError> {
+        /// The values of the weight at this path, if the file has them.
+        fn take(&mut self, expected: &[usize]) -> Option<Vec<f32>> {
             let name = self.path.name();
-            let Some(array) = self.arrays.remove(&name) else {
-                return Err(WeightsError::Missing { name, shape });
+            let expected = expected.to_vec();
+            let Some(Array { shape, values }) = self.arrays.remove(&name) else {
+                let shape = expected;
+                self.differences.push(Difference::Missing { name, shape });
+                return None;
             };
-            if array.shape != shape {
-                return Err(WeightsError::Shape {
+            if shape != expected {
+                let found = shape;
+                self.differences.push(Difference::Shape {
                     name,
-                    expected: shape,
-                    found: array.shape,
+                    expected,
+                    found,
                 });
+                return None;
             }
-            match array.values.iter().position(|value| !value.is_finite()) {
-                Some(index) => Err(WeightsError::NotFinite { name, index }),
-                None => Ok(array.values),
+            if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+                let error = WeightsError::NotFinite { name, index };
+                self.not_finite.get_or_insert(error);
+                return None;
             }
+            Some(values)
         }
     }
     impl ModuleMapper for Applier {
@@ -181,121 +234,184 @@ pub fn apply<M: Module>(module: M, arrays: Arrays) -> Result<M, WeightsError> {
             self.path.exit();
         }
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            if self.error.is_some() {
-                return param;
-            }
             // Shape and device are asked of the parameter: one without values yet is not to get any on the way.
             let shape: [usize; D] = param.lazy_shape().dims();
-            match self.take(shape.to_vec()) {
-                Ok(values) => {
-                    let data = TensorData::new(values, shape);
-                    let (id, device) = (param.id, param.lazy_device());
-                    param.transform_for_load(Tensor::from_data(data, &device), id)
-                }
-                Err(error) => {
-                    self.error = Some(error);
-                    param
-                }
-            }
+            let Some(values) = self.take(&shape) else {
+                return param;
+            };
+            let data = TensorData::new(values, shape);
+            let (id, device) = (param.id, param.lazy_device());
+            param.transform_for_load(Tensor::from_data(data, &device), id)
         }
     }
     let mut applier = Applier {
         path: Path::default(),
         arrays,
-        error: None,
+        differences: vec![],
+        not_finite: None,
     };
     let module = module.map(&mut applier);
-    if let Some(error) = applier.error {
-        return Err(error);
+    let mut differences = applier.differences;
+    let left_over = applier.arrays.into_iter();
+    differences.extend(
+        left_over.map(|(name, Array { shape, .. })| Difference::Unexpected { name, shape }),
+    );
+    if !differences.is_empty() {
+        return Err(WeightsError::Different(differences));
     }
-    if !applier.arrays.is_empty() {
-        let names = mem::take(&mut applier.arrays).into_keys().collect();
-        return Err(WeightsError::Unexpected { names });
+    applier.not_finite.map_or(Ok(module), Err)
+}
+
+/// An array as it is written.
+struct Stored<'a>(&'a Array, Storage);
+
+impl View for Stored<'_> {
+    fn dtype(&self) -> Dtype {
+        match self.1 {
+            Storage::F32 => Dtype::F32,
+            Storage::F16 => Dtype::F16,
+        }
     }
-    Ok(module)
+    fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+    fn data(&self) -> Cow<'_, [u8]> {
+        let values = self.0.values.iter();
+        match self.1 {
+            Storage::F32 => values.flat_map(|value| value.to_le_bytes()).collect(),
+            Storage::F16 => values
+                .flat_map(|&value| f16::from_f32(value).to_le_bytes())
+                .collect(),
+        }
+    }
+    fn data_len(&self) -> usize {
+        self.0.values.len() * self.dtype().bitsize() / 8
+    }
 }
 
 /// `arrays` as a safetensors file with `metadata`.
 ///
 /// # Errors
-/// A name that safetensors cannot hold.
+/// An array with another number of values than its shape says, or more metadata than a header can hold (100 MB).
 pub fn to_bytes(
     arrays: &Arrays,
     metadata: HashMap<String, String>,
     storage: Storage,
 ) -> Result<Vec<u8>, WeightsError> {
-    let stored: Vec<(&String, &Array, Vec<u8>)> = arrays
+    let stored = arrays
         .iter()
-        .map(|(name, array)| {
-            let bytes = match storage {
-                Storage::F32 => array.values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                Storage::F16 => array
-                    .values
-                    .iter()
-                    .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
-                    .collect(),
-            };
-            (name, array, bytes)
-        })
-        .collect();
-    let dtype = match storage {
-        Storage::F32 => Dtype::F32,
-        Storage::F16 => Dtype::F16,
-    };
-    let views = stored
-        .iter()
-        .map(|(name, array, bytes)| {
-            Ok((
-                name.as_str(),
-                TensorView::new(dtype, array.shape.clone(), bytes)?,
-            ))
-        })
-        .collect::<Result<Vec<_>, WeightsError>>()?;
-    Ok(safetensors::serialize(views, Some(metadata))?)
+        .map(|(name, array)| (name, Stored(array, storage)));
+    Ok(safetensors::serialize(stored, Some(metadata))?)
 }
 
-/// The metadata of a safetensors file, its arrays left alone.
+/// The header of a safetensors file of `size` bytes, which stand at the beginning of `file`: it is left where the values begin.
+fn header(file: &mut impl Read, size: u64) -> Result<Metadata, WeightsError> {
+    let mut length = [0; 8];
+    let Some(after_length) = size.checked_sub(length.len() as u64) else {
+        return Err(SafeTensorError::HeaderTooSmall.into());
+    };
+    file.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > LARGEST_HEADER {
+        return Err(SafeTensorError::HeaderTooLarge.into());
+    }
+    let Some(values) = after_length.checked_sub(length) else {
+        return Err(SafeTensorError::InvalidHeaderLength.into());
+    };
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header)?;
+    let malformed = SafeTensorError::InvalidHeaderDeserialization;
+    let twice = serde_json::Deserializer::from_slice(&header).deserialize_map(RepeatedName);
+    if let Some(name) = twice.map_err(malformed)? {
+        return Err(WeightsError::Twice(name));
+    }
+    let header: Metadata = serde_json::from_slice(&header).map_err(malformed)?;
+    match header.data_len() as u64 == values {
+        true => Ok(header),
+        false => Err(SafeTensorError::MetadataIncompleteBuffer.into()),
+    }
+}
+
+/// The first name that a JSON object has twice.
+struct RepeatedName;
+
+impl<'de> Visitor<'de> for RepeatedName {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut names, mut twice) = (HashSet::new(), None);
+        while let Some((name, _)) = map.next_entry::<String, IgnoredAny>()? {
+            if let Some(name) = names.replace(name) {
+                twice.get_or_insert(name);
+            }
+        }
+        Ok(twice)
+    }
+}
+
+/// The metadata of a safetensors file of `size` bytes, its arrays left alone.
 ///
 /// # Errors
-/// Bytes that do not start as a safetensors file does.
-pub fn metadata(bytes: &[u8]) -> Result<HashMap<String, String>, WeightsError> {
-    let (_, header) = SafeTensors::read_metadata(bytes)?;
+/// As [`read`]'s, as far as the header goes.
+pub fn metadata(mut file: impl Read, size: u64) -> Result<HashMap<String, String>, WeightsError> {
+    let header = header(&mut file, size)?;
     Ok(header.metadata().clone().unwrap_or_default())
 }
 
-/// The arrays and metadata of a safetensors file.
+/// The arrays and metadata of a safetensors file of `size` bytes. Nothing is allocated beyond the size.
 ///
 /// # Errors
-/// Bytes that are no safetensors or cut short, or a tensor that is not F32, F16 or BF16.
+/// A file that is no safetensors, cut short or longer than its header says, an array that is not F32, F16 or BF16, or whatever
+/// the system says.
+pub fn read(
+    mut file: impl Read,
+    size: u64,
+) -> Result<(Arrays, HashMap<String, String>), WeightsError> {
+    let header = header(&mut file, size)?;
+    let mut arrays = Arrays::new();
+    for name in header.offset_keys() {
+        let Some(TensorInfo { dtype, shape, .. }) = header.info(&name) else {
+            continue;
+        };
+        let count = shape.iter().product();
+        let values = match dtype {
+            Dtype::F32 => numbers(&mut file, count, |bits| f32::from_bits(u32::from_le(bits)))?,
+            Dtype::F16 => numbers(&mut file, count, |bits| {
+                f16::from_bits(u16::from_le(bits)).to_f32()
+            })?,
+            Dtype::BF16 => numbers(&mut file, count, |bits| {
+                bf16::from_bits(u16::from_le(bits)).to_f32()
+            })?,
+            other => {
+                let dtype = format!("{other:?}");
+                return Err(WeightsError::Dtype { name, dtype });
+            }
+        };
+        let shape = shape.clone();
+        arrays.insert(name, Array { shape, values });
+    }
+    Ok((arrays, header.metadata().clone().unwrap_or_default()))
+}
+
+/// The next `count` numbers of a file, whose bits are a `T`. Where the two are as wide, they are read where they stay.
+fn numbers<T: bytemuck::Pod>(
+    file: &mut impl Read,
+    count: usize,
+    number: impl Fn(T) -> f32,
+) -> io::Result<Vec<f32>> {
+    let mut bits = vec![T::zeroed(); count];
+    file.read_exact(bytemuck::cast_slice_mut(&mut bits))?;
+    Ok(bits.into_iter().map(number).collect())
+}
+
+/// The same of a file's bytes.
+///
+/// # Errors
+/// As [`read`]'s.
 pub fn from_bytes(bytes: &[u8]) -> Result<(Arrays, HashMap<String, String>), WeightsError> {
-    let metadata = metadata(bytes)?;
-    let file = SafeTensors::deserialize(bytes)?;
-    let arrays = file
-        .iter()
-        .map(|(name, view)| {
-            let data = view.data();
-            let halves = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
-            let values = match view.dtype() {
-                Dtype::F32 => data
-                    .chunks_exact(4)
-                    .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-                    .collect(),
-                Dtype::F16 => halves()
-                    .map(|b| half::f16::from_le_bytes(b).to_f32())
-                    .collect(),
-                Dtype::BF16 => halves()
-                    .map(|b| half::bf16::from_le_bytes(b).to_f32())
-                    .collect(),
-                other => {
-                    return Err(WeightsError::Dtype {
-                        name: name.to_owned(),
-                        dtype: format!("{other:?}"),
-                    });
-                }
-            };
-            let shape = view.shape().to_vec();
-            Ok((name.to_owned(), Array { shape, values }))
-        })
-        .collect::<Result<Arrays, _>>()?;
-    Ok((arrays, metadata))
+    read(bytes, bytes.len() as u64)
 }

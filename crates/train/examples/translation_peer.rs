@@ -100,8 +100,8 @@ impl Peer {
                     .collect();
                 json!({ "log_probabilities": scores })
             }
-            Question::Encode { encode } => json!({ "ids": tokenizers.source().encode(&encode) }),
-            Question::Decode { decode } => json!({ "text": tokenizers.target().decode(&decode) }),
+            Question::Encode { encode } => json!({ "ids": tokenizers.source().encode(&encode)? }),
+            Question::Decode { decode } => json!({ "text": tokenizers.target().decode(&decode)? }),
             Question::Memory { .. } => json!({ "peak_bytes": memory::peak_bytes() }),
         })
     }

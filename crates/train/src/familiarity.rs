@@ -23,7 +23,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    tokenizer::SubwordTokenizer,
+    tokenizer::{SubwordTokenizer, TokenizerError},
     translator::{TranslateError, Translation, Translator},
 };
 
@@ -110,7 +110,7 @@ impl Familiarity {
         let tokenizer = description.tokenizers.source();
         let mut pieces = vec![0u32; tokenizer.vocabulary_size()];
         for line in training {
-            for id in tokenizer.encode(line.as_ref()) {
+            for id in tokenizer.encode(line.as_ref())? {
                 pieces[id as usize] = pieces[id as usize].saturating_add(1);
             }
         }
@@ -126,7 +126,7 @@ impl Familiarity {
         let translated = translator.translate(held_out, translator.settings())?;
         let (mut surprises, mut uncertainties) = (vec![], vec![]);
         for (line, translated) in held_out.iter().zip(&translated) {
-            let words = familiarity.words(tokenizer, line.as_ref());
+            let words = familiarity.words(tokenizer, line.as_ref())?;
             if let (Some(surprise), Some(best)) = (mean(&words), translated.n_best.first()) {
                 surprises.push(surprise);
                 uncertainties.push(uncertainty(best));
@@ -148,19 +148,25 @@ impl Familiarity {
     }
 
     /// Whether `line` and its best `translation` are far from what is familiar.
+    ///
+    /// # Errors
+    /// A tokenizer that fails on the line.
     pub fn judge(
         &self,
         tokenizer: &SubwordTokenizer,
         line: &str,
         translation: &Translation,
-    ) -> Option<Unfamiliar> {
-        let words = self.words(tokenizer, line);
+    ) -> Result<Option<Unfamiliar>, TokenizerError> {
+        let words = self.words(tokenizer, line)?;
         let nats = uncertainty(translation);
-        let surprise = self.surprise.standard_score(mean(&words)?);
+        let Some(surprise) = mean(&words) else {
+            return Ok(None);
+        };
+        let surprise = self.surprise.standard_score(surprise);
         let uncertainty = self.uncertainty.standard_score(nats);
         let score = surprise + uncertainty;
         if score.is_nan() || score < FAR {
-            return None;
+            return Ok(None);
         }
         let mut rare_words: Vec<String> = vec![];
         let rare = RARE.ln().min(self.never_seen());
@@ -169,14 +175,14 @@ impl Familiarity {
                 rare_words.push(word);
             }
         }
-        Some(Unfamiliar {
+        Ok(Some(Unfamiliar {
             score,
             surprise,
             uncertainty,
             rare_words,
             probability: (-nats).exp(),
             usual_probability: (-self.uncertainty.mean).exp(),
-        })
+        }))
     }
 
     /// `s_max = ln(N + V)`: the surprise of a piece that was never seen.
@@ -186,11 +192,15 @@ impl Familiarity {
     }
 
     /// The words of a line that have a letter or a digit, each with its surprise in nats.
-    fn words(&self, tokenizer: &SubwordTokenizer, line: &str) -> Vec<(String, f64)> {
+    fn words(
+        &self,
+        tokenizer: &SubwordTokenizer,
+        line: &str,
+    ) -> Result<Vec<(String, f64)>, TokenizerError> {
         let never_seen = self.never_seen();
-        let ids = tokenizer.encode(line);
+        let ids = tokenizer.encode(line)?;
         let mut words: Vec<(usize, String, f64)> = vec![];
-        for (piece, &id) in tokenizer.pieces(&ids).iter().zip(&ids) {
+        for (piece, &id) in tokenizer.pieces(&ids)?.iter().zip(&ids) {
             let count = self.pieces.get(id as usize).copied().unwrap_or(0);
             let surprise = never_seen - (f64::from(count) + 1.0).ln();
             match words.last_mut() {
@@ -204,9 +214,9 @@ impl Familiarity {
         let worded = words
             .into_iter()
             .filter(|(_, text, _)| text.chars().any(char::is_alphanumeric));
-        worded
+        Ok(worded
             .map(|(_, text, surprise)| (text, surprise.min(never_seen)))
-            .collect()
+            .collect())
     }
 }
 

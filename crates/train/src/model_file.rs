@@ -15,12 +15,15 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
 };
 
 use regard_config::{ConfigError, Kind};
-use regard_models::{ModelError, former};
-use regard_nn::weights::WeightsError;
+use regard_models::{ModelError, Vocabulary, former};
+use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -151,18 +154,16 @@ pub enum ModelFileError {
         source: ModelError,
     },
     /// Tokenizers and tables disagree.
-    #[error(
-        "{name}: the {side} tokenizer has {tokenizer} tokens, the model's table {table} entries"
-    )]
+    #[error("{name}: the {side} tokenizer has {tokenizer}, the model's table {table}")]
     Vocabulary {
         /// The file.
         name: String,
         /// "source" or "target".
         side: &'static str,
-        /// Tokens of the tokenizer.
-        tokenizer: usize,
-        /// Entries of the table.
-        table: usize,
+        /// Of the tokenizer.
+        tokenizer: Vocabulary,
+        /// Of the table.
+        table: Vocabulary,
     },
 }
 
@@ -269,17 +270,17 @@ pub fn tokenizers(metadata: &Metadata, name: &str) -> Result<TokenizerPair, Mode
     })
 }
 
-/// Checks that the tokenizer of one side gives ids of a table of so many entries.
+/// Checks that the tokenizer of one side is that of a model's table.
 ///
 /// # Errors
-/// Both sizes, if they differ.
+/// Both sizes and marks, if they differ.
 pub fn expect_table(
     side: &'static str,
     tokenizer: &SubwordTokenizer,
-    table: usize,
+    table: Vocabulary,
     name: &str,
 ) -> Result<(), ModelFileError> {
-    let tokenizer = tokenizer.vocabulary_size();
+    let tokenizer = tokenizer.vocabulary();
     match tokenizer == table {
         true => Ok(()),
         false => Err(ModelFileError::Vocabulary {
@@ -303,21 +304,66 @@ pub fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
     (TOKENIZERS.to_owned(), json)
 }
 
-/// The bytes of a model file.
+/// The arrays and the metadata of a model file or a checkpoint.
 ///
 /// # Errors
-/// A file that cannot be read, or is larger than any model.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelFileError> {
-    let size = std::fs::metadata(path)
-        .map_err(|source| FileError::new(path, "read", source))?
-        .len();
-    if size > LARGEST {
+/// A file that cannot be read, is larger than any model, or is no whole safetensors file of weights.
+pub(crate) fn read(path: &Path) -> Result<(Arrays, Metadata), ModelFileError> {
+    open(path, |file, size| weights::read(file, size))
+}
+
+/// The metadata alone.
+///
+/// # Errors
+/// As [`read`]'s, as far as the header goes.
+pub(crate) fn metadata(path: &Path) -> Result<Metadata, ModelFileError> {
+    open(path, |file, size| weights::metadata(file, size))
+}
+
+fn open<T>(
+    path: &Path,
+    read: impl FnOnce(&mut dyn Read, u64) -> Result<T, WeightsError>,
+) -> Result<T, ModelFileError> {
+    let refused = |source| FileError::new(path, "read", source);
+    let mut file = File::open(path).map_err(refused)?;
+    let about = file.metadata().map_err(refused)?;
+    if about.len() > LARGEST {
         return Err(ModelFileError::TooLarge {
             path: path.to_owned(),
-            bytes: size,
+            bytes: about.len(),
         });
     }
-    Ok(files::read(path)?)
+    let result = match about.is_file() {
+        true => read(&mut file, about.len()),
+        false => {
+            // A pipe does not know its size.
+            let mut bytes = vec![];
+            file.take(LARGEST)
+                .read_to_end(&mut bytes)
+                .map_err(refused)?;
+            read(&mut bytes.as_slice(), bytes.len() as u64)
+        }
+    };
+    result.map_err(|source| wrong_weights(path.display(), source))
+}
+
+/// Writes a model file or a checkpoint, whole or not at all.
+///
+/// # Errors
+/// A full disk, above all.
+pub(crate) fn write(
+    path: &Path,
+    arrays: &Arrays,
+    metadata: Metadata,
+) -> Result<(), ModelFileError> {
+    let bytes = weights::to_bytes(arrays, metadata, Storage::F32);
+    let bytes = bytes.map_err(|source| wrong_weights(path.display(), source))?;
+    Ok(files::write_atomically(path, &bytes)?)
+}
+
+pub(crate) fn wrong_weights(name: impl Display, source: WeightsError) -> ModelFileError {
+    let name = name.to_string();
+    ModelFileError::Weights { name, source }
 }
 
 /// The model file that `path` means: itself, or the finished or best model of a run folder.

@@ -283,8 +283,11 @@ impl Registry {
         device: &Device,
     ) -> Result<(T::Model, T::Description), ModelFileError> {
         let path = model_file::locate(path)?;
-        let name = path.display().to_string();
-        self.from_bytes::<T>(&model_file::read(&path)?, &name, device)
+        self.model::<T>(
+            model_file::read(&path)?,
+            &path.display().to_string(),
+            device,
+        )
     }
 
     /// Reads a model file's bytes; `name` stands for the file in errors.
@@ -297,11 +300,17 @@ impl Registry {
         name: &str,
         device: &Device,
     ) -> Result<(T::Model, T::Description), ModelFileError> {
-        let in_file = |source| ModelFileError::Weights {
-            name: name.to_owned(),
-            source,
-        };
-        let (arrays, metadata) = weights::from_bytes(bytes).map_err(in_file)?;
+        let read = weights::from_bytes(bytes);
+        let read = read.map_err(|source| model_file::wrong_weights(name, source))?;
+        self.model::<T>(read, name, device)
+    }
+
+    fn model<T: Task>(
+        &self,
+        (arrays, metadata): (Arrays, Metadata),
+        name: &str,
+        device: &Device,
+    ) -> Result<(T::Model, T::Description), ModelFileError> {
         let (task, description) = self.describe::<T>(&metadata, name)?;
         let model = task
             .without_values(&description, &arrays, device)
@@ -309,7 +318,9 @@ impl Registry {
                 name: name.to_owned(),
                 source,
             })?;
-        Ok((weights::apply(model, arrays).map_err(in_file)?, description))
+        let model = weights::apply(model, arrays)
+            .map_err(|source| model_file::wrong_weights(name, source))?;
+        Ok((model, description))
     }
 
     /// A model file as bytes.
@@ -334,9 +345,8 @@ impl Registry {
     /// Whether the file or run folder at `path` holds a model of the task `T`; false for whatever else it is, which opening it
     /// will say.
     pub fn holds<T: Task>(&self, path: &Path) -> bool {
-        let bytes = model_file::locate(path).and_then(|path| model_file::read(&path));
-        let metadata = bytes.ok().and_then(|bytes| weights::metadata(&bytes).ok());
-        metadata.is_some_and(|metadata| {
+        let metadata = model_file::locate(path).and_then(|path| model_file::metadata(&path));
+        metadata.is_ok_and(|metadata| {
             let header = self.header(&metadata, "");
             header.is_ok_and(|header| self.task_of::<T>(&header.model).is_some())
         })

@@ -8,7 +8,7 @@ use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
 use crate::{
     corpus::{CorpusError, LengthFilter, LongLines},
     recipe::Model,
-    tokenizer::{SubwordTokenizer, TokenizerPair},
+    tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
     translator::axis,
 };
 
@@ -57,6 +57,9 @@ pub enum ClassifyError {
     /// The sentence was refused.
     #[error(transparent)]
     Line(#[from] CorpusError),
+    /// The tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// The model's weights give numbers that are no attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
@@ -141,9 +144,9 @@ fn drawn(
     ids: &[u32],
     label: &str,
     tokenizer: &SubwordTokenizer,
-) -> Result<AttentionMap, TraceError> {
+) -> Result<AttentionMap, ClassifyError> {
     let [_, heads, queries, _] = map.weights.dims();
-    let keys = axis(tokenizer, ids, true);
+    let keys = axis(tokenizer, ids, true)?;
     let length = keys.len();
     let (queries, rows, kind) = match map.by_words {
         true => (keys.clone(), length, Kind::SelfAttention),

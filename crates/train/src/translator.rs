@@ -5,7 +5,6 @@ use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
 use regard_models::{
     AnyGenerator, SourceBatch, TargetBatch,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
-    tokens::END,
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
@@ -15,7 +14,7 @@ use crate::{
     corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
     familiarity::{Familiarity, Unfamiliar},
     recipe::{Model, Translation as Settings},
-    tokenizer::{SubwordTokenizer, TokenizerPair},
+    tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
 
 /// Source and target language, as short names such as `en` and `de`.
@@ -89,6 +88,9 @@ pub enum TranslateError {
     /// A line beyond the limit, and the settings say that this is an error.
     #[error(transparent)]
     Line(#[from] CorpusError),
+    /// The tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// The model's weights give numbers that are no attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
@@ -164,7 +166,7 @@ impl Translator {
                         self.translation(lines[i].as_ref(), &limited[i].ids, hypothesis, rank)
                     })
                     .collect::<Result<Vec<_>, _>>()?;
-                let unfamiliar = self.unfamiliar(lines[i].as_ref(), &n_best);
+                let unfamiliar = self.unfamiliar(lines[i].as_ref(), &n_best)?;
                 results[i] = Some(Translated {
                     n_best,
                     cut_from: limited[i].cut_from,
@@ -175,9 +177,16 @@ impl Translator {
         Ok(results.into_iter().flatten().collect())
     }
 
-    fn unfamiliar(&self, line: &str, n_best: &[Translation]) -> Option<Unfamiliar> {
-        let familiarity = self.description.familiarity.as_ref()?;
-        familiarity.judge(self.description.tokenizers.source(), line, n_best.first()?)
+    fn unfamiliar(
+        &self,
+        line: &str,
+        n_best: &[Translation],
+    ) -> Result<Option<Unfamiliar>, TokenizerError> {
+        let tokenizer = self.description.tokenizers.source();
+        match (&self.description.familiarity, n_best.first()) {
+            (Some(familiarity), Some(best)) => familiarity.judge(tokenizer, line, best),
+            _ => Ok(None),
+        }
     }
 
     /// How well the model predicts the target side of `text`, teacher-forced; nothing if no pair has words on both sides.
@@ -215,7 +224,7 @@ impl Translator {
         rank: usize,
     ) -> Result<Translation, TranslateError> {
         let tokenizers = &self.description.tokenizers;
-        let text = tokenizers.target().decode(&hypothesis.tokens);
+        let text = tokenizers.target().decode(&hypothesis.tokens)?;
         let mut trace = Trace::new(self.description.model.kind, line, text.clone())
             .with_score(hypothesis.score)
             .with_rank(rank);
@@ -225,8 +234,8 @@ impl Translator {
             }
         }
         if !hypothesis.weights.is_empty() && trace.maps.is_empty() {
-            let keys = axis(tokenizers.source(), source, true);
-            let queries = axis(tokenizers.target(), &hypothesis.tokens, hypothesis.finished);
+            let keys = axis(tokenizers.source(), source, true)?;
+            let queries = axis(tokenizers.target(), &hypothesis.tokens, hypothesis.finished)?;
             let weights = hypothesis.weights.concat();
             // Under local-p the Gaussian is not renormalised, so rows need not sum to 1.
             let map = match self.model.model().is_normalized() {
@@ -251,7 +260,7 @@ impl Translator {
         &self,
         source: &[u32],
         hypothesis: &Hypothesis,
-    ) -> Result<Vec<AttentionMap>, TraceError> {
+    ) -> Result<Vec<AttentionMap>, TranslateError> {
         let model = self.model.model();
         let vocabularies = model.vocabularies();
         let written = std::slice::from_ref(&hypothesis.tokens);
@@ -262,10 +271,11 @@ impl Translator {
         };
         let tokenizers = &self.description.tokenizers;
         let tokens = &hypothesis.tokens;
-        let read = axis(tokenizers.source(), source, true);
-        let written = axis(tokenizers.target(), tokens, hypothesis.finished);
-        // At its first place the decoder reads `<s>`, at each other what it wrote before.
-        let start = std::iter::once(Token::special("<s>"));
+        let read = axis(tokenizers.source(), source, true)?;
+        let written = axis(tokenizers.target(), tokens, hypothesis.finished)?;
+        // At its first place the decoder reads the start, at each other what it wrote before.
+        let start = tokenizers.target().token(vocabularies.target.start);
+        let start = std::iter::once(Token::special(start.unwrap_or_default()));
         let past = written.iter().take(written.len().saturating_sub(1));
         let inputs: Tokens = start.chain(past.cloned()).collect();
         let mut maps = vec![];
@@ -332,15 +342,19 @@ pub fn beam_config(settings: &Settings) -> BeamConfig {
 }
 
 /// Ids as the tokens of a picture's axis.
-pub(crate) fn axis(tokenizer: &SubwordTokenizer, ids: &[u32], ended: bool) -> Tokens {
-    let ids: Vec<u32> = ids.iter().copied().chain(ended.then_some(END)).collect();
-    tokenizer
-        .pieces(&ids)
-        .into_iter()
+pub(crate) fn axis(
+    tokenizer: &SubwordTokenizer,
+    ids: &[u32],
+    ended: bool,
+) -> Result<Tokens, TokenizerError> {
+    let end = ended.then_some(tokenizer.vocabulary().end);
+    let ids: Vec<u32> = ids.iter().copied().chain(end).collect();
+    let pieces = tokenizer.pieces(&ids)?.into_iter();
+    Ok(pieces
         .zip(&ids)
-        .map(|(piece, &id)| match id < regard_models::tokens::RESERVED {
+        .map(|(piece, &id)| match tokenizer.is_special(id) {
             true => Token::special(piece.text).in_word(piece.word),
             false => Token::new(piece.text).in_word(piece.word),
         })
-        .collect()
+        .collect())
 }

@@ -211,7 +211,10 @@ fn the_filter_counts_what_it_drops() {
         pairs.iter().map(|pair| pair.line).collect::<Vec<_>>(),
         [0, 5]
     );
-    assert_eq!(pairs[1].source, tokenizers.source().encode("a b c d"));
+    assert_eq!(
+        pairs[1].source,
+        tokenizers.source().encode("a b c d").unwrap()
+    );
     let shown = report.to_string();
     assert!(
         shown.starts_with("2 pairs kept (0 of them cut), 4 dropped"),

@@ -25,7 +25,7 @@ use regard_train::{
     recipe::{self, Model},
     sentence_classifier,
     tasks::{Classification, Task, Translation},
-    tokenizer::TokenizerPair,
+    tokenizer::{SpecialTokens, SubwordTokenizer, TokenizerPair},
     translator::{Description, Languages},
 };
 use serde_json::Value;
@@ -36,6 +36,16 @@ const WAYS: u64 = 1_000;
 fn tokenizers() -> TokenizerPair {
     let text = ["a red shirt", "two dogs"];
     TokenizerPair::learn(&text, &text, true, 270, false).unwrap()
+}
+
+/// Tokenizers of the Hugging Face library, one for each side.
+fn finished_tokenizers() -> TokenizerPair {
+    let golden: Value = serde_json::from_str(include_str!("golden/hugging_face.json")).unwrap();
+    let read = |family: &str| {
+        let bytes = golden[family]["tokenizer"].to_string();
+        SubwordTokenizer::from_hugging_face(bytes.as_bytes(), &SpecialTokens::default(), false)
+    };
+    TokenizerPair::separate(read("wordpiece").unwrap(), read("unigram").unwrap())
 }
 
 /// A small model for each architecture and each choice that has sizes of its own.
@@ -90,16 +100,22 @@ fn models() -> Vec<(String, Vec<u8>)> {
     }
     configs
         .into_iter()
-        .map(|(kind, config)| model(Model { kind, config }))
+        .map(|(kind, config)| {
+            let tokenizers = match kind {
+                "gnmt" => finished_tokenizers(),
+                _ => tokenizers(),
+            };
+            model(Model { kind, config }, tokenizers)
+        })
         .collect()
 }
 
 /// The file of a model that translates.
-fn model(model: Model) -> (String, Vec<u8>) {
+fn model(model: Model, tokenizers: TokenizerPair) -> (String, Vec<u8>) {
     let (registry, device) = (Registry::default(), Device::flex());
     let mut description = Description {
         model,
-        tokenizers: tokenizers(),
+        tokenizers,
         translate: recipe::Translation::default(),
         languages: Languages {
             source: "en".into(),

@@ -4,11 +4,11 @@ use burn::tensor::{Device, Tensor};
 use regard_models::{
     AnyGenerator, AnyGeneratorConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig,
     RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
+    Vocabulary,
     config::{AnyConfig, Config},
     lstmn_translation::Fusion,
     luong::{LuongAttention, LuongScore, Reading},
     seq2seq::Cell,
-    tokens::END,
     transformer::{Norm, Positions},
 };
 use regard_nn::{
@@ -21,6 +21,9 @@ pub type AnyBox = Box<dyn AnyGeneratorConfig>;
 
 /// What the models of [`configs`] read and write.
 pub const VOCABULARIES: Vocabularies = Vocabularies::new(16, 16);
+
+/// The marks of either side.
+pub const MARKS: Vocabulary = VOCABULARIES.target;
 
 /// One of each kind of wiring, by a name for messages.
 pub fn configs() -> Vec<(&'static str, AnyBox)> {
@@ -158,7 +161,7 @@ pub fn model_of(
         .iter_mut()
         .filter(|(name, _)| name.ends_with("output.bias"))
     {
-        bias.values[END as usize] += 1.5;
+        bias.values[MARKS.end as usize] += 1.5;
     }
     weights::apply(model, arrays).unwrap()
 }

@@ -8,7 +8,7 @@ use burn::tensor::{Bool, Tensor};
 use regard_models::{
     AnyGenerator, GeneratorConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig,
     RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
-    former, tokens::PADDING,
+    former,
 };
 use regard_nn::{bridge::cross_entropy_mean, dropout::DropoutRng, initialize::Initializer};
 
@@ -32,7 +32,7 @@ fn check<C: GeneratorConfig>(golden: &[u8], kind: &str, expected_cases: usize) {
     let padded: Tensor<2, Bool> = target
         .outputs
         .clone()
-        .equal_elem(PADDING as i32)
+        .equal_elem(marks.target.padding as i32)
         .reshape([steps, batch]);
     for mut case in cases {
         let described = former::generator(&case.description["config"]).unwrap();
@@ -54,7 +54,12 @@ fn check<C: GeneratorConfig>(golden: &[u8], kind: &str, expected_cases: usize) {
         }
 
         let outputs = target.outputs.clone();
-        let whole = cross_entropy_mean(scored.logits(), outputs.clone(), PADDING as usize, 0.1);
+        let whole = cross_entropy_mean(
+            scored.logits(),
+            outputs.clone(),
+            marks.target.padding as usize,
+            0.1,
+        );
         let result = scored.cross_entropy(outputs, 0.1);
         let apart = (whole.nll - result.nll).abs();
         assert!(apart <= 1e-5 * whole.nll, "{apart}");

@@ -5,11 +5,11 @@
 //! (logits near 1, a mean over the tokens) adds `ε / 2h`.
 
 use crate::{
-    common::{batch, configs, model, numbers, with_dropout},
+    common::{MARKS, batch, configs, model, numbers, with_dropout},
     support::{gradients, values},
 };
 use burn::tensor::{Device, Tensor};
-use regard_models::{AnyGenerator, tokens::PADDING};
+use regard_models::AnyGenerator;
 use regard_nn::{
     bridge::cross_entropy_mean,
     dropout::DropoutRng,
@@ -33,7 +33,7 @@ fn loss(logits: &Tensor<2>, outputs: &[u32]) -> f64 {
     let smoothing = f64::from(SMOOTHING);
     let (mut sum, mut tokens) = (0.0, 0.0);
     for (row, &output) in numbers(logits).chunks(vocabulary).zip(outputs) {
-        if output == PADDING {
+        if output == MARKS.padding {
             continue;
         }
         let total: f64 = row.iter().map(|&logit| f64::from(logit).exp()).sum();
@@ -56,7 +56,7 @@ fn gradients_with_dropout_by_finite_differences() {
         let outputs: Vec<u32> = targets.clone().into_data().iter().collect();
         let scored = logits(&start, &tracked);
         let exact = loss(&scored, &outputs);
-        let fused = cross_entropy_mean(scored, targets, PADDING as usize, SMOOTHING).loss;
+        let fused = cross_entropy_mean(scored, targets, MARKS.padding as usize, SMOOTHING).loss;
         let error = (f64::from(fused.clone().into_scalar::<f32>()) - exact).abs();
         assert!(
             error < 4.0 * f64::from(f32::EPSILON) * exact,

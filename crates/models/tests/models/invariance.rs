@@ -4,7 +4,7 @@
 use std::{collections::HashMap, process::Command};
 
 use crate::common::{
-    AnyBox, ROUNDING, VOCABULARIES, batch, configs, distance, model, numbers, sentences,
+    AnyBox, MARKS, ROUNDING, VOCABULARIES, batch, configs, distance, model, numbers, sentences,
     with_dropout,
 };
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -15,7 +15,6 @@ use regard_models::{
     rnnsearch::Initialisation,
     seq2seq::Cell,
     tables::Tie,
-    tokens::PADDING,
 };
 use regard_nn::{
     dropout::DropoutRng,
@@ -301,8 +300,12 @@ fn fingerprint() -> String {
             add(&numbers(weights));
         }
         let outputs = target.outputs.clone();
-        let loss =
-            regard_nn::bridge::cross_entropy_mean(scored.logits(), outputs, PADDING as usize, 0.1);
+        let loss = regard_nn::bridge::cross_entropy_mean(
+            scored.logits(),
+            outputs,
+            MARKS.padding as usize,
+            0.1,
+        );
         let all = loss.loss.backward();
         for array in crate::support::gradients(&model, &all).values() {
             add(&array.values);

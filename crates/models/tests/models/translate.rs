@@ -1,14 +1,13 @@
 //! Generation with real models: each hypothesis scored again under teacher forcing gives the same
 //! log-probability and the same weights, and tiny vocabularies can be searched exhaustively.
 
-use crate::common::{ROUNDING, VOCABULARIES, configs, distance, model, model_of, numbers};
+use crate::common::{MARKS, ROUNDING, VOCABULARIES, configs, distance, model, model_of, numbers};
 use burn::tensor::{Device, Tensor, activation::log_softmax};
 use regard_models::{
-    AnyGenerator, SourceBatch, TargetBatch, Vocabularies,
+    AnyGenerator, SourceBatch, TargetBatch, Vocabularies, Vocabulary,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, translate},
-    tokens::END,
 };
-use regard_nn::dropout::DropoutRng;
+use regard_nn::{dropout::DropoutRng, weights};
 
 const SHORT: LengthLimit = LengthLimit {
     factor: 1.0,
@@ -35,7 +34,7 @@ fn teacher_forced(
     let steps = tokens
         .iter()
         .copied()
-        .chain([END])
+        .chain([MARKS.end])
         .zip(scores.chunks(vocabulary));
     let weights = scored.weights.map_or_else(Vec::new, |weights| {
         let length = weights.dims()[2];
@@ -118,6 +117,67 @@ fn hypotheses_scored_again_under_teacher_forcing() {
     );
 }
 
+/// A model whose tables have their entries in another order translates alike: marks are where the vocabulary says.
+#[test]
+fn marks_may_be_any_ids() {
+    let size = VOCABULARIES.target.size;
+    let moved = |id: u32| (5 * id + 3) % size as u32;
+    let all_moved = |ids: &[u32]| ids.iter().map(|&id| moved(id)).collect::<Vec<_>>();
+    let marks = Vocabulary {
+        size,
+        padding: moved(MARKS.padding),
+        start: moved(MARKS.start),
+        end: moved(MARKS.end),
+    };
+    let vocabularies = Vocabularies {
+        source: marks,
+        target: marks,
+    };
+    let beam = BeamConfig {
+        size: 3,
+        limit: SHORT,
+        ..Default::default()
+    };
+    for (name, config) in configs() {
+        let model = model(&*config, 5, 2.0, &device());
+        let mut arrays = weights::collect(&model);
+        let mut tables = 0;
+        for (key, array) in &mut arrays {
+            let entries_last = key.contains("output");
+            if !key.contains("tables.") {
+                continue;
+            }
+            tables += 1;
+            let width = array.values.len() / size;
+            let former = array.values.clone();
+            for id in 0..size {
+                let to = moved(id as u32) as usize;
+                for i in 0..width {
+                    let place = |id: usize| {
+                        if entries_last {
+                            i * size + id
+                        } else {
+                            id * width + i
+                        }
+                    };
+                    array.values[place(to)] = former[place(id)];
+                }
+            }
+        }
+        assert!(tables > 1, "{name}");
+        let other = config.build(&vocabularies, 1, &device()).unwrap();
+        let other = weights::apply(other, arrays).unwrap();
+        let others: Vec<_> = sources().iter().map(|ids| all_moved(ids)).collect();
+        let expected = translate(&model, &sources(), &beam, &device());
+        let found = translate(&other, &others, &beam, &device());
+        for (expected, found) in expected.iter().zip(&found) {
+            assert_eq!(found[0].tokens, all_moved(&expected[0].tokens), "{name}");
+            let error = (found[0].log_probability - expected[0].log_probability).abs();
+            assert!(error < f64::from(ROUNDING) * 10.0, "{name}: {error}");
+        }
+    }
+}
+
 #[test]
 fn a_beam_of_one_is_greedy() {
     for (name, config) in configs() {
@@ -140,8 +200,8 @@ fn a_beam_of_one_is_greedy() {
                 &device(),
             );
             let mut state = model.encode(&encoded, &mut DropoutRng::none());
-            let (mut tokens, mut previous) = (vec![], 1u32);
-            while tokens.len() < SHORT.tokens(source.len() + 1) && previous != END {
+            let (mut tokens, mut previous) = (vec![], MARKS.start);
+            while tokens.len() < SHORT.tokens(source.len() + 1) && previous != MARKS.end {
                 let ids = Tensor::from_ints([previous as i32], &device());
                 let (output, next) = model.step(ids, state, true);
                 state = next;
@@ -150,7 +210,7 @@ fn a_beam_of_one_is_greedy() {
                 previous = likeliest.unwrap() as u32;
                 tokens.push(previous);
             }
-            tokens.retain(|&token| token != END);
+            tokens.retain(|&token| token != MARKS.end);
             assert_eq!(found[0].tokens, tokens, "{name}");
         }
     }

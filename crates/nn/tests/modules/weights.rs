@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use regard_nn::{
     initialize::Initializer,
     recurrent::LstmStack,
-    weights::{self, Array, Arrays, Storage, WeightsError},
+    weights::{self, Array, Arrays, Difference, Storage, WeightsError},
 };
 
 fn stack(seed: u64) -> LstmStack {
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_named() {
 
     let missing = error(&|arrays| drop(arrays.remove(name)));
     assert!(
-        matches!(&missing, WeightsError::Missing { name: n, shape } if n == name && shape == &[5, 20])
+        matches!(only(&missing), Difference::Missing { name: n, shape } if n == name && shape == &[5, 20])
     );
     assert!(
         missing.to_string().contains("`layers.1.recurrent` [5, 20]"),
@@ -94,17 +94,17 @@ fn what_does_not_fit_is_named() {
         );
     });
     assert!(
-        matches!(&extra, WeightsError::Unexpected { names } if names == &["layers.9.recurrent"])
+        matches!(only(&extra), Difference::Unexpected { name, shape } if name == "layers.9.recurrent" && shape == &[1])
     );
     assert!(
-        extra.to_string().contains("`layers.9.recurrent`"),
+        extra.to_string().contains("`layers.9.recurrent` [1]"),
         "{extra}"
     );
 
     let shape = error(&|arrays| arrays.get_mut(name).unwrap().shape = vec![20, 5]);
-    let WeightsError::Shape {
+    let Difference::Shape {
         expected, found, ..
-    } = &shape
+    } = only(&shape)
     else {
         panic!("{shape}")
     };
@@ -119,6 +119,94 @@ fn what_does_not_fit_is_named() {
         assert!(matches!(&error, WeightsError::NotFinite { name: n, index: 7 } if n == name));
         assert!(error.to_string().contains("index 7"), "{error}");
     }
+}
+
+fn only(error: &WeightsError) -> &Difference {
+    match error {
+        WeightsError::Different(differences) if differences.len() == 1 => &differences[0],
+        other => panic!("{other}"),
+    }
+}
+
+/// Whoever has the wrong file sees at once all that is wrong with it.
+#[test]
+fn all_differences_are_listed() {
+    let mut arrays = weights::collect(&stack(1));
+    arrays.remove("layers.0.recurrent");
+    arrays.get_mut("layers.1.recurrent").unwrap().shape = vec![20, 5];
+    let odd = Array {
+        shape: vec![2],
+        values: vec![f32::NAN, 0.0],
+    };
+    arrays.insert("other".to_owned(), odd);
+    let message = weights::apply(stack(2), arrays).unwrap_err().to_string();
+    for part in [
+        "of another model",
+        "`layers.0.recurrent` [5, 20] is missing",
+        "`layers.1.recurrent` has shape [20, 5] in the file, [5, 20] in the model",
+        "`other` [2] of the file is not in the model",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let many = (0..30).map(|i| {
+        let (shape, values) = (vec![1], vec![0.0]);
+        (format!("other{i}"), Array { shape, values })
+    });
+    let many: Arrays = weights::collect(&stack(1))
+        .into_iter()
+        .chain(many)
+        .collect();
+    let message = weights::apply(stack(2), many).unwrap_err().to_string();
+    assert!(message.ends_with("; and 20 more"), "{message}");
+}
+
+#[test]
+fn a_name_that_stands_twice_is_refused() {
+    let entry = "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}";
+    let file = |header: &str| {
+        let length = (header.len() as u64).to_le_bytes();
+        [&length, header.as_bytes(), &[0; 4]].concat()
+    };
+    assert!(weights::from_bytes(&file(&format!("{{{entry}}}"))).is_ok());
+    let error = weights::from_bytes(&file(&format!("{{{entry},{entry}}}"))).unwrap_err();
+    assert!(
+        matches!(&error, WeightsError::Twice(name) if name == "a"),
+        "{error}"
+    );
+}
+
+/// The size that the system told may be another one when the file is read.
+#[test]
+fn a_file_that_shrinks_or_grows_is_an_error() {
+    let bytes = file();
+    let size = bytes.len() as u64;
+    let (read, _) = weights::read(bytes.as_slice(), size).unwrap();
+    assert_eq!(bits(&read), bits(&weights::collect(&stack(1))));
+    assert!(
+        weights::metadata(bytes.as_slice(), size)
+            .unwrap()
+            .is_empty()
+    );
+    let error = weights::read(&bytes[..bytes.len() - 1], size).unwrap_err();
+    assert!(matches!(error, WeightsError::Read(_)), "{error}");
+    for wrong in [0, 7, 8, size - 1, size + 1, u64::MAX] {
+        let error = weights::read(bytes.as_slice(), wrong).unwrap_err();
+        assert!(matches!(error, WeightsError::Format(_)), "{wrong}: {error}");
+        assert!(weights::metadata(bytes.as_slice(), wrong).is_err());
+    }
+}
+
+#[test]
+fn bfloat16_is_widened() {
+    let data: Vec<u8> = [1.0f32, -0.0, 3.5]
+        .iter()
+        .flat_map(|v| v.to_le_bytes()[2..].to_vec())
+        .collect();
+    let view =
+        safetensors::tensor::TensorView::new(safetensors::Dtype::BF16, vec![3], &data).unwrap();
+    let bytes = safetensors::serialize([("a", view)], None).unwrap();
+    let (arrays, _) = weights::from_bytes(&bytes).unwrap();
+    assert_eq!(arrays["a"].values, [1.0, -0.0, 3.5]);
 }
 
 #[test]

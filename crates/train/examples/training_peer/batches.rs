@@ -1,6 +1,7 @@
 //! Random sentences of one length: every batch is as large as the next, so that steps can be compared.
 
-use regard_models::tokens::RESERVED;
+/// Ids below this one, marks among them, are not drawn.
+pub const RESERVED: u32 = 4;
 
 /// Sentences as ids, without markers.
 pub type Sentences = Vec<Vec<u32>>;

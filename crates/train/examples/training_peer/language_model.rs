@@ -11,7 +11,6 @@ use burn::{
 use regard_models::{
     TargetBatch, Vocabularies,
     tables::{Tables, TablesConfig, Tie},
-    tokens::PADDING,
 };
 use regard_nn::{
     AttentionError,
@@ -91,7 +90,7 @@ impl LanguageModel {
             states.swap_dims(0, 1).flatten(0, 1),
             self.tables.output_weights(),
             text.outputs,
-            PADDING as usize,
+            self.tables.vocabularies.target.padding as usize,
             smoothing as f32,
         ))
     }

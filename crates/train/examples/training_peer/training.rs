@@ -3,9 +3,7 @@
 use std::{fs, time::Instant};
 
 use burn::{module::Module, tensor::Device};
-use regard_models::{
-    AnyGenerator, SourceBatch, TargetBatch, Vocabularies, Vocabulary, tokens::RESERVED,
-};
+use regard_models::{AnyGenerator, SourceBatch, TargetBatch, Vocabularies, Vocabulary};
 use regard_nn::{
     bridge::CrossEntropy,
     dropout::DropoutRng,
@@ -16,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    batches::{BATCHES, Sentences, Shape, batches},
+    batches::{BATCHES, RESERVED, Sentences, Shape, batches},
     language_model::{LanguageModel, LanguageModelConfig},
 };
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::tokenizer::TokenizerError;
+
 /// An error of reading, filtering, generating or batching text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -98,6 +100,9 @@ pub enum CorpusError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The tokenizer failed on a line.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// A label that the classifier does not know.
     #[error("{name}: line {line} has the label {label:?}, which no training sentence has; expected one of {}", known.join(", "))]
     UnknownLabel {

@@ -176,7 +176,7 @@ impl LengthFilter {
                     }
                 },
             };
-            *ids = tokenizer.encode(text);
+            *ids = tokenizer.encode(text)?;
             let Some(limit) = self.max_tokens.filter(|&limit| ids.len() > limit) else {
                 continue;
             };
@@ -235,7 +235,7 @@ impl LengthFilter {
         text: &str,
         tokenizer: &SubwordTokenizer,
     ) -> Result<Limited, CorpusError> {
-        let mut ids = tokenizer.encode(text);
+        let mut ids = tokenizer.encode(text)?;
         let length = ids.len();
         match self.max_tokens {
             Some(limit) if length > limit => {

@@ -6,11 +6,11 @@
 
 use std::{collections::HashMap, path::Path};
 
-use regard_nn::weights::{self, Arrays, Storage, WeightsError};
+use regard_nn::weights::{Arrays, Difference, WeightsError};
 use serde::{Deserialize, Serialize};
 
 use super::schedule::ScheduleState;
-use crate::files::{self, FileError};
+use crate::model_file::{self, ModelFileError};
 
 const PROGRESS: &str = "regard.training";
 
@@ -78,17 +78,9 @@ pub struct Window {
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The system refused.
+    /// The system refused, or the weights are damaged.
     #[error(transparent)]
-    File(#[from] FileError),
-    /// The weights are damaged.
-    #[error("{name}: {source}")]
-    Weights {
-        /// The file.
-        name: String,
-        /// What is wrong.
-        source: WeightsError,
-    },
+    File(#[from] ModelFileError),
     /// The progress is damaged or missing.
     #[error(
         "{name}: metadata `regard.training` is {problem}; expected the last.safetensors of a `regard train` run"
@@ -130,13 +122,7 @@ impl Checkpoint {
                     .map(|(name, array)| (format!("{prefix}.{name}"), array)),
             );
         }
-        let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).map_err(|source| {
-            CheckpointError::Weights {
-                name: path.display().to_string(),
-                source,
-            }
-        })?;
-        Ok(files::write_atomically(path, &bytes)?)
+        Ok(model_file::write(path, &arrays, metadata)?)
     }
 
     /// Reads a checkpoint.
@@ -144,15 +130,9 @@ impl Checkpoint {
     /// # Errors
     /// A file that is missing, cut short, of another program or damaged.
     pub fn load(path: &Path) -> Result<Self, CheckpointError> {
-        let name = path.display().to_string();
-        let bytes = files::read(path)?;
-        let (arrays, mut metadata) =
-            weights::from_bytes(&bytes).map_err(|source| CheckpointError::Weights {
-                name: name.clone(),
-                source,
-            })?;
+        let (arrays, mut metadata) = model_file::read(path)?;
         let progress = progress(&metadata).map_err(|problem| CheckpointError::Progress {
-            name: name.clone(),
+            name: path.display().to_string(),
             problem,
         })?;
         metadata.remove(PROGRESS);
@@ -162,10 +142,10 @@ impl Checkpoint {
                 Some(("model", rest)) => model.insert(rest.to_owned(), array),
                 Some(("optimizer", rest)) => optimizer.insert(rest.to_owned(), array),
                 _ => {
-                    return Err(CheckpointError::Weights {
-                        name,
-                        source: WeightsError::Unexpected { names: vec![key] },
-                    });
+                    let (name, shape) = (key, array.shape);
+                    let left_over = Difference::Unexpected { name, shape };
+                    let left_over = WeightsError::Different(vec![left_over]);
+                    return Err(model_file::wrong_weights(path.display(), left_over).into());
                 }
             };
         }

@@ -3,7 +3,7 @@
 use std::{fs, io::Write as _, path::PathBuf, sync::atomic::Ordering, time::Instant};
 
 use burn::{module::Module, tensor::Device};
-use regard_nn::weights::{self, Arrays, Storage};
+use regard_nn::weights::{self, Arrays};
 
 use super::{
     BEST, LAST, METRICS, MODEL, RECIPE, Run,
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     error::TrainError,
     files::{self, FileError},
-    model_file::{Metadata, ModelFileError},
+    model_file::{self, Metadata, ModelFileError},
     recipe::{Every, Measure, Recipe},
     tasks::{Contents, Task, Update, Verdict},
 };
@@ -373,15 +373,15 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     fn read_model(&self, file: &str) -> Result<Arrays, TrainError> {
-        let bytes = files::read(&self.run.folder.join(file))?;
-        Ok(weights::from_bytes(&bytes)?.0)
+        Ok(model_file::read(&self.run.folder.join(file))?.0)
     }
 
     fn write_model(&self, file: &str, arrays: &Arrays) -> Result<(), TrainError> {
-        let bytes = weights::to_bytes(arrays, self.task.metadata(&self.description), Storage::F32)?;
-        Ok(files::write_atomically(
+        let metadata = self.task.metadata(&self.description);
+        Ok(model_file::write(
             &self.run.folder.join(file),
-            &bytes,
+            arrays,
+            metadata,
         )?)
     }
 

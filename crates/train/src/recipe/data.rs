@@ -7,7 +7,9 @@ use regard_config::{Check, Range, SIZE, config};
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, Random, Synthetic, Task,
 };
-use crate::tokenizer::{MINIMUM_VOCABULARY_SIZE, TokenizerError, TokenizerPair};
+use crate::tokenizer::{
+    MINIMUM_VOCABULARY_SIZE, SpecialTokens, SubwordTokenizer, TokenizerError, TokenizerPair,
+};
 
 const VOCABULARY: Range<usize> = Range {
     holds: |size| size >= MINIMUM_VOCABULARY_SIZE && (SIZE.holds)(size),
@@ -48,6 +50,10 @@ config! {
         lowercase: bool = false;
         /// Sub-word vocabulary, learned from the training text.
         [table] vocabulary: Vocabulary = Vocabulary::default();
+        /// A finished tokenizer in place of a vocabulary that is learned: of both sides, unless the target has its own.
+        [table] tokenizer: Option<TokenizerFile> = None;
+        /// The target's own finished tokenizer.
+        [table] target_tokenizer: Option<TokenizerFile> = None;
         /// Which training pairs are left out.
         [table] filter: Filter = Filter::default();
         /// A task made up on the spot, in place of the files.
@@ -55,6 +61,25 @@ config! {
         /// Sentences with a label each, in place of the files: for the classifiers.
         [table] labelled: Option<LabelledData> = None;
     }
+    check Data::agree
+}
+
+config! {
+    /// A file tokenizer.json of the Hugging Face library. The tokens that pad, start and end a sentence need a name where the
+    /// file has other ones than the usual.
+    pub struct TokenizerFile {
+        /// The file.
+        path: Option<PathBuf> = None, example "\"tokenizer.json\"";
+        /// The token that fills a batch; else the file's own padding, <pad> or [PAD].
+        padding: Option<String> = None, example "\"<pad>\"";
+        /// The token that starts a target; else <s>, [BOS], <bos> or [CLS].
+        start: Option<String> = None, example "\"<s>\"";
+        /// The token that ends a sentence; else </s>, [EOS], <eos> or [SEP].
+        end: Option<String> = None, example "\"</s>\"";
+        /// The token for what is not in the vocabulary; else the file's own.
+        unknown: Option<String> = None, example "\"<unk>\"";
+    }
+    check TokenizerFile::agree
 }
 
 config! {
@@ -168,18 +193,68 @@ impl Data {
         }))
     }
 
-    /// Learns the vocabulary from the training text, as the recipe says: sub-words, or the
+    /// Reads the finished tokenizers, or learns the vocabulary from the training text, as the recipe says: sub-words, or the
     /// symbols of a synthetic task.
     ///
     /// # Errors
-    /// Those of [`TokenizerPair::learn`].
+    /// Those of [`SubwordTokenizer::load_hugging_face`] and of [`TokenizerPair::learn`].
     pub fn tokenizers(&self, text: &ParallelText) -> Result<TokenizerPair, TokenizerError> {
+        if let Some(finished) = self.finished_tokenizers()? {
+            return Ok(finished);
+        }
         let (source, target) = (text.source(), text.target());
         if self.synthetic.is_some() {
             TokenizerPair::learn_words(source, target, self.lowercase)
         } else {
             let Vocabulary { joint, size } = self.vocabulary;
             TokenizerPair::learn(source, target, joint, size, self.lowercase)
+        }
+    }
+}
+
+impl Data {
+    /// The tokenizers whose files the recipe names, if it does.
+    ///
+    /// # Errors
+    /// Those of [`SubwordTokenizer::load_hugging_face`].
+    pub fn finished_tokenizers(&self) -> Result<Option<TokenizerPair>, TokenizerError> {
+        let load = |file: &Option<TokenizerFile>| match file {
+            Some(TokenizerFile {
+                path: Some(path),
+                padding,
+                start,
+                end,
+                unknown,
+            }) => {
+                let special = SpecialTokens {
+                    padding: padding.as_deref(),
+                    start: start.as_deref(),
+                    end: end.as_deref(),
+                    unknown: unknown.as_deref(),
+                };
+                SubwordTokenizer::load_hugging_face(path, &special, self.lowercase).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let (source, target) = (load(&self.tokenizer)?, load(&self.target_tokenizer)?);
+        Ok(source.map(|source| match target {
+            Some(target) => TokenizerPair::separate(source, target),
+            None => TokenizerPair::joint(source),
+        }))
+    }
+
+    fn agree(&self, check: &mut Check) {
+        if self.target_tokenizer.is_some() && self.tokenizer.is_none() {
+            let expected = "[data.tokenizer] too, for the source";
+            check.fail("target_tokenizer", "set alone", expected);
+        }
+    }
+}
+
+impl TokenizerFile {
+    fn agree(&self, check: &mut Check) {
+        if self.path.is_none() {
+            check.fail("path", "missing", "the path of a tokenizer.json");
         }
     }
 }

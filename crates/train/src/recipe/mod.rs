@@ -45,7 +45,9 @@ mod translation;
 use regard_config::{Check, ConfigError, Keys, Kind, Section, Source};
 use serde::Serialize;
 
-pub use data::{Data, Filter, LabelledData, Loaded, Split, SyntheticData, Vocabulary};
+pub use data::{
+    Data, Filter, LabelledData, Loaded, Split, SyntheticData, TokenizerFile, Vocabulary,
+};
 pub use model::Model;
 pub use optimization::{
     Adadelta, Adam, AdamW, Batching, Constant, InverseSquareRoot, Optimizer, Plateau, Schedule, Sgd,

@@ -144,10 +144,16 @@ impl Task for Classification {
         let (tokenizers, labels) = match former {
             Some(former) => (former.tokenizers, former.labels),
             None => {
-                let (size, lowercase) = (recipe.data.vocabulary.size, recipe.data.lowercase);
-                let sentences = text.sentences().iter();
-                let tokenizer = SubwordTokenizer::learn(sentences, size, lowercase)?;
-                (TokenizerPair::joint(tokenizer), text.labels())
+                let tokenizers = match recipe.data.finished_tokenizers()? {
+                    Some(finished) => finished,
+                    None => {
+                        let (size, lowercase) =
+                            (recipe.data.vocabulary.size, recipe.data.lowercase);
+                        let sentences = text.sentences().iter();
+                        TokenizerPair::joint(SubwordTokenizer::learn(sentences, size, lowercase)?)
+                    }
+                };
+                (tokenizers, text.labels())
             }
         };
         let (train, filtered) = Encoded::new(&text, &tokenizers, &labels, recipe)?;
@@ -212,7 +218,7 @@ impl Task for Classification {
         let sizes: ClassifierSizes = header.sizes(name)?;
         let tokenizers = tokenizers(metadata, name)?;
         let Labels { labels, max_tokens } = json_entry(metadata, LABELS, name)?;
-        expect_table("source", tokenizers.source(), sizes.vocabulary.size, name)?;
+        expect_table("source", tokenizers.source(), sizes.vocabulary, name)?;
         if labels.len() != sizes.classes {
             return Err(ModelFileError::Labels {
                 name: name.to_owned(),
@@ -297,7 +303,7 @@ impl Task for Classification {
 
 fn sizes(description: &Description) -> ClassifierSizes {
     ClassifierSizes {
-        vocabulary: Vocabulary::new(description.tokenizers.source().vocabulary_size()),
+        vocabulary: description.tokenizers.source().vocabulary(),
         classes: description.labels.len(),
     }
 }
@@ -329,6 +335,10 @@ fn check_files(data: &recipe::Data, check: &mut Check) {
             let key = format!("data.labelled.{key}");
             check.fail(&key, "missing", "a file of labelled sentences");
         }
+    }
+    if data.target_tokenizer.is_some() {
+        let expected = "data.tokenizer alone: a classifier has no target language";
+        check.fail("data.target_tokenizer", "set for a classifier", expected);
     }
     if data.synthetic.is_some() {
         let expected = "labelled sentences or a task of translation, not both";

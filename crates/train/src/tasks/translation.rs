@@ -101,13 +101,14 @@ impl Task for Translation {
         check_files(&recipe.data, check);
         let data = &recipe.data;
         let model = self.generator(&recipe.model);
-        let joint = data.synthetic.is_some() || data.vocabulary.joint;
-        if model.needs_joint_vocabulary() && !joint {
-            check.fail(
-                "model.tie",
-                "found \"all\" with data.vocabulary.joint = false",
-                "a joint vocabulary, or \"none\" or \"target\"",
-            );
+        let apart = match (&data.synthetic, &data.tokenizer) {
+            (None, None) if !data.vocabulary.joint => Some("data.vocabulary.joint = false"),
+            (None, Some(_)) if data.target_tokenizer.is_some() => Some("data.target_tokenizer"),
+            _ => None,
+        };
+        if let (true, Some(apart)) = (model.needs_joint_vocabulary(), apart) {
+            let expected = "a joint vocabulary, or \"none\" or \"target\"";
+            check.fail("model.tie", format!("found \"all\" with {apart}"), expected);
         }
         if let Some(longest) = model.longest() {
             check_lengths(recipe, longest, check);
@@ -211,8 +212,8 @@ impl Task for Translation {
     ) -> Result<Description, ModelFileError> {
         let sizes: Vocabularies = header.sizes(name)?;
         let tokenizers = tokenizers(metadata, name)?;
-        expect_table("source", tokenizers.source(), sizes.source.size, name)?;
-        expect_table("target", tokenizers.target(), sizes.target.size, name)?;
+        expect_table("source", tokenizers.source(), sizes.source, name)?;
+        expect_table("target", tokenizers.target(), sizes.target, name)?;
         let translate: recipe::Translation = json_entry(metadata, TRANSLATE, name)?;
         translate
             .check_file(name)
@@ -325,8 +326,10 @@ impl Task for Translation {
 }
 
 fn vocabularies(tokenizers: &TokenizerPair) -> Vocabularies {
-    let (source, target) = (tokenizers.source(), tokenizers.target());
-    Vocabularies::new(source.vocabulary_size(), target.vocabulary_size())
+    Vocabularies {
+        source: tokenizers.source().vocabulary(),
+        target: tokenizers.target().vocabulary(),
+    }
 }
 
 /// Files for both sides of every part, or a synthetic task.
@@ -370,6 +373,14 @@ fn check_files(data: &recipe::Data, check: &mut Check) {
                 "a file for each side, or a section [data.synthetic]",
             );
         }
+    }
+    if data.tokenizer.is_some() && data.synthetic.is_some() {
+        let expected = "no such section: the symbols are the vocabulary";
+        check.fail(
+            "data.tokenizer",
+            "set together with data.synthetic",
+            expected,
+        );
     }
     if data.labelled.is_some() {
         let expected = "no [data.labelled], or one of the kinds of model that classify sentences";

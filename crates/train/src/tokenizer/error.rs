@@ -47,13 +47,19 @@ pub enum TokenizerError {
         /// Why.
         source: std::io::Error,
     },
-    /// The bytes are not a tokenizer of this program.
-    #[error("{origin}: not a regard tokenizer: {problem}", origin = origin_name(.path))]
+    /// The bytes are no tokenizer, or one that cannot be used.
+    #[error("{origin}: not a usable tokenizer: {problem}", origin = origin_name(.path))]
     Malformed {
         /// The file, when the bytes came from one.
         path: Option<PathBuf>,
         /// What was found and what was expected.
         problem: String,
+    },
+    /// The tokenizer could not read or write a text, which only a damaged `tokenizer.json` makes happen.
+    #[error("the tokenizer fails: {message}; its tokenizer.json may be damaged")]
+    Failed {
+        /// What went wrong.
+        message: String,
     },
     /// The library that learns the merges refused the text.
     #[error("the byte-pair trainer failed: {message}")]

@@ -4,9 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
+use regard_models::Vocabulary;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::error::TokenizerError;
+use super::hugging_face::SpecialTokens;
 use super::subword::{MAXIMUM_VOCABULARY_SIZE, Model, SPECIAL_TOKENS, SubwordTokenizer};
 use crate::files::write_atomically;
 
@@ -22,9 +25,15 @@ pub(super) struct Stored<'a> {
     version: u32,
     kind: Kind,
     lowercase: bool,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     vocabulary: Cow<'a, [String]>,
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     merges: Cow<'a, [(u32, u32)]>,
+    /// Of a tokenizer of the Hugging Face library: its own file, and which of its tokens are marks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    marks: Option<Vocabulary>,
 }
 
 #[derive(Serialize, Deserialize, PartialEq)]
@@ -32,6 +41,8 @@ pub(super) struct Stored<'a> {
 enum Kind {
     Bytes,
     Words,
+    #[serde(rename = "hugging-face")]
+    HuggingFace,
 }
 
 impl SubwordTokenizer {
@@ -69,18 +80,45 @@ impl SubwordTokenizer {
         Self::from_bytes(&read_whole(path)?).map_err(|error| error.in_file(path))
     }
 
+    /// Reads a `tokenizer.json` of the Hugging Face library.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Read`], or those of [`from_hugging_face`](Self::from_hugging_face) naming the file.
+    pub fn load_hugging_face(
+        path: impl AsRef<Path>,
+        special: &SpecialTokens<'_>,
+        lowercase: bool,
+    ) -> Result<Self, TokenizerError> {
+        let path = path.as_ref();
+        Self::from_hugging_face(&read_whole(path)?, special, lowercase)
+            .map_err(|error| error.in_file(path))
+    }
+
     pub(super) fn stored(&self) -> Stored<'_> {
-        let (kind, merges) = match &self.model {
-            Model::Bytes { merges, .. } => (Kind::Bytes, merges.as_slice()),
-            Model::Words { .. } => (Kind::Words, &[][..]),
-        };
-        Stored {
+        let stored = Stored {
             format: Cow::Borrowed(FORMAT),
             version: VERSION,
-            kind,
+            kind: Kind::Words,
             lowercase: self.lowercase,
             vocabulary: Cow::Borrowed(&self.vocabulary),
-            merges: Cow::Borrowed(merges),
+            merges: Cow::Borrowed(&[]),
+            tokenizer: None,
+            marks: None,
+        };
+        match &self.model {
+            Model::Words { .. } => stored,
+            Model::Bytes { merges, .. } => Stored {
+                kind: Kind::Bytes,
+                merges: Cow::Borrowed(merges),
+                ..stored
+            },
+            Model::HuggingFace(file) => Stored {
+                kind: Kind::HuggingFace,
+                vocabulary: Cow::Borrowed(&[]),
+                tokenizer: Some(file.document()),
+                marks: Some(self.marks),
+                ..stored
+            },
         }
     }
 
@@ -90,6 +128,14 @@ impl SubwordTokenizer {
                 "expected format {FORMAT:?} version {VERSION}, found {:?} version {}",
                 stored.format, stored.version
             )));
+        }
+        if stored.kind == Kind::HuggingFace {
+            let (Some(document), Some(marks)) = (stored.tokenizer, stored.marks) else {
+                return Err(TokenizerError::malformed(
+                    "a tokenizer of the Hugging Face library needs `tokenizer` and `marks`",
+                ));
+            };
+            return Self::from_document(document, marks, stored.lowercase);
         }
         let vocabulary = stored.vocabulary.into_owned();
         if vocabulary.len() > MAXIMUM_VOCABULARY_SIZE {
@@ -119,10 +165,10 @@ impl SubwordTokenizer {
             Kind::Bytes => {
                 Self::from_merges(vocabulary, stored.merges.into_owned(), stored.lowercase)
             }
-            Kind::Words if !stored.merges.is_empty() => Err(TokenizerError::malformed(
+            _ if !stored.merges.is_empty() => Err(TokenizerError::malformed(
                 "a word-level tokenizer has no merges, but the file lists some",
             )),
-            Kind::Words => {
+            _ => {
                 let split = vocabulary[SPECIAL_TOKENS.len()..]
                     .iter()
                     .find(|symbol| !symbol.split_whitespace().eq([symbol.as_str()]));

@@ -12,21 +12,26 @@
 //! the start of a sentence gets the same tokens as inside it.
 //!
 //! **Shapes.** One string to a list of ids `[tokens]`, each in `0..vocabulary_size`. The first
-//! four ids are reserved: [`PAD`], [`BOS`], [`EOS`], [`UNK`]; no text encodes to them, not even
-//! the text `"</s>"` ([`UNK`] is reached in the word-level mode alone, which serves the synthetic
-//! tasks: there a symbol is a token, and an unknown one is `<unk>`).
+//! four ids are reserved ([`SPECIAL_TOKENS`]); no text encodes to them, not even
+//! the text `"</s>"` (`<unk>` is reached in the word-level mode alone, which serves the synthetic
+//! tasks: there a symbol is a token, and an unknown one is `<unk>`). Which ids are marks is asked of
+//! [`vocabulary`](SubwordTokenizer::vocabulary).
 //!
 //! Learning is deterministic: the same lines give the same bytes of the saved file.
+//!
+//! A finished tokenizer, any `tokenizer.json` of the Hugging Face library, takes the place of a learned one
+//! ([`from_hugging_face`](SubwordTokenizer::from_hugging_face)). What holds of it is what its file says: it need not keep
+//! every text, its marks have any ids, and text that spells a special token is that token, as in the library.
 //!
 //! ```
 //! use regard_train::tokenizer::SubwordTokenizer;
 //!
 //! let lines = ["a man rides a bicycle", "a man rides a horse", "the man sees the horse"];
 //! let tokenizer = SubwordTokenizer::learn(lines.iter(), 280, false)?;
-//! let ids = tokenizer.encode("a man rides the bicycle, 骑自行车 \u{7}");
-//! assert_eq!(tokenizer.decode(&ids), "a man rides the bicycle, 骑自行车 \u{7}");
+//! let ids = tokenizer.encode("a man rides the bicycle, 骑自行车 \u{7}")?;
+//! assert_eq!(tokenizer.decode(&ids)?, "a man rides the bicycle, 骑自行车 \u{7}");
 //!
-//! let pieces = tokenizer.pieces(&tokenizer.encode("man rides"));
+//! let pieces = tokenizer.pieces(&tokenizer.encode("man rides")?)?;
 //! assert_eq!(pieces[0].text, "man");
 //! assert_eq!((pieces[0].word, pieces[1].word), (0, 1));
 //! # Ok::<(), regard_train::tokenizer::TokenizerError>(())
@@ -35,15 +40,15 @@
 mod alphabet;
 mod error;
 mod file;
+mod hugging_face;
 mod pair;
 mod pieces;
 mod subword;
 mod words;
 
 pub use error::TokenizerError;
+pub use hugging_face::SpecialTokens;
 pub use pair::TokenizerPair;
 pub use pieces::Piece;
-pub use subword::{
-    BOS, EOS, MINIMUM_VOCABULARY_SIZE, PAD, SPECIAL_TOKENS, SubwordTokenizer, UNK, lowercase,
-};
+pub use subword::{MINIMUM_VOCABULARY_SIZE, SPECIAL_TOKENS, SubwordTokenizer, lowercase};
 pub use words::split_words;

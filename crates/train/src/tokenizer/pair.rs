@@ -16,8 +16,8 @@ use super::subword::SubwordTokenizer;
 /// let (source, target) = (["a red shirt"], ["ein rotes Hemd"]);
 /// let pair = TokenizerPair::learn(&source, &target, true, 270, false)?;
 /// assert!(pair.is_joint());
-/// let ids = pair.source().encode("a shirt");
-/// assert_eq!(pair.target().decode(&ids), "a shirt");
+/// let ids = pair.source().encode("a shirt")?;
+/// assert_eq!(pair.target().decode(&ids)?, "a shirt");
 /// # Ok::<(), regard_train::tokenizer::TokenizerError>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! Tokens as they are shown: each with its text and the word it belongs to.
 
-use super::subword::{EOS, Model, SPECIAL_TOKENS, SubwordTokenizer, UNK, position};
+use super::error::TokenizerError;
+use super::subword::{Model, SubwordTokenizer, UNKNOWN, position};
 use super::words::split_words;
 
 /// One token as a reader sees it.
@@ -20,52 +21,48 @@ impl SubwordTokenizer {
     ///
     /// Words are those of the decoded text (see [`split_words`]), not those of the tokens: what a
     /// model wrote as `ri` + `ding` is the one word `riding`.
-    pub fn pieces(&self, ids: &[u32]) -> Vec<Piece> {
-        match &self.model {
-            Model::Bytes { bytes, .. } => byte_pieces(ids, bytes),
-            Model::Words { .. } => ids
-                .iter()
-                .enumerate()
-                .map(|(word, &id)| Piece {
-                    text: self.token(id).unwrap_or_default().to_owned(),
-                    word,
-                })
-                .collect(),
+    ///
+    /// # Errors
+    /// [`TokenizerError::Failed`] where a `tokenizer.json` is damaged.
+    pub fn pieces(&self, ids: &[u32]) -> Result<Vec<Piece>, TokenizerError> {
+        let name = |id| self.token(id).unwrap_or_default().to_owned();
+        let mut pieces = Vec::with_capacity(ids.len());
+        let mut next_word = 0;
+        let mut at_start = true;
+        let alone = |id| self.is_word_level() || self.is_special(id);
+        for run in ids.chunk_by(|&a, &b| !alone(a) && !alone(b)) {
+            if let [id] = run
+                && alone(*id)
+            {
+                at_start |= *id != UNKNOWN;
+                pieces.push(Piece {
+                    text: name(*id),
+                    word: next_word,
+                });
+                next_word += 1;
+                continue;
+            }
+            let tokens = match &self.model {
+                Model::Bytes { bytes, .. } => run
+                    .iter()
+                    .map(|&id| bytes.get(position(id)).cloned().unwrap_or_default())
+                    .collect(),
+                Model::HuggingFace(file) => {
+                    let parts = file.parts(run)?;
+                    parts.into_iter().map(String::into_bytes).collect()
+                }
+                Model::Words { .. } => vec![],
+            };
+            next_word = text_pieces(&tokens, at_start, next_word, &mut pieces);
+            at_start = false;
         }
+        Ok(pieces)
     }
-}
-
-fn byte_pieces(ids: &[u32], bytes: &[Vec<u8>]) -> Vec<Piece> {
-    let mut pieces = Vec::with_capacity(ids.len());
-    let mut next_word = 0;
-    let mut at_start = true;
-    let is_special = |id: u32| position(id) < SPECIAL_TOKENS.len();
-    for run in ids.chunk_by(|&a, &b| !is_special(a) && !is_special(b)) {
-        if let [id] = run
-            && is_special(*id)
-        {
-            let text = SPECIAL_TOKENS[position(*id)].to_owned();
-            at_start |= *id <= EOS && *id != UNK;
-            pieces.push(Piece {
-                text,
-                word: next_word,
-            });
-            next_word += 1;
-            continue;
-        }
-        let tokens: Vec<&[u8]> = run
-            .iter()
-            .map(|&id| bytes.get(position(id)).map_or(&[][..], Vec::as_slice))
-            .collect();
-        next_word = text_pieces(&tokens, at_start, next_word, &mut pieces);
-        at_start = false;
-    }
-    pieces
 }
 
 /// The pieces of a run of ordinary tokens; returns the index after its last word.
 fn text_pieces(
-    tokens: &[&[u8]],
+    tokens: &[Vec<u8>],
     at_start: bool,
     first_word: usize,
     pieces: &mut Vec<Piece>,
@@ -88,10 +85,8 @@ fn text_pieces(
         }
     }
     let mut characters = Vec::with_capacity(places.len());
-    let mut words = 0;
     let mut place = places.iter();
     for (index, word) in split_words(&text).enumerate() {
-        words = index + 1;
         let blank = word.chars().all(char::is_whitespace);
         for (nth, character) in word.chars().enumerate() {
             let added = index == 0 && at_start;
@@ -103,25 +98,29 @@ fn text_pieces(
     let mut end = 0;
     let mut next = 0;
     let mut current = 0;
+    // The words of the last token: as the text counts them, and without those that begin inside a token.
+    let (mut former, mut counted) = (0, first_word);
     for token in tokens {
         let start = end;
         end += token.len();
-        let mut piece = Piece {
-            text: String::new(),
-            word: first_word + current,
-        };
+        let mut text = String::new();
+        let mut of_first = current;
         while let Some(&(begin, shown, word)) = characters.get(next)
             && begin < end
         {
             // The word of a token is that of its first byte.
             if begin == start {
-                piece.word = first_word + word;
+                of_first = word;
             }
-            piece.text.extend(shown);
+            // Inside a token of several words a space is part of its text.
+            text.extend(shown.or((begin > start).then_some(' ')));
             current = word;
             next += 1;
         }
-        pieces.push(piece);
+        counted += usize::from(of_first != former);
+        former = of_first;
+        let word = counted;
+        pieces.push(Piece { text, word });
     }
-    first_word + words.max(1)
+    counted + 1
 }

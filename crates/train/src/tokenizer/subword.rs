@@ -3,23 +3,19 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
+use regard_models::Vocabulary;
 use tokenizers::models::bpe::{BPE, BpeTrainer, Vocab};
 use tokenizers::{Model as _, Trainer as _};
 
 use super::alphabet;
 use super::error::TokenizerError;
+use super::hugging_face::HuggingFace;
 use super::words::split_words;
 
-/// Id of `<pad>`, which fills a batch's short rows.
-pub const PAD: u32 = 0;
-/// Id of `<s>`, the first input of a decoder.
-pub const BOS: u32 = 1;
-/// Id of `</s>`, the last token of a source and of a target.
-pub const EOS: u32 = 2;
-/// Id of `<unk>`; byte-level text never encodes to it.
-pub const UNK: u32 = 3;
-/// The reserved tokens; their ids are their positions.
+/// The reserved tokens of a vocabulary that is learned here, in the order of their ids: first the marks, as
+/// [`Vocabulary::new`] has them, then what stands for a symbol that is unknown.
 pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<s>", "</s>", "<unk>"];
+pub(super) const UNKNOWN: u32 = 3;
 /// The smallest sub-word vocabulary: the reserved tokens and the 256 bytes.
 pub const MINIMUM_VOCABULARY_SIZE: usize = SPECIAL_TOKENS.len() + 256;
 /// The largest vocabulary that is accepted.
@@ -28,13 +24,14 @@ pub(super) const MAXIMUM_VOCABULARY_SIZE: usize = 1 << 20;
 /// A pair of neighbours must be seen this often to become a token.
 const MINIMUM_FREQUENCY: u64 = 2;
 
-/// A text tokenizer: sub-words over bytes, or whole symbols (see the [module](super)).
+/// A text tokenizer: sub-words over bytes, whole symbols, or one of the Hugging Face library (see the [module](super)).
 ///
 /// Cheap to share between threads by reference; [`Clone`] copies the vocabulary.
 #[derive(Debug, Clone)]
 pub struct SubwordTokenizer {
     pub(super) lowercase: bool,
     pub(super) vocabulary: Vec<String>,
+    pub(super) marks: Vocabulary,
     pub(super) model: Model,
 }
 
@@ -48,6 +45,8 @@ pub(super) enum Model {
     },
     /// White-space-delimited symbols.
     Words { ids: HashMap<String, u32> },
+    /// Whatever a `tokenizer.json` says.
+    HuggingFace(Box<HuggingFace>),
 }
 
 /// `text` in lower case, character by character (so that no character's form depends on its
@@ -148,16 +147,17 @@ impl SubwordTokenizer {
     /// Takes every white-space-delimited symbol of `lines` as a token, in sorted order.
     ///
     /// For the synthetic tasks. White space is not kept, and a symbol that was not in `lines`
-    /// encodes to [`UNK`].
+    /// encodes to `<unk>`.
     ///
     /// # Errors
     /// [`TokenizerError::NoText`] when there is no symbol.
     ///
     /// ```
-    /// use regard_train::tokenizer::{SubwordTokenizer, UNK};
+    /// use regard_train::tokenizer::SubwordTokenizer;
     /// let tokenizer = SubwordTokenizer::learn_words(["b a", "c"].iter(), false)?;
-    /// assert_eq!(tokenizer.encode("a b x"), [4, 5, UNK]);
-    /// assert_eq!(tokenizer.decode(&[6, 4]), "c a");
+    /// let ids = tokenizer.encode("a b x")?;
+    /// assert_eq!(ids, ["a", "b", "<unk>"].map(|token| tokenizer.id(token).unwrap()));
+    /// assert_eq!(tokenizer.decode(&ids)?, "a b <unk>");
     /// # Ok::<(), regard_train::tokenizer::TokenizerError>(())
     /// ```
     pub fn learn_words<I, S>(lines: I, lowercase: bool) -> Result<Self, TokenizerError>
@@ -203,6 +203,7 @@ impl SubwordTokenizer {
             .collect();
         Ok(Self {
             lowercase,
+            marks: Vocabulary::new(vocabulary.len()),
             vocabulary,
             model: Model::Words { ids },
         })
@@ -264,6 +265,7 @@ impl SubwordTokenizer {
             .map_err(|error| TokenizerError::malformed(error.to_string()))?;
         Ok(Self {
             lowercase,
+            marks: Vocabulary::new(vocabulary.len()),
             vocabulary,
             model: Model::Bytes {
                 bpe: Box::new(bpe),
@@ -273,38 +275,53 @@ impl SubwordTokenizer {
         })
     }
 
-    /// The ids of `text`, without [`BOS`] or [`EOS`]. Empty text has no ids.
-    pub fn encode(&self, text: &str) -> Vec<u32> {
-        match &self.model {
+    /// The ids of `text`, without start and end. Empty text has no ids.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Failed`] where a `tokenizer.json` is damaged; the others know every text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        Ok(match &self.model {
+            Model::HuggingFace(_) if text.is_empty() => vec![],
+            Model::HuggingFace(file) => file.encode(&fold(text, self.lowercase))?,
             Model::Bytes { bpe, .. } => {
                 let Some(text) = prepared(text, self.lowercase) else {
-                    return Vec::new();
+                    return Ok(vec![]);
                 };
                 let mut ids = Vec::with_capacity(text.len() / 3);
                 for word in split_words(&text) {
                     let word = alphabet::to_alphabet(word);
-                    // With every byte in the vocabulary the library has nothing to refuse.
-                    let tokens = bpe.tokenize(&word).unwrap_or_default();
+                    let tokens = bpe
+                        .tokenize(&word)
+                        .map_err(|error| TokenizerError::Failed {
+                            message: error.to_string(),
+                        })?;
                     ids.extend(tokens.into_iter().map(|token| token.id));
                 }
                 ids
             }
             Model::Words { ids } => fold(text, self.lowercase)
                 .split_whitespace()
-                .map(|symbol| ids.get(symbol).copied().unwrap_or(UNK))
+                .map(|symbol| ids.get(symbol).copied().unwrap_or(UNKNOWN))
                 .collect(),
-        }
+        })
     }
 
     /// The text of `ids`: reserved tokens and ids outside the vocabulary stand for no text,
-    /// except [`UNK`], shown as `<unk>`. Bytes that are not UTF-8, which a model can produce but
-    /// [`encode`](Self::encode) cannot, come out as U+FFFD.
-    pub fn decode(&self, ids: &[u32]) -> String {
-        match &self.model {
+    /// except an unknown symbol, shown as `<unk>` (a `tokenizer.json` decides that for itself). Bytes that are not UTF-8,
+    /// which a model can produce but [`encode`](Self::encode) cannot, come out as U+FFFD.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Failed`] where a `tokenizer.json` is damaged.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        Ok(match &self.model {
+            Model::HuggingFace(file) => {
+                let text = ids.iter().copied().filter(|&id| !self.is_mark(id));
+                file.decode(&text.collect::<Vec<_>>())?
+            }
             Model::Bytes { bytes, .. } => {
                 let mut joined = Vec::with_capacity(ids.len() * 4);
                 for &id in ids {
-                    if id == UNK {
+                    if id == UNKNOWN {
                         joined.extend_from_slice(b" <unk>");
                     } else if let Some(token) = bytes.get(position(id)) {
                         joined.extend_from_slice(token);
@@ -316,13 +333,32 @@ impl SubwordTokenizer {
             Model::Words { .. } => {
                 let symbols: Vec<&str> = ids
                     .iter()
-                    .filter(|&&id| id >= UNK)
+                    .filter(|&&id| !self.is_mark(id))
                     .filter_map(|&id| self.vocabulary.get(position(id)))
                     .map(String::as_str)
                     .collect();
                 symbols.join(" ")
             }
+        })
+    }
+
+    /// What a model knows of the vocabulary: its size, and which ids are marks.
+    pub fn vocabulary(&self) -> Vocabulary {
+        self.marks
+    }
+
+    /// Whether a token is no text: a mark, or another that is reserved or special.
+    pub fn is_special(&self, id: u32) -> bool {
+        match &self.model {
+            Model::HuggingFace(file) => {
+                self.is_mark(id) || self.token(id).is_some_and(|token| file.is_special(token))
+            }
+            _ => position(id) < SPECIAL_TOKENS.len(),
         }
+    }
+
+    fn is_mark(&self, id: u32) -> bool {
+        [self.marks.padding, self.marks.start, self.marks.end].contains(&id)
     }
 
     /// The number of tokens, reserved ones included: ids are below it.
@@ -338,6 +374,12 @@ impl SubwordTokenizer {
     /// Whether tokens are whole white-space-delimited symbols instead of sub-words.
     pub fn is_word_level(&self) -> bool {
         matches!(self.model, Model::Words { .. })
+    }
+
+    /// The id of a token as the vocabulary writes it, if it has it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        let place = self.vocabulary.iter().position(|known| known == token)?;
+        u32::try_from(place).ok()
     }
 
     /// Token `id` as the vocabulary writes it (a space is `Ġ`), if there is such an id.

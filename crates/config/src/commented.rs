@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use toml::{Table, Value};
 
 use crate::{
+    choice::Alternative,
     config::Key,
     source::{Keys, Section},
 };
@@ -44,7 +45,19 @@ pub fn commented(sections: &[Section], values: &Table) -> String {
 fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, off: &str) {
     for key in keys.iter().filter(|key| key.table.is_none()) {
         document(text, key);
+        let names = |key: &Key| -> Vec<&str> {
+            let alternatives = key.choice.unwrap_or_default().iter();
+            alternatives.map(|known| known.name).collect()
+        };
+        let mut earlier = keys.iter().take_while(|earlier| earlier.name != key.name);
+        // Told once where several keys choose of the same.
+        if !earlier.any(|earlier| names(earlier) == names(key)) {
+            write_alternatives(text, key.choice.unwrap_or_default());
+        }
         let _ = match (values.get(key.name), key.example) {
+            (Some(Value::Table(choice)), _) => {
+                writeln!(text, "{off}{} = {}", key.name, inline(key, choice))
+            }
             (Some(value), _) => writeln!(text, "{off}{} = {value}", key.name),
             (None, Some(example)) => writeln!(text, "# {} = {example}", key.name),
             (None, None) => writeln!(text, "# {} =", key.name),
@@ -60,6 +73,37 @@ fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, of
         let _ = writeln!(text, "{off}[{path}]");
         let defaults = (key.defaults)().unwrap_or_default();
         write_keys(text, &path, inner, present.unwrap_or(&defaults), off);
+    }
+}
+
+/// A choice with its keys in their order.
+fn inline(key: &Key, choice: &Table) -> String {
+    let kind = choice.get("kind").and_then(Value::as_str);
+    let mut alternatives = key.choice.unwrap_or_default().iter();
+    let chosen = alternatives.find(|known| Some(known.name) == kind);
+    let keys = chosen.map_or(&[][..], |known| known.keys);
+    let names = keys.iter().map(|key| key.name);
+    let values = ["kind"].into_iter().chain(names);
+    let values = values.filter_map(|name| Some(format!("{name} = {}", choice.get(name)?)));
+    format!("{{ {} }}", values.collect::<Vec<_>>().join(", "))
+}
+
+/// Writes what there is to choose, and the keys that go with each.
+fn write_alternatives(text: &mut String, alternatives: &[Alternative]) {
+    for known in alternatives {
+        let _ = writeln!(
+            text,
+            "#  {:?}:{}",
+            known.name,
+            known.documentation.join("\n#   ")
+        );
+        let defaults = (known.defaults)().unwrap_or_default();
+        for key in known.keys {
+            let default = defaults.get(key.name).map(|value| format!(" ({value})"));
+            let default = default.unwrap_or_default();
+            let documentation = key.documentation.join("\n#     ");
+            let _ = writeln!(text, "#    {}{default}:{documentation}", key.name);
+        }
     }
 }
 

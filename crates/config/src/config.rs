@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::check::Check;
+use crate::{check::Check, choice::Alternative};
 
 /// A key of a configuration.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub struct Key {
     pub table: Option<&'static [Key]>,
     /// That table with its defaults.
     pub defaults: fn() -> Option<toml::Table>,
+    /// What there is to choose, where this key holds a choice.
+    pub choice: Option<&'static [Alternative]>,
 }
 
 /// A documented configuration: a struct that [`config!`](crate::config!) declares, whose keys are its fields.

@@ -5,7 +5,8 @@
 //! - writing TOML with every key explained ([`commented()`]);
 //! - checking ranges and what keys must satisfy together ([`Config::check`]).
 //!
-//! [`kinds!`] declares a choice between such structs by the key `kind`. Where the choice is open, as it is between
+//! [`kinds!`] declares a choice between such structs by the key `kind` of a section, [`choice!`] one that is the value of a key:
+//! `"name"`, or `{ kind = "name", .. }` with the keys that go with the name. Where the choice is open, as it is between
 //! architectures, a [`Kind`] stands for one of them and an [`AnyConfig`] for the struct, whichever it is.
 //!
 //! ```
@@ -39,6 +40,8 @@
 #![deny(missing_docs)]
 
 mod check;
+#[doc(hidden)]
+pub mod choice;
 mod commented;
 mod config;
 mod error;
@@ -52,6 +55,7 @@ pub use check::{
     Bounded, COUNT, Check, FRACTION, LARGEST_SIZE, NOT_NEGATIVE, POSITIVE, PROBABILITY, Problem,
     Range, SIZE,
 };
+pub use choice::{Alternative, Choice, ChoiceKey};
 pub use commented::commented;
 pub use config::{Config, Key, Table};
 pub use error::{ConfigError, Place};

@@ -38,7 +38,8 @@
 /// assert_eq!(problem.to_string(), "stack.heads: found 3; expected a divisor of hidden (256)");
 /// ```
 ///
-/// Each field is `name: type = default`, after `[table]` where it holds another such struct, then, if it has them, `in` a [`Range`](crate::Range) and an `example` that is shown
+/// Each field is `name: type = default`, after `[table]` where it holds another such struct and `[choice]` where it holds a
+/// [`choice!`](crate::choice!), then, if it has them, `in` a [`Range`](crate::Range) and an `example` that is shown
 /// where the key is off. The function after `check` is called once all ranges hold. The crate that declares needs `serde`.
 #[macro_export]
 macro_rules! config {
@@ -78,6 +79,7 @@ macro_rules! config {
                     example: $crate::first(&[$($example)?]),
                     table: $crate::config!(@keys $type $(, $table)?),
                     defaults: $crate::config!(@defaults $type $(, $table)?),
+                    choice: $crate::config!(@choice $type $(, $table)?),
                 },)*
             ];
 
@@ -99,10 +101,15 @@ macro_rules! config {
     (@check table, $value:expr, $name:expr, $check:expr) => {
         $crate::Table::check($value, $name, $check)
     };
-    (@keys $type:ty) => { None };
+    (@check choice, $value:expr, $name:expr, $check:expr) => {
+        $crate::ChoiceKey::check($value, $name, $check)
+    };
     (@keys $type:ty, table) => { Some(<$type as $crate::Table>::KEYS) };
-    (@defaults $type:ty) => { || None };
+    (@keys $type:ty $(, choice)?) => { None };
     (@defaults $type:ty, table) => { <$type as $crate::Table>::defaults };
+    (@defaults $type:ty $(, choice)?) => { || None };
+    (@choice $type:ty, choice) => { Some(<$type as $crate::ChoiceKey>::ALTERNATIVES) };
+    (@choice $type:ty $(, table)?) => { None };
 }
 
 /// Declares a choice between configurations by the key `kind`: an enum whose variants have the names of the structs that they
@@ -190,6 +197,121 @@ macro_rules! kinds {
                 Self::$first($first::default())
             }
         }
+    };
+}
+
+/// Declares a choice that is the value of a key: an enum, each variant with its name and, where keys go with it, the struct
+/// that holds them. It is read from `"name"` and from `{ kind = "name", .. }`.
+///
+/// ```
+/// use regard_config::{Choice, POSITIVE, choice, config};
+///
+/// config! {
+///     /// Keys of "exponential".
+///     pub struct Exponential {
+///         /// What a step leaves, above 0.
+///         share: f64 = 0.5, in POSITIVE;
+///     }
+/// }
+/// choice! {
+///     /// How a weight fades.
+///     pub enum Decay {
+///         /// Not at all.
+///         "none" => None,
+///         /// By a share at every step.
+///         "exponential" => Exponential(Exponential),
+///     }
+/// }
+/// config! {
+///     /// A memory.
+///     pub struct Memory {
+///         /// How it fades.
+///         [choice] decay: Decay = Decay::None;
+///     }
+/// }
+/// let read = |json| serde_json::from_str::<Memory>(json).unwrap().decay;
+/// assert_eq!(read("{}"), Decay::None);
+/// assert_eq!(read(r#"{"decay": "exponential"}"#), Decay::Exponential(Exponential { share: 0.5 }));
+/// let slow = read(r#"{"decay": {"kind": "exponential", "share": 0.9}}"#);
+/// assert_eq!((slow.kind(), slow), ("exponential", Decay::Exponential(Exponential { share: 0.9 })));
+/// ```
+///
+/// The crate that declares needs `serde`.
+#[macro_export]
+macro_rules! choice {
+    (
+        $(#[doc = $about:literal])*
+        pub enum $name:ident {
+            $($(#[doc = $doc:literal])+ $kind:literal => $variant:ident $(($config:ty))?,)+
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum $name {
+            $($(#[doc = $doc])+ $variant $(($config))?,)+
+        }
+
+        impl $crate::Choice for $name {
+            const ALTERNATIVES: &'static [$crate::Alternative] = &[$($crate::Alternative {
+                name: $kind,
+                documentation: &[$($doc),+],
+                keys: $crate::choice!(@keys $($config)?),
+                defaults: $crate::choice!(@defaults $($config)?),
+                expect_types: $crate::choice!(@expect_types $($config)?),
+            },)+];
+
+            fn kind(&self) -> &'static str {
+                match self { $(Self::$variant { .. } => $kind,)+ }
+            }
+
+            fn check(&self, check: &mut $crate::Check) {
+                $($(if let Self::$variant(config) = self {
+                    <$config as $crate::Config>::check(config, check);
+                })?)+
+                let _ = check;
+            }
+
+            fn values(&self) -> Option<$crate::choice::Values> {
+                $($(if let Self::$variant(config) = self {
+                    return $crate::choice::values::<$config>(config);
+                })?)+
+                None
+            }
+
+            fn of(
+                kind: &str,
+                values: $crate::choice::Json,
+            ) -> Option<Result<Self, $crate::choice::JsonError>> {
+                match kind {
+                    $($kind => Some($crate::choice!(@of $variant, values $(, $config)?)),)+
+                    _ => None,
+                }
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $crate::choice::serialize(self, serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::choice::deserialize(deserializer)
+            }
+        }
+    };
+    (@keys) => { &[] };
+    (@keys $config:ty) => { <$config as $crate::Config>::KEYS };
+    (@defaults) => { || None };
+    (@defaults $config:ty) => { <$config as $crate::Table>::defaults };
+    (@expect_types) => { |_| Ok(()) };
+    (@expect_types $config:ty) => { $crate::choice::expect_types::<$config> };
+    (@of $variant:ident, $values:ident) => {
+        $crate::choice::without_keys($values).map(|()| Self::$variant)
+    };
+    (@of $variant:ident, $values:ident, $config:ty) => {
+        $crate::choice::from_json::<$config>($values).map(Self::$variant)
     };
 }
 

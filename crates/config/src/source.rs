@@ -9,6 +9,7 @@ use toml::{
 
 use crate::{
     check::Check,
+    choice::Alternative,
     config::{Config, Key},
     error::{ConfigError, Place},
     nearest::nearest,
@@ -121,7 +122,7 @@ impl<'a> Source<'a> {
         }
         source.note("", &root);
         let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
-        source.refuse_unknown("", &root, &names)?;
+        source.refuse_unknown("", &root, &names, &|source, name| source.home_of("", name))?;
         source.root = root;
         Ok(source)
     }
@@ -179,16 +180,28 @@ impl<'a> Source<'a> {
         default: Option<&'static str>,
     ) -> Result<&'static str, ConfigError> {
         let names: Vec<&'static str> = self.kinds(section).iter().map(|&(name, _)| name).collect();
-        let expected = format!("one of {}", quoted(&names));
-        let key = joined(section, "kind");
         // A section that is no table is refused when it is read.
         let found = match self.root.get_mut(section).map(Spanned::get_mut) {
             Some(DeValue::Table(table)) => table.remove("kind"),
             _ => None,
         };
+        match (&found, default) {
+            (None, Some(default)) => Ok(default),
+            _ => self.named(joined(section, "kind"), found.as_ref(), &names),
+        }
+    }
+
+    /// Which of `names` stands at `key`.
+    fn named(
+        &self,
+        key: String,
+        found: Option<&Spanned<DeValue<'_>>>,
+        names: &[&'static str],
+    ) -> Result<&'static str, ConfigError> {
+        let expected = format!("one of {}", quoted(names));
         let Some(found) = found else {
-            return default.ok_or_else(|| ConfigError::Value {
-                place: self.place_of_key(section),
+            return Err(ConfigError::Value {
+                place: self.place_of_key(&key),
                 key,
                 found: "missing".to_owned(),
                 expected,
@@ -201,7 +214,7 @@ impl<'a> Source<'a> {
                 None => Err(ConfigError::Value {
                     place,
                     key,
-                    found: format!("found {name:?}{}", meant(name, &names)),
+                    found: format!("found {name:?}{}", meant(name, names)),
                     expected,
                 }),
             },
@@ -233,15 +246,53 @@ impl<'a> Source<'a> {
             });
         };
         let has_kind = !self.kinds(section).is_empty();
-        self.check_keys(section, table, C::KEYS, has_kind)?;
-        C::deserialize(ValueDeserializer::from(value)).map_err(|error| {
-            let span = error.span().unwrap_or(span);
-            ConfigError::WrongType {
-                place: self.place(&span),
-                key: self.key_at(section, &span),
-                problem: readable(error.message()),
-            }
-        })
+        let home = |source: &Self, name: &str| source.home_of(section, name);
+        self.check_keys(section, table, C::KEYS, has_kind, &home)?;
+        C::deserialize(ValueDeserializer::from(value))
+            .map_err(|error| self.wrong_type(section, &error, span))
+    }
+
+    /// `error` of the section whose value is at `span`.
+    fn wrong_type(
+        &self,
+        section: &str,
+        error: &toml::de::Error,
+        span: Range<usize>,
+    ) -> ConfigError {
+        let span = error.span().unwrap_or(span);
+        ConfigError::WrongType {
+            place: self.place(&span),
+            key: self.key_at(section, &span),
+            problem: readable(error.message()),
+        }
+    }
+
+    /// Checks names and types of the choice at `key`.
+    fn check_choice(
+        &mut self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        alternatives: &'static [Alternative],
+    ) -> Result<(), ConfigError> {
+        let names: Vec<&'static str> = alternatives.iter().map(|known| known.name).collect();
+        let DeValue::Table(table) = value.get_ref() else {
+            return self.named(key.to_owned(), Some(value), &names).map(drop);
+        };
+        let name = self.named(joined(key, "kind"), table.get("kind"), &names)?;
+        let has = |known: &&Alternative, key: &str| known.keys.iter().any(|own| own.name == key);
+        let home = |_: &Self, key: &str| {
+            let other = alternatives.iter().find(|known| has(known, key))?;
+            Some(format!("kind = {:?}", other.name))
+        };
+        for known in alternatives.iter().filter(|known| known.name == name) {
+            self.check_keys(key, table, known.keys, true, &home)?;
+            let mut values = table.clone();
+            values.remove("kind");
+            let values = Spanned::new(value.span(), DeValue::Table(values));
+            (known.expect_types)(ValueDeserializer::from(values))
+                .map_err(|error| self.wrong_type(key, &error, value.span()))?;
+        }
+        Ok(())
     }
 
     fn check_keys(
@@ -250,6 +301,7 @@ impl<'a> Source<'a> {
         table: &DeTable<'_>,
         keys: &[Key],
         has_kind: bool,
+        home: &dyn Fn(&Self, &str) -> Option<String>,
     ) -> Result<(), ConfigError> {
         self.note(section, table);
         let kind = has_kind.then_some("kind");
@@ -257,13 +309,18 @@ impl<'a> Source<'a> {
             .into_iter()
             .chain(keys.iter().map(|key| key.name))
             .collect();
-        self.refuse_unknown(section, table, &names)?;
+        self.refuse_unknown(section, table, &names, home)?;
         for (name, value) in table {
-            let key = keys.iter().find(|key| key.name == name.get_ref());
-            if let (Some(inner), DeValue::Table(table)) =
-                (key.and_then(|key| key.table), value.get_ref())
-            {
-                self.check_keys(&joined(section, name.get_ref()), table, inner, false)?;
+            let Some(key) = keys.iter().find(|key| key.name == name.get_ref()) else {
+                continue;
+            };
+            let path = joined(section, key.name);
+            if let (Some(inner), DeValue::Table(table)) = (key.table, value.get_ref()) {
+                let home = |source: &Self, name: &str| source.home_of(&path, name);
+                self.check_keys(&path, table, inner, false, &home)?;
+            }
+            if let Some(alternatives) = key.choice {
+                self.check_choice(&path, value, alternatives)?;
             }
         }
         Ok(())
@@ -281,6 +338,7 @@ impl<'a> Source<'a> {
         section: &str,
         table: &DeTable<'_>,
         known: &[&str],
+        home: &dyn Fn(&Self, &str) -> Option<String>,
     ) -> Result<(), ConfigError> {
         let is_unknown = |key: &&Spanned<DeString<'_>>| !known.contains(&key.get_ref().as_ref());
         // The table is sorted by name; the first in the text is reported.
@@ -296,7 +354,7 @@ impl<'a> Source<'a> {
         Err(ConfigError::UnknownKey {
             place: self.place(&key.span()),
             key: joined(section, name),
-            nearest: self.home_of(section, name).or_else(near),
+            nearest: home(self, name).or_else(near),
             known: known.iter().map(|&name| name.to_owned()).collect(),
         })
     }

@@ -12,7 +12,7 @@ use burn::{
 };
 use regard_config::Config;
 use regard_nn::{
-    Attention, AttentionError, AttentionOptions, Memory, Reading,
+    AttentionError,
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::DropoutRng,
     initialize::Initializer,
@@ -20,6 +20,7 @@ use regard_nn::{
 };
 
 use crate::{
+    attention::Draws,
     batch::{SourceBatch, TargetBatch},
     error::{ModelError, checked, expect_layers},
     vocabulary::{Vocabularies, Vocabulary},
@@ -118,7 +119,7 @@ pub trait Generator: Module + Sync + 'static {
         None
     }
 
-    /// Whether the weights that [`Generator::step`] gives sum to 1.
+    /// Whether the weights that [`Generator::step`] and [`Generator::look`] give sum to 1.
     fn is_normalized(&self) -> bool {
         true
     }
@@ -168,6 +169,8 @@ pub struct Scored {
     pub weights: Option<Tensor<3>>,
     /// The id of an output that does not count.
     pub padding: u32,
+    /// What hard attention that learns by reward drew.
+    pub draws: Option<Draws>,
 }
 
 impl Scored {
@@ -221,22 +224,5 @@ pub(crate) fn expect_valid<T>(result: Result<T, AttentionError>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// Reads `memory` with the states of decoder steps `first_step..`.
-///
-/// # Panics
-/// Never: the sizes of memory and states follow from one configuration.
-pub(crate) fn read(
-    attention: &Attention,
-    query: Tensor<3>,
-    memory: &Memory,
-    first_step: usize,
-) -> Reading {
-    let call = AttentionOptions::default().first_query(first_step);
-    match attention.read(query, memory, call) {
-        Ok(reading) => reading,
-        Err(error) => unreachable!("{error}"),
     }
 }

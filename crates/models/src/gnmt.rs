@@ -41,22 +41,25 @@ use burn::{
 };
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
-    Attention, Memory,
+    Attention,
+    attention::Sampled,
     bridge::{
         self,
         sequence::{self, AdditiveLstmInput},
     },
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
+    mask::Locality,
     recurrent::{Direction, Lstm, LstmState},
     score::{Additive, Score},
 };
 
 use crate::{
+    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader, all_steps},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read},
-    recurrent::{StackDropout, index, select_layers, select_memory},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored},
+    recurrent::{StackDropout, index, select_layers},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -78,6 +81,12 @@ config! {
         attention_dimension: usize = 256, in SIZE;
         /// Shared word vectors: "none", "target" or "all".
         tie: Tie = Tie::None;
+        /// How well the bottom layer's state and an annotation match (in the paper "additive").
+        [choice] score: ScoreConfig = ScoreConfig::Additive;
+        /// From scores to weights (in the paper "softmax").
+        [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
+        /// What the decoder sees of the source.
+        [choice] mask: SourceMaskConfig = SourceMaskConfig::None;
         /// Dropout.
         [table] dropout: StackDropout = StackDropout::default();
     }
@@ -92,8 +101,8 @@ impl GnmtConfig {
             hidden: 12,
             layers: 3,
             attention_dimension: 10,
-            tie: Tie::None,
             dropout: StackDropout::none(),
+            ..Self::default()
         }
     }
 
@@ -123,8 +132,11 @@ impl GeneratorConfig for GnmtConfig {
         let (m, n) = (self.embedding, self.hidden);
         // The second encoder layer reads both directions of the first.
         let below = |layer: usize| if layer == 2 { 2 * n } else { n };
-        let score = |init: &mut Initializer| {
-            Score::Additive(Additive::new(n, n, self.attention_dimension, init))
+        let attention = |init: &mut Initializer| {
+            let score = self.score.init([n, n], self.attention_dimension, init);
+            Attention::new(score)
+                .with_normalize(self.normalizer.init(1, init))
+                .with_locality(self.mask.locality(), n, init)
         };
         Ok(Gnmt {
             tables: self.tables(vocabularies).init(init)?,
@@ -133,10 +145,11 @@ impl GeneratorConfig for GnmtConfig {
             encoder: (2..=self.layers)
                 .map(|layer| Lstm::new(below(layer), n, init))
                 .collect(),
-            attention: Attention::new(score(init)),
+            attention: attention(init),
             decoder: (1..=self.layers)
                 .map(|layer| Lstm::new(if layer == 1 { m } else { n } + n, n, init))
                 .collect(),
+            normalizer: self.normalizer.clone(),
             dropout: self.dropout.clone(),
         })
     }
@@ -166,6 +179,8 @@ pub struct Gnmt {
     /// The decoder, bottom layer first; rows of the input weights in the order `[y; a]`.
     pub decoder: Vec<Lstm>,
     #[module(skip)]
+    normalizer: NormalizerConfig,
+    #[module(skip)]
     dropout: StackDropout,
 }
 
@@ -175,15 +190,15 @@ pub struct GnmtState {
     /// One state a layer, bottom first.
     pub layers: Vec<LstmState>,
     /// The annotations.
-    pub memory: Memory,
+    pub source: SourceReader,
 }
 
 impl DecoderState for GnmtState {
     fn select(self, rows: &[usize], same_sources: bool) -> Self {
-        let index = index(rows, &self.memory.values.device());
+        let index = index(rows, &self.source.memory.values.device());
         Self {
             layers: select_layers(self.layers, &index),
-            memory: select_memory(self.memory, rows, same_sources),
+            source: self.source.select(rows, same_sources),
         }
     }
 }
@@ -220,7 +235,7 @@ impl Generator for Gnmt {
         let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
         GnmtState {
             layers,
-            memory: expect_valid(self.attention.memory(annotations, source.keep.clone())),
+            source: SourceReader::new(&self.attention, annotations, source.keep.clone()),
         }
     }
 
@@ -238,49 +253,66 @@ impl Generator for Gnmt {
         let Some(first) = layers.next() else {
             unreachable!("a decoder has at least two layers")
         };
-        let bottom = self.attend(embedded, first, &state.memory);
+        let bottom = self.attend(embedded, first, state.source, noise);
         let top = self.above(bottom.hidden, bottom.contexts, layers, noise);
         let readout = dropout(top, self.dropout.output, noise);
         let n = self.encoder_forward.size();
         let readout = readout.reshape([length * batch, n]);
         let weights = bottom.weights.swap_dims(0, 1);
-        self.tables.scored(readout, Some(weights))
+        Scored {
+            draws: self.normalizer.draws(bottom.sampled),
+            ..self.tables.scored(readout, Some(weights))
+        }
     }
 
     fn step(
         &self,
         previous: Tensor<1, Int>,
-        state: GnmtState,
+        mut state: GnmtState,
         _observe: bool,
     ) -> (Output, GnmtState) {
         let mut below: Tensor<2> = self
             .tables
             .embed_target(previous.unsqueeze_dim::<2>(0))
             .squeeze_dim(0);
-        let (context, weights) = self.ask(&state.layers[0], &state.memory);
+        let attention = self.normalizer.searching(&self.attention);
+        let (source, noise) = (&mut state.source, &mut DropoutRng::none());
+        let asked = ask(&attention, &state.layers[0], source, noise);
         let mut layers = Vec::with_capacity(state.layers.len());
         for (at, state) in state.layers.into_iter().enumerate() {
-            let state = self.layer_step(at, below.clone(), context.clone(), state);
+            let state = self.layer_step(at, below.clone(), asked.context.clone(), state);
             below = residual(at + 1, state.hidden.clone(), below);
             layers.push(state);
         }
         let output = Output {
             logits: self.tables.logits(below),
-            weights: Some(weights),
+            weights: Some(asked.weights),
         };
-        let memory = state.memory;
-        (output, GnmtState { layers, memory })
+        let source = state.source;
+        (output, GnmtState { layers, source })
+    }
+
+    fn is_normalized(&self) -> bool {
+        self.normalizer.is_normalized(&self.attention)
     }
 }
 
 impl Gnmt {
     /// All steps of the bottom layer, which asks and reads; embedded inputs are `[time, batch, m]`.
-    fn attend(&self, embedded: Tensor<3>, state: LstmState, memory: &Memory) -> Bottom {
+    fn attend(
+        &self,
+        embedded: Tensor<3>,
+        state: LstmState,
+        source: SourceReader,
+        noise: &mut DropoutRng,
+    ) -> Bottom {
+        let usual = self.normalizer == NormalizerConfig::Softmax
+            && self.attention.locality() == Locality::Global;
         match &self.attention.score {
-            Score::Additive(score) if sequence::is_fused(&embedded) => {
-                self.attend_fused(score, embedded, state, memory)
+            Score::Additive(score) if usual && sequence::is_fused(&embedded) => {
+                self.attend_fused(score, embedded, state, source)
             }
-            _ => self.attend_plain(embedded, state, memory),
+            _ => self.attend_plain(embedded, state, source, noise),
         }
     }
 
@@ -289,7 +321,7 @@ impl Gnmt {
         score: &Additive,
         embedded: Tensor<3>,
         state: LstmState,
-        memory: &Memory,
+        source: SourceReader,
     ) -> Bottom {
         let [_, _, m] = embedded.dims();
         let lstm = &self.decoder[0];
@@ -297,13 +329,14 @@ impl Gnmt {
         let weight = lstm.input.weight.val(); // [m + n, 4n]
         let bias = lstm.input.bias.as_ref().map(Param::val);
         let projected = bridge::linear(embedded, weight.clone().narrow(0, 0, m), bias);
+        let memory = source.memory;
         let keep = &memory.keep;
         let output = sequence::additive_lstm_decoder(AdditiveLstmInput {
             x_projection: projected,
             initial_hidden: state.hidden,
             initial_cell: state.cell,
-            keys: memory.keys.clone(),
-            values: memory.values.clone(),
+            keys: memory.keys,
+            values: memory.values,
             query_weight: score.query.weight.val(),
             score: score.vector.val(),
             recurrent: lstm.recurrent.val(),
@@ -315,25 +348,35 @@ impl Gnmt {
             hidden: both.clone().narrow(2, 0, n),
             contexts: both.narrow(2, n, n),
             weights: output.weights,
+            sampled: None,
         }
     }
 
     /// The same by plain tensor operations, step by step: the definition.
-    fn attend_plain(&self, embedded: Tensor<3>, mut state: LstmState, memory: &Memory) -> Bottom {
+    fn attend_plain(
+        &self,
+        embedded: Tensor<3>,
+        mut state: LstmState,
+        mut source: SourceReader,
+        noise: &mut DropoutRng,
+    ) -> Bottom {
         let [length, _, _] = embedded.dims();
-        let (mut hidden, mut contexts, mut weights) = (vec![], vec![], vec![]);
+        let (mut hidden, mut contexts) = (vec![], vec![]);
+        let (mut weights, mut sampled) = (vec![], vec![]);
         for t in 0..length {
             let x = embedded.clone().narrow(0, t, 1).squeeze_dim(0);
-            let (context, row) = self.ask(&state, memory);
-            state = self.layer_step(0, x, context.clone(), state);
+            let asked = ask(&self.attention, &state, &mut source, noise);
+            state = self.layer_step(0, x, asked.context.clone(), state);
             hidden.push(state.hidden.clone());
-            contexts.push(context);
-            weights.push(row);
+            contexts.push(asked.context);
+            weights.push(asked.weights);
+            sampled.push(asked.sampled);
         }
         Bottom {
             hidden: Tensor::stack(hidden, 0),
             contexts: Tensor::stack(contexts, 0),
             weights: Tensor::stack(weights, 0),
+            sampled: all_steps(sampled),
         }
     }
 
@@ -353,16 +396,6 @@ impl Gnmt {
             below = residual(layer, hidden, below);
         }
         below
-    }
-
-    /// What the bottom layer's state asks for: the context `[rows, n]` and the weights `[rows, source]`.
-    fn ask(&self, bottom: &LstmState, memory: &Memory) -> (Tensor<2>, Tensor<2>) {
-        let query = bottom.hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-        let attended = read(&self.attention, query, memory, 0);
-        (
-            attended.context.squeeze_dim(1),
-            attended.weights.squeeze_dim(1),
-        )
     }
 
     /// One step of decoder layer `at`, counted from 0.
@@ -390,6 +423,29 @@ struct Bottom {
     hidden: Tensor<3>,   // [time, batch, n]
     contexts: Tensor<3>, // [time, batch, n]
     weights: Tensor<3>,  // [time, batch, source]
+    sampled: Option<Sampled>,
+}
+
+struct Asked {
+    context: Tensor<2>, // [rows, n]
+    weights: Tensor<2>, // [rows, source]
+    sampled: Option<Sampled>,
+}
+
+/// What the bottom layer's state asks for.
+fn ask(
+    attention: &Attention,
+    bottom: &LstmState,
+    source: &mut SourceReader,
+    noise: &mut DropoutRng,
+) -> Asked {
+    let query = bottom.hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
+    let attended = source.read(attention, query, noise);
+    Asked {
+        context: attended.context.squeeze_dim(1),
+        weights: attended.weights.squeeze_dim(1),
+        sampled: attended.sampled,
+    }
 }
 
 #[cfg(test)]

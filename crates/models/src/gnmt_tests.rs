@@ -26,8 +26,8 @@ fn the_fused_bottom_layer_is_the_plain_one() {
             let embedded = model.tables.embed_target(target.inputs.clone());
             let first = state.layers.remove(0);
             let bottom = match fused {
-                true => model.attend(embedded, first, &state.memory),
-                false => model.attend_plain(embedded, first, &state.memory),
+                true => model.attend(embedded, first, state.source, &mut DropoutRng::none()),
+                false => model.attend_plain(embedded, first, state.source, &mut DropoutRng::none()),
             };
             let both = Tensor::cat(vec![bottom.hidden, bottom.contexts], 2);
             let wave = Tensor::arange(0..both.shape().num_elements() as i64, &device)

@@ -17,6 +17,7 @@
 //! Sequences of ids are time-major inside, `[time, batch]`; a [`Vocabulary`] says which ids are marks.
 #![deny(missing_docs)]
 
+pub mod attention;
 pub mod batch;
 pub mod classifier;
 mod erased;

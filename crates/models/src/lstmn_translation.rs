@@ -44,24 +44,25 @@ use burn::{
     nn::Linear,
     tensor::{Int, Tensor},
 };
-use regard_config::{SIZE, config};
+use regard_config::{Check, Choice, SIZE, config};
 use regard_nn::{
-    Attention, Memory,
+    Attention,
+    attention::Sampled,
     bridge::apply,
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     recurrent::{Lstmn, PreparedSource, SourceTape, Tape},
-    score::{Additive, Score},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader, all_steps},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{
-        AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read,
+        AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid,
     },
-    recurrent::{LayerDropout, index, select_memory},
+    recurrent::{LayerDropout, index},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -92,9 +93,16 @@ config! {
         fusion: Fusion = Fusion::Deep;
         /// Shared word vectors: "none", "target" or "all".
         tie: Tie = Tie::None;
+        /// How well the decoder's state and the source's match; for shallow fusion.
+        [choice] score: ScoreConfig = ScoreConfig::Additive;
+        /// From scores to weights, of attention to the source; for shallow fusion.
+        [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
+        /// What the decoder sees of the source; for shallow fusion.
+        [choice] mask: SourceMaskConfig = SourceMaskConfig::None;
         /// Dropout.
         [table] dropout: LayerDropout = LayerDropout::default();
     }
+    check LstmnTranslationConfig::agree
 }
 
 impl LstmnTranslationConfig {
@@ -106,6 +114,30 @@ impl LstmnTranslationConfig {
             attention_dimension: 10,
             dropout: LayerDropout::none(),
             ..Self::default()
+        }
+    }
+
+    fn agree(&self, check: &mut Check) {
+        if self.fusion == Fusion::Shallow {
+            return;
+        }
+        let kinds = [
+            ("score", self.score.kind(), ScoreConfig::Additive.kind()),
+            (
+                "normalizer",
+                self.normalizer.kind(),
+                NormalizerConfig::Softmax.kind(),
+            ),
+            ("mask", self.mask.kind(), SourceMaskConfig::None.kind()),
+        ];
+        for (key, found, usual) in kinds.into_iter().filter(|(_, found, usual)| found != usual) {
+            let expected =
+                format!("{usual:?}, as the cell reads the source itself, or fusion = \"shallow\"");
+            check.fail(
+                key,
+                format!("found {found:?} with fusion = \"deep\""),
+                expected,
+            );
         }
     }
 }
@@ -129,9 +161,10 @@ impl GeneratorConfig for LstmnTranslationConfig {
         let encoder = Lstmn::new(m, n, a, init);
         let (attention, decoder) = match self.fusion {
             Fusion::Shallow => {
-                let score = Score::Additive(Additive::new(n, n, a, init));
-                let decoder = Lstmn::new(m + n, n, a, init);
-                (Some(Attention::new(score)), decoder)
+                let attention = Attention::new(self.score.init([n, n], a, init))
+                    .with_normalize(self.normalizer.init(1, init))
+                    .with_locality(self.mask.locality(), n, init);
+                (Some(attention), Lstmn::new(m + n, n, a, init))
             }
             Fusion::Deep => (None, Lstmn::new(m, n, a, init).with_fusion(n, a, init)),
         };
@@ -141,6 +174,7 @@ impl GeneratorConfig for LstmnTranslationConfig {
             attention,
             decoder,
             readout: init.linear(n, m, true),
+            normalizer: self.normalizer.clone(),
             dropout: self.dropout.clone(),
         })
     }
@@ -168,13 +202,15 @@ pub struct LstmnTranslation {
     /// `R [n, m]`
     pub readout: Linear,
     #[module(skip)]
+    normalizer: NormalizerConfig,
+    #[module(skip)]
     dropout: LayerDropout,
 }
 
 /// What the decoder reads of the source.
 #[derive(Debug, Clone)]
 enum Source {
-    Shallow(Memory),
+    Shallow(SourceReader),
     Deep(PreparedSource),
 }
 
@@ -192,9 +228,7 @@ impl DecoderState for LstmnTranslationState {
         Self {
             tape: self.tape.select(index.clone()),
             source: match self.source {
-                Source::Shallow(memory) => {
-                    Source::Shallow(select_memory(memory, rows, same_sources))
-                }
+                Source::Shallow(source) => Source::Shallow(source.select(rows, same_sources)),
                 Source::Deep(source) if same_sources => Source::Deep(source),
                 Source::Deep(source) => Source::Deep(source.select(index)),
             },
@@ -221,13 +255,18 @@ impl Generator for LstmnTranslation {
         noise: &mut DropoutRng,
     ) -> Scored {
         let state = self.encode(source, noise);
-        let steps = self.write(target, state, noise);
+        let mut steps = self.write(target, state, noise);
+        let sampled = steps.iter_mut().map(|step| step.sampled.take());
+        let draws = self.normalizer.draws(all_steps(sampled));
         let weights = steps.iter().map(|step| step.source_weights.clone());
         let weights = Tensor::stack(weights.collect(), 1); // [batch, target, source]
         let hidden = steps.into_iter().map(|step| step.hidden).collect();
         let readout = self.read_out(Tensor::cat(hidden, 0)); // [time · batch, m]
         let readout = dropout(readout, self.dropout.output, noise);
-        self.tables.scored(readout, Some(weights))
+        Scored {
+            draws,
+            ..self.tables.scored(readout, Some(weights))
+        }
     }
 
     fn step(
@@ -237,12 +276,21 @@ impl Generator for LstmnTranslation {
         _observe: bool,
     ) -> (Output, LstmnTranslationState) {
         let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(0));
-        let (step, state) = self.advance(embedded.squeeze_dim(0), state);
+        let attention = self.attention.as_ref();
+        let attention = attention.map(|attention| self.normalizer.searching(attention));
+        let noise = &mut DropoutRng::none();
+        let (step, state) =
+            self.advance(attention.as_deref(), embedded.squeeze_dim(0), state, noise);
         let output = Output {
             logits: self.tables.logits(self.read_out(step.hidden)),
             weights: Some(step.source_weights),
         };
         (output, state)
+    }
+
+    fn is_normalized(&self) -> bool {
+        let shallow = self.attention.as_ref();
+        shallow.is_none_or(|attention| self.normalizer.is_normalized(attention))
     }
 
     fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
@@ -275,6 +323,7 @@ struct Step {
     hidden: Tensor<2>,          // [rows, n]
     source_weights: Tensor<2>,  // [rows, source]
     weights: Option<Tensor<2>>, // [rows, steps before]
+    sampled: Option<Sampled>,
 }
 
 impl LstmnTranslation {
@@ -294,7 +343,7 @@ impl LstmnTranslation {
         let state = LstmnTranslationState {
             tape: self.decoder.tape(batch, &source.ids.device()),
             source: match &self.attention {
-                Some(attention) => Source::Shallow(expect_valid(attention.memory(hidden, keep))),
+                Some(attention) => Source::Shallow(SourceReader::new(attention, hidden, keep)),
                 None => Source::Deep(expect_valid(self.decoder.source(&SourceTape {
                     hidden,
                     cell: read.cell.swap_dims(0, 1),
@@ -316,7 +365,8 @@ impl LstmnTranslation {
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let mut steps = vec![];
         for embedded in embedded.iter_dim(0) {
-            let (step, next) = self.advance(embedded.squeeze_dim(0), state);
+            let attention = self.attention.as_ref();
+            let (step, next) = self.advance(attention, embedded.squeeze_dim(0), state, noise);
             state = next;
             steps.push(step);
         }
@@ -326,33 +376,36 @@ impl LstmnTranslation {
     /// One step from a word vector `embedded [rows, m]`.
     fn advance(
         &self,
+        attention: Option<&Attention>,
         embedded: Tensor<2>,
         state: LstmnTranslationState,
+        noise: &mut DropoutRng,
     ) -> (Step, LstmnTranslationState) {
-        let LstmnTranslationState { tape, source } = state;
-        let (read, source_weights) = match (&source, &self.attention) {
-            (Source::Shallow(memory), Some(attention)) => {
+        let LstmnTranslationState { tape, mut source } = state;
+        let (read, reading) = match (&mut source, attention) {
+            (Source::Shallow(source), Some(attention)) => {
                 let query = tape.last().hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-                let reading = read(attention, query, memory, 0);
-                let x = Tensor::cat(vec![embedded, reading.context.squeeze_dim(1)], 1);
-                let weights = reading.weights.squeeze_dim::<2>(1);
-                (
-                    expect_valid(self.decoder.step(x, tape, None)),
-                    Some(weights),
-                )
+                let reading = source.read(attention, query, noise);
+                let context = reading.context.clone().squeeze_dim(1);
+                let x = Tensor::cat(vec![embedded, context], 1);
+                let read = self.decoder.step(x, tape, None);
+                (expect_valid(read), Some(reading))
             }
-            (Source::Deep(source), None) => (
-                expect_valid(self.decoder.step(embedded, tape, Some(source))),
-                None,
-            ),
+            (Source::Deep(source), None) => {
+                let read = self.decoder.step(embedded, tape, Some(source));
+                (expect_valid(read), None)
+            }
             _ => unreachable!("a state of this model"),
+        };
+        let (weights, sampled) = match reading {
+            Some(reading) => (Some(reading.weights.squeeze_dim(1)), reading.sampled),
+            None => (read.source_weights, None),
         };
         let step = Step {
             hidden: read.tape.last().hidden.clone(),
-            source_weights: source_weights
-                .or(read.source_weights)
-                .expect("the source is read at every step"),
+            source_weights: weights.expect("the source is read at every step"),
             weights: read.weights,
+            sampled,
         };
         let tape = read.tape;
         (step, LstmnTranslationState { tape, source })

@@ -10,6 +10,8 @@
 //! p    = softmax(W_s h̃_t)
 //! ```
 //!
+//! Another normaliser ([`crate::attention`]) takes the place of the softmax by a key of the configuration.
+//!
 //! The decoder starts from the encoder's last states, layer by layer. The encoder may read the source
 //! reversed (as in the paper) or in both directions (each of half the size), as later systems do.
 //! Dropout acts on the embeddings, between layers, on the annotations and on `h̃_t`, which is fed on as it
@@ -38,7 +40,8 @@ use burn::{
 };
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
-    Attention, Memory,
+    Attention,
+    attention::Sampled,
     bridge::{
         self,
         sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
@@ -52,10 +55,11 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    attention::{NormalizerConfig, SourceReader, all_steps},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read},
-    recurrent::{StackDropout, index, select_layers, select_memory},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid},
+    recurrent::{StackDropout, index, select_layers},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -127,6 +131,8 @@ config! {
         encoder: Reading = Reading::Reversed;
         /// Shared word vectors: "none", "target" or "all".
         tie: Tie = Tie::None;
+        /// From scores to weights (in the paper "softmax").
+        [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// Dropout.
         [table] dropout: StackDropout = StackDropout::default();
     }
@@ -215,11 +221,14 @@ impl GeneratorConfig for LuongConfig {
                         .collect(),
                 })
                 .collect(),
-            attention: Attention::new(score).with_locality(self.locality(), n, init),
+            attention: Attention::new(score)
+                .with_normalize(self.normalizer.init(1, init))
+                .with_locality(self.locality(), n, init),
             decoder: expect_valid(LstmStack::new(self.layers, self.embedding + fed, n, init)),
             combine: init.linear(2 * n, n, false),
             input_feeding: self.input_feeding,
             reading: self.encoder,
+            normalizer: self.normalizer.clone(),
             dropout: self.dropout.clone(),
         })
     }
@@ -258,6 +267,8 @@ pub struct Luong {
     #[module(skip)]
     reading: Reading,
     #[module(skip)]
+    normalizer: NormalizerConfig,
+    #[module(skip)]
     dropout: StackDropout,
 }
 
@@ -269,9 +280,7 @@ pub struct LuongState {
     /// `h̃_{t-1} [rows, n]`, zeros at the start.
     pub attentional: Tensor<2>,
     /// The encoder's top states.
-    pub memory: Memory,
-    /// The number of the next step.
-    pub step: usize,
+    pub source: SourceReader,
 }
 
 impl DecoderState for LuongState {
@@ -280,8 +289,7 @@ impl DecoderState for LuongState {
         Self {
             layers: select_layers(self.layers, &index),
             attentional: self.attentional.select(0, index),
-            memory: select_memory(self.memory, rows, same_sources),
-            step: self.step,
+            source: self.source.select(rows, same_sources),
         }
     }
 }
@@ -336,8 +344,7 @@ impl Generator for Luong {
         LuongState {
             layers,
             attentional: Tensor::zeros([batch, self.decoder.size()], &device),
-            memory: expect_valid(self.attention.memory(annotations, source.keep.clone())),
-            step: 0,
+            source: SourceReader::new(&self.attention, annotations, source.keep.clone()),
         }
     }
 
@@ -351,26 +358,31 @@ impl Generator for Luong {
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
-        let (attentional, weights) = match self.input_feeding {
+        let decoded = match self.input_feeding {
             true => self.decode_feeding(embedded, state, noise),
             false => self.decode_at_once(embedded, state, noise),
         };
         let n = self.decoder.size();
-        let readout = attentional.reshape([length * batch, n]);
-        self.tables.scored(readout, Some(weights))
+        let readout = decoded.attentional.reshape([length * batch, n]);
+        Scored {
+            draws: self.normalizer.draws(decoded.sampled),
+            ..self.tables.scored(readout, Some(decoded.weights))
+        }
     }
 
     fn step(
         &self,
         previous: Tensor<1, Int>,
-        state: LuongState,
+        mut state: LuongState,
         _observe: bool,
     ) -> (Output, LuongState) {
         let embedded: Tensor<2> = self
             .tables
             .embed_target(previous.unsqueeze_dim::<2>(0))
             .squeeze_dim(0);
-        let (weights, state) = self.advance(embedded, state, &[]);
+        let attention = self.normalizer.searching(&self.attention);
+        let noise = &mut DropoutRng::none();
+        let (weights, _) = self.advance(&attention, embedded, &mut state, &[], noise);
         let output = Output {
             logits: self.tables.logits(state.attentional.clone()),
             weights: Some(weights),
@@ -378,21 +390,20 @@ impl Generator for Luong {
         (output, state)
     }
 
-    /// Under local-p the Gaussian is not normalised again.
     fn is_normalized(&self) -> bool {
-        !matches!(self.attention.locality(), Locality::Predictive { .. })
+        self.normalizer.is_normalized(&self.attention)
     }
 }
 
 impl Luong {
     /// Without input feeding no step waits for attention: the LSTM runs through, then every step
-    /// attends at once. Gives `h̃ [time, batch, n]` and weights `[batch, time, source]`.
+    /// attends at once.
     fn decode_at_once(
         &self,
         embedded: Tensor<3>,
-        state: LuongState,
+        mut state: LuongState,
         noise: &mut DropoutRng,
-    ) -> (Tensor<3>, Tensor<3>) {
+    ) -> Decoded {
         let probability = self.dropout.layers;
         let (top, _) = expect_valid(self.decoder.sequence(
             embedded,
@@ -403,13 +414,16 @@ impl Luong {
             noise,
         ));
         let query = top.swap_dims(0, 1); // [batch, time, n]
-        let attended = read(&self.attention, query.clone(), &state.memory, 0);
+        let attended = state.source.read(&self.attention, query.clone(), noise);
         let combined = Tensor::cat(vec![attended.context, query], 2);
         let attentional = bridge::apply(&self.combine, combined)
             .tanh()
             .swap_dims(0, 1);
-        let attentional = dropout(attentional, self.dropout.output, noise);
-        (attentional, attended.weights)
+        Decoded {
+            attentional: dropout(attentional, self.dropout.output, noise),
+            weights: attended.weights,
+            sampled: attended.sampled,
+        }
     }
 
     /// With input feeding: every step waits for the one before.
@@ -418,7 +432,7 @@ impl Luong {
         embedded: Tensor<3>,
         state: LuongState,
         noise: &mut DropoutRng,
-    ) -> (Tensor<3>, Tensor<3>) {
+    ) -> Decoded {
         let [length, batch, _] = embedded.dims();
         let masks = self.masks(length, batch, &embedded.device(), noise);
         let score = match &self.attention.score {
@@ -429,12 +443,13 @@ impl Luong {
             }),
             _ => None,
         };
-        let local = matches!(self.attention.locality(), Locality::Predictive { .. });
+        let usual = self.normalizer == NormalizerConfig::Softmax
+            && !matches!(self.attention.locality(), Locality::Predictive { .. });
         match score {
-            Some(score) if !local && sequence::is_fused(&embedded) => {
+            Some(score) if usual && sequence::is_fused(&embedded) => {
                 self.decode_fused(embedded, state, masks, score)
             }
-            _ => self.decode_plain(embedded, state, masks),
+            _ => self.decode_plain(embedded, state, masks, noise),
         }
     }
 
@@ -472,7 +487,7 @@ impl Luong {
         state: LuongState,
         masks: Option<Tensor<4>>,
         score: InputFeedingScore,
-    ) -> (Tensor<3>, Tensor<3>) {
+    ) -> Decoded {
         let [length, batch, m] = embedded.dims();
         let n = self.decoder.size();
         let device = embedded.device();
@@ -494,7 +509,8 @@ impl Luong {
             ),
             bias: Tensor::stack(layers[1..].iter().map(bias).collect(), 0),
         });
-        let keep = &state.memory.keep;
+        let memory = state.source.memory;
+        let keep = &memory.keep;
         let windows = match self.attention.locality() {
             Locality::Monotonic { half_width } => {
                 let window = |t: usize| {
@@ -522,15 +538,19 @@ impl Luong {
             initial_hidden: Tensor::stack(hidden, 0),
             initial_cell: Tensor::stack(cell, 0),
             keep_source: (!keep.is_full()).then(|| keep.tensor()),
-            keys: state.memory.keys,
-            values: state.memory.values,
+            keys: memory.keys,
+            values: memory.values,
             score,
             combine_weight: self.combine.weight.val(),
             combine_bias: Tensor::zeros([n], &device),
             dropout: masks,
             windows,
         });
-        (output.attentional, output.weights.swap_dims(0, 1))
+        Decoded {
+            attentional: output.attentional,
+            weights: output.weights.swap_dims(0, 1),
+            sampled: None,
+        }
     }
 
     /// The same by plain tensor operations, step by step: the definition.
@@ -539,9 +559,10 @@ impl Luong {
         embedded: Tensor<3>,
         mut state: LuongState,
         masks: Option<Tensor<4>>,
-    ) -> (Tensor<3>, Tensor<3>) {
+        noise: &mut DropoutRng,
+    ) -> Decoded {
         let [length, _, _] = embedded.dims();
-        let (mut attentional, mut weights) = (vec![], vec![]);
+        let (mut attentional, mut weights, mut sampled) = (vec![], vec![], vec![]);
         for t in 0..length {
             let x = embedded.clone().narrow(0, t, 1).squeeze_dim(0);
             let masks: Vec<Tensor<2>> = masks
@@ -553,44 +574,53 @@ impl Luong {
                         .collect::<Vec<_>>()
                 })
                 .collect();
-            let (row, next) = self.advance(x, state, &masks);
-            attentional.push(next.attentional.clone());
+            let (row, drawn) = self.advance(&self.attention, x, &mut state, &masks, noise);
+            attentional.push(state.attentional.clone());
             weights.push(row);
-            state = next;
+            sampled.push(drawn);
         }
-        (Tensor::stack(attentional, 0), Tensor::stack(weights, 1))
+        Decoded {
+            attentional: Tensor::stack(attentional, 0),
+            weights: Tensor::stack(weights, 1),
+            sampled: all_steps(sampled),
+        }
     }
 
-    /// One step: `x [rows, m]` embedded. Gives weights `[rows, source]` and the next state. `masks`
+    /// One step: `x [rows, m]` embedded. Gives weights `[rows, source]` and what was drawn. `masks`
     /// holds one dropout mask a layer (see [`Luong::masks`]), or nothing.
     fn advance(
         &self,
+        attention: &Attention,
         x: Tensor<2>,
-        state: LuongState,
+        state: &mut LuongState,
         masks: &[Tensor<2>],
-    ) -> (Tensor<2>, LuongState) {
+        noise: &mut DropoutRng,
+    ) -> (Tensor<2>, Option<Sampled>) {
         let x = match self.input_feeding {
-            true => Tensor::cat(vec![x, state.attentional], 1),
+            true => Tensor::cat(vec![x, state.attentional.clone()], 1),
             false => x,
         };
         let last = self.decoder.layers.len() - 1;
         let between = &masks[..masks.len().min(last)];
-        let (top, layers) = expect_valid(self.decoder.step(x, state.layers, between));
+        let layers = std::mem::take(&mut state.layers);
+        let (top, layers) = expect_valid(self.decoder.step(x, layers, between));
         let query = top.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-        let attended = read(&self.attention, query, &state.memory, state.step);
+        let attended = state.source.read(attention, query, noise);
         let combined = Tensor::cat(vec![attended.context.squeeze_dim(1), top], 1);
         let attentional = bridge::apply(&self.combine, combined).tanh();
-        let next = LuongState {
-            layers,
-            attentional: match masks.get(last) {
-                Some(mask) => attentional * mask.clone(),
-                None => attentional,
-            },
-            memory: state.memory,
-            step: state.step + 1,
+        state.layers = layers;
+        state.attentional = match masks.get(last) {
+            Some(mask) => attentional * mask.clone(),
+            None => attentional,
         };
-        (attended.weights.squeeze_dim(1), next)
+        (attended.weights.squeeze_dim(1), attended.sampled)
     }
+}
+
+struct Decoded {
+    attentional: Tensor<3>, // [time, batch, n]
+    weights: Tensor<3>,     // [batch, time, source]
+    sampled: Option<Sampled>,
 }
 
 #[cfg(test)]

@@ -37,10 +37,11 @@ fn the_fused_decoder_is_the_plain_one() {
                     let [length, batch, _] = embedded.dims();
                     let mut noise = DropoutRng::seeded(3);
                     let masks = model.masks(length, batch, &device, &mut noise);
-                    let (attentional, weights) = match fused {
+                    let decoded = match fused {
                         true => model.decode_feeding(embedded, state, &mut DropoutRng::seeded(3)),
-                        false => model.decode_plain(embedded, state, masks),
+                        false => model.decode_plain(embedded, state, masks, &mut noise),
                     };
+                    let (attentional, weights) = (decoded.attentional, decoded.weights);
                     let wave =
                         Tensor::arange(0..attentional.shape().num_elements() as i64, &device)
                             .float()

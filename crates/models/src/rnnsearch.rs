@@ -14,6 +14,9 @@
 //! p    ∝ exp(W_o t)
 //! ```
 //!
+//! Another score, normaliser or mask ([`crate::attention`]) takes the place of the additive score and the softmax by keys of the
+//! configuration.
+//!
 //! Dropout acts on embeddings, annotations and the maxout layer's output (none in the paper).
 //!
 //! ```
@@ -38,25 +41,28 @@ use burn::{
     nn::Linear,
     tensor::{Int, Tensor},
 };
-use regard_config::{SIZE, config};
+use regard_config::{Check, SIZE, config};
 use regard_nn::{
-    Attention, Memory,
+    Attention,
+    attention::Sampled,
     bridge::{
         self,
         sequence::{self, AdditiveGruInput},
     },
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
+    mask::Locality,
     recurrent::{Direction, Gru, Reset},
     score::{Additive, Score},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader, all_steps},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid, read},
-    recurrent::{LayerDropout, index, select_memory},
+    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored},
+    recurrent::{LayerDropout, index},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -90,9 +96,16 @@ config! {
         tie: Tie = Tie::None;
         /// Starting parameters: "paper" or "default".
         initialisation: Initialisation = Initialisation::Default;
+        /// How well the decoder's state and an annotation match (in the paper "additive").
+        [choice] score: ScoreConfig = ScoreConfig::Additive;
+        /// From scores to weights (in the paper "softmax").
+        [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
+        /// What the decoder sees of the source.
+        [choice] mask: SourceMaskConfig = SourceMaskConfig::None;
         /// Dropout.
         [table] dropout: LayerDropout = LayerDropout::default();
     }
+    check RnnSearchConfig::agree
 }
 
 impl RnnSearchConfig {
@@ -106,6 +119,11 @@ impl RnnSearchConfig {
             dropout: LayerDropout::none(),
             ..Self::default()
         }
+    }
+
+    fn agree(&self, check: &mut Check) {
+        let sizes = [self.hidden, 2 * self.hidden];
+        self.score.expect_sizes(sizes, check);
     }
 
     fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
@@ -136,10 +154,16 @@ impl GeneratorConfig for RnnSearchConfig {
             true => init.normal_linear(inputs, outputs, bias, 0.01),
             false => init.linear(inputs, outputs, bias),
         };
-        let score = match paper {
-            true => Additive::as_in_paper(n, 2 * n, self.attention_dimension, init),
-            false => Additive::new(n, 2 * n, self.attention_dimension, init),
+        let score = match (paper, &self.score) {
+            (true, ScoreConfig::Additive) => {
+                let score = Additive::as_in_paper(n, 2 * n, self.attention_dimension, init);
+                Score::Additive(score)
+            }
+            (_, score) => score.init([n, 2 * n], self.attention_dimension, init),
         };
+        let attention = Attention::new(score)
+            .with_normalize(self.normalizer.init(1, init))
+            .with_locality(self.mask.locality(), n, init);
         let tables = self.tables(vocabularies);
         Ok(RnnSearch {
             tables: match paper {
@@ -149,12 +173,13 @@ impl GeneratorConfig for RnnSearchConfig {
             encoder_forward: gru(init),
             encoder_backward: gru(init),
             initial: linear(n, n, true, init),
-            attention: Attention::new(Score::Additive(score)),
+            attention,
             decoder: gru(init),
             decoder_context: linear(2 * n, 3 * n, false, init),
             readout_state: linear(n, 2 * l, true, init),
             readout_embedding: linear(m, 2 * l, false, init),
             readout_context: linear(2 * n, 2 * l, false, init),
+            normalizer: self.normalizer.clone(),
             dropout: self.dropout.clone(),
         })
     }
@@ -192,6 +217,8 @@ pub struct RnnSearch {
     /// `C_o [2n, 2l]`
     pub readout_context: Linear,
     #[module(skip)]
+    normalizer: NormalizerConfig,
+    #[module(skip)]
     dropout: LayerDropout,
 }
 
@@ -201,7 +228,7 @@ pub struct RnnSearchState {
     /// `s_{i-1} [rows, n]`
     pub hidden: Tensor<2>,
     /// The annotations.
-    pub memory: Memory,
+    pub source: SourceReader,
 }
 
 impl DecoderState for RnnSearchState {
@@ -209,7 +236,7 @@ impl DecoderState for RnnSearchState {
         let index = index(rows, &self.hidden.device());
         Self {
             hidden: self.hidden.select(0, index),
-            memory: select_memory(self.memory, rows, same_sources),
+            source: self.source.select(rows, same_sources),
         }
     }
 }
@@ -248,7 +275,7 @@ impl Generator for RnnSearch {
         let annotations = dropout(annotations, self.dropout.annotation, noise);
         RnnSearchState {
             hidden: bridge::apply(&self.initial, first).tanh(),
-            memory: expect_valid(self.attention.memory(annotations, source.keep.clone())),
+            source: SourceReader::new(&self.attention, annotations, source.keep.clone()),
         }
     }
 
@@ -262,7 +289,7 @@ impl Generator for RnnSearch {
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
-        let decoded = self.decode(embedded.clone(), state); // states before each step
+        let decoded = self.decode(embedded.clone(), state, noise); // states before each step
         let rows = length * batch;
         let readout = self.readout(
             decoded.previous.reshape([rows as i64, -1]),
@@ -271,13 +298,16 @@ impl Generator for RnnSearch {
         );
         let readout = dropout(readout, self.dropout.output, noise);
         let weights = decoded.weights.swap_dims(0, 1);
-        self.tables.scored(readout, Some(weights))
+        Scored {
+            draws: self.normalizer.draws(decoded.sampled),
+            ..self.tables.scored(readout, Some(weights))
+        }
     }
 
     fn step(
         &self,
         previous: Tensor<1, Int>,
-        state: RnnSearchState,
+        mut state: RnnSearchState,
         _observe: bool,
     ) -> (Output, RnnSearchState) {
         let embedded: Tensor<2> = self
@@ -285,28 +315,38 @@ impl Generator for RnnSearch {
             .embed_target(previous.unsqueeze_dim::<2>(0))
             .squeeze_dim(0);
         let x = self.decoder.project(embedded.clone());
-        let step = self.advance(x, state.hidden.clone(), &state.memory);
-        let readout = self.readout(state.hidden, embedded, step.context);
+        let attention = self.normalizer.searching(&self.attention);
+        let noise = &mut DropoutRng::none();
+        let before = state.hidden.clone();
+        let step = self.advance(&attention, x, &mut state, noise);
+        let readout = self.readout(before, embedded, step.context);
         let output = Output {
             logits: self.tables.logits(readout),
             weights: Some(step.weights),
         };
-        let state = RnnSearchState {
-            hidden: step.hidden,
-            memory: state.memory,
-        };
         (output, state)
+    }
+
+    fn is_normalized(&self) -> bool {
+        self.normalizer.is_normalized(&self.attention)
     }
 }
 
 impl RnnSearch {
     /// All steps of the decoder at once; embedded inputs are `[time, batch, m]`.
-    fn decode(&self, embedded: Tensor<3>, state: RnnSearchState) -> Decoded {
+    fn decode(
+        &self,
+        embedded: Tensor<3>,
+        state: RnnSearchState,
+        noise: &mut DropoutRng,
+    ) -> Decoded {
+        let usual = self.normalizer == NormalizerConfig::Softmax
+            && self.attention.locality() == Locality::Global;
         match &self.attention.score {
-            Score::Additive(score) if sequence::is_fused(&embedded) => {
+            Score::Additive(score) if usual && sequence::is_fused(&embedded) => {
                 self.decode_fused(score, embedded, state)
             }
-            _ => self.decode_plain(embedded, state),
+            _ => self.decode_plain(embedded, state, noise),
         }
     }
 
@@ -319,13 +359,14 @@ impl RnnSearch {
         let [length, _, _] = embedded.dims();
         let n = self.decoder.size();
         let start = state.hidden.clone().unsqueeze_dim::<3>(0);
-        let keep = &state.memory.keep;
+        let memory = state.source.memory;
+        let keep = &memory.keep;
         let output = sequence::additive_gru_decoder(AdditiveGruInput {
             x_projection: self.decoder.project(embedded),
             initial: state.hidden,
             keep_source: (!keep.is_full()).then(|| keep.tensor()),
-            keys: state.memory.keys,
-            values: state.memory.values,
+            keys: memory.keys,
+            values: memory.values,
             query_weight: score.query.weight.val(),
             score: score.vector.val(),
             recurrent: self.decoder.recurrent.val(),
@@ -341,40 +382,54 @@ impl RnnSearch {
             previous: Tensor::cat(previous, 0),
             contexts: both.narrow(2, n, 2 * n),
             weights: output.weights,
+            sampled: None,
         }
     }
 
     /// The same by plain tensor operations, step by step: the definition.
-    fn decode_plain(&self, embedded: Tensor<3>, state: RnnSearchState) -> Decoded {
+    fn decode_plain(
+        &self,
+        embedded: Tensor<3>,
+        mut state: RnnSearchState,
+        noise: &mut DropoutRng,
+    ) -> Decoded {
         let [length, _, _] = embedded.dims();
         let inputs = self.decoder.project(embedded); // [time, batch, 3n]
-        let mut hidden = state.hidden;
-        let (mut previous, mut contexts, mut weights) = (vec![], vec![], vec![]);
+        let (mut previous, mut contexts) = (vec![], vec![]);
+        let (mut weights, mut sampled) = (vec![], vec![]);
         for t in 0..length {
             let x = inputs.clone().narrow(0, t, 1).squeeze_dim(0);
-            previous.push(hidden.clone());
-            let step = self.advance(x, hidden, &state.memory);
-            hidden = step.hidden;
+            previous.push(state.hidden.clone());
+            let step = self.advance(&self.attention, x, &mut state, noise);
             contexts.push(step.context);
             weights.push(step.weights);
+            sampled.push(step.sampled);
         }
         Decoded {
             previous: Tensor::stack(previous, 0),
             contexts: Tensor::stack(contexts, 0),
             weights: Tensor::stack(weights, 0),
+            sampled: all_steps(sampled),
         }
     }
 
-    /// One step: `x [rows, 3n]` (projected), `hidden [rows, n]`.
-    fn advance(&self, x: Tensor<2>, hidden: Tensor<2>, memory: &Memory) -> Advanced {
-        let query = hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-        let attended = read(&self.attention, query, memory, 0);
+    /// One step from `x [rows, 3n]` (projected).
+    fn advance(
+        &self,
+        attention: &Attention,
+        x: Tensor<2>,
+        state: &mut RnnSearchState,
+        noise: &mut DropoutRng,
+    ) -> Advanced {
+        let query = state.hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
+        let attended = state.source.read(attention, query, noise);
         let context: Tensor<2> = attended.context.squeeze_dim(1);
         let projected = bridge::apply(&self.decoder_context, context.clone());
+        state.hidden = self.decoder.step(x, state.hidden.clone(), Some(projected));
         Advanced {
-            hidden: self.decoder.step(x, hidden, Some(projected)),
             context,
             weights: attended.weights.squeeze_dim(1),
+            sampled: attended.sampled,
         }
     }
 
@@ -392,12 +447,13 @@ struct Decoded {
     previous: Tensor<3>, // [time, batch, n]: s_{i-1}
     contexts: Tensor<3>, // [time, batch, 2n]
     weights: Tensor<3>,  // [time, batch, source]
+    sampled: Option<Sampled>,
 }
 
 struct Advanced {
-    hidden: Tensor<2>,
     context: Tensor<2>,
     weights: Tensor<2>,
+    sampled: Option<Sampled>,
 }
 
 #[cfg(test)]

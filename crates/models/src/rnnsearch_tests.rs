@@ -19,8 +19,8 @@ fn the_fused_decoder_is_the_plain_one() {
         let state = model.encode(&source, &mut DropoutRng::none());
         let embedded = model.tables.embed_target(target.inputs.clone());
         let decoded = match fused {
-            true => model.decode(embedded, state),
-            false => model.decode_plain(embedded, state),
+            true => model.decode(embedded, state, &mut DropoutRng::none()),
+            false => model.decode_plain(embedded, state, &mut DropoutRng::none()),
         };
         let both = Tensor::cat(vec![decoded.previous, decoded.contexts], 2);
         let wave = Tensor::arange(0..both.shape().num_elements() as i64, &device)

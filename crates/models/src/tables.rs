@@ -170,6 +170,7 @@ impl Tables {
             output: self.output_weights(),
             weights,
             padding: self.vocabularies.target.padding,
+            draws: None,
         }
     }
 }

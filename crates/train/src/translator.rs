@@ -237,12 +237,7 @@ impl Translator {
             let keys = axis(tokenizers.source(), source, true)?;
             let queries = axis(tokenizers.target(), &hypothesis.tokens, hypothesis.finished)?;
             let weights = hypothesis.weights.concat();
-            // Under local-p the Gaussian is not renormalised, so rows need not sum to 1.
-            let map = match self.model.model().is_normalized() {
-                true => AttentionMap::new(Kind::Cross, queries, keys, 1, weights)?,
-                false => AttentionMap::unnormalized(Kind::Cross, queries, keys, 1, weights)?,
-            };
-            trace = trace.with_map(map);
+            trace = trace.with_map(self.map(Kind::Cross, queries, keys, 1, weights)?);
         }
         Ok(Translation {
             text,
@@ -252,6 +247,21 @@ impl Translator {
             finished: hypothesis.finished,
             trace,
         })
+    }
+
+    /// A map of this model, whose rows need not sum to 1 under every normaliser, nor under local-p.
+    fn map(
+        &self,
+        kind: Kind,
+        queries: Tokens,
+        keys: Tokens,
+        heads: usize,
+        weights: Vec<f32>,
+    ) -> Result<AttentionMap, TraceError> {
+        match self.model.model().is_normalized() {
+            true => AttentionMap::new(kind, queries, keys, heads, weights),
+            false => AttentionMap::unnormalized(kind, queries, keys, heads, weights),
+        }
     }
 
     /// Every head of every layer while `source` is read and `hypothesis` written; nothing of a model whose weights come with
@@ -291,7 +301,7 @@ impl Translator {
                 // A translation that was cut has no row for its end.
                 let weights = weights.narrow(2, 0, rows).narrow(3, 0, columns);
                 let weights = weights.into_data().iter::<f32>().collect();
-                let map = AttentionMap::new(kind, queries.clone(), keys.clone(), heads, weights)?;
+                let map = self.map(kind, queries.clone(), keys.clone(), heads, weights)?;
                 let map = match kind {
                     Kind::DecoderSelf => map.predicting(written.clone())?,
                     _ => map,

@@ -116,6 +116,7 @@ fn an_interrupted_run_goes_on_exactly() {
                 "training.scheduled_sampling.decay_steps=5",
             ],
         ),
+        ("reinforce", vec!["model.normalizer=hard-reinforce"]),
     ] {
         let recipe = recipe(&extra);
         let whole = folder.path().join(format!("{name}-whole"));
@@ -245,14 +246,21 @@ fn every_kind_of_model_trains_and_translates() {
             "shallow",
             "kind = \"lstmn-translation\"\nfusion = \"shallow\"",
         ),
+        ("unnormalised", "kind = \"luong\"\nnormalizer = \"sigmoid\""),
+        (
+            "many heads, unnormalised",
+            "kind = \"transformer\"\nd_model = 16\nheads = 2\nmask = \"block\"\ncross_normalizer = \"sink\"",
+        ),
     ] {
         let start = TINY.find("[data.synthetic]").unwrap();
         let text = format!(
-            "[model]\n{model}\nembedding = 16\nhidden = 16\n{}{}",
-            if model.contains("rnnsearch") {
-                "maxout = 16\n"
-            } else {
+            "[model]\n{model}\n{}{}",
+            if model.contains("transformer") {
                 ""
+            } else if model.contains("rnnsearch") {
+                "embedding = 16\nhidden = 16\nmaxout = 16\n"
+            } else {
+                "embedding = 16\nhidden = 16\n"
             },
             &TINY[start..]
         );
@@ -275,6 +283,35 @@ fn every_kind_of_model_trains_and_translates() {
             attends,
             "{name}"
         );
+    }
+}
+
+/// Every way from scores to weights learns from a recipe.
+#[test]
+fn every_normalizer_learns() {
+    let folder = tempfile::tempdir().unwrap();
+    for normalizer in [
+        "sparsemax",
+        "entmax15",
+        "{kind=\"sigmoid\", bias=-1.5}",
+        "sink",
+        "monotonic",
+        "hard-straight-through",
+        "{kind=\"hard-gumbel\", temperature=0.5}",
+        "{kind=\"hard-reinforce\", entropy=0.02}",
+    ] {
+        let setting = format!("model.normalizer={normalizer}");
+        let recipe = recipe(&[&setting, "training.average=1"]);
+        let run = folder.path().join(normalizer.replace(['{', '"'], ""));
+        train(&recipe, &run, None, false).unwrap_or_else(|e| panic!("{normalizer}: {e}"));
+        let lines = metrics(&run);
+        let perplexities: Vec<f64> = lines
+            .iter()
+            .filter_map(|line| line["perplexity"].as_f64())
+            .collect();
+        let (first, last) = (perplexities[0], perplexities[perplexities.len() - 1]);
+        assert!(perplexities.iter().all(|p| p.is_finite()), "{normalizer}");
+        assert!(last < 0.8 * first, "{normalizer}: {first} to {last}");
     }
 }
 

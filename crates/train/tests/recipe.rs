@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use regard_models::{
     GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
+    attention::{LocalConfig, NormalizerConfig, ScoreConfig, SigmoidConfig, SourceMaskConfig},
     config::{Config, ConfigError, Place, nearest},
     luong::LuongScore,
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
@@ -445,8 +446,100 @@ fn overrides_are_laid_over_the_file() {
     assert_eq!(recipe.data.filter.long_lines, LongLines::Cut);
     assert_eq!(recipe.training.validate_every, Every::Epoch);
 
-    let changed = overridden(RECIPE, &["model.kind=rnnsearch"]);
+    let changed = overridden(RECIPE, &["model.kind=seq2seq"]);
     assert!(matches!(changed, Err(ConfigError::UnknownKey { key, .. }) if key == "model.score"));
+}
+
+#[test]
+fn score_normalizer_and_mask_are_keys() {
+    const START: &str = "[model]\nkind = \"rnnsearch\"\n";
+    const REST: &str = "\n[data.synthetic]\ntask = \"copy\"\n[training]\nepochs = 1";
+    let read = |model: &str, overrides: &[&str]| {
+        let kind = |kind| START.replace("rnnsearch", kind);
+        let text = match model.split_once('!') {
+            Some((name, model)) => kind(name) + model + REST,
+            None => format!("{START}{model}{REST}"),
+        };
+        overridden(&text, overrides)
+    };
+    let recipe = read(
+        "score = \"general\"\nmask.kind = \"local-m\"",
+        &["model.normalizer=sparsemax"],
+    );
+    let recipe = recipe.unwrap();
+    let model = recipe.model.config::<RnnSearchConfig>().unwrap();
+    assert_eq!(model.score, ScoreConfig::General);
+    assert_eq!(model.normalizer, NormalizerConfig::Sparsemax);
+    assert_eq!(
+        model.mask,
+        SourceMaskConfig::LocalM(LocalConfig { window: 10 })
+    );
+    let changed = read(
+        "normalizer = \"softmax\"",
+        &["model.normalizer={kind=\"sigmoid\", bias=-1}"],
+    );
+    // Whole numbers are numbers.
+    let changed = changed.unwrap();
+    let model = changed.model.config::<RnnSearchConfig>().unwrap();
+    assert_eq!(
+        model.normalizer,
+        NormalizerConfig::Sigmoid(SigmoidConfig { bias: -1.0 })
+    );
+    for recipe in [recipe, changed] {
+        assert_eq!(overridden(&recipe.to_toml().unwrap(), &[]).unwrap(), recipe);
+        let commented = Registry::default().commented(&recipe).unwrap();
+        assert_eq!(overridden(&commented, &[]).unwrap(), recipe);
+    }
+    for (model, expected) in [
+        (
+            "normalizer = \"hard\"",
+            "r.toml:3:14: model.normalizer: found \"hard\" (did you mean \"hard-straight-through\"?); expected one of \"softmax\", \"sink\"",
+        ),
+        (
+            "normalizer = { kind = \"sparsemax\", bias = 1.0 }",
+            "r.toml:3:36: unknown key model.normalizer.bias; did you mean kind = \"sigmoid\"?",
+        ),
+        (
+            "score = \"dot\"",
+            "r.toml:3:1: model.score: found \"dot\", which compares vectors of one size: this decoder's states have 256 numbers, its annotations 512; expected \"additive\" or \"general\"",
+        ),
+        (
+            "transformer!mask = { kind = \"block\", size = 0 }",
+            "r.toml:3:26: model.mask.size: found 0; expected 1 to 1048576",
+        ),
+        (
+            "transformer!mask = \"local-m\"",
+            "r.toml:3:8: model.mask: found \"local-m\"; expected one of \"none\", \"longformer\", \"block\", \"chunked\"",
+        ),
+        (
+            "transformer!cross_normalizer = \"monotonic\"",
+            "r.toml:3:1: model.cross_normalizer: found \"monotonic\"; expected one whose rows",
+        ),
+    ] {
+        let error = read(model, &[]).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}\n{expected}");
+    }
+    for (kind, key) in [
+        ("rnnsearch", "normalizer = \"softmax\""),
+        ("luong", "normalizer = \"softmax\""),
+        ("gnmt", "score = \"additive\""),
+        ("lstmn-translation", "mask = \"none\""),
+        ("transformer", "# decoder_mask = \"none\""),
+    ] {
+        let registry = Registry::default();
+        let text = registry
+            .commented(&registry.example(kind).unwrap())
+            .unwrap();
+        assert!(text.contains(&format!("\n{key}\n")), "{text}");
+        assert!(
+            text.contains("\n#  \"sparsemax\": The nearest weights that sum to 1"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n#    bias (-3.0): Added to every score"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

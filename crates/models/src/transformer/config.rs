@@ -1,16 +1,17 @@
 //! Sizes and choices of the Transformer.
 
-use regard_config::{Check, FRACTION, POSITIVE, SIZE, config};
+use regard_config::{Check, Choice, FRACTION, POSITIVE, SIZE, config};
 use regard_nn::{
     AttentionError,
     initialize::Initializer,
     position::{Learned, PositionConfig, RelativeBucketsConfig, RotaryConfig, Sinusoidal},
-    transformer::{Activation, NormConfig, NormPlace, StackConfig, StackDropout},
+    transformer::{Activation, NormConfig, NormPlace, Stack, StackConfig, StackDropout},
 };
 use serde::{Deserialize, Serialize};
 
 use super::model::Transformer;
 use crate::{
+    attention::{NormalizerConfig, ScoreConfig, SelfMaskConfig},
     error::ModelError,
     generator::GeneratorConfig,
     tables::{TablesConfig, Tie},
@@ -99,6 +100,16 @@ config! {
         bias: bool = true;
         /// Shared word vectors: "none", "target" or "all".
         tie: Tie = Tie::None;
+        /// How well a query and a key of a head match ("additive" of a head's size); not "location".
+        [choice] score: ScoreConfig = ScoreConfig::ScaledDot;
+        /// From scores to weights; not "hard-reinforce" or "monotonic".
+        [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
+        /// The same of attention to the source, if it is another.
+        [choice] cross_normalizer: Option<NormalizerConfig> = None, example "\"sparsemax\"";
+        /// What a token sees of its own sequence, in the encoder and in the decoder.
+        [choice] mask: SelfMaskConfig = SelfMaskConfig::None;
+        /// The same in the decoder, if it is another.
+        [choice] decoder_mask: Option<SelfMaskConfig> = None, example "\"none\"";
         /// Dropout.
         [table] dropout: TransformerDropout = TransformerDropout::default();
     }
@@ -143,6 +154,68 @@ impl TransformerConfig {
                 "heads of an even size (d_model / heads) for positions = \"rotary\"",
             );
         }
+        if let ScoreConfig::Location(_) = self.score {
+            check.fail(
+                "score",
+                "found \"location\"",
+                "a score that looks at keys: a head has no other way to tell tokens apart",
+            );
+        }
+        for (key, normalizer) in [
+            ("normalizer", Some(&self.normalizer)),
+            ("cross_normalizer", self.cross_normalizer.as_ref()),
+        ] {
+            let Some(normalizer) = normalizer else {
+                continue;
+            };
+            let why = match normalizer {
+                NormalizerConfig::HardReinforce(_) => {
+                    "its rule rewards the draws of one attention; \"hard-straight-through\" or \"hard-gumbel\""
+                }
+                NormalizerConfig::Monotonic(_) => {
+                    "one whose rows do not follow from each other: the queries of a Transformer are computed at once"
+                }
+                _ => continue,
+            };
+            check.fail(key, format!("found {:?}", normalizer.kind()), why);
+        }
+        let (mask, decoder_mask) = (("mask", Some(&self.mask)), self.decoder_mask.as_ref());
+        for (key, mask) in [mask, ("decoder_mask", decoder_mask)] {
+            if let (Some(SelfMaskConfig::Longformer(_)), Some(window)) = (mask, self.window) {
+                check.fail(
+                    key,
+                    format!("found \"longformer\" with window = {window}"),
+                    "no key window: this mask has its own, and a window would hide the global positions",
+                );
+            }
+        }
+    }
+
+    /// What stands in `cross_normalizer`, or else in `normalizer`.
+    fn cross_normalizer(&self) -> &NormalizerConfig {
+        self.cross_normalizer.as_ref().unwrap_or(&self.normalizer)
+    }
+
+    /// Gives the heads of `stack` their score, normalisers and mask.
+    fn equip(
+        &self,
+        stack: &mut Stack,
+        mask: &SelfMaskConfig,
+        init: &mut Initializer,
+    ) -> Result<(), AttentionError> {
+        let size = self.d_model / self.heads;
+        for block in &mut stack.layers {
+            let own = (&mut block.attention, &self.normalizer);
+            let cross = block.cross_attention.as_mut();
+            let cross = cross.map(|cross| (cross, self.cross_normalizer()));
+            for (heads, normalizer) in [own].into_iter().chain(cross) {
+                heads.attention.score = self.score.init([size, size], size, init);
+                heads.attention.normalize = normalizer.init(self.heads, init);
+            }
+            let own = &mut block.attention.attention;
+            *own = own.clone().with_mask(mask.mask()?);
+        }
+        Ok(())
     }
 
     /// Sizes and choices of every layer.
@@ -207,7 +280,7 @@ impl GeneratorConfig for TransformerConfig {
             readout: size,
             tie: self.tie,
         };
-        Ok(Transformer {
+        let mut model = Transformer {
             source_positions: learned(init).map_err(refused)?,
             target_positions: learned(init).map_err(refused)?,
             tables: tables.unit_variance(init)?,
@@ -215,7 +288,16 @@ impl GeneratorConfig for TransformerConfig {
             decoder: layer.decoder(self.decoder_layers, init).map_err(refused)?,
             sinusoidal,
             embedding_dropout: self.dropout.embedding,
-        })
+            normalized: self.normalizer.sums_to_one() && self.cross_normalizer().sums_to_one(),
+        };
+        let decoder_mask = self.decoder_mask.as_ref().unwrap_or(&self.mask);
+        for (stack, mask) in [
+            (&mut model.encoder, &self.mask),
+            (&mut model.decoder, decoder_mask),
+        ] {
+            self.equip(stack, mask, init).map_err(refused)?;
+        }
+        Ok(model)
     }
 
     fn layers(&self) -> usize {

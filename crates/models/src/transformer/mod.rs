@@ -7,7 +7,7 @@
 //! p_t    ∝ exp(W_o s_t)
 //! ```
 //!
-//! Layers are those of [`regard_nn::transformer`], with norms before or after the blocks; positions are added to the embeddings
+//! The heads' score, normaliser and mask are keys of the configuration ([`crate::attention`]). Layers are those of [`regard_nn::transformer`], with norms before or after the blocks; positions are added to the embeddings
 //! (sinusoidal, learned) or act in self-attention (rotary, relative, ALiBi). Generation keeps keys and values: a step costs what
 //! one token costs, and gives the numbers of the whole target at once.
 //!
@@ -78,6 +78,10 @@ impl Generator for Transformer {
 
     fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
         Some(self.maps(source, target))
+    }
+
+    fn is_normalized(&self) -> bool {
+        self.normalized
     }
 
     fn pack(&self) -> Option<Box<dyn Packed>> {

@@ -34,6 +34,8 @@ pub struct Transformer {
     pub(super) sinusoidal: Option<Sinusoidal>,
     #[module(skip)]
     pub(super) embedding_dropout: f64,
+    #[module(skip)]
+    pub(super) normalized: bool,
 }
 
 /// What the decoder carries from step to step.

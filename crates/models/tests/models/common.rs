@@ -5,6 +5,10 @@ use regard_models::{
     AnyGenerator, AnyGeneratorConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig,
     RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
     Vocabulary,
+    attention::{
+        BlockConfig, LocalConfig, LongformerConfig, MonotonicConfig, NormalizerConfig, ScoreConfig,
+        SelfMaskConfig, SigmoidConfig, SinkConfig, SourceMaskConfig,
+    },
     config::{AnyConfig, Config},
     lstmn_translation::Fusion,
     luong::{LuongAttention, LuongScore, Reading},
@@ -111,6 +115,48 @@ pub fn configs() -> Vec<(&'static str, AnyBox)> {
             Box::new(LstmnTranslationConfig {
                 fusion: Fusion::Shallow,
                 ..LstmnTranslationConfig::tiny()
+            }),
+        ),
+        (
+            "rnnsearch general, sigmoid, local-p",
+            Box::new(RnnSearchConfig {
+                score: ScoreConfig::General,
+                normalizer: NormalizerConfig::Sigmoid(SigmoidConfig { bias: -1.0 }),
+                mask: SourceMaskConfig::LocalP(LocalConfig { window: 3 }),
+                ..RnnSearchConfig::tiny()
+            }),
+        ),
+        (
+            "luong general, at once, monotonic",
+            Box::new(LuongConfig {
+                input_feeding: false,
+                normalizer: NormalizerConfig::Monotonic(MonotonicConfig {
+                    noise: 0.0,
+                    hard_search: false,
+                }),
+                ..luong()
+            }),
+        ),
+        (
+            "gnmt cosine, entmax15, local-m",
+            Box::new(GnmtConfig {
+                score: ScoreConfig::Cosine,
+                normalizer: NormalizerConfig::Entmax15,
+                mask: SourceMaskConfig::LocalM(LocalConfig { window: 3 }),
+                ..GnmtConfig::tiny()
+            }),
+        ),
+        (
+            "transformer distance, sink, longformer, block",
+            Box::new(TransformerConfig {
+                score: ScoreConfig::Distance,
+                normalizer: NormalizerConfig::Sink(SinkConfig::default()),
+                mask: SelfMaskConfig::Longformer(LongformerConfig {
+                    window: 2,
+                    ..LongformerConfig::default()
+                }),
+                decoder_mask: Some(SelfMaskConfig::Block(BlockConfig { size: 3 })),
+                ..transformer()
             }),
         ),
     ]

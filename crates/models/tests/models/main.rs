@@ -2,6 +2,7 @@
 //!
 //! | module | what holds |
 //! |---|---|
+//! | [`attention`] | scores, normalisers and masks chosen by keys |
 //! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |
 //! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
 //! | [`gradients`] | gradients with dropout equal finite differences |
@@ -9,6 +10,7 @@
 //! | [`search`] | beam search equals exhaustive search, and one written differently |
 //! | [`translate`] | hypotheses of real models, scored again under teacher forcing |
 
+mod attention;
 mod classifier;
 mod common;
 mod golden;

@@ -41,6 +41,9 @@ pub struct Progress {
     /// Target tokens trained on; of labelled sentences, their own tokens.
     #[serde(default)]
     pub tokens: u64,
+    /// The running mean of the reward, where a model learns by reward.
+    #[serde(default)]
+    pub baseline: Option<f32>,
     /// The updates whose models are kept for averaging.
     pub recent: Vec<u64>,
     /// The update of the last validation.

@@ -198,6 +198,7 @@ impl<'a, T: Task> Session<'a, T> {
             step,
             training: &self.training,
             device: self.run.device,
+            baseline: self.progress.baseline,
         };
         let batch = self.task.loss(&self.data, self.model(), &update);
         let mean = f64::from(batch.loss.clone().into_scalar::<f32>());
@@ -219,6 +220,7 @@ impl<'a, T: Task> Session<'a, T> {
         progress.seconds += seconds;
         progress.update_seconds += seconds;
         progress.tokens += batch.tokens as u64;
+        progress.baseline = batch.baseline;
         let window = &mut progress.window;
         window.loss += mean * batch.predictions as f64;
         window.negative_log_likelihood += batch.negative_log_likelihood;

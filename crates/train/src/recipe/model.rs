@@ -52,10 +52,15 @@ impl Serialize for Model {
         let values = self.config.values().map_err(S::Error::custom)?;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("kind", self.kind)?;
-        // In the order of the declaration, where tables stand last, as TOML wants it.
-        for key in self.config.keys() {
-            if let Some(value) = values.get(key.name) {
-                map.serialize_entry(key.name, value)?;
+        // In the order of the declaration, but tables last, as TOML wants it.
+        for tables in [false, true] {
+            for key in self.config.keys() {
+                if let Some(value) = values
+                    .get(key.name)
+                    .filter(|value| value.is_table() == tables)
+                {
+                    map.serialize_entry(key.name, value)?;
+                }
             }
         }
         map.end()

@@ -261,6 +261,7 @@ impl Task for Classification {
             negative_log_likelihood: batch.nll,
             predictions: update.rows.len(),
             tokens,
+            baseline: None,
         }
     }
 

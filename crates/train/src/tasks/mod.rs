@@ -157,6 +157,8 @@ pub struct Update<'a> {
     pub training: &'a Device,
     /// The same device without.
     pub device: &'a Device,
+    /// What the update before left in [`BatchLoss::baseline`].
+    pub baseline: Option<f32>,
 }
 
 /// The loss of a batch.
@@ -169,6 +171,8 @@ pub struct BatchLoss {
     pub predictions: usize,
     /// Tokens that were processed, for the speed.
     pub tokens: usize,
+    /// The running mean of the reward, where a model learns by reward; saved with the run.
+    pub baseline: Option<f32>,
 }
 
 /// How a model did.

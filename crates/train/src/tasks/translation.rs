@@ -270,12 +270,22 @@ impl Task for Translation {
         }
         let source = SourceBatch::new(&sources, &vocabularies.source, update.training);
         let scored = model.forward(&source, &target, &mut noise);
+        let reinforced = scored.reinforced(&target, update.baseline);
         let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
+        let (loss, baseline) = match reinforced {
+            // Its gradient counts; its value says nothing, and would hide that of the loss.
+            Some((term, baseline)) => {
+                let no_value = term.clone() - term.detach();
+                (batch.loss + no_value, Some(baseline))
+            }
+            None => (batch.loss, None),
+        };
         BatchLoss {
-            loss: batch.loss,
+            loss,
             negative_log_likelihood: batch.nll,
             predictions: batch.tokens,
             tokens: batch.tokens,
+            baseline,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Scores, normalisers and masks chosen by keys: in every model each steps as it is scored, learns, and is refused where it
 //! cannot be.
 
+use std::slice;
+
 use crate::{
     common::{AnyBox, ROUNDING, VOCABULARIES, batch, distance, model, numbers, sentences},
     support::gradients,
@@ -402,7 +404,7 @@ fn the_term_of_reinforce_is_the_mean_over_sentences() {
         .iter()
         .zip(&targets)
         .map(|(source, target)| {
-            let (scored, target) = score(&[source.clone()], &[target.clone()]);
+            let (scored, target) = score(slice::from_ref(source), slice::from_ref(target));
             let (term, baseline) = scored.reinforced(&target, Some(-2.0)).unwrap();
             let outputs = target.outputs.clone();
             let mean = cross_entropy_mean(scored.logits(), outputs, 0, 0.0).loss;

@@ -222,6 +222,7 @@ pub mod attention;
 pub mod bridge;
 pub mod cache;
 pub mod dropout;
+pub mod erased;
 pub mod explain;
 pub mod heads;
 pub mod initialize;
@@ -238,7 +239,8 @@ pub mod weights;
 pub use burn;
 
 pub use attention::{
-    Attended, Attention, AttentionError, AttentionOptions, Memory, Observe, Path, Reading,
+    Attended, Attention, AttentionError, AttentionOptions, KernelPlan, Memory, Observe, Path,
+    Reading, Unserved,
 };
 
 /// The example of the README runs as a test.

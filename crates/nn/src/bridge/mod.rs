@@ -44,7 +44,7 @@ mod sequence_ops;
 pub use additive::{additive_attention, additive_attention_plain};
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use empty::matmul;
-pub(crate) use empty::{spread, with_axis, zeros_of};
+pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;
 pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
 pub use linear::{apply, linear};

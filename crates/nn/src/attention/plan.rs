@@ -3,17 +3,20 @@
 //! | score | normaliser | mask | around it | plan |
 //! |---|---|---|---|---|
 //! | dot, scaled dot, general, scaled general, cosine, any that [says so](ScoreFunction::form) | softmax, sink | any | grouped heads, softcap, bias, ALiBi, dropout, any [`Observe`] | [`KernelPlan::Dot`] |
-//! | dot, scaled dot | softmax | any | the same, but no bias and [`Observe::Nothing`], in a [`MultiHead`] | [`KernelPlan::Projected`] |
+//! | dot, scaled dot | softmax | any | in a [`MultiHead`], also with rotary positions, RMS norm of queries and keys, a gate: the same, but no bias and [`Observe::Nothing`] | [`KernelPlan::Projected`] |
 //! | additive, weight-normed additive, any that says so | softmax | padding | grouped heads, bias, any [`Observe`] | [`KernelPlan::Additive`] |
 //!
 //! All of them for `f32` on the Flex backend with the feature `kernels`. What a plan cannot see are the numbers: a sink that is not
 //! finite, and a bias of `-∞` beside keys, values or scores that are not finite, take the plain path at the last moment
 //! ([`Unserved::NotFinite`]).
 //!
-//! A call that takes the plain path says so in a [`tracing`] event of level `debug`, with the reason.
+//! A call that takes the plain path says so in a [`tracing`] event of level `debug`, with the reason; the command `regard explain
+//! MECHANISM --path` prints it.
 //!
 //! [`MultiHead`]: crate::heads::MultiHead
 //! [`ScoreFunction::form`]: crate::score::ScoreFunction::form
+
+use std::fmt;
 
 use burn::tensor::Tensor;
 
@@ -41,6 +44,16 @@ pub enum KernelPlan {
     },
     /// The additive score, softmax and reading in one operation.
     Additive,
+}
+
+impl fmt::Display for KernelPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dot { .. } => "the dot-product kernel",
+            Self::Projected { .. } => "the dot-product kernel, projections included",
+            Self::Additive => "the additive kernel",
+        })
+    }
 }
 
 /// Why a call takes plain tensor operations.

@@ -281,6 +281,16 @@ impl MultiHead {
             key_heads: key_value_heads,
             size: head,
             value_size: value,
+            norm: match &self.query_key_norm {
+                Some(QueryKeyNorm::Rms(norm)) => {
+                    Some(([norm.query.val(), norm.key.val()], norm.epsilon))
+                }
+                _ => None,
+            },
+            angles: match &self.position {
+                Some(Position::Rotary(rotary)) => Some(rotary.angles(grid.keys)),
+                _ => None,
+            },
         };
         let (context, lse) = bridge::projected_attention(inputs, options);
         let by_head = context
@@ -459,14 +469,15 @@ impl MultiHead {
             between: self.talking_heads.is_some() || of_values.is_some(),
         };
         let plan = KernelPlan::of(&self.attention, call, asked)?;
-        let alone = match &self.position {
+        let placed = match &self.position {
             None => true,
             Some(Position::Alibi(_)) => source.is_none(),
+            Some(Position::Rotary(rotary)) => source.is_none() && rotary.size() <= self.sizes.head,
             Some(_) => false,
         };
         let [source_batch, ..] = source.unwrap_or(x).dims();
-        let served = alone
-            && self.query_key_norm.is_none()
+        let served = placed
+            && !matches!(self.query_key_norm, Some(QueryKeyNorm::L2(_)))
             && self.projection.matrices(source.is_some()).is_some()
             && source_batch == grid.batch
             && ![grid.batch, grid.queries, grid.keys].contains(&0);

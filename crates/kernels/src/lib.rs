@@ -10,6 +10,7 @@
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
+//! | [`rotary`] | rotary positions, forward and backward |
 //! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
 //! | [`measure`] | what this machine can do, and which part of it each kernel reaches |
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
@@ -64,6 +65,7 @@ pub mod pointwise;
 mod position;
 mod problem;
 pub mod reference;
+pub mod rotary;
 pub mod sequence;
 pub mod simd;
 mod threads;

@@ -38,7 +38,7 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 //!
-//! What runs fused: see [`Path`]. Both ways give the same numbers up to rounding.
+//! What runs fused: see [`KernelPlan`]. Both ways give the same numbers up to rounding.
 
 mod attended;
 mod between;
@@ -49,6 +49,7 @@ mod memory;
 mod observe;
 mod options;
 mod plain;
+mod plan;
 
 use burn::{module::Module, tensor::Tensor};
 
@@ -61,10 +62,13 @@ use crate::{
 
 pub use attended::{Attended, Sampled, Top};
 pub(crate) use between::Between;
+pub(crate) use check::{check_divisor, check_finite};
 pub use error::AttentionError;
 pub use memory::{Memory, Reading};
 pub(crate) use observe::Observed;
 pub use options::{AttentionOptions, Observe, Path};
+pub(crate) use plan::Asked;
+pub use plan::{KernelPlan, Unserved};
 
 /// An attention mechanism: a score, a mask, a normaliser.
 #[derive(Module, Debug)]
@@ -189,7 +193,7 @@ impl Attention {
         call: AttentionOptions<'_>,
     ) -> Result<Attended, AttentionError> {
         let problem = self.problem(query, key, value, false, call)?;
-        problem.solve(self)
+        problem.solve(self, None)
     }
 
     /// The scores as they go into the normaliser: scaled, capped, biased. `[batch, heads, queries, keys]`. For

@@ -33,7 +33,7 @@
 //! # How to read on
 //!
 //! 1. [`attention`]: the sentence as a type, its two forms (query, key, value; or a source prepared once and read at
-//!    every decoder step), what can be observed, which path computes.
+//!    every decoder step), what can be observed, which path computes ([`KernelPlan`]).
 //! 2. [`score`], [`mask`], [`normalize`]: the words, one page for each mechanism: what it does in the paper's terms,
 //!    formula, shapes, when to use it and when not, cost, an example.
 //! 3. What is built from them: the tables below.
@@ -56,6 +56,7 @@
 //! | [`score::Distance`] | `-scale · ‖s - h‖²` | Kim 2021 |
 //! | [`score::Location`] | `(W s)_i` | Luong 2015 |
 //! | [`score::GaussianWindow`] | `Σ_k a_k exp(-b_k (κ_k - u)²)` | Graves 2013 |
+//! | [`score::Score::custom`] | your own, in any crate: [`score::ScoreFunction`] | |
 //!
 //! ## Masks
 //!
@@ -86,6 +87,7 @@
 //! | [`normalize::Monotonic`] | where a reader moving right stops | Raffel 2017 |
 //! | [`normalize::Addressing`] | content, interpolation, shift, sharpening | Graves 2014 |
 //! | [`normalize::Identity`] | `s_i` | |
+//! | [`normalize::Normalize::custom`] | your own, in any crate: [`normalize::NormalizeFunction`] | |
 //!
 //! ## Heads
 //!
@@ -150,6 +152,8 @@
 //! | what | where |
 //! |---|---|
 //! | softcap, bias, ALiBi, dropout of weights; what to observe | [`Attention`], [`AttentionOptions`], [`Observe`] |
+//! | which kernel serves a call, or why none does | [`KernelPlan`], [`Unserved`] |
+//! | modules whose type is chosen at run time | [`erased`] |
 //! | every mechanism step by step in tables, in f64 | [`explain`] |
 //! | what trained heads do: sinks, diagonals, rollout, flow, "why is it uniform?" | the crate `regard-trace`, `diagnose` |
 //!
@@ -222,6 +226,7 @@ pub mod attention;
 pub mod bridge;
 pub mod cache;
 pub mod dropout;
+pub mod erased;
 pub mod explain;
 pub mod heads;
 pub mod initialize;
@@ -238,7 +243,8 @@ pub mod weights;
 pub use burn;
 
 pub use attention::{
-    Attended, Attention, AttentionError, AttentionOptions, Memory, Observe, Path, Reading,
+    Attended, Attention, AttentionError, AttentionOptions, KernelPlan, Memory, Observe, Path,
+    Reading, Unserved,
 };
 
 /// The example of the README runs as a test.

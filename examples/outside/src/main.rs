@@ -19,15 +19,17 @@ use regard_models::{
     *,
 };
 use regard_nn::{
+    Attention, AttentionOptions, Memory,
     burn::{
         self,
         module::Module,
         nn::Linear,
-        tensor::{Device, Int, Tensor, activation::softmax},
+        tensor::{Device, Int, Tensor},
     },
     dropout::DropoutRng,
     initialize::Initializer,
     recurrent::{Direction, Gru, Reset},
+    score::{Score, ScoreFunction, Sizes},
 };
 use regard_train::{Architecture, Registry, learner::Run, recipe::Split, tasks::Translation};
 
@@ -61,9 +63,9 @@ impl GeneratorConfig for NearestConfig {
         Ok(Nearest {
             tables: tables.init(init)?,
             encoder: Gru::new(n, n, Reset::BeforeProduct, init),
-            nearness: Nearness {
+            attention: Attention::new(Score::custom(Nearness {
                 query: init.linear(n, n, false),
-            },
+            })),
             decoder: Gru::new(n, n, Reset::BeforeProduct, init),
             context: init.linear(n, 3 * n, false),
             readout: init.linear(2 * n, n, true),
@@ -77,12 +79,21 @@ struct Nearness {
     query: Linear,
 }
 
-impl Nearness {
-    /// `state [rows, n]` against `keys [rows, source, n]`: `[rows, source]`.
-    fn score(&self, state: Tensor<2>, keys: Tensor<3>) -> Tensor<2> {
-        let [_, _, size] = keys.dims();
-        let apart = keys - self.query.forward(state).unsqueeze_dim(1);
-        (apart.clone() * apart).sum_dim(2).squeeze_dim::<2>(2) / -(size as f64).sqrt()
+impl ScoreFunction for Nearness {
+    fn name(&self) -> &'static str {
+        "nearness"
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::Equal
+    }
+
+    /// `query [rows, 1, queries, n]` against `keys [rows, 1, source, n]`: `[rows, 1, queries, source]`.
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        let scale = -(keys.dims()[3] as f64).sqrt();
+        let query = self.query.forward(query).unsqueeze_dim::<5>(3);
+        let apart = keys.unsqueeze_dim::<5>(2) - query;
+        (apart.clone() * apart).sum_dim(4).squeeze_dim::<4>(4) / scale
     }
 }
 
@@ -90,7 +101,7 @@ impl Nearness {
 pub struct Nearest {
     tables: Tables,
     encoder: Gru,
-    nearness: Nearness,
+    attention: Attention,
     decoder: Gru,
     context: Linear,
     readout: Linear,
@@ -98,18 +109,16 @@ pub struct Nearest {
 
 #[derive(Debug, Clone)]
 pub struct State {
-    hidden: Tensor<2>,  // [rows, n]
-    keys: Tensor<3>,    // [rows, source, n]
-    padding: Tensor<2>, // [rows, source]: 0, or -∞ where there is no word
+    hidden: Tensor<2>, // [rows, n]
+    source: Memory,
 }
 
 impl DecoderState for State {
     fn select(self, rows: &[usize], _same_sources: bool) -> Self {
-        let rows = index(rows, &self.hidden.device());
+        let index = index(rows, &self.hidden.device());
         Self {
-            hidden: self.hidden.select(0, rows.clone()),
-            keys: self.keys.select(0, rows.clone()),
-            padding: self.padding.select(0, rows),
+            hidden: self.hidden.select(0, index),
+            source: self.source.select(rows).expect("rows that are there"),
         }
     }
 }
@@ -117,11 +126,12 @@ impl DecoderState for State {
 impl Nearest {
     /// One step from `embedded [rows, n]`: what the output layer reads, the weights, and the next state.
     fn advance(&self, embedded: Tensor<2>, state: State) -> (Tensor<2>, Tensor<2>, State) {
-        let keys = state.keys.clone();
-        let scores = self.nearness.score(state.hidden.clone(), keys.clone());
-        let weights = softmax(scores + state.padding.clone(), 1);
-        let rows: Tensor<3> = weights.clone().unsqueeze_dim(1);
-        let context: Tensor<2> = rows.matmul(keys).squeeze_dim(1);
+        let query = state.hidden.clone().unsqueeze_dim(1);
+        let options = AttentionOptions::default();
+        let read = self.attention.read(query, &state.source, options);
+        let read = read.expect("the model's own sizes");
+        let context: Tensor<2> = read.context.squeeze_dim(1);
+        let weights: Tensor<2> = read.weights.squeeze_dim(1);
         let around = self.context.forward(context.clone());
         let x = self.decoder.project(embedded);
         let hidden = self.decoder.step(x, state.hidden, Some(around));
@@ -144,16 +154,21 @@ impl Generator for Nearest {
         let gru = &self.encoder;
         let x = gru.project(self.tables.embed_source(source.ids.clone()));
         let start = Tensor::zeros([batch, gru.size()], &x.device());
-        let keep = source.keep.time_major();
-        let states = gru.sequence(x, start, Some(keep.clone()), Direction::Forward);
+        let keep = source.keep.clone();
+        let states = gru.sequence(x, start, Some(keep.time_major()), Direction::Forward);
+        let source = self.attention.memory(states.clone().swap_dims(0, 1), keep);
         State {
-            hidden: states.clone().narrow(0, length - 1, 1).squeeze_dim(0),
-            keys: states.swap_dims(0, 1),
-            padding: keep.swap_dims(0, 1).float().log(),
+            hidden: states.narrow(0, length - 1, 1).squeeze_dim(0),
+            source: source.expect("the model's own sizes"),
         }
     }
 
-    fn forward(&self, source: &SourceBatch, target: &TargetBatch, noise: &mut DropoutRng) -> Scored {
+    fn forward(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
         let mut state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let step = |step: Tensor<3>| {

@@ -16,6 +16,7 @@ Examples:
       --normalizer sparsemax
   regard explain scaled-dot --keys \"1,0;0,1;1,1\" --query \"1,0;0,1;1,1\" --causal
   regard explain ntm --previous 0,1,0 --gate 0 --shift 0,0,1
+  regard explain additive --causal --path
   regard explain mask \"window:3 & causal\"
   regard explain mask longformer:2:0 --size 12 --png mask.png
 
@@ -236,6 +237,9 @@ pub struct Explain {
     /// Say why the weights are uniform or saturated, if they are (softmax of dot products)
     #[arg(long, help_heading = "Output")]
     pub check: bool,
+    /// Say what computes the mechanism on tensors: which kernel, or plain operations and why
+    #[arg(long, conflicts_with_all = ["list", "svg", "png", "check", "quiet"], help_heading = "Output")]
+    pub path: bool,
     /// Most decimals
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
     pub digits: u8,
@@ -291,6 +295,7 @@ impl Explain {
             ("normalizer", self.normalizer.is_some()),
             ("half-width", self.half_width.is_some()),
             ("check", self.check),
+            ("path", self.path),
         ];
         let given = options.into_iter().filter(|(_, given)| *given);
         let first = given.map(|(name, _)| name).next();

@@ -67,6 +67,67 @@ fn steps_are_printed_as_tables() {
 }
 
 #[test]
+fn what_computes_a_mechanism_is_said() {
+    for (arguments, said) in [
+        (vec!["dot"], "dot: the dot-product kernel"),
+        (vec!["gpt"], "causal: the dot-product kernel"),
+        (
+            vec!["sink", "--softcap", "2"],
+            "sink: the dot-product kernel",
+        ),
+        (vec!["local-m"], "local-m: the dot-product kernel"),
+        (vec!["bahdanau"], "additive: the additive kernel"),
+        (
+            vec!["sparsemax"],
+            "sparsemax: no kernel serves the sparsemax normaliser: plain operations",
+        ),
+        (
+            vec!["dot", "--normalizer", "entmax15"],
+            "dot: no kernel serves the 1.5-entmax normaliser: plain operations",
+        ),
+        (
+            vec!["additive", "--causal"],
+            "additive: no kernel serves a mask other than padding: plain operations",
+        ),
+        (
+            vec!["local-p"],
+            "local-p: no kernel serves local-p: plain operations",
+        ),
+        (
+            vec!["graves"],
+            "gaussian-window: no kernel serves the Gaussian window score: plain operations",
+        ),
+    ] {
+        let all: Vec<&str> = ["explain"]
+            .into_iter()
+            .chain(arguments)
+            .chain(["--path"])
+            .collect();
+        let assert = regard().args(&all).assert().success();
+        assert_eq!(stdout(&assert), format!("{said}\n"), "{all:?}");
+    }
+    let list = json(["explain", "--list", "--json"]);
+    for mechanism in list["mechanisms"].as_array().unwrap() {
+        let name = mechanism["name"].as_str().unwrap();
+        let said = explained(["explain", name, "--path"]);
+        assert!(said.starts_with(name) && said.contains("kernel"), "{said}");
+    }
+    let value = json(["explain", "ntm", "--path", "--json"]);
+    assert_eq!(value["unserved"], "the NTM addressing normaliser");
+    assert_eq!(value["kernel"], Value::Null);
+    refused(
+        ["explain", "dot", "--path", "--check"],
+        2,
+        ["cannot be used with"],
+    );
+    refused(
+        ["explain", "mask", "causal", "--path"],
+        2,
+        ["--path is an option of mechanisms"],
+    );
+}
+
+#[test]
 fn the_worked_numbers_come_out_exactly() {
     let words = explained(["explain", "words"]);
     for score in ["0.7557", "0.4461", "0.4341"] {

@@ -3,7 +3,7 @@
 
 use burn::tensor::Tensor;
 
-use super::{Attended, Attention, AttentionError, AttentionOptions, Path};
+use super::{Attended, Attention, AttentionError, AttentionOptions};
 
 /// What is done between the words; by default nothing.
 pub(crate) trait Between {
@@ -38,18 +38,7 @@ impl Attention {
         call: AttentionOptions<'_>,
         between: &dyn Between,
     ) -> Result<Attended, AttentionError> {
-        if call.path == Path::Fused {
-            return Err(AttentionError::combination(
-                "path",
-                "Fused",
-                "talking heads or Shaw's vectors for values",
-                "no kernel serves; use Path::Auto",
-            ));
-        }
         let problem = self.problem(query, key, value, false, call)?;
-        match problem.is_empty() {
-            true => Ok(problem.nothing(self)),
-            false => problem.plain(self, between),
-        }
+        problem.solve(self, Some(between))
     }
 }

@@ -2,12 +2,11 @@
 
 use burn::tensor::{DType, Tensor};
 
-use super::{Attention, AttentionError, AttentionOptions, Observe, Path};
+use super::{Attention, AttentionError, AttentionOptions, Observe};
 use crate::{
     mask::{Grid, Mask},
-    normalize::{Estimator, Normalize},
     precision::{check_precision, check_weights},
-    score::{Additive, Score, WeightNormAdditive},
+    score::Sizes,
 };
 
 /// A reading whose shapes and settings fit together.
@@ -15,7 +14,7 @@ pub(super) struct Problem<'a> {
     pub(super) query: Tensor<4>, // [batch, heads, queries, query size]
     pub(super) key: Tensor<4>,   // [batch, key heads, keys, annotation or key size]
     pub(super) value: Tensor<4>, // [batch, key heads, keys, value size]
-    /// Whether `key` went through [`Score::keys`] already.
+    /// Whether `key` went through [`ScoreFunction::prepared_keys`](crate::score::ScoreFunction::prepared_keys) already.
     pub(super) prepared: bool,
     /// All that hides keys, but for the window of local-p.
     pub(super) mask: Mask,
@@ -76,7 +75,7 @@ impl Attention {
         ] {
             check_precision(field, found.unwrap_or(dtype), dtype, "the query")?;
         }
-        self.check_settings(heads, dtype, &call)?;
+        self.check_settings(heads, dtype)?;
         self.check_first_key(&call)?;
         let grid = Grid {
             batch,
@@ -108,12 +107,10 @@ impl Attention {
 
     /// What counts the source's positions itself needs the source from its beginning.
     fn check_first_key(&self, call: &AttentionOptions<'_>) -> Result<(), AttentionError> {
-        let counts = match &self.score {
-            Score::Location(_) | Score::GaussianWindow(_) => {
-                format!("the {} score", self.score.name())
-            }
-            _ if self.predictor.is_some() => "local-p".to_owned(),
-            _ => return Ok(()),
+        let counts = match self.score.counts_positions() {
+            true => format!("the {} score", self.score.name()),
+            false if self.predictor.is_some() => "local-p".to_owned(),
+            false => return Ok(()),
         };
         if call.first_key == 0 {
             return Ok(());
@@ -132,141 +129,57 @@ impl Attention {
         key: &Tensor<4>,
         prepared: bool,
     ) -> Result<(), AttentionError> {
+        let name = self.score.name();
         let [query_size, key_size] = [query.dims()[3], key.dims()[3]];
-        let of_query = |expected: usize| match query_size == expected {
-            true => Ok(()),
-            false => Err(AttentionError::shape(
+        const MADE: &str = "make the score for keys of this size";
+        const EQUAL: &str =
+            "query and key have one size; use the general or additive score for different ones";
+        let (of_query, of_key, advice) = match self.score.sizes() {
+            Sizes::Equal => (None, Some(query_size), EQUAL),
+            Sizes::Query(query) => (Some(query), None, MADE),
+            Sizes::Made {
+                query,
+                annotation,
+                key,
+            } => (
+                Some(query),
+                Some(if prepared { key } else { annotation }),
+                MADE,
+            ),
+        };
+        let predictor = self.predictor.as_ref();
+        let of_predictor = predictor.map(|predictor| predictor.hidden.weight.dims()[0]);
+        let of_all = [of_query, of_predictor, self.normalize.query_size()];
+        if let Some(expected) = of_all
+            .into_iter()
+            .flatten()
+            .find(|&size| size != query_size)
+        {
+            return Err(AttentionError::shape(
                 "query",
                 &query.dims(),
-                format!(
-                    "size {expected}, which the {} score was made for",
-                    self.score.name()
-                ),
+                format!("size {expected}, which the {name} score was made for"),
                 "make the score for queries of this size",
-            )),
-        };
-        let of_key = |raw: usize, ready: usize, advice| {
-            let expected = if prepared { ready } else { raw };
-            match key_size == expected {
-                true => Ok(()),
-                false => Err(AttentionError::shape(
-                    "key",
-                    &key.dims(),
-                    format!("size {expected} for the {} score", self.score.name()),
-                    advice,
-                )),
-            }
-        };
-        const MADE: &str = "make the score for keys of this size";
-        if let Score::Additive(Additive { vector, .. })
-        | Score::WeightNormAdditive(WeightNormAdditive { vector, .. }) = &self.score
-            && vector.dims() == [0]
-        {
-            let advice = "queries and keys are compared in at least one dimension";
-            return Err(AttentionError::value(
-                "attention size",
-                0,
-                "at least 1",
-                advice,
             ));
         }
-        match &self.score {
-            Score::Dot(_) | Score::ScaledDot(_) | Score::Distance(_) => of_key(
-                query_size,
-                query_size,
-                "query and key have one size; use the general or additive score for different ones",
-            )?,
-            Score::Cosine(score) => {
-                if let Some(sharpening) = &score.sharpening {
-                    of_query(sharpening.weight.dims()[0])?;
-                }
-                of_key(query_size, query_size, "query and key have one size")?;
-            }
-            Score::General(score) => {
-                let [annotation, size] = score.key.weight.dims();
-                of_query(size)?;
-                of_key(annotation, size, MADE)?;
-            }
-            Score::ScaledGeneral(score) => {
-                let [annotation, size] = score.key.weight.dims();
-                of_query(size)?;
-                of_key(annotation, size, MADE)?;
-            }
-            Score::Additive(score) => {
-                let [annotation, size] = score.key.weight.dims();
-                of_query(score.query.weight.dims()[0])?;
-                of_key(annotation, size, MADE)?;
-            }
-            Score::WeightNormAdditive(score) => {
-                let [annotation, size] = score.key.weight.dims();
-                of_query(score.query.weight.dims()[0])?;
-                of_key(annotation, size, MADE)?;
-            }
-            Score::Location(score) => of_query(score.weight.weight.dims()[0])?,
-            Score::GaussianWindow(score) => of_query(score.parameters.weight.dims()[0])?,
+        match of_key {
+            Some(expected) if expected != key_size => Err(AttentionError::shape(
+                "key",
+                &key.dims(),
+                format!("size {expected} for the {name} score"),
+                advice,
+            )),
+            _ => Ok(()),
         }
-        if let Some(predictor) = &self.predictor {
-            of_query(predictor.hidden.weight.dims()[0])?;
-        }
-        if let Normalize::Addressing(addressing) = &self.normalize {
-            of_query(addressing.gate.weight.dims()[0])?;
-        }
-        Ok(())
     }
 
-    pub(super) fn check_settings(
-        &self,
-        heads: usize,
-        dtype: DType,
-        call: &AttentionOptions<'_>,
-    ) -> Result<(), AttentionError> {
-        let (field, number) = match &self.score {
-            Score::ScaledDot(score) => ("scale", score.scale(1)),
-            Score::Distance(score) => ("scale", score.scale(1)),
-            Score::Cosine(score) => ("sharpening", score.fixed_sharpening()),
-            _ => ("scale", 1.0),
-        };
-        let of_normalizer = match &self.normalize {
-            Normalize::Sink(sink) => ("sink", sink.fixed_score()),
-            Normalize::Sigmoid(sigmoid) => ("sigmoid bias", sigmoid.bias(1)),
-            Normalize::Monotonic(monotonic) => ("monotonic noise", monotonic.noise()),
-            _ => ("sink", 0.0),
-        };
-        let Range { largest, smallest } = Range::of(dtype);
-        for (field, found) in [(field, number), of_normalizer] {
-            if found.is_nan() || found.abs() > largest {
-                let expected = format!("a finite number in {}", dtype.name());
-                let advice = "give a number that is neither infinite nor NaN";
-                return Err(AttentionError::value(field, found, expected, advice));
-            }
-        }
-        if let Normalize::Monotonic(monotonic) = &self.normalize
-            && monotonic.noise() < 0.0
-        {
-            return Err(AttentionError::value(
-                "monotonic noise",
-                monotonic.noise(),
-                "at least 0",
-                "it is a standard deviation; 0 adds none",
-            ));
-        }
-        // Divisors, so that one that rounds to 0 would give NaN.
-        let divisor = |field, found: f64, most, advice| match (smallest..=most).contains(&found) {
-            true => Ok(()),
-            false => Err(AttentionError::value(
-                field,
-                found,
-                format!(
-                    "a finite number above 0 in {} ({smallest:.1e} to {most:.1e})",
-                    dtype.name()
-                ),
-                advice,
-            )),
-        };
+    pub(super) fn check_settings(&self, heads: usize, dtype: DType) -> Result<(), AttentionError> {
+        self.score.check(&self.normalize, dtype)?;
+        self.normalize.check(heads, dtype)?;
         if let Some(softcap) = self.softcap {
             // Gradients are multiplied by it before they are divided by it.
             let advice = "leave it out to cap nothing";
-            divisor("softcap", softcap, largest.sqrt(), advice)?;
+            check_divisor("softcap", softcap, f64::sqrt, dtype, advice)?;
         }
         // The kernels take it as f32.
         if !(0.0..1.0).contains(&(self.dropout as f32)) {
@@ -276,45 +189,6 @@ impl Attention {
                 "a probability from 0 to less than 1 in f32",
                 "0 drops nothing",
             ));
-        }
-        if let Normalize::Sink(sink) = &self.normalize
-            && let Some(found) = sink.heads()
-            && found != heads
-            && found != 1
-        {
-            return Err(AttentionError::value(
-                "sink heads",
-                found,
-                format!("{heads} (the query's heads) or 1"),
-                "make one sink a head",
-            ));
-        }
-        if let Normalize::HardSample(sample) = &self.normalize
-            && let Estimator::Gumbel { temperature } = sample.estimator()
-        {
-            let advice = "1 is usual; lower is nearer to the draw";
-            divisor("Gumbel temperature", temperature, largest, advice)?;
-        }
-        if call.path == Path::Fused && call.differentiable {
-            return Err(AttentionError::combination(
-                "path",
-                "Fused",
-                "differentiable observations",
-                "kernels give no gradient to what is observed; use Path::Auto",
-            ));
-        }
-        let carries = |name: &str| {
-            AttentionError::combination(
-                "score",
-                "Gaussian window",
-                format!("the {name} normaliser"),
-                "its weights are final; use Normalize::identity",
-            )
-        };
-        if matches!(self.score, Score::GaussianWindow(_))
-            && !matches!(self.normalize, Normalize::Identity(_))
-        {
-            return Err(carries(self.normalize.name()));
         }
         Ok(())
     }
@@ -342,11 +216,8 @@ impl Attention {
 
     /// The size of what is carried from query to query over so many keys, if anything is.
     pub(super) fn carried_size(&self, keys: usize) -> Option<usize> {
-        match (&self.score, &self.normalize) {
-            (Score::GaussianWindow(window), _) => Some(window.components()),
-            (_, Normalize::Monotonic(_) | Normalize::Addressing(_)) => Some(keys),
-            _ => None,
-        }
+        let of_weights = self.normalize.carries().then_some(keys);
+        self.score.carried_size().or(of_weights)
     }
 }
 
@@ -365,6 +236,44 @@ impl Range {
             None => (f64::MAX, f64::MIN_POSITIVE),
         };
         Self { largest, smallest }
+    }
+}
+
+/// Checks that a setting is a number in `dtype`.
+pub(crate) fn check_finite(
+    field: &'static str,
+    found: f64,
+    dtype: DType,
+) -> Result<(), AttentionError> {
+    if found.abs() <= Range::of(dtype).largest {
+        return Ok(());
+    }
+    let expected = format!("a finite number in {}", dtype.name());
+    let advice = "give a number that is neither infinite nor NaN";
+    Err(AttentionError::value(field, found, expected, advice))
+}
+
+/// Checks a divisor, of which one that rounds to 0 in `dtype` would give NaN; `most` says how large it may be, of the largest number.
+pub(crate) fn check_divisor(
+    field: &'static str,
+    found: f64,
+    most: impl Fn(f64) -> f64,
+    dtype: DType,
+    advice: &'static str,
+) -> Result<(), AttentionError> {
+    let Range { largest, smallest } = Range::of(dtype);
+    let most = most(largest);
+    match (smallest..=most).contains(&found) {
+        true => Ok(()),
+        false => Err(AttentionError::value(
+            field,
+            found,
+            format!(
+                "a finite number above 0 in {} ({smallest:.1e} to {most:.1e})",
+                dtype.name()
+            ),
+            advice,
+        )),
     }
 }
 
@@ -387,7 +296,7 @@ fn check_bias(call: &AttentionOptions<'_>, grid: &Grid) -> Result<(), AttentionE
     ))
 }
 
-fn check_alibi(call: &AttentionOptions<'_>, heads: usize) -> Result<(), AttentionError> {
+pub(super) fn check_alibi(call: &AttentionOptions<'_>, heads: usize) -> Result<(), AttentionError> {
     match call.alibi.map(|alibi| alibi.slopes().len()) {
         Some(slopes) if slopes != heads => Err(AttentionError::value(
             "alibi heads",

@@ -9,6 +9,7 @@ use crate::{
     mask::{Mask, PaddingMask},
     precision::check_weights,
     recurrent::check_shape,
+    score::Sizes,
 };
 
 /// A source prepared for attention.
@@ -80,13 +81,13 @@ impl Attention {
         keep: PaddingMask,
     ) -> Result<Memory, AttentionError> {
         let [_, _, size] = annotations.dims();
-        if let Some(expected) = self.score.annotation_size()
-            && size != expected
+        if let Sizes::Made { annotation, .. } = self.score.sizes()
+            && size != annotation
         {
             return Err(AttentionError::shape(
                 "annotations",
                 &annotations.dims(),
-                format!("size {expected} for the {} score", self.score.name()),
+                format!("size {annotation} for the {} score", self.score.name()),
                 "make the score for annotations of this size",
             ));
         }
@@ -123,7 +124,7 @@ impl Attention {
         let (keys, values) = (memory.keys.clone(), memory.values.clone());
         let query = one_head(query);
         let problem = self.problem(query, one_head(keys), one_head(values), true, call)?;
-        let attended = problem.solve(self)?;
+        let attended = problem.solve(self, None)?;
         let weights = attended
             .weights
             .unwrap_or_else(|| unreachable!("weights were asked for"));

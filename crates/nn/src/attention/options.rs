@@ -24,7 +24,7 @@ pub enum Observe {
     TopK(usize),
 }
 
-/// Which implementation computes.
+/// Which implementation computes; what a kernel serves is a [`KernelPlan`](crate::KernelPlan).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Path {
     /// A fused kernel where one serves, plain tensor operations elsewhere.

@@ -6,38 +6,47 @@ use burn::tensor::{Bool, Tensor, TensorData};
 use regard_kernels::Dropout;
 
 use super::{
-    Attended, Attention, AttentionError, Observe, Path, Sampled, Top,
+    Attended, Attention, AttentionError, Observe, Top,
     between::{Between, Nothing},
     check::Problem,
     fused,
     observe::Observed,
+    plan::{Asked, KernelPlan},
 };
 use crate::{
     bridge::{self, matmul},
     dropout::DropoutRng,
     mask::{Mask, local},
-    normalize::{Normalize, hide},
+    normalize::hide,
     position::Positions,
-    score::Score,
 };
 
 impl Problem<'_> {
-    /// Fused where a kernel serves and the path allows.
-    pub(super) fn solve(mut self, attention: &Attention) -> Result<Attended, AttentionError> {
+    /// Fused where a kernel serves and the path allows, with `between` done between the words.
+    pub(super) fn solve(
+        mut self,
+        attention: &Attention,
+        between: Option<&dyn Between>,
+    ) -> Result<Attended, AttentionError> {
         if self.is_empty() {
             return Ok(self.nothing(attention));
         }
-        if self.call.path != Path::Plain {
-            match fused::solve(&mut self, attention) {
-                Ok(attended) => return Ok(attended),
-                Err(reason) if self.call.path == Path::Fused => {
-                    let advice = "use Path::Auto";
-                    return Err(AttentionError::combination("path", "Fused", reason, advice));
-                }
-                Err(_) => {}
+        let asked = Asked {
+            tensors: bridge::serves(&self.query),
+            sizes: [self.query.dims()[3], self.value.dims()[3]],
+            mask: &self.mask,
+            grid: &self.grid,
+            alibi: self.call.alibi.is_some(),
+            between: between.is_some(),
+        };
+        let plan = KernelPlan::of(attention, &self.call, asked);
+        match plan.and_then(|plan| fused::read(plan, &mut self, attention)) {
+            Ok(attended) => Ok(attended),
+            Err(unserved) => {
+                unserved.refuse_or_tell(attention, self.call.path)?;
+                self.plain(attention, between.unwrap_or(&Nothing))
             }
         }
-        self.plain(attention, &Nothing)
     }
 
     /// The scores that go into the normaliser.
@@ -49,7 +58,7 @@ impl Problem<'_> {
         Ok(self.score(attention, &seen.tensor).0)
     }
 
-    pub(super) fn plain(
+    fn plain(
         mut self,
         attention: &Attention,
         between: &dyn Between,
@@ -58,7 +67,7 @@ impl Problem<'_> {
             tensor: seen,
             gaussian,
         } = self.seen(attention)?;
-        let (scores, centres) = self.score(attention, &seen);
+        let (scores, of_score) = self.score(attention, &seen);
         let scores = between.scores(scores);
         let carried = self.call.carried.take();
         let noise = self.call.noise.as_deref_mut();
@@ -99,7 +108,7 @@ impl Problem<'_> {
         Ok(Attended {
             lse: normalized.lse.map(Tensor::detach),
             sampled: normalized.sampled,
-            carried: normalized.carried.or(centres),
+            carried: normalized.carried.or(of_score),
             ..Attended::of(context, observed)
         })
     }
@@ -116,7 +125,7 @@ impl Problem<'_> {
 
     /// What reading nothing gives: zeros, where there is anything at all.
     pub(super) fn nothing(mut self, attention: &Attention) -> Attended {
-        let [batch, heads, queries, keys] = self.sizes();
+        let [batch, heads, queries, _] = self.sizes();
         let mut context = self.zeros([batch, heads, queries, self.value.dims()[3]]);
         if let Some(bias) = &self.call.bias {
             context = bridge::zeros_of(context, bias);
@@ -126,33 +135,17 @@ impl Problem<'_> {
             true => self.observed_nothing(&observe),
             false => self.observed_nothing(&observe).detach(),
         };
-        let lse = match &attention.normalize {
-            Normalize::Softmax(_) => {
-                Some(self.zeros([batch, heads, queries, 1]) + f32::NEG_INFINITY)
-            }
-            // It takes all the weight of a row.
-            Normalize::Sink(sink) => {
-                Some(self.zeros([batch, heads, queries, 1]) + sink.score(&self.query))
-            }
-            _ => None,
-        };
-        let lse = lse.map(|lse| lse.detach().squeeze_dim(3));
-        let sampled = match &attention.normalize {
-            Normalize::HardSample(_) => Some(Sampled {
-                keys: Tensor::full([batch, heads, queries], -1, &self.query.device()),
-                log_probability: self.zeros([batch, heads, queries]),
-                entropy: self.zeros([batch, heads, queries]),
-            }),
-            _ => None,
-        };
         let carried = self.call.carried.take();
-        let carried = match &attention.score {
-            Score::GaussianWindow(window) => Some(window.forward(self.query, carried, keys).1),
-            _ => carried.filter(|_| attention.carried_size(keys).is_some()),
+        let scores = self.zeros(self.sizes());
+        let normalize = &attention.normalize;
+        let normalized = normalize.forward(scores, None, &self.query, carried.clone(), None);
+        let carried = match attention.score.carried_size() {
+            Some(_) => attention.score.score_after(self.query, self.key, carried).1,
+            None => normalized.carried,
         };
         Attended {
-            lse,
-            sampled,
+            lse: normalized.lse.map(Tensor::detach),
+            sampled: normalized.sampled,
             carried,
             ..Attended::of(context, observed)
         }
@@ -241,7 +234,7 @@ impl Problem<'_> {
             && self.hides_by_bias()
     }
 
-    /// Scores, capped and biased; and where the Gaussian window stopped.
+    /// Scores, capped and biased; and what the score carries on.
     fn score(
         &mut self,
         attention: &Attention,
@@ -250,17 +243,17 @@ impl Problem<'_> {
         let (key, poisoned) = without_poison(self.key.clone(), seen);
         let key = match self.prepared {
             true => key,
-            false => attention.score.keys(key),
+            false => attention.score.prepared_keys(&key).unwrap_or(key),
         };
         let key = for_each_head(key, self.grid.heads);
         let query = self.query.clone();
-        let (mut scores, centres) = match &attention.score {
-            Score::GaussianWindow(window) => {
+        // What the score does not carry, the normaliser may.
+        let (mut scores, carried) = match attention.score.carried_size() {
+            Some(_) => {
                 let before = self.call.carried.take();
-                let (weights, centres) = window.forward(query, before, self.grid.keys);
-                (weights, Some(centres))
+                attention.score.score_after(query, key, before)
             }
-            score => (score.forward(query, key), None),
+            None => (attention.score.score(query, key), None),
         };
         if let Some(softcap) = attention.softcap {
             // Not `/`: its gradient in Burn 0.22.1 is that of the quotient by an `f32`, in `f64` too. That of
@@ -275,7 +268,7 @@ impl Problem<'_> {
             let bias = alibi.bias(&positions, &scores.device(), scores.dtype());
             scores = scores + bias;
         }
-        (poison(scores, poisoned, seen, self.grid.heads), centres)
+        (poison(scores, poisoned, seen, self.grid.heads), carried)
     }
 
     /// `weights · value`.

@@ -32,6 +32,8 @@
 //! assert_eq!(b.grad(&gradients).unwrap().sum().into_scalar::<f32>(), 0.0);
 //! ```
 
+use std::cmp::Ordering;
+
 use burn::tensor::{Bool, Int, Tensor};
 
 /// `a b` over the last two dimensions, `[.., m, k] [.., k, n] -> [.., m, n]`; the dimensions before them are equal, or 1
@@ -87,12 +89,23 @@ pub(crate) fn zeros_of<const D: usize, const P: usize>(
 
 /// `x` with a size of 1 at `axis`.
 pub(crate) fn with_axis<const D: usize, const E: usize>(x: Tensor<D>, axis: usize) -> Tensor<E> {
-    if !x.dims().contains(&0) {
-        return x.unsqueeze_dim(axis);
+    let shape = std::array::from_fn(|to| match to.cmp(&axis) {
+        Ordering::Less => x.dims()[to],
+        Ordering::Equal => 1,
+        Ordering::Greater => x.dims()[to - 1],
+    });
+    reshaped(x, shape)
+}
+
+/// `x` in another shape of as many numbers.
+pub(crate) fn reshaped<const D: usize, const E: usize>(
+    x: Tensor<D>,
+    shape: [usize; E],
+) -> Tensor<E> {
+    match x.dims().contains(&0) {
+        true => zeros_of(Tensor::zeros(shape, (&x.device(), x.dtype())), &x),
+        false => x.reshape(shape),
     }
-    let mut shape = x.dims().to_vec();
-    shape.insert(axis, 1);
-    zeros_of(Tensor::zeros(shape, (&x.device(), x.dtype())), &x)
 }
 
 /// `mask` spread over `shape`, each of its sizes being 1 or that of the shape.

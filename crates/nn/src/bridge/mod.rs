@@ -2,7 +2,7 @@
 //!
 //! | function | what it fuses |
 //! |---|---|
-//! | `projected_attention`, behind [`crate::heads::MultiHead`] | the same with the projections of queries, keys and values |
+//! | `projected_attention`, behind [`crate::heads::MultiHead`] | the same with the projections of queries, keys and values, their RMS norm and rotary positions |
 //! | [`additive_attention`] | Bahdanau's score, mask, softmax and context |
 //! | `dot_attention`, behind [`crate::Attention`] | dot-product scores with mask, softcap, bias, sink, softmax, dropout and context |
 //! | [`gru_step`], [`gru_reset_before_gates`], [`gru_reset_before_output`] | the pointwise part of a GRU step |
@@ -55,7 +55,7 @@ mod sequence_ops;
 pub use additive::{additive_attention, additive_attention_plain};
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use empty::matmul;
-pub(crate) use empty::{spread, with_axis, zeros_of};
+pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;
 pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
 pub use linear::{apply, linear};
@@ -65,7 +65,7 @@ pub use norm::{norm, norm_plain};
 pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;
 pub use pointwise::{add_dropout, relu_dropout};
-pub(crate) use projected::{ProjectedInputs, projected_attention};
+pub(crate) use projected::{Angles, ProjectedInputs, projected_attention};
 pub use regard_kernels::norm::Kind as NormKind;
 
 use burn::tensor::{Bool, Tensor};

@@ -1,14 +1,17 @@
 //! The heads of multi-head attention in one operation, projections included.
 //!
 //! `Q = X W^Q + b^Q`, `K = Y W^K + b^K`, `V = Y W^V + b^V`, and dot-product attention of every head; `Y = X` in self-attention,
-//! where the three matrices may be one, side by side. The kernel reads heads where the products left them and writes contexts
+//! where the three matrices may be one, side by side. Between projection and scores, queries and keys may be normalised (RMS) and
+//! turned (rotary positions), head by head. The kernel reads heads where the products left them and writes contexts
 //! side by side, `[batch, queries, heads · size]`, as the output matrix wants them: nothing is transposed or copied, and in the
 //! backward pass the gradients of `X` from queries, keys and values meet inside the products.
 
 use burn::tensor::Tensor;
 use regard_kernels::{
     KernelError, View, ViewMut, dot,
+    norm::{self, Kind, Norm},
     pointwise::{self, Pointwise},
+    rotary::{self, Rotary},
 };
 
 use super::{
@@ -30,6 +33,19 @@ pub(crate) struct ProjectedInputs {
     pub(crate) key_heads: usize,
     pub(crate) size: usize,
     pub(crate) value_size: usize,
+    /// RMS norm of queries and keys: the gains of both, `[size]`, and `ε`.
+    pub(crate) norm: Option<([Tensor<1>; 2], f64)>,
+    /// How far queries and keys turn.
+    pub(crate) angles: Option<Angles>,
+}
+
+/// Cosines and sines for each position, `[length, pairs]`.
+#[derive(Debug)]
+pub(crate) struct Angles {
+    pub(crate) cosine: Vec<f32>,
+    pub(crate) sine: Vec<f32>,
+    /// Whether the features of a pair are neighbours.
+    pub(crate) interleaved: bool,
 }
 
 /// The contexts side by side, `[batch, queries, heads · value size]`, with gradients to every input; the `lse` `[batch, heads,
@@ -49,11 +65,15 @@ pub(crate) fn projected_attention(
         cross: inputs.y.is_some(),
         joint: inputs.weights.len() == 1,
         biased: !inputs.biases.is_empty(),
+        epsilon: inputs.norm.as_ref().map(|(_, epsilon)| *epsilon),
+        angles: inputs.angles,
     };
     let mut all = vec![inputs.x.into_dispatch()];
     all.extend(inputs.y.map(Tensor::into_dispatch));
     all.extend(inputs.weights.into_iter().map(Tensor::into_dispatch));
     all.extend(inputs.biases.into_iter().map(Tensor::into_dispatch));
+    let gains = inputs.norm.into_iter().flat_map(|(gains, _)| gains);
+    all.extend(gains.map(Tensor::into_dispatch));
     let (context, lse) = fused::run(operation, all);
     let lse = lse.expect("the operation gives the lse beside the context");
     (Tensor::from_dispatch(context), Tensor::from_dispatch(lse))
@@ -72,6 +92,9 @@ struct Projected {
     /// Whether the three matrices are one.
     joint: bool,
     biased: bool,
+    /// `ε` of the norm, whose gains are the last two inputs.
+    epsilon: Option<f64>,
+    angles: Option<Angles>,
 }
 
 /// Where query, key or value comes from.
@@ -79,8 +102,8 @@ struct Projected {
 struct Part {
     /// The input with the states.
     states: usize,
-    /// Which of the weights, and of the products with them.
-    product: usize,
+    /// Which of the weights.
+    weight: usize,
     /// Its first column there.
     first: usize,
     columns: usize,
@@ -93,7 +116,7 @@ impl Projected {
         let columns: [usize; 3] = std::array::from_fn(|i| self.heads[i] * self.sizes[i]);
         std::array::from_fn(|i| Part {
             states: usize::from(self.cross && i > 0),
-            product: if self.joint { 0 } else { i },
+            weight: if self.joint { 0 } else { i },
             first: if self.joint {
                 columns[..i].iter().sum()
             } else {
@@ -112,8 +135,38 @@ impl Projected {
         1 + usize::from(self.cross)
     }
 
-    fn products(&self) -> usize {
+    fn weights(&self) -> usize {
         if self.joint { 1 } else { 3 }
+    }
+
+    /// One, with queries, keys and values side by side, or three: what is normalised or turned stands by itself.
+    fn products(&self) -> usize {
+        match self.epsilon.is_none() && self.angles.is_none() {
+            true => self.weights(),
+            false => 3,
+        }
+    }
+
+    fn norm<'a>(&self, i: usize, epsilon: f64, inputs: &'a [FlexTensor]) -> Norm<'a> {
+        Norm {
+            kind: Kind::RootMeanSquare,
+            rows: self.rows(i) * self.heads[i],
+            width: self.sizes[i],
+            weight: Some(numbers(&inputs[inputs.len() - 2 + i])),
+            bias: None,
+            epsilon,
+        }
+    }
+
+    fn rotary<'a>(&self, i: usize, angles: &'a Angles) -> Rotary<'a> {
+        Rotary {
+            length: self.lengths[i],
+            heads: self.heads[i],
+            size: self.sizes[i],
+            cosine: &angles.cosine,
+            sine: &angles.sine,
+            interleaved: angles.interleaved,
+        }
     }
 
     fn shape(&self, i: usize) -> [usize; 4] {
@@ -129,11 +182,15 @@ impl Projected {
         let parts = self.parts();
         std::array::from_fn(|i| {
             let Part {
-                product,
                 first,
+                columns,
                 width,
                 ..
             } = parts[i];
+            let (product, first, width) = match products {
+                [_] => (0, first, width),
+                _ => (i, 0, columns),
+            };
             View {
                 data: products[product].get(first..).unwrap_or_default(),
                 shape: self.shape(i),
@@ -156,15 +213,14 @@ impl Projected {
 impl Operation for Projected {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let parts = self.parts();
-        let of_product = |product: usize| {
-            let i = (0..3).find(|&i| parts[i].product == product).unwrap_or(0);
-            let (Part { states, width, .. }, rows) = (parts[i], self.rows(i));
-            let at = self.first_weight() + product;
-            let model = self.model(&inputs, product);
+        let of_weight = |weight: usize| {
+            let (Part { states, width, .. }, rows) = (parts[weight], self.rows(weight));
+            let at = self.first_weight() + weight;
+            let model = self.model(&inputs, weight);
             let mut out = vec![0.0; rows * width];
             let mut write = Write::Overwrite;
             if self.biased {
-                repeat(numbers(&inputs[at + self.products()]), &mut out);
+                repeat(numbers(&inputs[at + self.weights()]), &mut out);
                 write = Write::Add;
             }
             self::product(
@@ -173,9 +229,34 @@ impl Operation for Projected {
                 MatrixMut::new(&mut out, rows, width, width),
                 write,
             );
-            tensor(out, [rows, width])
+            out
         };
-        let products: Vec<FlexTensor> = (0..self.products()).map(of_product).collect();
+        let mut products: Vec<Vec<f32>> = (0..self.weights()).map(of_weight).collect();
+        if products.len() < self.products() {
+            // One product cut in three, not three: the same bits whether queries and keys are placed here or behind it.
+            let cut = |part: Part| -> Vec<f32> {
+                let rows = products[0].chunks_exact(part.width);
+                let cut = rows.flat_map(|row| &row[part.first..][..part.columns]);
+                cut.copied().collect()
+            };
+            products = Vec::from(parts.map(cut));
+        }
+        let mut raw = vec![];
+        for (i, product) in products.iter_mut().enumerate().take(2) {
+            if let Some(epsilon) = self.epsilon {
+                let mut normed = vec![0.0; product.len()];
+                norm::forward(&self.norm(i, epsilon, &inputs), product, &mut normed)?;
+                raw.push(std::mem::replace(product, normed));
+            }
+            if let Some(angles) = &self.angles {
+                rotary::turn(&self.rotary(i, angles), product)?;
+            }
+        }
+        let kept = |x: Vec<f32>| {
+            let length = x.len();
+            tensor(x, [length])
+        };
+        let products: Vec<FlexTensor> = products.into_iter().map(kept).collect();
         let slices: Vec<&[f32]> = products.iter().map(numbers).collect();
         let [query, key, value] = self.views(&slices);
         let shape = self.context_shape();
@@ -196,6 +277,7 @@ impl Operation for Projected {
         let mut saved = vec![];
         if tracked {
             saved = inputs;
+            saved.extend(raw.into_iter().map(kept));
             saved.extend(products);
             let lse = tensor(lse, [batch, heads, queries, 3]);
             saved.extend([context.clone(), lse]);
@@ -216,6 +298,7 @@ impl Operation for Projected {
         let lse = saved.pop().expect("the lse was saved last");
         let context = saved.pop().expect("the context was saved before it");
         let products = saved.split_off(saved.len() - self.products());
+        let raw = saved.split_off(saved.len() - self.epsilon.map_or(0, |_| 2));
         let inputs = saved;
         let slices: Vec<&[f32]> = products.iter().map(numbers).collect();
         let [query, key, value] = self.views(&slices);
@@ -241,6 +324,24 @@ impl Operation for Projected {
             gradients,
         )?;
         drop(products);
+        let mut gains = vec![];
+        for (i, d_part) in d_parts.iter_mut().enumerate().take(2) {
+            if let Some(angles) = &self.angles {
+                rotary::turn_back(&self.rotary(i, angles), d_part)?;
+            }
+            if let Some(epsilon) = self.epsilon {
+                let (mut d_raw, mut gain) = (vec![0.0; d_part.len()], vec![0.0; self.sizes[i]]);
+                let mut gradients = norm::Gradients {
+                    input: &mut d_raw,
+                    weight: Some(&mut gain),
+                    bias: None,
+                };
+                let norm = self.norm(i, epsilon, &inputs);
+                norm::backward(&norm, numbers(&raw[i]), d_part, &mut gradients)?;
+                *d_part = d_raw;
+                gains.push(gain);
+            }
+        }
         let first_weight = self.first_weight();
         let zeros = |input: usize| match wanted.get(input) {
             Some(true) => vec![0.0; inputs[input].layout().num_elements()],
@@ -251,13 +352,13 @@ impl Operation for Projected {
         for (i, (part, d_part)) in parts.iter().zip(&mut d_parts).enumerate() {
             let Part {
                 states,
-                product,
                 first,
                 columns,
                 width,
+                ..
             } = *part;
-            let (rows, model) = (self.rows(i), self.model(&inputs, product));
-            let weight = first_weight + product;
+            let (rows, model) = (self.rows(i), self.model(&inputs, part.weight));
+            let weight = first_weight + part.weight;
             if wanted[states] {
                 // Where nothing is dropped out of a sum, its first term overwrites.
                 let write = match std::mem::replace(&mut written[states], true) {
@@ -280,7 +381,7 @@ impl Operation for Projected {
                     Write::Overwrite,
                 );
             }
-            let bias = weight + self.products();
+            let bias = weight + self.weights();
             if self.biased && wanted[bias] {
                 let spec = Pointwise {
                     rows,
@@ -292,6 +393,8 @@ impl Operation for Projected {
                 pointwise::column_sums(&spec, d_part, d_bias)?;
             }
         }
+        all.truncate(inputs.len() - gains.len());
+        all.extend(gains);
         let shaped = all.into_iter().enumerate().map(|(input, gradient)| {
             let shape = inputs[input].layout().shape().clone();
             wanted[input].then(|| tensor(gradient, shape))

@@ -38,6 +38,7 @@ mod example;
 pub mod masks;
 mod normalizers;
 pub mod parameters;
+mod plan;
 pub mod presets;
 mod scores;
 mod table;

@@ -12,15 +12,16 @@ use super::{
 };
 use crate::{
     attention::{
-        Attended, Attention, AttentionError, AttentionOptions, Between, Observe, Observed,
+        Asked, Attended, Attention, AttentionError, AttentionOptions, Between, KernelPlan, Observe,
+        Observed, Unserved,
     },
     bridge::{self, ProjectedInputs},
     cache::KeyValueCache,
     mask::{Grid, Mask},
-    position::{Position, Positions, Relative},
+    position::{Alibi, Position, Positions, Relative},
     precision::{check_precision, check_weights},
     recurrent::check_shape,
-    score::Score,
+    score::KernelForm,
 };
 
 /// Several attentions side by side; see the [module page](super). Made by
@@ -251,39 +252,23 @@ impl MultiHead {
         source: Option<&Tensor<3>>,
         call: &mut AttentionOptions<'_>,
     ) -> Result<Option<MultiHeadOutput>, AttentionError> {
-        let plain_heads = self.position.is_none()
-            && self.query_key_norm.is_none()
-            && self.talking_heads.is_none()
-            && self.gate.is_none();
-        let [batch, queries, _] = x.dims();
-        let [source_batch, keys, _] = source.unwrap_or(x).dims();
-        let empty = [batch, queries, keys].contains(&0);
-        if !plain_heads || empty || source_batch != batch || !bridge::serves(x) {
-            return Ok(None);
-        }
-        let (
-            Some(weights),
-            Sizes {
-                heads,
-                key_value_heads,
-                head,
-                value,
-            },
-        ) = (self.projection.matrices(source.is_some()), self.sizes)
-        else {
+        let (Ok(KernelPlan::Projected { scale }), Some(weights)) = (
+            self.plan(x, source, call),
+            self.projection.matrices(source.is_some()),
+        ) else {
             return Ok(None);
         };
-        let grid = Grid {
-            batch,
+        let grid = self.grid(x, source, call);
+        let Sizes {
             heads,
-            queries,
-            keys,
-            first_query: call.first_query,
-            first_key: call.first_key,
-        };
-        let Some(options) = self.attention.kernel_options(&grid, [head, value], call)? else {
-            return Ok(None);
-        };
+            key_value_heads,
+            head,
+            value,
+        } = self.sizes;
+        let [batch, queries] = [grid.batch, grid.queries];
+        let options = self
+            .attention
+            .projected_options(scale, &grid, self.alibi(), call)?;
         let inputs = ProjectedInputs {
             x: x.clone(),
             y: source.cloned(),
@@ -296,6 +281,16 @@ impl MultiHead {
             key_heads: key_value_heads,
             size: head,
             value_size: value,
+            norm: match &self.query_key_norm {
+                Some(QueryKeyNorm::Rms(norm)) => {
+                    Some(([norm.query.val(), norm.key.val()], norm.epsilon))
+                }
+                _ => None,
+            },
+            angles: match &self.position {
+                Some(Position::Rotary(rotary)) => Some(rotary.angles(grid.keys)),
+                _ => None,
+            },
         };
         let (context, lse) = bridge::projected_attention(inputs, options);
         let by_head = context
@@ -305,7 +300,7 @@ impl MultiHead {
         let mut attended = Attended::of(by_head, Observed::default());
         attended.lse = Some(lse);
         Ok(Some(MultiHeadOutput {
-            output: self.put_together(context),
+            output: self.put_together(context, x),
             attended,
         }))
     }
@@ -391,28 +386,105 @@ impl MultiHead {
             self.attention
                 .forward_between(query, source.keys, source.values, call, &between)?
         };
-        let context = match &self.gate {
-            Some(gate) => gate.forward(attended.context.clone(), x),
-            None => attended.context.clone(),
-        };
         Ok(MultiHeadOutput {
-            output: self.put_together(join_heads(context)),
+            output: self.put_together(join_heads(attended.context.clone()), &x),
             attended,
         })
     }
 
-    /// `Concat(..) W^O`
-    fn put_together(&self, contexts: Tensor<3>) -> Tensor<3> {
+    /// `Concat(..) W^O`, gated, of contexts `[batch, queries, h · d_v]`.
+    fn put_together(&self, contexts: Tensor<3>, x: &Tensor<3>) -> Tensor<3> {
+        let contexts = match &self.gate {
+            Some(gate) => gate.forward(contexts, x.clone()),
+            None => contexts,
+        };
         let bias = self.output.bias.as_ref().map(Param::val);
         bridge::linear(contexts, self.output.weight.val(), bias)
     }
 
     /// What scores are multiplied by, for what is added to them.
     fn scale(&self) -> f64 {
-        match &self.attention.score {
-            Score::ScaledDot(score) => score.scale(self.sizes.head),
+        match self.attention.score.form(self.sizes.head) {
+            Some(KernelForm::Dot { scale }) => scale,
             _ => 1.0,
         }
+    }
+
+    fn alibi(&self) -> Option<&Alibi> {
+        match &self.position {
+            Some(Position::Alibi(alibi)) => Some(alibi),
+            _ => None,
+        }
+    }
+
+    /// The sizes of a call, in which `x` reads itself or a source.
+    fn grid(&self, x: &Tensor<3>, source: Option<&Tensor<3>>, call: &AttentionOptions<'_>) -> Grid {
+        let [batch, queries, _] = x.dims();
+        Grid {
+            batch,
+            heads: self.sizes.heads,
+            queries,
+            keys: source.unwrap_or(x).dims()[1],
+            first_query: call.first_query,
+            first_key: call.first_key,
+        }
+    }
+
+    /// The kernel that serves [`MultiHead::forward`], or [`MultiHead::forward_cross`] of a source, as far as this can be told without
+    /// the numbers.
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use regard_nn::{AttentionOptions, KernelPlan, Unserved, heads::MultiHeadConfig, initialize::Initializer};
+    ///
+    /// let init = &mut Initializer::new(1, &Device::flex());
+    /// let config = MultiHeadConfig::new(16, 4);
+    /// let talking = MultiHeadConfig { talking_heads: true, ..config.clone() };
+    /// let x = Tensor::<3>::ones([2, 5, 16], &Device::flex());
+    /// # if cfg!(feature = "kernels") {
+    /// let plan = config.init(init)?.plan(&x, None, &AttentionOptions::default());
+    /// assert_eq!(plan, Ok(KernelPlan::Projected { scale: 0.5 }));
+    /// let plan = talking.init(init)?.plan(&x, None, &AttentionOptions::default());
+    /// assert_eq!(plan, Err(Unserved::BetweenWords));
+    /// # }
+    /// # Ok::<(), regard_nn::AttentionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The reason why no kernel serves.
+    pub fn plan(
+        &self,
+        x: &Tensor<3>,
+        source: Option<&Tensor<3>>,
+        call: &AttentionOptions<'_>,
+    ) -> Result<KernelPlan, Unserved> {
+        let grid = self.grid(x, source, call);
+        let of_values = self.position.as_ref().and_then(Position::values);
+        let asked = Asked {
+            tensors: bridge::serves(x),
+            sizes: [self.sizes.head, self.sizes.value],
+            mask: &(self.attention.mask().clone() & call.mask.clone()),
+            grid: &grid,
+            alibi: call.alibi.is_some() || self.alibi().is_some(),
+            between: self.talking_heads.is_some() || of_values.is_some(),
+        };
+        let plan = KernelPlan::of(&self.attention, call, asked)?;
+        let placed = match &self.position {
+            None => true,
+            Some(Position::Alibi(_)) => source.is_none(),
+            Some(Position::Rotary(rotary)) => source.is_none() && rotary.size() <= self.sizes.head,
+            Some(_) => false,
+        };
+        let [source_batch, ..] = source.unwrap_or(x).dims();
+        let served = placed
+            && !matches!(self.query_key_norm, Some(QueryKeyNorm::L2(_)))
+            && self.projection.matrices(source.is_some()).is_some()
+            && source_batch == grid.batch
+            && ![grid.batch, grid.queries, grid.keys].contains(&0);
+        Ok(match served {
+            true => plan.with_projections(&self.attention, call),
+            false => plan,
+        })
     }
 
     /// Checks the size and the precision of an input.

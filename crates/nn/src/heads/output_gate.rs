@@ -32,7 +32,10 @@ use burn::{
 use serde::{Deserialize, Serialize};
 
 use super::projection::glorot;
-use crate::{bridge::apply, initialize::Initializer};
+use crate::{
+    bridge::{apply, reshaped, with_axis},
+    initialize::Initializer,
+};
 
 /// How fine the gate is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,11 +72,16 @@ impl OutputGate {
         }
     }
 
-    /// `context [batch, heads, queries, d_v]` as far as `x [batch, queries, model]` lets it pass.
-    pub fn forward(&self, context: Tensor<4>, x: Tensor<3>) -> Tensor<4> {
-        let [batch, heads, queries, _] = context.dims();
-        let gate = activation::sigmoid(apply(&self.weight, x));
-        let size = gate.dims()[2] / heads;
-        context * gate.reshape([batch, queries, heads, size]).swap_dims(1, 2)
+    /// `contexts [batch, queries, h · d_v]`, those of a head side by side, times the gate of `x [batch, queries, model]`.
+    pub fn forward(&self, contexts: Tensor<3>, x: Tensor<3>) -> Tensor<3> {
+        let gate = activation::sigmoid(apply(&self.weight, x)); // [batch, queries, h or h · d_v]
+        let [batch, queries, numbers] = gate.dims();
+        let [_, _, width] = contexts.dims();
+        if numbers == width {
+            return contexts * gate;
+        }
+        let by_head = reshaped(contexts, [batch, queries, numbers, width / numbers]);
+        let gate = with_axis::<3, 4>(gate, 3);
+        reshaped(by_head * gate, [batch, queries, width])
     }
 }

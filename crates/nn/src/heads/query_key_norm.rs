@@ -34,7 +34,12 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{attention::AttentionError, initialize::Initializer, score::cosine::unit};
+use crate::{
+    attention::AttentionError,
+    bridge::{NormKind, norm},
+    initialize::Initializer,
+    score::cosine::unit,
+};
 
 /// Vectors shorter than this count as this long, so that 0 stays 0.
 const SHORTEST: f64 = 1e-12;
@@ -73,7 +78,7 @@ pub struct RmsQueryKeyNorm {
     /// `g_k`, `[d]`.
     pub key: Param<Tensor<1>>,
     #[module(skip)]
-    epsilon: f64,
+    pub(super) epsilon: f64,
 }
 
 /// `g q / ‖q‖`, `k / ‖k‖`.
@@ -145,6 +150,5 @@ impl QueryKeyNorm {
 }
 
 fn rms(x: Tensor<4>, gain: &Param<Tensor<1>>, epsilon: f64) -> Tensor<4> {
-    let mean = x.clone().powi_scalar(2).mean_dim(3);
-    x / (mean + epsilon).sqrt() * gain.val().unsqueeze::<4>()
+    norm(NormKind::RootMeanSquare, x, gain.val(), None, epsilon)
 }

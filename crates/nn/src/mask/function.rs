@@ -1,6 +1,8 @@
 //! A mask of your own: any function of the place.
 //!
-//! Use it for a pattern that has no name here. Not where a combination of the named masks says the same: those a kernel
+//! Use it for a pattern that has no name here: it is also how another crate adds a mask. There is no trait of masks, as it would
+//! ask for no more than this function: who sees whom, and a name. A kernel reads its answers as a table, and stays fused.
+//! Not where a combination of the named masks says the same: those a kernel
 //! knows tile by tile. Cost: one call for each batch row, head, query and key, and a flag for each.
 //!
 //! ```

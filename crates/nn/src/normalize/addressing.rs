@@ -35,7 +35,7 @@ use burn::{
     tensor::{Bool, Tensor, activation},
 };
 
-use super::{Normalized, masked_softmax};
+use super::{NormalizeFunction, NormalizeOptions, Normalized, masked_softmax};
 use crate::{bridge::apply, initialize::Initializer, precision::wide};
 
 /// Interpolation, shift and sharpening after a softmax by content.
@@ -131,4 +131,22 @@ fn sharpen(weights: Tensor<4>, sharpening: Tensor<4>) -> Tensor<4> {
     let zero = weights.clone().lower_elem(1e-30);
     let logarithms = weights.clamp_min(1e-30).log() * sharpening;
     masked_softmax(logarithms, Some(zero.bool_not())).cast(dtype)
+}
+
+impl NormalizeFunction for Addressing {
+    fn name(&self) -> &'static str {
+        "NTM addressing"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen, options.query.clone(), options.carried)
+    }
+
+    fn query_size(&self) -> Option<usize> {
+        Some(self.gate.weight.dims()[0])
+    }
+
+    fn carries(&self) -> bool {
+        true
+    }
 }

@@ -28,13 +28,19 @@
 //! assert_eq!(weights.into_data().into_vec::<f32>().unwrap(), [0.0, 1.0, 0.0]);
 //! ```
 
+use std::convert::identity;
+
 use burn::{
     module::Module,
-    tensor::{Bool, Int, Tensor},
+    tensor::{Bool, DType, Int, Tensor},
 };
 
-use super::{Normalized, softmax::Parts};
-use crate::{attention::Sampled, dropout::DropoutRng};
+use super::{NormalizeFunction, NormalizeOptions, Normalized, softmax::Parts};
+use crate::{
+    attention::{AttentionError, Sampled, check_divisor},
+    bridge::zeros_of,
+    dropout::DropoutRng,
+};
 
 /// The best key alone.
 #[derive(Module, Debug, Default)]
@@ -96,7 +102,19 @@ impl HardSample {
     ) -> Normalized {
         let shape = scores.dims();
         if shape.contains(&0) {
-            return Normalized::new(scores);
+            let [batch, heads, queries, _] = shape;
+            let rows = [batch, heads, queries];
+            let zeros = Tensor::zeros(rows, (&scores.device(), scores.dtype()));
+            let zeros = zeros_of(zeros, &scores);
+            let sampled = Sampled {
+                keys: Tensor::full(rows, -1, &scores.device()),
+                log_probability: zeros.clone(),
+                entropy: zeros,
+            };
+            return Normalized {
+                sampled: Some(sampled),
+                ..Normalized::new(scores)
+            };
         }
         let device = scores.device();
         let dtype = scores.dtype();
@@ -173,4 +191,34 @@ fn one_hot(keys: Tensor<4, Int>, scores: &Tensor<4>) -> Tensor<4> {
         .equal(keys.expand(shape))
         .float()
         .cast(scores.dtype())
+}
+
+impl NormalizeFunction for Hardmax {
+    fn name(&self) -> &'static str {
+        "hardmax"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen)
+    }
+}
+
+impl NormalizeFunction for HardSample {
+    fn name(&self) -> &'static str {
+        "hard sample"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen, options.noise)
+    }
+
+    fn check(&self, _heads: usize, dtype: DType) -> Result<(), AttentionError> {
+        match self.estimator {
+            Estimator::Gumbel { temperature } => {
+                let advice = "1 is usual; lower is nearer to the draw";
+                check_divisor("Gumbel temperature", temperature, identity, dtype, advice)
+            }
+            _ => Ok(()),
+        }
+    }
 }

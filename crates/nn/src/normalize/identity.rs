@@ -20,7 +20,7 @@ use burn::{
     tensor::{Bool, Tensor},
 };
 
-use super::Normalized;
+use super::{NormalizeFunction, NormalizeOptions, Normalized};
 
 /// `s_i`.
 #[derive(Module, Debug, Default)]
@@ -30,5 +30,15 @@ impl Identity {
     /// Weights of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
         Normalized::new(super::hide(scores, &seen))
+    }
+}
+
+impl NormalizeFunction for Identity {
+    fn name(&self) -> &'static str {
+        "identity"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen)
     }
 }

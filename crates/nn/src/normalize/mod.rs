@@ -13,12 +13,43 @@
 //! | [NTM addressing](addressing) | [`Addressing`] | content, interpolation, shift, sharpening | 1 | Graves 2014 (NTM) |
 //! | [identity] | [`Identity`] | `s_i` | anything | |
 //!
+//! | your own | [`Normalize::custom`] | what your [`NormalizeFunction`] says | | |
+//!
 //! In all of them a key that may not be seen has weight 0 and gets gradient 0, and a row in which nothing may be
 //! seen has weights 0.
 //!
 //! Which one: softmax, with a sink where a head must be able to say nothing. The sparse ones where a picture should show few
 //! words, the hard ones where only what was looked at may be computed, the monotonic one where both sides run in the
 //! same order. A kernel serves softmax and sink.
+//!
+//! # A normaliser of your own
+//!
+//! Implement [`NormalizeFunction`] for a Burn module, in whatever crate, and give it to [`Normalize::custom`]:
+//!
+//! ```
+//! use regard_nn::burn::{self, module::Module, tensor::{Device, Tensor, activation::relu}};
+//! use regard_nn::{Attention, Observe, mask::Mask, score::Score};
+//! use regard_nn::normalize::{Normalize, NormalizeFunction, NormalizeOptions, Normalized};
+//!
+//! /// `α_i = max(s_i, 0)`
+//! #[derive(Module, Debug)]
+//! struct Relu;
+//!
+//! impl NormalizeFunction for Relu {
+//!     fn name(&self) -> &'static str {
+//!         "ReLU"
+//!     }
+//!     fn normalize(&self, scores: Tensor<4>, _options: NormalizeOptions<'_>) -> Normalized {
+//!         Normalized::new(relu(scores))
+//!     }
+//! }
+//!
+//! let attention = Attention::new(Score::dot()).with_normalize(Normalize::custom(Relu)).with_mask(Mask::causal());
+//! let x = Tensor::<4>::ones([1, 1, 2, 4], &Device::flex());
+//! let weights = attention.forward(x.clone(), x.clone(), x, Observe::Weights)?.weights.unwrap();
+//! assert_eq!(weights.into_data().into_vec::<f32>().unwrap(), [4., 0., 4., 4.]);
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
 
 pub mod addressing;
 pub mod hard;
@@ -30,9 +61,11 @@ pub mod sink;
 pub mod softmax;
 pub mod sparse;
 
+use std::{fmt::Debug, ops::Deref};
+
 use burn::{
     module::Module,
-    tensor::{Bool, Tensor},
+    tensor::{Bool, DType, Tensor},
 };
 
 pub use addressing::Addressing;
@@ -45,31 +78,110 @@ pub use sink::Sink;
 pub use softmax::{Softmax, masked_softmax};
 pub use sparse::{Entmax15, Sparsemax};
 
-use crate::{attention::Sampled, bridge::spread, dropout::DropoutRng};
+use crate::{
+    any_module,
+    attention::{AttentionError, Sampled},
+    bridge::spread,
+    dropout::DropoutRng,
+};
 
-/// One of the normalisers.
-#[derive(Module, Debug)]
-pub enum Normalize {
+/// From scores to weights: what every normaliser says of itself, those of other crates too ([`Normalize::custom`]).
+pub trait NormalizeFunction: Debug + Send + Sync {
+    /// The name by which the literature knows the normaliser.
+    fn name(&self) -> &'static str;
+
+    /// Weights of `scores [batch, heads, queries, keys]`, each of which may be 0.
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized;
+
+    /// The size of queries that it takes, if it looks at them.
+    fn query_size(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether it goes on from the weights of the query before, `[batch, heads, 1, keys]`.
+    fn carries(&self) -> bool {
+        false
+    }
+
+    /// Checks its settings, for so many heads in a precision.
+    ///
+    /// # Errors
+    /// A setting outside its range.
+    fn check(&self, _heads: usize, _dtype: DType) -> Result<(), AttentionError> {
+        Ok(())
+    }
+}
+
+/// What a normaliser may look at beside the scores.
+#[derive(Debug)]
+pub struct NormalizeOptions<'a> {
+    /// Where a key may be seen, each of the four sizes or 1; nothing where all may be. Scores elsewhere may be anything.
+    pub seen: Option<Tensor<4, Bool>>,
+    /// The queries, `[batch, heads, queries, query size]`.
+    pub query: &'a Tensor<4>,
+    /// What the query before the first one left, of those that [carry](NormalizeFunction::carries).
+    pub carried: Option<Tensor<4>>,
+    /// Where to draw from; without it nothing is random.
+    pub noise: Option<&'a mut DropoutRng>,
+}
+
+any_module!(AnyNormalize, NormalizeFunction, DynNormalize, None, {
+    /// The normaliser itself.
+    fn function(&self) -> &(dyn NormalizeFunction + 'static);
+} {
+    fn function(&self) -> &(dyn NormalizeFunction + 'static) {
+        self
+    }
+});
+
+/// A normaliser whose type is chosen at run time.
+pub struct AnyNormalize(Box<dyn DynNormalize>);
+
+/// The list of normalisers.
+macro_rules! normalizers {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// One of the normalisers; what can be asked of it: [`NormalizeFunction`].
+        #[derive(Module, Debug)]
+        pub enum Normalize {
+            $($(#[$doc])* $name($name),)+
+            /// Of any crate, see [`Normalize::custom`].
+            Custom(AnyNormalize),
+        }
+
+        impl Deref for Normalize {
+            type Target = dyn NormalizeFunction;
+
+            fn deref(&self) -> &Self::Target {
+                match self {
+                    $(Self::$name(normalizer) => normalizer,)+
+                    Self::Custom(normalizer) => normalizer.function(),
+                }
+            }
+        }
+    };
+}
+
+normalizers! {
     /// `e^{s_i} / Σ e^{s_j}`
-    Softmax(Softmax),
+    Softmax,
     /// `e^{s_i} / (e^{sink} + Σ e^{s_j})`
-    Sink(Sink),
+    Sink,
     /// `max(s_i - τ, 0)`
-    Sparsemax(Sparsemax),
+    Sparsemax,
     /// `max(s_i/2 - τ, 0)²`
-    Entmax15(Entmax15),
+    Entmax15,
     /// `σ(s_i + b)`
-    Sigmoid(Sigmoid),
+    Sigmoid,
     /// 1 at the best key
-    Hardmax(Hardmax),
+    Hardmax,
     /// 1 at a drawn key
-    HardSample(HardSample),
+    HardSample,
     /// where a reader that moves right stops
-    Monotonic(Monotonic),
+    Monotonic,
     /// content, interpolation, shift, sharpening
-    Addressing(Addressing),
+    Addressing,
     /// `s_i`
-    Identity(Identity),
+    Identity,
 }
 
 /// Weights, and what some normalisers know beside them.
@@ -88,7 +200,8 @@ pub struct Normalized {
 }
 
 impl Normalized {
-    fn new(weights: Tensor<4>) -> Self {
+    /// Weights alone.
+    pub fn new(weights: Tensor<4>) -> Self {
         Self {
             weights,
             lse: None,
@@ -125,24 +238,12 @@ impl Normalize {
         Self::Identity(Identity)
     }
 
-    /// The name by which the literature knows the normaliser.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Softmax(_) => "softmax",
-            Self::Sink(_) => "softmax with a sink",
-            Self::Sparsemax(_) => "sparsemax",
-            Self::Entmax15(_) => "1.5-entmax",
-            Self::Sigmoid(_) => "sigmoid",
-            Self::Hardmax(_) => "hardmax",
-            Self::HardSample(_) => "hard sample",
-            Self::Monotonic(_) => "monotonic",
-            Self::Addressing(_) => "NTM addressing",
-            Self::Identity(_) => "identity",
-        }
+    /// A normaliser of your own, see the [module page](self).
+    pub fn custom(normalizer: impl NormalizeFunction + Module + Sync + 'static) -> Self {
+        Self::Custom(AnyNormalize::new(normalizer))
     }
 
-    /// Weights of `scores [batch, heads, queries, keys]`; `seen` broadcasts against them. `query`, `carried` and
-    /// `noise` are looked at by those normalisers that need them.
+    /// As [`NormalizeFunction::normalize`]. Whatever the normaliser, a key that may not be seen has weight 0 and gets gradient 0.
     pub fn forward(
         &self,
         scores: Tensor<4>,
@@ -151,19 +252,22 @@ impl Normalize {
         carried: Option<Tensor<4>>,
         noise: Option<&mut DropoutRng>,
     ) -> Normalized {
-        match self {
-            Self::Softmax(normalizer) => normalizer.forward(scores, seen),
-            Self::Sink(normalizer) => normalizer.forward(scores, seen),
-            Self::Sparsemax(normalizer) => normalizer.forward(scores, seen),
-            Self::Entmax15(normalizer) => normalizer.forward(scores, seen),
-            Self::Sigmoid(normalizer) => normalizer.forward(scores, seen),
-            Self::Hardmax(normalizer) => normalizer.forward(scores, seen),
-            Self::HardSample(normalizer) => normalizer.forward(scores, seen, noise),
-            Self::Monotonic(normalizer) => normalizer.forward(scores, seen, carried, noise),
-            Self::Addressing(normalizer) => {
-                normalizer.forward(scores, seen, query.clone(), carried)
+        let of_others = matches!(self, Self::Custom(_)).then(|| seen.clone());
+        let options = NormalizeOptions {
+            seen,
+            query,
+            carried,
+            noise,
+        };
+        match of_others {
+            None => self.normalize(scores, options),
+            Some(seen) => {
+                let normalized = self.normalize(hide(scores, &seen), options);
+                Normalized {
+                    weights: hide(normalized.weights, &seen),
+                    ..normalized
+                }
             }
-            Self::Identity(normalizer) => normalizer.forward(scores, seen),
         }
     }
 }

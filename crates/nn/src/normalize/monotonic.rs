@@ -30,11 +30,15 @@
 
 use burn::{
     module::Module,
-    tensor::{Bool, Tensor, activation},
+    tensor::{Bool, DType, Tensor, activation},
 };
 
-use super::Normalized;
-use crate::{dropout::DropoutRng, precision::wide};
+use super::{NormalizeFunction, NormalizeOptions, Normalized};
+use crate::{
+    attention::{AttentionError, check_finite},
+    dropout::DropoutRng,
+    precision::wide,
+};
 
 /// How the expected place is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,11 +78,6 @@ impl Monotonic {
             noise: deviation,
             ..self
         }
-    }
-
-    /// The deviation of the noise on the scores.
-    pub(crate) fn noise(&self) -> f64 {
-        self.noise
     }
 
     /// Weights of scores `[batch, heads, queries, keys]`, whose queries follow each other. `before` are the weights
@@ -173,4 +172,31 @@ fn parallel(stop: Tensor<4>, before: Tensor<4>) -> Tensor<4> {
     let passed = before_it.cumsum(3).exp();
     let arrived = (before / passed.clone().clamp_min(SMALLEST)).cumsum(3);
     (stop * passed * arrived).cast(dtype)
+}
+
+impl NormalizeFunction for Monotonic {
+    fn name(&self) -> &'static str {
+        "monotonic"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen, options.carried, options.noise)
+    }
+
+    fn carries(&self) -> bool {
+        true
+    }
+
+    fn check(&self, _heads: usize, dtype: DType) -> Result<(), AttentionError> {
+        check_finite("monotonic noise", self.noise, dtype)?;
+        match self.noise < 0.0 {
+            true => Err(AttentionError::value(
+                "monotonic noise",
+                self.noise,
+                "at least 0",
+                "it is a standard deviation; 0 adds none",
+            )),
+            false => Ok(()),
+        }
+    }
 }

@@ -18,10 +18,11 @@
 
 use burn::{
     module::Module,
-    tensor::{Bool, Tensor, activation},
+    tensor::{Bool, DType, Tensor, activation},
 };
 
-use super::Normalized;
+use super::{NormalizeFunction, NormalizeOptions, Normalized};
+use crate::attention::{AttentionError, check_finite};
 
 /// `σ(s_i + b)`.
 #[derive(Module, Debug, Default)]
@@ -43,9 +44,26 @@ impl Sigmoid {
 
     /// Weights of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
+        if scores.dims().contains(&0) {
+            return Normalized::new(scores);
+        }
         let bias = self.bias(scores.dims()[3]);
         // An unseen score may be anything, NaN included, whose gradient would be NaN times 0.
         let weights = activation::sigmoid(super::hide(scores, &seen) + bias);
         Normalized::new(super::hide(weights, &seen))
+    }
+}
+
+impl NormalizeFunction for Sigmoid {
+    fn name(&self) -> &'static str {
+        "sigmoid"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen)
+    }
+
+    fn check(&self, _heads: usize, dtype: DType) -> Result<(), AttentionError> {
+        check_finite("sigmoid bias", self.bias(1), dtype)
     }
 }

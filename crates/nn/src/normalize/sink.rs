@@ -18,11 +18,14 @@
 
 use burn::{
     module::{Module, Param},
-    tensor::{Bool, Tensor},
+    tensor::{Bool, DType, Tensor},
 };
 
-use super::{Normalized, softmax::Parts};
-use crate::initialize::Initializer;
+use super::{NormalizeFunction, NormalizeOptions, Normalized, softmax::Parts};
+use crate::{
+    attention::{AttentionError, check_finite},
+    initialize::Initializer,
+};
 
 /// `e^{s_i} / (e^{sink} + Σ_j e^{s_j})`.
 #[derive(Module, Debug)]
@@ -55,11 +58,6 @@ impl Sink {
         self.logits.as_ref().map(|logits| logits.dims()[0])
     }
 
-    /// The fixed sink; 0 where it is learned.
-    pub(crate) fn fixed_score(&self) -> f64 {
-        self.fixed
-    }
-
     /// The sink as `[1, heads or 1, 1, 1]` beside `scores`.
     pub(crate) fn score(&self, scores: &Tensor<4>) -> Tensor<4> {
         let options = (&scores.device(), scores.dtype());
@@ -79,6 +77,29 @@ impl Sink {
             lse: Some(lse.clone().squeeze_dim(3)),
             log_sink: Some((sink - lse).squeeze_dim(3)),
             ..Normalized::new(parts.weights())
+        }
+    }
+}
+
+impl NormalizeFunction for Sink {
+    fn name(&self) -> &'static str {
+        "softmax with a sink"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen)
+    }
+
+    fn check(&self, heads: usize, dtype: DType) -> Result<(), AttentionError> {
+        check_finite("sink", self.fixed, dtype)?;
+        match self.heads() {
+            Some(found) if found != heads && found != 1 => Err(AttentionError::value(
+                "sink heads",
+                found,
+                format!("{heads} (the query's heads) or 1"),
+                "make one sink a head",
+            )),
+            _ => Ok(()),
         }
     }
 }

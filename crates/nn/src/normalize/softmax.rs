@@ -22,7 +22,7 @@ use burn::{
     tensor::{Bool, DType, Tensor},
 };
 
-use super::Normalized;
+use super::{NormalizeFunction, NormalizeOptions, Normalized};
 use crate::bridge::zeros_of;
 
 /// The lowest number of a precision, which no seen score is below; finite, so that no `inf - inf` can arise.
@@ -131,5 +131,15 @@ impl<const D: usize> Parts<D> {
     /// `[.., 1]`; -∞ where nothing is seen.
     pub(super) fn lse(&self) -> Tensor<D> {
         self.sum.clone().log() + self.maximum.clone()
+    }
+}
+
+impl NormalizeFunction for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen)
     }
 }

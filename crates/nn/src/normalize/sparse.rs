@@ -29,7 +29,7 @@ use burn::{
     tensor::{Bool, Tensor},
 };
 
-use super::{Normalized, softmax::lowest};
+use super::{NormalizeFunction, NormalizeOptions, Normalized, softmax::lowest};
 
 /// `max(s_i - τ, 0)`.
 #[derive(Module, Debug, Default)]
@@ -133,5 +133,25 @@ fn hide(weights: Tensor<4>, unseen: Option<Tensor<4, Bool>>) -> Tensor<4> {
     match unseen {
         None => weights,
         Some(unseen) => weights.mask_fill(unseen, 0.0),
+    }
+}
+
+impl NormalizeFunction for Sparsemax {
+    fn name(&self) -> &'static str {
+        "sparsemax"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen)
+    }
+}
+
+impl NormalizeFunction for Entmax15 {
+    fn name(&self) -> &'static str {
+        "1.5-entmax"
+    }
+
+    fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized {
+        self.forward(scores, options.seen)
     }
 }

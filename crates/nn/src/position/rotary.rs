@@ -38,7 +38,10 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{attention::AttentionError, bridge::matmul};
+use crate::{
+    attention::AttentionError,
+    bridge::{Angles, matmul},
+};
 
 /// Which features of a head form a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -230,6 +233,18 @@ impl Rotary {
     /// Which features form a pair.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// The angles of the first `length` positions.
+    pub(crate) fn angles(&self, length: usize) -> Angles {
+        let angle = |row: usize, frequency: &f64| (row as f64 * frequency).sin_cos();
+        let all = (0..length).flat_map(|row| self.frequencies.iter().map(move |f| angle(row, f)));
+        let (sine, cosine) = all.map(|(s, c)| (s as f32, c as f32)).unzip();
+        Angles {
+            cosine,
+            sine,
+            interleaved: self.layout == Layout::Interleaved,
+        }
     }
 
     /// The angles of the positions `first..first + length`, for any number of [`Rotation::apply`].

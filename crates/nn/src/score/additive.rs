@@ -25,10 +25,13 @@
 use burn::{
     module::{Module, Param},
     nn::Linear,
-    tensor::Tensor,
+    tensor::{DType, Tensor},
 };
 
-use crate::{attention::AttentionError, bridge::apply, initialize::Initializer};
+use super::{KernelForm, ScoreFunction, Sizes};
+use crate::{
+    attention::AttentionError, bridge::apply, initialize::Initializer, normalize::Normalize,
+};
 
 /// `vᵀ tanh(W s + U h + b)`.
 #[derive(Module, Debug)]
@@ -180,4 +183,95 @@ fn compare(query: Tensor<4>, keys: Tensor<4>, vector: Tensor<1>) -> Tensor<4> {
     let keys = keys.unsqueeze_dim::<5>(2); // [batch, heads, 1, keys, size]
     let vector = vector.unsqueeze_dims::<5>(&[0, 1, 2, 3]);
     ((query + keys).tanh() * vector).sum_dim(4).squeeze_dim(4)
+}
+
+/// Those of `W` and `U`.
+fn sizes(query: &Linear, key: &Linear) -> Sizes {
+    let [annotation, size] = key.weight.dims();
+    Sizes::Made {
+        query: query.weight.dims()[0],
+        annotation,
+        key: size,
+    }
+}
+
+/// Checks that there is anything to compare in.
+fn check(vector: &Param<Tensor<1>>) -> Result<(), AttentionError> {
+    match vector.dims() {
+        [0] => Err(AttentionError::value(
+            "attention size",
+            0,
+            "at least 1",
+            "queries and keys are compared in at least one dimension",
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl ScoreFunction for Additive {
+    fn name(&self) -> &'static str {
+        "additive"
+    }
+
+    fn sizes(&self) -> Sizes {
+        sizes(&self.query, &self.key)
+    }
+
+    fn prepared_keys(&self, annotations: &Tensor<4>) -> Option<Tensor<4>> {
+        Some(self.keys(annotations.clone()))
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn check(&self, _normalize: &Normalize, _dtype: DType) -> Result<(), AttentionError> {
+        check(&self.vector)
+    }
+
+    fn form(&self, _query_size: usize) -> Option<KernelForm> {
+        Some(KernelForm::Additive)
+    }
+
+    fn prepared_query(&self, query: Tensor<4>) -> Tensor<4> {
+        apply(&self.query, query)
+    }
+
+    fn vector(&self) -> Option<Tensor<1>> {
+        Some(self.vector.val())
+    }
+}
+
+impl ScoreFunction for WeightNormAdditive {
+    fn name(&self) -> &'static str {
+        "weight-normed additive"
+    }
+
+    fn sizes(&self) -> Sizes {
+        sizes(&self.query, &self.key)
+    }
+
+    fn prepared_keys(&self, annotations: &Tensor<4>) -> Option<Tensor<4>> {
+        Some(self.keys(annotations.clone()))
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn check(&self, _normalize: &Normalize, _dtype: DType) -> Result<(), AttentionError> {
+        check(&self.vector)
+    }
+
+    fn form(&self, _query_size: usize) -> Option<KernelForm> {
+        Some(KernelForm::Additive)
+    }
+
+    fn prepared_query(&self, query: Tensor<4>) -> Tensor<4> {
+        apply(&self.query, query)
+    }
+
+    fn vector(&self) -> Option<Tensor<1>> {
+        Some(self.score_vector())
+    }
 }

@@ -23,10 +23,17 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Tensor, activation},
+    tensor::{DType, Tensor, activation},
 };
 
-use crate::{bridge::apply, initialize::Initializer, precision::wide};
+use super::{Dot, KernelForm, ScoreFunction, Sizes};
+use crate::{
+    attention::{AttentionError, check_finite},
+    bridge::apply,
+    initialize::Initializer,
+    normalize::Normalize,
+    precision::wide,
+};
 
 /// Vectors shorter than this count as this long (PyTorch's `cosine_similarity` does the same).
 const SHORTEST: f64 = 1e-8;
@@ -57,18 +64,53 @@ impl Cosine {
         }
     }
 
-    /// The fixed `β`; 1 where it is learned.
-    pub(crate) fn fixed_sharpening(&self) -> f64 {
-        self.fixed
-    }
-
     /// `h / ‖h‖` for every annotation.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
         unit(annotations, SHORTEST)
     }
 
-    /// `β s / ‖s‖`, so that what follows is a dot score.
-    pub(crate) fn sharpened_query(&self, query: Tensor<4>) -> Tensor<4> {
+    /// `query [batch, heads, queries, size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
+    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        Dot.forward(self.prepared_query(query), keys)
+    }
+}
+
+impl ScoreFunction for Cosine {
+    fn name(&self) -> &'static str {
+        "cosine"
+    }
+
+    fn sizes(&self) -> Sizes {
+        match &self.sharpening {
+            None => Sizes::Equal,
+            Some(sharpening) => {
+                let [size, _] = sharpening.weight.dims();
+                Sizes::Made {
+                    query: size,
+                    annotation: size,
+                    key: size,
+                }
+            }
+        }
+    }
+
+    fn prepared_keys(&self, annotations: &Tensor<4>) -> Option<Tensor<4>> {
+        Some(self.keys(annotations.clone()))
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn check(&self, _normalize: &Normalize, dtype: DType) -> Result<(), AttentionError> {
+        check_finite("sharpening", self.fixed, dtype)
+    }
+
+    fn form(&self, _query_size: usize) -> Option<KernelForm> {
+        Some(KernelForm::Dot { scale: 1.0 })
+    }
+
+    fn prepared_query(&self, query: Tensor<4>) -> Tensor<4> {
         match &self.sharpening {
             None => unit(query, SHORTEST) * self.fixed,
             Some(sharpening) => {
@@ -76,11 +118,6 @@ impl Cosine {
                 unit(query, SHORTEST) * beta
             }
         }
-    }
-
-    /// `query [batch, heads, queries, size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
-    pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-        super::Dot.forward(self.sharpened_query(query), keys)
     }
 }
 

@@ -20,9 +20,16 @@
 //! assert_eq!(scores.into_data().into_vec::<f32>().unwrap(), [0., -25.]);
 //! ```
 
-use burn::{module::Module, tensor::Tensor};
+use burn::{
+    module::Module,
+    tensor::{DType, Tensor},
+};
 
-use super::Dot;
+use super::{Dot, ScoreFunction, Sizes};
+use crate::{
+    attention::{AttentionError, check_finite},
+    normalize::Normalize,
+};
 
 /// `-scale · ‖s - h‖²`.
 #[derive(Module, Debug, Default)]
@@ -49,5 +56,23 @@ impl Distance {
         let of_query = squared(&query); // [batch, heads, queries, 1]
         let of_keys = squared(&keys).swap_dims(2, 3); // [batch, heads, 1, keys]
         (Dot.forward(query, keys) * 2.0 - of_query - of_keys) * scale
+    }
+}
+
+impl ScoreFunction for Distance {
+    fn name(&self) -> &'static str {
+        "L2 distance"
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::Equal
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn check(&self, _normalize: &Normalize, dtype: DType) -> Result<(), AttentionError> {
+        check_finite("scale", self.scale(1), dtype)
     }
 }

@@ -19,6 +19,7 @@
 
 use burn::{module::Module, tensor::Tensor};
 
+use super::{KernelForm, ScoreFunction, Sizes};
 use crate::bridge::matmul;
 
 /// `sᵀ h`.
@@ -29,5 +30,23 @@ impl Dot {
     /// `query [batch, heads, queries, size]`, `keys [batch, heads, keys, size]` -> `[batch, heads, queries, keys]`.
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
         matmul(query, keys.swap_dims(2, 3))
+    }
+}
+
+impl ScoreFunction for Dot {
+    fn name(&self) -> &'static str {
+        "dot"
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::Equal
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn form(&self, _query_size: usize) -> Option<KernelForm> {
+        Some(KernelForm::Dot { scale: 1.0 })
     }
 }

@@ -26,12 +26,15 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Int, Tensor},
+    tensor::{DType, Int, Tensor},
 };
 
+use super::{ScoreFunction, Sizes};
 use crate::{
+    attention::AttentionError,
     bridge::{apply, zeros_of},
     initialize::Initializer,
+    normalize::Normalize,
 };
 
 /// `Σ_k a_k exp(-b_k (κ_k - u)²)`.
@@ -94,5 +97,50 @@ impl GaussianWindow {
         let bumps = (of_component(sharpness).neg() * distance.powi_scalar(2)).exp();
         let weights = (of_component(height) * bumps).sum_dim(3).squeeze_dim(3);
         (weights, last)
+    }
+}
+
+impl ScoreFunction for GaussianWindow {
+    fn name(&self) -> &'static str {
+        "Gaussian window"
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::Query(self.parameters.weight.dims()[0])
+    }
+
+    /// From centres at 0.
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, None, keys.dims()[2]).0
+    }
+
+    fn score_after(
+        &self,
+        query: Tensor<4>,
+        keys: Tensor<4>,
+        carried: Option<Tensor<4>>,
+    ) -> (Tensor<4>, Option<Tensor<4>>) {
+        let (weights, centres) = self.forward(query, carried, keys.dims()[2]);
+        (weights, Some(centres))
+    }
+
+    fn carried_size(&self) -> Option<usize> {
+        Some(self.components())
+    }
+
+    fn counts_positions(&self) -> bool {
+        true
+    }
+
+    fn check(&self, normalize: &Normalize, _dtype: DType) -> Result<(), AttentionError> {
+        match normalize {
+            Normalize::Identity(_) => Ok(()),
+            other => Err(AttentionError::combination(
+                "score",
+                self.name(),
+                format!("the {} normaliser", other.name()),
+                "its weights are final; use Normalize::identity",
+            )),
+        }
     }
 }

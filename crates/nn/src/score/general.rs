@@ -25,7 +25,7 @@ use burn::{
     tensor::Tensor,
 };
 
-use super::Dot;
+use super::{Dot, KernelForm, ScoreFunction, Sizes};
 use crate::{bridge::apply, initialize::Initializer};
 
 /// `sᵀ W h`.
@@ -77,13 +77,66 @@ impl ScaledGeneral {
         apply(&self.key, annotations)
     }
 
-    /// The query times `g`, so that what follows is a dot score.
-    pub(crate) fn scaled_query(&self, query: Tensor<4>) -> Tensor<4> {
-        query * self.gain.val().unsqueeze::<4>()
-    }
-
     /// `query [batch, heads, queries, query size]`, prepared `keys` -> `[batch, heads, queries, keys]`.
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-        Dot.forward(self.scaled_query(query), keys)
+        Dot.forward(self.prepared_query(query), keys)
+    }
+}
+
+/// Those of `W`.
+fn sizes(key: &Linear) -> Sizes {
+    let [annotation, size] = key.weight.dims();
+    Sizes::Made {
+        query: size,
+        annotation,
+        key: size,
+    }
+}
+
+impl ScoreFunction for General {
+    fn name(&self) -> &'static str {
+        "general"
+    }
+
+    fn sizes(&self) -> Sizes {
+        sizes(&self.key)
+    }
+
+    fn prepared_keys(&self, annotations: &Tensor<4>) -> Option<Tensor<4>> {
+        Some(self.keys(annotations.clone()))
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn form(&self, _query_size: usize) -> Option<KernelForm> {
+        Some(KernelForm::Dot { scale: 1.0 })
+    }
+}
+
+impl ScoreFunction for ScaledGeneral {
+    fn name(&self) -> &'static str {
+        "scaled general"
+    }
+
+    fn sizes(&self) -> Sizes {
+        sizes(&self.key)
+    }
+
+    fn prepared_keys(&self, annotations: &Tensor<4>) -> Option<Tensor<4>> {
+        Some(self.keys(annotations.clone()))
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn form(&self, _query_size: usize) -> Option<KernelForm> {
+        Some(KernelForm::Dot { scale: 1.0 })
+    }
+
+    fn prepared_query(&self, query: Tensor<4>) -> Tensor<4> {
+        query * self.gain.val().unsqueeze::<4>()
     }
 }

@@ -17,6 +17,7 @@
 
 use burn::{module::Module, nn::Linear, tensor::Tensor};
 
+use super::{ScoreFunction, Sizes};
 use crate::{
     bridge::{apply, zeros_of},
     initialize::Initializer,
@@ -43,7 +44,7 @@ impl Location {
     }
 
     /// `query [batch, heads, queries, query size]` -> `[batch, heads, queries, keys]`; keys beyond
-    /// [`Location::positions`] score 0 and are for the caller to mask ([`super::Score::reach`]).
+    /// [`Location::positions`] score 0 and are for the caller to mask ([`ScoreFunction::reach`]).
     pub fn forward(&self, query: Tensor<4>, keys: usize) -> Tensor<4> {
         let [batch, heads, queries, _] = query.dims();
         let known = self.positions().min(keys);
@@ -58,5 +59,27 @@ impl Location {
                 Tensor::cat(vec![scores, zeros(rest)], 3)
             }
         }
+    }
+}
+
+impl ScoreFunction for Location {
+    fn name(&self) -> &'static str {
+        "location"
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::Query(self.weight.weight.dims()[0])
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys.dims()[2])
+    }
+
+    fn counts_positions(&self) -> bool {
+        true
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.positions())
     }
 }

@@ -13,6 +13,8 @@
 //! | [location] | [`Location`] | `W s`: position alone | Luong 2015 |
 //! | [soft window](gaussian_window) | [`GaussianWindow`] | `Σ_k a_k exp(-b_k (κ_k - u)²)`: a place that moves on | Graves 2013 |
 //!
+//! | your own | [`Score::custom`] | a [`ScoreFunction`] of any crate | |
+//!
 //! A score prepares the annotations once per source ([`Score::keys`]) and then scores any number of
 //! queries against them ([`Score::forward`]). Shapes are `[batch, heads, length, size]`; weights are shared by
 //! the heads.
@@ -20,6 +22,53 @@
 //! Which one: scaled dot for self-attention and wherever a kernel should serve at any length; additive or general
 //! between a decoder and its source; cosine for a memory addressed by content; the soft window where reading moves
 //! forward and an explicit place is wanted. Location and L2 are for comparison.
+//!
+//! # A score of your own
+//!
+//! Implement [`ScoreFunction`] for a Burn module, in whatever crate, and give it to [`Score::custom`]. Its weights are trained, saved
+//! and moved as those of the other scores are. A score that comes down to a product of prepared queries and keys says so
+//! ([`ScoreFunction::form`]) and runs fused:
+//!
+//! ```
+//! use regard_nn::burn::{self, module::{Module, Param}, tensor::{Device, Tensor}};
+//! use regard_nn::{Attention, AttentionOptions, KernelPlan, Path, initialize::Initializer};
+//! use regard_nn::score::{Dot, KernelForm, Score, ScoreFunction, Sizes};
+//!
+//! /// `Σ_d g_d s_d h_d`: a dot product in which each feature has a weight.
+//! #[derive(Module, Debug)]
+//! struct Weighted {
+//!     gains: Param<Tensor<1>>,
+//! }
+//!
+//! impl ScoreFunction for Weighted {
+//!     fn name(&self) -> &'static str {
+//!         "weighted dot"
+//!     }
+//!     fn sizes(&self) -> Sizes {
+//!         Sizes::Equal
+//!     }
+//!     fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+//!         Dot.forward(self.prepared_query(query), keys)
+//!     }
+//!     fn form(&self, _query_size: usize) -> Option<KernelForm> {
+//!         Some(KernelForm::Dot { scale: 1.0 })
+//!     }
+//!     fn prepared_query(&self, query: Tensor<4>) -> Tensor<4> {
+//!         query * self.gains.val().unsqueeze::<4>()
+//!     }
+//! }
+//!
+//! let device = Device::flex();
+//! let gains = Initializer::new(1, &device).constant([8], 0.5);
+//! let attention = Attention::new(Score::custom(Weighted { gains }));
+//! let x = Tensor::<4>::ones([2, 4, 5, 8], &device);
+//! let options = AttentionOptions::default().path(Path::Fused); // an error if no kernel served
+//! # if cfg!(feature = "kernels") {
+//! let attended = attention.forward_with(x.clone(), x.clone(), x, options)?;
+//! assert_eq!(attended.context.dims(), [2, 4, 5, 8]);
+//! # }
+//! # Ok::<(), regard_nn::AttentionError>(())
+//! ```
 
 pub mod additive;
 pub mod cosine;
@@ -30,7 +79,12 @@ pub mod general;
 pub mod location;
 pub mod scaled_dot;
 
-use burn::{module::Module, tensor::Tensor};
+use std::{fmt::Debug, ops::Deref};
+
+use burn::{
+    module::Module,
+    tensor::{DType, Tensor},
+};
 
 pub use additive::{Additive, WeightNormAdditive};
 pub use cosine::Cosine;
@@ -41,29 +95,165 @@ pub use general::{General, ScaledGeneral};
 pub use location::Location;
 pub use scaled_dot::ScaledDot;
 
-/// One of the score functions.
-#[derive(Module, Debug)]
-pub enum Score {
+use crate::{any_module, attention::AttentionError, bridge::reshaped, normalize::Normalize};
+
+/// How well a query and a key match: what every score says of itself, those of other crates too ([`Score::custom`]).
+pub trait ScoreFunction: Debug + Send + Sync {
+    /// The name by which the literature knows the score.
+    fn name(&self) -> &'static str;
+
+    /// The sizes of queries and annotations that it takes; others are refused before it is asked.
+    fn sizes(&self) -> Sizes;
+
+    /// The keys that annotations `[batch, heads, keys, annotation size]` are compared as, `[batch, heads, keys, key size]`: computed
+    /// once per source. Nothing where they are the annotations themselves.
+    fn prepared_keys(&self, _annotations: &Tensor<4>) -> Option<Tensor<4>> {
+        None
+    }
+
+    /// Scores `[batch, heads, queries, keys]` of queries `[batch, heads, queries, query size]` against prepared keys `[batch,
+    /// heads, keys, key size]`, by plain tensor operations.
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4>;
+
+    /// [`ScoreFunction::score`] of queries that follow those of a call before, which left `carried`; and what these leave. Both
+    /// are `[batch, heads, 1, size]` with the size of [`ScoreFunction::carried_size`].
+    fn score_after(
+        &self,
+        query: Tensor<4>,
+        keys: Tensor<4>,
+        _carried: Option<Tensor<4>>,
+    ) -> (Tensor<4>, Option<Tensor<4>>) {
+        (self.score(query, keys), None)
+    }
+
+    /// The size of what is carried from query to query, if anything is. A score that carries is also asked for no queries or no
+    /// keys.
+    fn carried_size(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether it depends on the positions of keys, so that it needs the source from its beginning.
+    fn counts_positions(&self) -> bool {
+        false
+    }
+
+    /// The number of leading keys that can have a score at all (location-based scores know a fixed number of positions).
+    fn reach(&self) -> Option<usize> {
+        None
+    }
+
+    /// Checks its settings, in a precision and with a normaliser.
+    ///
+    /// # Errors
+    /// A setting outside its range, or a normaliser that means nothing with it.
+    fn check(&self, _normalize: &Normalize, _dtype: DType) -> Result<(), AttentionError> {
+        Ok(())
+    }
+
+    /// The form that a kernel knows, if the score comes down to one for queries of this size.
+    fn form(&self, _query_size: usize) -> Option<KernelForm> {
+        None
+    }
+
+    /// The queries of its [`KernelForm`], `[batch, heads, queries, key size]`.
+    fn prepared_query(&self, query: Tensor<4>) -> Tensor<4> {
+        query
+    }
+
+    /// The `v` of [`KernelForm::Additive`], `[key size]`.
+    fn vector(&self) -> Option<Tensor<1>> {
+        None
+    }
+}
+
+/// The sizes of queries and annotations that a score takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizes {
+    /// Queries and annotations of one size, whichever it is.
+    Equal,
+    /// Queries of this size; annotations of any, as nobody looks at them.
+    Query(usize),
+    /// Those that its weights were made for.
+    Made {
+        /// Of a query.
+        query: usize,
+        /// Of an annotation.
+        annotation: usize,
+        /// Of a prepared key.
+        key: usize,
+    },
+}
+
+/// What a score comes down to, of prepared queries `q` and keys `k`, where a kernel serves it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum KernelForm {
+    /// `scale · qᵀ k`
+    Dot {
+        /// The factor.
+        scale: f64,
+    },
+    /// `vᵀ tanh(q + k)`, with the `v` of [`ScoreFunction::vector`].
+    Additive,
+}
+
+any_module!(AnyScore, ScoreFunction, DynScore, None, {
+    /// The score itself.
+    fn function(&self) -> &(dyn ScoreFunction + 'static);
+} {
+    fn function(&self) -> &(dyn ScoreFunction + 'static) {
+        self
+    }
+});
+
+/// A score whose type is chosen at run time.
+pub struct AnyScore(Box<dyn DynScore>);
+
+/// The list of scores.
+macro_rules! scores {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// One of the score functions; what can be asked of it: [`ScoreFunction`].
+        #[derive(Module, Debug)]
+        pub enum Score {
+            $($(#[$doc])* $name($name),)+
+            /// Of any crate, see [`Score::custom`].
+            Custom(AnyScore),
+        }
+
+        impl Deref for Score {
+            type Target = dyn ScoreFunction;
+
+            fn deref(&self) -> &Self::Target {
+                match self {
+                    $(Self::$name(score) => score,)+
+                    Self::Custom(score) => score.function(),
+                }
+            }
+        }
+    };
+}
+
+scores! {
     /// `sᵀ h`
-    Dot(Dot),
+    Dot,
     /// `scale · sᵀ h`
-    ScaledDot(ScaledDot),
+    ScaledDot,
     /// `sᵀ W h`
-    General(General),
+    General,
     /// `g · sᵀ W h`
-    ScaledGeneral(ScaledGeneral),
+    ScaledGeneral,
     /// `vᵀ tanh(W s + U h)`
-    Additive(Additive),
+    Additive,
     /// `g v/‖v‖ · tanh(W s + U h + b)`
-    WeightNormAdditive(WeightNormAdditive),
+    WeightNormAdditive,
     /// `β cos(s, h)`
-    Cosine(Cosine),
+    Cosine,
     /// `-scale · ‖s - h‖²`
-    Distance(Distance),
+    Distance,
     /// `(W s)_i`
-    Location(Location),
+    Location,
     /// `Σ_k a_k exp(-b_k (κ_k - u)²)`
-    GaussianWindow(GaussianWindow),
+    GaussianWindow,
 }
 
 impl Score {
@@ -77,73 +267,32 @@ impl Score {
         Self::ScaledDot(ScaledDot::default())
     }
 
-    /// The name by which the literature knows the score.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Dot(_) => "dot",
-            Self::ScaledDot(_) => "scaled dot",
-            Self::General(_) => "general",
-            Self::ScaledGeneral(_) => "scaled general",
-            Self::Additive(_) => "additive",
-            Self::WeightNormAdditive(_) => "weight-normed additive",
-            Self::Cosine(_) => "cosine",
-            Self::Distance(_) => "L2 distance",
-            Self::Location(_) => "location",
-            Self::GaussianWindow(_) => "Gaussian window",
-        }
-    }
-
-    /// The size of annotations that the score was made for, if it was made for one.
-    pub(crate) fn annotation_size(&self) -> Option<usize> {
-        let key = match self {
-            Self::General(score) => &score.key,
-            Self::ScaledGeneral(score) => &score.key,
-            Self::Additive(score) => &score.key,
-            Self::WeightNormAdditive(score) => &score.key,
-            _ => return None,
-        };
-        Some(key.weight.dims()[0])
+    /// A score of your own, see the [module page](self).
+    pub fn custom(score: impl ScoreFunction + Module + Sync + 'static) -> Self {
+        Self::Custom(AnyScore::new(score))
     }
 
     /// Prepares annotations `[.., annotation size]` for scoring: `[.., key size]`.
+    ///
+    /// # Panics
+    /// With more than four axes.
     pub fn keys<const D: usize>(&self, annotations: Tensor<D>) -> Tensor<D> {
-        match self {
-            Self::General(score) => score.keys(annotations),
-            Self::ScaledGeneral(score) => score.keys(annotations),
-            Self::Additive(score) => score.keys(annotations),
-            Self::WeightNormAdditive(score) => score.keys(annotations),
-            Self::Cosine(score) => score.keys(annotations),
-            Self::Dot(_)
-            | Self::ScaledDot(_)
-            | Self::Distance(_)
-            | Self::Location(_)
-            | Self::GaussianWindow(_) => annotations,
+        let dims = annotations.dims();
+        let mut shape = [1; 4];
+        shape[4 - D..].copy_from_slice(&dims);
+        match self.prepared_keys(&reshaped(annotations.clone(), shape)) {
+            None => annotations,
+            Some(keys) => {
+                let mut shape = dims;
+                shape[D - 1] = keys.dims()[3];
+                reshaped(keys, shape)
+            }
         }
     }
 
     /// Scores `[batch, heads, queries, keys]` of queries `[batch, heads, queries, query size]` against prepared
     /// keys `[batch, heads, keys, key size]`. The Gaussian window starts at 0.
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-        match self {
-            Self::Dot(score) => score.forward(query, keys),
-            Self::ScaledDot(score) => score.forward(query, keys),
-            Self::General(score) => score.forward(query, keys),
-            Self::ScaledGeneral(score) => score.forward(query, keys),
-            Self::Additive(score) => score.forward(query, keys),
-            Self::WeightNormAdditive(score) => score.forward(query, keys),
-            Self::Cosine(score) => score.forward(query, keys),
-            Self::Distance(score) => score.forward(query, keys),
-            Self::Location(score) => score.forward(query, keys.dims()[2]),
-            Self::GaussianWindow(score) => score.forward(query, None, keys.dims()[2]).0,
-        }
-    }
-
-    /// The number of leading keys that can have a score at all (location-based scores know a fixed
-    /// number of positions).
-    pub fn reach(&self) -> Option<usize> {
-        match self {
-            Self::Location(score) => Some(score.positions()),
-            _ => None,
-        }
+        self.score(query, keys)
     }
 }

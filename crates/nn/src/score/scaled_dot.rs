@@ -15,9 +15,16 @@
 //! assert_eq!(ScaledDot::with_scale(0.5).forward(ones.clone(), ones).into_scalar::<f32>(), 8.0);
 //! ```
 
-use burn::{module::Module, tensor::Tensor};
+use burn::{
+    module::Module,
+    tensor::{DType, Tensor},
+};
 
-use super::Dot;
+use super::{Dot, KernelForm, ScoreFunction, Sizes};
+use crate::{
+    attention::{AttentionError, check_finite},
+    normalize::Normalize,
+};
 
 /// `scale · sᵀ h`.
 #[derive(Module, Debug, Default)]
@@ -41,5 +48,28 @@ impl ScaledDot {
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
         let scale = self.scale(query.dims()[3]);
         Dot.forward(query * scale, keys)
+    }
+}
+
+impl ScoreFunction for ScaledDot {
+    fn name(&self) -> &'static str {
+        "scaled dot"
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes::Equal
+    }
+
+    fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+        self.forward(query, keys)
+    }
+
+    fn check(&self, _normalize: &Normalize, dtype: DType) -> Result<(), AttentionError> {
+        check_finite("scale", self.scale(1), dtype)
+    }
+
+    fn form(&self, query_size: usize) -> Option<KernelForm> {
+        let scale = self.scale(query_size);
+        Some(KernelForm::Dot { scale })
     }
 }

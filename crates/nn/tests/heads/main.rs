@@ -5,6 +5,7 @@
 //! | [`cache`] | keys and values come out as they went in |
 //! | [`golden`] | multi-head attention equals PyTorch's, Keras' and the published code (`../golden/heads_golden.py`) |
 //! | [`gradients`] | autodiff of whole layers equals finite differences |
+//! | [`plans`] | which heads have the operation with projections, and that it changes no number beyond rounding |
 //! | [`positions`] | positions equal the published code and know distances alone |
 //! | [`properties`] | multi-head attention behaves for any numbers: caches, order, groups, observation |
 //! | [`refusals`] | bad configurations and input give errors that name the field |
@@ -15,6 +16,7 @@ mod finite_differences;
 mod golden;
 mod gradients;
 mod mechanisms;
+mod plans;
 mod positions;
 mod properties;
 mod refusals;

@@ -13,10 +13,12 @@
 //! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
 //! | [`keras`] | Keras' `Attention` and `AdditiveAttention` (`../golden/keras_golden.py`) |
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
+//! | [`plan`] | which kernel serves a call, and every reason why none does |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
 //! | [`recurrent`] | padding, stepping and dropout of sequences |
 //! | [`vision`] | attention in vision |
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |
+//! | [`your_own`] | a score, a normaliser and a mask of another crate |
 
 mod attention;
 mod attention_errors;
@@ -31,8 +33,10 @@ mod hard_attention;
 mod keras;
 mod mask;
 mod mechanisms;
+mod plan;
 mod properties;
 mod recurrent;
 mod support;
 mod vision;
 mod weights;
+mod your_own;

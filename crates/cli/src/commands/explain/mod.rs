@@ -13,8 +13,10 @@ mod print;
 
 pub(super) use print::columns;
 
+use burn::tensor::Device;
 use regard_models::config::nearest;
 use regard_nn::{
+    Unserved,
     explain::{
         Example, ExplainError, Explanation, Normalizer, Parameters, Scorer, catalogue, explain,
         masks, presets,
@@ -54,6 +56,9 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         ));
     }
     let example = example(name, options)?;
+    if options.path {
+        return path(&example, options);
+    }
     let explanation = explain(&example).map_err(refused)?;
     let findings = match options.check {
         true => Some(findings(&example, &explanation)?),
@@ -77,6 +82,23 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         }
     };
     output::print(&text)
+}
+
+/// Which kernel serves the mechanism, or why none does.
+fn path(example: &Example, options: &Explain) -> Result<(), Failure> {
+    let name = example.name();
+    let plan = example.plan(&Device::flex()).map_err(refused)?;
+    let text = match (options.json, &plan) {
+        (true, plan) => {
+            let kernel = plan.as_ref().ok().map(ToString::to_string);
+            let unserved = plan.as_ref().err().map(Unserved::what);
+            let value = json!({ "mechanism": name, "kernel": kernel, "unserved": unserved });
+            serde_json::to_string_pretty(&value)?
+        }
+        (false, Ok(plan)) => format!("{name}: {plan}"),
+        (false, Err(unserved)) => format!("{name}: {unserved}"),
+    };
+    output::print(&format!("{text}\n"))
 }
 
 /// The example of a preset or mechanism, with everything that the options say of it.

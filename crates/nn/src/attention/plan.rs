@@ -1,0 +1,272 @@
+//! Which kernel serves a call, or why none does. It is asked here and nowhere else.
+//!
+//! | score | normaliser | mask | around it | plan |
+//! |---|---|---|---|---|
+//! | dot, scaled dot, general, scaled general, cosine, any that [says so](ScoreFunction::form) | softmax, sink | any | grouped heads, softcap, bias, ALiBi, dropout, any [`Observe`] | [`KernelPlan::Dot`] |
+//! | dot, scaled dot | softmax | any | in a [`MultiHead`], also with rotary positions, RMS norm of queries and keys, a gate: the same, but no bias and [`Observe::Nothing`] | [`KernelPlan::Projected`] |
+//! | additive, weight-normed additive, any that says so | softmax | padding | grouped heads, bias, any [`Observe`] | [`KernelPlan::Additive`] |
+//!
+//! All of them for `f32` on the Flex backend with the feature `kernels`. What a plan cannot see are the numbers: a sink that is not
+//! finite, and a bias of `-∞` beside keys, values or scores that are not finite, take the plain path at the last moment
+//! ([`Unserved::NotFinite`]).
+//!
+//! A call that takes the plain path says so in a [`tracing`] event of level `debug`, with the reason; the command `regard explain
+//! MECHANISM --path` prints it.
+//!
+//! [`MultiHead`]: crate::heads::MultiHead
+//! [`ScoreFunction::form`]: crate::score::ScoreFunction::form
+
+use std::fmt;
+
+use burn::tensor::Tensor;
+
+use super::{Attention, AttentionError, AttentionOptions, Observe, Path};
+use crate::{
+    bridge,
+    mask::{Grid, Mask, Rule},
+    normalize::Normalize,
+    score::{KernelForm, Score, Sizes},
+};
+
+/// The kernel that serves a call: [`Attention::plan`], [`MultiHead::plan`](crate::heads::MultiHead::plan).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum KernelPlan {
+    /// Dot products, softmax and reading in one operation, which never holds the matrix of scores.
+    Dot {
+        /// What the products are multiplied by.
+        scale: f64,
+    },
+    /// The same with the projections of queries, keys and values.
+    Projected {
+        /// What the products are multiplied by.
+        scale: f64,
+    },
+    /// The additive score, softmax and reading in one operation.
+    Additive,
+}
+
+impl fmt::Display for KernelPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dot { .. } => "the dot-product kernel",
+            Self::Projected { .. } => "the dot-product kernel, projections included",
+            Self::Additive => "the additive kernel",
+        })
+    }
+}
+
+/// Why a call takes plain tensor operations.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[error("no kernel serves {}: plain operations", self.what())]
+pub enum Unserved {
+    /// [`Path::Plain`] was asked for.
+    Asked,
+    /// Another precision than `f32`, another backend than Flex, or kernels that are off: by
+    /// [`without_kernels`](crate::bridge::without_kernels), or without the feature `kernels`.
+    Tensors,
+    /// This score has no form that a kernel knows.
+    Score(&'static str),
+    /// This normaliser is not computed by the score's kernel.
+    Normalizer(&'static str),
+    /// local-p, whose Gaussian acts on the weights.
+    Predictor,
+    /// Observations with a gradient.
+    Differentiable,
+    /// More features than the kernel takes.
+    Size(usize),
+    /// A mask that the additive kernel does not know.
+    Mask,
+    /// Something around the score that the additive kernel does not know.
+    Around(&'static str),
+    /// Talking heads or Shaw's vectors for values, which act on scores and weights.
+    BetweenWords,
+    /// Numbers that only plain operations keep from where they may not be seen.
+    NotFinite(&'static str),
+}
+
+impl Unserved {
+    /// What no kernel serves, in words.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Asked => "Path::Plain".to_owned(),
+            Self::Tensors => "tensors other than f32 on the Flex backend".to_owned(),
+            Self::Score(name) => format!("the {name} score"),
+            Self::Normalizer(name) => format!("the {name} normaliser"),
+            Self::Predictor => "local-p".to_owned(),
+            Self::Differentiable => "differentiable observations".to_owned(),
+            Self::Size(size) => format!(
+                "a size of {size} (the kernel takes up to {})",
+                bridge::MAX_SIZE
+            ),
+            Self::Mask => "a mask other than padding".to_owned(),
+            Self::Around(what) | Self::NotFinite(what) => (*what).to_owned(),
+            Self::BetweenWords => "talking heads or Shaw's vectors for values".to_owned(),
+        }
+    }
+
+    /// The error of a call that asked for a kernel alone; else the event that says that none serves.
+    pub(super) fn refuse_or_tell(
+        &self,
+        attention: &Attention,
+        path: Path,
+    ) -> Result<(), AttentionError> {
+        if path == Path::Fused {
+            let advice = "use Path::Auto";
+            return Err(AttentionError::combination(
+                "path",
+                "Fused",
+                self.what(),
+                advice,
+            ));
+        }
+        tracing::debug!(
+            score = attention.score.name(),
+            normalizer = attention.normalize.name(),
+            "{self}"
+        );
+        Ok(())
+    }
+}
+
+/// What a plan depends on beside the mechanism and the options of the call.
+pub(crate) struct Asked<'a> {
+    /// Whether kernels take these tensors.
+    pub(crate) tensors: bool,
+    /// Of a query and of a value.
+    pub(crate) sizes: [usize; 2],
+    /// All that hides keys.
+    pub(crate) mask: &'a Mask,
+    pub(crate) grid: &'a Grid,
+    /// Whether scores are lowered by distance.
+    pub(crate) alibi: bool,
+    /// Whether something is done between the words of the mechanism.
+    pub(crate) between: bool,
+}
+
+impl KernelPlan {
+    /// The plan for a call whose shapes fit together.
+    pub(crate) fn of(
+        attention: &Attention,
+        call: &AttentionOptions<'_>,
+        asked: Asked<'_>,
+    ) -> Result<Self, Unserved> {
+        let no = |no: bool, unserved: Unserved| if no { Err(unserved) } else { Ok(()) };
+        no(call.path == Path::Plain, Unserved::Asked)?;
+        no(!asked.tensors, Unserved::Tensors)?;
+        no(asked.between, Unserved::BetweenWords)?;
+        no(attention.predictor.is_some(), Unserved::Predictor)?;
+        no(call.differentiable, Unserved::Differentiable)?;
+        let [query_size, value_size] = asked.sizes;
+        let (score, normalize) = (&attention.score, &attention.normalize);
+        let form = score
+            .form(query_size)
+            .ok_or(Unserved::Score(score.name()))?;
+        let of_normalizer = Unserved::Normalizer(normalize.name());
+        match form {
+            KernelForm::Dot { scale } => {
+                let served = matches!(normalize, Normalize::Softmax(_) | Normalize::Sink(_));
+                no(!served, of_normalizer)?;
+                let size = match score.sizes() {
+                    Sizes::Made { key, .. } => key,
+                    _ => query_size,
+                };
+                match [size, value_size]
+                    .into_iter()
+                    .find(|&size| size > bridge::MAX_SIZE)
+                {
+                    Some(size) => Err(Unserved::Size(size)),
+                    None => Ok(Self::Dot { scale }),
+                }
+            }
+            KernelForm::Additive => {
+                no(!matches!(normalize, Normalize::Softmax(_)), of_normalizer)?;
+                let known = match &asked.mask.0 {
+                    Rule::All => true,
+                    Rule::Padding(keep) => {
+                        keep.batch() == asked.grid.batch && asked.grid.first_key == 0
+                    }
+                    _ => false,
+                };
+                no(!known, Unserved::Mask)?;
+                let drops = attention.dropout > 0.0 && call.noise.is_some();
+                no(attention.softcap.is_some(), Unserved::Around("a softcap"))?;
+                no(drops, Unserved::Around("dropout on the weights"))?;
+                no(asked.alibi, Unserved::Around("ALiBi"))?;
+                Ok(Self::Additive)
+            }
+        }
+    }
+
+    /// The same with projections, where the operation that holds both serves too.
+    pub(crate) fn with_projections(
+        self,
+        attention: &Attention,
+        call: &AttentionOptions<'_>,
+    ) -> Self {
+        let served = matches!(attention.score, Score::Dot(_) | Score::ScaledDot(_))
+            && matches!(attention.normalize, Normalize::Softmax(_))
+            && call.observe == Observe::Nothing
+            && call.bias.is_none()
+            && call.alibi.is_none()
+            && call.carried.is_none();
+        match self {
+            Self::Dot { scale } if served => Self::Projected { scale },
+            other => other,
+        }
+    }
+}
+
+impl Attention {
+    /// The kernel that serves [`Attention::forward_with`] for a query `[batch, heads, queries, size]` and a value `[batch, key heads,
+    /// keys, size]` whose shapes fit the mechanism, as far as this can be told without their numbers.
+    ///
+    /// ```
+    /// use burn::tensor::{DType, Device, Tensor};
+    /// use regard_nn::{Attention, AttentionOptions, KernelPlan, Unserved, normalize::Normalize, score::Score};
+    ///
+    /// let x = Tensor::<4>::ones([1, 2, 3, 16], &Device::flex());
+    /// let attention = Attention::new(Score::scaled_dot());
+    /// # if cfg!(feature = "kernels") {
+    /// let plan = attention.plan(&x, &x, &AttentionOptions::default());
+    /// assert_eq!(plan, Ok(KernelPlan::Dot { scale: 0.25 }));
+    ///
+    /// let sparse = attention.clone().with_normalize(Normalize::sparsemax());
+    /// let unserved = sparse.plan(&x, &x, &AttentionOptions::default()).unwrap_err();
+    /// assert_eq!(unserved, Unserved::Normalizer("sparsemax"));
+    /// assert_eq!(unserved.to_string(), "no kernel serves the sparsemax normaliser: plain operations");
+    /// # }
+    /// let x = x.cast(DType::F64);
+    /// assert_eq!(attention.plan(&x, &x, &AttentionOptions::default()), Err(Unserved::Tensors));
+    /// ```
+    ///
+    /// # Errors
+    /// The reason why no kernel serves.
+    pub fn plan(
+        &self,
+        query: &Tensor<4>,
+        value: &Tensor<4>,
+        call: &AttentionOptions<'_>,
+    ) -> Result<KernelPlan, Unserved> {
+        let [batch, heads, queries, query_size] = query.dims();
+        let [_, _, keys, value_size] = value.dims();
+        let grid = Grid {
+            batch,
+            heads,
+            queries,
+            keys,
+            first_query: call.first_query,
+            first_key: call.first_key,
+        };
+        let asked = Asked {
+            tensors: bridge::serves(query),
+            sizes: [query_size, value_size],
+            mask: &(self.mask.clone() & call.mask.clone()),
+            grid: &grid,
+            alibi: call.alibi.is_some(),
+            between: false,
+        };
+        KernelPlan::of(self, call, asked)
+    }
+}

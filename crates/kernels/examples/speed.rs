@@ -3,8 +3,12 @@
 
 use std::time::Instant;
 
+use regard_kernels::Operation;
 use regard_kernels::additive::{self, Gradients, Input, PaddingMask, Shape};
-use regard_kernels::cell::{Step, gru};
+use regard_kernels::cell::{
+    Step,
+    gru::{GruStep, GruStepFields},
+};
 use regard_kernels::loss::{self, CrossEntropy};
 use regard_kernels::optim::{self, Adam};
 use regard_kernels::simd::Level;
@@ -148,34 +152,26 @@ fn main() {
         "GB/s read",
     );
 
-    let (batch, units) = (64, 256);
-    let step = Step {
-        batch,
-        units,
-        keep: None,
+    let (batch, units, keep) = (64, 256, None);
+    let step = GruStep(Step { batch, units, keep });
+    let inputs = GruStepFields {
+        x: numbers(batch * 3 * units, 2.0),
+        product: numbers(batch * 3 * units, 2.0),
+        state: numbers(batch * units, 1.0),
     };
-    let (x, u, state) = (
-        numbers(batch * 3 * units, 2.0),
-        numbers(batch * 3 * units, 2.0),
-        numbers(batch * units, 1.0),
-    );
-    let (mut next, mut gates) = (vec![0.0; batch * units], vec![0.0; batch * 3 * units]);
-    let seconds = fastest(|| gru::forward(step, &x, &u, &state, &mut next, &mut gates).unwrap());
+    let (of_inputs, of_written) = step.shapes().unwrap();
+    let (mut gradients, mut written) = (of_inputs.zeros().unwrap(), of_written.zeros().unwrap());
+    let seconds = fastest(|| step.forward(inputs.slices(), written.slices_mut()).unwrap());
     report(
         "GRU step b64 n256 forward",
         seconds,
         (batch * units) as f64,
         "Gunits/s",
     );
-    let (mut d_x, mut d_u) = (vec![0.0; x.len()], vec![0.0; u.len()]);
-    let mut d_state = vec![0.0; state.len()];
     let seconds = fastest(|| {
-        let saved = gru::Saved {
-            u: &u,
-            state: &state,
-            gates: &gates,
-        };
-        gru::backward(step, saved, &next, &mut d_x, &mut d_u, &mut d_state).unwrap();
+        let to = gradients.slices_mut();
+        step.backward(inputs.slices(), written.slices(), &written.next, to)
+            .unwrap();
     });
     report(
         "GRU step b64 n256 backward",

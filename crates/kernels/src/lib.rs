@@ -60,12 +60,14 @@ mod mask;
 pub mod matmul;
 pub mod measure;
 pub mod norm;
+mod operation;
 pub mod optim;
 pub mod pointwise;
 mod position;
 mod problem;
 pub mod reference;
 pub mod rotary;
+mod rows;
 pub mod sequence;
 pub mod simd;
 mod threads;
@@ -73,8 +75,10 @@ mod view;
 
 pub use element::{Element, Kind};
 pub use error::KernelError;
+pub use operation::{Checked, Fields, Operation, Shape};
 pub use position::SequencePosition;
 pub use problem::{Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, Window};
+pub use sequence::Unit;
 pub use view::{View, ViewMut};
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ use regard_nn::{
     attention::Sampled,
     bridge::{
         self,
-        sequence::{self, AdditiveLstmInput},
+        sequence::{self, AdditiveFields, Unit},
     },
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
@@ -331,22 +331,22 @@ impl Gnmt {
         let projected = bridge::linear(embedded, weight.clone().narrow(0, 0, m), bias);
         let memory = source.memory;
         let keep = &memory.keep;
-        let output = sequence::additive_lstm_decoder(AdditiveLstmInput {
-            x_projection: projected,
-            initial_hidden: state.hidden,
-            initial_cell: state.cell,
-            keys: memory.keys,
-            values: memory.values,
-            query_weight: score.query.weight.val(),
-            score: score.vector.val(),
-            recurrent: lstm.recurrent.val(),
-            context_weight: weight.narrow(0, m, n),
-            keep_source: (!keep.is_full()).then(|| keep.tensor()),
-        });
-        let both = output.states_and_contexts; // [time, batch, n + n]
+        let inputs = AdditiveFields {
+            x_projection: projected.into(),
+            initial: state.joined().into(),
+            keys: memory.keys.into(),
+            values: memory.values.into(),
+            query_weight: score.query.weight.val().into(),
+            score: score.vector.val().into(),
+            recurrent: lstm.recurrent.val().into(),
+            context_weight: weight.narrow(0, m, n).into(),
+        };
+        let keep = (!keep.is_full()).then(|| keep.tensor());
+        let output = sequence::additive_decoder(Unit::Lstm, inputs, keep, None);
+        let all = output.output; // [time, batch, n + n + n], the cells in the middle
         Bottom {
-            hidden: both.clone().narrow(2, 0, n),
-            contexts: both.narrow(2, n, n),
+            hidden: all.clone().narrow(2, 0, n),
+            contexts: all.narrow(2, 2 * n, n),
             weights: output.weights,
             sampled: None,
         }

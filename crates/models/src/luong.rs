@@ -44,7 +44,7 @@ use regard_nn::{
     attention::Sampled,
     bridge::{
         self,
-        sequence::{self, InputFeedingInput, InputFeedingScore, UpperLayers},
+        sequence::{self, InputFeedingFields, InputFeedingMasks},
     },
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
@@ -435,19 +435,15 @@ impl Luong {
     ) -> Decoded {
         let [length, batch, _] = embedded.dims();
         let masks = self.masks(length, batch, &embedded.device(), noise);
-        let score = match &self.attention.score {
-            Score::Dot(_) | Score::General(_) => Some(InputFeedingScore::Dot),
-            Score::Additive(score) => Some(InputFeedingScore::Additive {
-                query_weight: score.query.weight.val(),
-                vector: score.vector.val(),
-            }),
-            _ => None,
-        };
         let usual = self.normalizer == NormalizerConfig::Softmax
             && !matches!(self.attention.locality(), Locality::Predictive { .. });
-        match score {
-            Some(score) if usual && sequence::is_fused(&embedded) => {
-                self.decode_fused(embedded, state, masks, score)
+        let fused = usual && sequence::is_fused(&embedded);
+        match &self.attention.score {
+            Score::Dot(_) | Score::General(_) if fused => {
+                self.decode_fused(embedded, state, masks, None)
+            }
+            Score::Additive(score) if fused => {
+                self.decode_fused(embedded, state, masks, Some(score))
             }
             _ => self.decode_plain(embedded, state, masks, noise),
         }
@@ -486,7 +482,7 @@ impl Luong {
         embedded: Tensor<3>,
         state: LuongState,
         masks: Option<Tensor<4>>,
-        score: InputFeedingScore,
+        score: Option<&Additive>,
     ) -> Decoded {
         let [length, batch, m] = embedded.dims();
         let n = self.decoder.size();
@@ -502,13 +498,20 @@ impl Luong {
             input.clone().narrow(0, 0, m),
             Some(bias(&layers[0])),
         );
-        let upper = (layers.len() > 1).then(|| UpperLayers {
-            weight: Tensor::stack(
-                layers[1..].iter().map(|l| l.input.weight.val()).collect(),
-                0,
+        let (layer_weight, layer_bias) = match &layers[1..] {
+            [] => (
+                Tensor::zeros([0, n, 4 * n], &device),
+                Tensor::zeros([0, 4 * n], &device),
             ),
-            bias: Tensor::stack(layers[1..].iter().map(bias).collect(), 0),
-        });
+            upper => (
+                Tensor::stack::<3>(upper.iter().map(|l| l.input.weight.val()).collect(), 0),
+                Tensor::stack::<2>(upper.iter().map(bias).collect(), 0),
+            ),
+        };
+        let (query_weight, vector) = match score {
+            Some(score) => (score.query.weight.val(), score.vector.val()),
+            None => (Tensor::zeros([n, 0], &device), Tensor::zeros([0], &device)),
+        };
         let memory = state.source.memory;
         let keep = &memory.keep;
         let windows = match self.attention.locality() {
@@ -524,30 +527,31 @@ impl Luong {
             }
             _ => None,
         };
-        let (hidden, cell): (Vec<_>, Vec<_>) = state
-            .layers
-            .into_iter()
-            .map(|layer| (layer.hidden, layer.cell))
-            .unzip();
-        let output = sequence::input_feeding_lstm_decoder(InputFeedingInput {
-            x_projection: projected,
-            feed: state.attentional,
-            feed_weight: input.narrow(0, m, n),
-            recurrent: Tensor::stack(layers.iter().map(|l| l.recurrent.val()).collect(), 0),
-            upper,
-            initial_hidden: Tensor::stack(hidden, 0),
-            initial_cell: Tensor::stack(cell, 0),
-            keep_source: (!keep.is_full()).then(|| keep.tensor()),
-            keys: memory.keys,
-            values: memory.values,
-            score,
-            combine_weight: self.combine.weight.val(),
-            combine_bias: Tensor::zeros([n], &device),
+        let initial = state.layers.into_iter().map(LstmState::joined).collect();
+        let recurrent = layers.iter().map(|l| l.recurrent.val()).collect();
+        let inputs = InputFeedingFields {
+            x_projection: projected.into(),
+            feed: state.attentional.into(),
+            feed_weight: input.narrow(0, m, n).into(),
+            recurrent: Tensor::stack::<3>(recurrent, 0).into(),
+            layer_weight: layer_weight.into(),
+            layer_bias: layer_bias.into(),
+            initial: Tensor::stack::<3>(initial, 0).into(),
+            keys: memory.keys.into(),
+            values: memory.values.into(),
+            combine_weight: self.combine.weight.val().into(),
+            combine_bias: Tensor::<1>::zeros([n], &device).into(),
+            query_weight: query_weight.into(),
+            score: vector.into(),
+        };
+        let masks = InputFeedingMasks {
             dropout: masks,
             windows,
-        });
+            keep_source: (!keep.is_full()).then(|| keep.tensor()),
+        };
+        let output = sequence::input_feeding_decoder(inputs, masks);
         Decoded {
-            attentional: output.attentional,
+            attentional: output.output,
             weights: output.weights.swap_dims(0, 1),
             sampled: None,
         }

@@ -47,7 +47,7 @@ use regard_nn::{
     attention::Sampled,
     bridge::{
         self,
-        sequence::{self, AdditiveGruInput},
+        sequence::{self, AdditiveFields, Unit},
     },
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
@@ -361,19 +361,19 @@ impl RnnSearch {
         let start = state.hidden.clone().unsqueeze_dim::<3>(0);
         let memory = state.source.memory;
         let keep = &memory.keep;
-        let output = sequence::additive_gru_decoder(AdditiveGruInput {
-            x_projection: self.decoder.project(embedded),
-            initial: state.hidden,
-            keep_source: (!keep.is_full()).then(|| keep.tensor()),
-            keys: memory.keys,
-            values: memory.values,
-            query_weight: score.query.weight.val(),
-            score: score.vector.val(),
-            recurrent: self.decoder.recurrent.val(),
-            context_weight: self.decoder_context.weight.val(),
-            keep: None,
-        });
-        let both = output.states_and_contexts; // [time, batch, n + 2n]
+        let inputs = AdditiveFields {
+            x_projection: self.decoder.project(embedded).into(),
+            initial: state.hidden.into(),
+            keys: memory.keys.into(),
+            values: memory.values.into(),
+            query_weight: score.query.weight.val().into(),
+            score: score.vector.val().into(),
+            recurrent: self.decoder.recurrent.val().into(),
+            context_weight: self.decoder_context.weight.val().into(),
+        };
+        let keep = (!keep.is_full()).then(|| keep.tensor());
+        let output = sequence::additive_decoder(Unit::ChoGru, inputs, keep, None);
+        let both = output.output; // [time, batch, n + 2n]
         let mut previous = vec![start];
         if length > 1 {
             previous.push(both.clone().narrow(2, 0, n).narrow(0, 0, length - 1));

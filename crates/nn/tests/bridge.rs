@@ -10,8 +10,8 @@ use burn::tensor::{
     activation::{log_softmax, sigmoid, softmax},
 };
 use regard_nn::bridge::{
-    additive_attention, additive_attention_plain, cross_entropy, cross_entropy_mean,
-    gru_reset_before_gates, gru_reset_before_output, gru_step, lstm_step,
+    additive_attention, additive_attention_plain, cross_entropy, cross_entropy_mean, gru_reset,
+    gru_step, gru_update, lstm_step,
 };
 
 fn device() -> Device {
@@ -309,10 +309,9 @@ fn gru_reset_before_equals_plain_operations() {
                 let candidate_u = u.clone().narrow(1, 2 * n, n);
                 let product = h.clone().matmul(gates_u);
                 let next = if fused {
-                    let z_reset =
-                        gru_reset_before_gates(x.clone(), product, h.clone(), keep.clone());
-                    let product = z_reset.clone().narrow(1, n, n).matmul(candidate_u);
-                    gru_reset_before_output(x.clone(), product, z_reset, h.clone(), keep.clone())
+                    let reset = gru_reset(x.clone(), product.clone(), h.clone(), keep.clone());
+                    let candidate = reset.matmul(candidate_u);
+                    gru_update(x.clone(), product, candidate, h.clone(), keep.clone())
                 } else {
                     let gates = sigmoid(x.clone().narrow(1, 0, 2 * n) + product);
                     let (z, r) = (gates.clone().narrow(1, 0, n), gates.narrow(1, n, n));

@@ -8,8 +8,8 @@
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Bool, DType, Device, Distribution, Tensor, Tolerance};
 use regard_nn::bridge::sequence::{
-    AdditiveGruInput, Convention, GruOptions, InputFeedingInput, InputFeedingScore, UpperLayers,
-    additive_gru_decoder, gru_sequence, input_feeding_lstm_decoder, is_fused, lstm_sequence,
+    AdditiveFields, InputFeedingFields, InputFeedingMasks, LayerFields, Operand, Unit,
+    additive_decoder, input_feeding_decoder, is_fused, layer,
 };
 use regard_nn::bridge::without_kernels;
 
@@ -102,6 +102,14 @@ impl<const D: usize> Gradient for Tensor<D> {
     }
 }
 
+fn fields(x: &Tensor<3>, recurrent: &Tensor<2>, initial: &Tensor<2>) -> LayerFields<Operand> {
+    LayerFields {
+        x_projection: x.clone().into(),
+        recurrent: recurrent.clone().into(),
+        initial: initial.clone().into(),
+    }
+}
+
 #[test]
 fn f32_on_flex_is_fused_with_and_without_autodiff() {
     let x = Tensor::<1>::zeros([3], &Device::flex());
@@ -118,36 +126,23 @@ fn f32_on_flex_is_fused_with_and_without_autodiff() {
 
 #[test]
 fn gru_equals_plain_operations() {
-    for convention in [Convention::Cho, Convention::PyTorch] {
+    for unit in [Unit::ChoGru, Unit::PyTorchGru] {
         for reverse in [false, true] {
             for keep in [None, Some(mask(BATCH, STEPS).swap_dims(0, 1))] {
                 let x = random([STEPS, BATCH, 3 * HIDDEN]);
                 let u = random([HIDDEN, 3 * HIDDEN]);
-                let bias = random([3 * HIDDEN]);
                 let h0 = random([BATCH, HIDDEN]);
-                let biased = (convention == Convention::PyTorch).then(|| bias.clone());
-                let options = GruOptions {
-                    reverse,
-                    convention,
-                };
-                let fused = gru_sequence(
-                    x.clone(),
-                    u.clone(),
-                    biased,
-                    h0.clone(),
-                    keep.clone(),
-                    options,
-                );
+                let fused = layer(unit, fields(&x, &u, &h0), keep.clone(), reverse);
 
                 let mut states = vec![h0.clone(); STEPS];
                 let mut h = h0.clone();
                 for at in 0..STEPS {
                     let step = if reverse { STEPS - 1 - at } else { at };
                     let input = at_step(&x, step);
-                    let new = match convention {
-                        Convention::Cho => cho(&input, &u, &h),
-                        Convention::PyTorch => {
-                            let hidden = h.clone().matmul(u.clone()) + bias.clone().unsqueeze();
+                    let new = match unit {
+                        Unit::ChoGru => cho(&input, &u, &h),
+                        _ => {
+                            let hidden = h.clone().matmul(u.clone());
                             let z = sigmoid(columns(&input, 0) + columns(&hidden, 0));
                             let r = sigmoid(columns(&input, 1) + columns(&hidden, 1));
                             let new = (columns(&input, 2) + r * columns(&hidden, 2)).tanh();
@@ -158,10 +153,7 @@ fn gru_equals_plain_operations() {
                     states[step] = h.clone();
                 }
                 let plain = Tensor::stack::<3>(states, 0);
-                match convention {
-                    Convention::Cho => compare(fused, plain, &[&x, &u, &h0]),
-                    Convention::PyTorch => compare(fused, plain, &[&x, &u, &bias, &h0]),
-                }
+                compare(fused, plain, &[&x, &u, &h0]);
             }
         }
     }
@@ -175,14 +167,8 @@ fn lstm_equals_plain_operations() {
             let u = random([HIDDEN, 4 * HIDDEN]);
             let h0 = random([BATCH, HIDDEN]);
             let c0 = random([BATCH, HIDDEN]);
-            let fused = lstm_sequence(
-                x.clone(),
-                u.clone(),
-                h0.clone(),
-                c0.clone(),
-                keep.clone(),
-                reverse,
-            );
+            let initial = Tensor::cat(vec![h0.clone(), c0.clone()], 1);
+            let fused = layer(Unit::Lstm, fields(&x, &u, &initial), keep.clone(), reverse);
 
             let mut states = vec![Tensor::cat(vec![h0.clone(), c0.clone()], 1); STEPS];
             let (mut h, mut c) = (h0.clone(), c0.clone());
@@ -215,18 +201,17 @@ fn additive_gru_decoder_equals_plain_operations() {
             let v = random([ATTENTION]);
             let u = random([HIDDEN, 3 * HIDDEN]);
             let c = random([VALUE, 3 * HIDDEN]);
-            let fused = additive_gru_decoder(AdditiveGruInput {
-                x_projection: x.clone(),
-                initial: s0.clone(),
-                keys: keys.clone(),
-                values: values.clone(),
-                query_weight: w.clone(),
-                score: v.clone(),
-                recurrent: u.clone(),
-                context_weight: c.clone(),
-                keep_source: keep_source.clone(),
-                keep: keep.clone(),
-            });
+            let inputs = AdditiveFields {
+                x_projection: x.clone().into(),
+                initial: s0.clone().into(),
+                keys: keys.clone().into(),
+                values: values.clone().into(),
+                query_weight: w.clone().into(),
+                score: v.clone().into(),
+                recurrent: u.clone().into(),
+                context_weight: c.clone().into(),
+            };
+            let fused = additive_decoder(Unit::ChoGru, inputs, keep_source.clone(), keep.clone());
 
             let (mut rows, mut attention) = (Vec::new(), Vec::new());
             let mut s = s0.clone();
@@ -258,7 +243,7 @@ fn additive_gru_decoder_equals_plain_operations() {
                 .assert_approx_eq::<f32>(&attention.into_data(), tolerance);
             let plain = Tensor::stack(rows, 0);
             compare(
-                fused.states_and_contexts,
+                fused.output,
                 plain,
                 &[&x, &s0, &keys, &values, &w, &v, &u, &c],
             );
@@ -271,22 +256,9 @@ fn without_autodiff_the_numbers_are_the_same() {
     let x = random([STEPS, BATCH, 3 * HIDDEN]);
     let u = random([HIDDEN, 3 * HIDDEN]);
     let h0 = random([BATCH, HIDDEN]);
-    let tracked = gru_sequence(
-        x.clone(),
-        u.clone(),
-        None,
-        h0.clone(),
-        None,
-        GruOptions::default(),
-    );
-    let plain = gru_sequence(
-        x.inner(),
-        u.inner(),
-        None,
-        h0.inner(),
-        None,
-        GruOptions::default(),
-    );
+    let run = |inputs| layer(Unit::ChoGru, inputs, None, false);
+    let tracked = run(fields(&x, &u, &h0));
+    let plain = run(fields(&x.inner(), &u.inner(), &h0.inner()));
     assert_eq!(tracked.into_data(), plain.into_data());
 }
 
@@ -296,7 +268,7 @@ fn a_wrong_shape_names_the_tensor() {
     let x = Tensor::<3>::zeros([2, 1, 9], &Device::flex());
     let u = Tensor::<2>::zeros([3, 8], &Device::flex());
     let h0 = Tensor::<2>::zeros([1, 3], &Device::flex());
-    gru_sequence(x, u, None, h0, None, GruOptions::default());
+    layer(Unit::ChoGru, fields(&x, &u, &h0), None, false);
 }
 
 #[test]
@@ -337,33 +309,40 @@ fn input_feeding_decoder_equals_plain_operations() {
                 .map(|at| [0, (at / BATCH + 1).min(SOURCES)])
                 .collect::<Vec<_>>()
         });
-        let fused = input_feeding_lstm_decoder(InputFeedingInput {
-            x_projection: x.clone(),
-            feed: feed0.clone(),
-            feed_weight: f.clone(),
-            recurrent: u.clone(),
-            upper: (layers > 1).then(|| UpperLayers {
-                weight: w.clone(),
-                bias: b.clone(),
-            }),
-            initial_hidden: h0.clone(),
-            initial_cell: c0.clone(),
-            keys: keys.clone(),
-            values: values.clone(),
-            score: if additive {
-                InputFeedingScore::Additive {
-                    query_weight: wa.clone(),
-                    vector: v.clone(),
-                }
-            } else {
-                InputFeedingScore::Dot
+        let upper = layers > 1;
+        let inputs = InputFeedingFields {
+            x_projection: x.clone().into(),
+            feed: feed0.clone().into(),
+            feed_weight: f.clone().into(),
+            recurrent: u.clone().into(),
+            layer_weight: match upper {
+                true => w.clone().into(),
+                false => Tensor::<3>::zeros([0, HIDDEN, 4 * HIDDEN], &device()).into(),
             },
-            combine_weight: wc.clone(),
-            combine_bias: bc.clone(),
+            layer_bias: match upper {
+                true => b.clone().into(),
+                false => Tensor::<2>::zeros([0, 4 * HIDDEN], &device()).into(),
+            },
+            initial: Tensor::cat(vec![h0.clone(), c0.clone()], 2).into(),
+            keys: keys.clone().into(),
+            values: values.clone().into(),
+            combine_weight: wc.clone().into(),
+            combine_bias: bc.clone().into(),
+            query_weight: match additive {
+                true => wa.clone().into(),
+                false => Tensor::<2>::zeros([HIDDEN, 0], &device()).into(),
+            },
+            score: match additive {
+                true => v.clone().into(),
+                false => Tensor::<1>::zeros([0], &device()).into(),
+            },
+        };
+        let keeps = InputFeedingMasks {
             dropout: masks.clone(),
             windows: windows.clone(),
             keep_source: keep.clone(),
-        });
+        };
+        let fused = input_feeding_decoder(inputs, keeps);
 
         let drop = |x: Tensor<2>, step: usize, layer: usize| match &masks {
             None => x,
@@ -435,6 +414,6 @@ fn input_feeding_decoder_equals_plain_operations() {
         if additive {
             inputs.extend([&wa as &dyn Gradient, &v]);
         }
-        compare(fused.attentional, Tensor::stack(rows, 0), &inputs);
+        compare(fused.output, Tensor::stack(rows, 0), &inputs);
     }
 }

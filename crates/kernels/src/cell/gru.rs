@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! z  = σ(x_z + u_z)          x = W input + b   [batch, 3 units]  (z r n)
-//! r  = σ(x_r + u_r)          u = U h + b'      [batch, 3 units]
+//! r  = σ(x_r + u_r)          u = U h           [batch, 3 units]
 //! n  = tanh(x_n + r ∘ u_n)
 //! h' = (1 - z) ∘ n + z ∘ h                     [batch, units]
 //! ```
@@ -10,196 +10,221 @@
 //! weights hold the same gates in the order `r z n`.
 //!
 //! ```text
-//! | z | r | n |  of x  \                               row by row: every number is read once and every
-//! | z | r | n |  of u   >  | h' |,  | z | r | n | kept   result written once, the unit's gates in registers
-//! | h |               /                                of one step of lanes
+//! | z | r |  = x + u  \                                 row by row, in place: every number is read once, the
+//! | n |  of x          >  | h' |,  | z | r | n | u |    unit's gates in registers of one step of lanes
+//! | n |  of u         /                        kept
+//! | h |              /
 //! ```
 //!
 //! ```
-//! use regard_kernels::cell::{Step, gru};
-//! let step = Step { batch: 1, units: 1, keep: None };
-//! let (mut next, mut gates) = ([0.0], [0.0; 3]);
-//! gru::forward(step, &[0.0; 3], &[0.0; 3], &[1.0], &mut next, &mut gates)?;
+//! use regard_kernels::{Operation, cell::{Step, gru::{GruStep, GruStepFields, GruStepWritten}}};
+//! let step = GruStep(Step { batch: 1, units: 1, keep: None });
+//! let inputs = GruStepFields { x: &[0.0; 3][..], product: &[0.0; 3], state: &[1.0] };
+//! let (mut next, mut gates) = ([0.0], [0.0; 4]);
+//! step.forward(inputs, GruStepWritten { next: &mut next, gates: &mut gates })?;
 //! assert_eq!(next, [0.5]);
-//! assert_eq!(gates, [0.5, 0.5, 0.0]);
+//! assert_eq!(gates, [0.5, 0.5, 0.0, 0.0]);
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-use super::{RowWork, Step, gates_mut, gates_of};
+use super::{Step, gates_mut, gates_of, moves, slope, tanh_slope};
 use crate::error::KernelError;
-use crate::simd::{Level, Simd, sigmoid, tanh, zip_map};
-use crate::threads::{RowsMut, rows};
+use crate::operation::{Checked, Operation, Shape, fields};
+use crate::rows::Strided;
+use crate::simd::{Kernel, Simd, run, sigmoid, tanh, zip_map};
 
-/// Computes the next state `[batch, units]` and, for [`backward`], the activated `gates`
-/// `[batch, 3 units]` (`z r n`) from `x` and `u` `[batch, 3 units]` and `state` `[batch, units]`.
-///
-/// `gates` of a row that does not move are left as they are.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-pub fn forward(
-    step: Step<'_>,
-    x: &[f32],
-    u: &[f32],
-    state: &[f32],
-    next: &mut [f32],
-    gates: &mut [f32],
-) -> Result<(), KernelError> {
-    forward_at(Level::current(), step, x, u, state, next, gates)
-}
+/// One step of the unit.
+#[derive(Debug, Clone)]
+pub struct GruStep(pub Step);
 
-pub(crate) fn forward_at(
-    level: Level,
-    step: Step<'_>,
-    x: &[f32],
-    u: &[f32],
-    state: &[f32],
-    next: &mut [f32],
-    gates: &mut [f32],
-) -> Result<(), KernelError> {
-    step.check([
-        ("x", 3, x.len()),
-        ("u", 3, u.len()),
-        ("state", 1, state.len()),
-        ("next", 1, next.len()),
-        ("gates", 3, gates.len()),
-    ])?;
-    let outputs = (rows(next, step.units), rows(gates, 3 * step.units));
-    step.for_each_row(level, outputs, &Forward { step, x, u, state });
-    Ok(())
-}
-
-struct Forward<'a> {
-    step: Step<'a>,
-    x: &'a [f32],
-    u: &'a [f32],
-    state: &'a [f32],
-}
-
-impl<'o> RowWork<(RowsMut<'o, f32>, RowsMut<'o, f32>)> for Forward<'_> {
-    #[inline(always)]
-    fn row<S: Simd>(&self, s: S, row: usize, (next, gates): (RowsMut<'o, f32>, RowsMut<'o, f32>)) {
-        let n = self.step.units;
-        let [state] = gates_of(self.state, row, n);
-        if !self.step.moves(row) {
-            next.data.copy_from_slice(state);
-            return;
-        }
-        let [x_z, x_r, x_n] = gates_of(self.x, row, n);
-        let [u_z, u_r, u_n] = gates_of(self.u, row, n);
-        let [z, r, c] = gates_mut(gates.data, n);
-        zip_map(
-            s,
-            [x_r, x_z, x_n, u_r, u_z, u_n, state],
-            [next.data, r, z, c],
-            #[inline(always)]
-            |[x_r, x_z, x_n, u_r, u_z, u_n, state], _| {
-                let r = sigmoid(s, s.add(x_r, u_r));
-                let z = sigmoid(s, s.add(x_z, u_z));
-                let c = tanh(s, s.fma(r, u_n, x_n));
-                [s.fma(z, s.sub(state, c), c), r, z, c]
-            },
-        );
+fields! {
+    /// What [`GruStep`] reads.
+    GruStepFields in Step {
+        /// Input part of the pre-activations, biases included.
+        x: [batch, 3 units],
+        /// `U h`, the former state's part.
+        product: [batch, 3 units],
+        /// The former state.
+        state: [batch, units],
     }
 }
 
-/// What [`backward`] starts from.
-#[derive(Debug, Clone, Copy)]
-pub struct Saved<'a> {
-    /// `[batch, 3 units]`, as given to [`forward`].
-    pub u: &'a [f32],
-    /// `[batch, units]`, as given to [`forward`].
-    pub state: &'a [f32],
-    /// `[batch, 3 units]`, as [`forward`] returned them.
-    pub gates: &'a [f32],
+fields! {
+    /// What [`GruStep`] writes.
+    GruStepWritten in Step {
+        /// The next state.
+        next: [batch, units],
+        /// Activated gates and `u_n`, for the backward pass.
+        gates: [batch, 4 units],
+    }
 }
 
-/// Gradients of `x`, `u` (`[batch, 3 units]`) and `state` (`[batch, units]`), each overwritten,
-/// from that of the next state.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-pub fn backward(
-    step: Step<'_>,
-    saved: Saved<'_>,
-    d_next: &[f32],
-    d_x: &mut [f32],
-    d_u: &mut [f32],
-    d_state: &mut [f32],
-) -> Result<(), KernelError> {
-    backward_at(Level::current(), step, saved, d_next, d_x, d_u, d_state)
+impl Operation for GruStep {
+    type Inputs<T> = GruStepFields<T>;
+    type Written<T> = GruStepWritten<T>;
+    const RESULTS: usize = 1;
+
+    fn shapes(&self) -> Result<(GruStepFields<Shape>, GruStepWritten<Shape>), KernelError> {
+        self.0.check()?;
+        Ok((GruStepFields::of(&self.0), GruStepWritten::of(&self.0)))
+    }
+
+    fn forward_checked(
+        &self,
+        checked: Checked,
+        inputs: GruStepFields<&[f32]>,
+        written: GruStepWritten<&mut [f32]>,
+    ) {
+        let n = self.0.units;
+        written.next.copy_from_slice(inputs.state);
+        let outputs = [(written.next, 1), (written.gates, 4)];
+        self.0.for_each_block(outputs, |place, [state, gates]| {
+            let mut room = vec![
+                0.0;
+                if gates.is_empty() {
+                    place.rows * 4 * n
+                } else {
+                    0
+                }
+            ];
+            let gates = if gates.is_empty() { &mut room } else { gates };
+            let parts = place.of(inputs.x, 3 * n).chunks_exact(3 * n);
+            let parts = parts.zip(place.of(inputs.product, 3 * n).chunks_exact(3 * n));
+            for (gates, (x, u)) in gates.chunks_exact_mut(4 * n).zip(parts) {
+                gates[..3 * n].copy_from_slice(x);
+                gates
+                    .iter_mut()
+                    .zip(&u[..2 * n])
+                    .for_each(|(gate, u)| *gate += u);
+                gates[3 * n..].copy_from_slice(&u[2 * n..]);
+            }
+            let keep = self.0.keep_of(place);
+            let step = Forward {
+                n,
+                gates,
+                state,
+                keep,
+            };
+            run(checked.level(), step);
+        });
+    }
+
+    fn backward_checked(
+        &self,
+        checked: Checked,
+        inputs: GruStepFields<&[f32]>,
+        written: GruStepWritten<&[f32]>,
+        d_next: &[f32],
+        to: GruStepFields<&mut [f32]>,
+    ) {
+        let n = self.0.units;
+        to.state.copy_from_slice(d_next);
+        let outputs = [(to.x, 3), (to.product, 3), (to.state, 1)];
+        self.0
+            .for_each_block(outputs, |place, [d_x, d_product, d_state]| {
+                let mut d_candidate = vec![0.0; place.rows * n];
+                let step = Backward {
+                    n,
+                    gates: place.of(written.gates, 4 * n),
+                    previous: place.rows_of(inputs.state, n),
+                    d_gates: d_x,
+                    d_state,
+                    d_candidate: &mut d_candidate,
+                    keep: self.0.keep_of(place),
+                };
+                run(checked.level(), step);
+                d_product.copy_from_slice(d_x);
+                let rows = d_product.chunks_exact_mut(3 * n);
+                for (row, d_candidate) in rows.zip(d_candidate.chunks_exact(n)) {
+                    row[2 * n..].copy_from_slice(d_candidate);
+                }
+            });
+    }
 }
 
-pub(crate) fn backward_at(
-    level: Level,
-    step: Step<'_>,
-    saved: Saved<'_>,
-    d_next: &[f32],
-    d_x: &mut [f32],
-    d_u: &mut [f32],
-    d_state: &mut [f32],
-) -> Result<(), KernelError> {
-    step.check([
-        ("saved.u", 3, saved.u.len()),
-        ("saved.state", 1, saved.state.len()),
-        ("saved.gates", 3, saved.gates.len()),
-        ("d_next", 1, d_next.len()),
-        ("d_x", 3, d_x.len()),
-        ("d_u", 3, d_u.len()),
-        ("d_state", 1, d_state.len()),
-    ])?;
-    let n = step.units;
-    let outputs = (rows(d_x, 3 * n), rows(d_u, 3 * n), rows(d_state, n));
-    step.for_each_row(
-        level,
-        outputs,
-        &Backward {
-            step,
-            saved,
-            d_next,
-        },
-    );
-    Ok(())
+/// Activates the gates in place and moves the state on. The gates of a row that does not move become 0, so that nothing of
+/// it reaches a weight gradient.
+pub(crate) struct Forward<'a> {
+    pub(crate) n: usize,
+    /// `z | r | n | u_n`, `[rows, 4n]`, in: the pre-activations of `z` and `r`, and `x_n`.
+    pub(crate) gates: &'a mut [f32],
+    pub(crate) state: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
 }
 
-struct Backward<'a> {
-    step: Step<'a>,
-    saved: Saved<'a>,
-    d_next: &'a [f32],
-}
+impl Kernel for Forward<'_> {
+    type Output = ();
 
-type BackwardRow<'o> = (RowsMut<'o, f32>, RowsMut<'o, f32>, RowsMut<'o, f32>);
-
-impl<'o> RowWork<BackwardRow<'o>> for Backward<'_> {
     #[inline(always)]
-    fn row<S: Simd>(&self, s: S, row: usize, (d_x, d_u, d_state): BackwardRow<'o>) {
-        let n = self.step.units;
-        let [d_next] = gates_of(self.d_next, row, n);
-        if !self.step.moves(row) {
-            d_x.data.fill(0.0);
-            d_u.data.fill(0.0);
-            d_state.data.copy_from_slice(d_next);
-            return;
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let rows = self.gates.chunks_exact_mut(4 * n);
+        for (row, (gates, state)) in rows.zip(self.state.chunks_exact_mut(n)).enumerate() {
+            if !moves(self.keep, row) {
+                gates.fill(0.0);
+                continue;
+            }
+            let [z, r, new, u_n] = gates_mut(gates, n);
+            zip_map(
+                s,
+                [&*u_n],
+                [z, r, new, state],
+                #[inline(always)]
+                |[u_n], [z, r, x_n, h]| {
+                    let (z, r) = (sigmoid(s, z), sigmoid(s, r));
+                    let new = tanh(s, s.fma(r, u_n, x_n));
+                    [z, r, new, s.fma(z, s.sub(h, new), new)]
+                },
+            );
         }
-        let [_, _, u_n] = gates_of(self.saved.u, row, n);
-        let [state] = gates_of(self.saved.state, row, n);
-        let [z, r, c] = gates_of(self.saved.gates, row, n);
-        let [dx_z, dx_r, dx_n] = gates_mut(d_x.data, n);
-        let [du_z, du_r, du_n] = gates_mut(d_u.data, n);
-        zip_map(
-            s,
-            [d_next, u_n, state, r, z, c],
-            [dx_r, dx_z, dx_n, du_r, du_z, du_n, d_state.data],
-            #[inline(always)]
-            |[d, u_n, state, r, z, c], _| {
-                let d_old = s.mul(d, z);
-                let d_n = s.sub(d, d_old);
-                let d_n = s.fnma(s.mul(d_n, c), c, d_n);
-                let d_z = s.mul(s.sub(state, c), s.fnma(z, d_old, d_old));
-                let slope_r = s.fnma(r, r, r);
-                let d_r = s.mul(s.mul(d_n, u_n), slope_r);
-                [d_r, d_z, d_n, d_r, d_z, s.mul(d_n, r), d_old]
-            },
-        );
+    }
+}
+
+/// From the gradient of the new state to those of the pre-activations, of `u_n` and, in place, of the former state, but for
+/// what reaches it through the product.
+pub(crate) struct Backward<'a> {
+    pub(crate) n: usize,
+    pub(crate) gates: &'a [f32],
+    pub(crate) previous: Strided<'a>,
+    pub(crate) d_gates: &'a mut [f32],
+    pub(crate) d_state: &'a mut [f32],
+    /// The gradient of `u_n`.
+    pub(crate) d_candidate: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
+}
+
+impl Kernel for Backward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let one = s.splat(1.0);
+        let states = self
+            .d_state
+            .chunks_exact_mut(n)
+            .zip(self.d_candidate.chunks_exact_mut(n));
+        let rows = self.d_gates.chunks_exact_mut(3 * n).zip(states);
+        for (row, (d_gates, (d_state, d_candidate))) in rows.enumerate() {
+            if !moves(self.keep, row) {
+                d_gates.fill(0.0);
+                d_candidate.fill(0.0);
+                continue;
+            }
+            let [z, r, new, u_n] = gates_of(&self.gates[4 * n * row..], n);
+            let [d_z, d_r, d_new] = gates_mut(d_gates, n);
+            zip_map(
+                s,
+                [z, r, new, u_n, self.previous.row(row, n)],
+                [d_z, d_r, d_new, d_candidate, d_state],
+                #[inline(always)]
+                |[z, r, new, u_n, h], [_, _, _, _, d]| {
+                    let d_z = s.mul(s.mul(d, s.sub(h, new)), slope(s, z));
+                    let d_new = s.mul(s.mul(d, s.sub(one, z)), tanh_slope(s, new));
+                    let d_r = s.mul(s.mul(d_new, u_n), slope(s, r));
+                    [d_z, d_r, d_new, s.mul(d_new, r), s.mul(d, z)]
+                },
+            );
+        }
     }
 }

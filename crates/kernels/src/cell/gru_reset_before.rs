@@ -7,404 +7,413 @@
 //! s' = (1 - z) ∘ s + z ∘ s~
 //! ```
 //! `z` weights the *new* state. The product with `U_n` needs `r ∘ s`, so a step has two pointwise
-//! halves around it: [`gates`], then the product, then [`output`].
+//! halves around it: [`ResetStep`], then the product, then [`UpdateStep`].
 //!
 //! ```text
-//! | z | r | of x, u   \   gates    | z | r ∘ s |, | r | kept        row by row, every number read once and
-//! | s |               /                                             every result written once; between both
-//! | n | of x, U_n (r ∘ s), z, s    output    | s' |, | s~ | kept    halves the product with U_n
+//! | r | = x + u, | s |                              ResetStep     | r ∘ s |, | r | kept      row by row, in place;
+//! | z | = x + u, | n | = x + U_n (r ∘ s), | s |     UpdateStep    | s' |, | z | s~ | kept    between both the product
 //! ```
 //!
 //! ```
-//! use regard_kernels::cell::{Step, gru_reset_before};
+//! use regard_kernels::{Operation, cell::{Step, gru_reset_before::*}};
 //! let step = Step { batch: 1, units: 1, keep: None };
-//! let x = [0.0, 0.0, 0.0];
-//! let (mut z_reset, mut r) = ([0.0; 2], [0.0]);
-//! gru_reset_before::gates(step, &x, &[0.0; 2], &[0.8], &mut z_reset, &mut r)?;
-//! assert_eq!((z_reset, r), ([0.5, 0.4], [0.5]));
-//! let (mut next, mut candidate) = ([0.0], [0.0]);
-//! gru_reset_before::output(step, &x, &[0.0], &z_reset, &[0.8], &mut next, &mut candidate)?;
-//! assert_eq!((next, candidate), ([0.4], [0.0]));
+//! let (x, product, state) = (&[0.0; 3][..], &[0.0; 2][..], &[0.8][..]);
+//! let (mut reset, mut next) = ([0.0], [0.0]);
+//! let written = ResetWritten { reset: &mut reset[..], gates: &mut [] };
+//! ResetStep(step.clone()).forward(ResetFields { x, product, state }, written)?;
+//! assert_eq!(reset, [0.4]);
+//! let inputs = UpdateFields { x, product, candidate: &[0.0], state };
+//! UpdateStep(step).forward(inputs, UpdateWritten { next: &mut next, gates: &mut [] })?;
+//! assert_eq!(next, [0.4]);
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-use super::{RowWork, Step, gates_mut, gates_of};
+use super::{Step, gates_mut, gates_of, moves, slope, tanh_slope};
 use crate::error::KernelError;
-use crate::simd::{Level, Simd, sigmoid, tanh, zip_map};
-use crate::threads::{RowsMut, rows};
+use crate::operation::{Checked, Operation, Shape, fields};
+use crate::rows::{Place, Strided};
+use crate::simd::{Kernel, Simd, run, sigmoid, tanh, zip_map};
 
-type One<'o> = RowsMut<'o, f32>;
-type Two<'o> = (One<'o>, One<'o>);
-type Three<'o> = (One<'o>, One<'o>, One<'o>);
+/// The first half of a step: `r = σ(x_r + u_r)`, `r ∘ s`, which is 0 in a row that does not move.
+#[derive(Debug, Clone)]
+pub struct ResetStep(pub Step);
 
-/// First half: `z_reset [batch, 2 units]` (`z` and `r ∘ state` side by side) and, for
-/// [`gates_backward`], `r [batch, units]`, from `x [batch, 3 units]` (its last third is not read),
-/// `u [batch, 2 units]` and `state [batch, units]`.
-///
-/// Rows that do not move get zeros, which keeps the product that follows finite.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-pub fn gates(
-    step: Step<'_>,
-    x: &[f32],
-    u: &[f32],
-    state: &[f32],
-    z_reset: &mut [f32],
-    r: &mut [f32],
-) -> Result<(), KernelError> {
-    gates_at(Level::current(), step, x, u, state, z_reset, r)
-}
-
-pub(crate) fn gates_at(
-    level: Level,
-    step: Step<'_>,
-    x: &[f32],
-    u: &[f32],
-    state: &[f32],
-    z_reset: &mut [f32],
-    r: &mut [f32],
-) -> Result<(), KernelError> {
-    step.check([
-        ("x", 3, x.len()),
-        ("u", 2, u.len()),
-        ("state", 1, state.len()),
-        ("z_reset", 2, z_reset.len()),
-        ("r", 1, r.len()),
-    ])?;
-    let outputs = (rows(z_reset, 2 * step.units), rows(r, step.units));
-    step.for_each_row(level, outputs, &Gates { step, x, u, state });
-    Ok(())
-}
-
-struct Gates<'a> {
-    step: Step<'a>,
-    x: &'a [f32],
-    u: &'a [f32],
-    state: &'a [f32],
-}
-
-impl<'o> RowWork<Two<'o>> for Gates<'_> {
-    #[inline(always)]
-    fn row<S: Simd>(&self, s: S, row: usize, (z_reset, r): Two<'o>) {
-        let n = self.step.units;
-        if !self.step.moves(row) {
-            z_reset.data.fill(0.0);
-            r.data.fill(0.0);
-            return;
-        }
-        let [x_z, x_r, _] = gates_of(self.x, row, n);
-        let [u_z, u_r] = gates_of(self.u, row, n);
-        let [state] = gates_of(self.state, row, n);
-        let [z, reset] = gates_mut(z_reset.data, n);
-        zip_map(
-            s,
-            [x_z, x_r, u_z, u_r, state],
-            [z, reset, r.data],
-            #[inline(always)]
-            |[x_z, x_r, u_z, u_r, state], _| {
-                let r = sigmoid(s, s.add(x_r, u_r));
-                [sigmoid(s, s.add(x_z, u_z)), s.mul(r, state), r]
-            },
-        );
+fields! {
+    /// What [`ResetStep`] reads.
+    ResetFields in Step {
+        /// Input part of the pre-activations, biases included; of it `x_r`.
+        x: [batch, 3 units],
+        /// `U_zr s`; of it `u_r`.
+        product: [batch, 2 units],
+        /// The former state.
+        state: [batch, units],
     }
 }
 
-/// Second half: `next [batch, units]` and, for [`output_backward`], the activated `candidate
-/// [batch, units]`, from the last third of `x [batch, 3 units]`, `u_candidate = U_n (r ∘ s)
-/// [batch, units]`, `z_reset` of the first half (its second half is not read) and the former `state`.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-pub fn output(
-    step: Step<'_>,
-    x: &[f32],
-    u_candidate: &[f32],
-    z_reset: &[f32],
-    state: &[f32],
-    next: &mut [f32],
-    candidate: &mut [f32],
-) -> Result<(), KernelError> {
-    output_at(
-        Level::current(),
-        step,
-        x,
-        u_candidate,
-        z_reset,
-        state,
-        next,
-        candidate,
-    )
-}
-
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn output_at(
-    level: Level,
-    step: Step<'_>,
-    x: &[f32],
-    u_candidate: &[f32],
-    z_reset: &[f32],
-    state: &[f32],
-    next: &mut [f32],
-    candidate: &mut [f32],
-) -> Result<(), KernelError> {
-    step.check([
-        ("x", 3, x.len()),
-        ("u_candidate", 1, u_candidate.len()),
-        ("z_reset", 2, z_reset.len()),
-        ("state", 1, state.len()),
-        ("next", 1, next.len()),
-        ("candidate", 1, candidate.len()),
-    ])?;
-    let outputs = (rows(next, step.units), rows(candidate, step.units));
-    step.for_each_row(
-        level,
-        outputs,
-        &Output {
-            step,
-            x,
-            u_candidate,
-            z_reset,
-            state,
-        },
-    );
-    Ok(())
-}
-
-struct Output<'a> {
-    step: Step<'a>,
-    x: &'a [f32],
-    u_candidate: &'a [f32],
-    z_reset: &'a [f32],
-    state: &'a [f32],
-}
-
-impl<'o> RowWork<Two<'o>> for Output<'_> {
-    #[inline(always)]
-    fn row<S: Simd>(&self, s: S, row: usize, (next, candidate): Two<'o>) {
-        let n = self.step.units;
-        let [state] = gates_of(self.state, row, n);
-        if !self.step.moves(row) {
-            next.data.copy_from_slice(state);
-            candidate.data.fill(0.0);
-            return;
-        }
-        let [_, _, x_n] = gates_of(self.x, row, n);
-        let [u_n] = gates_of(self.u_candidate, row, n);
-        let [z, _] = gates_of(self.z_reset, row, n);
-        zip_map(
-            s,
-            [x_n, u_n, z, state],
-            [next.data, candidate.data],
-            #[inline(always)]
-            |[x_n, u_n, z, state], _| {
-                let c = tanh(s, s.add(x_n, u_n));
-                [s.fma(z, s.sub(c, state), state), c]
-            },
-        );
+fields! {
+    /// What [`ResetStep`] writes.
+    ResetWritten in Step {
+        /// `r ∘ s`
+        reset: [batch, units],
+        /// Gates `z | r | n`, of which `r` is activated, for the backward pass.
+        gates: [batch, 3 units],
     }
 }
 
-/// Backward of [`output`]: from `d_next [batch, units]`, overwrites the last third of
-/// `d_x [batch, 3 units]` (which is the gradient of `u_candidate` too, written to
-/// `d_u_candidate [batch, units]`), `d_z` and `d_state` `[batch, units]`. `d_state` holds the part
-/// of the gradient that reaches the state through this half.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-#[allow(clippy::too_many_arguments)]
-pub fn output_backward(
-    step: Step<'_>,
-    z_reset: &[f32],
-    candidate: &[f32],
-    state: &[f32],
-    d_next: &[f32],
-    d_x: &mut [f32],
-    d_u_candidate: &mut [f32],
-    d_z: &mut [f32],
-    d_state: &mut [f32],
-) -> Result<(), KernelError> {
-    let saved = OutputBackward {
-        step,
-        z_reset,
-        candidate,
-        state,
-        d_next,
-    };
-    saved.at(Level::current(), d_x, d_u_candidate, d_z, d_state)
+/// The second half: `z = σ(x_z + u_z)`, `s~ = tanh(x_n + U_n (r ∘ s))`, the next state.
+#[derive(Debug, Clone)]
+pub struct UpdateStep(pub Step);
+
+fields! {
+    /// What [`UpdateStep`] reads.
+    UpdateFields in Step {
+        /// Input part of the pre-activations, biases included; of it `x_z` and `x_n`.
+        x: [batch, 3 units],
+        /// `U_zr s`; of it `u_z`.
+        product: [batch, 2 units],
+        /// `U_n (r ∘ s)`
+        candidate: [batch, units],
+        /// The former state.
+        state: [batch, units],
+    }
 }
 
-pub(crate) struct OutputBackward<'a> {
-    pub(crate) step: Step<'a>,
-    pub(crate) z_reset: &'a [f32],
-    pub(crate) candidate: &'a [f32],
-    pub(crate) state: &'a [f32],
-    pub(crate) d_next: &'a [f32],
+fields! {
+    /// What [`UpdateStep`] writes.
+    UpdateWritten in Step {
+        /// The next state.
+        next: [batch, units],
+        /// Gates `z | r | s~`, of which `z` and `s~` are activated, for the backward pass.
+        gates: [batch, 3 units],
+    }
 }
 
-impl OutputBackward<'_> {
-    pub(crate) fn at(
+/// `x + u` in the gates of a block, `u` being `U_zr s`; what of `x` no half adds to is never read.
+fn pre_activations(place: Place, n: usize, x: &[f32], product: &[f32], gates: &mut [f32]) {
+    gates.copy_from_slice(place.of(x, 3 * n));
+    let product = place.of(product, 2 * n).chunks_exact(2 * n);
+    for (gates, u) in gates.chunks_exact_mut(3 * n).zip(product) {
+        gates.iter_mut().zip(u).for_each(|(gate, u)| *gate += u);
+    }
+}
+
+impl Operation for ResetStep {
+    type Inputs<T> = ResetFields<T>;
+    type Written<T> = ResetWritten<T>;
+    const RESULTS: usize = 1;
+
+    fn shapes(&self) -> Result<(ResetFields<Shape>, ResetWritten<Shape>), KernelError> {
+        self.0.check()?;
+        Ok((ResetFields::of(&self.0), ResetWritten::of(&self.0)))
+    }
+
+    fn forward_checked(
         &self,
-        level: Level,
-        d_x: &mut [f32],
-        d_u_candidate: &mut [f32],
-        d_z: &mut [f32],
-        d_state: &mut [f32],
-    ) -> Result<(), KernelError> {
-        let step = self.step;
-        step.check([
-            ("z_reset", 2, self.z_reset.len()),
-            ("candidate", 1, self.candidate.len()),
-            ("state", 1, self.state.len()),
-            ("d_next", 1, self.d_next.len()),
-            ("d_x", 3, d_x.len()),
-            ("d_u_candidate", 1, d_u_candidate.len()),
-            ("d_z", 1, d_z.len()),
-            ("d_state", 1, d_state.len()),
-        ])?;
-        let n = step.units;
-        let outputs = (
-            rows(d_x, 3 * n),
-            rows(d_u_candidate, n),
-            rows(d_z, n),
-            rows(d_state, n),
-        );
-        step.for_each_row(level, outputs, self);
-        Ok(())
-    }
-}
-
-impl<'o> RowWork<(One<'o>, One<'o>, One<'o>, One<'o>)> for OutputBackward<'_> {
-    #[inline(always)]
-    fn row<S: Simd>(
-        &self,
-        s: S,
-        row: usize,
-        (d_x, d_u, d_z, d_state): (One<'o>, One<'o>, One<'o>, One<'o>),
+        checked: Checked,
+        inputs: ResetFields<&[f32]>,
+        written: ResetWritten<&mut [f32]>,
     ) {
-        let n = self.step.units;
-        let [d_next] = gates_of(self.d_next, row, n);
-        let [_, _, d_x] = gates_mut(d_x.data, n);
-        if !self.step.moves(row) {
-            d_x.fill(0.0);
-            d_u.data.fill(0.0);
-            d_z.data.fill(0.0);
-            d_state.data.copy_from_slice(d_next);
-            return;
-        }
-        let [z, _] = gates_of(self.z_reset, row, n);
-        let [c] = gates_of(self.candidate, row, n);
-        let [state] = gates_of(self.state, row, n);
-        zip_map(
-            s,
-            [d_next, z, c, state],
-            [d_x, d_u.data, d_z.data, d_state.data],
-            #[inline(always)]
-            |[d, z, c, state], _| {
-                let d_new = s.mul(d, z);
-                let d_candidate = s.fnma(s.mul(d_new, c), c, d_new);
-                [
-                    d_candidate,
-                    d_candidate,
-                    s.mul(d, s.sub(c, state)),
-                    s.sub(d, d_new),
-                ]
-            },
-        );
+        let n = self.0.units;
+        let outputs = [(written.reset, 1), (written.gates, 3)];
+        self.0.for_each_block(outputs, |place, [reset, gates]| {
+            let mut room = vec![
+                0.0;
+                if gates.is_empty() {
+                    place.rows * 3 * n
+                } else {
+                    0
+                }
+            ];
+            let gates = if gates.is_empty() { &mut room } else { gates };
+            pre_activations(place, n, inputs.x, inputs.product, gates);
+            let half = Reset {
+                n,
+                gates,
+                state: place.of(inputs.state, n),
+                reset,
+                keep: self.0.keep_of(place),
+            };
+            run(checked.level(), half);
+        });
     }
-}
 
-/// Backward of [`gates`]: from `d_z` and `d_reset` `[batch, units]`, overwrites the first two
-/// thirds of `d_x [batch, 3 units]` and `d_u [batch, 2 units]` (the same numbers), and *adds* to
-/// `d_state [batch, units]` what reaches the state through `r ∘ s`.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-#[allow(clippy::too_many_arguments)]
-pub fn gates_backward(
-    step: Step<'_>,
-    z_reset: &[f32],
-    r: &[f32],
-    state: &[f32],
-    d_z: &[f32],
-    d_reset: &[f32],
-    d_x: &mut [f32],
-    d_u: &mut [f32],
-    d_state: &mut [f32],
-) -> Result<(), KernelError> {
-    GatesBackward {
-        step,
-        z_reset,
-        r,
-        state,
-        d_z,
-        d_reset,
-    }
-    .at(Level::current(), d_x, d_u, d_state)
-}
-
-pub(crate) struct GatesBackward<'a> {
-    pub(crate) step: Step<'a>,
-    pub(crate) z_reset: &'a [f32],
-    pub(crate) r: &'a [f32],
-    pub(crate) state: &'a [f32],
-    pub(crate) d_z: &'a [f32],
-    pub(crate) d_reset: &'a [f32],
-}
-
-impl GatesBackward<'_> {
-    pub(crate) fn at(
+    fn backward_checked(
         &self,
-        level: Level,
-        d_x: &mut [f32],
-        d_u: &mut [f32],
-        d_state: &mut [f32],
-    ) -> Result<(), KernelError> {
-        let step = self.step;
-        step.check([
-            ("z_reset", 2, self.z_reset.len()),
-            ("r", 1, self.r.len()),
-            ("state", 1, self.state.len()),
-            ("d_z", 1, self.d_z.len()),
-            ("d_reset", 1, self.d_reset.len()),
-            ("d_x", 3, d_x.len()),
-            ("d_u", 2, d_u.len()),
-            ("d_state", 1, d_state.len()),
-        ])?;
-        let n = step.units;
-        let outputs = (rows(d_x, 3 * n), rows(d_u, 2 * n), rows(d_state, n));
-        step.for_each_row(level, outputs, self);
-        Ok(())
+        checked: Checked,
+        inputs: ResetFields<&[f32]>,
+        written: ResetWritten<&[f32]>,
+        d_reset: &[f32],
+        to: ResetFields<&mut [f32]>,
+    ) {
+        let n = self.0.units;
+        to.state.fill(0.0);
+        let outputs = [(to.x, 3), (to.product, 2), (to.state, 1)];
+        self.0
+            .for_each_block(outputs, |place, [d_x, d_product, d_state]| {
+                d_x.fill(0.0);
+                let half = ResetBack {
+                    n,
+                    gates: place.of(written.gates, 3 * n),
+                    previous: place.rows_of(inputs.state, n),
+                    d_reset: place.of(d_reset, n),
+                    d_gates: d_x,
+                    d_state,
+                    reset: &mut vec![0.0; place.rows * n],
+                    keep: self.0.keep_of(place),
+                };
+                run(checked.level(), half);
+                of_product(n, d_x, d_product);
+            });
     }
 }
 
-impl<'o> RowWork<Three<'o>> for GatesBackward<'_> {
+impl Operation for UpdateStep {
+    type Inputs<T> = UpdateFields<T>;
+    type Written<T> = UpdateWritten<T>;
+    const RESULTS: usize = 1;
+
+    fn shapes(&self) -> Result<(UpdateFields<Shape>, UpdateWritten<Shape>), KernelError> {
+        self.0.check()?;
+        Ok((UpdateFields::of(&self.0), UpdateWritten::of(&self.0)))
+    }
+
+    fn forward_checked(
+        &self,
+        checked: Checked,
+        inputs: UpdateFields<&[f32]>,
+        written: UpdateWritten<&mut [f32]>,
+    ) {
+        let n = self.0.units;
+        written.next.copy_from_slice(inputs.state);
+        let outputs = [(written.next, 1), (written.gates, 3)];
+        self.0.for_each_block(outputs, |place, [state, gates]| {
+            let mut room = vec![
+                0.0;
+                if gates.is_empty() {
+                    place.rows * 3 * n
+                } else {
+                    0
+                }
+            ];
+            let gates = if gates.is_empty() { &mut room } else { gates };
+            pre_activations(place, n, inputs.x, inputs.product, gates);
+            let candidate = place.of(inputs.candidate, n).chunks_exact(n);
+            for (gates, u) in gates.chunks_exact_mut(3 * n).zip(candidate) {
+                let gates = gates[2 * n..].iter_mut();
+                gates.zip(u).for_each(|(gate, u)| *gate += u);
+            }
+            let keep = self.0.keep_of(place);
+            let half = Update {
+                n,
+                gates,
+                state,
+                keep,
+            };
+            run(checked.level(), half);
+        });
+    }
+
+    fn backward_checked(
+        &self,
+        checked: Checked,
+        inputs: UpdateFields<&[f32]>,
+        written: UpdateWritten<&[f32]>,
+        d_next: &[f32],
+        to: UpdateFields<&mut [f32]>,
+    ) {
+        let n = self.0.units;
+        to.state.copy_from_slice(d_next);
+        let outputs = [(to.x, 3), (to.product, 2), (to.candidate, 1), (to.state, 1)];
+        self.0
+            .for_each_block(outputs, |place, [d_x, d_product, d_candidate, d_state]| {
+                d_x.fill(0.0);
+                let half = UpdateBack {
+                    n,
+                    gates: place.of(written.gates, 3 * n),
+                    previous: place.rows_of(inputs.state, n),
+                    d_gates: d_x,
+                    d_state,
+                    keep: self.0.keep_of(place),
+                };
+                run(checked.level(), half);
+                of_product(n, d_x, d_product);
+                for (to, d_x) in d_candidate.chunks_exact_mut(n).zip(d_x.chunks_exact(3 * n)) {
+                    to.copy_from_slice(&d_x[2 * n..]);
+                }
+            });
+    }
+}
+
+/// The gradient of `U_zr s`: that of the first two gates.
+fn of_product(n: usize, d_gates: &[f32], d_product: &mut [f32]) {
+    let rows = d_product.chunks_exact_mut(2 * n);
+    for (to, d_gates) in rows.zip(d_gates.chunks_exact(3 * n)) {
+        to.copy_from_slice(&d_gates[..2 * n]);
+    }
+}
+
+/// `r = σ(r)` in place, `reset = r ∘ h`; 0 in a row that does not move.
+pub(crate) struct Reset<'a> {
+    pub(crate) n: usize,
+    /// `z | r | n`, `[rows, 3n]`, in: the pre-activations.
+    pub(crate) gates: &'a mut [f32],
+    pub(crate) state: &'a [f32],
+    pub(crate) reset: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
+}
+
+impl Kernel for Reset<'_> {
+    type Output = ();
+
     #[inline(always)]
-    fn row<S: Simd>(&self, s: S, row: usize, (d_x, d_u, d_state): Three<'o>) {
-        let n = self.step.units;
-        let [dx_z, dx_r, _] = gates_mut(d_x.data, n);
-        if !self.step.moves(row) {
-            dx_z.fill(0.0);
-            dx_r.fill(0.0);
-            d_u.data.fill(0.0);
-            return;
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let states = self
+            .state
+            .chunks_exact(n)
+            .zip(self.reset.chunks_exact_mut(n));
+        let rows = self.gates.chunks_exact_mut(3 * n).zip(states);
+        for (row, (gates, (state, reset))) in rows.enumerate() {
+            let [_, r, _] = gates_mut(gates, n);
+            if !moves(self.keep, row) {
+                r.fill(0.0);
+                reset.fill(0.0);
+                continue;
+            }
+            zip_map(
+                s,
+                [state],
+                [r, reset],
+                #[inline(always)]
+                |[h], [r, _]| {
+                    let r = sigmoid(s, r);
+                    [r, s.mul(r, h)]
+                },
+            );
         }
-        let [du_z, du_r] = gates_mut(d_u.data, n);
-        let [z, _] = gates_of(self.z_reset, row, n);
-        let [r] = gates_of(self.r, row, n);
-        let [state] = gates_of(self.state, row, n);
-        let [d_z] = gates_of(self.d_z, row, n);
-        let [d_reset] = gates_of(self.d_reset, row, n);
-        zip_map(
-            s,
-            [z, r, state, d_z, d_reset],
-            [dx_z, dx_r, du_z, du_r, d_state.data],
-            #[inline(always)]
-            |[z, r, state, d_z, d_reset], [_, _, _, _, d_state]| {
-                let d_z = s.mul(d_z, s.fnma(z, z, z));
-                let d_r = s.mul(s.mul(d_reset, state), s.fnma(r, r, r));
-                [d_z, d_r, d_z, d_r, s.fma(d_reset, r, d_state)]
-            },
-        );
+    }
+}
+
+/// `z = σ(z)`, `ñ = tanh(ñ)` in place, `h = h + z ∘ (ñ - h)`. The gates of a row that does not move become 0, so that nothing
+/// of it reaches a weight gradient.
+pub(crate) struct Update<'a> {
+    pub(crate) n: usize,
+    pub(crate) gates: &'a mut [f32],
+    pub(crate) state: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
+}
+
+impl Kernel for Update<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let rows = self.gates.chunks_exact_mut(3 * n);
+        for (row, (gates, state)) in rows.zip(self.state.chunks_exact_mut(n)).enumerate() {
+            if !moves(self.keep, row) {
+                gates.fill(0.0);
+                continue;
+            }
+            let [z, _, new] = gates_mut(gates, n);
+            zip_map(
+                s,
+                [],
+                [z, new, state],
+                #[inline(always)]
+                |[], [z, new, h]| {
+                    let (z, new) = (sigmoid(s, z), tanh(s, new));
+                    [z, new, s.fma(z, s.sub(new, h), h)]
+                },
+            );
+        }
+    }
+}
+
+/// From the gradient of the new state, through `h' = (1 - z) ∘ h + z ∘ ñ`, to those of the pre-activations of `z` and `ñ` and,
+/// in place, to the direct part of the former state's.
+pub(crate) struct UpdateBack<'a> {
+    pub(crate) n: usize,
+    pub(crate) gates: &'a [f32],
+    pub(crate) previous: Strided<'a>,
+    pub(crate) d_gates: &'a mut [f32],
+    pub(crate) d_state: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
+}
+
+impl Kernel for UpdateBack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let one = s.splat(1.0);
+        let rows = self.d_gates.chunks_exact_mut(3 * n);
+        for (row, (d_gates, d_state)) in rows.zip(self.d_state.chunks_exact_mut(n)).enumerate() {
+            if !moves(self.keep, row) {
+                d_gates.fill(0.0);
+                continue;
+            }
+            let [z, _, new] = gates_of(&self.gates[3 * n * row..], n);
+            let [d_z, _, d_new] = gates_mut(d_gates, n);
+            zip_map(
+                s,
+                [z, new, self.previous.row(row, n)],
+                [d_z, d_new, d_state],
+                #[inline(always)]
+                |[z, new, h], [_, _, d]| {
+                    let keep = s.sub(one, z);
+                    let d_z = s.mul(s.mul(d, s.sub(new, h)), s.mul(z, keep));
+                    let d_new = s.mul(s.mul(d, z), tanh_slope(s, new));
+                    [d_z, d_new, s.mul(d, keep)]
+                },
+            );
+        }
+    }
+}
+
+/// From the gradient of `r ∘ h` to that of `r`'s pre-activation, and adds to that of `h`; also forms `r ∘ h` again.
+pub(crate) struct ResetBack<'a> {
+    pub(crate) n: usize,
+    pub(crate) gates: &'a [f32],
+    pub(crate) previous: Strided<'a>,
+    pub(crate) d_reset: &'a [f32],
+    pub(crate) d_gates: &'a mut [f32],
+    pub(crate) d_state: &'a mut [f32],
+    pub(crate) reset: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
+}
+
+impl Kernel for ResetBack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let states = self
+            .d_state
+            .chunks_exact_mut(n)
+            .zip(self.reset.chunks_exact_mut(n));
+        let rows = self.d_gates.chunks_exact_mut(3 * n).zip(states);
+        for (row, (d_gates, (d_state, reset))) in rows.enumerate() {
+            let [_, d_r, _] = gates_mut(d_gates, n);
+            if !moves(self.keep, row) {
+                d_r.fill(0.0);
+                reset.fill(0.0);
+                continue;
+            }
+            let [_, r] = gates_of(&self.gates[3 * n * row..], n);
+            let d_reset = &self.d_reset[n * row..][..n];
+            zip_map(
+                s,
+                [r, self.previous.row(row, n), d_reset],
+                [d_r, d_state, reset],
+                #[inline(always)]
+                |[r, h, d_reset], [_, d, _]| {
+                    let d_r = s.mul(s.mul(d_reset, h), slope(s, r));
+                    [d_r, s.fma(d_reset, r, d), s.mul(r, h)]
+                },
+            );
+        }
     }
 }

@@ -7,220 +7,228 @@
 //! ```
 //!
 //! ```text
-//! | i | f | g | o |  of x  \                                       row by row: every number is read once and
-//! | i | f | g | o |  of u   >  | h' |, | c' |, | i | f | g | o |   every result written once, the unit's gates
-//! | c |                   /                            kept        in registers of one step of lanes
+//! | i | f | g | o |  = x + u  \                                       row by row, in place: every number is read
+//! | c |                        >  | h' |, | c' |, | i | f | g | o |   once, the unit's gates in registers of one
+//!                             /                                kept   step of lanes
 //! ```
 //!
 //! ```
-//! use regard_kernels::cell::{Step, lstm};
-//! let step = Step { batch: 1, units: 1, keep: None };
-//! let (mut h, mut c, mut gates) = ([0.0], [0.0], [0.0; 4]);
-//! let state = lstm::State { h: &[0.3], c: &[0.8] };
-//! lstm::forward(step, &[0.0; 4], &[0.0; 4], state, &mut h, &mut c, &mut gates)?;
-//! assert_eq!(c, [0.4]);
-//! assert!((h[0] - 0.5 * 0.4f32.tanh()).abs() < 1e-7);
+//! use regard_kernels::{Operation, cell::{Step, lstm::{LstmStep, LstmStepFields, LstmStepWritten}}};
+//! let step = LstmStep(Step { batch: 1, units: 1, keep: None });
+//! let inputs = LstmStepFields { x: &[0.0; 4][..], product: &[0.0; 4], hidden: &[0.3], cell: &[0.8] };
+//! let (mut states, mut gates) = ([0.0; 2], [0.0; 4]);
+//! step.forward(inputs, LstmStepWritten { states: &mut states, gates: &mut gates })?;
+//! assert_eq!(states[1], 0.4);
+//! assert!((states[0] - 0.5 * 0.4f32.tanh()).abs() < 1e-7);
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-use super::{RowWork, Step, gates_mut, gates_of};
+use super::{Step, gates_mut, gates_of, moves, slope, tanh_slope};
 use crate::error::KernelError;
-use crate::simd::{Level, Simd, sigmoid, tanh, zip_map};
-use crate::threads::{RowsMut, rows};
+use crate::operation::{Checked, Operation, Shape, fields};
+use crate::rows::Strided;
+use crate::simd::{Kernel, Simd, run, sigmoid, tanh, zip_map};
 
-type One<'o> = RowsMut<'o, f32>;
-type Three<'o> = (One<'o>, One<'o>, One<'o>);
+/// One step of an LSTM.
+#[derive(Debug, Clone)]
+pub struct LstmStep(pub Step);
 
-/// The two halves of a state, or their gradients.
-#[derive(Debug, Clone, Copy)]
-pub struct State<'a> {
-    /// Hidden state `[batch, units]`.
-    pub h: &'a [f32],
-    /// Cell `[batch, units]`.
-    pub c: &'a [f32],
+fields! {
+    /// What [`LstmStep`] reads.
+    LstmStepFields in Step {
+        /// Input part of the pre-activations, biases included.
+        x: [batch, 4 units],
+        /// `U h`, the former state's part.
+        product: [batch, 4 units],
+        /// The former hidden state, which a row that is kept back gives again. In all others it enters through the product only.
+        hidden: [batch, units],
+        /// The former cell.
+        cell: [batch, units],
+    }
 }
 
-/// Computes the next `h` and `c` `[batch, units]` and, for [`backward`], the activated `gates`
-/// `[batch, 4 units]`, from `x` and `u` `[batch, 4 units]` and the former state.
-///
-/// `gates` of a row that does not move are left as they are.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-pub fn forward(
-    step: Step<'_>,
-    x: &[f32],
-    u: &[f32],
-    state: State<'_>,
-    h: &mut [f32],
-    c: &mut [f32],
-    gates: &mut [f32],
-) -> Result<(), KernelError> {
-    Forward { step, x, u, state }.at(Level::current(), h, c, gates)
+fields! {
+    /// What [`LstmStep`] writes.
+    LstmStepWritten in Step {
+        /// `h'` of all rows, then `c'` of all rows.
+        states: [2 batch, units],
+        /// Activated gates, for the backward pass.
+        gates: [batch, 4 units],
+    }
 }
 
+impl Operation for LstmStep {
+    type Inputs<T> = LstmStepFields<T>;
+    type Written<T> = LstmStepWritten<T>;
+    const RESULTS: usize = 1;
+
+    fn shapes(&self) -> Result<(LstmStepFields<Shape>, LstmStepWritten<Shape>), KernelError> {
+        self.0.check()?;
+        Ok((LstmStepFields::of(&self.0), LstmStepWritten::of(&self.0)))
+    }
+
+    fn forward_checked(
+        &self,
+        checked: Checked,
+        inputs: LstmStepFields<&[f32]>,
+        written: LstmStepWritten<&mut [f32]>,
+    ) {
+        let n = self.0.units;
+        let (hidden, cell) = written.states.split_at_mut(self.0.batch * n);
+        hidden.copy_from_slice(inputs.hidden);
+        cell.copy_from_slice(inputs.cell);
+        let outputs = [(hidden, 1), (cell, 1), (written.gates, 4)];
+        self.0
+            .for_each_block(outputs, |place, [hidden, cell, gates]| {
+                let mut room = vec![
+                    0.0;
+                    if gates.is_empty() {
+                        place.rows * 4 * n
+                    } else {
+                        0
+                    }
+                ];
+                let gates = if gates.is_empty() { &mut room } else { gates };
+                gates.copy_from_slice(place.of(inputs.x, 4 * n));
+                let product = place.of(inputs.product, 4 * n);
+                gates
+                    .iter_mut()
+                    .zip(product)
+                    .for_each(|(gate, u)| *gate += u);
+                let keep = self.0.keep_of(place);
+                let step = Forward {
+                    n,
+                    gates,
+                    hidden,
+                    cell,
+                    keep,
+                };
+                run(checked.level(), step);
+            });
+    }
+
+    fn backward_checked(
+        &self,
+        checked: Checked,
+        inputs: LstmStepFields<&[f32]>,
+        written: LstmStepWritten<&[f32]>,
+        d_states: &[f32],
+        to: LstmStepFields<&mut [f32]>,
+    ) {
+        let (n, size) = (self.0.units, self.0.batch * self.0.units);
+        let (d_hidden, d_cell) = d_states.split_at(size);
+        to.hidden.copy_from_slice(d_hidden);
+        to.cell.copy_from_slice(d_cell);
+        let outputs = [(to.x, 4), (to.product, 4), (to.hidden, 1), (to.cell, 1)];
+        self.0
+            .for_each_block(outputs, |place, [d_x, d_product, d_hidden, d_cell]| {
+                let step = Backward {
+                    n,
+                    gates: place.of(written.gates, 4 * n),
+                    previous_cell: place.rows_of(inputs.cell, n),
+                    cell: place.rows_of(&written.states[size..], n),
+                    d_gates: d_x,
+                    d_hidden,
+                    d_cell,
+                    keep: self.0.keep_of(place),
+                };
+                run(checked.level(), step);
+                d_product.copy_from_slice(d_x);
+            });
+    }
+}
+
+/// Activates the gates in place and moves both states on. The gates of a row that does not move become 0, so that nothing
+/// of it reaches a weight gradient.
 pub(crate) struct Forward<'a> {
-    pub(crate) step: Step<'a>,
-    pub(crate) x: &'a [f32],
-    pub(crate) u: &'a [f32],
-    pub(crate) state: State<'a>,
+    pub(crate) n: usize,
+    /// `[rows, 4n]`, in: pre-activations.
+    pub(crate) gates: &'a mut [f32],
+    pub(crate) hidden: &'a mut [f32],
+    pub(crate) cell: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
 }
 
-impl Forward<'_> {
-    pub(crate) fn at(
-        &self,
-        level: Level,
-        h: &mut [f32],
-        c: &mut [f32],
-        gates: &mut [f32],
-    ) -> Result<(), KernelError> {
-        let step = self.step;
-        step.check([
-            ("x", 4, self.x.len()),
-            ("u", 4, self.u.len()),
-            ("state.h", 1, self.state.h.len()),
-            ("state.c", 1, self.state.c.len()),
-            ("h", 1, h.len()),
-            ("c", 1, c.len()),
-            ("gates", 4, gates.len()),
-        ])?;
-        let outputs = (
-            rows(h, step.units),
-            rows(c, step.units),
-            rows(gates, 4 * step.units),
-        );
-        step.for_each_row(level, outputs, self);
-        Ok(())
-    }
-}
+impl Kernel for Forward<'_> {
+    type Output = ();
 
-impl<'o> RowWork<Three<'o>> for Forward<'_> {
     #[inline(always)]
-    fn row<S: Simd>(&self, s: S, row: usize, (h, c, gates): Three<'o>) {
-        let n = self.step.units;
-        let [h_old] = gates_of(self.state.h, row, n);
-        let [c_old] = gates_of(self.state.c, row, n);
-        if !self.step.moves(row) {
-            h.data.copy_from_slice(h_old);
-            c.data.copy_from_slice(c_old);
-            return;
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let states = self
+            .hidden
+            .chunks_exact_mut(n)
+            .zip(self.cell.chunks_exact_mut(n));
+        let rows = self.gates.chunks_exact_mut(4 * n).zip(states);
+        for (row, (gates, (hidden, cell))) in rows.enumerate() {
+            if !moves(self.keep, row) {
+                gates.fill(0.0);
+                continue;
+            }
+            let [i, f, g, o] = gates_mut(gates, n);
+            zip_map(
+                s,
+                [],
+                [i, f, g, o, hidden, cell],
+                #[inline(always)]
+                |[], [i, f, g, o, _, c]| {
+                    let (i, f, g, o) = (sigmoid(s, i), sigmoid(s, f), tanh(s, g), sigmoid(s, o));
+                    let c = s.fma(f, c, s.mul(i, g));
+                    [i, f, g, o, s.mul(o, tanh(s, c)), c]
+                },
+            );
         }
-        let [x_i, x_f, x_g, x_o] = gates_of(self.x, row, n);
-        let [u_i, u_f, u_g, u_o] = gates_of(self.u, row, n);
-        let [i, f, g, o] = gates_mut(gates.data, n);
-        zip_map(
-            s,
-            [x_i, x_f, x_g, x_o, u_i, u_f, u_g, u_o, c_old],
-            [h.data, c.data, i, f, g, o],
-            #[inline(always)]
-            |[x_i, x_f, x_g, x_o, u_i, u_f, u_g, u_o, c_old], _| {
-                let i = sigmoid(s, s.add(x_i, u_i));
-                let f = sigmoid(s, s.add(x_f, u_f));
-                let g = tanh(s, s.add(x_g, u_g));
-                let o = sigmoid(s, s.add(x_o, u_o));
-                let c = s.fma(f, c_old, s.mul(i, g));
-                [s.mul(o, tanh(s, c)), c, i, f, g, o]
-            },
-        );
     }
 }
 
-/// What [`backward`] starts from.
-#[derive(Debug, Clone, Copy)]
-pub struct Saved<'a> {
-    /// `[batch, units]`: the cell before the step.
-    pub c_old: &'a [f32],
-    /// `[batch, units]`: the cell after the step.
-    pub c: &'a [f32],
-    /// `[batch, 4 units]`, as [`forward`] returned them.
-    pub gates: &'a [f32],
-}
-
-/// From the gradients of the new state, overwrites those of the pre-activations
-/// (`d_pre [batch, 4 units]`: the gradient of `x` and of `u` alike) and of the former state.
-///
-/// `d_h_old` is 0 in rows that move, because there `h` enters only through `u`.
-///
-/// # Errors
-/// [`KernelError::Length`] if a slice does not have the length its shape asks for.
-pub fn backward(
-    step: Step<'_>,
-    saved: Saved<'_>,
-    d_new: State<'_>,
-    d_pre: &mut [f32],
-    d_h_old: &mut [f32],
-    d_c_old: &mut [f32],
-) -> Result<(), KernelError> {
-    Backward { step, saved, d_new }.at(Level::current(), d_pre, d_h_old, d_c_old)
-}
-
+/// From the gradients of the new states to those of the four pre-activations and, in place, of the former
+/// cell; the former hidden state's becomes 0 in a row that moves, for the product with the weights to be
+/// added to.
 pub(crate) struct Backward<'a> {
-    pub(crate) step: Step<'a>,
-    pub(crate) saved: Saved<'a>,
-    pub(crate) d_new: State<'a>,
+    pub(crate) n: usize,
+    pub(crate) gates: &'a [f32],
+    pub(crate) previous_cell: Strided<'a>,
+    pub(crate) cell: Strided<'a>,
+    pub(crate) d_gates: &'a mut [f32],
+    pub(crate) d_hidden: &'a mut [f32],
+    pub(crate) d_cell: &'a mut [f32],
+    pub(crate) keep: Option<&'a [bool]>,
 }
 
-impl Backward<'_> {
-    pub(crate) fn at(
-        &self,
-        level: Level,
-        d_pre: &mut [f32],
-        d_h_old: &mut [f32],
-        d_c_old: &mut [f32],
-    ) -> Result<(), KernelError> {
-        let step = self.step;
-        step.check([
-            ("saved.c_old", 1, self.saved.c_old.len()),
-            ("saved.c", 1, self.saved.c.len()),
-            ("saved.gates", 4, self.saved.gates.len()),
-            ("d_new.h", 1, self.d_new.h.len()),
-            ("d_new.c", 1, self.d_new.c.len()),
-            ("d_pre", 4, d_pre.len()),
-            ("d_h_old", 1, d_h_old.len()),
-            ("d_c_old", 1, d_c_old.len()),
-        ])?;
-        let n = step.units;
-        let outputs = (rows(d_pre, 4 * n), rows(d_h_old, n), rows(d_c_old, n));
-        step.for_each_row(level, outputs, self);
-        Ok(())
-    }
-}
+impl Kernel for Backward<'_> {
+    type Output = ();
 
-impl<'o> RowWork<Three<'o>> for Backward<'_> {
     #[inline(always)]
-    fn row<S: Simd>(&self, s: S, row: usize, (d_pre, dh_old, dc_old): Three<'o>) {
-        let n = self.step.units;
-        let [d_h] = gates_of(self.d_new.h, row, n);
-        let [d_c] = gates_of(self.d_new.c, row, n);
-        if !self.step.moves(row) {
-            d_pre.data.fill(0.0);
-            dh_old.data.copy_from_slice(d_h);
-            dc_old.data.copy_from_slice(d_c);
-            return;
+    fn call<S: Simd>(self, s: S) {
+        let n = self.n;
+        let states = self
+            .d_hidden
+            .chunks_exact_mut(n)
+            .zip(self.d_cell.chunks_exact_mut(n));
+        let rows = self.d_gates.chunks_exact_mut(4 * n).zip(states);
+        for (row, (d_gates, (d_hidden, d_cell))) in rows.enumerate() {
+            if !moves(self.keep, row) {
+                d_gates.fill(0.0);
+                continue;
+            }
+            let [i, f, g, o] = gates_of(&self.gates[4 * n * row..], n);
+            let [d_i, d_f, d_g, d_o] = gates_mut(d_gates, n);
+            let (cell, previous) = (self.cell.row(row, n), self.previous_cell.row(row, n));
+            zip_map(
+                s,
+                [i, f, g, o, cell, previous],
+                [d_i, d_f, d_g, d_o, d_hidden, d_cell],
+                #[inline(always)]
+                |[i, f, g, o, cell, previous], [_, _, _, _, d_h, d_c]| {
+                    let t = tanh(s, cell);
+                    let d_c = s.fma(s.mul(d_h, o), tanh_slope(s, t), d_c);
+                    let d_i = s.mul(s.mul(d_c, g), slope(s, i));
+                    let d_f = s.mul(s.mul(d_c, previous), slope(s, f));
+                    let d_g = s.mul(s.mul(d_c, i), tanh_slope(s, g));
+                    let d_o = s.mul(s.mul(d_h, t), slope(s, o));
+                    [d_i, d_f, d_g, d_o, s.zero(), s.mul(d_c, f)]
+                },
+            );
         }
-        dh_old.data.fill(0.0);
-        let [c_old] = gates_of(self.saved.c_old, row, n);
-        let [c] = gates_of(self.saved.c, row, n);
-        let [i, f, g, o] = gates_of(self.saved.gates, row, n);
-        let [di, df, dg, d_o] = gates_mut(d_pre.data, n);
-        zip_map(
-            s,
-            [d_h, d_c, c_old, c, i, f, g, o],
-            [di, df, dg, d_o, dc_old.data],
-            #[inline(always)]
-            |[d_h, d_c, c_old, c, i, f, g, o], _| {
-                let t = tanh(s, c);
-                let through = s.mul(d_h, o);
-                let d_c = s.add(d_c, s.fnma(s.mul(through, t), t, through));
-                let d_g = s.mul(d_c, i);
-                [
-                    s.mul(s.mul(d_c, g), s.fnma(i, i, i)),
-                    s.mul(s.mul(d_c, c_old), s.fnma(f, f, f)),
-                    s.fnma(s.mul(d_g, g), g, d_g),
-                    s.mul(s.mul(d_h, t), s.fnma(o, o, o)),
-                    s.mul(d_c, f),
-                ]
-            },
-        );
     }
 }

@@ -6,10 +6,13 @@
 //! | [`gru`] | GRU as PyTorch and cuDNN compute it: `r ∘ (U h)` | `z r n` |
 //! | [`lstm`] | LSTM without peepholes | `i f g o` |
 //!
-//! A matrix `[batch, k·n]` holds `k` gates side by side in every row. `keep`, one flag for each row
-//! of the batch, marks with 0 a row whose sequence has already ended: its state goes through
+//! A matrix `[batch, k·n]` holds `k` gates side by side in every row. [`Step::keep`], one flag for each row
+//! of the batch, marks with `false` a row whose sequence has already ended: its state goes through
 //! unchanged and so does the gradient, nothing else of the row is looked at, and padding never
 //! changes a result.
+//!
+//! What a cell does with a block of rows is written once, forward and backward, in place on the gates: single steps
+//! ([`Operation`](crate::Operation)s on a [`Step`]) and the steps of [`crate::sequence`] both call it.
 
 pub mod gru;
 pub mod gru_reset_before;
@@ -19,112 +22,116 @@ pub mod lstm;
 mod tests;
 
 use crate::error::{KernelError, check_length};
-use crate::simd::{Kernel, Level, Simd, run};
-use crate::threads::{Rows, for_each_chunk};
+use crate::rows::{Blocks, Cut, Place, Strided};
+use crate::simd::{Kernel, Simd, zip_map};
 
 /// The sizes of a step, and which rows of the batch it moves.
-#[derive(Debug, Clone, Copy)]
-pub struct Step<'a> {
+#[derive(Debug, Clone)]
+pub struct Step {
     /// Rows: sentences moving in step.
     pub batch: usize,
     /// Units of the cell, `n`.
     pub units: usize,
-    /// `[batch]`: 0 where the row is past its end. `None` moves every row.
-    pub keep: Option<&'a [u8]>,
+    /// `[batch]`: `false` where the row is past its end. `None` moves every row.
+    pub keep: Option<Vec<bool>>,
 }
 
-/// Names of the shapes in messages, by the number of gates side by side.
-const SHAPES: [&str; 5] = [
-    "",
-    "[batch, units]",
-    "[batch, 2 units]",
-    "[batch, 3 units]",
-    "[batch, 4 units]",
-];
+/// Of a pointwise step a unit takes as long as about so many multiply-adds of a product.
+const PRODUCTS_OF_A_UNIT: usize = 40;
 
-impl Step<'_> {
-    /// Checks arguments given as `(name, gates side by side, length)`.
-    fn check<const N: usize>(
+impl Step {
+    fn check(&self) -> Result<(), KernelError> {
+        self.keep.as_ref().map_or(Ok(()), |keep| {
+            check_length("keep", "[batch]", &[self.batch], keep.len())
+        })
+    }
+
+    /// Runs `work` on the outputs, given with their widths in units, of every block of rows.
+    fn for_each_block<const N: usize>(
         &self,
-        arguments: [(&'static str, usize, usize); N],
-    ) -> Result<(), KernelError> {
-        if let Some(keep) = self.keep {
-            check_length("keep", "[batch]", &[self.batch], keep.len())?;
+        outputs: [(&mut [f32], usize); N],
+        work: impl Fn(Place, [&mut [f32]; N]) + Sync + Send,
+    ) {
+        if self.batch * self.units == 0 {
+            return;
         }
-        for (name, gates, found) in arguments {
-            check_length(name, SHAPES[gates], &[self.batch, gates, self.units], found)?;
-        }
-        Ok(())
+        let blocks = Blocks::new(self.batch, PRODUCTS_OF_A_UNIT * self.batch * self.units);
+        let outputs = outputs.map(|(data, width)| Cut::rows(data, width * self.units));
+        blocks.run(outputs, |place, parts| {
+            work(place, parts.map(|mut part| std::mem::take(&mut part[0])))
+        });
     }
 
-    fn moves(&self, row: usize) -> bool {
-        self.keep.is_none_or(|keep| keep[row] != 0)
-    }
-
-    /// Runs `work(row, outputs of the row)` over the batch.
-    fn for_each_row<R: Rows, W: RowWork<R>>(&self, level: Level, outputs: R, work: &W) {
-        let rows_in_chunk = (4096 / self.units.max(1)).max(1);
-        let nanoseconds = 2.0 * (self.batch * self.units) as f64;
-        for_each_chunk(
-            outputs,
-            self.batch,
-            rows_in_chunk,
-            nanoseconds,
-            &|first, outputs: R| {
-                let count = rows_in_chunk.min(self.batch - first);
-                run(
-                    level,
-                    Chunk {
-                        work,
-                        first,
-                        count,
-                        outputs,
-                    },
-                );
-            },
-        );
+    fn keep_of(&self, place: Place) -> Option<&[bool]> {
+        self.keep.as_deref().map(|keep| place.of(keep, 1))
     }
 }
 
-/// What a cell does with one row; generic over the vector unit.
-trait RowWork<R>: Sync {
-    fn row<S: Simd>(&self, s: S, row: usize, outputs: R);
-}
-
-struct Chunk<'a, R, W> {
-    work: &'a W,
-    first: usize,
-    count: usize,
-    outputs: R,
-}
-
-impl<R: Rows, W: RowWork<R>> Kernel for Chunk<'_, R, W> {
-    type Output = ();
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        let mut rest = self.outputs;
-        for row in self.first..self.first + self.count - 1 {
-            let (head, tail) = rest.split(1);
-            self.work.row(s, row, head);
-            rest = tail;
-        }
-        self.work.row(s, self.first + self.count - 1, rest);
-    }
-}
-
-/// Row `row` of a matrix of `N` gates, cut into its gates.
+/// Cuts a row into `N` gates of `n` units; what is behind them is left out.
 #[inline(always)]
-fn gates_of<const N: usize>(matrix: &[f32], row: usize, units: usize) -> [&[f32]; N] {
-    let row = &matrix[row * N * units..(row + 1) * N * units];
-    std::array::from_fn(|gate| &row[gate * units..(gate + 1) * units])
+pub(crate) fn gates_of<const N: usize>(row: &[f32], n: usize) -> [&[f32]; N] {
+    std::array::from_fn(|gate| &row[gate * n..][..n])
 }
 
-/// One row of `N` gates, cut into its gates, to write.
+/// [`gates_of`] a row to write.
 #[inline(always)]
-fn gates_mut<const N: usize>(mut row: &mut [f32], units: usize) -> [&mut [f32]; N] {
+pub(crate) fn gates_mut<const N: usize>(mut row: &mut [f32], n: usize) -> [&mut [f32]; N] {
     std::array::from_fn(|_| {
-        let (gate, rest) = std::mem::take(&mut row).split_at_mut(units);
+        let (gate, rest) = std::mem::take(&mut row).split_at_mut(n);
         row = rest;
         gate
     })
+}
+
+/// Whether a step moves `row`.
+#[inline(always)]
+pub(crate) fn moves(keep: Option<&[bool]>, row: usize) -> bool {
+    keep.is_none_or(|keep| keep[row])
+}
+
+/// The derivative of `σ` where it is `gate`.
+#[inline(always)]
+fn slope<S: Simd>(s: S, gate: S::V) -> S::V {
+    s.mul(gate, s.sub(s.splat(1.0), gate))
+}
+
+/// The derivative of `tanh` where it is `t`.
+#[inline(always)]
+fn tanh_slope<S: Simd>(s: S, t: S::V) -> S::V {
+    s.fnma(t, t, s.splat(1.0))
+}
+
+/// `x ∘ mask` added to `out [rows, n]`; without a mask `x`.
+pub(crate) struct AddRows<'a> {
+    pub(crate) n: usize,
+    pub(crate) x: Strided<'a>,
+    pub(crate) mask: Option<&'a [f32]>,
+    pub(crate) out: &'a mut [f32],
+}
+
+impl Kernel for AddRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        for (row, out) in self.out.chunks_exact_mut(self.n).enumerate() {
+            let x = self.x.row(row, self.n);
+            match self.mask {
+                None => zip_map(
+                    s,
+                    [x],
+                    [out],
+                    #[inline(always)]
+                    |[x], [out]| [s.add(out, x)],
+                ),
+                Some(mask) => zip_map(
+                    s,
+                    [x, &mask[row * self.n..][..self.n]],
+                    [out],
+                    #[inline(always)]
+                    |[x, mask], [out]| [s.fma(x, mask, out)],
+                ),
+            }
+        }
+    }
 }

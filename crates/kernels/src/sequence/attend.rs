@@ -13,36 +13,19 @@
 //! already owns its rows, over source positions listed, and exponentials of the keys taken, once for
 //! the whole sequence.
 
-use super::rows::Strided;
 use crate::additive::{Keys, Room, softmax, weighted_sum};
-use crate::simd::{Kernel, Simd, dot};
-
-/// How a query is scored against a key.
-#[derive(Clone, Copy)]
-pub(super) enum Scoring<'a> {
-    /// `q · key`
-    Dot,
-    /// `v · tanh(q + key)`, from the keys as the block's task has read them.
-    Additive(&'a Keys),
-}
-
-impl<'a> Scoring<'a> {
-    /// Additive if keys have been read.
-    pub(super) fn of(read: Option<&'a Keys>) -> Self {
-        read.map_or(Self::Dot, Self::Additive)
-    }
-}
+use crate::rows::{Place, Strided};
+use crate::simd::{Kernel, Level, Simd, dot, run};
 
 /// Which source positions each row of a block may attend to.
-#[derive(Debug, Clone)]
-pub(super) struct Kept {
+struct Kept {
     /// For each row, in order.
     positions: Vec<Vec<usize>>,
 }
 
 impl Kept {
     /// The rows from `first` on, of `keep [batch, sources]`.
-    pub(super) fn new(keep: Option<&[bool]>, first: usize, rows: usize, sources: usize) -> Self {
+    fn new(keep: Option<&[bool]>, first: usize, rows: usize, sources: usize) -> Self {
         let of_row = |row: usize| match keep {
             None => (0..sources).collect(),
             Some(keep) => (0..sources)
@@ -52,24 +35,6 @@ impl Kept {
         Self {
             positions: (first..first + rows).map(of_row).collect(),
         }
-    }
-
-    /// Every block of a batch, `rows` rows each.
-    pub(super) fn blocks(
-        keep: Option<&[bool]>,
-        batch: usize,
-        rows: usize,
-        sources: usize,
-    ) -> Vec<Self> {
-        (0..batch)
-            .step_by(rows)
-            .map(|first| Self::new(keep, first, rows.min(batch - first), sources))
-            .collect()
-    }
-
-    /// Rows of the block.
-    pub(super) fn rows(&self) -> usize {
-        self.positions.len()
     }
 
     /// The positions of a row that lie in its window, if there are windows (`[start, end)` of each
@@ -89,14 +54,99 @@ impl Kept {
     }
 }
 
-/// Makes [`Scoring::Additive`] of the keys of a block.
-pub(super) struct ReadKeys<'a> {
-    /// The score vector.
-    pub(super) v: &'a [f32],
+/// The source as the rows of a block see it over a whole sequence.
+pub(super) struct Source<'a> {
+    /// What the whole batch sees.
+    of: Sources<'a>,
     /// `[rows, sources, attention]`
+    keys: &'a [f32],
+    /// `[rows, sources, value]`
+    values: &'a [f32],
+    kept: Kept,
+    /// Additive keys, their exponentials taken; `None` for a dot product.
+    read: Option<Keys>,
+}
+
+/// What a batch attends to.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    /// The score vector of `v · tanh(q + key)`; `None` for `q · key`.
+    pub(super) score: Option<&'a [f32]>,
+    /// `[batch, sources, attention]`
     pub(super) keys: &'a [f32],
-    pub(super) kept: &'a Kept,
+    /// `[batch, sources, value]`
+    pub(super) values: &'a [f32],
+    /// `[batch, sources]`
+    pub(super) keep: Option<&'a [bool]>,
+    /// `[steps, batch]`: `[start, end)` of what a step may attend to.
+    pub(super) windows: Option<&'a [[usize; 2]]>,
     pub(super) sources: usize,
+    /// Width of a key and a query.
+    pub(super) attention: usize,
+    pub(super) value: usize,
+}
+
+impl<'a> Sources<'a> {
+    /// What the rows at `place` see.
+    pub(super) fn of(self, level: Level, place: Place) -> Source<'a> {
+        let place = place.at(0);
+        let kept = Kept::new(self.keep, place.first, place.rows, self.sources);
+        let keys = place.of(self.keys, self.sources * self.attention);
+        let read = self.score.map(|v| {
+            let (kept, sources) = (&kept, self.sources);
+            run(
+                level,
+                ReadKeys {
+                    v,
+                    keys,
+                    kept,
+                    sources,
+                },
+            )
+        });
+        Source {
+            of: self,
+            keys,
+            values: place.of(self.values, self.sources * self.value),
+            kept,
+            read,
+        }
+    }
+}
+
+impl Source<'_> {
+    /// Numbers that [`AttendBack`] sums up for the gradient of additive keys.
+    pub(super) fn sums(&self) -> usize {
+        let of_row = self.read.as_ref().map_or(0, Keys::sums);
+        self.kept.positions.len() * of_row
+    }
+
+    /// Each row with its position, its kept sources at the step of `place`, its keys and its values.
+    #[inline(always)]
+    fn rows(&self, place: Place) -> impl Iterator<Item = (usize, &[usize], &[f32], &[f32])> {
+        let Sources {
+            sources,
+            attention,
+            value,
+            windows,
+            ..
+        } = self.of;
+        let windows = windows.map(|all| place.of(all, 1));
+        (0..place.rows).map(move |row| {
+            let keys = &self.keys[row * sources * attention..][..sources * attention];
+            let values = &self.values[row * sources * value..][..sources * value];
+            (row, self.kept.of(row, windows), keys, values)
+        })
+    }
+}
+
+/// The keys of a block, ready to be scored at every step.
+struct ReadKeys<'a> {
+    v: &'a [f32],
+    /// `[rows, sources, attention]`
+    keys: &'a [f32],
+    kept: &'a Kept,
+    sources: usize,
 }
 
 impl Kernel for ReadKeys<'_> {
@@ -104,7 +154,7 @@ impl Kernel for ReadKeys<'_> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) -> Keys {
-        let rows = self.kept.rows();
+        let rows = self.kept.positions.len();
         let width = self.sources * self.v.len();
         let mut keys = Keys::new(s, self.v, rows, self.sources);
         for row in 0..rows {
@@ -115,42 +165,12 @@ impl Kernel for ReadKeys<'_> {
     }
 }
 
-/// What one step of attention reads.
-#[derive(Clone, Copy)]
-pub(super) struct Sources<'a> {
-    pub(super) scoring: Scoring<'a>,
-    /// `[rows, sources, attention]`
-    pub(super) keys: &'a [f32],
-    /// `[rows, sources, value]`
-    pub(super) values: &'a [f32],
-    pub(super) kept: &'a Kept,
-    /// Of this step.
-    pub(super) windows: Option<&'a [[usize; 2]]>,
-    pub(super) sources: usize,
-    /// Width of a key and a query.
-    pub(super) attention: usize,
-    pub(super) value: usize,
-}
-
-impl Sources<'_> {
-    #[inline(always)]
-    fn keys_of(&self, row: usize) -> &[f32] {
-        &self.keys[row * self.sources * self.attention..][..self.sources * self.attention]
-    }
-
-    #[inline(always)]
-    fn values_of(&self, row: usize) -> &[f32] {
-        &self.values[row * self.sources * self.value..][..self.sources * self.value]
-    }
-}
-
-/// Scores, softmax and context of each row.
+/// Scores, softmax and context of each row at one step.
 pub(super) struct Attend<'a> {
-    pub(super) from: Sources<'a>,
+    pub(super) from: &'a Source<'a>,
+    pub(super) place: Place,
     /// `[rows, attention]`
-    pub(super) queries: &'a [f32],
-    /// Room for the scores of one row.
-    pub(super) scores: &'a mut [f32],
+    pub(super) queries: Strided<'a>,
     /// `[rows, sources]`
     pub(super) weights: &'a mut [f32],
     /// `[rows, value]`
@@ -163,25 +183,21 @@ impl Kernel for Attend<'_> {
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
         let Sources {
-            scoring,
-            kept,
-            windows,
             sources,
             attention,
             value,
             ..
-        } = self.from;
+        } = self.from.of;
         let mut room = Room::new(1, attention);
-        for row in 0..kept.rows() {
-            let kept = kept.of(row, windows);
-            let query = &self.queries[row * attention..][..attention];
-            let keys = self.from.keys_of(row);
-            let scores = &mut self.scores[..kept.len()];
-            match scoring {
-                Scoring::Additive(read) => read
+        let mut scores = vec![0.0; sources];
+        for (row, kept, keys, values) in self.from.rows(self.place) {
+            let query = self.queries.row(row, attention);
+            let scores = &mut scores[..kept.len()];
+            match &self.from.read {
+                Some(read) => read
                     .beside(s, row, query, keys, kept, &mut room)
                     .scores(s, 1, scores),
-                Scoring::Dot => {
+                None => {
                     for (score, &source) in scores.iter_mut().zip(kept) {
                         *score = dot(s, query, &keys[source * attention..][..attention]);
                     }
@@ -194,89 +210,74 @@ impl Kernel for Attend<'_> {
                 weights[source] = weight;
             }
             let context = &mut self.context[row * value..][..value];
-            weighted_sum(s, scores, self.from.values_of(row), kept, false, context);
+            weighted_sum(s, scores, values, kept, false, context);
         }
     }
 }
 
-/// From the gradient of each row's context to those of its query and, if the score is additive, of
+/// From the gradient of each row's context to those of its query, of its scores and, if the score is additive, of
 /// its keys and the score vector. What is a product over all steps is not taken here: the gradient
 /// of the values ([`OuterSums`]), and of the keys if the score is a dot product.
 pub(super) struct AttendBack<'a> {
-    pub(super) from: Sources<'a>,
+    pub(super) from: &'a Source<'a>,
+    pub(super) place: Place,
     pub(super) queries: Strided<'a>,
     /// `[rows, sources]`
     pub(super) weights: &'a [f32],
     /// `[rows, value]`
     pub(super) d_context: &'a [f32],
-    /// Room for the scores of one row.
-    pub(super) d_scores: &'a mut [f32],
     /// `[rows, attention]`, overwritten.
     pub(super) d_queries: &'a mut [f32],
-    pub(super) d_keys: KeyGradient<'a>,
-}
-
-/// What [`AttendBack`] leaves for the gradient of the keys.
-pub(super) enum KeyGradient<'a> {
-    Additive {
-        /// Each row's [`Keys::sums`], added to.
-        sums: &'a mut [f32],
-        /// `[rows, attention]`: each row's part of the score vector's gradient, added to.
-        v: &'a mut [f32],
-    },
-    Dot {
-        /// `[rows, sources]`: the gradient of the scores, overwritten.
-        scores: &'a mut [f32],
-    },
+    /// `[rows, sources]` for a dot product, overwritten; else empty.
+    pub(super) d_scores: &'a mut [f32],
+    /// For an additive score, each row's [`Keys::sums`], added to.
+    pub(super) sums: &'a mut [f32],
+    /// `[rows, attention]` for an additive score: each row's part of the score vector's gradient, added to.
+    pub(super) d_score: &'a mut [f32],
 }
 
 impl Kernel for AttendBack<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn call<S: Simd>(mut self, s: S) {
+    fn call<S: Simd>(self, s: S) {
         let Sources {
-            scoring,
-            kept,
-            windows,
             sources,
             attention,
             value,
             ..
-        } = self.from;
+        } = self.from.of;
         let mut room = Room::new(1, attention);
-        for row in 0..kept.rows() {
-            let kept = kept.of(row, windows);
-            let (keys, values) = (self.from.keys_of(row), self.from.values_of(row));
+        let mut d_of_kept = vec![0.0; sources];
+        for (row, kept, keys, values) in self.from.rows(self.place) {
             let weights = &self.weights[row * sources..][..sources];
             let d_context = &self.d_context[row * value..][..value];
-            let d_scores = &mut self.d_scores[..kept.len()];
+            let d_kept = &mut d_of_kept[..kept.len()];
             let mut expected = 0.0;
-            for (d_score, &source) in d_scores.iter_mut().zip(kept) {
+            for (d_score, &source) in d_kept.iter_mut().zip(kept) {
                 *d_score = dot(s, d_context, &values[source * value..][..value]);
                 expected += weights[source] * *d_score;
             }
-            for (d_score, &source) in d_scores.iter_mut().zip(kept) {
+            for (d_score, &source) in d_kept.iter_mut().zip(kept) {
                 *d_score = weights[source] * (*d_score - expected);
             }
             let d_query = &mut self.d_queries[row * attention..][..attention];
-            match (&mut self.d_keys, scoring) {
-                (KeyGradient::Additive { sums, v }, Scoring::Additive(read)) => {
+            match &self.from.read {
+                Some(read) => {
                     let query = self.queries.row(row, attention);
-                    let sums = &mut sums[row * read.sums()..][..read.sums()];
-                    let d_v = &mut v[row * attention..][..attention];
+                    let sums = &mut self.sums[row * read.sums()..][..read.sums()];
+                    let d_v = &mut self.d_score[row * attention..][..attention];
                     read.beside(s, row, query, keys, kept, &mut room)
-                        .sweep(s, d_scores, d_query, sums, d_v);
+                        .sweep(s, d_kept, d_query, sums, d_v);
                 }
-                (KeyGradient::Dot { scores }, Scoring::Dot) => {
-                    weighted_sum(s, d_scores, keys, kept, false, d_query);
-                    let scores = &mut scores[row * sources..][..sources];
-                    scores.fill(0.0);
-                    for (&d_score, &source) in d_scores.iter().zip(kept) {
-                        scores[source] = d_score;
+                None => {
+                    weighted_sum(s, d_kept, keys, kept, false, d_query);
+                    let d_scores = &mut self.d_scores[row * sources..][..sources];
+                    d_scores.fill(0.0);
+                    for (&d_score, &source) in d_kept.iter().zip(kept) {
+                        d_scores[source] = d_score;
                     }
                 }
-                _ => unreachable!("the key gradient is that of the scoring"),
             }
         }
     }
@@ -284,8 +285,7 @@ impl Kernel for AttendBack<'_> {
 
 /// From the sums of [`AttendBack`] over all steps to the gradient of additive keys.
 pub(super) struct WriteKeyGradient<'a> {
-    pub(super) read: &'a Keys,
-    pub(super) kept: &'a Kept,
+    pub(super) from: &'a Source<'a>,
     /// `[rows, sums]`
     pub(super) sums: &'a [f32],
     /// `[rows, sources, attention]`, overwritten.
@@ -297,63 +297,52 @@ impl Kernel for WriteKeyGradient<'_> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let rows = self.kept.rows();
-        let (width, of_row) = (self.d_keys.len() / rows.max(1), self.read.sums());
-        for row in 0..rows {
-            let sums = &self.sums[row * of_row..][..of_row];
+        let Some(read) = &self.from.read else {
+            return;
+        };
+        let width = self.from.of.sources * self.from.of.attention;
+        for row in 0..self.from.kept.positions.len() {
+            let sums = &self.sums[row * read.sums()..][..read.sums()];
             let d_keys = &mut self.d_keys[row * width..][..width];
-            self.read
-                .write_gradient(s, sums, self.kept.of(row, None), false, d_keys);
+            let kept = self.from.kept.of(row, None);
+            read.write_gradient(s, sums, kept, false, d_keys);
         }
     }
 }
 
-/// `out[row, j] = Σ_t left[t, row, j] right[t, row]` for the rows from `first` on: the gradient of
-/// the values from weights and context gradients, and of dot-product keys from score gradients and
-/// queries.
-pub(super) struct OuterSums<'a> {
-    pub(super) first: usize,
+/// `out[row, j] = Σ_t left[t, row, j] right[t, row]` for the rows of a block: the gradient of the values from weights and
+/// context gradients, and of dot-product keys from score gradients and queries. `left` and `right` give a block's rows at a
+/// step, `[rows, sources]` and `[rows, width]`.
+pub(super) struct OuterSums<'a, L, R> {
+    pub(super) from: &'a Source<'a>,
     pub(super) steps: usize,
-    pub(super) batch: usize,
-    pub(super) sources: usize,
-    /// `[steps, batch, sources]`
-    pub(super) left: &'a [f32],
-    /// `[steps, batch, ..]`, rows `stride` apart, the first `width` numbers of each.
-    pub(super) right: &'a [f32],
-    pub(super) stride: usize,
+    pub(super) left: L,
+    pub(super) right: R,
     pub(super) width: usize,
-    pub(super) kept: &'a Kept,
     /// `[rows, sources, width]`, overwritten.
     pub(super) out: &'a mut [f32],
 }
 
-impl Kernel for OuterSums<'_> {
+impl<'b, L: Fn(usize) -> &'b [f32], R: Fn(usize) -> Strided<'b>> Kernel for OuterSums<'_, L, R> {
     type Output = ();
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let Self {
-            first,
-            steps,
-            batch,
-            sources,
-            width,
-            ..
-        } = self;
+        let (steps, width, sources) = (self.steps, self.width, self.from.of.sources);
         let mut of_source = vec![0.0; steps];
         // `weighted_sum` takes rows of one width without gaps, so rows with gaps are gathered.
         let mut rows = vec![0.0; steps * width];
         let steps_in_order: Vec<usize> = (0..steps).collect();
         self.out.fill(0.0);
-        for row in 0..self.kept.rows() {
+        for (row, kept) in self.from.kept.positions.iter().enumerate() {
             let out = &mut self.out[row * sources * width..][..sources * width];
             for step in 0..steps {
-                let from = (step * batch + first + row) * self.stride;
-                rows[step * width..][..width].copy_from_slice(&self.right[from..][..width]);
+                let from = (self.right)(step).row(row, width);
+                rows[step * width..][..width].copy_from_slice(from);
             }
-            for &source in self.kept.of(row, None) {
+            for &source in kept {
                 for (step, to) in of_source.iter_mut().enumerate() {
-                    *to = self.left[(step * batch + first + row) * sources + source];
+                    *to = (self.left)(step)[row * sources + source];
                 }
                 let out = &mut out[source * width..][..width];
                 weighted_sum(s, &of_source, &rows, &steps_in_order, false, out);

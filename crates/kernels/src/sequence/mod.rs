@@ -1,12 +1,10 @@
-//! Whole sequences of recurrent steps as single operations, forward and backward.
+//! Whole sequences of recurrent steps as single [`Operation`](crate::Operation)s, forward and backward.
 //!
-//! | module | computes |
+//! | operation | computes |
 //! |---|---|
-//! | [`gru`] | `h_t = GRU(x_t, h_{t-1})`, Cho's and PyTorch's conventions |
-//! | [`lstm`] | `h_t, c_t = LSTM(x_t, h_{t-1}, c_{t-1})` |
-//! | [`additive_gru`] | Bahdanau's decoder: attention on the previous state, context in all gates |
-//! | [`additive_lstm`] | the same around an LSTM: the bottom decoder layer of GNMT |
-//! | [`input_feeding`] | Luong's decoder: stacked LSTMs, attention on the current state, input feeding |
+//! | [`Layer`] | `h_t = unit(x_t, h_{t-1})` for each [`Unit`]: GRU by Cho's and PyTorch's conventions, LSTM |
+//! | [`AdditiveDecoder`] | a layer that attends with its former state, context in all gates: Bahdanau's decoder, GNMT's bottom layer |
+//! | [`InputFeedingDecoder`] | Luong's decoder: stacked LSTMs, attention on the current state, input feeding |
 //!
 //! All tensors are contiguous and time-major, `[steps, batch, ..]`. The part of every step that
 //! does not depend on the former one (the input projection) is one large product and is done
@@ -24,15 +22,18 @@
 //! bits it gives inside a batch, on any number of threads. (Weight gradients are sums over rows, in
 //! an order that depends on nothing but the shapes.)
 
-mod additive_decoder;
-pub mod additive_gru;
-pub mod additive_lstm;
+pub mod additive_decoder;
 mod attend;
-pub mod gru;
 pub mod input_feeding;
-pub mod lstm;
+pub mod layer;
 pub mod reference;
 mod rows;
+mod unit;
 
 #[cfg(test)]
 mod tests;
+
+pub use additive_decoder::{AdditiveDecoder, AdditiveFields, AdditiveWritten};
+pub use input_feeding::{InputFeedingDecoder, InputFeedingFields, InputFeedingWritten, Score};
+pub use layer::{Layer, LayerFields, LayerWritten};
+pub use unit::Unit;

@@ -5,7 +5,7 @@
 //! | `projected_attention`, behind [`crate::heads::MultiHead`] | the same with the projections of queries, keys and values, their RMS norm and rotary positions |
 //! | [`additive_attention`] | Bahdanau's score, mask, softmax and context |
 //! | `dot_attention`, behind [`crate::Attention`] | dot-product scores with mask, softcap, bias, sink, softmax, dropout and context |
-//! | [`gru_step`], [`gru_reset_before_gates`], [`gru_reset_before_output`] | the pointwise part of a GRU step |
+//! | [`gru_step`], [`gru_reset`], [`gru_update`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
 //! | [`matmul`] | nothing: Burn's product, made safe for tensors without numbers (`empty.rs`) |
@@ -31,6 +31,7 @@
 )]
 
 mod additive;
+mod cell;
 mod dot;
 mod empty;
 #[cfg(feature = "kernels")]
@@ -38,29 +39,24 @@ mod fused;
 #[cfg(not(feature = "kernels"))]
 #[path = "absent.rs"]
 mod fused;
-mod gru;
 mod linear;
 mod loss;
-mod lstm;
 mod norm;
 mod output_loss;
 mod pointwise;
 mod product;
 mod projected;
+mod recurrent;
 pub mod sequence;
-mod sequence_gnmt;
-mod sequence_luong;
-mod sequence_ops;
 
 pub use additive::{additive_attention, additive_attention_plain};
+pub use cell::{gru_reset, gru_step, gru_update, lstm_step};
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use empty::matmul;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;
-pub use gru::{gru_reset_before_gates, gru_reset_before_output, gru_step};
 pub use linear::{apply, linear};
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
-pub use lstm::lstm_step;
 pub use norm::{norm, norm_plain};
 pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;
@@ -109,12 +105,4 @@ fn expect_dims<const D: usize>(argument: &str, found: [usize; D], expected: [usi
         found == expected,
         "`{argument}` has shape {found:?}, expected {expected:?}"
     );
-}
-
-/// Checks that `x` is `[batch, gates n]` for `h [batch, n]`, and gives `[batch, n]`.
-#[track_caller]
-fn expect_gates(argument: &str, gates: usize, x: &Tensor<2>, h: &Tensor<2>) -> [usize; 2] {
-    let [batch, n] = h.dims();
-    expect_dims(argument, x.dims(), [batch, gates * n]);
-    [batch, n]
 }

@@ -33,7 +33,7 @@ use super::{Direction, at, carry, no_states, real_steps};
 use crate::{
     bridge::{
         self, matmul,
-        sequence::{self, Convention, GruOptions},
+        sequence::{self, LayerFields, Unit},
     },
     initialize::Initializer,
 };
@@ -116,10 +116,9 @@ impl Gru {
                     None => x,
                 };
                 let product = matmul(h.clone(), u.clone().narrow(1, 0, 2 * n));
-                let gates = bridge::gru_reset_before_gates(x.clone(), product, h.clone(), None);
-                let reset = gates.clone().narrow(1, n, n);
-                let product = matmul(reset, u.narrow(1, 2 * n, n));
-                bridge::gru_reset_before_output(x, product, gates, h, None)
+                let reset = bridge::gru_reset(x.clone(), product.clone(), h.clone(), None);
+                let candidate = matmul(reset, u.narrow(1, 2 * n, n));
+                bridge::gru_update(x, product, candidate, h, None)
             }
             Reset::AfterProduct => {
                 let product = matmul(h.clone(), u);
@@ -150,14 +149,16 @@ impl Gru {
         if !sequence::is_fused(&x) {
             return self.sequence_plain(x, h, keep, direction);
         }
-        let options = GruOptions {
-            reverse: direction == Direction::Backward,
-            convention: match self.reset {
-                Reset::BeforeProduct => Convention::Cho,
-                Reset::AfterProduct => Convention::PyTorch,
-            },
+        let unit = match self.reset {
+            Reset::BeforeProduct => Unit::ChoGru,
+            Reset::AfterProduct => Unit::PyTorchGru,
         };
-        sequence::gru_sequence(x, self.recurrent.val(), None, h, keep, options)
+        let inputs = LayerFields {
+            x_projection: x.into(),
+            recurrent: self.recurrent.val().into(),
+            initial: h.into(),
+        };
+        sequence::layer(unit, inputs, keep, direction == Direction::Backward)
     }
 
     /// The same by plain tensor operations, step by step: the definition.

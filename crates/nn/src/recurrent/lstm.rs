@@ -31,7 +31,10 @@ use burn::{
 use super::{Direction, at, carry, check_shape, no_states, real_steps};
 use crate::{
     attention::AttentionError,
-    bridge::{self, matmul, sequence},
+    bridge::{
+        self, matmul,
+        sequence::{self, LayerFields, Unit},
+    },
     dropout::{DropoutRng, check_probability, dropout},
     initialize::Initializer,
     precision::{check_precision, check_weights},
@@ -53,6 +56,11 @@ impl LstmState {
             hidden: Tensor::zeros([batch, size], device),
             cell: Tensor::zeros([batch, size], device),
         }
+    }
+
+    /// `h | c [batch, 2n]`, as the fused operations read it.
+    pub fn joined(self) -> Tensor<2> {
+        Tensor::cat(vec![self.hidden, self.cell], 1)
     }
 
     /// The rows at `index`, in that order.
@@ -162,14 +170,13 @@ impl Lstm {
         }
         let length = x.dims()[0];
         let n = self.size();
-        let states = sequence::lstm_sequence(
-            x,
-            self.recurrent.val(),
-            state.hidden,
-            state.cell,
-            keep,
-            direction == Direction::Backward,
-        ); // [time, batch, 2n]
+        let inputs = LayerFields {
+            x_projection: x.into(),
+            recurrent: self.recurrent.val().into(),
+            initial: state.joined().into(),
+        };
+        let reverse = direction == Direction::Backward;
+        let states = sequence::layer(Unit::Lstm, inputs, keep, reverse); // [time, batch, 2n]
         let last = match direction {
             Direction::Forward => at(&states, length - 1),
             Direction::Backward => at(&states, 0),

@@ -6,8 +6,7 @@ use proptest::prelude::*;
 use regard_nn::{
     AttentionError,
     bridge::{
-        add_dropout, gru_reset_before_gates, gru_reset_before_output, gru_step, lstm_step,
-        relu_dropout, without_kernels,
+        add_dropout, gru_reset, gru_step, gru_update, lstm_step, relu_dropout, without_kernels,
     },
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
@@ -272,8 +271,9 @@ fn what_stands_in_a_row_that_is_kept_back_reaches_nothing() {
         let next = gru_step(x.clone(), u.clone(), h.clone(), kept());
         check(next, &[x, u, h]);
         let [x, u, v, h] = [("x", 9), ("u", 6), ("v", 3), ("h", 3)].map(|(n, s)| poisoned(n, s));
-        let z_reset = gru_reset_before_gates(x.clone(), u.clone(), h.clone(), kept());
-        let next = gru_reset_before_output(x.clone(), v.clone(), z_reset, h.clone(), kept());
+        let reset = gru_reset(x.clone(), u.clone(), h.clone(), kept());
+        check(reset, &[x.clone(), u.clone(), h.clone()]);
+        let next = gru_update(x.clone(), u.clone(), v.clone(), h.clone(), kept());
         check(next, &[x, u, v, h]);
     };
     run();

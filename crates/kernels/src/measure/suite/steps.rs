@@ -8,11 +8,9 @@ use crate::{
         numbers,
     },
     norm::{self, Norm},
+    operation::Operation,
     optim::{self, Adam},
-    sequence::{
-        gru::{Convention, GruGradients, GruSequence},
-        lstm::{LstmGradients, LstmSequence},
-    },
+    sequence::{self, Layer, LayerFields},
     simd,
 };
 
@@ -51,7 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
             operations,
             Yardstick::Fma,
             6.0 * cell,
-            || gru(false),
+            || recurrent_layer(sequence::Unit::PyTorchGru, false),
         ),
         case(
             "gru forward + backward",
@@ -59,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
             operations,
             Yardstick::Fma,
             18.0 * cell,
-            || gru(true),
+            || recurrent_layer(sequence::Unit::PyTorchGru, true),
         ),
         case(
             "lstm forward",
@@ -67,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
             operations,
             Yardstick::Fma,
             8.0 * cell,
-            || lstm(false),
+            || recurrent_layer(sequence::Unit::Lstm, false),
         ),
         case(
             "lstm forward + backward",
@@ -75,7 +73,7 @@ pub(super) fn cases() -> Vec<Case> {
             operations,
             Yardstick::Fma,
             24.0 * cell,
-            || lstm(true),
+            || recurrent_layer(sequence::Unit::Lstm, true),
         ),
         case(
             "cross-entropy forward",
@@ -201,81 +199,31 @@ fn product() -> Call {
     })
 }
 
-fn gru(with_backward: bool) -> Call {
-    let x = numbers(1, STEPS * BATCH * 3 * HIDDEN, 1.0);
-    let recurrent = numbers(2, HIDDEN * 3 * HIDDEN, 0.1);
-    let initial = numbers(3, BATCH * HIDDEN, 1.0);
-    let d_states = numbers(4, STEPS * BATCH * HIDDEN, 1.0);
-    let mut states = vec![0.0; STEPS * BATCH * HIDDEN];
-    let (mut d_x, mut d_recurrent) = (vec![0.0; x.len()], vec![0.0; recurrent.len()]);
-    let (mut d_bias, mut d_initial) = (vec![0.0; 3 * HIDDEN], vec![0.0; initial.len()]);
-    let bias = numbers(5, 3 * HIDDEN, 0.1);
-    let mut saved = vec![0.0; STEPS * BATCH * 4 * HIDDEN];
+fn recurrent_layer(unit: sequence::Unit, with_backward: bool) -> Call {
+    let layer = Layer {
+        steps: STEPS,
+        batch: BATCH,
+        hidden: HIDDEN,
+        ..Layer::new(unit)
+    };
+    let (gates, states) = (unit.gates() * HIDDEN, unit.states() * HIDDEN);
+    let inputs = LayerFields {
+        x_projection: numbers(1, STEPS * BATCH * gates, 1.0),
+        recurrent: numbers(2, HIDDEN * gates, 0.1),
+        initial: numbers(3, BATCH * states, 1.0),
+    };
+    let d_states = numbers(4, STEPS * BATCH * states, 1.0);
+    let mut rooms = layer
+        .shapes()
+        .and_then(|(of_inputs, of_written)| Ok((of_inputs.zeros()?, of_written.zeros()?)));
     Box::new(move || {
-        let gru = GruSequence {
-            steps: STEPS,
-            batch: BATCH,
-            hidden: HIDDEN,
-            x_projection: &x,
-            recurrent: &recurrent,
-            hidden_bias: Some(&bias),
-            initial: &initial,
-            keep: None,
-            reverse: false,
-            convention: Convention::PyTorch,
-        };
-        gru.forward(&mut states, Some(&mut saved))?;
+        let (gradients, written) = rooms.as_mut().map_err(|error| error.clone())?;
+        layer.forward(inputs.slices(), written.slices_mut())?;
         if !with_backward {
             return Ok(());
         }
-        let gradients = GruGradients {
-            x_projection: &mut d_x,
-            recurrent: &mut d_recurrent,
-            hidden_bias: Some(&mut d_bias),
-            initial: &mut d_initial,
-        };
-        gru.backward(&states, &saved, &d_states, gradients)
-    })
-}
-
-fn lstm(with_backward: bool) -> Call {
-    let x = numbers(1, STEPS * BATCH * 4 * HIDDEN, 1.0);
-    let recurrent = numbers(2, HIDDEN * 4 * HIDDEN, 0.1);
-    let (initial_hidden, initial_cell) = (
-        numbers(3, BATCH * HIDDEN, 1.0),
-        numbers(4, BATCH * HIDDEN, 1.0),
-    );
-    let d_states = numbers(5, STEPS * BATCH * 2 * HIDDEN, 1.0);
-    let mut states = vec![0.0; STEPS * BATCH * 2 * HIDDEN];
-    let (mut d_x, mut d_recurrent) = (vec![0.0; x.len()], vec![0.0; recurrent.len()]);
-    let (mut d_hidden, mut d_cell) = (
-        vec![0.0; initial_hidden.len()],
-        vec![0.0; initial_cell.len()],
-    );
-    let mut saved = vec![0.0; x.len()];
-    Box::new(move || {
-        let lstm = LstmSequence {
-            steps: STEPS,
-            batch: BATCH,
-            hidden: HIDDEN,
-            x_projection: &x,
-            recurrent: &recurrent,
-            initial_hidden: &initial_hidden,
-            initial_cell: &initial_cell,
-            keep: None,
-            reverse: false,
-        };
-        lstm.forward(&mut states, Some(&mut saved))?;
-        if !with_backward {
-            return Ok(());
-        }
-        let gradients = LstmGradients {
-            x_projection: &mut d_x,
-            recurrent: &mut d_recurrent,
-            initial_hidden: &mut d_hidden,
-            initial_cell: &mut d_cell,
-        };
-        lstm.backward(&states, &saved, &d_states, gradients)
+        let (read, to) = (written.slices(), gradients.slices_mut());
+        layer.backward(inputs.slices(), read, &d_states, to)
     })
 }
 

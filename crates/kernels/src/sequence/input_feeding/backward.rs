@@ -1,70 +1,14 @@
-//! The backward pass: every block's way back ([`super::block_back`]), then the sums over all steps.
+//! The way back: of every block from the last step to the first and from the top layer to the bottom, then the sums over all
+//! steps ([`super::weight_gradients`]).
 
-use super::block_back::Block;
-use super::{InputFeedingDecoder, Score, Weights};
-use crate::error::KernelError;
-use crate::sequence::attend::{Kept, OuterSums};
-use crate::sequence::rows::{block_rows, by_rows, for_each_block, split};
-use crate::simd::{Level, run};
-
-/// What [`InputFeedingDecoder::forward`] wrote.
-#[derive(Debug, Clone, Copy)]
-pub struct InputFeedingResult<'a> {
-    /// `h̃_t`, `[T, B, n]`
-    pub output: &'a [f32],
-    /// Attention, `[T, B, S]`
-    pub weights: &'a [f32],
-    /// Activated gates, `[L, T, B, 4n]`
-    pub gates: &'a [f32],
-    /// `h | c` of each layer, `[L, T, B, 2n]`
-    pub states: &'a [f32],
-    /// Contexts, `[T, B, d]`
-    pub contexts: &'a [f32],
-    /// `tanh([c; h] W_c + b_c)` before the mask, `[T, B, n]`
-    pub combined: &'a [f32],
-    /// Queries, `[T, B, a]`; empty for [`Score::Dot`].
-    pub queries: &'a [f32],
-}
-
-/// Where the gradients of [`Score::Additive`]'s weights go.
-#[derive(Debug)]
-pub struct ScoreGradients<'a> {
-    /// `[n, a]`
-    pub query_weight: &'a mut [f32],
-    /// `[a]`
-    pub vector: &'a mut [f32],
-}
-
-/// Where [`InputFeedingDecoder::backward`] writes its gradients; every buffer is overwritten.
-#[derive(Debug)]
-pub struct InputFeedingGradients<'a> {
-    /// `[T, B, 4n]`
-    pub x_projection: &'a mut [f32],
-    /// `[B, n]`
-    pub feed: &'a mut [f32],
-    /// `[n, 4n]`
-    pub feed_weight: &'a mut [f32],
-    /// `[L, n, 4n]`
-    pub recurrent: &'a mut [f32],
-    /// `[L - 1, n, 4n]`
-    pub layer_weight: &'a mut [f32],
-    /// `[L - 1, 4n]`
-    pub layer_bias: &'a mut [f32],
-    /// `[L, B, n]`
-    pub initial_hidden: &'a mut [f32],
-    /// `[L, B, n]`
-    pub initial_cell: &'a mut [f32],
-    /// `[B, S, n]` or `[B, S, a]`, zero at sources that are not kept.
-    pub keys: &'a mut [f32],
-    /// `[B, S, d]`, zero at sources that are not kept.
-    pub values: &'a mut [f32],
-    /// `[d + n, n]`
-    pub combine_weight: &'a mut [f32],
-    /// `[n]`
-    pub combine_bias: &'a mut [f32],
-    /// Needed for [`Score::Additive`], not looked at for [`Score::Dot`].
-    pub score: Option<ScoreGradients<'a>>,
-}
+use super::step::CombineBack;
+use super::{InputFeedingDecoder, InputFeedingFields, Inputs, Sizes, Weights, Written};
+use crate::cell::AddRows;
+use crate::matmul::Write;
+use crate::rows::{Cut, Place, Strided, join};
+use crate::sequence::attend::{AttendBack, OuterSums, WriteKeyGradient};
+use crate::sequence::unit::UnitBack;
+use crate::simd::{Buffer, Level, run};
 
 /// Gradients of every step that the weight gradients are made from.
 pub(super) struct Steps {
@@ -72,161 +16,224 @@ pub(super) struct Steps {
     pub(super) gates: Vec<f32>,
     /// Of the argument of `h̃`'s tanh, `[T, B, n]`
     pub(super) combined: Vec<f32>,
-    /// Of the contexts, `[T, B, d]`
-    pub(super) contexts: Vec<f32>,
     /// Of the queries, `[T, B, a]`; empty for dot.
     pub(super) queries: Vec<f32>,
-    /// Of the scores, `[T, B, S]`; empty for additive.
-    pub(super) scores: Vec<f32>,
     /// Of the score vector, by row, `[B, a]`; empty for dot.
-    pub(super) vector: Vec<f32>,
+    pub(super) score: Vec<f32>,
 }
 
-impl InputFeedingDecoder<'_> {
-    /// Gradients of a loss whose gradient towards the output is `d_output [T, B, n]`, from what
-    /// [`Self::forward`] wrote.
-    ///
-    /// # Errors
-    /// [`KernelError`] naming the slice whose length does not fit the sizes.
-    pub fn backward(
-        &self,
-        result: InputFeedingResult<'_>,
-        d_output: &[f32],
-        gradients: InputFeedingGradients<'_>,
-    ) -> Result<(), KernelError> {
-        self.backward_at(Level::current(), result, d_output, gradients)
-    }
-
-    pub(crate) fn backward_at(
+impl InputFeedingDecoder {
+    /// All gradients, of a batch with rows and units.
+    pub(super) fn backward_all(
         &self,
         level: Level,
-        result: InputFeedingResult<'_>,
+        inputs: &Inputs<'_>,
+        written: &Written<'_>,
         d_output: &[f32],
-        mut to: InputFeedingGradients<'_>,
-    ) -> Result<(), KernelError> {
-        self.check()?;
-        self.check_backward(&result, d_output, &to)?;
-        let Self {
+        mut to: InputFeedingFields<&mut [f32]>,
+    ) {
+        let Sizes {
             steps,
             batch,
             sources,
             hidden: n,
             layers,
+            upper,
             value,
-            ..
-        } = *self;
-        let attention = self.attention();
-        let (cells, query_width) = (steps * batch, self.query_width());
-        let dot = matches!(self.score, Score::Dot);
+            key,
+            query,
+        } = self.sizes();
+        let cells = steps * batch;
         let mut d = Steps {
-            gates: vec![0.0; (layers - 1) * cells * 4 * n],
+            gates: vec![0.0; upper * cells * 4 * n],
             combined: vec![0.0; cells * n],
-            contexts: vec![0.0; cells * value],
-            queries: vec![0.0; cells * query_width],
-            scores: vec![0.0; if dot { cells * sources } else { 0 }],
-            vector: vec![0.0; batch * query_width],
+            queries: vec![0.0; cells * query],
+            score: vec![0.0; batch * query],
         };
-        if batch > 0 && n > 0 {
-            let packed = Weights::pack(level, self, true);
-            let rows = block_rows(batch, self.products());
-            let blocks = batch.div_ceil(rows);
-            let kept = Kept::blocks(self.keep_source, batch, rows, sources);
-            let scores_width = if dot { sources } else { 0 };
-            // The keys of an additive score gather their gradient step by step, those of a dot
-            // product get it at the end.
-            let keys_now = if dot { &mut [][..] } else { &mut *to.keys };
-            let tasks = by_rows(to.x_projection, steps, batch, 4 * n, rows)
-                .into_iter()
-                .zip(by_rows(
-                    &mut d.gates,
-                    (layers - 1) * steps,
-                    batch,
-                    4 * n,
-                    rows,
-                ))
-                .zip(by_rows(&mut d.combined, steps, batch, n, rows))
-                .zip(by_rows(&mut d.contexts, steps, batch, value, rows))
-                .zip(by_rows(&mut d.queries, steps, batch, query_width, rows))
-                .zip(by_rows(&mut d.scores, steps, batch, scores_width, rows))
-                .zip(by_rows(to.initial_hidden, layers, batch, n, rows))
-                .zip(by_rows(to.initial_cell, layers, batch, n, rows))
-                .zip(split(to.feed, rows * n, blocks))
-                .zip(split(keys_now, rows * sources * attention, blocks))
-                .zip(split(&mut d.vector, rows * query_width, blocks));
-            let tasks = tasks.map(
-                |(
-                    (
-                        (
-                            (
-                                (
-                                    (((((first, upper), combined), contexts), queries), scores),
-                                    hidden,
-                                ),
-                                cell,
-                            ),
-                            feed,
-                        ),
-                        keys,
-                    ),
-                    vector,
-                )| {
-                    Block {
-                        first,
-                        upper,
-                        combined,
-                        contexts,
-                        queries,
-                        scores,
-                        hidden,
-                        cell,
-                        feed,
-                        keys,
-                        vector,
-                    }
-                },
-            );
-            for_each_block(tasks.collect(), |index, block| {
-                self.backward_block(
-                    level,
-                    &packed,
-                    index * rows,
-                    &kept[index],
-                    &result,
-                    d_output,
-                    block,
-                );
-            });
-            let sums = |index: usize, left, right, stride, width, out| OuterSums {
-                first: index * rows,
-                steps,
-                batch,
-                sources,
-                left,
-                right,
-                stride,
-                width,
-                kept: &kept[index],
-                out,
-            };
-            let d_values = split(to.values, rows * sources * value, blocks);
-            for_each_block(d_values, |index, out| {
-                run(
-                    level,
-                    sums(index, result.weights, &d.contexts, value, value, out),
-                );
-            });
-            if dot {
-                let top = &result.states[(layers - 1) * cells * 2 * n..];
-                let d_keys = split(to.keys, rows * sources * n, blocks);
-                for_each_block(d_keys, |index, out| {
-                    run(level, sums(index, &d.scores, top, 2 * n, n, out));
-                });
-            }
-        } else {
-            to.keys.fill(0.0);
-            to.values.fill(0.0);
-        }
-        self.weight_gradients(level, &result, &d, &mut to);
-        Ok(())
+        let packed = self.pack(level, inputs, true);
+        let outputs = [
+            (&mut *to.x_projection, steps, 4 * n),
+            (&mut d.gates, upper * steps, 4 * n),
+            (&mut d.combined, steps, n),
+            (&mut d.queries, steps, query),
+            (&mut *to.initial, layers, 2 * n),
+            (&mut *to.feed, 1, n),
+            (&mut *to.keys, 1, sources * key),
+            (&mut *to.values, 1, sources * value),
+            (&mut d.score, 1, query),
+        ];
+        let outputs = outputs.map(|(data, outer, width)| Cut { data, outer, width });
+        self.blocks().run(outputs, |place, parts| {
+            self.backward_block(level, &packed, inputs, written, d_output, place, parts);
+        });
+        self.weight_gradients(level, inputs, written, &d, &mut to);
     }
+
+    /// All steps of a block of rows, the last one first.
+    #[allow(clippy::too_many_arguments)]
+    fn backward_block(
+        &self,
+        level: Level,
+        packed: &Weights,
+        inputs: &Inputs<'_>,
+        written: &Written<'_>,
+        d_output: &[f32],
+        place: Place,
+        parts: [Vec<&mut [f32]>; 9],
+    ) {
+        let [
+            mut d_first,
+            mut d_upper,
+            mut d_combined,
+            mut d_queries,
+            mut d_initial,
+            mut d_feed,
+            mut d_keys,
+            mut d_values,
+            mut d_score,
+        ] = parts;
+        let Sizes {
+            steps,
+            sources,
+            hidden: n,
+            layers,
+            value,
+            key,
+            query,
+            ..
+        } = self.sizes();
+        let (rows, top) = (place.rows, layers - 1);
+        let mut d_contexts = vec![0.0; steps * rows * value];
+        // A dot product's queries are states; of its scores every step's gradient is needed at the end.
+        let dot = packed.query.is_none();
+        let mut d_state_query = vec![0.0; if dot { rows * n } else { 0 }];
+        let mut d_scores = vec![0.0; if dot { steps * rows * sources } else { 0 }];
+        let mut d_up = vec![0.0; rows * n];
+        let [mut d_hidden, mut d_cell] = [(); 2].map(|()| vec![vec![0.0; rows * n]; layers]);
+        d_feed[0].fill(0.0);
+        let source = self.source(inputs).of(level, place);
+        let mut sums = Buffer::new(source.sums());
+        let states_of = |place: Place, layer: usize| {
+            let place = place.at(layer * steps + place.step);
+            place.rows_of(written.states, 2 * n)
+        };
+        for step in (0..steps).rev() {
+            let place = place.at(step);
+            let d_combined = &mut *d_combined[step];
+            let combine = CombineBack {
+                combined: place.of(written.combined, n),
+                mask: self.mask(place, top),
+                d_out: place.of(d_output, n),
+                d_feed: d_feed[0],
+                d_combined,
+            };
+            run(level, combine);
+            let d_context = &mut d_contexts[step * rows * value..][..rows * value];
+            let (of_context, of_state) = (&packed.combine_context, &packed.combine_state);
+            of_context.product(d_combined, n, d_context, value, rows, Write::Replace);
+            of_state.product(d_combined, n, &mut d_hidden[top], n, rows, Write::Add);
+
+            let (queries, d_query) = match dot {
+                true => (states_of(place, top), &mut d_state_query[..]),
+                false => (place.rows_of(written.queries, query), &mut *d_queries[step]),
+            };
+            let of_step = if dot { rows * sources } else { 0 };
+            let attend = AttendBack {
+                from: &source,
+                place,
+                queries,
+                weights: place.of(written.weights, sources),
+                d_context,
+                d_queries: d_query,
+                d_scores: &mut d_scores[step * of_step..][..of_step],
+                sums: &mut sums,
+                d_score: d_score[0],
+            };
+            run(level, attend);
+            match &packed.query {
+                Some(weights) => {
+                    let to = &mut d_hidden[top];
+                    weights.product(d_queries[step], query, to, n, rows, Write::Add);
+                }
+                None => add(level, n, &d_state_query, None, &mut d_hidden[top]),
+            }
+
+            for layer in (0..layers).rev() {
+                let below = layer.checked_sub(1);
+                let d_gates = match below {
+                    None => &mut *d_first[step],
+                    Some(below) => &mut *d_upper[below * steps + step],
+                };
+                let of_layer = place.at(layer * steps + step);
+                let before = step.checked_sub(1).map(|step| place.at(step));
+                let back = UnitBack {
+                    gates: of_layer.of(written.gates, 4 * n),
+                    before: match before {
+                        Some(place) => states_of(place, layer),
+                        None => place.at(layer).rows_of(inputs.initial, 2 * n),
+                    },
+                    after: states_of(place, layer),
+                    d_gates,
+                    d_hidden: &mut d_hidden[layer],
+                    d_cell: &mut d_cell[layer],
+                    trace: &mut [],
+                    keep: None,
+                };
+                packed.recurrent[layer].backward(back);
+                match below {
+                    None => {
+                        let to = &mut *d_feed[0];
+                        packed
+                            .feed
+                            .product(d_gates, 4 * n, to, n, rows, Write::Replace);
+                    }
+                    Some(below) => {
+                        let weights = &packed.layers[below];
+                        weights.product(d_gates, 4 * n, &mut d_up, n, rows, Write::Replace);
+                        let mask = self.mask(place, below);
+                        add(level, n, &d_up, mask, &mut d_hidden[below]);
+                    }
+                }
+            }
+        }
+        for (layer, to) in d_initial.iter_mut().enumerate() {
+            join(rows, &[&d_hidden[layer], &d_cell[layer]], to);
+        }
+        let d_values = OuterSums {
+            from: &source,
+            steps,
+            left: |step| place.at(step).of(written.weights, sources),
+            right: |step| Strided {
+                data: &d_contexts[step * rows * value..][..rows * value],
+                stride: value,
+            },
+            width: value,
+            out: d_values[0],
+        };
+        run(level, d_values);
+        if dot {
+            let d_keys = OuterSums {
+                from: &source,
+                steps,
+                left: |step| &d_scores[step * rows * sources..][..rows * sources],
+                right: |step| states_of(place.at(step), top),
+                width: key,
+                out: d_keys[0],
+            };
+            run(level, d_keys);
+        } else {
+            let d_keys = WriteKeyGradient {
+                from: &source,
+                sums: &sums,
+                d_keys: d_keys[0],
+            };
+            run(level, d_keys);
+        }
+    }
+}
+
+/// `x ∘ mask`, without a mask `x`, added to `out`.
+fn add(level: Level, n: usize, x: &[f32], mask: Option<&[f32]>, out: &mut [f32]) {
+    let x = Strided { data: x, stride: n };
+    run(level, AddRows { n, x, mask, out });
 }

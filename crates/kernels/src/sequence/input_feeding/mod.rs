@@ -27,7 +27,7 @@
 //! ```
 //!
 //! ```
-//! use regard_kernels::sequence::input_feeding::{InputFeedingDecoder, Score};
+//! use regard_kernels::{Operation, sequence::{InputFeedingDecoder, InputFeedingFields, InputFeedingWritten, Score}};
 //!
 //! // All weights 0: every gate is 1/2, every state 0, the attention uniform, h̃ = tanh(b_c).
 //! let decoder = InputFeedingDecoder {
@@ -38,65 +38,60 @@
 //!     layers: 1,
 //!     value: 1,
 //!     score: Score::Dot,
-//!     x_projection: &[0.0; 4],
-//!     feed: &[0.0],
-//!     feed_weight: &[0.0; 4],
-//!     recurrent: &[0.0; 4],
-//!     layer_weight: &[],
-//!     layer_bias: &[],
-//!     initial_hidden: &[0.0],
-//!     initial_cell: &[0.0],
-//!     keys: &[1.0, 2.0],
-//!     values: &[1.0, 2.0],
-//!     combine_weight: &[0.0; 2],
-//!     combine_bias: &[0.5],
 //!     dropout: None,
 //!     windows: None,
 //!     keep_source: None,
 //! };
+//! let inputs = InputFeedingFields {
+//!     x_projection: &[0.0; 4][..],
+//!     feed: &[0.0],
+//!     feed_weight: &[0.0; 4],
+//!     recurrent: &[0.0; 4],
+//!     initial: &[0.0; 2],
+//!     keys: &[1.0, 2.0],
+//!     values: &[1.0, 2.0],
+//!     combine_weight: &[0.0; 2],
+//!     combine_bias: &[0.5],
+//!     ..InputFeedingFields::default() // no layers above the first, no additive score
+//! };
 //! let (mut output, mut weights) = ([0.0], [0.0; 2]);
-//! decoder.forward(&mut output, &mut weights, None)?;
+//! let written = InputFeedingWritten { output: &mut output[..], weights: &mut weights, ..Default::default() };
+//! decoder.forward(inputs, written)?;
 //! assert_eq!(weights, [0.5, 0.5]);
 //! assert!((output[0] - 0.5f32.tanh()).abs() < 1e-6);
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
 mod backward;
-mod block_back;
 mod forward;
-mod shapes;
 mod step;
 mod weight_gradients;
 
-pub use backward::{InputFeedingGradients, InputFeedingResult, ScoreGradients};
-
-use crate::additive::Keys;
-use crate::error::KernelError;
+use crate::error::{KernelError, check_length};
 use crate::matmul::Packed;
-use crate::sequence::attend::{Kept, ReadKeys, Scoring, Sources};
-use crate::sequence::rows::{at_step, pack};
-use crate::simd::{Level, run};
+use crate::operation::{Checked, Fields, Operation, Shape, fields};
+use crate::rows::{Blocks, Cut, Place};
+use crate::sequence::attend::Sources;
+use crate::sequence::rows::pack;
+use crate::sequence::unit::{Unit, UnitWeights};
+use crate::simd::Level;
 
 /// How the decoder scores its state against the keys.
-#[derive(Debug, Clone, Copy)]
-pub enum Score<'a> {
-    /// `h · key`, keys `[B, S, n]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Score {
+    /// `h · key`, keys `[B, S, n]`; Luong's *dot*, and his *general* if the keys are projected outside.
     Dot,
-    /// `vᵀ tanh(h W_a + key)`, keys `[B, S, a]`.
+    /// `vᵀ tanh(h W_a + key)`, keys `[B, S, a]`; Luong's *concat* with the keys projected outside.
     Additive {
         /// Width of the alignment model, `a`.
         attention: usize,
-        /// `W_a`, `[n, a]`
-        query_weight: &'a [f32],
-        /// `v`, `[a]`
-        vector: &'a [f32],
     },
 }
 
-/// The inputs of the decoder. `T` = steps, `B` = batch, `S` = sources, `n` = hidden, `L` = layers,
+/// Luong's decoder, by its sizes, masks and score. `T` = steps, `B` = batch, `S` = sources, `n` = hidden, `L` = layers,
 /// `d` = value.
-#[derive(Debug, Clone, Copy)]
-pub struct InputFeedingDecoder<'a> {
+#[derive(Debug, Clone)]
+pub struct InputFeedingDecoder {
     /// Target steps `T`.
     pub steps: usize,
     /// Rows `B`.
@@ -110,196 +105,264 @@ pub struct InputFeedingDecoder<'a> {
     /// Width of a value, `d`.
     pub value: usize,
     /// How states are scored against keys.
-    pub score: Score<'a>,
-    /// Input part of the first layer's gates, `[T, B, 4n]`, columns `i | f | g | o`.
-    pub x_projection: &'a [f32],
-    /// The attentional vector before the first step, `[B, n]`; normally zeros.
-    pub feed: &'a [f32],
-    /// Weights of the fed vector, `F`, `[n, 4n]`.
-    pub feed_weight: &'a [f32],
-    /// Recurrent weights of each layer, `[L, n, 4n]`.
-    pub recurrent: &'a [f32],
-    /// Input weights of the layers above the first, `[L - 1, n, 4n]`.
-    pub layer_weight: &'a [f32],
-    /// Biases of the layers above the first, `[L - 1, 4n]`.
-    pub layer_bias: &'a [f32],
-    /// Hidden states before the first step, `[L, B, n]`.
-    pub initial_hidden: &'a [f32],
-    /// Cell states before the first step, `[L, B, n]`.
-    pub initial_cell: &'a [f32],
-    /// Keys, `[B, S, n]` or `[B, S, a]`; see [`Score`].
-    pub keys: &'a [f32],
-    /// Values, `[B, S, d]`.
-    pub values: &'a [f32],
-    /// `W_c`, `[d + n, n]`, the context's rows first.
-    pub combine_weight: &'a [f32],
-    /// `b_c`, `[n]`.
-    pub combine_bias: &'a [f32],
+    pub score: Score,
     /// Scaled dropout masks, `[T, L, B, n]`.
-    pub dropout: Option<&'a [f32]>,
+    pub dropout: Option<Vec<f32>>,
     /// `[T, B]`: the source positions `start..end` that a step may attend to (Luong's local-m).
-    pub windows: Option<&'a [[usize; 2]]>,
+    pub windows: Option<Vec<[usize; 2]>>,
     /// `[B, S]`, `true` where a source position may be attended to.
-    pub keep_source: Option<&'a [bool]>,
+    pub keep_source: Option<Vec<bool>>,
 }
 
-/// What [`InputFeedingDecoder::forward`] keeps for the backward pass.
-#[derive(Debug)]
-pub struct InputFeedingSaved<'a> {
-    /// Activated gates, `[L, T, B, 4n]`
-    pub gates: &'a mut [f32],
-    /// `h | c` of each layer, `[L, T, B, 2n]`
-    pub states: &'a mut [f32],
-    /// Contexts, `[T, B, d]`
-    pub contexts: &'a mut [f32],
-    /// `tanh([c; h] W_c + b_c)` before the mask, `[T, B, n]`
-    pub combined: &'a mut [f32],
-    /// Queries `h W_a`, `[T, B, a]`; empty for [`Score::Dot`].
-    pub queries: &'a mut [f32],
+/// The sizes of a decoder. `upper` are the layers above the first; `key` is the width of a key: that of a query, which for a dot
+/// product is a state; `query` the width of what is a query alone, 0 for a dot product.
+struct Sizes {
+    steps: usize,
+    batch: usize,
+    sources: usize,
+    hidden: usize,
+    layers: usize,
+    upper: usize,
+    value: usize,
+    key: usize,
+    query: usize,
 }
+
+fields! {
+    /// What an [`InputFeedingDecoder`] reads. Columns of gates are `i | f | g | o`. `upper` are the layers above the first; for
+    /// [`Score::Dot`] a `key` has `hidden` numbers and a `query` none, for [`Score::Additive`] both have `attention` numbers.
+    InputFeedingFields in Sizes {
+        /// Input part of the first layer's gates, bias included.
+        x_projection: [steps, batch, 4 hidden],
+        /// The attentional vector before the first step; normally zeros.
+        feed: [batch, hidden],
+        /// Weights of the fed vector, `F`.
+        feed_weight: [hidden, 4 hidden],
+        /// Recurrent weights of each layer.
+        recurrent: [layers, hidden, 4 hidden],
+        /// Input weights of the layers above the first.
+        layer_weight: [upper, hidden, 4 hidden],
+        /// Biases of the layers above the first.
+        layer_bias: [upper, 4 hidden],
+        /// States `h | c` before the first step.
+        initial: [layers, batch, 2 hidden],
+        /// Keys; their gradient is zero at sources that are not kept.
+        keys: [batch, sources, key],
+        /// Values; their gradient is zero at sources that are not kept.
+        values: [batch, sources, value],
+        /// `W_c`, the context's rows first.
+        combine_weight: [value + hidden, hidden],
+        /// `b_c`
+        combine_bias: [hidden],
+        /// `W_a` of an additive score.
+        query_weight: [hidden, query],
+        /// `v` of an additive score.
+        score: [query],
+    }
+}
+
+fields! {
+    /// What an [`InputFeedingDecoder`] writes; sizes as in [`InputFeedingFields`].
+    InputFeedingWritten in Sizes {
+        /// `h̃_t`
+        output: [steps, batch, hidden],
+        /// Attention.
+        weights: [steps, batch, sources],
+        /// Activated gates, for the backward pass.
+        gates: [layers, steps, batch, 4 hidden],
+        /// `h | c` of each layer, for the backward pass.
+        states: [layers, steps, batch, 2 hidden],
+        /// Contexts, for the backward pass.
+        contexts: [steps, batch, value],
+        /// `tanh([c; h] W_c + b_c)` before the mask, for the backward pass.
+        combined: [steps, batch, hidden],
+        /// Queries `h W_a` of an additive score, for the backward pass.
+        queries: [steps, batch, query],
+    }
+}
+
+type Inputs<'a> = InputFeedingFields<&'a [f32]>;
+type Written<'a> = InputFeedingWritten<&'a [f32]>;
 
 /// The packed weights of one direction.
-pub(super) struct Weights {
-    pub(super) feed: Packed,
-    pub(super) recurrent: Vec<Packed>,
-    pub(super) layers: Vec<Packed>,
-    pub(super) query: Option<Packed>,
-    pub(super) combine_context: Packed,
-    pub(super) combine_state: Packed,
+struct Weights {
+    feed: Packed,
+    recurrent: Vec<UnitWeights>,
+    layers: Vec<Packed>,
+    /// Of an additive score.
+    query: Option<Packed>,
+    combine_context: Packed,
+    combine_state: Packed,
 }
 
-impl Weights {
+impl InputFeedingDecoder {
+    fn sizes(&self) -> Sizes {
+        let (key, query) = match self.score {
+            Score::Dot => (self.hidden, 0),
+            Score::Additive { attention } => (attention, attention),
+        };
+        Sizes {
+            steps: self.steps,
+            batch: self.batch,
+            sources: self.sources,
+            hidden: self.hidden,
+            layers: self.layers,
+            upper: self.layers.saturating_sub(1),
+            value: self.value,
+            key,
+            query,
+        }
+    }
+
     /// The weights as they are, or their transposes for the way back.
-    pub(super) fn pack(level: Level, of: &InputFeedingDecoder<'_>, transposed: bool) -> Self {
-        let (n, value) = (of.hidden, of.value);
+    fn pack(&self, level: Level, inputs: &Inputs<'_>, transposed: bool) -> Weights {
+        let (n, value, query) = (self.hidden, self.value, self.sizes().query);
         let pack = |matrix: &[f32], inner: usize, columns: usize| {
             pack(level, matrix, columns, inner, columns, transposed)
         };
-        let stack = |matrices: &[f32]| -> Vec<Packed> {
-            matrices
+        let (context, state) = inputs.combine_weight.split_at(value * n);
+        let unit = |u: &[f32]| UnitWeights::pack(level, Unit::Lstm, u, n, transposed);
+        let (recurrent, layers) = (inputs.recurrent, inputs.layer_weight);
+        Weights {
+            feed: pack(inputs.feed_weight, n, 4 * n),
+            recurrent: recurrent.chunks_exact(4 * n * n).map(unit).collect(),
+            layers: layers
                 .chunks_exact(4 * n * n)
                 .map(|matrix| pack(matrix, n, 4 * n))
-                .collect()
-        };
-        let (context, state) = of.combine_weight.split_at(value * n);
-        Self {
-            feed: pack(of.feed_weight, n, 4 * n),
-            recurrent: stack(of.recurrent),
-            layers: stack(of.layer_weight),
-            query: match of.score {
-                Score::Dot => None,
-                Score::Additive {
-                    attention,
-                    query_weight,
-                    ..
-                } => Some(pack(query_weight, n, attention)),
-            },
+                .collect(),
+            query: (self.score != Score::Dot).then(|| pack(inputs.query_weight, n, query)),
             combine_context: pack(context, value, n),
             combine_state: pack(state, n, n),
         }
     }
-}
 
-impl InputFeedingDecoder<'_> {
-    /// Width of a query and a key.
-    pub(super) fn attention(&self) -> usize {
-        match self.score {
-            Score::Dot => self.hidden,
-            Score::Additive { attention, .. } => attention,
-        }
-    }
-
-    /// Width of the saved queries: a dot product's queries are states, which are saved anyway.
-    pub(super) fn query_width(&self) -> usize {
-        if matches!(self.score, Score::Dot) {
-            0
-        } else {
-            self.attention()
-        }
-    }
-
-    /// Writes `h̃_t` to `output [T, B, n]` and the attention to `weights [T, B, S]`, and to `saved`
-    /// what [`Self::backward`] needs.
-    ///
-    /// # Errors
-    /// [`KernelError`] naming the slice whose length does not fit the sizes.
-    pub fn forward(
-        &self,
-        output: &mut [f32],
-        weights: &mut [f32],
-        saved: Option<InputFeedingSaved<'_>>,
-    ) -> Result<(), KernelError> {
-        self.forward_at(Level::current(), output, weights, saved)
-    }
-
-    /// The keys of the block of rows from `first` on, ready to be scored at every step; `None` where
-    /// they are scored as they are.
-    pub(super) fn read_keys(&self, level: Level, first: usize, kept: &Kept) -> Option<Keys> {
-        let Score::Additive { vector, .. } = self.score else {
-            return None;
-        };
-        let read = ReadKeys {
-            v: vector,
-            keys: &self.keys[first * self.sources * self.attention()..],
-            kept,
-            sources: self.sources,
-        };
-        Some(run(level, read))
-    }
-
-    /// Multiply-adds of one direction.
-    pub(super) fn products(&self) -> usize {
-        let Self {
+    fn blocks(&self) -> Blocks {
+        let Sizes {
             hidden: n,
             layers,
             value,
             sources,
+            key,
+            query,
             ..
-        } = *self;
-        let attention = self.attention();
-        let of_row = 8 * n * n * layers + (value + n) * n + n * self.query_width();
-        self.steps * self.batch * (of_row + sources * (attention + value))
+        } = self.sizes();
+        let of_row = 8 * n * n * layers + (value + n) * n + n * query;
+        let products = self.steps * self.batch * (of_row + sources * (key + value));
+        Blocks::new(self.batch, products)
     }
 
-    /// What the block of rows from `first` on attends to at `step`.
-    pub(super) fn sources_of<'a>(
-        &'a self,
-        first: usize,
-        kept: &'a Kept,
-        scoring: Scoring<'a>,
-        step: usize,
-    ) -> Sources<'a> {
-        let Self {
-            batch,
-            sources,
-            value,
-            ..
-        } = *self;
-        let attention = self.attention();
+    fn source<'a>(&'a self, inputs: &Inputs<'a>) -> Sources<'a> {
         Sources {
-            scoring,
-            keys: &self.keys[first * sources * attention..],
-            values: &self.values[first * sources * value..],
-            kept,
-            windows: self
-                .windows
-                .map(|all| at_step(all, step, batch, 1, first, kept.rows())),
-            sources,
-            attention,
-            value,
+            score: (self.score != Score::Dot).then_some(inputs.score),
+            keys: inputs.keys,
+            values: inputs.values,
+            keep: self.keep_source.as_deref(),
+            windows: self.windows.as_deref(),
+            sources: self.sources,
+            attention: self.sizes().key,
+            value: self.value,
         }
     }
 
-    /// The dropout mask of one layer's output, for the rows of a block.
-    pub(super) fn mask(
+    /// The dropout mask of one layer's output at the step of `place`.
+    fn mask(&self, place: Place, layer: usize) -> Option<&[f32]> {
+        let place = place.at(place.step * self.layers + layer);
+        let masks = self.dropout.as_deref()?;
+        Some(place.of(masks, self.hidden))
+    }
+}
+
+impl Operation for InputFeedingDecoder {
+    type Inputs<T> = InputFeedingFields<T>;
+    type Written<T> = InputFeedingWritten<T>;
+    const RESULTS: usize = 2;
+
+    fn shapes(
         &self,
-        step: usize,
-        layer: usize,
-        first: usize,
-        rows: usize,
-    ) -> Option<&[f32]> {
-        let at = step * self.layers + layer;
-        self.dropout
-            .map(|masks| at_step(masks, at, self.batch, self.hidden, first, rows))
+    ) -> Result<(InputFeedingFields<Shape>, InputFeedingWritten<Shape>), KernelError> {
+        let sizes = self.sizes();
+        let Sizes {
+            steps,
+            batch,
+            sources,
+            hidden,
+            layers,
+            ..
+        } = sizes;
+        if layers == 0 {
+            let expected = "at least 1";
+            return Err(KernelError::Value {
+                argument: "layers",
+                expected,
+                found: 0.0,
+            });
+        }
+        if let Some(dropout) = &self.dropout {
+            let shape = "[steps, layers, batch, hidden]";
+            let sizes = [steps, layers, batch, hidden];
+            check_length("dropout", shape, &sizes, dropout.len())?;
+        }
+        if let Some(windows) = &self.windows {
+            check_length("windows", "[steps, batch]", &[steps, batch], windows.len())?;
+        }
+        if let Some(keep) = &self.keep_source {
+            let shape = "[batch, sources]";
+            check_length("keep_source", shape, &[batch, sources], keep.len())?;
+        }
+        let written = InputFeedingWritten::of(&sizes);
+        Ok((InputFeedingFields::of(&sizes), written))
+    }
+
+    fn forward_checked(
+        &self,
+        checked: Checked,
+        inputs: Inputs<'_>,
+        written: InputFeedingWritten<&mut [f32]>,
+    ) {
+        let Sizes {
+            steps,
+            batch,
+            sources,
+            hidden: n,
+            layers,
+            value,
+            query,
+            ..
+        } = self.sizes();
+        if batch == 0 || n == 0 {
+            written.weights.fill(0.0);
+            return;
+        }
+        let packed = self.pack(checked.level(), &inputs, false);
+        let outputs = [
+            (written.output, steps, n),
+            (written.weights, steps, sources),
+            (written.gates, layers * steps, 4 * n),
+            (written.states, layers * steps, 2 * n),
+            (written.contexts, steps, value),
+            (written.combined, steps, n),
+            (written.queries, steps, query),
+        ];
+        let outputs = outputs.map(|(data, outer, width)| Cut { data, outer, width });
+        self.blocks().run(outputs, |place, parts| {
+            self.forward_block(checked.level(), &packed, &inputs, place, parts);
+        });
+    }
+
+    fn backward_checked(
+        &self,
+        checked: Checked,
+        inputs: Inputs<'_>,
+        written: Written<'_>,
+        d_output: &[f32],
+        to: InputFeedingFields<&mut [f32]>,
+    ) {
+        if self.batch == 0 || self.hidden == 0 {
+            to.into_vec()
+                .into_iter()
+                .for_each(|gradient| gradient.fill(0.0));
+            return;
+        }
+        self.backward_all(checked.level(), &inputs, &written, d_output, to);
     }
 }

@@ -1,6 +1,5 @@
 //! The pointwise parts of one step of [`super`] that no other operation has.
 
-use crate::sequence::rows::Strided;
 use crate::simd::{Kernel, Simd, tanh, zip_map};
 
 /// `out = values ∘ mask`; without a mask, a copy.
@@ -25,44 +24,6 @@ impl Kernel for Masked<'_> {
                     #[inline(always)]
                     |[x, mask], [_]| [s.mul(x, mask)],
                 );
-            }
-        }
-    }
-}
-
-/// `x ∘ mask` added to `out`, where rows of `x` start `stride` apart.
-pub(super) struct AddMasked<'a> {
-    pub(super) n: usize,
-    pub(super) values: Strided<'a>,
-    pub(super) mask: Option<&'a [f32]>,
-    pub(super) out: &'a mut [f32],
-}
-
-impl Kernel for AddMasked<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        for (row, out) in self.out.chunks_exact_mut(self.n).enumerate() {
-            let values = self.values.row(row, self.n);
-            match self.mask {
-                None => zip_map(
-                    s,
-                    [values],
-                    [out],
-                    #[inline(always)]
-                    |[x], [out]| [s.add(out, x)],
-                ),
-                Some(mask) => {
-                    let mask = &mask[row * self.n..][..self.n];
-                    zip_map(
-                        s,
-                        [values, mask],
-                        [out],
-                        #[inline(always)]
-                        |[x, mask], [out]| [s.fma(x, mask, out)],
-                    );
-                }
             }
         }
     }

@@ -25,45 +25,26 @@ const SIZES: [(usize, usize, usize); 9] = [
     (2, 3, 256),
 ];
 
-fn grus(mut visit: impl FnMut(GruCase)) {
-    for &(steps, batch, hidden) in unless_miri(&SIZES[..], &SIZES[1..2]) {
-        for convention in [Convention::Cho, Convention::PyTorch] {
-            for (reverse, padded) in [(false, false), (true, false), (false, true), (true, true)] {
-                let keep = padded.then(|| ragged(steps, batch));
-                // Large sizes take one variant each: the variants do not depend on size.
-                if hidden < 40 || padded != reverse {
-                    visit(GruCase {
-                        steps,
-                        batch,
-                        hidden,
-                        convention,
-                        reverse,
-                        keep,
-                    });
-                }
-            }
-        }
-    }
-}
-
-fn lstms(mut visit: impl FnMut(LstmCase)) {
+fn layers(unit: Unit, mut visit: impl FnMut(Layer)) {
     for &(steps, batch, hidden) in unless_miri(&SIZES[..], &SIZES[1..2]) {
         for (reverse, padded) in [(false, false), (true, false), (false, true), (true, true)] {
             let keep = padded.then(|| ragged(steps, batch));
+            // Large sizes take one variant each: the variants do not depend on size.
             if hidden < 40 || padded != reverse {
-                visit(LstmCase {
+                visit(Layer {
+                    unit,
                     steps,
                     batch,
                     hidden,
-                    reverse,
                     keep,
+                    reverse,
                 });
             }
         }
     }
 }
 
-fn decoders(mut visit: impl FnMut(AdditiveGruCase)) {
+fn decoders(unit: Unit, mut visit: impl FnMut(AdditiveDecoder)) {
     // steps, batch, sources, hidden, attention, value
     let sizes = [
         (1usize, 1usize, 1usize, 1usize, 1usize, 1usize),
@@ -85,14 +66,17 @@ fn decoders(mut visit: impl FnMut(AdditiveGruCase)) {
                     .map(|at| at % sources < lengths[at / sources % 4])
                     .collect()
             });
-            visit(AdditiveGruCase {
-                steps,
-                batch,
+            visit(AdditiveDecoder {
+                layer: Layer {
+                    steps,
+                    batch,
+                    hidden,
+                    keep,
+                    ..Layer::new(unit)
+                },
                 sources,
-                hidden,
                 attention,
                 value,
-                keep,
                 keep_source,
             });
         }
@@ -113,7 +97,11 @@ fn windows(steps: usize, batch: usize, sources: usize) -> Vec<[usize; 2]> {
     (0..steps * batch).map(|at| of_step(at / batch)).collect()
 }
 
-fn input_feedings(mut visit: impl FnMut(InputFeedingCase)) {
+fn score(attention: Option<usize>) -> Score {
+    attention.map_or(Score::Dot, |attention| Score::Additive { attention })
+}
+
+fn input_feedings(mut visit: impl FnMut(InputFeedingDecoder)) {
     // steps, batch, sources, hidden, layers, value, attention
     let sizes = [
         (1usize, 1usize, 1usize, 1usize, 1usize, 1usize, 1usize),
@@ -129,14 +117,14 @@ fn input_feedings(mut visit: impl FnMut(InputFeedingCase)) {
         for additive in [false, true] {
             for varied in [false, true] {
                 let lengths = [sources, sources.div_ceil(2), 0, 1];
-                visit(InputFeedingCase {
+                visit(InputFeedingDecoder {
                     steps,
                     batch,
                     sources,
                     hidden,
                     layers,
                     value,
-                    attention: additive.then_some(attention),
+                    score: score(additive.then_some(attention)),
                     dropout: varied.then(|| dropout(steps * layers * batch * hidden)),
                     windows: (varied && additive).then(|| windows(steps, batch, sources)),
                     keep_source: varied.then(|| {
@@ -162,111 +150,75 @@ fn input_feeding_is_its_definition() {
 #[test]
 fn gru_is_its_definition() {
     let mut checked = 0;
-    grus(|case| {
-        check(&case, &draw(&case, 1));
-        checked += 1;
-    });
+    for unit in [Unit::ChoGru, Unit::PyTorchGru] {
+        layers(unit, |case| {
+            check(&case, &draw(&case, 1));
+            checked += 1;
+        });
+    }
     assert_eq!(checked, 2 * unless_miri(5 * 4 + 4 * 2, 4));
 }
 
 #[test]
 fn lstm_is_its_definition() {
     let mut checked = 0;
-    lstms(|case| {
+    layers(Unit::Lstm, |case| {
         check(&case, &draw(&case, 2));
         checked += 1;
     });
     assert_eq!(checked, unless_miri(5 * 4 + 4 * 2, 4));
 }
 
+/// Around every unit, of which Bahdanau's decoder has the first and GNMT's bottom layer the last.
 #[test]
-fn additive_gru_is_its_definition() {
+fn an_additive_decoder_is_its_definition() {
     let mut checked = 0;
-    decoders(|case| {
-        check(&case, &draw(&case, 3));
-        checked += 1;
-    });
-    assert_eq!(checked, unless_miri(14, 2));
-}
-
-#[test]
-fn additive_lstm_is_its_definition() {
-    let mut checked = 0;
-    decoders(|like| {
-        // The same sizes and sources; its target steps are all real.
-        if like.steps > 1 || like.keep.is_none() {
-            let case = AdditiveLstmCase {
-                steps: like.steps,
-                batch: like.batch,
-                sources: like.sources,
-                hidden: like.hidden,
-                attention: like.attention,
-                value: like.value,
-                keep_source: like.keep_source,
-            };
-            check(&case, &draw(&case, 13));
+    for unit in [Unit::ChoGru, Unit::PyTorchGru, Unit::Lstm] {
+        decoders(unit, |case| {
+            check(&case, &draw(&case, 3));
             checked += 1;
-        }
-    });
-    assert_eq!(checked, unless_miri(12, 2));
+        });
+    }
+    assert_eq!(checked, 3 * unless_miri(14, 2));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "computes nothing but definitions")]
 fn definitions_agree_with_central_differences() {
-    for convention in [Convention::Cho, Convention::PyTorch] {
-        let keep = Some(ragged(4, 3));
-        check_differences(&GruCase {
-            steps: 4,
-            batch: 3,
+    for unit in [Unit::ChoGru, Unit::PyTorchGru, Unit::Lstm] {
+        let layer = |steps, batch, reverse| Layer {
+            steps,
+            batch,
             hidden: 5,
-            convention,
-            reverse: true,
-            keep,
+            keep: Some(ragged(steps, batch)),
+            reverse,
+            ..Layer::new(unit)
+        };
+        check_differences(&layer(4, 3, true));
+        check_differences(&AdditiveDecoder {
+            layer: layer(4, 2, false),
+            sources: 3,
+            attention: 4,
+            value: 3,
+            keep_source: Some(vec![true, true, true, false, true, true]),
         });
     }
-    check_differences(&LstmCase {
-        steps: 4,
-        batch: 3,
-        hidden: 5,
-        reverse: true,
-        keep: Some(ragged(4, 3)),
-    });
-    check_differences(&AdditiveGruCase {
-        steps: 4,
-        batch: 2,
-        sources: 3,
-        hidden: 5,
-        attention: 4,
-        value: 3,
-        keep: Some(ragged(4, 2)),
-        keep_source: Some(vec![true, true, true, false, true, true]),
-    });
-    check_differences(&AdditiveLstmCase {
-        steps: 4,
-        batch: 2,
-        sources: 3,
-        hidden: 5,
-        attention: 4,
-        value: 3,
-        keep_source: Some(vec![true, true, true, false, true, true]),
-    });
     for attention in [None, Some(4)] {
         check_differences(&luong(4, 2, attention));
     }
 }
 
 /// A Luong decoder with everything switched on.
-pub(super) fn luong(steps: usize, batch: usize, attention: Option<usize>) -> InputFeedingCase {
+pub(super) fn luong(steps: usize, batch: usize, attention: Option<usize>) -> InputFeedingDecoder {
     let (sources, hidden, layers) = (5, 13, 2);
-    InputFeedingCase {
+    InputFeedingDecoder {
         steps,
         batch,
         sources,
         hidden,
         layers,
         value: 9,
-        attention,
+        score: score(attention),
         dropout: Some(dropout(steps * layers * batch * hidden)),
         windows: Some(windows(steps, batch, sources)),
         keep_source: Some((0..batch * sources).map(|at| at % 7 != 3).collect()),

@@ -4,19 +4,15 @@
 //! definition's on every instruction set, the gradients coming from differentiating the definition
 //! itself on a [`tape`].
 
-mod additive_lstm;
 mod definitions;
-mod input_feeding;
 mod operations;
 mod properties;
 mod tape;
 
-use self::additive_lstm::AdditiveLstmCase;
-use self::input_feeding::InputFeedingCase;
-use self::operations::{AdditiveGruCase, GruCase, LstmCase};
 use self::tape::Var;
-use super::gru::Convention;
+use super::{AdditiveDecoder, InputFeedingDecoder, Layer, Score, Unit};
 use crate::KernelError;
+use crate::operation::{Fields, Operation, Shape, backward_at, forward_at};
 use crate::reference::Real;
 use crate::simd::Level;
 use crate::testing::{assert_close, difference, on_every_pool, probe, random, unless_miri, wide};
@@ -35,23 +31,71 @@ enum Rows {
 }
 
 /// An operation with its sizes and masks.
-trait Described: Clone + Sync {
-    /// Name, number of elements and arrangement of every input.
-    fn inputs(&self) -> Vec<(&'static str, usize, Rows)>;
-    /// What inputs are drawn from is `[-scale, scale)`.
-    fn scale(&self, name: &str) -> f32;
+trait Described: Operation + Clone {
     fn steps(&self) -> usize;
     fn batch(&self) -> usize;
+    /// What inputs are drawn from is `[-scale, scale)`.
+    fn scale(&self, name: &str) -> f32;
     /// The same operation on row `row` alone.
     fn alone(&self, row: usize) -> Self;
-    /// Numbers of the differentiable output, which comes first.
-    fn tracked(&self) -> usize;
-    /// All outputs of the definition, one after the other.
+    /// All results of the definition, one after the other.
     fn define<T: Real>(&self, inputs: &[Vec<T>]) -> Vec<T>;
-    /// All outputs.
-    fn forward(&self, level: Level, inputs: &[Vec<f32>], save: bool) -> Vec<f32>;
+
+    /// Name, number of elements and arrangement of every input.
+    fn inputs(&self) -> Vec<(&'static str, usize, Rows)> {
+        let (shapes, _) = self.shapes().unwrap();
+        let names = Self::Inputs::<()>::NAMES.iter();
+        let described = names.zip(shapes.into_vec()).map(|(&name, shape)| {
+            let rows = match &shape.words[1..].split(", ").collect::<Vec<_>>()[..] {
+                ["steps", "batch", ..] => Rows::TimeMajor,
+                ["layers", "batch", ..] => Rows::Layers(shape.sizes[0]),
+                ["batch", ..] => Rows::First,
+                _ => Rows::None,
+            };
+            (name, shape.len().unwrap(), rows)
+        });
+        described.collect()
+    }
+
+    /// Numbers of the differentiable result, which comes first.
+    fn tracked(&self) -> usize {
+        let (_, shapes) = self.shapes().unwrap();
+        shapes.each()[0].len().unwrap()
+    }
+
+    /// Everything that is written; without `save` what is for the backward pass is empty. NaN before: whatever is not
+    /// overwritten shows.
+    fn write(&self, level: Level, inputs: &[Vec<f32>], save: bool) -> Vec<Vec<f32>> {
+        let (_, shapes) = self.shapes().unwrap();
+        let all = shapes.into_vec().into_iter().enumerate();
+        let poison = |(at, shape): (usize, Shape)| match save || at < Self::RESULTS {
+            true => vec![f32::NAN; shape.len().unwrap()],
+            false => vec![],
+        };
+        let mut written: Vec<Vec<f32>> = all.map(poison).collect();
+        let to = Self::Written::collect(written.iter_mut().map(|x| &mut x[..]));
+        forward_at(self, level, slices_of(inputs), to).unwrap();
+        written
+    }
+
+    /// All results, one after the other.
+    fn results(&self, level: Level, inputs: &[Vec<f32>], save: bool) -> Vec<f32> {
+        self.write(level, inputs, save)[..Self::RESULTS].concat()
+    }
+
     /// The gradient of every input.
-    fn backward(&self, level: Level, inputs: &[Vec<f32>], d_output: &[f32]) -> Vec<Vec<f32>>;
+    fn gradients(&self, level: Level, inputs: &[Vec<f32>], d_result: &[f32]) -> Vec<Vec<f32>> {
+        let written = self.write(level, inputs, true);
+        let mut gradients: Vec<_> = inputs.iter().map(|x| vec![f32::NAN; x.len()]).collect();
+        let to = Self::Inputs::collect(gradients.iter_mut().map(|x| &mut x[..]));
+        let (inputs, written) = (slices_of(inputs), slices_of(&written));
+        backward_at(self, level, inputs, written, d_result, to).unwrap();
+        gradients
+    }
+}
+
+fn slices_of<'a, F: Fields<&'a [f32]>>(all: &'a [Vec<f32>]) -> F {
+    F::collect(all.iter().map(|x| &x[..]))
 }
 
 fn draw<D: Described>(case: &D, seed: u64) -> Vec<Vec<f32>> {
@@ -84,11 +128,11 @@ fn check<D: Described>(case: &D, inputs: &[Vec<f32>]) {
     let gradient = slopes::<D, false>(case, inputs, &seeds);
     let naive_gradient = slopes::<D, true>(case, inputs, &seeds);
     for &level in Level::available() {
-        let fast = case.forward(level, inputs, true);
+        let fast = case.results(level, inputs, true);
         assert_close(&format!("{level:?} output"), &fast, &naive, &truth, 2.0);
-        let unsaved = case.forward(level, inputs, false);
+        let unsaved = case.results(level, inputs, false);
         assert_eq!(bits(&fast), bits(&unsaved), "saving changes no number");
-        let gradients = case.backward(level, inputs, &seeds);
+        let gradients = case.gradients(level, inputs, &seeds);
         for (((fast, truth), naive), (name, ..)) in gradients
             .iter()
             .zip(&gradient)
@@ -159,8 +203,8 @@ fn check_rows_alone<D: Described>(case: &D, outputs: &[(usize, Rows)]) {
     let (steps, batch) = (case.steps(), case.batch());
     let d_output = random(79, case.tracked(), 1.0);
     for &level in Level::available() {
-        let together = case.forward(level, &inputs, true);
-        let gradients = case.backward(level, &inputs, &d_output);
+        let together = case.results(level, &inputs, true);
+        let gradients = case.gradients(level, &inputs, &d_output);
         for row in 0..batch {
             let alone = case.alone(row);
             let kinds = case.inputs();
@@ -169,7 +213,7 @@ fn check_rows_alone<D: Described>(case: &D, outputs: &[(usize, Rows)]) {
                 .zip(&kinds)
                 .map(|(x, &(_, _, rows))| row_of(x, rows, steps, batch, row))
                 .collect();
-            let result = alone.forward(level, &of_row, true);
+            let result = alone.results(level, &of_row, true);
             let (mut at, mut at_alone) = (0, 0);
             for &(count, rows) in outputs {
                 let expected = row_of(&together[at..at + count], rows, steps, batch, row);
@@ -179,7 +223,7 @@ fn check_rows_alone<D: Described>(case: &D, outputs: &[(usize, Rows)]) {
                 at_alone += expected.len();
             }
             let d_row = row_of(&d_output, Rows::TimeMajor, steps, batch, row);
-            let of_row = alone.backward(level, &of_row, &d_row);
+            let of_row = alone.gradients(level, &of_row, &d_row);
             for ((found, all), (name, _, rows)) in of_row.iter().zip(&gradients).zip(kinds) {
                 if rows != Rows::None {
                     let expected = row_of(all, rows, steps, batch, row);
@@ -199,8 +243,8 @@ fn check_threads<D: Described>(case: &D) {
     let d_output = random(80, case.tracked(), 1.0);
     for &level in Level::available() {
         on_every_pool(|| {
-            let mut all = case.backward(level, &inputs, &d_output);
-            all.push(case.forward(level, &inputs, true));
+            let mut all = case.gradients(level, &inputs, &d_output);
+            all.push(case.results(level, &inputs, true));
             all
         });
     }

@@ -2,55 +2,51 @@
 
 use super::definitions::{dropout, luong, ragged};
 use super::*;
-use crate::sequence::gru::GruSequence;
+use crate::sequence::{LayerFields, LayerWritten};
+
+const UNITS: [Unit; 3] = [Unit::ChoGru, Unit::PyTorchGru, Unit::Lstm];
+
+fn layer(unit: Unit, [steps, batch, hidden]: [usize; 3], keep: Option<Vec<bool>>) -> Layer {
+    // An LSTM runs backwards here.
+    let reverse = unit == Unit::Lstm;
+    Layer {
+        unit,
+        steps,
+        batch,
+        hidden,
+        keep,
+        reverse,
+    }
+}
+
+/// Every fifth source is not kept.
+fn decoder(
+    unit: Unit,
+    sizes: [usize; 3],
+    [sources, attention, value]: [usize; 3],
+) -> AdditiveDecoder {
+    let kept = |at: usize| at % 5 != 3;
+    AdditiveDecoder {
+        layer: layer(unit, sizes, None),
+        sources,
+        attention,
+        value,
+        keep_source: Some((0..sizes[1] * sources).map(kept).collect()),
+    }
+}
 
 #[test]
 fn a_row_alone_is_the_row_in_the_batch() {
     let (steps, batch, hidden) = unless_miri((3, 11, 33), (2, 9, 3));
-    for convention in [Convention::Cho, Convention::PyTorch] {
-        let keep = Some(ragged(steps, batch));
-        let case = GruCase {
-            steps,
-            batch,
-            hidden,
-            convention,
-            reverse: false,
-            keep,
-        };
-        check_rows_alone(&case, &[(steps * batch * hidden, Rows::TimeMajor)]);
+    for unit in UNITS {
+        let case = layer(unit, [steps, batch, hidden], Some(ragged(steps, batch)));
+        check_rows_alone(&case, &[(case.tracked(), Rows::TimeMajor)]);
+        let of_source = unless_miri([6, 20, 50], [3, 5, 4]);
+        let case = decoder(unit, [steps, batch, hidden], of_source);
+        let weights = steps * batch * case.sources;
+        let results = [case.tracked(), weights].map(|count| (count, Rows::TimeMajor));
+        check_rows_alone(&case, &results);
     }
-    let case = LstmCase {
-        steps,
-        batch,
-        hidden,
-        reverse: true,
-        keep: None,
-    };
-    check_rows_alone(&case, &[(2 * steps * batch * hidden, Rows::TimeMajor)]);
-    let (sources, attention, value) = unless_miri((6, 20, 50), (3, 5, 4));
-    let keep_source = Some((0..batch * sources).map(|at| at % 5 != 3).collect());
-    let case = AdditiveGruCase {
-        steps,
-        batch,
-        sources,
-        hidden,
-        attention,
-        value,
-        keep: None,
-        keep_source,
-    };
-    let output = (steps * batch * (hidden + value), Rows::TimeMajor);
-    check_rows_alone(&case, &[output, (steps * batch * sources, Rows::TimeMajor)]);
-    let case = AdditiveLstmCase {
-        steps,
-        batch,
-        sources,
-        hidden,
-        attention,
-        value,
-        keep_source: case.keep_source,
-    };
-    check_rows_alone(&case, &[output, (steps * batch * sources, Rows::TimeMajor)]);
     for attention in [None, Some(20)] {
         let case = luong(steps, batch, attention);
         let output = (case.tracked(), Rows::TimeMajor);
@@ -66,47 +62,15 @@ fn a_row_alone_is_the_row_in_the_batch() {
 fn threads_change_no_bit() {
     // Large enough for the pool to be used, with a last block that is not full.
     let (steps, batch, hidden) = (6, 43, 41);
-    for convention in [Convention::Cho, Convention::PyTorch] {
+    for unit in UNITS {
         let keep = Some(ragged(steps, batch));
-        check_threads(&GruCase {
-            steps,
-            batch,
-            hidden,
-            convention,
-            reverse: false,
-            keep,
-        });
+        check_threads(&layer(unit, [steps, batch, hidden], keep));
+        check_threads(&decoder(unit, [steps, batch, hidden], [7, 39, 70]));
     }
-    check_threads(&LstmCase {
-        steps,
-        batch,
-        hidden,
-        reverse: false,
-        keep: None,
-    });
-    check_threads(&AdditiveGruCase {
-        steps,
-        batch,
-        sources: 7,
-        hidden,
-        attention: 39,
-        value: 70,
-        keep: None,
-        keep_source: Some((0..batch * 7).map(|at| at % 5 != 3).collect()),
-    });
-    check_threads(&AdditiveLstmCase {
-        steps,
-        batch,
-        sources: 7,
-        hidden,
-        attention: 39,
-        value: 70,
-        keep_source: Some((0..batch * 7).map(|at| at % 5 != 3).collect()),
-    });
     for attention in [None, Some(39)] {
         let case = luong(steps, batch, attention);
         let dropout = Some(dropout(steps * case.layers * batch * hidden));
-        check_threads(&InputFeedingCase {
+        check_threads(&InputFeedingDecoder {
             hidden,
             dropout,
             ..case
@@ -126,34 +90,18 @@ fn padded_steps_carry_the_state_and_may_hold_nan() {
             }
         }
     };
-    for convention in [Convention::Cho, Convention::PyTorch] {
-        let keep = Some(keep.clone());
-        let case = GruCase {
-            steps,
-            batch,
-            hidden,
-            convention,
-            reverse: false,
-            keep,
-        };
+    for unit in UNITS {
+        let case = layer(unit, [steps, batch, hidden], Some(keep.clone()));
         let mut inputs = draw(&case, 8);
         poison(&mut inputs[0]);
         check(&case, &inputs);
-        let states = case.forward(Level::current(), &inputs, false);
+        let states = case.results(Level::current(), &inputs, false);
         // Row 2 has no real step.
-        let last = &states[((steps - 1) * batch + 2) * hidden..][..hidden];
-        assert_eq!(last, &inputs[3][2 * hidden..3 * hidden]);
+        let width = unit.states() * hidden;
+        let last = if case.reverse { 0 } else { steps - 1 };
+        let last = &states[(last * batch + 2) * width..][..width];
+        assert_eq!(last, &inputs[2][2 * width..3 * width]);
     }
-    let case = LstmCase {
-        steps,
-        batch,
-        hidden,
-        reverse: true,
-        keep: Some(keep.clone()),
-    };
-    let mut inputs = draw(&case, 9);
-    poison(&mut inputs[0]);
-    check(&case, &inputs);
 }
 
 #[test]
@@ -165,44 +113,22 @@ fn sources_that_are_not_kept_have_no_influence() {
         [true, false, false, false],
     ]
     .concat();
-    let case = AdditiveGruCase {
-        steps: 3,
-        batch,
-        sources,
-        hidden: unless_miri(7, 2),
-        attention,
-        value,
-        keep: None,
-        keep_source: Some(keep_source.clone()),
-    };
-    let mut inputs = draw(&case, 10);
-    for (at, &kept) in keep_source.iter().enumerate() {
-        if !kept {
-            inputs[2][at * attention..][..attention].fill(f32::NAN);
-            inputs[3][at * value..][..value].fill(f32::INFINITY);
+    for unit in UNITS {
+        let sizes = [3, batch, unless_miri(7, 2)];
+        let case = AdditiveDecoder {
+            keep_source: Some(keep_source.clone()),
+            ..decoder(unit, sizes, [sources, attention, value])
+        };
+        let mut inputs = draw(&case, 10);
+        for (at, &kept) in keep_source.iter().enumerate() {
+            if !kept {
+                inputs[2][at * attention..][..attention].fill(f32::NAN);
+                inputs[3][at * value..][..value].fill(f32::INFINITY);
+            }
         }
+        check(&case, &inputs);
+        weights_ignore_what_is_not_kept(&case, &inputs, batch * sources, sources);
     }
-    check(&case, &inputs);
-    weights_ignore_what_is_not_kept(&case, &inputs, batch * sources, sources);
-
-    let case = AdditiveLstmCase {
-        steps: 3,
-        batch,
-        sources,
-        hidden: unless_miri(7, 2),
-        attention,
-        value,
-        keep_source: Some(keep_source.clone()),
-    };
-    let mut inputs = draw(&case, 14);
-    for (at, &kept) in keep_source.iter().enumerate() {
-        if !kept {
-            inputs[3][at * attention..][..attention].fill(f32::NAN);
-            inputs[4][at * value..][..value].fill(f32::INFINITY);
-        }
-    }
-    check(&case, &inputs);
-    weights_ignore_what_is_not_kept(&case, &inputs, batch * sources, sources);
 }
 
 /// The first row's weights sum to 1, the second keeps nothing, the third one source.
@@ -212,7 +138,7 @@ fn weights_ignore_what_is_not_kept<D: Described>(
     of_step: usize,
     sources: usize,
 ) {
-    let outputs = case.forward(Level::current(), inputs, true);
+    let outputs = case.results(Level::current(), inputs, true);
     let weights = &outputs[case.tracked()..];
     for step in weights.chunks_exact(of_step) {
         let sums: Vec<f32> = step
@@ -228,15 +154,9 @@ fn weights_ignore_what_is_not_kept<D: Described>(
 
 #[test]
 fn extreme_numbers_stay_finite() {
-    let case = AdditiveGruCase {
-        steps: 3,
-        batch: 2,
-        sources: 3,
-        hidden: 8,
-        attention: 8,
-        value: 8,
-        keep: None,
+    let case = AdditiveDecoder {
         keep_source: None,
+        ..decoder(Unit::ChoGru, [3, 2, 8], [3, 8, 8])
     };
     let inputs: Vec<Vec<f32>> = draw(&case, 11)
         .into_iter()
@@ -244,89 +164,110 @@ fn extreme_numbers_stay_finite() {
         .collect();
     for &level in Level::available() {
         assert!(
-            case.forward(level, &inputs, true)
+            case.results(level, &inputs, true)
                 .iter()
                 .all(|x| x.is_finite())
         );
-        let gradients = case.backward(level, &inputs, &vec![1.0; case.tracked()]);
+        let gradients = case.gradients(level, &inputs, &vec![1.0; case.tracked()]);
         assert!(gradients.iter().flatten().all(|x| x.is_finite()));
     }
 }
 
 #[test]
 fn a_wrong_length_names_the_argument() {
-    let gru = GruSequence {
-        steps: 2,
-        batch: 1,
-        hidden: 2,
-        x_projection: &[0.0; 12],
-        recurrent: &[0.0; 11],
-        hidden_bias: None,
-        initial: &[0.0; 2],
-        keep: None,
-        reverse: false,
-        convention: Convention::Cho,
-    };
-    let error = gru.forward(&mut [0.0; 4], None).unwrap_err();
-    assert!(matches!(
-        error,
-        KernelError::Length {
-            argument: "recurrent",
-            expected: 12,
-            found: 11,
-            ..
-        }
-    ));
-    let gru = GruSequence {
+    let gru = layer(Unit::ChoGru, [2, 1, 2], None);
+    let inputs = LayerFields {
+        x_projection: &[0.0; 12][..],
         recurrent: &[0.0; 12],
-        keep: Some(&[true]),
-        ..gru
+        initial: &[0.0; 2],
     };
-    let error = gru.forward(&mut [0.0; 4], None).unwrap_err();
-    assert!(matches!(
-        error,
-        KernelError::Length {
-            argument: "keep",
-            expected: 2,
-            found: 1,
-            ..
+    let refused = |gru: &Layer, inputs, expected_argument: &str, sizes: [usize; 2]| {
+        let mut states = [0.0; 4];
+        let written = LayerWritten {
+            states: &mut states[..],
+            gates: &mut [],
+        };
+        match gru.forward(inputs, written).unwrap_err() {
+            KernelError::Length {
+                argument,
+                expected,
+                found,
+                ..
+            } => assert_eq!((argument, [expected, found]), (expected_argument, sizes)),
+            other => panic!("{other}"),
         }
-    ));
-    let gru = GruSequence {
-        keep: None,
-        hidden_bias: Some(&[0.0; 6]),
-        ..gru
     };
-    let error = gru.forward(&mut [0.0; 4], None).unwrap_err();
+    let short = LayerFields {
+        recurrent: &inputs.recurrent[..11],
+        ..inputs
+    };
+    refused(&gru, short, "recurrent", [12, 11]);
+    let masked = Layer {
+        keep: Some(vec![true]),
+        ..gru.clone()
+    };
+    refused(&masked, inputs, "keep", [2, 1]);
+    let huge = Layer {
+        hidden: usize::MAX,
+        ..gru.clone()
+    };
     assert!(matches!(
-        error,
-        KernelError::Length {
-            argument: "hidden_bias",
-            ..
-        }
+        huge.forward(inputs, LayerWritten::default()),
+        Err(KernelError::TooLarge {
+            argument: "x_projection",
+            shape: "[steps, batch, gates]"
+        })
     ));
+
+    // Backward: the gradients too, and everything that the forward pass was to keep.
+    let (of_inputs, of_written) = gru.shapes().unwrap();
+    let (gradients, written) = (of_inputs.zeros().unwrap(), of_written.zeros().unwrap());
+    let backward = |written, d_states: &[f32], initial: usize| {
+        let mut gradients = gradients.clone();
+        let gradients = LayerFields {
+            initial: &mut vec![0.0; initial][..],
+            ..gradients.slices_mut()
+        };
+        match gru.backward(inputs, written, d_states, gradients) {
+            Err(KernelError::Length { argument, .. }) => argument,
+            other => panic!("{other:?}"),
+        }
+    };
+    let unsaved = LayerWritten {
+        gates: &[][..],
+        ..written.slices()
+    };
+    assert_eq!(backward(unsaved, &[0.0; 4], 2), "gates");
+    assert_eq!(backward(written.slices(), &[0.0; 3], 2), "d_result");
+    let argument = backward(written.slices(), &[0.0; 4], 1);
+    assert_eq!(argument, "gradients.initial");
 }
 
 #[test]
 fn empty_sizes_are_no_error() {
-    for (steps, batch, hidden) in [(0, 3, 4), (2, 0, 4), (2, 3, 0)] {
-        let case = GruCase {
-            steps,
-            batch,
-            hidden,
-            convention: Convention::Cho,
-            reverse: false,
-            keep: None,
-        };
-        let inputs = draw(&case, 12);
-        assert_eq!(
-            case.forward(Level::current(), &inputs, true).len(),
-            steps * batch * hidden
-        );
-        let gradients = case.backward(Level::current(), &inputs, &vec![0.0; case.tracked()]);
-        assert!(
-            gradients.iter().flatten().all(|&x| x == 0.0),
-            "poison left in a gradient"
-        );
+    for unit in UNITS {
+        for sizes in [[0, 3, 4], [2, 0, 4], [2, 3, 0]] {
+            let case = layer(unit, sizes, None);
+            nothing(&case);
+            nothing(&decoder(unit, sizes, [3, 2, 4]));
+            nothing(&decoder(unit, sizes, [0, 2, 4]));
+        }
     }
+    for attention in [None, Some(2)] {
+        for (steps, batch) in [(0, 3), (2, 0)] {
+            nothing(&luong(steps, batch, attention));
+        }
+    }
+}
+
+/// Nothing is left as it was, and without a gradient of the results there is none of the inputs.
+fn nothing<D: Described>(case: &D) {
+    let inputs = draw(case, 12);
+    let results = case.results(Level::current(), &inputs, true);
+    assert!(results.iter().all(|x| x.is_finite()), "poison in a result");
+    let gradients = case.gradients(Level::current(), &inputs, &vec![0.0; case.tracked()]);
+    assert!(
+        gradients.iter().flatten().all(|&x| x == 0.0),
+        "poison left in a gradient"
+    );
 }

@@ -6,14 +6,15 @@ use super::{Attention, AttentionError, AttentionOptions, Observe, Path};
 use crate::{
     mask::{Grid, Mask},
     normalize::{Estimator, Normalize},
-    precision::{check_precision, check_weights},
+    precision::{as_read, check_precision, check_weights},
     score::{Additive, Score, WeightNormAdditive},
 };
 
 /// A reading whose shapes and settings fit together.
 pub(super) struct Problem<'a> {
     pub(super) query: Tensor<4>, // [batch, heads, queries, query size]
-    pub(super) key: Tensor<4>,   // [batch, key heads, keys, annotation or key size]
+    // Perhaps stored at half the width of the query: `Problem::widen`.
+    pub(super) key: Tensor<4>, // [batch, key heads, keys, annotation or key size]
     pub(super) value: Tensor<4>, // [batch, key heads, keys, value size]
     /// Whether `key` went through [`Score::keys`] already.
     pub(super) prepared: bool,
@@ -69,8 +70,8 @@ impl Attention {
         let dtype = query.dtype();
         check_weights("query", dtype, self)?;
         for (field, found) in [
-            ("key", Some(key.dtype())),
-            ("value", Some(value.dtype())),
+            ("key", Some(as_read(key.dtype(), dtype))),
+            ("value", Some(as_read(value.dtype(), dtype))),
             ("bias", call.bias.as_ref().map(Tensor::dtype)),
             ("carried", call.carried.as_ref().map(Tensor::dtype)),
         ] {
@@ -95,7 +96,7 @@ impl Attention {
         check_alibi(&call, heads)?;
         check_observe(&call.observe, &grid)?;
         self.check_carried(&call, &grid)?;
-        Ok(Problem {
+        let mut problem = Problem {
             query,
             key,
             value,
@@ -103,7 +104,11 @@ impl Attention {
             mask,
             grid,
             call,
-        })
+        };
+        if !matches!(self.score, Score::Dot(_) | Score::ScaledDot(_)) {
+            problem.widen();
+        }
+        Ok(problem)
     }
 
     /// What counts the source's positions itself needs the source from its beginning.
@@ -347,6 +352,15 @@ impl Attention {
             (_, Normalize::Monotonic(_) | Normalize::Addressing(_)) => Some(keys),
             _ => None,
         }
+    }
+}
+
+impl Problem<'_> {
+    /// Keys and values in the precision of the query, for all but the dot-product kernel, which reads them as they are stored.
+    pub(super) fn widen(&mut self) {
+        let dtype = self.query.dtype();
+        self.key = self.key.clone().cast(dtype);
+        self.value = self.value.clone().cast(dtype);
     }
 }
 

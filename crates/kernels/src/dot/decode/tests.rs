@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::{Cache, decode_at};
 use crate::dot::{
-    Unmodified, reference,
+    reference,
     tests::{OPTIONS, Options, Shape, sum_lse},
 };
 use crate::{
@@ -42,9 +42,9 @@ fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
         filled: None,
     };
     let [query, key, value] = &inputs.each_ref().map(|x| wide(x));
-    let truth = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    let truth = reference::forward(attention, shape.views(), query, key, value);
     let [query, key, value] = &inputs;
-    let naive = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    let naive = reference::forward(attention, shape.views(), query, key, value);
     for &level in Level::available() {
         let name = format!("{name} {:?} {level:?} {shape:?}", T::KIND);
         let (output, lse) = decode(level, attention, shape, query, cache);

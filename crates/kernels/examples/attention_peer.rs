@@ -7,7 +7,7 @@ use std::{io::BufRead, time::Instant};
 use half::{bf16, f16};
 use regard_kernels::{
     Attention, Element, KernelError, Offsets, View, ViewMut,
-    dot::{self, Cache, Gradients, Unmodified},
+    dot::{self, Cache, Gradients},
 };
 
 fn main() {
@@ -100,7 +100,6 @@ impl Question {
         let seconds = timed(self.repeats, || {
             dot::forward_stored(
                 &attention,
-                &Unmodified,
                 View::heads_first(&query, self.query),
                 View::heads_first(&key, self.key),
                 View::heads_first(&value, self.key),

@@ -7,10 +7,7 @@
 //! Of exact problems (see [`Magnitudes`]) every computation in `f32` has the same scores. Their definition is taken in
 //! `f32` and `e_j` is 0: scores of 1e30 then say as much as those of 1.
 
-use regard_kernels::{
-    Attention, View,
-    dot::{Unmodified, reference},
-};
+use regard_kernels::{Attention, View, dot::reference};
 
 use crate::problem::{Magnitudes, Problem, Tensor};
 
@@ -53,7 +50,7 @@ impl Truth {
         let [q, k, v] = [&problem.query, &problem.key, &problem.value].map(Tensor::contiguous);
         let [query, key, value] = [&q, &k, &v].map(|x| wide(x));
         let (output, lse, scores, weights) = if exact {
-            let f = reference::forward(&attention, &Unmodified, shapes, &q, &k, &v);
+            let f = reference::forward(&attention, shapes, &q, &k, &v);
             (
                 wide(&f.output),
                 wide(&f.lse),
@@ -61,7 +58,7 @@ impl Truth {
                 wide(&f.weights),
             )
         } else {
-            let f = reference::forward(&attention, &Unmodified, shapes, &query, &key, &value);
+            let f = reference::forward(&attention, shapes, &query, &key, &value);
             (f.output, f.lse, f.scores, f.weights)
         };
         let sizes = &problem.sizes;
@@ -172,13 +169,12 @@ impl Truth {
         let [query, key, value, d_wide] = [&q, &k, &v, &d].map(|x| wide(x));
         let all = |d: reference::Backward<f64>| [d.query, d.key, d.value, d.bias, d.sink];
         let mut truth = if self.exact {
-            let f = reference::forward(&attention, &Unmodified, shapes, &q, &k, &v);
-            let d = reference::backward(&attention, &Unmodified, shapes, &q, &k, &v, &f.output, &d);
+            let f = reference::forward(&attention, shapes, &q, &k, &v);
+            let d = reference::backward(&attention, shapes, &q, &k, &v, &f.output, &d);
             [d.query, d.key, d.value, d.bias, d.sink].map(|x| wide(&x))
         } else {
             all(reference::backward(
                 &attention,
-                &Unmodified,
                 shapes,
                 &query,
                 &key,
@@ -355,9 +351,8 @@ fn magnitudes(problem: &Problem, query: &[f64], key: &[f64]) -> (Vec<f64>, Vec<f
         alibi: None,
         ..attention
     };
-    let [products, scores] = [plain, attention].map(|attention| {
-        reference::forward(&attention, &Unmodified, shapes, &query, &key, &value).scores
-    });
+    let [products, scores] = [plain, attention]
+        .map(|attention| reference::forward(&attention, shapes, &query, &key, &value).scores);
     (products, scores)
 }
 

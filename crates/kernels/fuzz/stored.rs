@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use regard_kernels::{
     Element, Kind,
-    dot::{self, Cache, Unmodified},
+    dot::{self, Cache},
 };
 
 use crate::{
@@ -55,7 +55,6 @@ fn stored_as<T: Element>(
     let mut lse = results.lse.take();
     dot::forward_stored(
         &problem.attention(),
-        &Unmodified,
         query.view(),
         key.view(),
         value.view(),
@@ -73,7 +72,6 @@ fn stored_as<T: Element>(
     let mut narrow = tensor(dice, shape, false, |_| T::narrow(UNTOUCHED));
     dot::forward_stored(
         &problem.attention(),
-        &Unmodified,
         query.view(),
         key.view(),
         value.view(),
@@ -134,7 +132,6 @@ fn backward<T: Element>(
     let (mut stored, mut wide) = (room(dice), room(dice));
     dot::backward_stored(
         &attention,
-        &Unmodified,
         query.view(),
         key.view(),
         value.view(),

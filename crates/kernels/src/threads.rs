@@ -155,6 +155,9 @@ pub(crate) fn team(tasks: usize, nanoseconds: f64, worker: &(impl Fn(&AtomicUsiz
     } else {
         1
     };
+    if threads == 1 {
+        return worker(&next);
+    }
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|_| worker(&next));

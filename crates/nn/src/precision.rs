@@ -15,6 +15,15 @@ pub(crate) fn wide(dtype: DType) -> DType {
     }
 }
 
+/// The precision in which numbers stored as `found` meet those of `dtype`: half precision beside `f32` is storage, which is
+/// widened as it is read.
+pub(crate) fn as_read(found: DType, dtype: DType) -> DType {
+    match (found, dtype) {
+        (DType::F16 | DType::BF16, DType::F32) => dtype,
+        _ => found,
+    }
+}
+
 /// Checks that `field` has the precision `expected`, that of `owner`.
 pub(crate) fn check_precision(
     field: &'static str,

@@ -11,17 +11,17 @@
 //! many rows are shared out instead.
 //!
 //! ```text
-//! past, by step:     | k v of row 0 | k v of row 1 | ..      written once, where the step's rows stood then
-//! row 2's ancestors: step 0: row 0, step 1: row 0, step 2: row 1, ..
+//! past:              | k v of state 0 | k v of state 1 | ..    a state for each row of each step, in the order of the steps
+//! row 2's ancestors: step 0: state 0, step 1: state 1, step 2: state 4, ..
 //! ```
 //! Beam search reorders, drops and repeats rows after every step. Keys and values stay where they are: only the list of ancestors
-//! of each row is copied. Keys and values of a source are kept once for all of its hypotheses.
+//! of each row is copied. Keys and values of a source are kept once for all of its hypotheses. To [`dot::decode`] both are pages
+//! and their table: a page of one position for each state, and one for each source.
 //!
 //! What was tried is told in `docs/experiments.md`.
 //!
 //! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads.
 
-mod attend;
 mod helper;
 mod product;
 mod weights;
@@ -32,11 +32,19 @@ mod tests;
 pub use product::Product;
 pub use weights::{Activation, Layer, NormWeights, Sizes};
 
-use crate::error::{KernelError, check_length};
-use crate::loss;
-use attend::{Heads, Keys, attend};
+use crate::dot::{self, Cache};
+use crate::error::{KernelError, check_length, check_value};
+use crate::{Attention, MAX_DIM, View, ViewMut, loss};
 use helper::Helper;
 use weights::expect;
+
+/// Where each row's keys and values are.
+struct Table {
+    /// `[rows, pages of a row]`
+    pages: Vec<u32>,
+    /// `[rows]`: how many keys there are.
+    filled: Vec<u32>,
+}
 
 /// A decoder's weights, ready to generate.
 #[derive(Debug, Clone)]
@@ -50,8 +58,8 @@ pub struct Decoder {
 /// Hypotheses on their way.
 #[derive(Debug, Clone)]
 pub struct State {
-    /// Of each layer, keys and values of each step: `[step][rows then, k | v]`.
-    past: Vec<Vec<Vec<f32>>>,
+    /// Of each layer, keys and values of each row of each step: `[states, k | v]`.
+    past: Vec<Vec<f32>>,
     /// Of each layer, keys and values of the sources: `[sentences, length, k | v]`.
     sources: Vec<Vec<f32>>,
     /// The padded length of the sources.
@@ -60,12 +68,14 @@ pub struct State {
     lengths: Vec<usize>,
     rows: Vec<Row>,
     steps: usize,
+    /// Rows of all steps.
+    states: u32,
 }
 
 #[derive(Debug, Clone)]
 struct Row {
     sentence: usize,
-    /// The row that held its past at each step.
+    /// The state that holds its past at each step.
     ancestors: Vec<u32>,
 }
 
@@ -90,6 +100,12 @@ impl Decoder {
         let expected = [sizes.model, classes];
         expect("output", "[model, vocabulary]", [inputs, classes], expected)?;
         let (heads, key_value_heads) = (sizes.heads, sizes.key_value_heads);
+        check_value(
+            "head",
+            "a size of 1 to 256",
+            sizes.head as f64,
+            (1..=MAX_DIM).contains(&sizes.head),
+        )?;
         let groups = heads.checked_rem(key_value_heads);
         if groups != Some(0) {
             return Err(KernelError::Size {
@@ -156,6 +172,7 @@ impl Decoder {
             lengths: lengths.to_vec(),
             rows: (0..lengths.len()).map(row).collect(),
             steps: 0,
+            states: 0,
         })
     }
 
@@ -187,16 +204,24 @@ impl Decoder {
             ..
         } = self.sizes;
         let (query, key) = (heads * head, key_value_heads * head);
-        let sizes = Heads {
-            heads,
-            key_value_heads,
-            size: head,
-        };
-        for (at, row) in state.rows.iter_mut().enumerate() {
-            row.ancestors.push(at as u32);
+        for (row, ancestor) in state.rows.iter_mut().zip(state.states..) {
+            row.ancestors.push(ancestor);
         }
         state.steps += 1;
+        state.states += rows as u32;
         let first = window.map_or(0, |window| state.steps.saturating_sub(window));
+        let ancestors = state.rows.iter().flat_map(|row| &row.ancestors[first..]);
+        let own = Table {
+            pages: ancestors.copied().collect(),
+            filled: vec![(state.steps - first) as u32; rows],
+        };
+        let sentences = || state.rows.iter().map(|row| row.sentence);
+        let cross = Table {
+            pages: sentences().map(|sentence| sentence as u32).collect(),
+            filled: sentences()
+                .map(|sentence| state.lengths[sentence] as u32)
+                .collect(),
+        };
         for (layer, (past, source)) in self
             .layers
             .iter()
@@ -204,32 +229,14 @@ impl Decoder {
         {
             let joint = product(&layer.own, &self.enter(&layer.own_norm, &x)?);
             let width = query + 2 * key;
-            let (mut queries, mut new) = (
-                Vec::with_capacity(rows * query),
-                Vec::with_capacity(rows * 2 * key),
-            );
             for row in joint.chunks_exact(width) {
-                queries.extend_from_slice(&row[..query]);
-                new.extend_from_slice(&row[query..]);
+                past.extend_from_slice(&row[query..]);
             }
-            past.push(new);
-            let own = |row: usize| Keys::Past {
-                steps: past,
-                ancestors: &state.rows[row].ancestors,
-                first,
-            };
-            let read = attend(sizes, &queries, rows, &own);
+            let read = self.attend(&joint, width, past, 1, &own)?;
             self.leave(&layer.own_norm, &mut x, &product(&layer.own_output, &read))?;
 
             let queries = product(&layer.cross_query, &self.enter(&layer.cross_norm, &x)?);
-            let of_source = |row: usize| {
-                let sentence = state.rows[row].sentence;
-                let from = sentence * state.length * 2 * key;
-                Keys::Source {
-                    states: &source[from..][..state.lengths[sentence] * 2 * key],
-                }
-            };
-            let read = attend(sizes, &queries, rows, &of_source);
+            let read = self.attend(&queries, query, source, state.length, &cross)?;
             self.leave(
                 &layer.cross_norm,
                 &mut x,
@@ -248,6 +255,47 @@ impl Decoder {
         let [_, classes] = self.output.sizes();
         loss::log_softmax(to, classes);
         Ok(())
+    }
+
+    /// What each row reads, heads side by side: its query stands at the beginning of `width` numbers, keys and values in pages of
+    /// `page` states, `[pages, page, k | v]`.
+    fn attend(
+        &self,
+        queries: &[f32],
+        width: usize,
+        states: &[f32],
+        page: usize,
+        table: &Table,
+    ) -> Result<Vec<f32>, KernelError> {
+        let Sizes {
+            heads,
+            key_value_heads,
+            head,
+            ..
+        } = self.sizes;
+        let (rows, state) = (table.filled.len(), 2 * key_value_heads * head);
+        let pages = states.len().checked_div(page * state).unwrap_or(0);
+        let part = |first: usize| View {
+            data: states.get(first..).unwrap_or_default(),
+            shape: [pages, key_value_heads, page, head],
+            strides: [page * state, head, state],
+        };
+        let cache = Cache::Paged {
+            key: part(0),
+            value: part(state / 2),
+            table: &table.pages,
+            filled: &table.filled,
+        };
+        let shape = [rows, heads, 1, head];
+        let query = View {
+            data: queries,
+            shape,
+            strides: [width, head, head],
+        };
+        let mut read = vec![0.0; rows * heads * head];
+        let to = ViewMut::heads_first(&mut read, shape);
+        dot::decode(&Attention::default(), query, cache, to, None)?;
+        Ok(read)
     }
 
     fn enter(&self, norm: &NormWeights, x: &[f32]) -> Result<Vec<f32>, KernelError> {

@@ -178,6 +178,13 @@ fn what_does_not_fit_is_refused() {
         })
         .contains("key_value_heads")
     );
+    for head in [0, 257] {
+        let error = message(Sizes { head, ..SIZES });
+        assert!(
+            error.contains("`head`") && error.contains("1 to 256"),
+            "{error}"
+        );
+    }
     let ready = decoder(SIZES).unwrap();
     let error = ready.begin(&[0.0; 59], 5, &[5, 3]).unwrap_err().to_string();
     assert!(error.starts_with("`encoded` holds 59"), "{error}");

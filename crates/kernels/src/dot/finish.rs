@@ -11,13 +11,12 @@ use crate::{
 
 use super::{
     forward::Worker,
-    modify::Modify,
     panel::{unpack, width},
     plan::Task,
     rescale::Scratch,
 };
 
-impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
+impl<T: Element, O: Element> Worker<'_, T, O> {
     /// Divides by the sums and writes the rows. False if a result is not finite and `check` is set.
     #[inline(always)]
     pub(super) fn finish<S: Simd>(

@@ -47,7 +47,6 @@ use super::{
     Job,
     context::{Context, add_context, careful_context},
     micro::{Factor, outline},
-    modify::Modify,
     pairs::{CarefulContext, PackWeights},
     panel::{pack, width},
     plan::{Plan, Task, Tile},
@@ -66,8 +65,8 @@ pub(super) const SEGMENTS: usize = TILE / TILE_KEYS;
 pub(super) const LIMIT: f32 = 256.0;
 
 /// What the workers of one call share.
-pub(super) struct Worker<'a, T, O, M> {
-    pub(super) job: &'a Job<'a, M>,
+pub(super) struct Worker<'a, T, O> {
+    pub(super) job: &'a Job<'a>,
     pub(super) query: View<'a, T>,
     pub(super) key: View<'a, T>,
     pub(super) value: View<'a, T>,
@@ -78,7 +77,7 @@ pub(super) struct Worker<'a, T, O, M> {
     pub(super) next: &'a AtomicUsize,
 }
 
-impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
+impl<T: Element, O: Element> Worker<'_, T, O> {
     /// Whether products are taken of pairs.
     #[inline(always)]
     fn pairs<S: Simd>(&self, s: S) -> bool {
@@ -86,7 +85,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
     }
 }
 
-impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
+impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
     type Output = ();
 
     #[inline(always)]
@@ -132,7 +131,7 @@ impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
     }
 }
 
-impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
+impl<T: Element, O: Element> Worker<'_, T, O> {
     /// Computes one panel of each of a task's heads; those again with care that a hidden key may have reached.
     #[inline(always)]
     fn panel<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
@@ -157,10 +156,7 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         }
         let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
         let range = visible.reach(task.query, task.queries);
-        let mut near_all = visible.near_all(task.query, task.queries);
-        if M::ACTIVE {
-            near_all = 0..0; // the caller may skip tiles
-        }
+        let near_all = visible.near_all(task.query, task.queries);
         let mut partial = false;
         let start = range.start / TILE_KEYS * TILE_KEYS;
         // From where `m` is hardly ever raised: under ALiBi, whose scores rise towards a query's own position, from there; else
@@ -173,15 +169,10 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
         for part in [middle..range.end, start..middle] {
             let mut first = part.start;
             while first < part.end {
-                partial |= scratch.tile.fill(
-                    &visible,
-                    job.modify,
-                    task,
-                    S::LANES,
-                    &near_all,
-                    part.end,
-                    &mut first,
-                );
+                partial |=
+                    scratch
+                        .tile
+                        .fill(&visible, task, S::LANES, &near_all, part.end, &mut first);
                 if job.attention.bias.is_some() {
                     self.turn_bias(s, scratch, task);
                 }

@@ -15,7 +15,7 @@
 use half::{bf16, f16};
 
 use super::{
-    Unmodified, forward_at, reference,
+    forward_at, reference,
     tests::{OPTIONS, Options, Shape, sum_lse},
 };
 use crate::{
@@ -47,7 +47,6 @@ fn forward<T: Element, O: Element>(
     forward_at(
         level,
         attention,
-        &Unmodified,
         View::heads_first(query, views[0]),
         View::heads_first(key, views[1]),
         View::heads_first(value, views[2]),
@@ -103,9 +102,9 @@ fn rounded_weights(
 fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
     let inputs = shape.inputs(2.0).map(|x| widen(&narrow::<T>(&x)));
     let [query, key, value] = &inputs.each_ref().map(|x| wide(x));
-    let truth = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    let truth = reference::forward(attention, shape.views(), query, key, value);
     let [query, key, value] = &inputs;
-    let naive = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    let naive = reference::forward(attention, shape.views(), query, key, value);
     let rounded = rounded_weights(attention, shape, &naive.weights, value);
     for &level in Level::available() {
         let name = format!("{name} {:?} {level:?} {shape:?}", T::KIND);
@@ -245,7 +244,6 @@ fn a_key_of_another_dim_is_refused() {
     let (query, key) = ([bf16::ONE; 8], [bf16::ONE; 6]);
     let error = super::forward_stored(
         &Attention::default(),
-        &Unmodified,
         View::heads_first(&query, [1, 1, 2, 4]),
         View::heads_first(&key, [1, 1, 2, 3]),
         View::heads_first(&key, [1, 1, 2, 3]),

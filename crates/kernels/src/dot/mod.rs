@@ -33,7 +33,6 @@ mod forward;
 #[cfg(test)]
 mod half_tests;
 mod micro;
-mod modify;
 mod observe;
 mod pairs;
 mod panel;
@@ -51,8 +50,7 @@ use std::sync::atomic::AtomicUsize;
 
 pub use backward::Gradients;
 pub use decode::{Cache, decode};
-pub use modify::{Modify, Place, Unmodified};
-pub use observe::{Observe, Top, observe, observe_modified};
+pub use observe::{Observe, Top, observe};
 
 use crate::{
     element::Element,
@@ -67,9 +65,8 @@ use forward::Worker;
 use plan::{Plan, Task};
 
 /// A checked call.
-struct Job<'a, M> {
+struct Job<'a> {
     attention: Attention<'a>,
-    modify: &'a M,
     sizes: Sizes,
     /// What products are multiplied by: the scale, and `log₂ e` if they are [`modified`](Self::modified) no further.
     factor: f32,
@@ -82,10 +79,9 @@ struct Job<'a, M> {
     keep_scale: f32,
 }
 
-impl<'a, M: Modify> Job<'a, M> {
+impl<'a> Job<'a> {
     fn new<T>(
         attention: &Attention<'a>,
-        modify: &'a M,
         query: View<T>,
         key: View<T>,
         value: View<T>,
@@ -97,8 +93,7 @@ impl<'a, M: Modify> Job<'a, M> {
         let scale = attention.scale(sizes.dim);
         // A difference of products may overflow where that of the scores does not, if the scale is very small; if it is
         // very large, `scale · log₂ e` may.
-        let modified = M::ACTIVE
-            || attention.softcap.is_some()
+        let modified = attention.softcap.is_some()
             || attention.bias.is_some()
             || attention.alibi.is_some()
             || !(1e-6..1e6).contains(&scale.abs());
@@ -110,7 +105,6 @@ impl<'a, M: Modify> Job<'a, M> {
         let unit = if modified { 1.0 } else { scale.into() };
         Ok(Self {
             attention: *attention,
-            modify,
             sizes,
             factor,
             modified,
@@ -196,35 +190,10 @@ pub fn forward(
     output: ViewMut,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
-    forward_modified(attention, &Unmodified, query, key, value, output, lse)
+    forward_at(Level::current(), attention, query, key, value, output, lse)
 }
 
-/// [`forward`] with a change of scores of the caller's own.
-///
-/// # Errors
-/// As [`forward`].
-pub fn forward_modified<M: Modify>(
-    attention: &Attention,
-    modify: &M,
-    query: View,
-    key: View,
-    value: View,
-    output: ViewMut,
-    lse: Option<&mut [f32]>,
-) -> Result<(), KernelError> {
-    forward_at(
-        Level::current(),
-        attention,
-        modify,
-        query,
-        key,
-        value,
-        output,
-        lse,
-    )
-}
-
-/// [`forward_modified`] of operands stored as `T`, with an output stored as `O`: `f32`,
+/// [`forward`] of operands stored as `T`, with an output stored as `O`: `f32`,
 /// [`bf16`](half::bf16) or [`f16`](half::f16). Sums and `lse` are `f32`; the output is rounded once, as it is written.
 ///
 /// Weights are `f32` too, but for one case: where the machine multiplies pairs of `bfloat16` (AVX512-BF16) and `T` is
@@ -234,7 +203,7 @@ pub fn forward_modified<M: Modify>(
 ///
 /// ```
 /// use half::bf16;
-/// use regard_kernels::{Attention, View, ViewMut, dot::{self, Unmodified}};
+/// use regard_kernels::{Attention, View, ViewMut, dot};
 ///
 /// let query = [bf16::ONE];
 /// let key = [bf16::ONE, bf16::ONE];
@@ -242,7 +211,6 @@ pub fn forward_modified<M: Modify>(
 /// let mut output = [0.0f32];
 /// dot::forward_stored(
 ///     &Attention::default(),
-///     &Unmodified,
 ///     View::heads_first(&query, [1, 1, 1, 1]),
 ///     View::heads_first(&key, [1, 1, 2, 1]),
 ///     View::heads_first(&value, [1, 1, 2, 1]),
@@ -255,39 +223,27 @@ pub fn forward_modified<M: Modify>(
 ///
 /// # Errors
 /// As [`forward`].
-pub fn forward_stored<T: Element, O: Element, M: Modify>(
+pub fn forward_stored<T: Element, O: Element>(
     attention: &Attention,
-    modify: &M,
     query: View<T>,
     key: View<T>,
     value: View<T>,
     output: ViewMut<O>,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
-    forward_at(
-        Level::current(),
-        attention,
-        modify,
-        query,
-        key,
-        value,
-        output,
-        lse,
-    )
+    forward_at(Level::current(), attention, query, key, value, output, lse)
 }
 
-#[allow(clippy::too_many_arguments)]
-fn forward_at<T: Element, O: Element, M: Modify>(
+fn forward_at<T: Element, O: Element>(
     level: Level,
     attention: &Attention,
-    modify: &M,
     query: View<T>,
     key: View<T>,
     value: View<T>,
     mut output: ViewMut<O>,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
-    let job = Job::new(attention, modify, query, key, value)?;
+    let job = Job::new(attention, query, key, value)?;
     let [batch, heads, queries, _] = query.shape;
     let shape = [batch, heads, queries, job.sizes.value_dim];
     check_shape("output", output.shape, shape)?;
@@ -300,7 +256,7 @@ fn forward_at<T: Element, O: Element, M: Modify>(
             Some(ViewMut::heads_first(lse, shape))
         }
     };
-    let plan = Plan::forward::<M>(attention, &job.sizes, panel_width(level));
+    let plan = Plan::forward(attention, &job.sizes, panel_width(level));
     let output = output.shared();
     let lse = lse.as_mut().map(ViewMut::shared);
     team(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {
@@ -371,46 +327,17 @@ pub fn backward(
     d_output: View,
     gradients: Gradients,
 ) -> Result<(), KernelError> {
-    backward_modified(
-        attention,
-        &Unmodified,
-        query,
-        key,
-        value,
-        output,
-        lse,
-        d_output,
-        gradients,
-    )
-}
-
-/// [`backward`] of [`forward_modified`].
-///
-/// # Errors
-/// As [`backward`].
-#[allow(clippy::too_many_arguments)]
-pub fn backward_modified<M: Modify>(
-    attention: &Attention,
-    modify: &M,
-    query: View,
-    key: View,
-    value: View,
-    output: View,
-    lse: &[f32],
-    d_output: View,
-    gradients: Gradients,
-) -> Result<(), KernelError> {
     backward_stored(
-        attention, modify, query, key, value, output, lse, d_output, gradients,
+        attention, query, key, value, output, lse, d_output, gradients,
     )
 }
 
-/// [`backward_modified`] of [`forward_stored`]: operands stored as `T`, the output and its gradient as `O`.
+/// [`backward`] of [`forward_stored`]: operands stored as `T`, the output and its gradient as `O`.
 /// The gradients are `f32` whatever the storage: those of keys and values are sums over all queries.
 ///
 /// ```
 /// use half::bf16;
-/// use regard_kernels::{Attention, View, ViewMut, dot::{self, Unmodified}};
+/// use regard_kernels::{Attention, View, ViewMut, dot};
 ///
 /// // Two keys of equal score, values 1 and 3, so the output is 2.
 /// let (query, key, value) = ([bf16::ZERO], [bf16::ONE; 2], [1.0, 3.0].map(bf16::from_f32));
@@ -418,7 +345,6 @@ pub fn backward_modified<M: Modify>(
 /// let (mut d_query, mut d_key, mut d_value) = ([f32::NAN], [f32::NAN; 2], [f32::NAN; 2]);
 /// dot::backward_stored(
 ///     &Attention::default(),
-///     &Unmodified,
 ///     View::heads_first(&query, [1, 1, 1, 1]),
 ///     View::heads_first(&key, [1, 1, 2, 1]),
 ///     View::heads_first(&value, [1, 1, 2, 1]),
@@ -440,9 +366,8 @@ pub fn backward_modified<M: Modify>(
 /// # Errors
 /// As [`backward`].
 #[allow(clippy::too_many_arguments)]
-pub fn backward_stored<T: Element, O: Element, M: Modify>(
+pub fn backward_stored<T: Element, O: Element>(
     attention: &Attention,
-    modify: &M,
     query: View<T>,
     key: View<T>,
     value: View<T>,
@@ -459,7 +384,7 @@ pub fn backward_stored<T: Element, O: Element, M: Modify>(
         lse,
         d_output,
     };
-    backward::backward_at(Level::current(), attention, modify, inputs, gradients)
+    backward::backward_at(Level::current(), attention, inputs, gradients)
 }
 
 /// The logarithm of a sink's weight.

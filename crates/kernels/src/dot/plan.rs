@@ -14,7 +14,7 @@ use crate::{
     problem::{Attention, Sequence, Sizes},
 };
 
-use super::{modify::Modify, panel::VECTORS};
+use super::panel::VECTORS;
 
 /// All panels of a call: group of heads after group, in each the last panel of all its heads first (under a causal mask the
 /// longest).
@@ -88,7 +88,7 @@ impl Plan {
     /// The panels of a forward pass. Heads that share a bias or a mask of pairs are computed together: to turn a number of it
     /// costs a tenth of what one head computes with it. Under a window, heads stand side by side, so that of threads that take
     /// turns each goes on with its own, of which it has most keys at hand.
-    pub(super) fn forward<M: Modify>(attention: &Attention, sizes: &Sizes, width: usize) -> Self {
+    pub(super) fn forward(attention: &Attention, sizes: &Sizes, width: usize) -> Self {
         let plan = Self::new(attention, sizes, width);
         let threads = rayon::current_num_threads();
         let pairs = [
@@ -98,7 +98,7 @@ impl Plan {
         let table = attention.blocks.map(|blocks| blocks.table.shape);
         let turned = pairs.iter().flatten().any(|shape| shape[2] > 1);
         let mut shapes = pairs.into_iter().chain([table]).flatten();
-        if turned && shapes.all(|shape| shape[1] == 1) && !M::ACTIVE {
+        if turned && shapes.all(|shape| shape[1] == 1) {
             let enough = |&together: &usize| plan.tasks() >= 8 * threads * together;
             let together = [4, 2].into_iter().find(enough).unwrap_or(1);
             return plan.by_heads(sizes, together, 1);
@@ -199,19 +199,14 @@ impl Segment {
 
     /// `key..key + keys` as the queries of `task` see them; `None` if no one sees anything.
     #[inline(always)]
-    pub(super) fn new<M: Modify>(
+    pub(super) fn new(
         visible: &Visible,
-        modify: &M,
         task: &Task,
         lanes: usize,
         key: usize,
         keys: usize,
     ) -> Option<Self> {
         let vectors = task.queries.div_ceil(lanes);
-        let queries = task.query..task.query + task.queries;
-        if M::ACTIVE && modify.skips(task.index, task.head, queries, key..key + keys) {
-            return None;
-        }
         let mut segment = Self {
             key,
             keys,
@@ -282,11 +277,9 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
     /// Takes keys from `*key` on, as far as a tile holds them and `reach` goes. True if a mask cuts
     /// through any of them.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn fill<M: Modify>(
+    pub(super) fn fill(
         &mut self,
         visible: &Visible,
-        modify: &M,
         task: &Task,
         lanes: usize,
         near_all: &std::ops::Range<usize>,
@@ -325,7 +318,7 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
                 Some(segment)
             } else {
                 let keys = TILE_KEYS.min(end - *key);
-                let segment = Segment::new(visible, modify, task, lanes, *key, keys);
+                let segment = Segment::new(visible, task, lanes, *key, keys);
                 *key += keys;
                 segment
             };

@@ -9,8 +9,6 @@ use crate::{
     reference::Real,
 };
 
-use super::modify::{Modify, Place, Unmodified};
-
 /// What [`forward`] returns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forward<T> {
@@ -30,9 +28,8 @@ pub struct Forward<T> {
 ///
 /// # Panics
 /// Where options and shapes do not fit.
-pub fn forward<T: Real, M: Modify>(
+pub fn forward<T: Real>(
     attention: &Attention,
-    modify: &M,
     shapes: [[usize; 4]; 3],
     query: &[T],
     key: &[T],
@@ -48,7 +45,7 @@ pub fn forward<T: Real, M: Modify>(
         weights: vec![T::of(0.0); query.len() / sizes.dim * sizes.keys],
     };
     for_each_row(attention, &sizes, |row| {
-        let scores = row_scores(attention, modify, &sizes, &row, query, key);
+        let scores = row_scores(attention, &sizes, &row, query, key);
         let sink = attention.sink.map(|sinks| T::of(sinks[row.head].into()));
         let softmax = Softmax::new(&scores, sink);
         result.lse[row.query_row] = softmax.lse;
@@ -90,9 +87,8 @@ pub struct Backward<T> {
 /// # Panics
 /// Where options and shapes do not fit.
 #[allow(clippy::too_many_arguments)]
-pub fn backward<T: Real, M: Modify>(
+pub fn backward<T: Real>(
     attention: &Attention,
-    modify: &M,
     shapes: [[usize; 4]; 3],
     query: &[T],
     key: &[T],
@@ -118,7 +114,7 @@ pub fn backward<T: Real, M: Modify>(
         sink: vec![zero; attention.sink.map_or(0, <[f32]>::len)],
     };
     for_each_row(attention, &sizes, |row| {
-        let scores = row_scores(attention, modify, &sizes, &row, query, key);
+        let scores = row_scores(attention, &sizes, &row, query, key);
         let sink = attention.sink.map(|sinks| T::of(sinks[row.head].into()));
         let softmax = Softmax::new(&scores, sink);
         if softmax.lse.to_f64() == f64::NEG_INFINITY {
@@ -141,11 +137,6 @@ pub fn backward<T: Real, M: Modify>(
             let d_weight = keep * dot(d_output, &value[at..][..sizes.value_dim]);
             let mut gradient = weight * (d_weight - delta);
             let product = product(attention, &sizes, &row, query, key, j);
-            if M::ACTIVE {
-                let score = modified(attention, &Unmodified, &row, j, product);
-                let slope = modify.slope(score.to_f64() as f32, row.place(j));
-                gradient = gradient * T::of(slope.into());
-            }
             if attention.bias.is_some() {
                 let axes = [row.index, row.head, row.query, j];
                 let at = axes.iter().zip(&bias_shape).fold(0, |at, (&index, &size)| {
@@ -183,15 +174,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn place(&self, key: usize) -> Place {
-        Place {
-            batch: self.index as u32,
-            head: self.head as u32,
-            query: self.query as u32,
-            key: key as u32,
-        }
-    }
-
     /// The factor that dropout gives the weight of `key`.
     pub(super) fn dropout<T: Real>(&self, attention: &Attention, key: usize) -> T {
         match &attention.dropout {
@@ -226,9 +208,8 @@ pub(super) fn for_each_row(attention: &Attention, sizes: &Sizes, mut f: impl FnM
 }
 
 /// The scores of one query; `None` where it may not see the key.
-pub(super) fn row_scores<T: Real, M: Modify>(
+pub(super) fn row_scores<T: Real>(
     attention: &Attention,
-    modify: &M,
     sizes: &Sizes,
     row: &Row,
     query: &[T],
@@ -241,7 +222,7 @@ pub(super) fn row_scores<T: Real, M: Modify>(
                 return None;
             }
             let product = product(attention, sizes, row, query, key, j);
-            Some(modified(attention, modify, row, j, product))
+            Some(modified(attention, row, j, product))
         })
         .collect()
 }
@@ -267,14 +248,8 @@ pub(super) fn product<T: Real>(
     dot * T::of(scale)
 }
 
-/// Softcap, bias, ALiBi and the caller's own change.
-pub(super) fn modified<T: Real, M: Modify>(
-    attention: &Attention,
-    modify: &M,
-    row: &Row,
-    j: usize,
-    mut score: T,
-) -> T {
+/// Softcap, bias and ALiBi.
+pub(super) fn modified<T: Real>(attention: &Attention, row: &Row, j: usize, mut score: T) -> T {
     if let Some(cap) = attention.softcap {
         let cap = T::of(cap.into());
         score = cap * (score / cap).tanh();
@@ -290,9 +265,6 @@ pub(super) fn modified<T: Real, M: Modify>(
         };
         let distance = (row.query as i64 + shift - j as i64).unsigned_abs();
         score = score - T::of(slopes[row.head].into()) * T::of(distance as f64);
-    }
-    if M::ACTIVE {
-        score = T::of(modify.score(score.to_f64() as f32, row.place(j)).into());
     }
     score
 }

@@ -9,7 +9,6 @@ use super::{
     Job,
     forward::LIMIT,
     micro::{Factor, outline},
-    modify::Modify,
     panel::{VECTORS, width},
     plan::Task,
     prefetch::Prefetch,
@@ -18,8 +17,8 @@ use super::{
 };
 
 /// Scores of keys against the live vectors.
-pub(super) struct ScoreBlock<'a, M, F = f32> {
-    pub(super) job: &'a Job<'a, M>,
+pub(super) struct ScoreBlock<'a, F = f32> {
+    pub(super) job: &'a Job<'a>,
     pub(super) task: &'a Task,
     /// `[dim, width]`
     pub(super) query: &'a [f32],
@@ -41,17 +40,17 @@ pub(super) struct ScoreBlock<'a, M, F = f32> {
     pub(super) prefetch: &'a mut Prefetch,
 }
 
-impl<M: Modify, F: Factor> ScoreBlock<'_, M, F> {
+impl<F: Factor> ScoreBlock<'_, F> {
     /// Runs [`ScoreKernel`] on `vectors` live vectors, in blocks of `R` keys.
     #[inline(always)]
     pub(super) fn run<S: Simd, const R: usize>(self, s: S, vectors: usize) -> usize {
         match (vectors, self.job.modified) {
-            (3, false) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 3, false>(self)),
-            (2, false) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 2, false>(self)),
-            (_, false) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 1, false>(self)),
-            (3, true) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 3, true>(self)),
-            (2, true) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 2, true>(self)),
-            (_, true) => outline::<S, F, _>(s, ScoreKernel::<M, F, R, 1, true>(self)),
+            (3, false) => outline::<S, F, _>(s, ScoreKernel::<F, R, 3, false>(self)),
+            (2, false) => outline::<S, F, _>(s, ScoreKernel::<F, R, 2, false>(self)),
+            (_, false) => outline::<S, F, _>(s, ScoreKernel::<F, R, 1, false>(self)),
+            (3, true) => outline::<S, F, _>(s, ScoreKernel::<F, R, 3, true>(self)),
+            (2, true) => outline::<S, F, _>(s, ScoreKernel::<F, R, 2, true>(self)),
+            (_, true) => outline::<S, F, _>(s, ScoreKernel::<F, R, 1, true>(self)),
         }
     }
 }
@@ -60,12 +59,10 @@ impl<M: Modify, F: Factor> ScoreBlock<'_, M, F> {
 /// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
 /// be raised before going on. `MODIFIED` where options act on scores: code of its own, so that where none
 /// does nothing competes for registers.
-struct ScoreKernel<'a, M, F, const R: usize, const V: usize, const MODIFIED: bool>(
-    ScoreBlock<'a, M, F>,
-);
+struct ScoreKernel<'a, F, const R: usize, const V: usize, const MODIFIED: bool>(ScoreBlock<'a, F>);
 
-impl<M: Modify, F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
-    for ScoreKernel<'_, M, F, R, V, MODIFIED>
+impl<F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
+    for ScoreKernel<'_, F, R, V, MODIFIED>
 {
     type Output = usize;
 
@@ -102,7 +99,6 @@ impl<M: Modify, F: Factor, const R: usize, const V: usize, const MODIFIED: bool>
                     task: block.task,
                     vector: block.first,
                     key: block.keys.start + row,
-                    last,
                 };
                 let bias = block.job.attention.bias.map(|_| {
                     let bias = &block.bias[row * width + offset..];

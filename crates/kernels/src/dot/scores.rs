@@ -13,33 +13,30 @@ use crate::{
 
 use super::{
     Job,
-    modify::{Modify, Place},
     panel::width,
     plan::{Segment, Task},
 };
 
 /// Where a block of scores stands.
-pub(super) struct ScoresAt<'a, M> {
-    pub(super) job: &'a Job<'a, M>,
+pub(super) struct ScoresAt<'a> {
+    pub(super) job: &'a Job<'a>,
     pub(super) task: &'a Task,
     /// The vector of queries of the first column, and the key of the first row.
     pub(super) vector: usize,
     pub(super) key: usize,
-    /// Rows after this one repeat it.
-    pub(super) last: usize,
 }
 
 /// Turns products of a block, keys in rows, into modified scores in natural units.
 ///
-/// What takes few instructions is done in registers; a caller's change, and a softcap of a block with a large score, in the
-/// first cache, since its code for each of 24 vectors would drive the others out. Either way a score comes out the same.
+/// What takes few instructions is done in registers; a softcap of a block with a large score in the first cache, since its code
+/// for each of 24 vectors would drive the others out. Either way a score comes out the same.
 ///
 /// # Safety
 /// `bias` and `room` have `R` lines `width` apart with `V` vectors each.
 #[inline(always)]
-pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: usize>(
+pub(super) unsafe fn modify_scores<S: Simd, const R: usize, const V: usize>(
     s: S,
-    at: &ScoresAt<M>,
+    at: &ScoresAt,
     scores: &mut [[S::V; V]; R],
     bias: Option<*const f32>,
     room: *mut f32,
@@ -82,9 +79,7 @@ pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: 
         } else {
             // SAFETY: the caller vouches for the room.
             unsafe {
-                in_memory(s, scores, room, width, |x, _, _| {
-                    s.mul(cap, softcap_tanh(s, x))
-                });
+                in_memory(s, scores, room, width, |x| s.mul(cap, softcap_tanh(s, x)));
             }
         }
     }
@@ -110,17 +105,6 @@ pub(super) unsafe fn modify_scores<S: Simd, M: Modify, const R: usize, const V: 
             }
         }
     }
-    if M::ACTIVE {
-        // SAFETY: the caller vouches for the room.
-        unsafe {
-            in_memory(s, scores, room, width, |x, r, v| {
-                let (key, vector) = (at.key + r.min(at.last), at.vector + v);
-                changed(s, task, vector, key, x, |x, place| {
-                    job.modify.score(x, place)
-                })
-            });
-        }
-    }
 }
 
 /// Applies `change` to each vector in a loop that is not unrolled.
@@ -133,7 +117,7 @@ unsafe fn in_memory<S: Simd, const R: usize, const V: usize>(
     scores: &mut [[S::V; V]; R],
     room: *mut f32,
     width: usize,
-    change: impl Fn(S::V, usize, usize) -> S::V,
+    change: impl Fn(S::V) -> S::V,
 ) {
     // SAFETY: the caller vouches for `R` lines with `V` vectors each.
     unsafe {
@@ -145,7 +129,7 @@ unsafe fn in_memory<S: Simd, const R: usize, const V: usize>(
         for place in 0..R * V {
             let (r, v) = (place / V, place % V);
             let to = room.add(r * width + v * S::LANES);
-            s.store_to(to, change(s.load_from(to), r, v));
+            s.store_to(to, change(s.load_from(to)));
         }
         for (r, line) in scores.iter_mut().enumerate() {
             for (v, x) in line.iter_mut().enumerate() {
@@ -157,9 +141,9 @@ unsafe fn in_memory<S: Simd, const R: usize, const V: usize>(
 
 /// Scores with bias and ALiBi.
 #[inline(always)]
-pub(super) fn biased<S: Simd, M: Modify>(
+pub(super) fn biased<S: Simd>(
     s: S,
-    job: &Job<M>,
+    job: &Job,
     task: &Task,
     v: usize,
     key: usize,
@@ -177,25 +161,6 @@ pub(super) fn biased<S: Simd, M: Modify>(
         x = s.fnma(s.splat(slopes[task.head]), distance, x);
     }
     x
-}
-
-/// What `change` makes of each score.
-#[inline(always)]
-pub(super) fn changed<S: Simd>(
-    s: S,
-    task: &Task,
-    v: usize,
-    key: usize,
-    x: S::V,
-    change: impl Fn(f32, Place) -> f32,
-) -> S::V {
-    let first = task.query + v * S::LANES;
-    let mut lanes = [0.0f32; 16];
-    s.store(&mut lanes, x);
-    for (i, lane) in lanes[..S::LANES].iter_mut().enumerate() {
-        *lane = change(*lane, place(task, first + i, key));
-    }
-    s.load(&lanes)
 }
 
 static COUNT: [f32; 16] = [
@@ -251,17 +216,6 @@ pub(super) fn turn_bias<S: Simd>(
                 to[j * width + at + i] = bias.get(first + i, key);
             }
         }
-    }
-}
-
-/// The place of a score.
-#[inline(always)]
-pub(super) fn place(task: &Task, query: usize, key: usize) -> Place {
-    Place {
-        batch: task.index as u32,
-        head: task.head as u32,
-        query: query as u32,
-        key: key as u32,
     }
 }
 

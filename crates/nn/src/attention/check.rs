@@ -5,14 +5,15 @@ use burn::tensor::{DType, Tensor};
 use super::{Attention, AttentionError, AttentionOptions, Observe};
 use crate::{
     mask::{Grid, Mask},
-    precision::{check_precision, check_weights},
+    precision::{as_read, check_precision, check_weights},
     score::Sizes,
 };
 
 /// A reading whose shapes and settings fit together.
 pub(super) struct Problem<'a> {
     pub(super) query: Tensor<4>, // [batch, heads, queries, query size]
-    pub(super) key: Tensor<4>,   // [batch, key heads, keys, annotation or key size]
+    // Perhaps stored at half the width of the query: `Problem::widen`.
+    pub(super) key: Tensor<4>, // [batch, key heads, keys, annotation or key size]
     pub(super) value: Tensor<4>, // [batch, key heads, keys, value size]
     /// Whether `key` went through [`ScoreFunction::prepared_keys`](crate::score::ScoreFunction::prepared_keys) already.
     pub(super) prepared: bool,
@@ -68,8 +69,8 @@ impl Attention {
         let dtype = query.dtype();
         check_weights("query", dtype, self)?;
         for (field, found) in [
-            ("key", Some(key.dtype())),
-            ("value", Some(value.dtype())),
+            ("key", Some(as_read(key.dtype(), dtype))),
+            ("value", Some(as_read(value.dtype(), dtype))),
             ("bias", call.bias.as_ref().map(Tensor::dtype)),
             ("carried", call.carried.as_ref().map(Tensor::dtype)),
         ] {
@@ -94,7 +95,7 @@ impl Attention {
         check_alibi(&call, heads)?;
         check_observe(&call.observe, &grid)?;
         self.check_carried(&call, &grid)?;
-        Ok(Problem {
+        let mut problem = Problem {
             query,
             key,
             value,
@@ -102,7 +103,11 @@ impl Attention {
             mask,
             grid,
             call,
-        })
+        };
+        if !matches!(self.score, Score::Dot(_) | Score::ScaledDot(_)) {
+            problem.widen();
+        }
+        Ok(problem)
     }
 
     /// What counts the source's positions itself needs the source from its beginning.
@@ -218,6 +223,15 @@ impl Attention {
     pub(super) fn carried_size(&self, keys: usize) -> Option<usize> {
         let of_weights = self.normalize.carries().then_some(keys);
         self.score.carried_size().or(of_weights)
+    }
+}
+
+impl Problem<'_> {
+    /// Keys and values in the precision of the query, for all but the dot-product kernel, which reads them as they are stored.
+    pub(super) fn widen(&mut self) {
+        let dtype = self.query.dtype();
+        self.key = self.key.clone().cast(dtype);
+        self.value = self.value.clone().cast(dtype);
     }
 }
 

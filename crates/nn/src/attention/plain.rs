@@ -54,6 +54,7 @@ impl Problem<'_> {
         if self.is_empty() {
             return Ok(self.zeros(self.sizes()));
         }
+        self.widen();
         let seen = self.seen(attention)?;
         Ok(self.score(attention, &seen.tensor).0)
     }
@@ -63,6 +64,7 @@ impl Problem<'_> {
         attention: &Attention,
         between: &dyn Between,
     ) -> Result<Attended, AttentionError> {
+        self.widen();
         let Seen {
             tensor: seen,
             gaussian,

@@ -2,14 +2,23 @@
 //!
 //! `softmax(scale · q kᵀ) v` with masks, softcap, bias, sink and dropout; see [`regard_kernels::Attention`].
 //! Query, key and value may have any strides over batch, heads and length: a transposed
-//! `[batch, length, heads, dim]` is read in place.
+//! `[batch, length, heads, dim]` is read in place, and so is the part of a cache that is filled.
+//!
+//! | call | kernel |
+//! |---|---|
+//! | at most [`FEW`] queries on a device without autodiff, no dropout | [`dot::decode`], of keys and values stored as `f32`, bfloat16 or f16 |
+//! | all others | [`dot::forward`] and [`dot::backward`], in `f32` |
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor, TensorData};
-use regard_kernels::{self as kernels, Dropout, KernelError, View, ViewMut, dot};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use half::{bf16, f16};
+use regard_kernels::{
+    self as kernels, Dropout, Element, KernelError, View, ViewMut,
+    dot::{self, Cache},
+};
 
-use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor, view};
+use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor, view, view_of};
 use crate::{
     attention::{Observe, Observed, Top},
     mask::KernelMask,
@@ -17,6 +26,9 @@ use crate::{
 
 /// The largest size of a query, key or value that the kernel takes.
 pub(crate) const MAX_SIZE: usize = kernels::MAX_DIM;
+
+/// Queries for which a pass over the cache, row by row, takes less than one over panels of queries.
+const FEW: usize = 4;
 
 /// What is done to the scores and weights, beside bias and sink.
 #[derive(Debug)]
@@ -29,7 +41,8 @@ pub(crate) struct DotOptions {
     pub(crate) dropout: Option<Dropout>,
 }
 
-/// The inputs of [`dot_attention`], `f32` on the Flex backend, whose shapes fit together.
+/// The inputs of [`dot_attention`], `f32` on the Flex backend, whose shapes fit together. Key and value may be stored as bfloat16
+/// or f16.
 #[derive(Debug)]
 pub(crate) struct DotInputs {
     pub(crate) query: Tensor<4>,        // [batch, heads, queries, size]
@@ -47,19 +60,31 @@ pub(crate) fn dot_attention(
     observe: &Observe,
 ) -> (Tensor<4>, Tensor<3>, Observed) {
     let operation = Dot {
+        decodes: options.dropout.is_none() && inputs.query.dims()[2] <= FEW && !inputs.record(),
         options: Arc::new(options),
         has_bias: inputs.bias.is_some(),
         has_sink: inputs.sink.is_some(),
     };
     let device = inputs.query.device();
+    let widened = |x: Tensor<4>| x.cast(DType::F32);
+    let observes = *observe != Observe::Nothing;
+    let observed_key = observes.then(|| widened(inputs.key.clone()));
+    let (key, value) = match operation.decodes {
+        true => (inputs.key, inputs.value),
+        false => (widened(inputs.key), widened(inputs.value)),
+    };
     let mut all = vec![
         inputs.query.into_dispatch(),
-        inputs.key.into_dispatch(),
-        inputs.value.into_dispatch(),
+        key.into_dispatch(),
+        value.into_dispatch(),
     ];
     all.extend(inputs.bias.map(Tensor::into_dispatch));
     all.extend(inputs.sink.map(Tensor::into_dispatch));
-    let observed = (*observe != Observe::Nothing).then(|| (operation.clone(), all.clone()));
+    let observed = observed_key.map(|key| {
+        let mut all = all.clone();
+        all[1] = key.into_dispatch();
+        (operation.clone(), all)
+    });
     let (context, lse) = fused::run(operation, all);
     let lse = lse.expect("dot attention gives the lse beside the context");
     let lse = fused::untracked(vec![lse], false);
@@ -75,6 +100,20 @@ pub(crate) fn dot_attention(
     let lse = TensorData::new(sum_lse(lse), [batch, heads, queries]);
     let lse = Tensor::from_data(lse, &device);
     (Tensor::from_dispatch(context), lse, observed)
+}
+
+impl DotInputs {
+    /// Whether they are on a device that records operations for gradients.
+    fn record(&self) -> bool {
+        let four = [
+            Some(&self.query),
+            Some(&self.key),
+            Some(&self.value),
+            self.bias.as_ref(),
+        ];
+        let four = four.into_iter().flatten().any(Tensor::is_autodiff);
+        four || self.sink.as_ref().is_some_and(Tensor::is_autodiff)
+    }
 }
 
 /// The `lse` of each row from the addends that the kernel keeps.
@@ -121,6 +160,8 @@ struct Dot {
     options: Arc<DotOptions>,
     has_bias: bool,
     has_sink: bool,
+    /// Whether the kernel for few queries computes.
+    decodes: bool,
 }
 
 impl Dot {
@@ -135,6 +176,23 @@ impl Dot {
             sink: self.sink_index().map(|at| numbers(&inputs[at])),
             ..self.options.kernel()
         }
+    }
+
+    /// The context and the `lse` of few queries.
+    fn decode<T: Element>(
+        &self,
+        inputs: &[FlexTensor],
+        [key, value]: [&[T]; 2],
+        context: ViewMut,
+        lse: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let cache = Cache::Contiguous {
+            key: view_of(&inputs[1], key),
+            value: view_of(&inputs[2], value),
+            filled: None,
+        };
+        let attention = self.attention(inputs);
+        dot::decode(&attention, view(&inputs[0]), cache, context, Some(lse))
     }
 
     /// What `observe` asks for, from the scores computed once more.
@@ -224,14 +282,23 @@ impl Operation for Dot {
         let shape = [batch, heads, queries, value_size];
         let mut context = vec![0.0; shape.iter().product()];
         let mut lse = vec![0.0; batch * heads * queries * 3];
-        dot::forward(
-            &self.attention(&inputs),
-            view(&inputs[0]),
-            view(&inputs[1]),
-            view(&inputs[2]),
-            ViewMut::heads_first(&mut context, shape),
-            Some(&mut lse),
-        )?;
+        let to = ViewMut::heads_first(&mut context, shape);
+        let both = [&inputs[1], &inputs[2]];
+        match inputs[1].dtype() {
+            DType::BF16 => self.decode(&inputs, both.map(|x| x.storage::<bf16>()), to, &mut lse)?,
+            DType::F16 => self.decode(&inputs, both.map(|x| x.storage::<f16>()), to, &mut lse)?,
+            _ if self.decodes => {
+                self.decode(&inputs, both.map(|x| x.storage::<f32>()), to, &mut lse)?;
+            }
+            _ => dot::forward(
+                &self.attention(&inputs),
+                view(&inputs[0]),
+                view(&inputs[1]),
+                view(&inputs[2]),
+                to,
+                Some(&mut lse),
+            )?,
+        }
         let context = tensor(context, shape);
         let lse = tensor(lse, [batch, heads, queries, 3]);
         let mut saved = Vec::new();

@@ -286,10 +286,15 @@ fn has_contiguous_rows(tensor: &FlexTensor) -> bool {
 
 /// A tensor of four dimensions with contiguous rows, in place.
 pub(super) fn view(tensor: &FlexTensor) -> View<'_> {
+    view_of(tensor, tensor.storage())
+}
+
+/// The same of numbers of any type, the storage of the tensor.
+pub(super) fn view_of<'a, T>(tensor: &FlexTensor, storage: &'a [T]) -> View<'a, T> {
     let layout = tensor.layout();
     let strides = layout.strides();
     View {
-        data: &tensor.storage::<f32>()[layout.start_offset()..],
+        data: &storage[layout.start_offset()..],
         shape: dims(tensor),
         strides: std::array::from_fn(|axis| strides[axis] as usize),
     }

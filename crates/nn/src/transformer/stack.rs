@@ -1,6 +1,9 @@
 //! A stack of Transformer blocks: encoder, decoder and decoder-only models are configurations of it.
 
-use burn::{module::Module, tensor::Tensor};
+use burn::{
+    module::Module,
+    tensor::{DType, Tensor},
+};
 
 use super::{FeedForward, Norm, NormPlace, Residual, residual::check_states};
 use crate::{
@@ -310,6 +313,22 @@ impl Block {
 }
 
 impl StackCache {
+    /// Stores keys and values of all blocks, those of the source among them, as [`KeyValueCache::stored`] says.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn stored(self, dtype: DType) -> Result<Self, AttentionError> {
+        let own = self.own.into_iter().map(|cache| cache.stored(dtype));
+        let stored = |source: KeyValues| KeyValues {
+            keys: source.keys.cast(dtype),
+            values: source.values.cast(dtype),
+        };
+        Ok(Self {
+            own: own.collect::<Result<_, _>>()?,
+            source: self.source.into_iter().map(stored).collect(),
+        })
+    }
+
     /// How many positions there are so far.
     pub fn length(&self) -> usize {
         self.own.first().map_or(0, KeyValueCache::next_position)

@@ -3,6 +3,7 @@
 //! | module | what holds |
 //! |---|---|
 //! | [`cache`] | keys and values come out as they went in |
+//! | [`decoding`] | steps without a gradient, on caches of every storage, have the plain path's numbers |
 //! | [`golden`] | multi-head attention equals PyTorch's, Keras' and the published code (`../golden/heads_golden.py`) |
 //! | [`gradients`] | autodiff of whole layers equals finite differences |
 //! | [`plans`] | which heads have the operation with projections, and that it changes no number beyond rounding |
@@ -12,6 +13,7 @@
 //! | [`rolling`] | a cache changes no number, whatever the masks |
 
 mod cache;
+mod decoding;
 mod finite_differences;
 mod golden;
 mod gradients;

@@ -13,7 +13,6 @@ use crate::{
 
 use super::{
     super::{
-        modify::Modify,
         panel::{pack, width},
         plan::Task,
         sink_log,
@@ -23,7 +22,7 @@ use super::{
     worker::Worker,
 };
 
-impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
+impl<T: Element, O: Element> Worker<'_, T, O> {
     /// Brings in the queries of a panel and what belongs to them. Returns its part of the sink's gradient.
     #[inline(always)]
     pub(super) fn fetch<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) -> f64 {

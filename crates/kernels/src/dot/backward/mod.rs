@@ -4,8 +4,7 @@
 //! ```text
 //! dV = Pᵀ dO     dP = dO Vᵀ     dS = P ∘ (dP - δ)     dQ = scale · dS K     dK = scale · dSᵀ Q
 //! ```
-//! Between `s` and the product `scale · q k` stand the slopes of softcap (`1 - tanh²`) and of a caller's
-//! change; the gradient of a bias is `dS` before the softcap, that of a sink `-Σ_i e^{sink - lse_i} δ_i`.
+//! Between `s` and the product `scale · q k` stands the slope of softcap (`1 - tanh²`); the gradient of a bias is `dS` before the softcap, that of a sink `-Σ_i e^{sink - lse_i} δ_i`.
 //! Under dropout `dP` is masked and scaled as the weights were, and so is the `P` of `dV`.
 //!
 //! ```text
@@ -63,7 +62,7 @@ use crate::{
 
 pub(super) use blocks::log_weight;
 
-use super::{Job, LSE, check_shape, modify::Modify, panel_width, plan::Plan};
+use super::{Job, LSE, check_shape, panel_width, plan::Plan};
 
 use ordered::Ordered;
 use split::{Copies, Destination, Splits};
@@ -95,14 +94,13 @@ pub(super) struct Inputs<'a, T = f32, O = f32> {
     pub(super) d_output: View<'a, O>,
 }
 
-pub(super) fn backward_at<T: Element, O: Element, M: Modify>(
+pub(super) fn backward_at<T: Element, O: Element>(
     level: Level,
     attention: &Attention,
-    modify: &M,
     inputs: Inputs<T, O>,
     gradients: Gradients,
 ) -> Result<(), KernelError> {
-    let job = Job::new(attention, modify, inputs.query, inputs.key, inputs.value)?;
+    let job = Job::new(attention, inputs.query, inputs.key, inputs.value)?;
     check(&job, &inputs, &gradients)?;
     let Gradients {
         mut query,
@@ -175,8 +173,8 @@ pub(super) fn backward_at<T: Element, O: Element, M: Modify>(
     Ok(())
 }
 
-fn check<T: Element, O: Element, M: Modify>(
-    job: &Job<M>,
+fn check<T: Element, O: Element>(
+    job: &Job,
     inputs: &Inputs<T, O>,
     gradients: &Gradients,
 ) -> Result<(), KernelError> {

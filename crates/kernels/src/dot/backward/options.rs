@@ -1,12 +1,11 @@
-//! What options do to the weights and score gradients of a tile: softcap, bias, ALiBi, a caller's
-//! change, dropout.
+//! What options do to the weights and score gradients of a tile: softcap, bias, ALiBi, dropout.
 //!
 //! ```text
-//! forward   x = scale q k  ->  c = cap(x)  ->  b = c + bias - alibi  ->  s = change(b)  ->  P = e^{s - lse}
-//! backward  dx = dc · cap'(x)  <-  dc = db; dbias = db  <-  db = ds · change'(b)  <-  ds = P (z dP - δ)
+//! forward   x = scale q k  ->  c = cap(x)  ->  s = c + bias - alibi  ->  P = e^{s - lse}
+//! backward  dx = dc · cap'(x)  <-  dc = ds; dbias = ds  <-  ds = P (z dP - δ)
 //! ```
-//! with `z` 0 where dropout dropped the weight and `1 / (1 - p)` elsewhere. The slopes `cap' = 1 - (c/cap)²`
-//! and `change'` are kept from the way there, so that no `tanh` is computed twice.
+//! with `z` 0 where dropout dropped the weight and `1 / (1 - p)` elsewhere. The slopes `cap' = 1 - (c/cap)²` are kept from the
+//! way there, so that no `tanh` is computed twice.
 
 use crate::{
     mask::{Plane, TILE_KEYS},
@@ -17,10 +16,9 @@ use crate::{
 use super::{
     super::{
         Job,
-        modify::Modify,
         panel::width,
         plan::{Segment, Task},
-        scores::{biased, changed, softcap_tanh, turn_bias},
+        scores::{biased, softcap_tanh, turn_bias},
     },
     blocks::log_weight,
     split::Target,
@@ -30,30 +28,28 @@ use super::{
 /// `[16, width]`.
 pub(super) struct Slopes {
     softcap: Buffer,
-    change: Buffer,
     bias: Buffer,
 }
 
 impl Slopes {
-    pub(super) fn new<M: Modify>(attention: &Attention, tile: usize, width: usize) -> Self {
+    pub(super) fn new(attention: &Attention, tile: usize, width: usize) -> Self {
         let buffer = |needed, length| Buffer::new(if needed { length } else { 0 });
         Self {
             softcap: buffer(attention.softcap.is_some(), tile * width),
-            change: buffer(M::ACTIVE, tile * width),
             bias: buffer(attention.bias.is_some(), TILE_KEYS * width),
         }
     }
 
     pub(super) fn any(&self) -> bool {
-        !self.softcap.is_empty() || !self.change.is_empty()
+        !self.softcap.is_empty()
     }
 }
 
 /// Turns the products of a segment into weights, and keeps the slopes.
 #[inline(always)]
-pub(super) fn weights<S: Simd, M: Modify>(
+pub(super) fn weights<S: Simd>(
     s: S,
-    job: &Job<M>,
+    job: &Job,
     task: &Task,
     segment: &Segment,
     (base, minus_log): (&[f32], &[f32]),
@@ -92,11 +88,6 @@ pub(super) fn weights<S: Simd, M: Modify>(
                 x = s.mul(s.splat(cap), bend);
             }
             x = biased(s, job, task, v, key, x, bias);
-            if M::ACTIVE {
-                let slope = changed(s, task, v, key, x, |x, place| job.modify.slope(x, place));
-                s.store(&mut slopes.change[in_tile..], slope);
-                x = changed(s, task, v, key, x, |x, place| job.modify.score(x, place));
-            }
             let log2_e = s.splat(std::f32::consts::LOG2_E);
             let (base, minus_log) = (s.load(&base[lane..]), s.load(&minus_log[lane..]));
             x = log_weight(s, x, base, log2_e, minus_log);
@@ -119,10 +110,10 @@ pub(super) struct TileGradients<'a> {
 impl TileGradients<'_> {
     /// Turns `dP` into `dx`, and weights into those that `dV` takes. Between them stands `db`, for `bias`.
     #[inline(always)]
-    pub(super) fn apply<S: Simd, M: Modify>(
+    pub(super) fn apply<S: Simd>(
         mut self,
         s: S,
-        job: &Job<M>,
+        job: &Job,
         minus_delta: &[f32],
         hashes: &[u32],
         bias: Option<impl FnOnce(&Self)>,
@@ -145,9 +136,6 @@ impl TileGradients<'_> {
                     s.store(&mut self.weights[at..], scaled);
                 }
                 x = s.mul(weight, s.add(x, s.load(&minus_delta[lane..])));
-                if M::ACTIVE {
-                    x = s.mul(x, s.load(&self.slopes.change[segment.row * width + at..]));
-                }
                 if !later {
                     x = self.bend(s, at, x);
                 }

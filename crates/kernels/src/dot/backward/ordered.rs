@@ -8,8 +8,7 @@
 //! ```
 //! All parts go through the same panels in the same order, so one count for each is enough, and the sum of a row
 //! has one order whichever threads the parts run on. Tasks are handed out in order: whoever waits, waits for a part
-//! that another thread is computing. (The tile loop calls nothing that could put another task on top of a part; a caller's
-//! [`Modify`](crate::dot::Modify) must not fork either.)
+//! that another thread is computing. (The tile loop calls nothing that could put another task on top of a part.)
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -76,7 +75,7 @@ impl Turn<'_> {
 }
 
 impl Drop for Turn<'_> {
-    /// Nobody waits for a part that is over, be it that a caller's function panicked.
+    /// Nobody waits for a part that is over, be it by a panic.
     fn drop(&mut self) {
         self.own.store(usize::MAX, Ordering::Release);
     }

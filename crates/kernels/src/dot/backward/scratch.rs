@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    super::{modify::Modify, panel::width, plan::Tile},
+    super::{panel::width, plan::Tile},
     options::Slopes,
 };
 
@@ -52,7 +52,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     #[inline(always)]
-    pub(super) fn new<S: Simd, T: Element, O: Element, M: Modify>(
+    pub(super) fn new<S: Simd, T: Element, O: Element>(
         attention: &Attention,
         sizes: &Sizes,
     ) -> Self {
@@ -71,7 +71,7 @@ impl Scratch {
             d_output_rows: Buffer::new(rounded(sizes.value_dim) * width),
             weights: Buffer::new(TILE * width),
             gradients: Buffer::new(TILE * width),
-            slopes: Slopes::new::<M>(attention, TILE, width),
+            slopes: Slopes::new(attention, TILE, width),
             d_query: Buffer::new(sizes.dim * width),
             base: Buffer::new(width),
             minus_log: Buffer::new(width),

@@ -15,7 +15,6 @@ use super::{
     super::{
         Job,
         context::{Context, ContextKernel, careful_context},
-        modify::Modify,
         panel::{unpack, width},
         plan::{Plan, Segment, Task},
         stored::Rows,
@@ -30,8 +29,8 @@ use super::{
 };
 
 /// What the workers of one call share.
-pub(super) struct Worker<'a, T, O, M> {
-    pub(super) job: &'a Job<'a, M>,
+pub(super) struct Worker<'a, T, O> {
+    pub(super) job: &'a Job<'a>,
     pub(super) plan: &'a Plan,
     pub(super) splits: &'a Splits,
     /// Empty unless keys are interleaved.
@@ -46,12 +45,12 @@ pub(super) struct Worker<'a, T, O, M> {
     pub(super) next: &'a AtomicUsize,
 }
 
-impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
+impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
     type Output = ();
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let mut scratch = Scratch::new::<S, T, O, M>(&self.job.attention, &self.job.sizes);
+        let mut scratch = Scratch::new::<S, T, O>(&self.job.attention, &self.job.sizes);
         loop {
             let task = self.next.fetch_add(1, Ordering::Relaxed);
             if task >= self.splits.tasks() {
@@ -74,7 +73,7 @@ impl<T: Element, O: Element, M: Modify> Kernel for Worker<'_, T, O, M> {
     }
 }
 
-impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
+impl<T: Element, O: Element> Worker<'_, T, O> {
     /// One part of all that belongs to a key head of a sequence.
     #[inline(always)]
     fn key_head<S: Simd>(
@@ -168,15 +167,12 @@ impl<T: Element, O: Element, M: Modify> Worker<'_, T, O, M> {
                 .rows(part.index, sequence.batch, key_head, sequence.first_key),
             part: part.index,
         };
-        let mut near_all = visible.near_all(task.query, task.queries);
-        if M::ACTIVE {
-            near_all = 0..0; // the caller may skip tiles
-        }
+        let near_all = visible.near_all(task.query, task.queries);
         for keys in self.splits.keys(part.index, range) {
             let mut key = keys.start / TILE_KEYS * TILE_KEYS;
             while key < keys.end {
-                let (tile, modify, lanes) = (&mut scratch.tile, job.modify, S::LANES);
-                tile.fill(&visible, modify, task, lanes, &near_all, keys.end, &mut key);
+                let (tile, lanes) = (&mut scratch.tile, S::LANES);
+                tile.fill(&visible, task, lanes, &near_all, keys.end, &mut key);
                 self.widen(s, scratch, &heads);
                 for index in 0..scratch.tile.segments().len() {
                     let segment = scratch.tile.segments()[index];

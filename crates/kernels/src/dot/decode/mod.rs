@@ -42,7 +42,7 @@ use crate::{
     error::{KernelError, check_length, check_size},
     mask::{Plane, Visible},
     problem::{Alignment, Attention, Sequence, Sizes},
-    simd::{Level, Simd, run, tanh},
+    simd::{self, Kernel, Level, Simd, run, tanh},
     threads::team,
     view::{SharedRows, View, ViewMut},
 };
@@ -60,9 +60,6 @@ use split::Worker;
 const TILE: usize = 64;
 /// Keys in a task.
 const SPLIT: usize = 2048;
-/// Query rows in a register block.
-const ROWS: usize = 4;
-
 /// Where the keys and values of past positions are.
 #[derive(Debug, Clone, Copy)]
 pub enum Cache<'a, T> {
@@ -139,18 +136,39 @@ pub(super) fn decode_at<T: Element>(
     let dims = call.sizes.dim + call.sizes.value_dim;
     let nanoseconds = (pairs * dims * size_of::<T>()) as f64 / 10.0;
     team(tasks.len(), nanoseconds, &|next: &AtomicUsize| {
-        run(
-            level,
-            Worker {
-                call: &call,
-                tasks: &tasks,
-                parts: shared,
-                next,
-            },
-        );
+        let (call, tasks, parts) = (&call, &tasks[..], shared);
+        match rows {
+            1 => run(
+                level,
+                Worker::<T, 1> {
+                    call,
+                    tasks,
+                    parts,
+                    next,
+                },
+            ),
+            _ => run(
+                level,
+                Worker::<T, 4> {
+                    call,
+                    tasks,
+                    parts,
+                    next,
+                },
+            ),
+        }
     });
     let (output, lse) = (output.shared(), lse.as_mut().map(ViewMut::shared));
-    call.merge(&tasks, &parts, output, lse);
+    run(
+        level,
+        Merge {
+            call: &call,
+            tasks: &tasks,
+            parts: &parts,
+            output,
+            lse,
+        },
+    );
     Ok(())
 }
 
@@ -298,16 +316,12 @@ impl<'a, T: Element> Call<'a, T> {
             return tasks;
         }
         for batch in 0..self.sizes.batch {
+            // Heads differ in what they see of it, but not in how far they reach.
+            let reach = self.visible(batch, 0).reach(0, self.sizes.queries);
             for key_head in 0..self.sizes.key_heads {
-                let heads = key_head * self.group()..(key_head + 1) * self.group();
-                let reaches =
-                    heads.map(|head| self.visible(batch, head).reach(0, self.sizes.queries));
-                let (first, end) = reaches.fold((usize::MAX, 0), |(first, end), reach| {
-                    (first.min(reach.start), end.max(reach.end))
-                });
-                let mut key = first;
-                while key < end {
-                    let next = ((key / SPLIT + 1) * SPLIT).min(end);
+                let mut key = reach.start;
+                while key < reach.end {
+                    let next = ((key / SPLIT + 1) * SPLIT).min(reach.end);
                     tasks.push(Task {
                         batch,
                         key_head,
@@ -323,31 +337,31 @@ impl<'a, T: Element> Call<'a, T> {
     /// Where rows start, those of the keys `first..` of a task; the last one again beyond its end.
     #[inline(always)]
     fn starts(&self, view: &View<'a, T>, task: &Task, first: usize, starts: &mut [*const T]) {
-        let mut done = 0;
-        while done < starts.len() {
-            let position = (first + done).min(task.keys.end - 1);
-            let left = task.keys.end - position;
-            // Rows at equal distances: all of them, or those up to the end of a page.
-            let (start, run) = match self.table {
-                None => (view.at(task.batch, task.key_head, position), left),
-                Some((table, per_sequence)) => {
-                    let size = view.shape[2];
-                    let page = table[task.batch * per_sequence + position / size] as usize;
-                    let within = position % size;
-                    (
-                        view.at(page, task.key_head, within),
-                        left.min(size - within),
-                    )
-                }
-            };
+        let first = first.min(task.keys.end - 1);
+        let (rows, beyond) = starts.split_at_mut(starts.len().min(task.keys.end - first));
+        let spread = |rows: &mut [*const T], start: usize| {
             let start = view.data.as_ptr().wrapping_add(start);
-            let end = starts.len().min(done + run);
-            let run = &mut starts[done..end];
-            for (j, row) in run.iter_mut().enumerate() {
+            for (j, row) in rows.iter_mut().enumerate() {
                 *row = start.wrapping_add(j * view.strides[2]);
             }
-            done = end;
+        };
+        match self.table {
+            None => spread(rows, view.at(task.batch, task.key_head, first)),
+            Some((table, per_sequence)) => {
+                let size = view.shape[2];
+                let pages = &table[task.batch * per_sequence + first / size..];
+                let (mut left, mut within) = (&mut *rows, first % size);
+                for &page in pages {
+                    let (run, after) = left.split_at_mut(left.len().min(size - within));
+                    spread(run, view.at(page as usize, task.key_head, within));
+                    (left, within) = (after, 0);
+                    if left.is_empty() {
+                        break;
+                    }
+                }
+            }
         }
+        beyond.fill(rows[rows.len() - 1]);
     }
 
     fn modifies(&self) -> bool {
@@ -398,58 +412,72 @@ impl<'a, T: Element> Call<'a, T> {
             }
         }
     }
+}
 
-    /// Merges the splits of every row, in the order of their keys.
-    fn merge(
-        &self,
-        tasks: &[Task],
-        parts: &[f32],
-        output: SharedRows<f32>,
-        lse: Option<SharedRows<f32>>,
-    ) {
-        let (value_dim, queries) = (self.sizes.value_dim, self.sizes.queries);
-        let width = value_dim + 2;
+/// Merges the splits of every row, in the order of their keys.
+struct Merge<'a, T> {
+    call: &'a Call<'a, T>,
+    tasks: &'a [Task],
+    /// `[tasks, rows, value_dim + 2]`
+    parts: &'a [f32],
+    output: SharedRows<'a, f32>,
+    lse: Option<SharedRows<'a, f32>>,
+}
+
+impl<T: Element> Kernel for Merge<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let call = self.call;
+        let (value_dim, queries) = (call.sizes.value_dim, call.sizes.queries);
+        let (rows, width) = (call.rows(), value_dim + 2);
+        let heads = (0..call.sizes.batch)
+            .flat_map(|batch| (0..call.sizes.key_heads).map(move |head| (batch, head)));
         let mut next = 0;
-        for batch in 0..self.sizes.batch {
-            for key_head in 0..self.sizes.key_heads {
-                let first = next;
-                while next < tasks.len()
-                    && (tasks[next].batch, tasks[next].key_head) == (batch, key_head)
-                {
-                    next += 1;
+        for (batch, key_head) in heads {
+            let first = next;
+            while next < self.tasks.len()
+                && (self.tasks[next].batch, self.tasks[next].key_head) == (batch, key_head)
+            {
+                next += 1;
+            }
+            for row in 0..rows {
+                let (head, query) = (key_head * call.group() + row / queries, row % queries);
+                let splits = || {
+                    (first..next).map(|task| &self.parts[(task * rows + row) * width..][..width])
+                };
+                let sink = call.attention.sink.map(|sinks| sinks[head]);
+                // The last two numbers of a split are its base and its sum.
+                let top = splits().map(|split| split[value_dim]).chain(sink);
+                let top = top.fold(f32::NEG_INFINITY, f32::max);
+                let factor = |base: f32| if base == top { 1.0 } else { (base - top).exp() };
+                let mut total = sink.map_or(0.0, factor);
+                // SAFETY: the outputs were checked; no other reference to them is alive.
+                let to = unsafe { self.output.row_mut(batch, head, query) };
+                to.fill(0.0);
+                for split in splits().filter(|split| split[value_dim + 1] != 0.0) {
+                    let factor = factor(split[value_dim]);
+                    total += factor * split[value_dim + 1];
+                    simd::axpy(s, factor, &split[..value_dim], to);
                 }
-                for row in 0..self.rows() {
-                    let (head, query) = (key_head * self.group() + row / queries, row % queries);
-                    let splits = || {
-                        (first..next)
-                            .map(|task| &parts[(task * self.rows() + row) * width..][..width])
+                if total != 0.0 {
+                    let total = s.splat(total);
+                    simd::zip_map(
+                        s,
+                        [],
+                        [to],
+                        #[inline(always)]
+                        |[], [x]| [s.div(x, total)],
+                    );
+                }
+                if let Some(lse) = &self.lse {
+                    let parts = match total == 0.0 {
+                        true => [f32::NEG_INFINITY, 0.0, 0.0],
+                        false => [top, 0.0, total.ln()],
                     };
-                    let sink = self.attention.sink.map(|sinks| sinks[head]);
-                    // The last two numbers of a split are its base and its sum.
-                    let top = splits().map(|split| split[value_dim]).chain(sink);
-                    let top = top.fold(f32::NEG_INFINITY, f32::max);
-                    let mut total = sink.map_or(0.0, |sink| (sink - top).exp());
-                    // SAFETY: the outputs were checked; no other reference to them is alive.
-                    let to = unsafe { output.row_mut(batch, head, query) };
-                    to.fill(0.0);
-                    for split in splits().filter(|split| split[value_dim + 1] != 0.0) {
-                        let factor = (split[value_dim] - top).exp();
-                        total += factor * split[value_dim + 1];
-                        for (to, x) in to.iter_mut().zip(split) {
-                            *to += factor * x;
-                        }
-                    }
-                    if total != 0.0 {
-                        to.iter_mut().for_each(|x| *x /= total);
-                    }
-                    if let Some(lse) = &lse {
-                        let parts = match total == 0.0 {
-                            true => [f32::NEG_INFINITY, 0.0, 0.0],
-                            false => [top, 0.0, total.ln()],
-                        };
-                        // SAFETY: as above.
-                        unsafe { lse.row_mut(batch, head, query) }.copy_from_slice(&parts);
-                    }
+                    // SAFETY: as above.
+                    unsafe { lse.row_mut(batch, head, query) }.copy_from_slice(&parts);
                 }
             }
         }

@@ -11,11 +11,12 @@ use crate::{
 };
 
 use super::{
-    Call, ROWS, TILE, Task,
+    Call, TILE, Task,
     tile::{Scores, Values, Weigh, deal, gather},
 };
 
-pub(super) struct Worker<'a, T> {
+/// Takes tasks whose query rows come in blocks of `R`.
+pub(super) struct Worker<'a, T, const R: usize> {
     pub(super) call: &'a Call<'a, T>,
     pub(super) tasks: &'a [Task],
     /// For each task and row: `o`, `m`, `l`.
@@ -25,11 +26,11 @@ pub(super) struct Worker<'a, T> {
 
 /// One worker's memory. Rows are padded to whole blocks.
 struct Scratch<'a> {
-    /// `[rows / ROWS, padded dim / LANES, ROWS, LANES]`, as [`deal`] says
+    /// `[rows / R, padded dim / LANES, R, LANES]`, as [`deal`] says
     query: Buffer,
     /// `[rows, TILE]`: scores, then weights.
     weights: Buffer,
-    /// `[rows / ROWS, padded value_dim / LANES, ROWS, LANES]`, as well
+    /// `[rows / R, padded value_dim / LANES, R, LANES]`, as well
     output: Buffer,
     /// `[rows]`: `m`
     base: Buffer,
@@ -46,13 +47,13 @@ struct Row<'a> {
     visible: Visible<'a>,
 }
 
-impl<T: Element> Kernel for Worker<'_, T> {
+impl<T: Element, const R: usize> Kernel for Worker<'_, T, R> {
     type Output = ();
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
         let call = self.call;
-        let rows = call.rows().next_multiple_of(ROWS);
+        let rows = call.rows().next_multiple_of(R);
         let padded = |dim: usize| dim.next_multiple_of(S::LANES);
         let mut scratch = Scratch {
             query: Buffer::new(rows * padded(call.sizes.dim)),
@@ -82,7 +83,7 @@ fn tile<T>(dim: usize) -> usize {
     (bytes / (dim * size_of::<T>()).max(1) / 16 * 16).clamp(16, TILE)
 }
 
-impl<'a, T: Element> Worker<'a, T> {
+impl<'a, T: Element, const R: usize> Worker<'a, T, R> {
     /// One task, into `part [rows, value_dim + 2]`.
     #[inline(always)]
     fn split<S: Simd>(&self, s: S, scratch: &mut Scratch<'a>, task: &Task, part: &mut [f32]) {
@@ -103,9 +104,9 @@ impl<'a, T: Element> Worker<'a, T> {
         for row in 0..rows {
             let (head, query) = (task.key_head * call.group() + row / queries, row % queries);
             let from = call.query.row(task.batch, head, query);
-            let (block, r) = (row / ROWS * ROWS, row % ROWS);
-            let to = &mut scratch.query[block * query_width..][..ROWS * query_width];
-            deal::<S, T>(from, r, to);
+            let (block, r) = (row / R * R, row % R);
+            let to = &mut scratch.query[block * query_width..][..R * query_width];
+            deal::<S, T, R>(from, r, to);
             let visible = call.visible(task.batch, head);
             let seen = visible.seen_by_all(query, 1);
             all = all.start.max(seen.start)..all.end.min(seen.end);
@@ -118,7 +119,7 @@ impl<'a, T: Element> Worker<'a, T> {
         scratch.output.fill(0.0);
         scratch.base.fill(f32::NEG_INFINITY);
         scratch.sum.fill(0.0);
-        let tile = tile::<T>(dim.max(value_dim));
+        let tile = tile::<T>(dim.max(value_dim)).min(task.keys.len().next_multiple_of(16));
         let distance = tile - tile / 8;
         let mut starts = [std::ptr::null(); 3 * TILE];
         let starts = &mut starts[..3 * tile];
@@ -127,28 +128,31 @@ impl<'a, T: Element> Worker<'a, T> {
             let keys = tile.min(task.keys.end - first);
             starts.copy_within(2 * tile.., 0);
             call.starts(&call.value, task, first, &mut starts[tile..2 * tile]);
-            call.starts(&call.key, task, first + tile, &mut starts[2 * tile..]);
+            if first + tile < task.keys.end {
+                call.starts(&call.key, task, first + tile, &mut starts[2 * tile..]);
+            }
             let (key, value) = (&starts[..tile], &starts[tile..2 * tile]);
             let prefetch = &starts[distance..];
-            for row in (0..rows).step_by(ROWS) {
-                let block = Scores {
-                    query: &scratch.query[row * query_width..][..ROWS * query_width],
+            for row in (0..rows).step_by(R) {
+                let block = Scores::<T, R> {
+                    query: &scratch.query[row * query_width..][..R * query_width],
                     dim,
                     scale: call.scale,
                     key,
                     keys,
                     prefetch: if row == 0 { prefetch } else { &[] },
-                    scores: &mut scratch.weights[row * TILE..][..ROWS * TILE],
+                    scores: &mut scratch.weights[row * TILE..][..R * TILE],
                 };
                 s.outline(block);
             }
             let mut partial = false;
-            let whole = keys == tile && first >= all.start && first + keys <= all.end;
+            let whole = first >= all.start && first + keys <= all.end;
+            for scores in scratch.weights.chunks_exact_mut(TILE) {
+                scores[keys..tile].fill(f32::NEG_INFINITY);
+            }
             if !whole || call.modifies() {
                 for (index, row) in scratch.rows.iter().enumerate() {
-                    let scores = &mut scratch.weights[index * TILE..][..tile];
-                    scores[keys..].fill(f32::NEG_INFINITY);
-                    let scores = &mut scores[..keys];
+                    let scores = &mut scratch.weights[index * TILE..][..keys];
                     call.modify(s, task, row.head, row.query, first, scores);
                     scratch.seen[index] = !0;
                     if whole {
@@ -165,18 +169,18 @@ impl<'a, T: Element> Worker<'a, T> {
                     }
                 }
             }
-            for row in (0..rows).step_by(ROWS) {
-                let output = &mut scratch.output[row * value_width..][..ROWS * value_width];
-                s.outline(Weigh {
+            for row in (0..rows).step_by(R) {
+                let output = &mut scratch.output[row * value_width..][..R * value_width];
+                s.outline(Weigh::<R> {
                     tile,
-                    scores: &mut scratch.weights[row * TILE..][..ROWS * TILE],
+                    scores: &mut scratch.weights[row * TILE..][..R * TILE],
                     output,
-                    base: &mut scratch.base[row..][..ROWS],
-                    sum: &mut scratch.sum[row * S::LANES..][..ROWS * S::LANES],
+                    base: &mut scratch.base[row..][..R],
+                    sum: &mut scratch.sum[row * S::LANES..][..R * S::LANES],
                 });
-                s.outline(Values {
-                    weights: &scratch.weights[row * TILE..][..ROWS * TILE],
-                    seen: partial.then_some(&scratch.seen[row..][..ROWS]),
+                s.outline(Values::<T, R> {
+                    weights: &scratch.weights[row * TILE..][..R * TILE],
+                    seen: partial.then_some(&scratch.seen[row..][..R]),
                     value,
                     keys,
                     value_dim,
@@ -186,9 +190,9 @@ impl<'a, T: Element> Worker<'a, T> {
             }
         }
         for (row, part) in part.chunks_exact_mut(width).enumerate() {
-            let (block, r) = (row / ROWS * ROWS, row % ROWS);
-            let output = &scratch.output[block * value_width..][..ROWS * value_width];
-            gather::<S, T>(output, r, &mut part[..value_dim]);
+            let (block, r) = (row / R * R, row % R);
+            let output = &scratch.output[block * value_width..][..R * value_width];
+            gather::<S, T, R>(output, r, &mut part[..value_dim]);
             part[value_dim] = scratch.base[row];
             part[value_dim + 1] = s.reduce_add(s.load(&scratch.sum[row * S::LANES..]));
         }

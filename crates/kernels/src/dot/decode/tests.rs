@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::{Cache, decode_at};
 use crate::dot::{
-    Unmodified, reference,
+    reference,
     tests::{OPTIONS, Options, Shape, sum_lse},
 };
 use crate::{
@@ -42,9 +42,9 @@ fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
         filled: None,
     };
     let [query, key, value] = &inputs.each_ref().map(|x| wide(x));
-    let truth = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    let truth = reference::forward(attention, shape.views(), query, key, value);
     let [query, key, value] = &inputs;
-    let naive = reference::forward(attention, &Unmodified, shape.views(), query, key, value);
+    let naive = reference::forward(attention, shape.views(), query, key, value);
     for &level in Level::available() {
         let name = format!("{name} {:?} {level:?} {shape:?}", T::KIND);
         let (output, lse) = decode(level, attention, shape, query, cache);
@@ -184,6 +184,84 @@ fn pages_and_filled_keys_are_the_cache_cut_to_them() {
             let size = heads * queries * dim;
             let (output, _) = decode(level, &attention, alone, &query[b * size..][..size], cache);
             assert_eq!(output, paged.0[b * size..][..size]);
+        }
+    }
+}
+
+/// A table of pages of one position, as beams share their past; and a row's bits, whether it reads alone or with its group.
+#[test]
+fn ancestors_and_groups_change_no_bit() {
+    check_ancestors::<f32>();
+    check_ancestors::<bf16>();
+    check_ancestors::<f16>();
+}
+
+fn check_ancestors<T: Element>() {
+    let (beams, heads, keys, dim) = (3, 4, unless_miri(70, 20), unless_miri(40, 5));
+    let shape = Shape {
+        batch: beams,
+        heads,
+        key_heads: 1,
+        ..Shape::one_head(1, keys, dim, dim)
+    };
+    let store = Shape {
+        batch: beams * keys,
+        heads: 1,
+        key_heads: 1,
+        ..Shape::one_head(1, 1, dim, dim)
+    };
+    let narrow = |x: &[f32]| x.iter().map(|&x| T::narrow(x)).collect::<Vec<T>>();
+    let [_, key, value] = store.inputs(2.0);
+    let (key, value) = (narrow(&key), narrow(&value));
+    let query = shape.inputs(2.0)[0].clone();
+    let table: Vec<u32> = (0..beams * keys)
+        .map(|at| (at % keys * beams + at / keys * at % beams) as u32)
+        .collect();
+    let filled = [keys as u32, 1, keys as u32 - 3];
+    let gather = |from: &[T]| -> Vec<T> {
+        let rows = table
+            .iter()
+            .map(|&page| &from[page as usize * dim..][..dim]);
+        rows.flatten().copied().collect()
+    };
+    let (own_key, own_value) = (gather(&key), gather(&value));
+    for &level in Level::available() {
+        let cache = Cache::Paged {
+            key: View::heads_first(&key, store.views()[1]),
+            value: View::heads_first(&value, store.views()[2]),
+            table: &table,
+            filled: &filled,
+        };
+        let paged = decode(level, &Attention::default(), shape, &query, cache);
+        let cache = Cache::Contiguous {
+            key: View::heads_first(&own_key, shape.views()[1]),
+            value: View::heads_first(&own_value, shape.views()[2]),
+            filled: Some(&filled),
+        };
+        let whole = decode(level, &Attention::default(), shape, &query, cache);
+        assert_eq!(paged, whole, "{:?} {level:?}", T::KIND);
+        for row in 0..beams * heads {
+            let alone = Shape {
+                batch: 1,
+                heads: 1,
+                ..shape
+            };
+            let part = |x: &'_ [T]| x[row / heads * keys * dim..][..keys * dim].to_vec();
+            let (key, value) = (part(&own_key), part(&own_value));
+            let cache = Cache::Contiguous {
+                key: View::heads_first(&key, alone.views()[1]),
+                value: View::heads_first(&value, alone.views()[2]),
+                filled: Some(&filled[row / heads..][..1]),
+            };
+            let query = &query[row * dim..][..dim];
+            let (output, lse) = decode(level, &Attention::default(), alone, query, cache);
+            assert_eq!(
+                output,
+                whole.0[row * dim..][..dim],
+                "{:?} {level:?}",
+                T::KIND
+            );
+            assert_eq!(lse, whole.1[row * 3..][..3], "{:?} {level:?}", T::KIND);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! What is done with a tile of keys: scores, weights and weighted values, for [`ROWS`] query rows at a time.
+//! What is done with a tile of keys: scores, weights and weighted values, for a block of `R` query rows at a time: 4, or 1
+//! where only one row reads the keys.
 //!
-//! Queries and outputs of such a block stand as `[columns / LANES, ROWS, LANES]`, so that one address reaches the
-//! vectors of all its rows.
+//! Queries and outputs of such a block stand as `[columns / LANES, R, LANES]`, so that one address reaches the
+//! vectors of all its rows. A row's numbers are the same in either kind of block.
 
 use std::ops::Range;
 
@@ -10,13 +11,13 @@ use crate::{
     simd::{Kernel, Simd, exp2},
 };
 
-use super::{ROWS, TILE};
+use super::TILE;
 
-/// Whether a block has 4 keys, or 4 vectors of columns, and not 2: if there are registers for so many sums. For
-/// `f32`, whose limit is memory, smaller steps were measured to reach more of it.
+/// Whether a block of 4 rows has 4 keys, or 4 vectors of columns, and not 2: if there are registers for so many sums. For
+/// `f32`, whose limit is memory, smaller steps were measured to reach more of it. One row has registers to spare.
 #[inline(always)]
-fn wide<S: Simd, T: Element>() -> bool {
-    S::LANES == 16 && T::KIND != Kind::F32
+fn wide<S: Simd, T: Element, const R: usize>() -> bool {
+    R == 1 || (S::LANES == 16 && T::KIND != Kind::F32)
 }
 
 /// Rows to be fetched while others are read, so many numbers at a time: row after row, in their order.
@@ -76,35 +77,39 @@ unsafe fn load_two<S: Simd, T: Element>(s: S, from: *const T) -> [S::V; 2] {
 /// Copies a row of numbers to row `r` of a block. Those of bfloat16 are interleaved in two vectors, as [`load_two`]
 /// gives them, as long as there are enough for both.
 #[inline(always)]
-pub(super) fn deal<S: Simd, T: Element>(row: &[f32], r: usize, block: &mut [f32]) {
+pub(super) fn deal<S: Simd, T: Element, const R: usize>(row: &[f32], r: usize, block: &mut [f32]) {
     let pairs = interleaved::<S, T>(row.len());
     for (two, at) in row[..pairs].chunks_exact(2 * S::LANES).zip(0..) {
         for half in 0..2 {
-            let to = &mut block[((2 * at + half) * ROWS + r) * S::LANES..][..S::LANES];
+            let to = &mut block[((2 * at + half) * R + r) * S::LANES..][..S::LANES];
             for (to, two) in to.iter_mut().zip(two.chunks_exact(2)) {
                 *to = two[half];
             }
         }
     }
     for (from, at) in row[pairs..].chunks(S::LANES).zip(pairs / S::LANES..) {
-        block[(at * ROWS + r) * S::LANES..][..from.len()].copy_from_slice(from);
+        block[(at * R + r) * S::LANES..][..from.len()].copy_from_slice(from);
     }
 }
 
 /// The other way round.
 #[inline(always)]
-pub(super) fn gather<S: Simd, T: Element>(block: &[f32], r: usize, row: &mut [f32]) {
+pub(super) fn gather<S: Simd, T: Element, const R: usize>(
+    block: &[f32],
+    r: usize,
+    row: &mut [f32],
+) {
     let pairs = interleaved::<S, T>(row.len());
     for (two, at) in row[..pairs].chunks_exact_mut(2 * S::LANES).zip(0..) {
         for half in 0..2 {
-            let from = &block[((2 * at + half) * ROWS + r) * S::LANES..][..S::LANES];
+            let from = &block[((2 * at + half) * R + r) * S::LANES..][..S::LANES];
             for (from, two) in from.iter().zip(two.chunks_exact_mut(2)) {
                 two[half] = *from;
             }
         }
     }
     for (to, at) in row[pairs..].chunks_mut(S::LANES).zip(pairs / S::LANES..) {
-        to.copy_from_slice(&block[(at * ROWS + r) * S::LANES..][..to.len()]);
+        to.copy_from_slice(&block[(at * R + r) * S::LANES..][..to.len()]);
     }
 }
 
@@ -130,9 +135,9 @@ unsafe fn load_up_to<S: Simd, T: Element>(s: S, from: *const T, count: usize) ->
     s.load(&lanes)
 }
 
-/// Scores of [`ROWS`] query rows with the keys of a tile.
-pub(super) struct Scores<'a, T> {
-    /// `[padded dim / LANES, ROWS, LANES]`, see [`deal`]; zeros past `dim`.
+/// Scores of `R` query rows with the keys of a tile.
+pub(super) struct Scores<'a, T, const R: usize> {
+    /// `[padded dim / LANES, R, LANES]`, see [`deal`]; zeros past `dim`.
     pub(super) query: &'a [f32],
     pub(super) dim: usize,
     pub(super) scale: f32,
@@ -141,16 +146,19 @@ pub(super) struct Scores<'a, T> {
     pub(super) keys: usize,
     /// Rows to be fetched, one for each that is read; or none.
     pub(super) prefetch: &'a [*const T],
-    /// `[ROWS, TILE]`
+    /// `[R, TILE]`
     pub(super) scores: &'a mut [f32],
 }
 
-impl<T: Element> Kernel for Scores<'_, T> {
+impl<T: Element, const R: usize> Kernel for Scores<'_, T, R> {
     type Output = ();
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        if wide::<S, T>() {
+        // Sums in whole eights, which are added up in one order whatever the block.
+        if R == 1 {
+            self.keys::<S, 8, 8>(s);
+        } else if wide::<S, T, R>() {
             self.keys::<S, 4, 16>(s);
         } else {
             self.keys::<S, 2, 8>(s);
@@ -158,13 +166,13 @@ impl<T: Element> Kernel for Scores<'_, T> {
     }
 }
 
-impl<T: Element> Scores<'_, T> {
-    /// `K` keys at a time, which are `N = ROWS * K` sums.
+impl<T: Element, const R: usize> Scores<'_, T, R> {
+    /// `K` keys at a time, which are `N = R * K` sums.
     #[inline(always)]
     fn keys<S: Simd, const K: usize, const N: usize>(self, s: S) {
-        assert!(self.query.len() >= ROWS * self.dim && self.keys <= TILE);
+        assert!(self.query.len() >= R * self.dim && self.keys <= TILE);
         let query = self.query.as_ptr();
-        let scores = &mut self.scores[..ROWS * TILE];
+        let scores = &mut self.scores[..R * TILE];
         // What does not fill a vector is read apart: code that looks at single numbers among the products would drive
         // their sums out of the registers.
         let pairs = self.dim / (2 * S::LANES) * 2 * S::LANES;
@@ -192,8 +200,8 @@ impl<T: Element> Scores<'_, T> {
                         for j in 0..K {
                             [two[0][j], two[1][j]] = load_two(s, key[j].add(at));
                         }
-                        add(s, &mut sums, query.add(ROWS * at), two[0]);
-                        add(s, &mut sums, query.add(ROWS * (at + S::LANES)), two[1]);
+                        add::<S, R, K, N>(s, &mut sums, query.add(R * at), two[0]);
+                        add::<S, R, K, N>(s, &mut sums, query.add(R * (at + S::LANES)), two[1]);
                     } else {
                         // One after the other, which needs fewer registers.
                         for at in [at, at + S::LANES] {
@@ -201,7 +209,7 @@ impl<T: Element> Scores<'_, T> {
                             for j in 0..K {
                                 one[j] = load(s, key[j].add(at));
                             }
-                            add(s, &mut sums, query.add(ROWS * at), one);
+                            add::<S, R, K, N>(s, &mut sums, query.add(R * at), one);
                         }
                     }
                     at += 2 * S::LANES;
@@ -211,18 +219,18 @@ impl<T: Element> Scores<'_, T> {
                     for j in 0..K {
                         one[j] = load(s, key[j].add(pairs));
                     }
-                    add(s, &mut sums, query.add(ROWS * pairs), one);
+                    add::<S, R, K, N>(s, &mut sums, query.add(R * pairs), one);
                 }
                 if whole < self.dim {
                     let mut rest = [s.zero(); K];
                     for j in 0..K {
                         rest[j] = load_up_to(s, key[j].add(whole), self.dim - whole);
                     }
-                    add(s, &mut sums, query.add(ROWS * whole), rest);
+                    add::<S, R, K, N>(s, &mut sums, query.add(R * whole), rest);
                 }
             }
             let sums = s.reduce_add_each(sums);
-            for r in 0..ROWS {
+            for r in 0..R {
                 scores[r * TILE + first..][..K].copy_from_slice(&sums[r * K..][..K]);
             }
             first += K;
@@ -240,15 +248,15 @@ impl<T: Element> Scores<'_, T> {
 /// Adds the products of a vector of each query row and one of each key.
 ///
 /// # Safety
-/// `ROWS` vectors of the query can be read.
+/// `R` vectors of the query can be read.
 #[inline(always)]
-unsafe fn add<S: Simd, const K: usize, const N: usize>(
+unsafe fn add<S: Simd, const R: usize, const K: usize, const N: usize>(
     s: S,
     sums: &mut [S::V; N],
     query: *const f32,
     keys: [S::V; K],
 ) {
-    for r in 0..ROWS {
+    for r in 0..R {
         // SAFETY: as the caller says.
         let query = unsafe { s.load_from(query.add(r * S::LANES)) };
         for (j, &key) in keys.iter().enumerate() {
@@ -257,43 +265,43 @@ unsafe fn add<S: Simd, const K: usize, const N: usize>(
     }
 }
 
-/// Turns the scores of [`ROWS`] rows into weights under their bases, raised where a score exceeds them.
-pub(super) struct Weigh<'a> {
+/// Turns the scores of `R` rows into weights under their bases, raised where a score exceeds them.
+pub(super) struct Weigh<'a, const R: usize> {
     /// Keys of the tile, in whole vectors.
     pub(super) tile: usize,
-    /// `[ROWS, TILE]`, `-∞` where there is no key.
+    /// `[R, TILE]`, `-∞` where there is no key.
     pub(super) scores: &'a mut [f32],
-    /// `[padded value_dim / LANES, ROWS, LANES]`
+    /// `[padded value_dim / LANES, R, LANES]`
     pub(super) output: &'a mut [f32],
-    /// `[ROWS]`
+    /// `[R]`
     pub(super) base: &'a mut [f32],
-    /// `[ROWS, LANES]`: sums of the weights so far, by lane.
+    /// `[R, LANES]`: sums of the weights so far, by lane.
     pub(super) sum: &'a mut [f32],
 }
 
-impl Kernel for Weigh<'_> {
+impl<const R: usize> Kernel for Weigh<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let scores = &mut self.scores[..ROWS * TILE];
-        let base = &mut self.base[..ROWS];
-        let sum = &mut self.sum[..ROWS * S::LANES];
+        let scores = &mut self.scores[..R * TILE];
+        let base = &mut self.base[..R];
+        let sum = &mut self.sum[..R * S::LANES];
         // The rows side by side, so that one does not wait for the other.
-        let mut tops = [s.splat(f32::NEG_INFINITY); ROWS];
+        let mut tops = [s.splat(f32::NEG_INFINITY); R];
         for at in (0..self.tile.min(TILE)).step_by(S::LANES) {
             for (r, top) in tops.iter_mut().enumerate() {
                 *top = s.max(s.load(&scores[r * TILE + at..]), *top);
             }
         }
-        let mut largest = [0.0; ROWS];
+        let mut largest = [0.0; R];
         for (largest, &top) in largest.iter_mut().zip(&tops) {
             *largest = s.reduce_max(top);
         }
         for (r, &largest) in largest.iter().enumerate() {
             if largest > base[r] {
                 let factor = s.splat((base[r] - largest).exp());
-                for of_rows in self.output.chunks_exact_mut(ROWS * S::LANES) {
+                for of_rows in self.output.chunks_exact_mut(R * S::LANES) {
                     let row = &mut of_rows[r * S::LANES..];
                     s.store(row, s.mul(s.load(row), factor));
                 }
@@ -303,8 +311,8 @@ impl Kernel for Weigh<'_> {
             }
         }
         // Without a key seen so far, any base will do: all weights are 0.
-        let (mut bases, mut sums) = ([s.zero(); ROWS], [s.zero(); ROWS]);
-        for r in 0..ROWS {
+        let (mut bases, mut sums) = ([s.zero(); R], [s.zero(); R]);
+        for r in 0..R {
             if base[r] != f32::NEG_INFINITY {
                 bases[r] = s.splat(base[r]);
             }
@@ -312,7 +320,7 @@ impl Kernel for Weigh<'_> {
         }
         let log2_e = s.splat(std::f32::consts::LOG2_E);
         for at in (0..self.tile.min(TILE)).step_by(S::LANES) {
-            for r in 0..ROWS {
+            for r in 0..R {
                 let scores = &mut scores[r * TILE + at..];
                 let weight = exp2(s, s.mul(s.sub(s.load(scores), bases[r]), log2_e));
                 sums[r] = s.add(sums[r], weight);
@@ -325,9 +333,9 @@ impl Kernel for Weigh<'_> {
     }
 }
 
-/// Adds the weighted values of a tile to [`ROWS`] rows of output.
-pub(super) struct Values<'a, T> {
-    /// `[ROWS, TILE]`
+/// Adds the weighted values of a tile to `R` rows of output.
+pub(super) struct Values<'a, T, const R: usize> {
+    /// `[R, TILE]`
     pub(super) weights: &'a [f32],
     /// For each row the keys that it sees, if there are any it does not.
     pub(super) seen: Option<&'a [u64]>,
@@ -337,11 +345,11 @@ pub(super) struct Values<'a, T> {
     pub(super) value_dim: usize,
     /// Rows to be fetched, one for each that is read; or none.
     pub(super) prefetch: &'a [*const T],
-    /// `[padded value_dim / LANES, ROWS, LANES]`, see [`deal`].
+    /// `[padded value_dim / LANES, R, LANES]`, see [`deal`].
     pub(super) output: &'a mut [f32],
 }
 
-impl<T: Element> Kernel for Values<'_, T> {
+impl<T: Element, const R: usize> Kernel for Values<'_, T, R> {
     type Output = ();
 
     #[inline(always)]
@@ -353,11 +361,11 @@ impl<T: Element> Kernel for Values<'_, T> {
     }
 }
 
-impl<T: Element> Values<'_, T> {
+impl<T: Element, const R: usize> Values<'_, T, R> {
     /// All columns; `SEEN` if there are keys that a row does not see.
     #[inline(always)]
     fn all<S: Simd, const SEEN: bool>(&mut self, s: S) {
-        let most = if wide::<S, T>() { 4 } else { 2 } * S::LANES;
+        let most = if wide::<S, T, R>() { 4 } else { 2 } * S::LANES;
         // Half a tile, block of columns after block of columns, before the other half: it is still in the first cache.
         let half = self.value.len() / 2;
         for first in (0..self.keys).step_by(half) {
@@ -365,7 +373,7 @@ impl<T: Element> Values<'_, T> {
             let rows = self.prefetch.get(keys.clone()).unwrap_or_default();
             let mut prefetch = Prefetch::new(rows, self.value_dim / most * most, self.value[first]);
             let mut at = 0;
-            while wide::<S, T>() && at + 4 * S::LANES <= self.value_dim {
+            while wide::<S, T, R>() && at + 4 * S::LANES <= self.value_dim {
                 self.columns::<S, 4, SEEN>(s, at, keys.clone(), &mut prefetch);
                 at += 4 * S::LANES;
             }
@@ -389,14 +397,14 @@ impl<T: Element> Values<'_, T> {
         keys: Range<usize>,
         prefetch: &mut Prefetch<T>,
     ) {
-        assert!(self.weights.len() >= ROWS * TILE && keys.end <= TILE);
+        assert!(self.weights.len() >= R * TILE && keys.end <= TILE);
         let weights = self.weights[keys.start..].as_ptr();
-        let output = &mut self.output[ROWS * at..][..ROWS * V * S::LANES];
+        let output = &mut self.output[R * at..][..R * V * S::LANES];
         let left = self.value_dim - at;
-        let mut sums = [[s.zero(); ROWS]; V];
+        let mut sums = [[s.zero(); R]; V];
         for (v, sums) in sums.iter_mut().enumerate() {
             for (r, sum) in sums.iter_mut().enumerate() {
-                *sum = s.load(&output[(v * ROWS + r) * S::LANES..]);
+                *sum = s.load(&output[(v * R + r) * S::LANES..]);
             }
         }
         for (j, from) in self.value[keys.clone()].iter().enumerate() {
@@ -417,7 +425,7 @@ impl<T: Element> Values<'_, T> {
                     }
                 }
             }
-            for r in 0..ROWS {
+            for r in 0..R {
                 if SEEN
                     && self
                         .seen
@@ -425,7 +433,7 @@ impl<T: Element> Values<'_, T> {
                 {
                     continue;
                 }
-                // SAFETY: there are weights of `ROWS` rows of a tile, and `keys` are of one.
+                // SAFETY: there are weights of `R` rows of a tile, and `keys` are of one.
                 let weight = s.splat(unsafe { *weights.add(r * TILE + j) });
                 for v in 0..V {
                     sums[v][r] = s.fma(weight, values[v], sums[v][r]);
@@ -434,7 +442,7 @@ impl<T: Element> Values<'_, T> {
         }
         for (v, sums) in sums.iter().enumerate() {
             for (r, &sum) in sums.iter().enumerate() {
-                s.store(&mut output[(v * ROWS + r) * S::LANES..], sum);
+                s.store(&mut output[(v * R + r) * S::LANES..], sum);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::super::{
-    Job, Modify,
+    Job,
     backward::log_weight,
     forward::{SEGMENTS, TILE},
     panel::{VECTORS, pack, width},
@@ -25,8 +25,8 @@ use super::super::{
 };
 
 /// What all heads share.
-pub(super) struct Observer<'a, M> {
-    pub(super) job: &'a Job<'a, M>,
+pub(super) struct Observer<'a> {
+    pub(super) job: &'a Job<'a>,
     pub(super) query: View<'a>,
     pub(super) key: View<'a>,
     pub(super) lse: &'a [f32],
@@ -41,8 +41,8 @@ pub(super) struct Observer<'a, M> {
 }
 
 /// One head of one sequence.
-pub(super) struct Head<'a, M> {
-    pub(super) observer: &'a Observer<'a, M>,
+pub(super) struct Head<'a> {
+    pub(super) observer: &'a Observer<'a>,
     pub(super) index: usize,
     pub(super) head: usize,
 }
@@ -63,7 +63,7 @@ struct Scratch {
     top: Vec<Vec<(f32, u32)>>,
 }
 
-impl<M: Modify> Kernel for Head<'_, M> {
+impl Kernel for Head<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -102,7 +102,7 @@ impl<M: Modify> Kernel for Head<'_, M> {
     }
 }
 
-impl<M: Modify> Observer<'_, M> {
+impl Observer<'_> {
     #[inline(always)]
     fn panel<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
         let job = self.job;
@@ -132,15 +132,7 @@ impl<M: Modify> Observer<'_, M> {
         let mut next = reach.start / TILE_KEYS * TILE_KEYS;
         while next < reach.end {
             let tile = &mut scratch.tile;
-            tile.fill(
-                &visible,
-                job.modify,
-                task,
-                S::LANES,
-                &(0..0),
-                reach.end,
-                &mut next,
-            );
+            tile.fill(&visible, task, S::LANES, &(0..0), reach.end, &mut next);
             for index in 0..scratch.tile.segments().len() {
                 let segment = scratch.tile.segments()[index];
                 self.weigh(s, scratch, task, &segment, key);

@@ -37,7 +37,7 @@ use crate::{
     view::{View, ViewMut},
 };
 
-use super::{Job, LSE, Modify, Unmodified};
+use super::{Job, LSE};
 
 use head::{Head, Observer};
 
@@ -78,42 +78,18 @@ pub fn observe(
     lse: &[f32],
     observe: Observe,
 ) -> Result<(), KernelError> {
-    observe_modified(attention, &Unmodified, query, key, lse, observe)
+    observe_at(Level::current(), attention, query, key, lse, observe)
 }
 
-/// [`observe()`] of [`super::forward_modified`].
-///
-/// # Errors
-/// As [`observe()`].
-pub fn observe_modified<M: Modify>(
-    attention: &Attention,
-    modify: &M,
-    query: View,
-    key: View,
-    lse: &[f32],
-    observe: Observe,
-) -> Result<(), KernelError> {
-    observe_at(
-        Level::current(),
-        attention,
-        modify,
-        query,
-        key,
-        lse,
-        observe,
-    )
-}
-
-pub(in crate::dot) fn observe_at<M: Modify>(
+pub(in crate::dot) fn observe_at(
     level: Level,
     attention: &Attention,
-    modify: &M,
     query: View,
     key: View,
     lse: &[f32],
     observe: Observe,
 ) -> Result<(), KernelError> {
-    let job = Job::new(attention, modify, query, key, key)?;
+    let job = Job::new(attention, query, key, key)?;
     let [batch, heads, queries, _] = query.shape;
     let keys = key.shape[2];
     check_length("lse", LSE, &[batch, heads, queries, 3], lse.len())?;

@@ -13,7 +13,7 @@ fn refused(spoil: impl Fn(&mut Attention, &mut [View; 3])) -> String {
     let [query, key, value] = views;
     let to = ViewMut::heads_first(&mut output, [2, 4, 6, 3]);
     let error: KernelError =
-        forward_modified(&attention, &Unmodified, query, key, value, to, None).unwrap_err();
+        crate::dot::forward(&attention, query, key, value, to, None).unwrap_err();
     error.to_string()
 }
 

@@ -59,20 +59,13 @@ fn largest(x: &[f32]) -> f32 {
 }
 
 /// Everything that a call is good for, on every level, against the definition in `f32`.
-fn check_all<M: Modify>(
-    name: &str,
-    attention: &Attention,
-    modify: &M,
-    shape: Shape,
-    inputs: &[Vec<f32>; 4],
-) {
+fn check_all(name: &str, attention: &Attention, shape: Shape, inputs: &[Vec<f32>; 4]) {
     let [query, key, value, d_output] = inputs;
     let views = shape.views();
-    let expected = reference::forward(attention, modify, views, query, key, value);
+    let expected = reference::forward(attention, views, query, key, value);
     assert!(expected.output.iter().all(|x| x.is_finite()), "{name}");
     let slopes = reference::backward(
         attention,
-        modify,
         views,
         query,
         key,
@@ -86,11 +79,11 @@ fn check_all<M: Modify>(
     for &level in Level::available() {
         let name = format!("{name}, {level:?}");
         let three = [query.clone(), key.clone(), value.clone()];
-        let (output, lse) = forward(level, attention, modify, shape, &three);
+        let (output, lse) = forward(level, attention, shape, &three);
         let size = largest(value);
         assert_within(&format!("{name}: output"), &output, &expected.output, size);
 
-        let found = gradients(level, attention, modify, shape, inputs, &output, &lse);
+        let found = gradients(level, attention, shape, inputs, &output, &lse);
         for (what, found, expected, size) in [
             ("query", &found[0], &slopes.query, d_product * largest(key)),
             (
@@ -119,7 +112,6 @@ fn check_all<M: Modify>(
             &name,
             level,
             attention,
-            modify,
             shape,
             inputs,
             &lse,
@@ -129,10 +121,9 @@ fn check_all<M: Modify>(
 }
 
 /// In the order query, key, value, bias, sink.
-fn gradients<M: Modify>(
+fn gradients(
     level: Level,
     attention: &Attention,
-    modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 4],
     output: &[f32],
@@ -165,17 +156,16 @@ fn gradients<M: Modify>(
         lse,
         d_output: View::heads_first(&inputs[3], shape.output()),
     };
-    backward_at(level, attention, modify, arguments, gradients).unwrap();
+    backward_at(level, attention, arguments, gradients).unwrap();
     found
 }
 
 /// Rows, entropies, column sums and the largest weights, against `weights`.
 #[allow(clippy::too_many_arguments)]
-fn observed<M: Modify>(
+fn observed(
     name: &str,
     level: Level,
     attention: &Attention,
-    modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 4],
     lse: &[f32],
@@ -200,7 +190,7 @@ fn observed<M: Modify>(
     let [query, key, _] = shape.views();
     let query = View::heads_first(&inputs[0], query);
     let key = View::heads_first(&inputs[1], key);
-    observe_at(level, attention, modify, query, key, lse, observe).unwrap();
+    observe_at(level, attention, query, key, lse, observe).unwrap();
     assert_within(&format!("{name}: weight"), &found, weights, 1.0);
     let plane = |head: usize| &weights[head * queries * keys..][..queries * keys];
     let column = |index: usize| {
@@ -237,7 +227,7 @@ fn sinks_beyond_every_product() {
             ..Attention::default()
         };
         let name = format!("sink {sink:e}");
-        check_all(&name, &attention, &Unmodified, SHAPE, &inputs);
+        check_all(&name, &attention, SHAPE, &inputs);
     }
 }
 
@@ -251,13 +241,7 @@ fn one_bias_on_every_key_of_a_row() {
             bias: of_keys(&bias),
             ..Attention::default()
         };
-        check_all(
-            &format!("bias {size:e}"),
-            &attention,
-            &Unmodified,
-            SHAPE,
-            &inputs,
-        );
+        check_all(&format!("bias {size:e}"), &attention, SHAPE, &inputs);
     }
 }
 
@@ -278,7 +262,7 @@ fn single_keys_above_and_below_the_others() {
                     ..Attention::default()
                 };
                 let name = format!("bias {size:e} at {range:?}, else {base:e}");
-                check_all(&name, &attention, &Unmodified, SHAPE, &inputs);
+                check_all(&name, &attention, SHAPE, &inputs);
             }
         }
     }
@@ -298,7 +282,7 @@ fn differences_of_any_size() {
                 ..Attention::default()
             };
             let name = format!("{base:e} and steps of {step:e}");
-            check_all(&name, &attention, &Unmodified, SHAPE, &inputs);
+            check_all(&name, &attention, SHAPE, &inputs);
         }
     }
 }
@@ -342,7 +326,7 @@ fn huge_scales_and_products() {
                 };
                 let biased = bias.is_some();
                 let name = format!("{of_query} {of_key} {scale} sign {sign} bias {biased}");
-                check_all(&name, &attention, &Unmodified, SHAPE, &inputs);
+                check_all(&name, &attention, SHAPE, &inputs);
             }
         }
     }
@@ -350,7 +334,7 @@ fn huge_scales_and_products() {
         scale: Some(0.0),
         ..Attention::default()
     };
-    check_all("no scale", &attention, &Unmodified, SHAPE, &eighths(SHAPE));
+    check_all("no scale", &attention, SHAPE, &eighths(SHAPE));
 }
 
 #[test]
@@ -367,13 +351,7 @@ fn huge_slopes_and_rows_of_one_value() {
                     causal,
                     ..Attention::default()
                 };
-                check_all(
-                    &format!("{slopes:?}"),
-                    &attention,
-                    &Unmodified,
-                    SHAPE,
-                    &inputs,
-                );
+                check_all(&format!("{slopes:?}"), &attention, SHAPE, &inputs);
             }
         }
     }
@@ -389,30 +367,15 @@ fn huge_slopes_and_rows_of_one_value() {
                 bias: of_keys(&bias),
                 ..Attention::default()
             };
-            check_all(
-                &format!("one value {size:e}"),
-                &attention,
-                &Unmodified,
-                SHAPE,
-                &inputs,
-            );
+            check_all(&format!("one value {size:e}"), &attention, SHAPE, &inputs);
         }
     }
 }
 
-/// Sinks against scores of all sizes, dropout, masks, packed sequences and a caller's change beside them.
+/// Sinks against scores of all sizes, dropout, masks and packed sequences beside them.
 #[test]
 #[cfg_attr(miri, ignore = "large")]
 fn with_every_other_option() {
-    struct Far;
-    impl Modify for Far {
-        fn score(&self, score: f32, place: Place) -> f32 {
-            score - 1048576.0 * (place.key % 3) as f32
-        }
-        fn slope(&self, _: f32, _: Place) -> f32 {
-            1.0
-        }
-    }
     let inputs = eighths(SHAPE);
     for size in HUGE {
         let bias: Vec<f32> = (0..SHAPE.keys)
@@ -430,15 +393,8 @@ fn with_every_other_option() {
                 ..attention
             };
             let name = format!("bias {size:e} sink {sink:e}");
-            check_all(&name, &attention, &Unmodified, SHAPE, &inputs);
+            check_all(&name, &attention, SHAPE, &inputs);
         }
-        check_all(
-            &format!("changed {size:e}"),
-            &attention,
-            &Far,
-            SHAPE,
-            &inputs,
-        );
         let dropout = Some(Dropout {
             probability: 0.25,
             seed: 3,
@@ -449,13 +405,7 @@ fn with_every_other_option() {
             dropout,
             ..attention
         };
-        check_all(
-            &format!("masked {size:e}"),
-            &masked,
-            &Unmodified,
-            SHAPE,
-            &inputs,
-        );
+        check_all(&format!("masked {size:e}"), &masked, SHAPE, &inputs);
         let (query, key) = ([0, 7, 19], [0, 60, 100]);
         let packed = Attention {
             offsets: Some(Offsets {
@@ -468,7 +418,6 @@ fn with_every_other_option() {
         let [query, key, value] = SHAPE.views();
         let expected = reference::forward(
             &packed,
-            &Unmodified,
             [query, key, value],
             &inputs[0],
             &inputs[1],
@@ -476,7 +425,7 @@ fn with_every_other_option() {
         );
         let three = [0, 1, 2].map(|i| inputs[i].clone());
         for &level in Level::available() {
-            let (output, _) = forward(level, &packed, &Unmodified, SHAPE, &three);
+            let (output, _) = forward(level, &packed, SHAPE, &three);
             assert_within(&format!("packed {size:e}"), &output, &expected.output, 2.0);
         }
     }
@@ -498,7 +447,7 @@ fn large_softcaps() {
                     ..Attention::default()
                 };
                 let inputs = [query.clone(), key.clone(), value.clone()];
-                check("softcap", &attention, &Unmodified, SHAPE, &inputs);
+                check("softcap", &attention, SHAPE, &inputs);
             }
         }
     }
@@ -514,14 +463,14 @@ fn stored_and_decoded() {
     fn compare<T: Element>(attention: &Attention, inputs: &[Vec<f32>; 4], tolerance: f32) {
         let [query, key, value, _] = inputs;
         let views = SHAPE.views();
-        let expected = reference::forward(attention, &Unmodified, views, query, key, value).output;
+        let expected = reference::forward(attention, views, query, key, value).output;
         let stored = [query, key, value].map(|x| narrow::<T>(x));
         let [q, k, v] = [0, 1, 2].map(|i| View::heads_first(&stored[i], views[i]));
         for &level in Level::available() {
             let name = format!("{:?} {level:?} {attention:?}", T::KIND);
             let mut output = vec![f32::NAN; expected.len()];
             let to = ViewMut::heads_first(&mut output, SHAPE.output());
-            forward_at(level, attention, &Unmodified, q, k, v, to, None).unwrap();
+            forward_at(level, attention, q, k, v, to, None).unwrap();
             assert_within(&name, &output, &expected, 2e5 * tolerance);
 
             let query = View::heads_first(query, views[0]);

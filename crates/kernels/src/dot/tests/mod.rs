@@ -7,10 +7,9 @@ mod observe;
 mod properties;
 mod together;
 
-use super::{Observe, Top, forward_at, forward_modified, observe::observe_at, reference};
+use super::{Observe, Top, forward_at, observe::observe_at, reference};
 use crate::{
     Alignment, Attention, Blocks, Documents, Dropout, KernelError, Offsets, View, ViewMut, Window,
-    dot::{Modify, Place, Unmodified},
     simd::Level,
     testing::{assert_close, on_every_pool, random, unless_miri, wide},
 };
@@ -186,24 +185,9 @@ impl Options {
     }
 }
 
-/// A change of scores with a slope that is not 1.
-pub(super) struct Bent;
-
-impl Modify for Bent {
-    #[inline]
-    fn score(&self, score: f32, place: Place) -> f32 {
-        0.5 * score - 0.01 * place.query.abs_diff(place.key) as f32
-    }
-    #[inline]
-    fn slope(&self, _: f32, _: Place) -> f32 {
-        0.5
-    }
-}
-
-fn forward<M: Modify>(
+fn forward(
     level: Level,
     attention: &Attention,
-    modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 3],
 ) -> (Vec<f32>, Vec<f32>) {
@@ -214,7 +198,6 @@ fn forward<M: Modify>(
     forward_at(
         level,
         attention,
-        modify,
         View::heads_first(&inputs[0], query),
         View::heads_first(&inputs[1], key),
         View::heads_first(&inputs[2], value),
@@ -233,20 +216,14 @@ pub(super) fn sum_lse(lse: &[f32]) -> Vec<f64> {
 }
 
 /// Compares every level with the definition. Returns the number of comparisons.
-fn check<M: Modify>(
-    name: &str,
-    attention: &Attention,
-    modify: &M,
-    shape: Shape,
-    inputs: &[Vec<f32>; 3],
-) -> usize {
+fn check(name: &str, attention: &Attention, shape: Shape, inputs: &[Vec<f32>; 3]) -> usize {
     let [query, key, value] = &inputs.each_ref().map(|x| wide(x));
-    let truth = reference::forward(attention, modify, shape.views(), query, key, value);
+    let truth = reference::forward(attention, shape.views(), query, key, value);
     let [query, key, value] = inputs;
-    let naive = reference::forward(attention, modify, shape.views(), query, key, value);
+    let naive = reference::forward(attention, shape.views(), query, key, value);
     for &level in Level::available() {
         let name = format!("{name} {level:?} {shape:?}");
-        let (output, lse) = forward(level, attention, modify, shape, inputs);
+        let (output, lse) = forward(level, attention, shape, inputs);
         assert_close(
             &format!("{name}: output"),
             &output,

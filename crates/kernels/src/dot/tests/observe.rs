@@ -19,9 +19,9 @@ fn what_is_observed_is_what_the_definition_says() {
         let mut attention = Attention::default();
         let name = options.set(option, &mut attention);
         let [query, key, value] = &wides;
-        let truth = reference::forward(&attention, &Bent, shape.views(), query, key, value);
+        let truth = reference::forward(&attention, shape.views(), query, key, value);
         for &level in Level::available() {
-            let (_, lse) = forward(level, &attention, &Bent, shape, &inputs);
+            let (_, lse) = forward(level, &attention, shape, &inputs);
             let mut chosen = vec![f32::NAN; 4 * wanted.len() * 100];
             let (mut entropy, mut sums) = (vec![f32::NAN; rows], vec![f32::NAN; 400]);
             let (mut top_weights, mut top_keys) = (vec![f32::NAN; rows * k], vec![7; rows * k]);
@@ -37,7 +37,7 @@ fn what_is_observed_is_what_the_definition_says() {
             };
             let query = View::heads_first(&inputs[0], shape.views()[0]);
             let key = View::heads_first(&inputs[1], shape.views()[1]);
-            observe_at(level, &attention, &Bent, query, key, &lse, observe).unwrap();
+            observe_at(level, &attention, query, key, &lse, observe).unwrap();
             let close = |x: f32, y: f64, what: &str| {
                 let error = (f64::from(x) - y).abs();
                 assert!(error < 3e-5, "{name} {level:?} {what}: {x} is not {y}");

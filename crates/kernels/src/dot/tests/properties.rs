@@ -16,7 +16,7 @@ fn what_is_hidden_does_not_leak() {
         let mut attention = Attention::default();
         let name = options.set(option, &mut attention);
         for &level in Level::available() {
-            let expected = forward(level, &attention, &Unmodified, shape, &clean);
+            let expected = forward(level, &attention, shape, &clean);
             for &poison in unless_miri(&[f32::NAN, f32::INFINITY][..], &[f32::NAN]) {
                 for &key in unless_miri(&[0, 1, 17, 60, 118, 119][..], &[17, 119]) {
                     let mut inputs = clean.clone();
@@ -24,7 +24,7 @@ fn what_is_hidden_does_not_leak() {
                         inputs[1][(head * 120 + key) * dim..][..dim].fill(poison);
                         inputs[2][(head * 120 + key) * value_dim..][..value_dim].fill(poison);
                     }
-                    let found = forward(level, &attention, &Unmodified, shape, &inputs);
+                    let found = forward(level, &attention, shape, &inputs);
                     let sizes = attention
                         .check(shape.views()[0], shape.views()[1], shape.views()[2])
                         .unwrap();
@@ -67,7 +67,7 @@ fn rows_that_see_nothing_are_zero() {
         ..Attention::default()
     };
     for &level in Level::available() {
-        let (output, lse) = forward(level, &attention, &Unmodified, shape, &shape.inputs(1.0));
+        let (output, lse) = forward(level, &attention, shape, &shape.inputs(1.0));
         for row in [0, 29, 70, 99] {
             assert_eq!(output[row * 8..][..8], [0.0; 8]);
             assert_eq!(lse[3 * row..][..3], [f32::NEG_INFINITY, 0.0, 0.0]);
@@ -78,7 +78,7 @@ fn rows_that_see_nothing_are_zero() {
             sink: Some(&sinks),
             ..attention
         };
-        let (output, lse) = forward(level, &attention, &Unmodified, shape, &shape.inputs(1.0));
+        let (output, lse) = forward(level, &attention, shape, &shape.inputs(1.0));
         let lse = sum_lse(&lse);
         assert_eq!((output[0], lse[0], lse[70]), (0.0, 0.5, 0.0));
     }
@@ -89,7 +89,7 @@ fn rows_that_see_nothing_are_zero() {
         ..Attention::default()
     };
     for &level in Level::available() {
-        let (output, lse) = forward(level, &attention, &Unmodified, shape, &shape.inputs(1.0));
+        let (output, lse) = forward(level, &attention, shape, &shape.inputs(1.0));
         assert!(output.iter().all(|&x| x == 0.0));
         assert!(sum_lse(&lse).iter().all(|&x| x == f64::NEG_INFINITY));
     }
@@ -113,7 +113,6 @@ fn empty_sizes_are_no_error() {
         let (output, lse) = forward(
             Level::current(),
             &Attention::default(),
-            &Unmodified,
             shape,
             &shape.inputs(1.0),
         );
@@ -136,7 +135,7 @@ fn layouts_and_strides_give_the_same_bits() {
         causal: true,
         ..Attention::default()
     };
-    let expected = forward(Level::current(), &attention, &Unmodified, shape, &inputs).0;
+    let expected = forward(Level::current(), &attention, shape, &inputs).0;
     // One fused [batch, length, 3, heads, dim] projection, as a model has it.
     let mut fused = vec![f32::NAN; 3 * batch * length * heads * dim];
     let at = |part: usize, b: usize, h: usize, i: usize| {
@@ -205,8 +204,8 @@ fn a_packed_batch_is_its_sequences() {
         }),
         ..Attention::default()
     };
-    check("packed", &packed, &Unmodified, shape, &inputs);
-    let (output, lse) = forward(Level::current(), &packed, &Unmodified, shape, &inputs);
+    check("packed", &packed, shape, &inputs);
+    let (output, lse) = forward(Level::current(), &packed, shape, &inputs);
     for (index, &(queries_here, keys_here)) in lengths.iter().enumerate() {
         let (query, key) = (query_offsets[index] as usize, key_offsets[index] as usize);
         let cut = |input: &[f32], total: usize, first: usize, count: usize| -> Vec<f32> {
@@ -228,18 +227,12 @@ fn a_packed_batch_is_its_sequences() {
             dropout: None,
             ..packed
         };
-        let together = forward(Level::current(), &attention, &Unmodified, shape, &inputs);
+        let together = forward(Level::current(), &attention, shape, &inputs);
         let attention = Attention {
             offsets: None,
             ..attention
         };
-        let expected = forward(
-            Level::current(),
-            &attention,
-            &Unmodified,
-            alone,
-            &alone_inputs,
-        );
+        let expected = forward(Level::current(), &attention, alone, &alone_inputs);
         assert_eq!(
             cut(&together.0, queries, query, queries_here),
             expected.0,
@@ -266,13 +259,13 @@ fn the_same_bits_on_any_pool_and_in_any_batch() {
         ..Attention::default()
     };
     let run = || {
-        let (output, lse) = forward(Level::current(), &causal, &Unmodified, shape, &inputs);
+        let (output, lse) = forward(Level::current(), &causal, shape, &inputs);
         vec![output, lse]
     };
     let all = on_every_pool(run);
     let one = Shape { batch: 1, ..shape };
     let part = |x: &[f32]| x[x.len() / 3..x.len() / 3 * 2].to_vec();
     let middle = inputs.each_ref().map(|x| part(x));
-    let (output, lse) = forward(Level::current(), &causal, &Unmodified, one, &middle);
+    let (output, lse) = forward(Level::current(), &causal, one, &middle);
     assert_eq!((output, lse), (part(&all[0]), part(&all[1])));
 }

@@ -30,7 +30,7 @@ fn heads_computed_together_are_as_each_alone() {
     };
     for &level in Level::available() {
         let together = on_every_pool(|| {
-            let (output, lse) = forward(level, &attention, &Unmodified, shape, &inputs);
+            let (output, lse) = forward(level, &attention, shape, &inputs);
             vec![output, lse]
         });
         for head in 0..shape.heads {
@@ -46,7 +46,7 @@ fn heads_computed_together_are_as_each_alone() {
                 ..attention
             };
             let shape = Shape::one_head(queries, keys, dim, value_dim);
-            let alone = forward(level, &attention, &Unmodified, shape, &one);
+            let alone = forward(level, &attention, shape, &one);
             let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             let output = part(&together[0], head, queries * value_dim);
             assert_eq!(bits(&output), bits(&alone.0), "{level:?} {head}");
@@ -76,8 +76,8 @@ fn a_query_depends_on_its_own_row_alone() {
         let mut attention = Attention::default();
         let name = options.set(option, &mut attention);
         for &level in Level::available() {
-            let expected = forward(level, &attention, &Unmodified, shape, &clean);
-            let found = forward(level, &attention, &Unmodified, shape, &inputs);
+            let expected = forward(level, &attention, shape, &clean);
+            let found = forward(level, &attention, shape, &inputs);
             for row in (0..shape.heads * shape.queries).filter(|&row| row != other) {
                 let bits = |x: &(Vec<f32>, Vec<f32>)| {
                     let output = x.0[row * shape.value_dim..][..shape.value_dim].iter();
@@ -127,7 +127,7 @@ fn plans_leave_no_query_out() {
             let shapes = [[2, heads, 200, 4], [2, heads, 40, 4], [2, heads, 40, 4]];
             let sizes = attention.check(shapes[0], shapes[1], shapes[2]).unwrap();
             for width in [12, 24, 48] {
-                let plan = Plan::forward::<Unmodified>(&attention, &sizes, width);
+                let plan = Plan::forward(&attention, &sizes, width);
                 let mut times = vec![0; 2 * heads * 200];
                 for task in 0..plan.tasks() {
                     let task = plan.task(&attention, &sizes, task);

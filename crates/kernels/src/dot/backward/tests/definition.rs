@@ -25,25 +25,17 @@ fn the_definition_agrees_with_finite_differences() {
         &["causal", "bias", "sink"],
         &["softcap", "bias of keys", "dropout", "sink"],
         &["lengths", "bias of queries", "alibi", "softcap"],
-        &["change", "softcap", "bias", "window"],
+        &["softcap", "bias", "window"],
         &["documents", "keep", "sink", "dropout"],
     ];
     for options in option_sets {
         let loss = |attention: &Attention, [query, key, value]: [&[f64]; 3]| {
-            let output = if options.contains(&"change") {
-                reference::forward(attention, &Bent, views, query, key, value).output
-            } else {
-                reference::forward(attention, &Unmodified, views, query, key, value).output
-            };
+            let output = reference::forward(attention, views, query, key, value).output;
             probe(&output, &inputs[3])
         };
         let [query, key, value, _] = &inputs;
         let attention = data.attention(options);
-        let found = if options.contains(&"change") {
-            truth(&attention, &Bent, shape, &inputs)
-        } else {
-            truth(&attention, &Unmodified, shape, &inputs)
-        };
+        let found = truth(&attention, shape, &inputs);
         for argument in 0..3 {
             for (index, &found) in found[argument].iter().enumerate() {
                 let expected = difference(&inputs[argument], index, |x| {
@@ -51,15 +43,9 @@ fn the_definition_agrees_with_finite_differences() {
                     arguments[argument] = x;
                     loss(&attention, arguments)
                 });
-                // `Bent` works in f32, so that the difference of its scores is rounded.
-                let tolerance = if options.contains(&"change") {
-                    2e-2
-                } else {
-                    1e-7
-                };
                 let error = (found - expected).abs();
                 assert!(
-                    error < tolerance,
+                    error < 1e-7,
                     "{options:?} {} {index}: {error:e}",
                     NAMES[argument]
                 );

@@ -10,11 +10,7 @@ use super::{Gradients, Inputs, backward_at};
 use crate::{
     Alignment, Attention, Blocks, Documents, Dropout, Element, KernelError, Offsets, View, ViewMut,
     Window,
-    dot::{
-        forward_at,
-        modify::{Modify, Place, Unmodified},
-        reference,
-    },
+    dot::{forward_at, reference},
     simd::Level,
     testing::{assert_close, difference, probe, random, unless_miri, wide},
 };
@@ -71,10 +67,9 @@ fn widen<T: Element>(x: &[T]) -> Vec<f32> {
 }
 
 /// Forward and backward of operands stored as `T`, with an output and its gradient stored as `O`.
-fn run<T: Element, O: Element, M: Modify>(
+fn run<T: Element, O: Element>(
     level: Level,
     attention: &Attention,
-    modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 4],
 ) -> Run {
@@ -86,7 +81,6 @@ fn run<T: Element, O: Element, M: Modify>(
     forward_at(
         level,
         attention,
-        modify,
         View::heads_first(query, views[0]),
         View::heads_first(key, views[1]),
         View::heads_first(value, views[2]),
@@ -94,7 +88,7 @@ fn run<T: Element, O: Element, M: Modify>(
         Some(&mut lse),
     )
     .unwrap();
-    let gradients = gradients_of::<T, O, M>(level, attention, modify, shape, inputs, &output, &lse);
+    let gradients = gradients_of::<T, O>(level, attention, shape, inputs, &output, &lse);
     Run {
         gradients,
         output: widen(&output),
@@ -103,10 +97,9 @@ fn run<T: Element, O: Element, M: Modify>(
 }
 
 /// The gradients in the order of [`NAMES`].
-fn gradients_of<T: Element, O: Element, M: Modify>(
+fn gradients_of<T: Element, O: Element>(
     level: Level,
     attention: &Attention,
-    modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 4],
     output: &[O],
@@ -140,18 +133,17 @@ fn gradients_of<T: Element, O: Element, M: Modify>(
         lse,
         d_output: View::heads_first(&d_output, shape.output()),
     };
-    backward_at(level, attention, modify, inputs, gradients).unwrap();
+    backward_at(level, attention, inputs, gradients).unwrap();
     results
 }
 
-fn fast<M: Modify>(
+fn fast(
     level: Level,
     attention: &Attention,
-    modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 4],
 ) -> Vec<Vec<f32>> {
-    run::<f32, f32, M>(level, attention, modify, shape, inputs).gradients
+    run::<f32, f32>(level, attention, shape, inputs).gradients
 }
 
 const NAMES: [&str; 5] = ["query", "key", "value", "bias", "sink"];
@@ -161,53 +153,36 @@ fn all<T>(d: reference::Backward<T>) -> [Vec<T>; 5] {
 }
 
 /// The definition in `f64`, from its own forward pass.
-fn truth<M: Modify>(
-    attention: &Attention,
-    modify: &M,
-    shape: Shape,
-    inputs: &[Vec<f64>; 4],
-) -> [Vec<f64>; 5] {
+fn truth(attention: &Attention, shape: Shape, inputs: &[Vec<f64>; 4]) -> [Vec<f64>; 5] {
     let [query, key, value, d_output] = inputs;
     let views = shape.views();
-    let passed = reference::forward(attention, modify, views, query, key, value);
+    let passed = reference::forward(attention, views, query, key, value);
     let output = &passed.output;
     all(reference::backward(
-        attention, modify, views, query, key, value, output, d_output,
+        attention, views, query, key, value, output, d_output,
     ))
 }
 
 /// Runs backward on every level and compares with the definition, in bounds that a naive computation in
 /// `f32` from the same arguments sets. Returns the number of comparisons.
-fn check<M: Modify>(
-    name: &str,
-    attention: &Attention,
-    modify: &M,
-    shape: Shape,
-    inputs: &[Vec<f32>; 4],
-) -> usize {
-    check_stored::<f32, f32, M>(name, attention, modify, shape, inputs)
+fn check(name: &str, attention: &Attention, shape: Shape, inputs: &[Vec<f32>; 4]) -> usize {
+    check_stored::<f32, f32>(name, attention, shape, inputs)
 }
 
 /// [`check`] of `inputs` that the types they are stored in hold exactly.
-fn check_stored<T: Element, O: Element, M: Modify>(
+fn check_stored<T: Element, O: Element>(
     name: &str,
     attention: &Attention,
-    modify: &M,
     shape: Shape,
     inputs: &[Vec<f32>; 4],
 ) -> usize {
-    let truth = truth(
-        attention,
-        modify,
-        shape,
-        &inputs.each_ref().map(|x| wide(x)),
-    );
+    let truth = truth(attention, shape, &inputs.each_ref().map(|x| wide(x)));
     let [query, key, value, d_output] = inputs;
     for &level in Level::available() {
-        let run = run::<T, O, M>(level, attention, modify, shape, inputs);
+        let run = run::<T, O>(level, attention, shape, inputs);
         let (output, views) = (&run.output, shape.views());
         let naive = all(reference::backward(
-            attention, modify, views, query, key, value, output, d_output,
+            attention, views, query, key, value, output, d_output,
         ));
         for (i, argument) in NAMES.iter().enumerate() {
             let name = format!("{name}, {level:?}, {shape:?}: gradient of {argument}");
@@ -234,7 +209,7 @@ struct Data {
     sinks: Vec<f32>,
 }
 
-const OPTIONS: [&str; 18] = [
+const OPTIONS: [&str; 17] = [
     "scale",
     "softcap",
     "upper left",
@@ -252,7 +227,6 @@ const OPTIONS: [&str; 18] = [
     "alibi",
     "sink",
     "dropout",
-    "change",
 ];
 
 impl Data {
@@ -361,7 +335,6 @@ impl Data {
                         seed: 5,
                     })
                 }
-                "change" => {}
                 other => unreachable!("{other}"),
             }
         }
@@ -371,24 +344,6 @@ impl Data {
     fn check(&self, options: &[&str], inputs: &[Vec<f32>; 4]) -> usize {
         let name = format!("{options:?}, packed {}", self.offsets.is_some());
         let attention = self.attention(options);
-        if options.contains(&"change") {
-            check(&name, &attention, &Bent, self.shape, inputs)
-        } else {
-            check(&name, &attention, &Unmodified, self.shape, inputs)
-        }
-    }
-}
-
-/// Halves a score and bends it where it is large; hides every seventh key.
-struct Bent;
-impl Modify for Bent {
-    fn score(&self, score: f32, place: Place) -> f32 {
-        if place.key % 7 == 3 {
-            return f32::NEG_INFINITY;
-        }
-        score * (0.5 + 0.125 * score) - 0.01 * place.query.abs_diff(place.key) as f32
-    }
-    fn slope(&self, score: f32, _: Place) -> f32 {
-        0.5 + 0.25 * score
+        check(&name, &attention, self.shape, inputs)
     }
 }

@@ -37,7 +37,7 @@ fn same_bits_on_any_number_of_threads() {
                     .num_threads(threads)
                     .build()
                     .unwrap();
-                bits(&pool.install(|| fast(level, &attention, &Unmodified, shape, &inputs)))
+                bits(&pool.install(|| fast(level, &attention, shape, &inputs)))
             };
             let alone = on(1);
             for &threads in unless_miri(&[1, 2, 3, 8][..], &[2]) {
@@ -96,10 +96,10 @@ fn hidden_rows_do_not_leak() {
             inputs
         };
         for &level in Level::available() {
-            let clean = fast(level, &attention, &Unmodified, shape, &filled(0.0));
+            let clean = fast(level, &attention, shape, &filled(0.0));
             let poisons = [f32::NAN, f32::INFINITY, f32::MAX];
             for &poison in unless_miri(&poisons[..], &poisons[..1]) {
-                let found = fast(level, &attention, &Unmodified, shape, &filled(poison));
+                let found = fast(level, &attention, shape, &filled(poison));
                 for (found, clean) in found.iter().zip(&clean) {
                     let close = |(x, y): (&f32, &f32)| (x - y).abs() <= 1e-5;
                     assert!(
@@ -149,13 +149,7 @@ fn nothing_to_see_gives_zeros() {
             lengths: Some(&lengths),
             ..Attention::default()
         };
-        let found = fast(
-            Level::current(),
-            &attention,
-            &Unmodified,
-            shape,
-            &shape.inputs(1.0),
-        );
+        let found = fast(Level::current(), &attention, shape, &shape.inputs(1.0));
         assert!(found.iter().flatten().all(|&x| x == 0.0), "{shape:?}");
     }
 }
@@ -177,7 +171,7 @@ fn strides_change_nothing() {
         causal: true,
         ..Attention::default()
     };
-    let expected = fast(Level::current(), &attention, &Unmodified, shape, &inputs);
+    let expected = fast(Level::current(), &attention, shape, &inputs);
 
     let strides = |[_, heads, length, dim]: [usize; 4]| {
         let dim = dim + 3;
@@ -216,7 +210,6 @@ fn strides_change_nothing() {
     forward_at(
         level,
         &attention,
-        &Unmodified,
         view(0),
         view(1),
         view(2),
@@ -255,7 +248,7 @@ fn strides_change_nothing() {
         lse: &lse,
         d_output: view(3),
     };
-    backward_at(level, &attention, &Unmodified, inputs, gradients).unwrap();
+    backward_at(level, &attention, inputs, gradients).unwrap();
     for i in 0..3 {
         assert_eq!(
             bits(&[scatter(&expected[i], shapes[i])]),
@@ -290,7 +283,7 @@ fn misfits_are_named() {
             sink: None,
         };
         change(&mut attention, &mut inputs, &mut gradients);
-        let result = backward_at(Level::current(), &attention, &Unmodified, inputs, gradients);
+        let result = backward_at(Level::current(), &attention, inputs, gradients);
         if result.is_err() {
             assert!(
                 [a, b, c].iter().flatten().all(|x| x.is_nan()),

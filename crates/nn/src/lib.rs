@@ -150,6 +150,7 @@
 //! | what | where |
 //! |---|---|
 //! | softcap, bias, ALiBi, dropout of weights; what to observe | [`Attention`], [`AttentionOptions`], [`Observe`] |
+//! | what happened inside of a call, step by step | [`record`] |
 //! | every mechanism step by step in tables, in f64 | [`explain`] |
 //! | what trained heads do: sinks, diagonals, rollout, flow, "why is it uniform?" | the crate `regard-trace`, `diagnose` |
 //!
@@ -229,6 +230,7 @@ pub mod mask;
 pub mod normalize;
 pub mod position;
 mod precision;
+pub mod record;
 pub mod recurrent;
 pub mod score;
 pub mod transformer;

@@ -34,7 +34,7 @@ use burn::{
 };
 
 use super::Normalized;
-use crate::{dropout::DropoutRng, precision::wide};
+use crate::{dropout::DropoutRng, precision::wide, record::report};
 
 /// How the expected place is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +112,7 @@ impl Monotonic {
             _ => activation::sigmoid(scores),
         };
         let stop = super::hide(stop, &seen);
+        report("stopping probabilities", || stop.clone());
         let mut before = before.unwrap_or_else(|| {
             let options = (&device, stop.dtype());
             let first = Tensor::ones([batch, heads, 1, 1], options);

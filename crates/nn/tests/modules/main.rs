@@ -14,6 +14,7 @@
 //! | [`keras`] | Keras' `Attention` and `AdditiveAttention` (`../golden/keras_golden.py`) |
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
+//! | [`record`] | what is reported changes nothing, and is what is given |
 //! | [`recurrent`] | padding, stepping and dropout of sequences |
 //! | [`vision`] | attention in vision |
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |
@@ -32,6 +33,7 @@ mod keras;
 mod mask;
 mod mechanisms;
 mod properties;
+mod record;
 mod recurrent;
 mod support;
 mod vision;

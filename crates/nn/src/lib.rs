@@ -154,6 +154,7 @@
 //! | softcap, bias, ALiBi, dropout of weights; what to observe | [`Attention`], [`AttentionOptions`], [`Observe`] |
 //! | which kernel serves a call, or why none does | [`KernelPlan`], [`Unserved`] |
 //! | modules whose type is chosen at run time | [`erased`] |
+//! | what happened inside of a call, step by step | [`record`] |
 //! | every mechanism step by step in tables, in f64 | [`explain`] |
 //! | what trained heads do: sinks, diagonals, rollout, flow, "why is it uniform?" | the crate `regard-trace`, `diagnose` |
 //!
@@ -234,6 +235,7 @@ pub mod mask;
 pub mod normalize;
 pub mod position;
 mod precision;
+pub mod record;
 pub mod recurrent;
 pub mod score;
 pub mod transformer;

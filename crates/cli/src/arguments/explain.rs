@@ -38,223 +38,149 @@ pub struct Explain {
     /// List mechanisms, presets, normalisers and masks
     #[arg(long, conflicts_with_all = ["svg", "png", "check", "quiet"])]
     pub list: bool,
+    /// What is compared.
+    #[command(flatten)]
+    pub vectors: Vectors,
+    /// How it is compared.
+    #[command(flatten)]
+    pub mechanism: Mechanism,
+    /// By which numbers.
+    #[command(flatten)]
+    pub parameters: ParameterOptions,
+    /// What comes out.
+    #[command(flatten)]
+    pub output: Output,
+}
 
+/// Vectors, and what they are called.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Vectors")]
+pub struct Vectors {
     /// Queries
     #[arg(
         long,
         visible_alias = "queries",
         value_name = "VECTORS",
-        allow_hyphen_values = true,
-        help_heading = "Vectors"
+        allow_hyphen_values = true
     )]
     pub query: Option<Matrix>,
     /// Keys
-    #[arg(
-        long,
-        value_name = "VECTORS",
-        allow_hyphen_values = true,
-        help_heading = "Vectors"
-    )]
+    #[arg(long, value_name = "VECTORS", allow_hyphen_values = true)]
     pub keys: Option<Matrix>,
     /// Values, one for each key [default: the keys]
-    #[arg(
-        long,
-        value_name = "VECTORS",
-        allow_hyphen_values = true,
-        help_heading = "Vectors"
-    )]
+    #[arg(long, value_name = "VECTORS", allow_hyphen_values = true)]
     pub values: Option<Matrix>,
     /// What the queries are called
-    #[arg(
-        long,
-        value_name = "NAME,..",
-        value_delimiter = ',',
-        help_heading = "Vectors"
-    )]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub query_names: Vec<String>,
     /// What the keys are called
-    #[arg(
-        long,
-        value_name = "NAME,..",
-        value_delimiter = ',',
-        help_heading = "Vectors"
-    )]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub key_names: Vec<String>,
+}
 
+/// What is chosen of the mechanism.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Mechanism")]
+pub struct Mechanism {
     /// What each query may see, such as "window:3 & causal"
-    #[arg(long, value_name = "MASK", help_heading = "Mechanism")]
+    #[arg(long, value_name = "MASK")]
     pub mask: Option<String>,
     /// No query sees a later key (together with any other mask)
-    #[arg(long, help_heading = "Mechanism")]
+    #[arg(long)]
     pub causal: bool,
     /// From scores to weights: softmax, sparsemax, .. of --list
-    #[arg(long, value_name = "NAME", help_heading = "Mechanism")]
+    #[arg(long, value_name = "NAME")]
     pub normalizer: Option<String>,
     /// The factor of scaled-dot and distance [default: 1/√d]
-    #[arg(
-        long,
-        value_name = "X",
-        allow_hyphen_values = true,
-        help_heading = "Mechanism"
-    )]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub scale: Option<f64>,
     /// Cap scores at ±X by X · tanh(s / X)
-    #[arg(
-        long,
-        value_name = "X",
-        allow_hyphen_values = true,
-        help_heading = "Mechanism"
-    )]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub softcap: Option<f64>,
     /// D of local-m [default: 1] and local-p [default: 2]
-    #[arg(long, value_name = "D", help_heading = "Mechanism")]
+    #[arg(long, value_name = "D")]
     pub half_width: Option<usize>,
+}
 
+/// The numbers that some mechanisms need beside vectors.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Parameters")]
+pub struct ParameterOptions {
     /// W of general, additive and location [default: the identity]
-    #[arg(
-        long,
-        value_name = "MATRIX",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "MATRIX", allow_hyphen_values = true)]
     pub query_weight: Option<Matrix>,
     /// U of additive [default: the identity]
-    #[arg(
-        long,
-        value_name = "MATRIX",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "MATRIX", allow_hyphen_values = true)]
     pub key_weight: Option<Matrix>,
     /// v of additive [default: ones]
-    #[arg(
-        long,
-        value_name = "VECTOR",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "VECTOR", allow_hyphen_values = true)]
     pub vector: Option<Vector>,
     /// b inside the tanh of additive [default: zeros]
-    #[arg(
-        long,
-        value_name = "VECTOR",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "VECTOR", allow_hyphen_values = true)]
     pub bias: Option<Vector>,
     /// g of scaled-general and weight-norm-additive [default: 1]
-    #[arg(
-        long,
-        value_name = "X",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub gain: Option<f64>,
     /// β of cosine and ntm [default: 1]
-    #[arg(
-        long,
-        value_name = "X",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub beta: Option<f64>,
     /// The score of the sink [default: 0]
-    #[arg(
-        long,
-        value_name = "X",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub sink: Option<f64>,
     /// b of sigmoid [default: -ln(keys)]
-    #[arg(
-        long,
-        value_name = "X",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub sigmoid_bias: Option<f64>,
-    /// The uniform number by which hard-sample draws [default: 0.5]
-    #[arg(
-        long,
-        value_name = "U",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    /// The uniform number, from 0 to below 1, by which hard-sample draws [default: 0.5]
+    #[arg(long, value_name = "U", allow_hyphen_values = true)]
     pub draw: Option<f64>,
     /// The weights before the first query, of monotonic and ntm [default: all on the first key]
-    #[arg(
-        long,
-        value_name = "VECTOR",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "VECTOR", allow_hyphen_values = true)]
     pub previous: Option<Vector>,
     /// g of ntm: 1 is content alone, 0 the weights before [default: 1]
-    #[arg(
-        long,
-        value_name = "G",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "G", allow_hyphen_values = true)]
     pub gate: Option<f64>,
     /// The weights of ntm's shifts, -R to R [default: no shift]
-    #[arg(
-        long,
-        value_name = "VECTOR",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "VECTOR", allow_hyphen_values = true)]
     pub shift: Option<Vector>,
     /// γ of ntm [default: 1]
-    #[arg(
-        long,
-        value_name = "X",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub sharpening: Option<f64>,
     /// W_p of local-p [default: the identity]
-    #[arg(
-        long,
-        value_name = "MATRIX",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "MATRIX", allow_hyphen_values = true)]
     pub position_weight: Option<Matrix>,
     /// v_p of local-p [default: ones]
-    #[arg(
-        long,
-        value_name = "VECTOR",
-        allow_hyphen_values = true,
-        help_heading = "Parameters"
-    )]
+    #[arg(long, value_name = "VECTOR", allow_hyphen_values = true)]
     pub position_vector: Option<Vector>,
+}
 
+/// What comes out.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct Output {
     /// Queries and keys of a mask: one number, or QUERIESxKEYS [default: 8, or as long as its lists]
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub size: Option<(usize, usize)>,
     /// Say why the weights are uniform or saturated, if they are (softmax of dot products)
-    #[arg(long, help_heading = "Output")]
+    #[arg(long)]
     pub check: bool,
     /// Say what computes the mechanism on tensors: which kernel, or plain operations and why
-    #[arg(long, conflicts_with_all = ["list", "svg", "png", "check", "quiet"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["list", "svg", "png", "check", "quiet"])]
     pub path: bool,
-    /// Most decimals
-    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
-    pub digits: u8,
+    /// Most decimals of printed steps [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub digits: Option<u8>,
     /// Draw the steps from scores to weights as SVG: bars for one query, maps for several, and for `dot`
     /// arrows; a mask as squares
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Draw as PNG
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE")]
     pub png: Option<PathBuf>,
     /// Print JSON, with all digits
-    #[arg(long, help_heading = "Output")]
+    #[arg(long)]
     pub json: bool,
     /// Print weights and context alone; of a mask, no count
-    #[arg(short, long, help_heading = "Output")]
+    #[arg(short, long)]
     pub quiet: bool,
 }
 
@@ -263,39 +189,41 @@ impl Explain {
     pub fn parameters(&self) -> Parameters {
         let matrix = |matrix: &Option<Matrix>| matrix.as_ref().map(|matrix| matrix.0.clone());
         let vector = |vector: &Option<Vector>| vector.as_ref().map(|vector| vector.0.clone());
+        let given = &self.parameters;
         Parameters {
-            scale: self.scale,
-            softcap: self.softcap,
-            query_weight: matrix(&self.query_weight),
-            key_weight: matrix(&self.key_weight),
-            vector: vector(&self.vector),
-            bias: vector(&self.bias),
-            gain: self.gain,
-            beta: self.beta,
-            sink: self.sink,
-            sigmoid_bias: self.sigmoid_bias,
-            draw: self.draw,
-            previous: vector(&self.previous),
-            gate: self.gate,
-            shift: vector(&self.shift),
-            sharpening: self.sharpening,
-            position_weight: matrix(&self.position_weight),
-            position_vector: vector(&self.position_vector),
+            scale: self.mechanism.scale,
+            softcap: self.mechanism.softcap,
+            query_weight: matrix(&given.query_weight),
+            key_weight: matrix(&given.key_weight),
+            vector: vector(&given.vector),
+            bias: vector(&given.bias),
+            gain: given.gain,
+            beta: given.beta,
+            sink: given.sink,
+            sigmoid_bias: given.sigmoid_bias,
+            draw: given.draw,
+            previous: vector(&given.previous),
+            gate: given.gate,
+            shift: vector(&given.shift),
+            sharpening: given.sharpening,
+            position_weight: matrix(&given.position_weight),
+            position_vector: vector(&given.position_vector),
         }
     }
 
     /// The options that are given and say something of a mechanism, which a mask alone does not have.
     pub fn of_mechanisms(&self) -> Option<String> {
         let options = [
-            ("query", self.query.is_some()),
-            ("keys", self.keys.is_some()),
-            ("values", self.values.is_some()),
-            ("query-names", !self.query_names.is_empty()),
-            ("key-names", !self.key_names.is_empty()),
-            ("normalizer", self.normalizer.is_some()),
-            ("half-width", self.half_width.is_some()),
-            ("check", self.check),
-            ("path", self.path),
+            ("query", self.vectors.query.is_some()),
+            ("keys", self.vectors.keys.is_some()),
+            ("values", self.vectors.values.is_some()),
+            ("query-names", !self.vectors.query_names.is_empty()),
+            ("key-names", !self.vectors.key_names.is_empty()),
+            ("normalizer", self.mechanism.normalizer.is_some()),
+            ("half-width", self.mechanism.half_width.is_some()),
+            ("check", self.output.check),
+            ("path", self.output.path),
+            ("digits", self.output.digits.is_some()),
         ];
         let given = options.into_iter().filter(|(_, given)| *given);
         let first = given.map(|(name, _)| name).next();

@@ -837,6 +837,16 @@ fn an_option_that_a_mechanism_does_not_have_is_refused() {
         2,
         ["--check is an option of mechanisms"],
     );
+    refused(
+        ["explain", "mask", "causal", "--digits", "3"],
+        2,
+        ["--digits is an option of mechanisms", "--size"],
+    );
+    refused(
+        ["explain", "hard-sample", "--draw", "1"],
+        2,
+        ["`draw` is 1, expected from 0 to 1, and below 1"],
+    );
 }
 
 #[test]

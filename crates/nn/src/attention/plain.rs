@@ -19,6 +19,7 @@ use crate::{
     mask::{Mask, local},
     normalize::hide,
     position::Positions,
+    record::report,
 };
 
 impl Problem<'_> {
@@ -77,12 +78,13 @@ impl Problem<'_> {
             attention
                 .normalize
                 .forward(scores, seen.clone(), &self.query, carried, noise);
-        let mut weights = normalized.weights;
+        report("normalized", || normalized.weights.clone());
+        let mut weights = between.weights(normalized.weights);
         if let Some(gaussian) = gaussian {
             // A centre that is NaN reaches only what is seen.
             weights = hide(weights * gaussian, &seen);
         }
-        weights = between.weights(weights);
+        report("weights", || weights.clone());
         let read = match attention.draw_dropout(self.call.noise.as_deref_mut()) {
             None => weights.clone(),
             Some(dropout) => drop_weights(weights.clone(), dropout),
@@ -93,6 +95,7 @@ impl Problem<'_> {
         if let Some(beside) = beside {
             context = context + beside;
         }
+        report("context", || context.clone());
         let call = &self.call;
         let observed = match call.differentiable {
             true => weights,
@@ -196,9 +199,12 @@ impl Problem<'_> {
             let options = (&self.query.device(), self.query.dtype());
             let centre = predictor.forward(self.query.clone(), &lengths)
                 + Tensor::<4>::from_data(starts, options);
+            report("predicted positions", || centre.clone());
             let half_width = predictor.half_width();
             mask = mask & Mask::local_predictive(centre.clone().detach(), half_width);
-            gaussian = Some(local::gaussian(centre, half_width, self.grid.keys));
+            let factors = local::gaussian(centre, half_width, self.grid.keys);
+            report("Gaussian", || factors.clone());
+            gaussian = Some(factors);
         }
         let tensor = match mask.is_all() {
             true => None,
@@ -211,6 +217,9 @@ impl Problem<'_> {
             }
             (mask, bias) => mask.or(bias),
         };
+        if let Some(seen) = &tensor {
+            report("seen", || seen.clone().float());
+        }
         Ok(Seen { tensor, gaussian })
     }
 
@@ -247,6 +256,7 @@ impl Problem<'_> {
             true => key,
             false => attention.score.prepared_keys(&key).unwrap_or(key),
         };
+        report("keys", || key.clone());
         let key = for_each_head(key, self.grid.heads);
         let query = self.query.clone();
         // What the score does not carry, the normaliser may.
@@ -257,10 +267,12 @@ impl Problem<'_> {
             }
             None => (attention.score.score(query, key), None),
         };
+        report("scores", || scores.clone());
         if let Some(softcap) = attention.softcap {
             // Not `/`: its gradient in Burn 0.22.1 is that of the quotient by an `f32`, in `f64` too. That of
             // `Tensor::<1>::ones([1], (&device, DType::F64)) / 1e-40` is infinite.
             scores = (scores * (1.0 / softcap)).tanh() * softcap;
+            report("capped scores", || scores.clone());
         }
         if let Some(bias) = self.call.bias.take() {
             scores = scores + bias;

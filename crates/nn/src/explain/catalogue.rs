@@ -248,11 +248,7 @@ pub fn find(name: &str) -> Result<&'static Mechanism, ExplainError> {
     MECHANISMS
         .iter()
         .find(|mechanism| mechanism.name == name || mechanism.aliases.contains(&name))
-        .ok_or_else(|| ExplainError::Unknown {
-            what: "mechanism",
-            name: name.to_owned(),
-            known: names(),
-        })
+        .ok_or_else(|| ExplainError::unknown("mechanism", name, names()))
 }
 
 /// All names and aliases.

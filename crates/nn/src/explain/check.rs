@@ -1,104 +1,69 @@
-//! What an example must be before it is worked: every message names the field, what was found and expected.
+//! What an example must be before it is worked, as far as its modules cannot tell: every message names the field, what was
+//! found and expected.
 
-use super::{Example, ExplainError, Normalizer, Scorer};
-use crate::AttentionError;
-use crate::mask::Locality;
+use super::{Example, ExplainError, Scorer};
+use crate::{AttentionError, mask::Locality};
 
 /// Most vectors on a side: beyond, nobody reads the tables.
 const MOST: usize = 64;
 
+type Matrix = Vec<Vec<f64>>;
+
 /// Checks everything; gives the values.
-pub(super) fn check(example: &Example) -> Result<Vec<Vec<f64>>, ExplainError> {
+pub(super) fn check(example: &Example) -> Result<Matrix, ExplainError> {
     example.check_parameters()?;
-    let (query_size, key_size) = (
+    let parameters = &example.parameters;
+    let sizes = (
         matrix("queries", &example.queries)?,
         matrix("keys", &example.keys)?,
     );
-    for (field, rows) in [("queries", &example.queries), ("keys", &example.keys)] {
-        if rows.len() > MOST {
-            let advice = "a worked example is for reading; use Attention for more";
-            return Err(AttentionError::value(
-                field,
-                rows.len(),
-                format!("at most {MOST} vectors"),
-                advice,
-            )
-            .into());
-        }
-    }
-    let keys = example.keys.len();
     let values = example.values.as_ref().unwrap_or(&example.keys);
     matrix("values", values)?;
+    let (queries, keys) = (example.queries.len(), example.keys.len());
+    for (field, found) in [("queries", queries), ("keys", keys)] {
+        let advice = "a worked example is for reading; use Attention for more";
+        let expected = format!("at most {MOST} vectors");
+        ensure(found <= MOST, field, found, expected, advice)?;
+    }
     count("values", values.len(), keys, "give one value for each key")?;
     for (field, names, of) in [
-        ("query names", &example.query_names, example.queries.len()),
+        ("query names", &example.query_names, queries),
         ("key names", &example.key_names, keys),
     ] {
         if !names.is_empty() {
             count(field, names.len(), of, "give one name for each vector")?;
         }
     }
-    scorer(example, query_size, key_size)?;
+    for (field, number) in [
+        ("scale", parameters.scale),
+        ("softcap", parameters.softcap),
+        ("gain", parameters.gain),
+        ("beta", parameters.beta),
+        ("sink", parameters.sink),
+        ("sigmoid bias", parameters.sigmoid_bias),
+    ] {
+        finite(field, number.as_slice())?;
+    }
+    scorer(example, sizes)?;
     normalizer(example)?;
     if let Locality::Predictive { .. } = example.locality {
-        let hidden = weight(
-            "position weight",
-            &example.parameters.position_weight,
-            query_size,
-        )?;
-        vector(
-            "position vector",
-            &example.parameters.position_vector,
-            hidden.unwrap_or(query_size),
-        )?;
+        let hidden = weight("position weight", &parameters.position_weight, sizes.0)?;
+        let hidden = hidden.unwrap_or(sizes.0);
+        vector("position vector", &parameters.position_vector, hidden)?;
     }
     Ok(values.clone())
 }
 
-/// A matrix with rows of one size: the size.
-fn matrix(field: &'static str, rows: &[Vec<f64>]) -> Result<usize, ExplainError> {
-    let size = rows.first().map_or(0, Vec::len);
-    if size == 0 {
-        let advice =
-            "give vectors such as \"1,2;3,4\": numbers parted by commas, vectors by semicolons";
-        return Err(AttentionError::value(
-            field,
-            "empty",
-            "at least one vector of one number",
-            advice,
-        )
-        .into());
-    }
-    for (index, row) in rows.iter().enumerate() {
-        if row.len() != size {
-            return Err(ExplainError::Ragged {
-                field,
-                row: index + 1,
-                found: row.len(),
-                expected: size,
-            });
-        }
-        finite(field, row)?;
-    }
-    Ok(size)
-}
-
-fn finite(field: &'static str, row: &[f64]) -> Result<(), ExplainError> {
-    // Products of larger numbers leave f64.
-    const LARGEST: f64 = 1e100;
-    match row.iter().find(|x| x.is_nan() || x.abs() > LARGEST) {
-        None => Ok(()),
-        Some(x) => {
-            // A huge number in full would be a line of hundreds of zeros.
-            let found = match x.is_finite() {
-                true => format!("{x:e}"),
-                false => x.to_string(),
-            };
-            Err(
-                AttentionError::value(field, found, "numbers up to 1e100", "give finite numbers")
-                    .into(),
-            )
-        }
+fn ensure(
+    holds: bool,
+    field: &'static str,
+    found: impl ToString,
+    expected: impl Into<String>,
+    advice: &'static str,
+) -> Result<(), ExplainError> {
+    match holds {
+        true => Ok(()),
+        false => Err(AttentionError::value(field, found, expected, advice).into()),
     }
 }
 
@@ -108,16 +73,64 @@ fn count(
     expected: usize,
     advice: &'static str,
 ) -> Result<(), ExplainError> {
-    match found == expected {
-        true => Ok(()),
-        false => Err(AttentionError::value(field, found, expected.to_string(), advice).into()),
+    ensure(
+        found == expected,
+        field,
+        found,
+        expected.to_string(),
+        advice,
+    )
+}
+
+/// A matrix with rows of one size: the size.
+fn matrix(field: &'static str, rows: &[Vec<f64>]) -> Result<usize, ExplainError> {
+    let expected = rows.first().map_or(0, Vec::len);
+    ensure(
+        expected > 0,
+        field,
+        "empty",
+        "at least one vector of one number",
+        "give vectors such as \"1,2;3,4\": numbers parted by commas, vectors by semicolons",
+    )?;
+    for (row, found) in rows.iter().map(Vec::len).enumerate() {
+        if found != expected {
+            let row = row + 1;
+            return Err(ExplainError::Ragged {
+                field,
+                row,
+                found,
+                expected,
+            });
+        }
     }
+    finite(field, &rows.concat())?;
+    Ok(expected)
+}
+
+fn finite(field: &'static str, numbers: &[f64]) -> Result<(), ExplainError> {
+    // Products of larger numbers leave f64.
+    const LARGEST: f64 = 1e100;
+    let Some(x) = numbers.iter().find(|x| x.is_nan() || x.abs() > LARGEST) else {
+        return Ok(());
+    };
+    // A huge number in full would be a line of hundreds of zeros.
+    let found = match x.is_finite() {
+        true => format!("{x:e}"),
+        false => x.to_string(),
+    };
+    ensure(
+        false,
+        field,
+        found,
+        "numbers up to 1e100",
+        "give finite numbers",
+    )
 }
 
 /// An optional matrix whose rows have `inputs` numbers: its number of rows.
 fn weight(
     field: &'static str,
-    weight: &Option<Vec<Vec<f64>>>,
+    weight: &Option<Matrix>,
     inputs: usize,
 ) -> Result<Option<usize>, ExplainError> {
     let Some(rows) = weight else { return Ok(None) };
@@ -137,175 +150,115 @@ fn weight(
 fn vector(field: &'static str, vector: &Option<Vec<f64>>, size: usize) -> Result<(), ExplainError> {
     let Some(vector) = vector else { return Ok(()) };
     finite(field, vector)?;
-    count(
-        field,
-        vector.len(),
-        size,
-        "give one number for each hidden entry",
-    )
+    let advice = "give one number for each hidden entry";
+    count(field, vector.len(), size, advice)
 }
 
-fn same_size(query_size: usize, key_size: usize, advice: &'static str) -> Result<(), ExplainError> {
-    match query_size == key_size {
-        true => Ok(()),
-        false => Err(AttentionError::value(
+fn scorer(example: &Example, (query_size, key_size): (usize, usize)) -> Result<(), ExplainError> {
+    let parameters = &example.parameters;
+    let of_query = |inputs| weight("query weight", &parameters.query_weight, inputs);
+    let same_size = |advice| {
+        let expected = format!("{query_size}, the size of the queries");
+        ensure(
+            query_size == key_size,
             "key size",
             key_size,
-            format!("{query_size}, the size of the queries"),
+            expected,
             advice,
         )
-        .into()),
-    }
-}
-
-fn scorer(example: &Example, query_size: usize, key_size: usize) -> Result<(), ExplainError> {
-    let parameters = &example.parameters;
-    let numbers = [
-        ("scale", parameters.scale),
-        ("softcap", parameters.softcap),
-        ("gain", parameters.gain),
-        ("beta", parameters.beta),
-    ];
-    for (field, number) in numbers {
-        finite(field, &number.into_iter().collect::<Vec<_>>())?;
-    }
-    if let Some(softcap) = parameters.softcap.filter(|c| *c <= 0.0) {
-        let advice = "scores are kept within ±softcap";
-        return Err(AttentionError::value("softcap", softcap, "above 0", advice).into());
-    }
+    };
     match example.scorer {
         Scorer::Dot | Scorer::ScaledDot | Scorer::Cosine | Scorer::Distance => same_size(
-            query_size,
-            key_size,
             "this score compares entry by entry; `general` or `additive` take different sizes",
         ),
-        Scorer::General | Scorer::ScaledGeneral => {
-            match weight("query weight", &parameters.query_weight, key_size)? {
-                Some(rows) => count(
-                    "query weight",
-                    rows,
-                    query_size,
-                    "W has one row for each entry of the query",
-                ),
-                None => same_size(query_size, key_size, "give W, [query size, key size]"),
+        Scorer::General | Scorer::ScaledGeneral => match of_query(key_size)? {
+            Some(rows) => {
+                let advice = "W has one row for each entry of the query";
+                count("query weight", rows, query_size, advice)
             }
-        }
+            None => same_size("give W, [query size, key size]"),
+        },
         Scorer::Additive | Scorer::WeightNormAdditive => {
-            let of_query = weight("query weight", &parameters.query_weight, query_size)?;
+            let hidden = of_query(query_size)?.unwrap_or(query_size);
             let of_key = weight("key weight", &parameters.key_weight, key_size)?;
-            let hidden = of_query.unwrap_or(query_size);
             let advice = "W q and U k are added, so W and U have as many rows; without a matrix it is the identity";
             count("key weight", of_key.unwrap_or(key_size), hidden, advice)?;
             vector("bias", &parameters.bias, hidden)?;
             vector("vector", &parameters.vector, hidden)?;
-            let zero = parameters
-                .vector
-                .as_ref()
-                .is_some_and(|v| v.iter().all(|x| *x == 0.0));
-            if zero && example.scorer == Scorer::WeightNormAdditive {
-                let advice = "v/‖v‖ needs a direction";
-                return Err(AttentionError::value("vector", "0", "not 0", advice).into());
-            }
-            Ok(())
+            let given = parameters.vector.as_ref();
+            let has_direction = given.is_none_or(|v| v.iter().any(|x| *x != 0.0));
+            let holds = has_direction || example.scorer == Scorer::Additive;
+            ensure(holds, "vector", "0", "not 0", "v/‖v‖ needs a direction")
         }
         Scorer::Location => {
-            let rows =
-                weight("query weight", &parameters.query_weight, query_size)?.unwrap_or(query_size);
-            count(
-                "query weight",
-                rows,
-                example.keys.len(),
-                "W has one row for each key",
-            )
+            let rows = of_query(query_size)?.unwrap_or(query_size);
+            let advice = "W has one row for each key";
+            count("query weight", rows, example.keys.len(), advice)
         }
-        Scorer::GaussianWindow => match query_size % 3 {
-            0 => Ok(()),
-            _ => Err(AttentionError::value(
-                "query size",
-                query_size,
-                "a multiple of 3",
-                "a query holds K heights, K sharpnesses and K steps before their exponentials",
-            )
-            .into()),
-        },
+        Scorer::GaussianWindow => ensure(
+            query_size % 3 == 0,
+            "query size",
+            query_size,
+            "a multiple of 3",
+            "a query holds K heights, K sharpnesses and K steps before their exponentials",
+        ),
     }
 }
 
 fn normalizer(example: &Example) -> Result<(), ExplainError> {
     let parameters = &example.parameters;
-    let within =
-        |field: &'static str, value: Option<f64>, low: f64, high: f64, advice: &'static str| {
-            match value.filter(|x| !(low <= *x && *x <= high)) {
-                None => Ok(()),
-                Some(x) => {
-                    let expected = match high.is_finite() {
-                        true => format!("from {low} to {high}"),
-                        false => format!("at least {low}"),
-                    };
-                    Err(ExplainError::from(AttentionError::value(
-                        field, x, expected, advice,
-                    )))
-                }
-            }
-        };
-    for (field, number) in [
-        ("sink", parameters.sink),
-        ("sigmoid bias", parameters.sigmoid_bias),
-    ] {
-        finite(field, &number.into_iter().collect::<Vec<_>>())?;
+    if let Some(draw) = parameters.draw {
+        let expected = "from 0 to 1, and below 1";
+        let holds = (0.0..1.0).contains(&draw);
+        ensure(
+            holds,
+            "draw",
+            draw,
+            expected,
+            "a uniform number picks the key",
+        )?;
     }
-    if example.scorer == Scorer::GaussianWindow && example.normalizer != Normalizer::Identity {
-        return Err(AttentionError::combination(
-            "score",
-            "Gaussian window",
-            format!("the normaliser {}", example.normalizer.name()),
-            "its weights are final; use identity",
-        )
-        .into());
+    if let Some(gate) = parameters.gate {
+        let advice = "0 keeps the weights before, 1 takes content alone";
+        ensure(
+            (0.0..=1.0).contains(&gate),
+            "gate",
+            gate,
+            "from 0 to 1",
+            advice,
+        )?;
     }
-    within(
-        "draw",
-        parameters.draw,
-        0.0,
-        1.0,
-        "a uniform number picks the key",
-    )?;
-    within(
-        "gate",
-        parameters.gate,
-        0.0,
-        1.0,
-        "0 keeps the weights before, 1 takes content alone",
-    )?;
-    within(
-        "sharpening",
-        parameters.sharpening,
-        1.0,
-        f64::INFINITY,
-        "1 leaves the weights as they are",
-    )?;
+    if let Some(sharpening) = parameters.sharpening {
+        finite("sharpening", &[sharpening])?;
+        let advice = "1 leaves the weights as they are";
+        ensure(
+            sharpening >= 1.0,
+            "sharpening",
+            sharpening,
+            "at least 1",
+            advice,
+        )?;
+    }
     if let Some(previous) = &parameters.previous {
         finite("previous", previous)?;
-        count(
-            "previous",
-            previous.len(),
-            example.keys.len(),
-            "give the weight of each key",
-        )?;
+        let advice = "give the weight of each key";
+        count("previous", previous.len(), example.keys.len(), advice)?;
     }
     if let Some(shift) = &parameters.shift {
         finite("shift", shift)?;
-        if shift.len() % 2 == 0 {
-            let advice =
-                "give the weights of the shifts -R ..= R, such as 0,0,1 for one to the right";
-            return Err(AttentionError::value(
-                "shift",
-                shift.len(),
-                "an odd number of weights",
-                advice,
-            )
-            .into());
-        }
+        let advice = "give the weights of the shifts -R ..= R, such as 0,0,1 for one to the right";
+        let (found, expected) = (shift.len(), "an odd number of weights");
+        ensure(found % 2 == 1, "shift", found, expected, advice)?;
+        let lowest = shift.iter().copied().fold(0.0, f64::min);
+        ensure(
+            lowest == 0.0,
+            "shift",
+            lowest,
+            "weights of at least 0",
+            advice,
+        )?;
+        let sum: f64 = shift.iter().sum();
+        ensure(sum > 0.0, "shift", sum, "a sum above 0", advice)?;
     }
     Ok(())
 }

@@ -52,3 +52,17 @@ pub enum ExplainError {
         reason: String,
     },
 }
+
+impl ExplainError {
+    pub(super) fn unknown(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        Self::Unknown {
+            what,
+            name: name.to_owned(),
+            known: known.into_iter().collect(),
+        }
+    }
+}

@@ -77,10 +77,8 @@ impl Normalizer {
             .iter()
             .find(|(known, _)| *known == name)
             .map(|&(_, normalizer)| normalizer)
-            .ok_or_else(|| ExplainError::Unknown {
-                what: "normaliser",
-                name: name.to_owned(),
-                known: Self::NAMES.map(|(name, _)| name).to_vec(),
+            .ok_or_else(|| {
+                ExplainError::unknown("normaliser", name, Self::NAMES.map(|(name, _)| name))
             })
     }
 
@@ -141,7 +139,7 @@ pub struct Parameters {
     pub previous: Option<Vec<f64>>,
     /// `g` of NTM's interpolation; default 1: content alone.
     pub gate: Option<f64>,
-    /// The shift weights of NTM for shifts `-R ..= R`; default no shift.
+    /// The shift weights of NTM for shifts `-R ..= R`, of which each counts by its share of their sum; default no shift.
     pub shift: Option<Vec<f64>>,
     /// `γ ≥ 1` of NTM's sharpening; default 1.
     pub sharpening: Option<f64>,
@@ -255,16 +253,6 @@ impl Example {
             }
         };
         format!("score(q, k) = {scorer};  {normalizer}{window}  c = Σ_i α_i v_i")
-    }
-
-    /// `D` of local attention.
-    pub(super) fn half_width(&self) -> Option<usize> {
-        match self.locality {
-            Locality::Global => None,
-            Locality::Monotonic { half_width } | Locality::Predictive { half_width } => {
-                Some(half_width)
-            }
-        }
     }
 }
 

@@ -18,7 +18,7 @@ use super::ExplainError;
 use crate::mask::{Alignment, Grid, Mask, PaddingMask};
 
 /// One kind of mask.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
@@ -104,7 +104,7 @@ pub struct Expression {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Tree {
     Kind {
-        name: &'static str,
+        kind: &'static Kind,
         arguments: Vec<String>,
     },
     And(Box<Tree>, Box<Tree>),
@@ -179,7 +179,7 @@ impl Expression {
     }
 }
 
-fn grid(queries: usize, keys: usize) -> Grid {
+pub(super) fn grid(queries: usize, keys: usize) -> Grid {
     Grid {
         batch: 1,
         heads: 1,
@@ -254,17 +254,10 @@ impl Parser<'_> {
         self.rest = &rest[end..];
         let mut parts = word.split(':').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let kind =
-            KINDS
-                .iter()
-                .find(|kind| kind.name == name)
-                .ok_or_else(|| ExplainError::Unknown {
-                    what: "mask",
-                    name: name.to_owned(),
-                    known: KINDS.iter().map(|kind| kind.name).collect(),
-                })?;
+        let kind = KINDS.iter().find(|kind| kind.name == name);
+        let names = || KINDS.iter().map(|kind| kind.name);
         Ok(Tree::Kind {
-            name: kind.name,
+            kind: kind.ok_or_else(|| ExplainError::unknown("mask", name, names()))?,
             arguments: parts.map(str::to_owned).collect(),
         })
     }
@@ -273,18 +266,15 @@ impl Parser<'_> {
 impl Tree {
     fn natural_size(&self) -> (Option<usize>, Option<usize>) {
         match self {
-            Self::Kind { name, arguments } => {
+            Self::Kind { kind, arguments } => {
                 let length =
                     |index: usize| arguments.get(index).map(|list| list.split(',').count());
-                match *name {
+                match kind.name {
                     "document" => (length(0), length(0)),
-                    "keep" => (
-                        None,
-                        arguments
-                            .first()
-                            .and_then(|text| flags(text))
-                            .map(|flags| flags.len()),
-                    ),
+                    "keep" => {
+                        let flags = arguments.first().and_then(|text| flags(text));
+                        (None, flags.map(|flags| flags.len()))
+                    }
                     "local-p" => (length(1), None),
                     "block-sparse" => Self::blocks(arguments),
                     _ => (None, None),
@@ -313,7 +303,7 @@ impl Tree {
 
     fn names_positions(&self) -> bool {
         match self {
-            Self::Kind { name, .. } => matches!(*name, "global" | "longformer" | "local-p"),
+            Self::Kind { kind, .. } => matches!(kind.name, "global" | "longformer" | "local-p"),
             Self::And(a, b) | Self::Or(a, b) => a.names_positions() || b.names_positions(),
             Self::Not(a) => a.names_positions(),
         }
@@ -321,10 +311,10 @@ impl Tree {
 
     fn build(&self, text: &str, queries: usize, keys: usize) -> Result<Mask, ExplainError> {
         match self {
-            Self::Kind { name, arguments } => {
+            Self::Kind { kind, arguments } => {
                 let arguments = Arguments {
                     text,
-                    name,
+                    kind,
                     arguments,
                 };
                 arguments.build(queries, keys)
@@ -338,14 +328,14 @@ impl Tree {
 
 struct Arguments<'a> {
     text: &'a str,
-    name: &'static str,
+    kind: &'static Kind,
     arguments: &'a [String],
 }
 
 impl Arguments<'_> {
     fn build(&self, queries: usize, keys: usize) -> Result<Mask, ExplainError> {
-        let device = Device::default();
-        let mask = match self.name {
+        let device = super::modules::device();
+        let mask = match self.kind.name {
             "causal" => match self.optional(0) {
                 None | Some("lower-right") => Mask::causal(),
                 Some("upper-left") => Mask::causal_aligned(Alignment::UpperLeft),
@@ -393,30 +383,21 @@ impl Arguments<'_> {
             "prefix" => Mask::prefix(&[self.number(0)?]),
             _ => Mask::all(),
         };
-        let most = match self.name {
-            "all" => 0,
-            "longformer" => 3,
-            "window" | "local-p" | "block-sparse" | "chunked" => 2,
-            _ => 1,
-        };
-        match self.arguments.len() <= most {
+        // As many as its usage parts by colons.
+        match self.arguments.len() <= self.kind.usage.matches(':').count() {
             true => Ok(mask),
             false => Err(self.error()),
         }
     }
 
     fn error(&self) -> ExplainError {
-        let usage = KINDS
-            .iter()
-            .find(|kind| kind.name == self.name)
-            .map_or("", |kind| kind.usage);
-        self.refused(format!("expected {usage}"))
+        self.refused(format!("expected {}", self.kind.usage))
     }
 
     fn refused(&self, reason: String) -> ExplainError {
         ExplainError::Mask {
             text: self.text.to_owned(),
-            reason: format!("{}: {reason}", self.name),
+            reason: format!("{}: {reason}", self.kind.name),
         }
     }
 

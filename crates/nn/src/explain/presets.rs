@@ -82,10 +82,8 @@ pub fn find(name: &str) -> Result<&'static Preset, ExplainError> {
     PRESETS
         .iter()
         .find(|preset| preset.name == name)
-        .ok_or_else(|| ExplainError::Unknown {
-            what: "preset",
-            name: name.to_owned(),
-            known: PRESETS.iter().map(|preset| preset.name).collect(),
+        .ok_or_else(|| {
+            ExplainError::unknown("preset", name, PRESETS.iter().map(|preset| preset.name))
         })
 }
 

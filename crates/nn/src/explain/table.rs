@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Example, Scorer};
+use super::Example;
 
 /// A worked example: every step, and what came out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -78,21 +78,6 @@ pub struct Step {
     pub table: Table,
 }
 
-impl Step {
-    pub(super) fn new(name: impl Into<String>, formula: impl Into<String>, table: Table) -> Self {
-        Self {
-            name: name.into(),
-            formula: formula.into(),
-            quantity: Quantity::Vectors,
-            table,
-        }
-    }
-
-    pub(super) fn of(self, quantity: Quantity) -> Self {
-        Self { quantity, ..self }
-    }
-}
-
 /// Numbers with names on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
@@ -113,28 +98,31 @@ pub struct Row {
 
 impl Table {
     /// Vectors with names, their entries counted from 1 behind `entry`.
-    pub(super) fn vectors(entry: &str, rows: impl IntoIterator<Item = (String, Vec<f64>)>) -> Self {
-        let rows: Vec<Row> = rows
-            .into_iter()
-            .map(|(name, cells)| Row {
-                name,
-                cells: cells.into_iter().map(Some).collect(),
-            })
-            .collect();
-        let width = rows.first().map_or(0, |row| row.cells.len());
+    pub(super) fn vectors(entry: &str, names: &[String], rows: &[Vec<f64>]) -> Self {
+        let width = rows.first().map_or(0, Vec::len);
         Self {
             columns: (1..=width).map(|i| format!("{entry}{i}")).collect(),
-            rows,
+            rows: Row::all(names, rows),
         }
     }
 
     /// One column of numbers.
-    pub(super) fn column(name: &str, rows: impl IntoIterator<Item = (String, f64)>) -> Self {
-        let rows = rows.into_iter().map(|(name, value)| (name, vec![value]));
+    pub(super) fn column(column: &str, names: &[String], numbers: &[f64]) -> Self {
+        let rows: Vec<Vec<f64>> = numbers.iter().map(|&number| vec![number]).collect();
         Self {
-            columns: vec![name.to_owned()],
-            ..Self::vectors("", rows)
+            columns: vec![column.to_owned()],
+            rows: Row::all(names, &rows),
         }
+    }
+}
+
+impl Row {
+    fn all(names: &[String], rows: &[Vec<f64>]) -> Vec<Self> {
+        let row = |(name, cells): (&String, &Vec<f64>)| Self {
+            name: name.clone(),
+            cells: cells.iter().copied().map(Some).collect(),
+        };
+        names.iter().zip(rows).map(row).collect()
     }
 }
 
@@ -156,47 +144,6 @@ impl Names {
         }
     }
 
-    /// The steps before the first: what was given.
-    pub(super) fn given(&self, example: &Example, values: &[Vec<f64>]) -> Vec<Step> {
-        let named = |names: &[String], rows: &[Vec<f64>]| {
-            Table::vectors("", names.iter().cloned().zip(rows.iter().cloned()))
-        };
-        let shared = example.values.is_none();
-        let mut steps = Vec::new();
-        if example.queries == example.keys && self.queries == self.keys && shared {
-            let given = named(&self.keys, &example.keys);
-            return vec![Step::new(
-                "vectors",
-                "each is a query, a key and a value: q = k = v",
-                given,
-            )];
-        }
-        let formula = match example.scorer {
-            Scorer::GaussianWindow => {
-                "q = (â, b̂, κ̂), as given: logarithms of heights, sharpnesses and steps"
-            }
-            _ => "q, as given",
-        };
-        steps.push(Step::new(
-            "queries",
-            formula,
-            named(&self.queries, &example.queries),
-        ));
-        let formula = match shared {
-            true => "k, as given; they are the values too, v = k",
-            false => "k, as given",
-        };
-        steps.push(Step::new("keys", formula, named(&self.keys, &example.keys)));
-        if !shared {
-            steps.push(Step::new(
-                "values",
-                "v, as given",
-                named(&self.keys, values),
-            ));
-        }
-        steps
-    }
-
     /// A table of queries by keys.
     pub(super) fn table(&self, cells: Vec<Vec<Option<f64>>>) -> Table {
         let rows = self.queries.iter().cloned().zip(cells);
@@ -208,45 +155,20 @@ impl Names {
 
     /// The same where no cell is hidden.
     pub(super) fn pairs(&self, rows: &[Vec<f64>]) -> Table {
-        self.table(
-            rows.iter()
-                .map(|row| row.iter().copied().map(Some).collect())
-                .collect(),
-        )
-    }
-
-    /// The same with one more column.
-    pub(super) fn pairs_and(&self, rows: &[Vec<f64>], column: &str, numbers: &[f64]) -> Table {
-        let mut table = self.pairs(rows);
-        table.columns.push(column.to_owned());
-        for (row, &number) in table.rows.iter_mut().zip(numbers) {
-            row.cells.push(Some(number));
+        Table {
+            columns: self.keys.clone(),
+            rows: Row::all(&self.queries, rows),
         }
-        table
     }
 
-    /// A table with one vector a query.
-    pub(super) fn by_query(&self, entry: &str, rows: &[Vec<f64>]) -> Table {
-        Table::vectors(
-            entry,
-            self.queries.iter().cloned().zip(rows.iter().cloned()),
-        )
-    }
-
-    /// A table with one number a query.
-    pub(super) fn each_query(&self, name: &str, values: &[f64]) -> Table {
-        Table::column(
-            name,
-            self.queries.iter().cloned().zip(values.iter().copied()),
-        )
-    }
-
-    /// A query and a key; the query goes without saying where there is one.
-    pub(super) fn pair(&self, query: usize, key: usize) -> String {
-        match self.queries.len() {
-            1 => self.keys[key].clone(),
-            _ => format!("{} → {}", self.queries[query], self.keys[key]),
-        }
+    /// Each query with each key; the query goes without saying where there is one.
+    pub(super) fn each_pair(&self) -> Vec<String> {
+        let pair = |query: &String, key: &String| match self.queries.len() {
+            1 => key.clone(),
+            _ => format!("{query} → {key}"),
+        };
+        let of = |query| self.keys.iter().map(move |key| pair(query, key));
+        self.queries.iter().flat_map(of).collect()
     }
 }
 

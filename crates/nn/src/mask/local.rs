@@ -192,12 +192,16 @@ impl Centres {
 /// The Gaussian factor `exp(-(s - p)² / 2σ²)`, `σ = D/2`, of local-p: `[batch, heads, queries, length]` of centres
 /// `[batch, heads, queries, 1]`.
 pub(crate) fn gaussian(centre: Tensor<4>, half_width: usize, length: usize) -> Tensor<4> {
-    // A window of no width has no deviation; this one is 0 to any position but the centre, and its square is no less than
-    // the reciprocal of what `f16` holds.
-    let deviation = (half_width as f32 / 2.0).max(1e-2);
+    let deviation = deviation(half_width);
     let positions = Tensor::<1, Int>::arange(0..length as i64, &centre.device())
         .float()
         .cast(centre.dtype())
         .unsqueeze_dims::<4>(&[0, 1, 2]);
     ((positions - centre).powi_scalar(2) / (-2.0 * deviation * deviation)).exp()
+}
+
+/// `σ = D/2`. A window of no width has no deviation; this one is 0 to any position but the centre, and its square is no
+/// less than the reciprocal of what `f16` holds.
+pub(crate) fn deviation(half_width: usize) -> f32 {
+    (half_width as f32 / 2.0).max(1e-2)
 }

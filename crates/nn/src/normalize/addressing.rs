@@ -36,7 +36,7 @@ use burn::{
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized, masked_softmax};
-use crate::{bridge::apply, initialize::Initializer, precision::wide};
+use crate::{bridge::apply, initialize::Initializer, precision::wide, record::report};
 
 /// Interpolation, shift and sharpening after a softmax by content.
 #[derive(Module, Debug)]
@@ -77,6 +77,7 @@ impl Addressing {
         }
         let options = (&scores.device(), scores.dtype());
         let content = masked_softmax(scores, seen.clone());
+        report("content", || content.clone());
         let gate = activation::sigmoid(apply(&self.gate, query.clone()));
         let shift = activation::softmax(apply(&self.shift, query.clone()), 3);
         let sharpening = activation::softplus(apply(&self.sharpening, query), 1.0) + 1.0;
@@ -96,7 +97,9 @@ impl Addressing {
             let seen = super::seen_by(t, &seen);
             let gate = at(&gate);
             let mixed = gate.clone() * at(&content) + (gate.neg() + 1.0) * before;
+            report("interpolated", || mixed.clone());
             let shifted = super::hide(convolve(mixed, at(&shift)), &seen);
+            report("shifted", || shifted.clone());
             before = sharpen(shifted, at(&sharpening));
             rows.push(before.clone());
         }

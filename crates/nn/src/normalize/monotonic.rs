@@ -38,6 +38,7 @@ use crate::{
     attention::{AttentionError, check_finite},
     dropout::DropoutRng,
     precision::wide,
+    record::report,
 };
 
 /// How the expected place is computed.
@@ -111,6 +112,7 @@ impl Monotonic {
             _ => activation::sigmoid(scores),
         };
         let stop = super::hide(stop, &seen);
+        report("stopping probabilities", || stop.clone());
         let mut before = before.unwrap_or_else(|| {
             let options = (&device, stop.dtype());
             let first = Tensor::ones([batch, heads, 1, 1], options);

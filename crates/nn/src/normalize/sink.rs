@@ -71,7 +71,7 @@ impl Sink {
     /// Weights and `lse` (the sink counted) of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
         let sink = self.score(&scores);
-        let parts = Parts::new(scores, seen, Some(sink.clone()));
+        let parts = Parts::new(scores, seen, Some(sink.clone())).reported();
         let lse = parts.lse();
         Normalized {
             lse: Some(lse.clone().squeeze_dim(3)),

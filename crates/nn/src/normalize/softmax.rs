@@ -23,7 +23,7 @@ use burn::{
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized};
-use crate::bridge::zeros_of;
+use crate::{bridge::zeros_of, record::report};
 
 /// The lowest number of a precision, which no seen score is below; finite, so that no `inf - inf` can arise.
 pub(super) fn lowest(dtype: DType) -> f64 {
@@ -37,7 +37,7 @@ pub struct Softmax;
 impl Softmax {
     /// Weights and `lse` of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
-        let parts = Parts::new(scores, seen, None);
+        let parts = Parts::new(scores, seen, None).reported();
         let lse = parts.lse();
         Normalized {
             lse: Some(lse.squeeze_dim(3)),
@@ -115,6 +115,12 @@ impl<const D: usize> Parts<D> {
             maximum,
             unseen,
         }
+    }
+
+    /// The steps of a normaliser, where they are its own.
+    pub(super) fn reported(self) -> Self {
+        report("exponentials", || self.exponentials.clone());
+        self
     }
 
     /// `[.., keys]`.

@@ -31,6 +31,7 @@ use burn::{
 use super::{KernelForm, ScoreFunction, Sizes};
 use crate::{
     attention::AttentionError, bridge::apply, initialize::Initializer, normalize::Normalize,
+    record::report,
 };
 
 /// `vᵀ tanh(W s + U h + b)`.
@@ -179,10 +180,13 @@ impl WeightNormAdditive {
 
 /// `vᵀ tanh(q + k)` of projected queries and keys.
 fn compare(query: Tensor<4>, keys: Tensor<4>, vector: Tensor<1>) -> Tensor<4> {
+    report("projected queries", || query.clone());
     let query = query.unsqueeze_dim::<5>(3); // [batch, heads, queries, 1, size]
     let keys = keys.unsqueeze_dim::<5>(2); // [batch, heads, 1, keys, size]
     let vector = vector.unsqueeze_dims::<5>(&[0, 1, 2, 3]);
-    ((query + keys).tanh() * vector).sum_dim(4).squeeze_dim(4)
+    let hidden = (query + keys).tanh(); // [batch, heads, queries, keys, size]
+    report("hidden", || hidden.clone().flatten::<4>(2, 3));
+    (hidden * vector).sum_dim(4).squeeze_dim(4)
 }
 
 /// Those of `W` and `U`.

@@ -33,6 +33,7 @@ use crate::{
     initialize::Initializer,
     normalize::Normalize,
     precision::wide,
+    record::report,
 };
 
 /// Vectors shorter than this count as this long (PyTorch's `cosine_similarity` does the same).
@@ -130,5 +131,7 @@ pub(crate) fn unit<const D: usize>(x: Tensor<D>, shortest: f64) -> Tensor<D> {
         .map_or(shortest, |info| shortest.max(16.0 / info.max));
     let x = x.cast(wide(dtype));
     let squared = x.clone().powi_scalar(2).sum_dim(D - 1);
-    (x / squared.clamp_min(shortest * shortest).sqrt()).cast(dtype)
+    let length = squared.clamp_min(shortest * shortest).sqrt();
+    report("lengths", || length.clone());
+    (x / length).cast(dtype)
 }

@@ -35,6 +35,7 @@ use crate::{
     bridge::{apply, zeros_of},
     initialize::Initializer,
     normalize::Normalize,
+    record::report,
 };
 
 /// `Σ_k a_k exp(-b_k (κ_k - u)²)`.
@@ -83,6 +84,9 @@ impl GaussianWindow {
         if let Some(before) = centres {
             centre = centre + before;
         }
+        report("heights", || height.clone());
+        report("sharpnesses", || sharpness.clone());
+        report("centres", || centre.clone());
         let last = centre.clone().narrow(2, queries - 1, 1); // [batch, heads, 1, K]
         if keys == 0 {
             let none = Tensor::zeros([batch, heads, queries, 0], (&last.device(), last.dtype()));

@@ -15,6 +15,7 @@
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
 //! | [`plan`] | which kernel serves a call, and every reason why none does |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
+//! | [`record`] | what is reported changes nothing, and is what is given |
 //! | [`recurrent`] | padding, stepping and dropout of sequences |
 //! | [`vision`] | attention in vision |
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |
@@ -35,6 +36,7 @@ mod mask;
 mod mechanisms;
 mod plan;
 mod properties;
+mod record;
 mod recurrent;
 mod support;
 mod vision;

@@ -1,14 +1,10 @@
 //! `regard explain mask`: what each query may see.
 
 use regard_nn::explain::masks::Expression;
-use regard_view::{
-    label::visible,
-    mask::MaskPicture,
-    png::{self, PngOptions},
-};
+use regard_view::{label::visible, mask::MaskPicture};
 use serde_json::json;
 
-use super::{both, refused};
+use super::{masked, picture, refused};
 use crate::{arguments::Explain, failure::Failure, output};
 
 /// Queries and keys where neither an option nor a list says how many.
@@ -25,10 +21,7 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
              --json and --quiet"
         )));
     }
-    let given = options.mask_to_draw.iter().chain(&options.mask).cloned();
-    let causal = options.causal.then(|| "causal".to_owned());
-    let text = given.chain(causal).reduce(both);
-    let Some(text) = text else {
+    let Some(text) = masked(options.mask_to_draw.clone(), options) else {
         return Err(Failure::Usage(
             "which mask? Name one, as in `regard explain mask window:3 --causal`; `regard explain --list` names \
              them all"
@@ -36,27 +29,21 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         ));
     };
     let mask = Expression::parse(&text).map_err(refused)?;
-    let (queries, keys) = options.size.unwrap_or_else(|| {
+    let (queries, keys) = options.output.size.unwrap_or_else(|| {
         let (queries, keys) = mask.natural_size();
         let length = keys.or(queries).unwrap_or(DEFAULT_SIZE);
         (queries.unwrap_or(length), length)
     });
     let seen = mask.table(queries, keys).map_err(refused)?;
-    let picture = MaskPicture::new(&text, seen.clone());
-    if let Some(path) = &options.svg {
-        output::write_file(path, picture.svg().as_bytes())?;
-    }
-    if let Some(path) = &options.png {
-        let bytes = png::from_svg(&picture.svg(), &PngOptions::default())?;
-        output::write_file(path, &bytes)?;
-    }
-    let (count, of) = picture.share();
-    if options.json {
+    let drawing = MaskPicture::new(&text, seen.clone());
+    picture::write(options, || drawing.svg())?;
+    let (count, of) = drawing.share();
+    if options.output.json {
         let value = json!({ "mask": text, "queries": queries, "keys": keys, "seen": seen, "pairs_seen": count });
         return output::print(&format!("{}\n", serde_json::to_string(&value)?));
     }
     let drawn = mask.picture(queries, keys).map_err(refused)?;
-    if options.quiet {
+    if options.output.quiet {
         return output::print(&drawn);
     }
     let positions = match mask.names_positions() {

@@ -49,23 +49,23 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
              `regard explain mask {extra:?}`, one on a mechanism is given by --mask"
         )));
     }
-    if options.size.is_some() {
+    if options.output.size.is_some() {
         return Err(Failure::Usage(
             "--size is for `regard explain mask`; a mechanism has as many queries and keys as are given"
                 .to_owned(),
         ));
     }
     let example = example(name, options)?;
-    if options.path {
+    if options.output.path {
         return path(&example, options);
     }
     let explanation = explain(&example).map_err(refused)?;
-    let findings = match options.check {
+    let findings = match options.output.check {
         true => Some(findings(&example, &explanation)?),
         false => None,
     };
-    picture::write(options, &example, &explanation)?;
-    let text = match options.json {
+    picture::write(options, || picture::draw(&example, &explanation).svg())?;
+    let text = match options.output.json {
         true => {
             let mut value = serde_json::to_value(&explanation)?;
             if let (Some(findings), Value::Object(object)) = (findings, &mut value) {
@@ -74,7 +74,7 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
             format!("{}\n", serde_json::to_string_pretty(&value)?)
         }
         false => {
-            let mut text = print::explanation(&explanation, options.digits, options.quiet);
+            let mut text = print::explanation(&explanation, options);
             if let Some(findings) = findings {
                 text.push_str(&print::findings(&findings, example.locality));
             }
@@ -104,13 +104,14 @@ fn path(example: &Example, options: &Explain) -> Result<(), Failure> {
 /// The example of a preset or mechanism, with everything that the options say of it.
 fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
     let given = options.parameters();
+    let (vectors, mechanism) = (&options.vectors, &options.mechanism);
     let preset = presets::find(name).ok();
-    let mut example = match (preset, &options.query) {
+    let mut example = match (preset, &vectors.query) {
         (Some(preset), _) => preset.example(),
         (None, None) => named(name, Example::on_words)?,
         (None, Some(_)) => named(name, Example::new)?,
     };
-    match (&options.query, &options.keys) {
+    match (&vectors.query, &vectors.keys) {
         (Some(queries), Some(keys)) => {
             example.queries = queries.0.clone();
             example.keys = keys.0.clone();
@@ -124,28 +125,23 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
             )));
         }
     }
-    example.values = options.values.as_ref().map(|values| values.0.clone());
-    if !options.query_names.is_empty() {
-        example.query_names = options.query_names.clone();
+    example.values = vectors.values.as_ref().map(|values| values.0.clone());
+    if !vectors.query_names.is_empty() {
+        example.query_names = vectors.query_names.clone();
     }
-    if !options.key_names.is_empty() {
-        example.key_names = options.key_names.clone();
+    if !vectors.key_names.is_empty() {
+        example.key_names = vectors.key_names.clone();
     }
-    if let Some(normalizer) = &options.normalizer {
+    if let Some(normalizer) = &mechanism.normalizer {
         example.normalizer = Normalizer::named(normalizer).map_err(refused)?;
     }
-    let own = example.mask.take();
-    let mask = options.mask.clone();
-    let causal = options.causal.then(|| "causal".to_owned());
-    example.mask = own.into_iter().chain(mask).chain(causal).reduce(both);
-    if let Some(half_width) = options.half_width {
+    example.mask = masked(example.mask.take(), options);
+    if let Some(half_width) = mechanism.half_width {
         example.locality = match example.locality {
             Locality::Monotonic { .. } => Locality::Monotonic { half_width },
             Locality::Predictive { .. } => Locality::Predictive { half_width },
             Locality::Global => {
-                let Failure::Usage(message) = refused(example.not_taken("half width")) else {
-                    unreachable!("whatever is wrong with an example is a failure of usage")
-                };
+                let message = refusal(example.not_taken("half width"));
                 let width = half_width.saturating_add(1);
                 return Err(Failure::Usage(format!(
                     "{message}; --mask window:{width} shows as many keys"
@@ -165,6 +161,13 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
         _ => given,
     };
     Ok(example)
+}
+
+/// A mask together with --mask and --causal.
+fn masked(own: Option<String>, options: &Explain) -> Option<String> {
+    let causal = options.mechanism.causal.then(|| "causal".to_owned());
+    let masks = [own, options.mechanism.mask.clone(), causal];
+    masks.into_iter().flatten().reduce(both)
 }
 
 /// A mask that shows what both show; `&` binds before `|`.
@@ -196,7 +199,11 @@ fn named(
 
 /// Whatever is wrong with an example is wrong with the command line.
 fn refused(error: ExplainError) -> Failure {
-    Failure::Usage(match &error {
+    Failure::Usage(refusal(error))
+}
+
+fn refusal(error: ExplainError) -> String {
+    match &error {
         ExplainError::Unknown { name, known, .. } => match nearest(name, known) {
             Some(near) => format!("{error}; did you mean {near:?}?"),
             None => format!("{error}; `regard explain --list` names them all"),
@@ -215,7 +222,7 @@ fn refused(error: ExplainError) -> Failure {
             )
         }
         error => error.to_string(),
-    })
+    }
 }
 
 /// The option of a parameter: `--query-weight`.
@@ -256,7 +263,7 @@ fn findings(example: &Example, explanation: &Explanation) -> Result<Vec<String>,
 }
 
 fn list(options: &Explain) -> Result<(), Failure> {
-    let text = match options.json {
+    let text = match options.output.json {
         true => {
             let value = json!({
                 "mechanisms": &catalogue::MECHANISMS[..],

@@ -22,30 +22,23 @@ const POINTS: usize = 16;
 /// Decimals of numbers in sentences.
 const DIGITS: u8 = 3;
 
-/// Writes the pictures that were asked for.
+/// Writes a picture to the files that were asked for.
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write(
-    options: &Explain,
-    example: &Example,
-    explanation: &Explanation,
-) -> Result<(), Failure> {
-    if options.svg.is_none() && options.png.is_none() {
-        return Ok(());
+pub fn write(options: &Explain, draw: impl Fn() -> String) -> Result<(), Failure> {
+    if let Some(path) = &options.output.svg {
+        output::write_file(path, draw().as_bytes())?;
     }
-    let picture = draw(example, explanation).svg();
-    if let Some(path) = &options.svg {
-        output::write_file(path, picture.as_bytes())?;
-    }
-    if let Some(path) = &options.png {
-        let bytes = png::from_svg(&picture, &PngOptions::default())?;
+    if let Some(path) = &options.output.png {
+        let bytes = png::from_svg(&draw(), &PngOptions::default())?;
         output::write_file(path, &bytes)?;
     }
     Ok(())
 }
 
-fn draw(example: &Example, explanation: &Explanation) -> Steps {
+/// The steps of an example.
+pub fn draw(example: &Example, explanation: &Explanation) -> Steps {
     let title = format!("{} ({})", explanation.mechanism, explanation.source);
     let mut picture = Steps::new(title).formula(explanation.formula.clone());
     if let Some(vectors) = arrows(example, explanation) {
@@ -333,16 +326,15 @@ fn each_query(explanation: &Explanation, of: impl Fn(usize) -> String) -> String
     }
 }
 
-/// `0.2 (by 0), 0.8 (by +1)`: the weights of shifts, without those of weight 0.
+/// `0.2 (stay), 0.8 (by +1)`: the shares of shifts, without those of 0.
 fn shifts(weights: &[f64]) -> String {
+    let sum: f64 = weights.iter().sum();
     let range = weights.len() as isize / 2;
-    let weights = weights
-        .iter()
-        .zip(-range..)
-        .filter(|(weight, _)| **weight != 0.0);
-    let each = weights.map(|(weight, by)| match by {
-        0 => format!("{} (stay)", number(*weight, DIGITS)),
-        by => format!("{} (by {by:+})", number(*weight, DIGITS)),
+    let shares = weights.iter().zip(-range..);
+    let shares = shares.filter(|(weight, _)| **weight != 0.0);
+    let each = shares.map(|(weight, by)| match (number(weight / sum, DIGITS), by) {
+        (share, 0) => format!("{share} (stay)"),
+        (share, by) => format!("{share} (by {by:+})"),
     });
     each.collect::<Vec<_>>().join(", ")
 }

@@ -8,11 +8,18 @@ use regard_nn::{
 };
 use regard_view::label::{number, visible, width};
 
+use crate::arguments::Explain;
+
 /// What a masked cell shows.
 const HIDDEN: &str = "·";
 
+/// Decimals of a number where no option says how many.
+const DIGITS: u8 = 8;
+
 /// All steps; the weights and the context alone if `quiet`.
-pub fn explanation(explanation: &Explanation, digits: u8, quiet: bool) -> String {
+pub fn explanation(explanation: &Explanation, options: &Explain) -> String {
+    let digits = options.output.digits.unwrap_or(DIGITS);
+    let quiet = options.output.quiet;
     let mut text = String::new();
     if !quiet {
         let Explanation {

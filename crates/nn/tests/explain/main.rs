@@ -1,4 +1,6 @@
-//! Worked examples: the numbers of the formula sheet, and the same numbers as the modules.
+//! Worked examples: the numbers of the formula sheet, the definitions in `f64`, and the modules in `f32`.
+
+mod definitions;
 
 use burn::{
     module::Param,
@@ -249,6 +251,81 @@ fn every_combination_equals_its_module() {
     assert_eq!(checked, (9 * 9 + 1) * 4);
 }
 
+/// Within some roundings of `f64`, more where a score is large.
+fn exact(found: &Matrix, expected: &Matrix, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+        let tolerance = 1e-12 * expected.abs().max(1.0);
+        assert!(
+            (found - expected).abs() <= tolerance,
+            "{what}: {found}, expected {expected}"
+        );
+    }
+}
+
+#[test]
+fn every_combination_equals_its_definition() {
+    let masks = [
+        None,
+        Some("causal"),
+        Some("window:2 & causal"),
+        Some("padding:2"),
+        Some("global:1"),
+    ];
+    let localities = [
+        Locality::Global,
+        Locality::Monotonic { half_width: 1 },
+        Locality::Predictive { half_width: 2 },
+    ];
+    for name in SCORES {
+        for (normalizer_name, kind) in Normalizer::NAMES {
+            if name == "gaussian-window" && kind != Normalizer::Identity {
+                continue;
+            }
+            for (index, mask) in masks.iter().enumerate() {
+                let (mut example, _) = scored(name);
+                normalizer(kind, &mut example);
+                example.mask = mask.map(str::to_owned);
+                // With padding, local-p predicts a position among the words that are left.
+                example.locality = match mask {
+                    Some("padding:2") => Locality::Global,
+                    _ => localities[index % 3],
+                };
+                example.parameters.softcap = [None, Some(0.7)][index % 2];
+                if let Normalizer::Monotonic | Normalizer::Addressing = kind {
+                    example.parameters.previous = Some(vec![0.1, 0.2, 0.3, 0.4]);
+                }
+                let worked = explain(&example).unwrap();
+                let what = format!("{name}, {normalizer_name}, {mask:?}");
+                let scores = definitions::scores(&example);
+                exact(&worked.scores, &scores, &what);
+                let weights = definitions::weights(&example, &scores, &worked.seen);
+                exact(&worked.weights, &weights, &what);
+                let values = example.values.as_ref().unwrap();
+                let read = |row: &Vec<f64>, place: usize| -> f64 {
+                    row.iter().zip(values).map(|(w, v)| w * v[place]).sum()
+                };
+                let context = weights.iter().map(|row| vec![read(row, 0), read(row, 1)]);
+                exact(&worked.context, &context.collect(), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_predicted_position_is_one_of_the_words_that_padding_leaves() {
+    let (mut example, _) = scored("dot");
+    example.locality = Locality::Predictive { half_width: 2 };
+    let centre = |mask: &str| {
+        let mut example = example.clone();
+        example.mask = Some(mask.to_owned());
+        explain(&example).unwrap().bumps[0][0].centre
+    };
+    let whole = centre("all");
+    assert!((centre("padding:2") - whole / 2.0).abs() < 1e-12);
+    assert!((centre("keep:0,1,1,0") - whole / 2.0 - 1.0).abs() < 1e-12);
+}
+
 #[test]
 fn softcap_and_local_attention_equal_their_modules() {
     let (mut example, score) = scored("dot");
@@ -342,7 +419,7 @@ fn hard_attention_draws_by_the_number_given() {
     let mut example = presets::find("softmax").unwrap().example();
     example.normalizer = Normalizer::HardSample;
     // Cumulative probabilities: .659, .901, 1.
-    for (draw, key) in [(0.0, 0), (0.65, 0), (0.66, 1), (0.91, 2), (1.0, 2)] {
+    for (draw, key) in [(0.0, 0), (0.65, 0), (0.66, 1), (0.91, 2), (0.999_999, 2)] {
         example.parameters.draw = Some(draw);
         let weights = explain(&example).unwrap().weights;
         assert_eq!(
@@ -403,6 +480,20 @@ fn whatever_does_not_fit_is_named() {
         },
         "`draw` is 1.5, expected from 0 to 1",
     );
+    refused(
+        |e| {
+            e.normalizer = Normalizer::HardSample;
+            e.parameters.draw = Some(1.0);
+        },
+        "`draw` is 1, expected from 0 to 1, and below 1",
+    );
+    for shift in [[-0.1, 1.1, 0.0], [0.0; 3]] {
+        let (mut example, _) = scored("dot");
+        example.normalizer = Normalizer::Addressing;
+        example.parameters.shift = Some(shift.to_vec());
+        let error = explain(&example).unwrap_err().to_string();
+        assert!(error.contains("`shift` is"), "{error}");
+    }
     refused(
         |e| e.parameters.previous = Some(vec![1.0; 4]),
         "`previous` is no parameter of dot",

@@ -6,7 +6,7 @@ use super::{Attention, AttentionError, AttentionOptions, Observe};
 use crate::{
     mask::{Grid, Mask},
     precision::{as_read, check_precision, check_weights},
-    score::Sizes,
+    score::{Score, Sizes},
 };
 
 /// A reading whose shapes and settings fit together.

@@ -11,7 +11,7 @@
 //! # Ok::<(), regard_nn::explain::ExplainError>(())
 //! ```
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
 
 use super::ExplainError;

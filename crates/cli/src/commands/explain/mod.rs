@@ -88,7 +88,7 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
 fn path(example: &Example, options: &Explain) -> Result<(), Failure> {
     let name = example.name();
     let plan = example.plan(&Device::flex()).map_err(refused)?;
-    let text = match (options.json, &plan) {
+    let text = match (options.output.json, &plan) {
         (true, plan) => {
             let kernel = plan.as_ref().ok().map(ToString::to_string);
             let unserved = plan.as_ref().err().map(Unserved::what);

@@ -86,6 +86,7 @@ pub trait Operation: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`KernelError`] naming an option or a mask that does not fit the sizes.
+    #[allow(clippy::type_complexity)] // two words, spelt out
     fn shapes(&self) -> Result<(Self::Inputs<Shape>, Self::Written<Shape>), KernelError>;
 
     /// [`Self::forward`], after all lengths have been checked.

@@ -53,7 +53,8 @@ macro_rules! any_module {
 
         impl $any {
             /// The module, its type forgotten.
-            pub fn new(module: impl $role + $crate::burn::module::Module + Sync + 'static) -> Self {
+            #[allow(clippy::implied_bounds_in_impls)] // some roles ask for a module themselves
+            pub fn new(module: impl $role + $crate::burn::module::Module + 'static) -> Self {
                 Self(Box::new(module))
             }
         }

@@ -213,10 +213,10 @@ impl AdditiveDecoder {
         let source = self.attends().then(|| self.source(inputs).of(level, place));
         for step in order(steps, reverse) {
             let place = place.at(step);
-            let gates = kept_or(&mut gates[step], &mut gates_room);
+            let gates = kept_or(gates[step], &mut gates_room);
             join(rows, &[place.of(inputs.x_projection, wide)], gates);
             if let Some(from) = &source {
-                let queries = kept_or(&mut queries[step], &mut queries_room);
+                let queries = kept_or(queries[step], &mut queries_room);
                 let (query, write) = (&packed.query, Write::Replace);
                 query.product(&state.hidden, n, queries, attention, rows, write);
                 let attend = Attend {
@@ -342,7 +342,7 @@ impl AdditiveDecoder {
             steps,
             left: |step| place.at(step).of(written.weights, sources),
             right: |step: usize| Strided {
-                data: &d_contexts[step],
+                data: d_contexts[step],
                 stride: value,
             },
             width: value,

@@ -188,7 +188,7 @@ pub fn input_feeding<T: Real>(
                     .map_or(T::of(1.0), |masks| T::of(f64::from(masks[index])))
             };
             let mut up = feed.clone();
-            for layer in 0..layers {
+            for (layer, state) in states.iter_mut().enumerate() {
                 let size = 4 * n * n;
                 let weight = match layer {
                     0 => inputs.feed_weight,
@@ -203,8 +203,8 @@ pub fn input_feeding<T: Real>(
                     input + dot(&up, weight, 4 * n, column)
                 };
                 let gates: Vec<T> = (0..4 * n).map(gate).collect();
-                states[layer] = self::step(Unit::Lstm, n, &gates, recurrent, &states[layer]);
-                up = (0..n).map(|i| states[layer][i] * mask(layer, i)).collect();
+                *state = self::step(Unit::Lstm, n, &gates, recurrent, state);
+                up = (0..n).map(|i| state[i] * mask(layer, i)).collect();
             }
             let top = &states[layers - 1][..n];
             let [start, end] = decoder

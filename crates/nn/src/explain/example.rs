@@ -1,7 +1,7 @@
 //! What an example is made of.
 
-use super::{ExplainError, catalogue, presets};
-use crate::mask::Locality;
+use super::{ExplainError, catalogue, masks::Expression, presets};
+use crate::mask::{Locality, Mask};
 
 /// How well a query and a key match, see [`crate::score`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,6 +240,14 @@ impl Example {
     /// The mechanism's name.
     pub fn name(&self) -> &'static str {
         self.mechanism.name
+    }
+
+    /// What it may see, but for the window of local attention.
+    pub(super) fn mask(&self) -> Result<Mask, ExplainError> {
+        match &self.mask {
+            None => Ok(Mask::all()),
+            Some(text) => Expression::parse(text)?.mask(self.queries.len(), self.keys.len()),
+        }
     }
 
     /// Score and weights in one line, with what was chosen.

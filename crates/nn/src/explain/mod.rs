@@ -48,7 +48,7 @@ pub use example::{Example, Normalizer, Parameters, Scorer};
 pub use table::{Bump, Explanation, Quantity, Step, Table};
 
 use crate::{
-    mask::{Locality, Mask, local},
+    mask::{Locality, local},
     record::Record,
 };
 use steps::Steps;
@@ -62,12 +62,7 @@ use table::Names;
 pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
     let values = check::check(example)?;
     let (queries, keys) = (example.queries.len(), example.keys.len());
-    let written = example.mask.as_deref().map(masks::Expression::parse);
-    let written = written.transpose()?;
-    let mask = match &written {
-        None => Mask::all(),
-        Some(written) => written.mask(queries, keys)?,
-    };
+    let mask = example.mask()?;
     let length = mask.sentences(&masks::grid(queries, keys))[0].len();
     let record = modules::read(example, &values, mask)?;
     let names = Names::of(example);
@@ -103,25 +98,27 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
     };
     steps.given(&values);
     steps.scores();
-    steps.mask(&mask_words(example, written), length, &explanation);
+    steps.mask(&mask_words(example)?, length, &explanation);
     steps.weights(&explanation);
     steps.context(&values, &explanation);
     explanation.steps = steps.steps;
     Ok(explanation)
 }
 
-fn mask_words(example: &Example, written: Option<masks::Expression>) -> String {
+fn mask_words(example: &Example) -> Result<String, ExplainError> {
     let window = match example.locality {
         Locality::Global => None,
         Locality::Monotonic { half_width } => Some(format!("|i - t| ≤ {half_width}")),
         Locality::Predictive { half_width } => Some(format!("|i - p_t| ≤ {half_width}")),
     };
     let words: Vec<String> = example.mask.clone().into_iter().chain(window).collect();
-    let positions = match written.is_some_and(|mask| mask.names_positions()) {
-        true => " (positions count from 0)",
-        false => "",
-    };
-    words.join(" and ") + positions
+    let mut words = words.join(" and ");
+    if let Some(text) = &example.mask
+        && masks::Expression::parse(text)?.names_positions()
+    {
+        words.push_str(" (positions count from 0)");
+    }
+    Ok(words)
 }
 
 /// local-p's factors `exp(-(i - p_t)² / 2σ²)`, or the Gaussians of a window.

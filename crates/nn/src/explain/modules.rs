@@ -12,7 +12,7 @@ use crate::{
     attention::Between,
     initialize::Initializer,
     mask::{Locality, Mask, PositionPredictor},
-    normalize::{Addressing, Form, Monotonic, Normalize, Sigmoid, Sink},
+    normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sigmoid, Sink},
     record::{Record, recorded, report},
     score::{
         Additive, Cosine, Distance, Dot, GaussianWindow, General, Location, ScaledDot,
@@ -35,8 +35,13 @@ pub(super) fn read(example: &Example, values: &Matrix, mask: Mask) -> Result<Rec
     let previous = example.parameters.previous.clone();
     let carried = previous.map(|weights| tensor(weights, [1, 1, 1, example.keys.len()]));
     let options = AttentionOptions::new(Observe::Nothing).path(Path::Plain);
+    let mut attention = attention(example, mask);
+    if example.normalizer == Normalizer::HardSample {
+        // What the example draws from.
+        attention = attention.with_normalize(Normalize::softmax());
+    }
     let (attended, record) = recorded(|| {
-        attention(example, mask).forward_between(
+        attention.forward_between(
             vectors(&example.queries),
             vectors(&example.keys),
             vectors(values),
@@ -81,7 +86,7 @@ impl Between for Draw<'_> {
     }
 }
 
-fn attention(example: &Example, mask: Mask) -> Attention {
+pub(super) fn attention(example: &Example, mask: Mask) -> Attention {
     let parameters = &example.parameters;
     let attention = Attention::new(score(example)).with_normalize(normalize(example));
     let attention = match parameters.softcap {
@@ -152,8 +157,7 @@ fn score(example: &Example) -> Score {
 fn normalize(example: &Example) -> Normalize {
     let parameters = &example.parameters;
     match example.normalizer {
-        // What is drawn from is the softmax.
-        Normalizer::Softmax | Normalizer::HardSample => Normalize::softmax(),
+        Normalizer::Softmax => Normalize::softmax(),
         Normalizer::Sink => Normalize::Sink(Sink::fixed(parameters.sink.unwrap_or(0.0))),
         Normalizer::Sparsemax => Normalize::sparsemax(),
         Normalizer::Entmax15 => Normalize::entmax15(),
@@ -162,6 +166,9 @@ fn normalize(example: &Example) -> Normalize {
             Some(bias) => Sigmoid::with_bias(bias),
         }),
         Normalizer::Hardmax => Normalize::hardmax(),
+        Normalizer::HardSample => {
+            Normalize::HardSample(HardSample::new(Estimator::StraightThrough))
+        }
         Normalizer::Monotonic => Normalize::Monotonic(Monotonic::new(Form::Recursive)),
         Normalizer::Addressing => Normalize::Addressing(addressing(example)),
         Normalizer::Identity => Normalize::identity(),

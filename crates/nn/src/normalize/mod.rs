@@ -239,7 +239,7 @@ impl Normalize {
     }
 
     /// A normaliser of your own, see the [module page](self).
-    pub fn custom(normalizer: impl NormalizeFunction + Module + Sync + 'static) -> Self {
+    pub fn custom(normalizer: impl NormalizeFunction + Module + 'static) -> Self {
         Self::Custom(AnyNormalize::new(normalizer))
     }
 

@@ -268,7 +268,7 @@ impl Score {
     }
 
     /// A score of your own, see the [module page](self).
-    pub fn custom(score: impl ScoreFunction + Module + Sync + 'static) -> Self {
+    pub fn custom(score: impl ScoreFunction + Module + 'static) -> Self {
         Self::Custom(AnyScore::new(score))
     }
 

@@ -10,8 +10,9 @@
 //! ```
 //! The work is reading the cache: every key and value is read once for all its query heads, in the type
 //! it is stored in (`f32`, bfloat16, half precision). Rows are fetched into the first cache 7/8 of a tile before they
-//! are read, line after line. Splits have a fixed size, so the result is the same on any number of threads. Memory:
-//! `(value_dim + 2)` numbers for each query row and split.
+//! are read, line after line; of a cache that is a single tile, none are. A block has 4 query rows, or 1 where one row alone reads
+//! the keys, as in a beam whose hypotheses have pasts of their own; a row's bits are the same in either. Splits have a fixed size,
+//! so the result is the same on any number of threads. Memory: `(value_dim + 2)` numbers for each query row and split.
 //!
 //! What was measured and tried is told in `docs/experiments.md`.
 //!

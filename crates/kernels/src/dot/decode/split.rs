@@ -132,7 +132,11 @@ impl<'a, T: Element, const R: usize> Worker<'a, T, R> {
                 call.starts(&call.key, task, first + tile, &mut starts[2 * tile..]);
             }
             let (key, value) = (&starts[..tile], &starts[tile..2 * tile]);
-            let prefetch = &starts[distance..];
+            // A single tile is read before anything fetched would come.
+            let prefetch = match task.keys.len() > tile {
+                true => &starts[distance..],
+                false => &[],
+            };
             for row in (0..rows).step_by(R) {
                 let block = Scores::<T, R> {
                     query: &scratch.query[row * query_width..][..R * query_width],
@@ -184,7 +188,11 @@ impl<'a, T: Element, const R: usize> Worker<'a, T, R> {
                     value,
                     keys,
                     value_dim,
-                    prefetch: if row == 0 { &prefetch[tile..] } else { &[] },
+                    prefetch: if row == 0 {
+                        prefetch.get(tile..).unwrap_or_default()
+                    } else {
+                        &[]
+                    },
                     output,
                 });
             }

@@ -25,19 +25,16 @@ struct Prefetch<'a, T> {
     rows: std::slice::Iter<'a, *const T>,
     /// Numbers of a row; as good as infinitely many if the rows lie side by side.
     row: usize,
+    /// Null if there are no rows.
     at: *const T,
     left: usize,
 }
 
 impl<'a, T> Prefetch<'a, T> {
-    /// Without rows, what follows `read` is fetched, which costs next to nothing where it was read before.
     #[inline(always)]
-    fn new(rows: &'a [*const T], row: usize, read: *const T) -> Self {
+    fn new(rows: &'a [*const T], row: usize) -> Self {
         let mut rows = rows.iter();
-        let (at, row) = match rows.next() {
-            Some(&at) => (at, row),
-            None => (read, usize::MAX),
-        };
+        let at = rows.next().copied().unwrap_or(std::ptr::null());
         Self {
             rows,
             row,
@@ -48,6 +45,9 @@ impl<'a, T> Prefetch<'a, T> {
 
     #[inline(always)]
     fn fetch<S: Simd>(&mut self, s: S, numbers: usize) {
+        if self.at.is_null() {
+            return;
+        }
         if self.left == 0 {
             (self.at, self.left) = (self.rows.next().copied().unwrap_or(self.at), self.row);
         }
@@ -185,7 +185,7 @@ impl<T: Element, const R: usize> Scores<'_, T, R> {
                 _ => false,
             };
             let row = if side_by_side { usize::MAX } else { pairs };
-            let mut prefetch = Prefetch::new(rows, row, self.key[first]);
+            let mut prefetch = Prefetch::new(rows, row);
             let mut key = [std::ptr::null(); K];
             key.copy_from_slice(&self.key[first..first + K]);
             let mut sums = [s.zero(); N];
@@ -300,13 +300,16 @@ impl<const R: usize> Kernel for Weigh<'_, R> {
         }
         for (r, &largest) in largest.iter().enumerate() {
             if largest > base[r] {
-                let factor = s.splat((base[r] - largest).exp());
-                for of_rows in self.output.chunks_exact_mut(R * S::LANES) {
-                    let row = &mut of_rows[r * S::LANES..];
-                    s.store(row, s.mul(s.load(row), factor));
+                // Before the first key that is seen all is 0.
+                if base[r] != f32::NEG_INFINITY {
+                    let factor = s.splat((base[r] - largest).exp());
+                    for of_rows in self.output.chunks_exact_mut(R * S::LANES) {
+                        let row = &mut of_rows[r * S::LANES..];
+                        s.store(row, s.mul(s.load(row), factor));
+                    }
+                    let sum = &mut sum[r * S::LANES..];
+                    s.store(sum, s.mul(s.load(sum), factor));
                 }
-                let sum = &mut sum[r * S::LANES..];
-                s.store(sum, s.mul(s.load(sum), factor));
                 base[r] = largest;
             }
         }
@@ -371,7 +374,7 @@ impl<T: Element, const R: usize> Values<'_, T, R> {
         for first in (0..self.keys).step_by(half) {
             let keys = first..self.keys.min(first + half);
             let rows = self.prefetch.get(keys.clone()).unwrap_or_default();
-            let mut prefetch = Prefetch::new(rows, self.value_dim / most * most, self.value[first]);
+            let mut prefetch = Prefetch::new(rows, self.value_dim / most * most);
             let mut at = 0;
             while wide::<S, T, R>() && at + 4 * S::LANES <= self.value_dim {
                 self.columns::<S, 4, SEEN>(s, at, keys.clone(), &mut prefetch);

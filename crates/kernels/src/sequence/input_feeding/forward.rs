@@ -70,7 +70,7 @@ impl InputFeedingDecoder {
                 weight.product(input, n, &mut gates, 4 * n, rows, Write::Add);
                 packed.recurrent[layer].forward(&mut gates, &mut states[layer], None);
                 let at = layer * steps + step;
-                save(&mut all_gates[at], &gates);
+                save(all_gates[at], &gates);
                 if !all_states[at].is_empty() {
                     states[layer].write(rows, all_states[at]);
                 }
@@ -107,9 +107,9 @@ impl InputFeedingDecoder {
             };
             run(level, combine);
             output[step].copy_from_slice(&feed);
-            save(&mut contexts[step], &context);
-            save(&mut all_combined[step], &combined);
-            save(&mut all_queries[step], &queries);
+            save(contexts[step], &context);
+            save(all_combined[step], &combined);
+            save(all_queries[step], &queries);
         }
     }
 }

@@ -12,7 +12,7 @@
 //!   the first key stands ([`Cached::first`]), and each token is moved four times at most, on average.
 //!
 //! Either keeps them as they come, or ([`KeyValueCache::stored`]) as bfloat16 or f16: half the memory, and half of what a
-//! step reads. Few new tokens on the CPU read the cache in place, in the type it is stored in, and compute in `f32`.
+//! step reads. A single new token on the CPU reads the cache in place, in the type it is stored in, and computes in `f32`.
 //!
 //! **Shapes**: keys `[batch, heads, length, d]`, values `[batch, heads, length, d_v]`; `heads` are
 //! key/value heads, so that grouped queries make the cache smaller by the size of a group.

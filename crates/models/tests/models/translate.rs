@@ -7,7 +7,7 @@ use regard_models::{
     AnyGenerator, SourceBatch, TargetBatch, Vocabularies, Vocabulary,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, translate},
 };
-use regard_nn::{dropout::DropoutRng, weights};
+use regard_nn::{bridge::without_kernels, dropout::DropoutRng, weights};
 
 const SHORT: LengthLimit = LengthLimit {
     factor: 1.0,
@@ -269,6 +269,13 @@ fn a_wide_beam_is_exhaustive_search() {
             .iter()
             .map(|tokens| teacher_forced(&model, &source, tokens).0.iter().sum())
             .collect();
+        // Weights of twice the usual size magnify rounding: by as much as plain operations differ from fused ones.
+        let plain = |tokens: &Vec<u32>| -> f64 {
+            without_kernels(|| teacher_forced(&model, &source, tokens).0.iter().sum())
+        };
+        let rounding = (all.iter().zip(&scores))
+            .map(|(tokens, score)| (plain(tokens) - score).abs())
+            .fold(5e-6, f64::max);
         for length_penalty in [0.0, 0.6, 1.5] {
             let beam = BeamConfig {
                 size: 500,
@@ -294,7 +301,10 @@ fn a_wide_beam_is_exhaustive_search() {
             );
             for (hypothesis, &i) in found.iter().zip(&order) {
                 assert!(hypothesis.finished, "{name}");
-                assert!((hypothesis.score - rank(i)).abs() < 1e-5, "{name}");
+                assert!(
+                    (hypothesis.score - rank(i)).abs() < 2.0 * rounding,
+                    "{name}"
+                );
             }
             assert_eq!(found[0].tokens, all[order[0]], "{name}");
         }

@@ -6,7 +6,7 @@
 //!
 //! | call | kernel |
 //! |---|---|
-//! | at most [`FEW`] queries on a device without autodiff, no dropout | [`dot::decode`], of keys and values stored as `f32`, bfloat16 or f16 |
+//! | one query on a device without autodiff, no dropout: a step of generation | [`dot::decode`], of keys and values stored as `f32`, bfloat16 or f16 |
 //! | all others | [`dot::forward`] and [`dot::backward`], in `f32` |
 
 use std::sync::Arc;
@@ -26,9 +26,6 @@ use crate::{
 
 /// The largest size of a query, key or value that the kernel takes.
 pub(crate) const MAX_SIZE: usize = kernels::MAX_DIM;
-
-/// Queries for which a pass over the cache, row by row, takes less than one over panels of queries.
-const FEW: usize = 4;
 
 /// What is done to the scores and weights, beside bias and sink.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ pub(crate) fn dot_attention(
     observe: &Observe,
 ) -> (Tensor<4>, Tensor<3>, Observed) {
     let operation = Dot {
-        decodes: options.dropout.is_none() && inputs.query.dims()[2] <= FEW && !inputs.record(),
+        decodes: options.dropout.is_none() && inputs.query.dims()[2] == 1 && !inputs.record(),
         options: Arc::new(options),
         has_bias: inputs.bias.is_some(),
         has_sink: inputs.sink.is_some(),
@@ -160,7 +157,7 @@ struct Dot {
     options: Arc<DotOptions>,
     has_bias: bool,
     has_sink: bool,
-    /// Whether the kernel for few queries computes.
+    /// Whether the kernel for single queries computes.
     decodes: bool,
 }
 
@@ -178,7 +175,7 @@ impl Dot {
         }
     }
 
-    /// The context and the `lse` of few queries.
+    /// The context and the `lse` of one query.
     fn decode<T: Element>(
         &self,
         inputs: &[FlexTensor],

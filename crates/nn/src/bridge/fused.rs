@@ -210,7 +210,7 @@ fn record(operation: Arc<dyn Operation>, inputs: Vec<Tracked>) -> (Tracked, Opti
             }
         };
     }
-    by_count!(1 2 3 4 5 6 7 8 13)
+    by_count!(1 2 3 4 5 6 7 8 9 10 12 13 14)
 }
 
 fn record_array<const N: usize>(

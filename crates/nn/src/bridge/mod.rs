@@ -22,7 +22,13 @@
 // Without kernels a tensor that they could read has no values: what follows from one is never reached.
 #![cfg_attr(
     not(feature = "kernels"),
-    allow(unreachable_code, unused_variables, unused_assignments, unused_mut)
+    allow(
+        unreachable_code,
+        unused_variables,
+        unused_assignments,
+        unused_mut,
+        dead_code
+    )
 )]
 
 mod additive;

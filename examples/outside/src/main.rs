@@ -12,25 +12,15 @@
 
 use std::{error::Error, sync::atomic::AtomicBool};
 
-use regard_models::{
-    config::{SIZE, config},
-    recurrent::index,
-    tables::{Tables, TablesConfig, Tie},
-    *,
-};
-use regard_nn::{
-    Attention, AttentionOptions, Memory,
-    burn::{
-        self,
-        module::Module,
-        nn::Linear,
-        tensor::{Device, Int, Tensor},
-    },
-    dropout::DropoutRng,
-    initialize::Initializer,
-    recurrent::{Direction, Gru, Reset},
-    score::{Score, ScoreFunction, Sizes},
-};
+use regard_models::config::{SIZE, config};
+use regard_models::tables::{Tables, TablesConfig, Tie};
+use regard_models::{recurrent::index, *};
+use regard_nn::burn::tensor::{Device, Int, Tensor};
+use regard_nn::burn::{self, module::Module, nn::Linear};
+use regard_nn::recurrent::{Direction, Gru, Reset};
+use regard_nn::score::{Score, ScoreFunction, Sizes};
+use regard_nn::{Attention, AttentionOptions, Memory};
+use regard_nn::{dropout::DropoutRng, initialize::Initializer};
 use regard_train::{Architecture, Registry, learner::Run, recipe::Split, tasks::Translation};
 
 config! {
@@ -48,14 +38,10 @@ impl GeneratorConfig for NearestConfig {
         1
     }
 
-    fn draw(
-        &self,
-        vocabularies: &Vocabularies,
-        init: &mut Initializer,
-    ) -> Result<Nearest, ModelError> {
+    fn draw(&self, words: &Vocabularies, init: &mut Initializer) -> Result<Nearest, ModelError> {
         let n = self.hidden;
         let tables = TablesConfig {
-            vocabularies: *vocabularies,
+            vocabularies: *words,
             embedding: n,
             readout: n,
             tie: Tie::None,
@@ -127,13 +113,13 @@ impl Nearest {
     /// One step from `embedded [rows, n]`: what the output layer reads, the weights, and the next state.
     fn advance(&self, embedded: Tensor<2>, state: State) -> (Tensor<2>, Tensor<2>, State) {
         let query = state.hidden.clone().unsqueeze_dim(1);
-        let options = AttentionOptions::default();
-        let read = self.attention.read(query, &state.source, options);
+        let read = self
+            .attention
+            .read(query, &state.source, AttentionOptions::default());
         let read = read.expect("the model's own sizes");
-        let context: Tensor<2> = read.context.squeeze_dim(1);
-        let weights: Tensor<2> = read.weights.squeeze_dim(1);
-        let around = self.context.forward(context.clone());
+        let [context, weights] = [read.context, read.weights].map(|x| x.squeeze_dim::<2>(1));
         let x = self.decoder.project(embedded);
+        let around = self.context.forward(context.clone());
         let hidden = self.decoder.step(x, state.hidden, Some(around));
         let both = Tensor::cat(vec![hidden.clone(), context], 1);
         let readout = self.readout.forward(both).tanh();
@@ -177,15 +163,14 @@ impl Generator for Nearest {
             (readout, weights)
         };
         let (readouts, weights): (Vec<_>, Vec<_>) = embedded.iter_dim(0).map(step).unzip();
-        let weights = Some(Tensor::stack(weights, 1));
-        self.tables.scored(Tensor::cat(readouts, 0), weights)
+        self.tables
+            .scored(Tensor::cat(readouts, 0), Some(Tensor::stack(weights, 1)))
     }
 
     fn step(&self, previous: Tensor<1, Int>, state: State, _: bool) -> (Output, State) {
         let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(0));
         let (readout, weights, state) = self.advance(embedded.squeeze_dim(0), state);
-        let logits = self.tables.logits(readout);
-        let weights = Some(weights);
+        let (logits, weights) = (self.tables.logits(readout), Some(weights));
         (Output { logits, weights }, state)
     }
 }
@@ -194,25 +179,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let nearest = Architecture::new::<NearestConfig, Translation>("nearest");
     let registry = Registry::default().with(nearest);
     let recipe = registry.parse(include_str!("../reverse.toml"), "reverse.toml", &[])?;
-    let (folder, device) = (tempfile::tempdir()?, Device::flex());
+    let (temporary, device) = (tempfile::tempdir()?, &Device::flex());
+    let (folder, stop) = (temporary.path(), &AtomicBool::new(false));
     let run = Run {
-        folder: folder.path(),
-        device: &device,
-        stop: &AtomicBool::new(false),
+        folder,
+        device,
+        stop,
     };
     registry.train(&recipe, &run, &mut |_| ())?;
-    let translator = registry.translator(folder.path(), &device)?;
-    let test = recipe
-        .data
-        .load(Split::Test, recipe.training.seed)?
-        .ok_or("no test data")?
-        .text;
+    let translator = registry.translator(folder, device)?;
+    let test = recipe.data.load(Split::Test, recipe.training.seed)?;
+    let test = test.ok_or("no test data")?.text;
     let found = translator.translate(test.source(), translator.settings())?;
     let pairs = found.iter().zip(test.target());
-    let exact = pairs
-        .filter(|(found, reference)| found.n_best[0].text == **reference)
-        .count();
+    let exact = pairs.filter(|(a, b)| a.n_best[0].text == **b).count();
     println!("{exact} of {} sequences reversed exactly", test.len());
-    assert!(exact * 100 >= test.len() * 95, "expected at least 95 %");
+    assert!(exact * 100 >= test.len() * 95);
     Ok(())
 }

@@ -23,7 +23,9 @@ use regard_nn::{
     dropout::DropoutRng,
     initialize::Initializer,
     mask::{Locality, Mask, PaddingMask},
-    normalize::{Estimator, Form, HardSample, Monotonic, Normalize, Reinforce, Sigmoid, Sink},
+    normalize::{
+        Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Reinforce, Sigmoid, Sink,
+    },
     score::{
         Additive, Cosine, Distance, General, Location, ScaledGeneral, Score, WeightNormAdditive,
     },
@@ -43,6 +45,11 @@ const BIAS: Range<f64> = Range {
 const TEMPERATURE: Range<f64> = Range {
     holds: |value| (1e-3..=1e3).contains(&value),
     expected: "0.001 to 1000",
+};
+
+const SHIFT: Range<usize> = Range {
+    holds: |value| (1..=64).contains(&value),
+    expected: "1 to 64",
 };
 
 const DEVIATION: Range<f64> = Range {
@@ -172,9 +179,16 @@ config! {
     }
 }
 
+config! {
+    /// Keys of the normaliser "addressing".
+    pub struct AddressingConfig {
+        /// How far to either side a query may shift the weights.
+        range: usize = 1, in SHIFT;
+    }
+}
+
 choice! {
-    /// From scores to weights. (NTM addressing is not among them: its shift goes round the padded length of a batch, so that a
-    /// sentence's numbers would depend on its company.)
+    /// From scores to weights.
     pub enum NormalizerConfig {
         /// e^s over its sum.
         "softmax" => Softmax,
@@ -194,12 +208,14 @@ choice! {
         "hard-reinforce" => HardReinforce(ReinforceConfig),
         /// A reader that only moves on, and stops (Raffel 2017).
         "monotonic" => Monotonic(MonotonicConfig),
+        /// Softmax, mixed with the weights of the step before, shifted and sharpened (Graves 2014, NTM).
+        "addressing" => Addressing(AddressingConfig),
     }
 }
 
 impl NormalizerConfig {
-    /// Draws a normaliser for so many heads.
-    pub fn init(&self, heads: usize, init: &mut Initializer) -> Normalize {
+    /// Draws a normaliser for so many heads, of queries of `query_size`.
+    pub fn init(&self, heads: usize, query_size: usize, init: &mut Initializer) -> Normalize {
         let hard = |estimator| Normalize::HardSample(HardSample::new(estimator));
         match self {
             Self::Softmax => Normalize::softmax(),
@@ -217,6 +233,9 @@ impl NormalizerConfig {
             }),
             Self::Monotonic(config) => {
                 Normalize::Monotonic(Monotonic::new(Form::Parallel).with_noise(config.noise))
+            }
+            Self::Addressing(config) => {
+                Normalize::Addressing(Addressing::new(query_size, config.range, init))
             }
         }
     }

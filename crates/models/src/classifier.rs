@@ -106,4 +106,6 @@ pub struct ClassifierMap {
     pub by_words: bool,
     /// `[batch, heads, queries, words]`.
     pub weights: Tensor<4>,
+    /// Whether a row sums to 1.
+    pub is_normalized: bool,
 }

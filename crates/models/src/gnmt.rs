@@ -135,7 +135,7 @@ impl GeneratorConfig for GnmtConfig {
         let attention = |init: &mut Initializer| {
             let score = self.score.init([n, n], self.attention_dimension, init);
             Attention::new(score)
-                .with_normalize(self.normalizer.init(1, init))
+                .with_normalize(self.normalizer.init(1, n, init))
                 .with_locality(self.mask.locality(), n, init)
         };
         Ok(Gnmt {

@@ -162,7 +162,7 @@ impl GeneratorConfig for LstmnTranslationConfig {
         let (attention, decoder) = match self.fusion {
             Fusion::Shallow => {
                 let attention = Attention::new(self.score.init([n, n], a, init))
-                    .with_normalize(self.normalizer.init(1, init))
+                    .with_normalize(self.normalizer.init(1, n, init))
                     .with_locality(self.mask.locality(), n, init);
                 (Some(attention), Lstmn::new(m + n, n, a, init))
             }

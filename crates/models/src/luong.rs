@@ -222,7 +222,7 @@ impl GeneratorConfig for LuongConfig {
                 })
                 .collect(),
             attention: Attention::new(score)
-                .with_normalize(self.normalizer.init(1, init))
+                .with_normalize(self.normalizer.init(1, n, init))
                 .with_locality(self.locality(), n, init),
             decoder: expect_valid(LstmStack::new(self.layers, self.embedding + fed, n, init)),
             combine: init.linear(2 * n, n, false),

@@ -162,7 +162,7 @@ impl GeneratorConfig for RnnSearchConfig {
             (_, score) => score.init([n, 2 * n], self.attention_dimension, init),
         };
         let attention = Attention::new(score)
-            .with_normalize(self.normalizer.init(1, init))
+            .with_normalize(self.normalizer.init(1, n, init))
             .with_locality(self.mask.locality(), n, init);
         let tables = self.tables(vocabularies);
         Ok(RnnSearch {

@@ -158,7 +158,11 @@ fn drawn(
     let weights = map.weights.clone().narrow(0, row, 1);
     let weights = weights.narrow(2, 0, rows).narrow(3, 0, length);
     let weights = weights.into_data().iter().collect();
-    Ok(AttentionMap::new(kind, queries, keys, heads, weights)?.named(map.name))
+    let attention = match map.is_normalized {
+        true => AttentionMap::new(kind, queries, keys, heads, weights),
+        false => AttentionMap::unnormalized(kind, queries, keys, heads, weights),
+    };
+    Ok(attention?.named(map.name))
 }
 
 /// The place of the largest number, the first of equals.

@@ -127,7 +127,7 @@ pub struct ParameterOptions {
     /// The score of the sink [default: 0]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub sink: Option<f64>,
-    /// b of sigmoid [default: -ln(keys)]
+    /// b of sigmoid [default: -ln(seen keys)]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub sigmoid_bias: Option<f64>,
     /// The uniform number, from 0 to below 1, by which hard-sample draws [default: 0.5]

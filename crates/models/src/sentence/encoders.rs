@@ -28,6 +28,9 @@ pub struct SelfAttentiveEncoder {
     /// The weight of the penalty `‖A Aᵀ - I‖²` in the loss.
     #[module(skip)]
     pub penalty: f64,
+    /// Whether a hop's weights sum to 1.
+    #[module(skip)]
+    pub is_normalized: bool,
 }
 
 /// From word vectors to annotations.
@@ -120,6 +123,7 @@ impl SentenceEncoder {
                     name: "lstmn.tape",
                     by_words: true,
                     weights: weights.unsqueeze_dim(1),
+                    is_normalized: true,
                 };
                 Pooled {
                     maps: read.weights.into_iter().map(map).collect(),
@@ -129,10 +133,8 @@ impl SentenceEncoder {
             Self::Lstm(encoder) => plain(mean(encoder.forward(x, keep, between, noise), keep)),
             Self::SelfAttentive(encoder) => {
                 let states = encoder.lstm.forward(x, keep, between, noise);
-                let pooled = match encoder.pooling.forward(states.swap_dims(0, 1), keep) {
-                    Ok(pooled) => pooled,
-                    Err(error) => panic!("the self-attentive encoder: {error}"),
-                };
+                let states = states.swap_dims(0, 1);
+                let pooled = expect_valid(encoder.pooling.forward_with(states, keep, noise));
                 let [batch, hops, size] = pooled.context.dims();
                 let redundancy = || AttentivePooling::redundancy(pooled.weights.clone());
                 let penalty = encoder.penalty;
@@ -143,6 +145,7 @@ impl SentenceEncoder {
                         name: "pooling",
                         by_words: false,
                         weights: pooled.weights.clone().unsqueeze_dim(2),
+                        is_normalized: encoder.is_normalized,
                     }],
                 }
             }

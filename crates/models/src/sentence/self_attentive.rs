@@ -1,13 +1,16 @@
 //! The self-attentive encoder as a classifier (Lin et al. 2017).
 
-use regard_config::{Check, NOT_NEGATIVE, SIZE, config};
+use regard_config::{Check, Choice, NOT_NEGATIVE, SIZE, config};
 use regard_nn::{initialize::Initializer, recurrent::AttentivePooling};
 
 use super::{
     encoders::{LstmEncoder, SelfAttentiveEncoder, SentenceEncoder, check_halves},
     model::{SentenceClassifier, SentenceDropout},
 };
-use crate::classifier::{ClassifierConfig, ClassifierSizes};
+use crate::{
+    attention::NormalizerConfig,
+    classifier::{ClassifierConfig, ClassifierSizes},
+};
 
 config! {
     /// Self-attentive encoder: a sentence classifier, an LSTM in both directions whose states are
@@ -23,6 +26,8 @@ config! {
         attention_dimension: usize = 64, in SIZE;
         /// Number of hops (r, there 30).
         hops: usize = 4, in SIZE;
+        /// From scores to weights (in the paper "softmax").
+        [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// Weight of the penalty on hops that look at the same words, at least 0.
         penalty: f64 = 0.1, in NOT_NEGATIVE;
         /// Size of the classifier's hidden layer.
@@ -50,6 +55,20 @@ impl SelfAttentiveConfig {
 
     fn agree(&self, check: &mut Check) {
         check_halves(self.hidden, check);
+        let why = match &self.normalizer {
+            NormalizerConfig::HardReinforce(_) => {
+                "its rule rewards the draws of a decoder; \"hard-straight-through\" or \"hard-gumbel\""
+            }
+            NormalizerConfig::Addressing(_) => {
+                "one that looks at scores alone: a pooling has no queries"
+            }
+            _ => return,
+        };
+        check.fail(
+            "normalizer",
+            format!("found {:?}", self.normalizer.kind()),
+            why,
+        );
     }
 }
 
@@ -71,8 +90,10 @@ impl ClassifierConfig for SelfAttentiveConfig {
                     self.attention_dimension,
                     self.hops,
                     init,
-                ),
+                )
+                .with_normalize(self.normalizer.init(self.hops, self.hidden, init)),
                 penalty: self.penalty,
+                is_normalized: self.normalizer.sums_to_one(),
             };
             let pooled = self.hops * self.hidden;
             (SentenceEncoder::SelfAttentive(encoder), pooled)

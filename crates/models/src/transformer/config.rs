@@ -172,7 +172,7 @@ impl TransformerConfig {
                 NormalizerConfig::HardReinforce(_) => {
                     "its rule rewards the draws of one attention; \"hard-straight-through\" or \"hard-gumbel\""
                 }
-                NormalizerConfig::Monotonic(_) => {
+                NormalizerConfig::Monotonic(_) | NormalizerConfig::Addressing(_) => {
                     "one whose rows do not follow from each other: the queries of a Transformer are computed at once"
                 }
                 _ => continue,
@@ -210,7 +210,7 @@ impl TransformerConfig {
             let cross = cross.map(|cross| (cross, self.cross_normalizer()));
             for (heads, normalizer) in [own].into_iter().chain(cross) {
                 heads.attention.score = self.score.init([size, size], size, init);
-                heads.attention.normalize = normalizer.init(self.heads, init);
+                heads.attention.normalize = normalizer.init(self.heads, size, init);
             }
             let own = &mut block.attention.attention;
             *own = own.clone().with_mask(mask.mask()?);

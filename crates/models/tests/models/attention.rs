@@ -12,9 +12,9 @@ use regard_models::{
     AnyGenerator, GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Scored,
     SourceBatch, TargetBatch, TransformerConfig,
     attention::{
-        BlockConfig, ChunkedConfig, GumbelConfig, LocalConfig, LocationConfig, LongformerConfig,
-        MonotonicConfig, NormalizerConfig, ReinforceConfig, ScoreConfig, SelfMaskConfig,
-        SigmoidConfig, SinkConfig, SourceMaskConfig,
+        AddressingConfig, BlockConfig, ChunkedConfig, GumbelConfig, LocalConfig, LocationConfig,
+        LongformerConfig, MonotonicConfig, NormalizerConfig, ReinforceConfig, ScoreConfig,
+        SelfMaskConfig, SigmoidConfig, SinkConfig, SourceMaskConfig,
     },
     config::Choice,
     lstmn_translation::Fusion,
@@ -33,6 +33,7 @@ fn normalizers() -> Vec<NormalizerConfig> {
         NormalizerConfig::HardGumbel(GumbelConfig { temperature: 0.5 }),
         NormalizerConfig::HardReinforce(ReinforceConfig::default()),
         NormalizerConfig::Monotonic(MonotonicConfig::default()),
+        NormalizerConfig::Addressing(AddressingConfig { range: 2 }),
     ]
 }
 
@@ -102,7 +103,7 @@ fn with_normalizer(normalizer: &NormalizerConfig) -> Vec<(&'static str, AnyBox)>
         mask: SelfMaskConfig::Chunked(ChunkedConfig { size: 2, left: 1 }),
         ..TransformerConfig::tiny()
     };
-    if !["monotonic", "hard-reinforce"].contains(&normalizer().kind()) {
+    if !["monotonic", "addressing", "hard-reinforce"].contains(&normalizer().kind()) {
         all.push(("transformer", Box::new(transformer)));
     }
     all
@@ -127,6 +128,24 @@ fn expect_steps(name: &str, model: &AnyGenerator, device: &Device) {
             let error = distance(&numbers(&output.weights.unwrap()), &expected);
             assert!(error < ROUNDING, "{name}: step {t}: {error}");
         }
+    }
+}
+
+/// A sentence has the logits in a batch that it has alone.
+fn expect_alone(name: &str, model: &AnyGenerator, device: &Device) {
+    let (sources, targets) = sentences();
+    let (source, target) = batch(device);
+    let together = model.forward(&source, &target, &mut DropoutRng::none());
+    for (row, (source, target)) in sources.iter().zip(&targets).enumerate() {
+        let source = SourceBatch::new(slice::from_ref(source), &VOCABULARIES.source, device);
+        let target = TargetBatch::new(slice::from_ref(target), &VOCABULARIES.target, device);
+        let alone = model.forward(&source, &target, &mut DropoutRng::none());
+        let [steps, _] = target.inputs.dims(); // logits [time · batch, vocabulary]
+        let end = (steps * sources.len()) as i64;
+        let rows = Tensor::arange_step(row as i64..end, sources.len(), device);
+        let here = numbers(&together.logits().select(0, rows));
+        let error = distance(&here, &numbers(&alone.logits()));
+        assert!(error < ROUNDING, "{name}: sentence {row}: {error}");
     }
 }
 
@@ -200,6 +219,7 @@ fn every_normalizer_in_every_model() {
             let name = format!("{name}, {}", normalizer.kind());
             let model = model(&*config, 4, 2.0, &device);
             expect_steps(&name, &model, &device);
+            expect_alone(&name, &model, &device);
             assert_eq!(model.is_normalized(), normalizer.sums_to_one(), "{name}");
             for row in rows_of(&model, &device) {
                 let sum: f32 = row.iter().sum();

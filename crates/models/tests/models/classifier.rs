@@ -3,7 +3,13 @@
 use burn::tensor::{Device, Tensor};
 use regard_models::{
     AnyClassifier, AnyClassifierConfig, Classified, ClassifierConfig, ClassifierSizes, SourceBatch,
-    Vocabulary, former,
+    Vocabulary,
+    attention::{
+        AddressingConfig, GumbelConfig, MonotonicConfig, NormalizerConfig, ReinforceConfig,
+        SigmoidConfig, SinkConfig,
+    },
+    config::Choice,
+    former,
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, SentenceDropout},
 };
 use regard_nn::{dropout::DropoutRng, weights};
@@ -16,7 +22,7 @@ const SIZES: ClassifierSizes = ClassifierSizes {
 };
 
 /// One of each kind, with a hidden layer of this size.
-fn configurations(readout: usize) -> [(&'static str, Box<dyn AnyClassifierConfig>); 4] {
+fn configurations(readout: usize) -> Vec<(&'static str, Box<dyn AnyClassifierConfig>)> {
     let lstmn = |layers| LstmnConfig {
         layers,
         readout,
@@ -28,16 +34,29 @@ fn configurations(readout: usize) -> [(&'static str, Box<dyn AnyClassifierConfig
         readout,
         ..LstmConfig::tiny()
     };
-    let self_attentive = SelfAttentiveConfig {
-        readout,
-        ..SelfAttentiveConfig::tiny()
-    };
-    [
+    let mut all: Vec<(&str, Box<dyn AnyClassifierConfig>)> = vec![
         ("lstmn", Box::new(lstmn(1))),
         ("lstmn of two layers", Box::new(lstmn(2))),
         ("lstm", Box::new(lstm)),
-        ("self-attentive", Box::new(self_attentive)),
-    ]
+    ];
+    for normalizer in [
+        NormalizerConfig::Softmax,
+        NormalizerConfig::Sink(SinkConfig::default()),
+        NormalizerConfig::Sparsemax,
+        NormalizerConfig::Entmax15,
+        NormalizerConfig::Sigmoid(SigmoidConfig::default()),
+        NormalizerConfig::HardGumbel(GumbelConfig::default()),
+        NormalizerConfig::Monotonic(MonotonicConfig::default()),
+    ] {
+        let name = normalizer.kind();
+        let self_attentive = SelfAttentiveConfig {
+            normalizer,
+            readout,
+            ..SelfAttentiveConfig::tiny()
+        };
+        all.push((name, Box::new(self_attentive)));
+    }
+    all
 }
 
 fn init(config: &dyn AnyClassifierConfig, device: &Device) -> AnyClassifier {
@@ -88,7 +107,7 @@ fn every_weight_learns() {
         let sentences = [vec![5, 6, 7, 8, 9], vec![10, 4, 3], vec![4, 11, 12, 13]];
         let classified = forward(&model, &sentences, &device);
         let penalty = classified.penalty;
-        assert_eq!(penalty.is_some(), kind == "self-attentive");
+        assert_eq!(penalty.is_some(), !kind.contains("lstm"));
         let mut loss = (classified.logits.clone() * classified.logits).sum();
         if let Some(penalty) = penalty {
             loss = loss + penalty;
@@ -157,6 +176,14 @@ fn sizes_that_no_classifier_can_have() {
         "attention_dimension: found 0",
     );
     check(&|c| c.hops = 0, "hops: found 0");
+    check(
+        &|c| c.normalizer = NormalizerConfig::HardReinforce(ReinforceConfig::default()),
+        "normalizer: found \"hard-reinforce\"; expected its rule",
+    );
+    check(
+        &|c| c.normalizer = NormalizerConfig::Addressing(AddressingConfig::default()),
+        "normalizer: found \"addressing\"; expected one that looks at scores alone",
+    );
 }
 
 /// Former files held sizes beside choices, the encoder in a table of its own, and dropout key by key.
@@ -178,6 +205,7 @@ fn what_files_once_said_is_still_read() {
         layers: 2,
         attention_dimension: 7,
         hops: 5,
+        normalizer: NormalizerConfig::Softmax,
         penalty: 0.25,
         readout: 9,
         dropout: SentenceDropout {

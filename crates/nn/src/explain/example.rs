@@ -131,11 +131,11 @@ pub struct Parameters {
     pub beta: Option<f64>,
     /// The score of the sink; default 0.
     pub sink: Option<f64>,
-    /// `b` of sigmoid weights; default `-ln(keys)`.
+    /// `b` of sigmoid weights; default `-ln` of the keys that a query sees.
     pub sigmoid_bias: Option<f64>,
     /// The uniform number in `[0, 1)` by which hard attention draws; default 0.5.
     pub draw: Option<f64>,
-    /// `α_{t-1}` before the first query, `[keys]`, of monotonic and NTM attention; default all on the first key.
+    /// `α_{t-1}` before the first query, `[keys]`, of monotonic and NTM attention; default all on the first key that is seen.
     pub previous: Option<Vec<f64>>,
     /// `g` of NTM's interpolation; default 1: content alone.
     pub gate: Option<f64>,

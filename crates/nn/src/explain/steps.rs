@@ -234,8 +234,10 @@ impl Steps<'_> {
             }
             Normalizer::Sigmoid => {
                 let keys = names.keys.len();
+                let hides = record.get("seen").next().is_some();
                 let bias = match parameters.sigmoid_bias {
                     Some(bias) => number(bias),
+                    None if hides => "-ln(keys that the query sees)".to_owned(),
                     None => format!("-ln({keys} keys) = {}", number(-(keys as f64).ln())),
                 };
                 formula.push_str(&format!(", b = {bias}"));
@@ -261,7 +263,11 @@ impl Steps<'_> {
                 let gate = or_1(parameters.gate);
                 let mixed = format!("w_g = g w_c + (1 - g) w_{{t-1}}, g = {gate}");
                 self.reported(WEIGHTS, "interpolated", mixed);
-                self.reported(WEIGHTS, "shifted", "w̃_i = Σ_j w_g(j) shift(i - j mod N)");
+                self.reported(
+                    WEIGHTS,
+                    "shifted",
+                    "w̃_i = Σ_j w_g(j) shift(i - j mod N), over the N seen keys",
+                );
                 let sharpening = or_1(parameters.sharpening);
                 formula = format!("α_i = w̃_i^γ / Σ_j w̃_j^γ, γ = {sharpening}");
             }

@@ -1,7 +1,9 @@
 //! Sigmoid attention: `α_i = σ(s_i + b)`: each key is judged for itself.
 //!
 //! Keys do not compete; a row need not sum to 1. With `b = -ln(keys)` a row sums to about 1 at the start (Ramapuram
-//! 2024), which is what [`Sigmoid::default`] does. Use it where several keys, or none, may matter at once; not where one answer is wanted, as nothing makes keys exclude each other.
+//! 2024), which is what [`Sigmoid::default`] does: it counts the keys that the query may see, so that neither padding nor keys
+//! that are still to come change a weight. Use it where several keys, or none, may matter at once; not where one answer is
+//! wanted, as nothing makes keys exclude each other.
 //!
 //! Cost: one exponential a score, no reduction over the row.
 //!
@@ -22,7 +24,11 @@ use burn::{
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized};
-use crate::attention::{AttentionError, check_finite};
+use crate::{
+    attention::{AttentionError, check_finite},
+    bridge::spread,
+    precision::wide,
+};
 
 /// `σ(s_i + b)`.
 #[derive(Module, Debug, Default)]
@@ -32,14 +38,9 @@ pub struct Sigmoid {
 }
 
 impl Sigmoid {
-    /// With a fixed `b` in place of `-ln(keys)`.
+    /// With a fixed `b` in place of `-ln` of the keys that a query sees.
     pub fn with_bias(bias: f64) -> Self {
         Self { bias: Some(bias) }
-    }
-
-    /// `b` for rows of `keys`.
-    pub fn bias(&self, keys: usize) -> f64 {
-        self.bias.unwrap_or(-(keys.max(1) as f64).ln())
     }
 
     /// Weights of scores `[batch, heads, queries, keys]`.
@@ -47,9 +48,21 @@ impl Sigmoid {
         if scores.dims().contains(&0) {
             return Normalized::new(scores);
         }
-        let bias = self.bias(scores.dims()[3]);
+        let [_, _, _, keys] = scores.dims();
         // An unseen score may be anything, NaN included, whose gradient would be NaN times 0.
-        let weights = activation::sigmoid(super::hide(scores, &seen) + bias);
+        let shown = super::hide(scores, &seen);
+        let shifted = match (self.bias, &seen) {
+            (Some(bias), _) => shown + bias,
+            (None, None) => shown - (keys as f64).ln(),
+            (None, Some(seen)) => {
+                let [batch, heads, queries, _] = seen.dims();
+                let seen = spread(seen.clone(), [batch, heads, queries, keys]);
+                let count = seen.int().sum_dim(3).clamp_min(1);
+                let dtype = shown.dtype();
+                shown - count.float().cast(wide(dtype)).log().cast(dtype)
+            }
+        };
+        let weights = activation::sigmoid(shifted);
         Normalized::new(super::hide(weights, &seen))
     }
 }
@@ -64,6 +77,6 @@ impl NormalizeFunction for Sigmoid {
     }
 
     fn check(&self, _heads: usize, dtype: DType) -> Result<(), AttentionError> {
-        check_finite("sigmoid bias", self.bias(1), dtype)
+        check_finite("sigmoid bias", self.bias.unwrap_or(0.0), dtype)
     }
 }

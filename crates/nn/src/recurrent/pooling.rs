@@ -8,7 +8,8 @@
 //! ```
 //!
 //! It is attention whose queries are learned and belong to no input: the score is additive, and row `r`
-//! of `W_2` is the vector of hop `r`. **Use it** on top of any encoder that gives annotations, to get one
+//! of `W_2` is the vector of hop `r`. Another normaliser may take the place of the softmax, see
+//! [`with_normalize`](AttentivePooling::with_normalize). **Use it** on top of any encoder that gives annotations, to get one
 //! vector of fixed size and to see what it was made of; one hop is the pooling of Yang et al. 2016. It
 //! does not relate positions to each other. Cost: `O(positions (size · a + hops))`.
 //!
@@ -34,10 +35,11 @@ use burn::{
 use super::check_shape;
 use crate::{
     AttentionError,
-    bridge::{apply, linear, matmul, zeros_of},
+    bridge::{apply, linear, matmul, reshaped, zeros_of},
+    dropout::DropoutRng,
     initialize::Initializer,
     mask::PaddingMask,
-    normalize::masked_softmax,
+    normalize::Normalize,
     precision::check_weights,
 };
 
@@ -57,6 +59,8 @@ pub struct AttentivePooling {
     pub hidden: Linear,
     /// `W_2`, `[a, hops]`.
     pub hops: Param<Tensor<2>>,
+    /// From scores to weights; a hop is a head.
+    pub normalize: Normalize,
 }
 
 impl AttentivePooling {
@@ -66,17 +70,39 @@ impl AttentivePooling {
         Self {
             hidden: initializer.linear(size, attention, false),
             hops: initializer.uniform([attention, hops], bound),
+            normalize: Normalize::softmax(),
         }
     }
 
-    /// Pools `annotations [batch, positions, size]`; of no positions the mean is 0.
+    /// With another normaliser, which has a head for each hop.
+    pub fn with_normalize(mut self, normalize: Normalize) -> Self {
+        self.normalize = normalize;
+        self
+    }
+
+    /// Pools `annotations [batch, positions, size]`; of no positions the mean is 0. Normalisers that draw take the most probable
+    /// position.
     ///
     /// # Errors
-    /// Annotations of another size or precision, or a mask of another batch or length.
+    /// Annotations of another size or precision, a mask of another batch or length, a setting of the normaliser outside its range,
+    /// or a normaliser that looks at queries, of which there are none.
     pub fn forward(
         &self,
         annotations: Tensor<3>,
         keep: &PaddingMask,
+    ) -> Result<Pooled, AttentionError> {
+        self.forward_with(annotations, keep, &mut DropoutRng::none())
+    }
+
+    /// As [`forward`](Self::forward), for training: normalisers that draw do so from `noise`.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_with(
+        &self,
+        annotations: Tensor<3>,
+        keep: &PaddingMask,
+        noise: &mut DropoutRng,
     ) -> Result<Pooled, AttentionError> {
         let [batch, positions, _] = annotations.dims();
         let [size, _] = self.hidden.weight.dims();
@@ -90,11 +116,25 @@ impl AttentivePooling {
         let meaning = "[batch, positions]";
         check_shape("keep", keep.tensor().dims(), [batch, positions], meaning)?;
         check_weights("annotations", annotations.dtype(), self)?;
+        let hops = self.hops.dims()[1];
+        self.normalize.check(hops, annotations.dtype())?;
+        if self.normalize.query_size().is_some() {
+            return Err(AttentionError::value(
+                "normaliser",
+                self.normalize.name(),
+                "one that looks at scores alone: a pooling has no queries",
+                "take another one",
+            ));
+        }
         let values = keep.zero_padding(annotations);
         let hidden = apply(&self.hidden, values.clone()).tanh(); // [batch, positions, a]
         let scores = linear(hidden, self.hops.val(), None).swap_dims(1, 2);
-        let seen = (!keep.is_full()).then(|| keep.tensor().unsqueeze_dim::<3>(1));
-        let weights = masked_softmax(scores, seen);
+        let scores = reshaped(scores, [batch, hops, 1, positions]);
+        let seen = (!keep.is_full()).then(|| keep.tensor().unsqueeze_dims(&[1, 1]));
+        let normalized = self
+            .normalize
+            .forward(scores.clone(), seen, &scores, None, Some(noise));
+        let weights = reshaped(normalized.weights, [batch, hops, positions]);
         Ok(Pooled {
             context: matmul(weights.clone(), values),
             weights,

@@ -82,7 +82,10 @@ pub fn weights(example: &Example, scores: &Matrix, seen: &[Vec<bool>]) -> Matrix
     let p = &example.parameters;
     let keys = example.keys.len();
     let mut before = p.previous.clone().unwrap_or_else(|| {
-        let first = |i: usize| f64::from(u8::from(i == 0));
+        let start = seen
+            .first()
+            .and_then(|row| row.iter().position(|&seen| seen));
+        let first = |i: usize| f64::from(u8::from(i == start.unwrap_or(0)));
         (0..keys).map(first).collect()
     });
     let mut rows = Vec::new();
@@ -114,7 +117,7 @@ pub fn weights(example: &Example, scores: &Matrix, seen: &[Vec<bool>]) -> Matrix
                 each(&|s| ((s - threshold) / 2.0).max(0.0).powi(2))
             }
             Normalizer::Sigmoid => {
-                let bias = p.sigmoid_bias.unwrap_or(-(keys as f64).ln());
+                let bias = p.sigmoid_bias.unwrap_or(-(visible.len() as f64).ln());
                 each(&|s| sigmoid(s + bias))
             }
             Normalizer::Hardmax => one_hot((0..keys).find(|&i| seen[i] && scores[i] == maximum)),
@@ -139,8 +142,10 @@ pub fn weights(example: &Example, scores: &Matrix, seen: &[Vec<bool>]) -> Matrix
                 let sharpening = p.sharpening.unwrap_or(1.0);
                 let mixed = |i: usize| gate * softmax[i] + (1.0 - gate) * before[i];
                 let range = shift.len() as isize / 2;
+                let circle: Vec<usize> = (0..keys).filter(|&i| seen[i]).collect();
                 let shifted = |i: usize| -> f64 {
-                    let from = |by: isize| (i as isize - by).rem_euclid(keys as isize) as usize;
+                    let rank = circle.iter().position(|&key| key == i).unwrap() as isize;
+                    let from = |by: isize| circle[(rank - by).rem_euclid(circle.len() as isize) as usize];
                     let parts = shift.iter().zip(-range..);
                     parts.map(|(share, by)| share * mixed(from(by))).sum()
                 };

@@ -11,7 +11,8 @@ Sources:
 - sparsemax, 1.5-entmax: the package `entmax` of their authors (deep-spin)
 - cosine: torch.nn.functional.cosine_similarity; L2: torch.cdist; weight norm: torch.nn.functional.normalize
 - monotonic: the recursion (equation 8) of Raffel et al. 2017, one number at a time
-- NTM addressing: Graves, Wayne, Danihelka 2014, equations 5 to 9, one number at a time
+- NTM addressing: Graves, Wayne, Danihelka 2014, equations 5 to 9, one number at a time; keys that may be seen stand
+  in a circle
 - soft window: Graves 2013, equations 46 to 51, one number at a time
 - sink: softmax over the scores with the sink beside them, its column cut off
 
@@ -220,17 +221,19 @@ def addressing(draw, scores, seen, query, prefix):
     rows = []
     for b in range(batch):
         for h in range(heads):
-            before = torch.eye(keys, dtype=scores.dtype)[0]
-            for i in range(queries):
+            circles = [[j for j in range(keys) if seen is None or seen[b, 0, i, j]] for i in range(queries)]
+            before = torch.eye(keys, dtype=scores.dtype)[circles[0][0] if circles[0] else 0]
+            for i, circle in enumerate(circles):
                 emitted = {name: query[b, h, i] @ w + bias for name, (w, bias) in parts.items()}
                 g = torch.sigmoid(emitted["gate"])
                 s = torch.softmax(emitted["shift"], 0)
                 gamma = 1 + softplus(emitted["sharpening"])
                 mixed = g * content[b, h, i] + (1 - g) * before
-                moved = [sum(s[r + 1] * mixed[(j - r) % keys] for r in (-1, 0, 1)) for j in range(keys)]
+                # The keys that may be seen stand in a circle.
+                moved = [0 * mixed[0]] * keys
+                for rank, j in enumerate(circle):
+                    moved[j] = sum(s[r + 1] * mixed[circle[(rank - r) % len(circle)]] for r in (-1, 0, 1))
                 moved = torch.stack(moved)
-                if seen is not None:
-                    moved = moved * seen[b, 0, i].to(moved.dtype)
                 total = (moved ** gamma).sum()
                 before = moved ** gamma / total if total > 0 else moved
                 rows.append(before)
@@ -251,7 +254,7 @@ def normaliser(draw, name, scores, seen, query, prefix=""):
         case "entmax15":
             return each_row(scores, seen, lambda s, h: entmax.entmax15(s, dim=0))
         case "sigmoid":
-            return each_row(scores, seen, lambda s, h: 1 / (1 + scores.shape[3] * torch.exp(-s)))
+            return each_row(scores, seen, lambda s, h: 1 / (1 + len(s) * torch.exp(-s)))
         case "sigmoid-0.3":
             return each_row(scores, seen, lambda s, h: torch.sigmoid(s + 0.3))
         case "hardmax":

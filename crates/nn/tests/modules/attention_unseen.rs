@@ -5,7 +5,7 @@ use regard_nn::{
     Attention, AttentionOptions, Observe, Path,
     bridge::additive_attention_plain,
     initialize::Initializer,
-    mask::{Mask, PaddingMask, PositionPredictor},
+    mask::{Alignment, Mask, PaddingMask, PositionPredictor},
     normalize::{Estimator, Form, HardSample, Monotonic, Normalize, Sink},
     score::{Additive, General, Score},
 };
@@ -76,6 +76,54 @@ fn unseen_places_reach_nothing() {
             );
             for (found, clean) in found.2.iter().flatten().zip(clean.2.iter().flatten()) {
                 assert!(close(found, clean), "{name}: {poison} reaches a gradient");
+            }
+        }
+    }
+}
+
+/// A sentence is read alike whether it stands alone or, padded at its end or its beginning, beside a longer one.
+#[test]
+fn padding_changes_no_number() {
+    let (length, padded) = (4, 7);
+    let causal = || Mask::causal_aligned(Alignment::UpperLeft);
+    let cases = [
+        (0, Mask::all()),
+        (0, causal()),
+        (padded - length, Mask::all()),
+    ];
+    for attention in mechanisms(2) {
+        let name = named(&attention);
+        // These count keys from the left, whatever stands there.
+        let by_place = matches!(
+            attention.score,
+            Score::Location(_) | Score::GaussianWindow(_)
+        );
+        for (start, mask) in &cases {
+            if by_place && *start > 0 {
+                continue;
+            }
+            let [query, key, value] = inputs(2, 2, 3, padded);
+            let call = |mask| AttentionOptions::new(Observe::Weights).mask(mask);
+            let own = |x: &Tensor<4>| x.clone().narrow(0, 1, 1).narrow(2, *start, length);
+            let alone = [query.clone().narrow(0, 1, 1), own(&key), own(&value)];
+            let alone = attend(&attention, &alone, call(mask.clone()));
+            let real = |key| (*start..start + length).contains(&key);
+            let flags = [vec![true; padded], (0..padded).map(real).collect()];
+            let keep = PaddingMask::from_flags(&flags, &device()).unwrap();
+            let both = call(mask.clone() & Mask::padding(keep));
+            let beside = attend(&attention, &[query, key, value], both);
+            let of_row = |x: Tensor<4>| x.narrow(0, 1, 1);
+            let weights = of_row(beside.weights.unwrap()).narrow(3, *start, length);
+            let pairs = [
+                (alone.context, of_row(beside.context)),
+                (alone.weights.unwrap(), weights),
+            ];
+            for (alone, beside) in pairs {
+                let worst = (alone - beside).abs().max().into_scalar::<f32>();
+                assert!(
+                    worst <= 16.0 * f32::EPSILON,
+                    "{name}, from {start}: {worst}"
+                );
             }
         }
     }

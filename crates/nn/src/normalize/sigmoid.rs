@@ -1,4 +1,4 @@
-//! Sigmoid attention: `α_i = σ(s_i + b)`: each key is judged for itself.
+//! Sigmoid attention: `α_i = σ(s_i + b)`: each key gets its weight independently.
 //!
 //! Keys do not compete; a row need not sum to 1. With `b = -ln(keys)` a row sums to about 1 at the start (Ramapuram
 //! 2024), which is what [`Sigmoid::default`] does. Use it where several keys, or none, may matter at once; not where one answer is wanted, as nothing makes keys exclude each other.
@@ -48,7 +48,7 @@ impl Sigmoid {
             return Normalized::new(scores);
         }
         let bias = self.bias(scores.dims()[3]);
-        // An unseen score may be anything, NaN included, whose gradient would be NaN times 0.
+        // A hidden score may be anything, NaN included, and its gradient would be NaN times 0.
         let weights = activation::sigmoid(super::hide(scores, &seen) + bias);
         Normalized::new(super::hide(weights, &seen))
     }

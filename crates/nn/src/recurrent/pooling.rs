@@ -7,10 +7,10 @@
 //! P = ‖A Aᵀ - I‖²_F                  small when hops look at different places
 //! ```
 //!
-//! It is attention whose queries are learned and belong to no input: the score is additive, and row `r`
-//! of `W_2` is the vector of hop `r`. **Use it** on top of any encoder that gives annotations, to get one
-//! vector of fixed size and to see what it was made of; one hop is the pooling of Yang et al. 2016. It
-//! does not relate positions to each other. Cost: `O(positions (size · a + hops))`.
+//! It is attention whose queries are learned and do not depend on the input: the score is additive, and
+//! row `r` of `W_2` is the vector of hop `r`. **Use it** on top of any encoder that gives annotations, to
+//! get a vector of fixed size and to see which positions it was computed from; one hop is the pooling of
+//! Yang et al. 2016. It does not relate positions to each other. Cost: `O(positions (size · a + hops))`.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -41,7 +41,7 @@ use crate::{
     precision::check_weights,
 };
 
-/// What pooling gives.
+/// The results of pooling.
 #[derive(Debug, Clone)]
 pub struct Pooled {
     /// `M`, `[batch, hops, size]`.
@@ -50,7 +50,7 @@ pub struct Pooled {
     pub weights: Tensor<3>,
 }
 
-/// `softmax(W_2 tanh(W_1 Hᵀ))` and what it reads.
+/// `softmax(W_2 tanh(W_1 Hᵀ))`, and the means that it weights.
 #[derive(Module, Debug)]
 pub struct AttentivePooling {
     /// `W_1`, `[size, a]`, no bias.
@@ -60,7 +60,7 @@ pub struct AttentivePooling {
 }
 
 impl AttentivePooling {
-    /// A pooling of annotations of `size` into `hops` means, by way of `attention` dimensions.
+    /// A pooling of annotations of `size` into `hops` means, with a hidden layer of size `attention`.
     pub fn new(size: usize, attention: usize, hops: usize, initializer: &mut Initializer) -> Self {
         let bound = 1.0 / (attention.max(1) as f32).sqrt();
         Self {
@@ -69,7 +69,7 @@ impl AttentivePooling {
         }
     }
 
-    /// Pools `annotations [batch, positions, size]`; of no positions the mean is 0.
+    /// Pools `annotations [batch, positions, size]`; the mean over no positions is 0.
     ///
     /// # Errors
     /// Annotations of another size or precision, or a mask of another batch or length.

@@ -1,4 +1,4 @@
-//! Every mechanism by its definition, in `f64` and in plain loops: what the modules that `explain` reads are held against.
+//! The definition of every mechanism, in `f64` and in plain loops: the modules that `explain` reads are compared with it.
 
 use regard_nn::{
     explain::{Example, Normalizer, Scorer},
@@ -11,7 +11,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// `W x` for every vector; the vectors themselves without a matrix.
+/// `W x` for every vector; without a matrix, the vectors themselves.
 fn apply(weight: &Option<Matrix>, vectors: &Matrix) -> Matrix {
     match weight {
         None => vectors.clone(),

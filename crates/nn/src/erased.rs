@@ -3,7 +3,7 @@
 //! [`Normalize::Custom`](crate::normalize::Normalize::Custom), the models of `regard-models`.
 //!
 //! For a trait, [`any_module!`](crate::any_module) makes an object-safe version and a module that holds any implementation of
-//! it. A module that contains it is trained, saved and moved like any other: visitors and mappers meet the same parameters
+//! it. A module that contains it is trained, saved and moved like any other: visitors and mappers see the same parameters
 //! under the same names.
 
 use std::any::Any;

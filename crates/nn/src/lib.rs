@@ -119,7 +119,7 @@
 //! |---|---|---|
 //! | [`recurrent::Gru`] | gated recurrent unit, reset before or after the product | Cho 2014 |
 //! | [`recurrent::LstmStack`] | stacked long short-term memory | Hochreiter & Schmidhuber 1997 |
-//! | [`recurrent::Lstmn`] | a cell that reads its former states by attention; shallow and deep fusion with a source | Cheng 2016 |
+//! | [`recurrent::Lstmn`] | a cell that reads its earlier states by attention; shallow and deep fusion with a source | Cheng 2016 |
 //! | [`recurrent::AttentiveDecoder`] | any cell, any score; attention before or after the cell, input feeding | Bahdanau 2014, Luong 2015 |
 //! | [`recurrent::Coverage`] | past attention enters the score, and a loss | See 2017 |
 //! | [`recurrent::PointerGenerator`] | copies words of the source | See 2017 |

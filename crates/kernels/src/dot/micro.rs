@@ -85,7 +85,7 @@ impl Factor for f32 {
         b: [*const f32; R],
         step: usize,
     ) -> [[S::V; V]; R] {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { product::<S, R, V>(s, depth, a, width, b, step) }
     }
 }

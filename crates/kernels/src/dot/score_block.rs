@@ -105,7 +105,8 @@ impl<F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
                     assert!(bias.len() >= (R - 1) * width + V * S::LANES);
                     bias.as_ptr()
                 });
-                // SAFETY: the bias was seen to have `R` lines with `V` vectors each; `to` has as many.
+                // SAFETY: the bias was checked to have `R` lines with `V` vectors each; `to` has as
+                // many.
                 unsafe { modify_scores(s, &place, &mut acc, bias, to, width) };
             }
             if block.raw {

@@ -66,7 +66,7 @@ impl<T: Element> Rows<T> {
                 stride: self.stride,
             };
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.widen_into(s, count, dim, to) };
         Rows {
             start: to.as_ptr(),

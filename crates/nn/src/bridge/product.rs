@@ -1,5 +1,5 @@
 //! Matrix products on slices, by [`gemm`], which Burn's own products use: here they read and write parts of a matrix in place
-//! and add to what is there, so that gradients of several products meet without a copy.
+//! and add to what is there, so that gradients of several products are added up without a copy.
 
 #[cfg(feature = "kernels")]
 use gemm::Parallelism;

@@ -311,7 +311,7 @@ fn plans_of_what_is_served() {
     }
 }
 
-/// Heads that add steps of their own report that; the others use the operation with projections where it serves.
+/// Plans of heads that add steps of their own say so; the others use the operation with projections where it serves.
 #[test]
 fn plans_of_heads() {
     let init = &mut Initializer::new(2, &device());

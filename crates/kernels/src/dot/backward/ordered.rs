@@ -31,7 +31,7 @@ impl Ordered {
         }
     }
 
-    /// The turn of one part of a task. The part before it is the task before.
+    /// The turn of one part of a task. The previous part is the previous task.
     pub(super) fn of(&self, task: usize, part: usize) -> Turn<'_> {
         Turn {
             before: (part > 0).then(|| &self.done[task - 1]),

@@ -8,14 +8,15 @@
 //!  fewer, few keys       part 0: panels 0, p, 2p ..          in place
 //!                        part 1: panels 1, p + 1 ..          in place     dK, dV: a copy, added in order at the end
 //! ```
-//! Keys are dealt out in chunks, in alternating order (part 0, 1, .., 1, 0), and panels one to each part in turn, so
-//! that under a causal mask all parts take about as long. If several batch entries or heads share a bias whose gradient
-//! is asked for, they become one task, or one split into parts, which goes through them in order.
+//! Chunks of keys are interleaved among the parts in alternating order (part 0, 1, .., 1, 0), and panels of queries in
+//! plain order (0, 1, .., 0, 1), so that under a causal mask all parts take about as long. If several batch entries or
+//! heads share a bias whose gradient is asked for, they become one task, or one split into parts, which goes through
+//! them in order.
 //!
 //! Memory: with [`TASKS`] heads or more, and wherever keys are interleaved, the tiles of the threads and 8 bytes a part.
-//! Where queries are, `parts - 1` (at most 3) copies of `dK` and `dV` of fewer than [`LONG`] keys: 1.5 MiB a head at dim
-//! 64. A bias whose gradient is asked for has queries interleaved at any length, for parts of its columns cannot be lent
-//! out as rows; its own gradient is mostly as large as all scores.
+//! Where queries are interleaved, also `parts - 1` (at most 3) copies of `dK` and `dV` of fewer than [`LONG`] keys, which
+//! is 1.5 MiB a head at a dim of 64. If the gradient of a bias is asked for, queries are interleaved at any length,
+//! because parts with keys of their own would share its rows; that gradient is mostly as large as all scores.
 //!
 //! What was tried is in `docs/experiments.md`.
 
@@ -278,7 +279,7 @@ impl Target {
     /// There is such a row in a checked output, and no other reference to it is alive.
     #[inline(always)]
     pub(super) unsafe fn row<'a>(self, dim: usize) -> &'a mut [f32] {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.start, dim) }
     }
 }

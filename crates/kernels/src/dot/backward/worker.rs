@@ -230,7 +230,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         0.0 // counted by the first part
     }
 
-    /// Widens the keys and values of a tile, where they are stored in half the width.
+    /// Widens the keys and values of a tile, where they are stored in half precision.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, scratch: &mut Scratch, heads: &Heads<T>) {
         if T::KIND == Kind::F32 {

@@ -283,7 +283,7 @@ fn a_new_non_local_block_is_the_identity() {
 }
 
 /// Positions in another order give the same outputs in that order; rows of weights sum to 1 where a softmax
-/// makes them; the inner size is half the channels, at least 1, also for an odd number of channels.
+/// makes them; the inner size is half the channels, but at least 1.
 #[test]
 fn non_local_blocks_treat_positions_as_a_set() {
     let order = [5i32, 2, 0, 11, 7, 1, 3, 10, 4, 9, 8, 6];

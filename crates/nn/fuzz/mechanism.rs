@@ -20,7 +20,7 @@ use regard_nn::{
 
 use crate::{dice::Dice, tensors::Spread};
 
-/// A size for a mask: mostly up to the given one, sometimes absurd.
+/// A size for a mask: mostly small, sometimes absurd.
 pub fn distance(dice: &mut Dice) -> usize {
     match dice.below(24) {
         0 => dice.pick(&[

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p regard-kernels --example additive_peer -- BATCH QUERIES KEYS DIM VALUE_DIM`
 //!
-//! A line `COUNT` asks for so many rounds, answered by `{"forward": [seconds], "both": [seconds]}`: the
-//! forward pass alone, and forward and backward together. A line `check` asks for the sum of squares of
-//! the context and of each gradient.
+//! A line `COUNT` requests that many rounds, answered by `{"forward": [seconds], "both": [seconds]}`:
+//! the forward pass alone, and forward and backward together. A line `check` requests the sum of
+//! squares of the context and of each gradient.
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};

@@ -1,6 +1,6 @@
-//! The side of regard in `bench/peers/attention.py`: reads questions from standard input, a line
-//! `kind batch heads key_heads queries keys dim causal dtype repeats` each, and answers with a line of JSON:
-//! the seconds of each repeat and eight numbers of the result.
+//! The Rust side of `bench/peers/attention.py`. It reads requests from standard input, one line
+//! `kind batch heads key_heads queries keys dim causal dtype repeats` each, and answers with one line of
+//! JSON: the seconds of each repeat and eight numbers of the result.
 
 use std::{io::BufRead, time::Instant};
 
@@ -11,7 +11,8 @@ use regard_kernels::{
 };
 
 fn main() {
-    // On a thread of the pool, so that no call sleeps and wakes before it shares out its work.
+    // On a thread of the pool, so that no call has to put the calling thread to sleep and wake a worker
+    // first.
     rayon::scope(|_| serve());
 }
 
@@ -35,7 +36,7 @@ fn narrow<T: Element>(x: Vec<f32>) -> Vec<T> {
     x.into_iter().map(T::narrow).collect()
 }
 
-/// Seconds and probes, or why not.
+/// Seconds and probes, or why there are none.
 type Answer = Result<(Vec<f64>, Vec<f32>), String>;
 
 struct Question {
@@ -120,7 +121,7 @@ impl Question {
         Training::new(self).time(&attention, self.repeats, false)
     }
 
-    /// Sentences of different lengths one after the other, forward and backward.
+    /// Packed sentences of different lengths, forward and backward.
     fn packed(mut self) -> Result<Answer, KernelError> {
         let mut offsets = vec![0];
         for sentence in 0..64 {
@@ -144,7 +145,7 @@ impl Question {
             ..Attention::default()
         };
         let [query, key, value] = self.inputs();
-        // The query keeps its f32, whatever the cache is stored in; the peers' are rounded.
+        // The query stays in f32, whatever the cache is stored in, but is rounded as the peers' queries are.
         let query: Vec<f32> = narrow::<T>(query).into_iter().map(T::widen).collect();
         let (key, value) = (narrow::<T>(key), narrow::<T>(value));
         let mut output = vec![0.0; query.len()];
@@ -247,14 +248,14 @@ impl Training {
     }
 }
 
-/// Numbers in `[-1, 1]` by a formula that every side knows.
+/// Numbers in `[-1, 1]` by a formula that every side of the comparison uses.
 fn numbers(seed: usize, count: usize) -> Vec<f32> {
     (0..count)
         .map(|i| (((i * 7919 + seed * 104_729) % 2003) as f64 / 1001.5 - 1.0) as f32)
         .collect()
 }
 
-/// Calls once for the caches, then `repeats` times by the clock.
+/// Calls once to warm the caches, then `repeats` times with the time taken.
 fn timed(
     repeats: usize,
     mut call: impl FnMut() -> Result<(), KernelError>,
@@ -269,7 +270,7 @@ fn timed(
         .collect()
 }
 
-/// Eight numbers from the first to the last.
+/// Eight numbers, evenly spaced from the first to the last.
 fn probe(result: &[f32]) -> Vec<f32> {
     (0..8).map(|k| result[k * (result.len() - 1) / 7]).collect()
 }

@@ -59,7 +59,7 @@ fn main() -> Result<(), KernelError> {
     report("input feeding (dot)", products, &decoder)
 }
 
-/// Numbers in `[-scale, scale)` that look random.
+/// Pseudorandom numbers in `[-scale, scale)`.
 fn numbers(count: usize, scale: f32) -> Vec<f32> {
     let mut state = 0x9e37_79b9_u32;
     let next = || {
@@ -69,7 +69,8 @@ fn numbers(count: usize, scale: f32) -> Vec<f32> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// Times both passes; `products` are the multiply-adds of a row and step, forward.
+/// Times both passes; `products` is the number of multiply-adds for one row and step of the forward
+/// pass.
 fn report<O: Operation>(name: &str, products: usize, operation: &O) -> Result<(), KernelError> {
     let products = STEPS * BATCH * products;
     let (of_inputs, of_written) = operation.shapes()?;

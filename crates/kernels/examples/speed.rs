@@ -13,7 +13,7 @@ use regard_kernels::loss::{self, CrossEntropy};
 use regard_kernels::optim::{self, Adam};
 use regard_kernels::simd::Level;
 
-/// The fastest of many rounds, in seconds: what the machine can do when nobody disturbs it.
+/// The fastest of many rounds, in seconds: the speed of a machine that does nothing else.
 fn fastest<T>(mut f: impl FnMut() -> T) -> f64 {
     let start = Instant::now();
     let mut best = f64::INFINITY;

@@ -1,4 +1,5 @@
-//! Additive attention: right calls against the definition, both ways, and calls with a slice of a wrong length.
+//! Additive attention: valid calls against the definition, forward and backward, and calls with a slice of a wrong
+//! length.
 
 use regard_kernels::{
     additive::{self, Gradients, Input, PaddingMask, Shape},
@@ -30,7 +31,7 @@ pub fn case(dice: &mut Dice, comparable: bool) -> Result<(), String> {
         dim,
         value_dim,
     } = shape;
-    // Beyond 43 terms are no longer fractions of exponentials.
+    // Beyond 43, terms are not computed as fractions of exponentials.
     let spread = dice.pick(&[0.1, 1.0, 3.0, 60.0]);
     let mut inputs = [
         dice.numbers(batch * queries * dim, spread),
@@ -62,8 +63,8 @@ pub fn case(dice: &mut Dice, comparable: bool) -> Result<(), String> {
         }
     }
     if huge_biases {
-        // Scores that are the biases alone, of all sizes, or biases that hide all keys but the first that is kept: either
-        // way a large bias rounds no other score.
+        // Either the scores are the biases alone, of any size, or the biases hide all keys but the first that is kept: in
+        // both cases a large bias does not round another term of a score.
         let alone = dice.once_in(2);
         if alone {
             inputs[2].fill(0.0);
@@ -158,7 +159,8 @@ pub fn case(dice: &mut Dice, comparable: bool) -> Result<(), String> {
     let (of_context, of_weights) = definition.forward();
     let d_context: Vec<f64> = d_context.iter().map(|&x| f64::from(x)).collect();
     let slope = definition.backward(&d_context, None);
-    // A score's rounding is that of `dim` terms of at most 1 and their sum; what follows, of sums over keys.
+    // A score's rounding is that of `dim` terms of at most 1 and their sum; the rounding of what follows is that of sums
+    // over keys.
     let epsilon = f64::from(f32::EPSILON);
     let score = epsilon * (dim as f64 * 8.0 + dim as f64 * spread as f64 + 16.0);
     let relative = 2.0 * score.exp_m1() + epsilon * (keys as f64 + value_dim as f64 + 64.0);

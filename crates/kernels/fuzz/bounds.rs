@@ -1,18 +1,19 @@
-//! What the definition says, and how far rounding may lead away from it: row by row, so that it holds for scores of any size.
+//! The result by the definition, and how far rounding may lead away from it: row by row, so that it holds for scores of any
+//! size.
 //!
-//! A score `s_j` that is known to within `e_j` gives a weight between
-//! `e^{s_j - e_j} / (e^{s_j - e_j} + Σ_{i ≠ j} e^{s_i + e_i})` and the same with the signs turned. From there on errors are
-//! those of sums: `ε` times the number of terms times the sum of their magnitudes.
+//! If each score `s_j` is known to within `e_j`, its weight is between
+//! `e^{s_j - e_j} / (e^{s_j - e_j} + Σ_{i ≠ j} e^{s_i + e_i})` and the same with opposite signs of all `e`. From there on
+//! errors are those of sums: `ε` times the number of terms times the sum of their magnitudes.
 //!
-//! Of exact problems (see [`Magnitudes`]) every computation in `f32` has the same scores. Their definition is taken in
-//! `f32` and `e_j` is 0: scores of 1e30 then say as much as those of 1.
+//! In exact problems (see [`Magnitudes`]), every computation in `f32` has the same scores. The definition is then evaluated
+//! in `f32` and `e_j` is 0: scores of 1e30 are as good a test as scores of 1.
 
 use regard_kernels::{Attention, View, dot::reference};
 
 use crate::problem::{Magnitudes, Problem, Tensor};
 
 const EPSILON: f64 = f32::EPSILON as f64;
-/// Below this, numbers may become 0.
+/// Numbers below this may become 0.
 const TINY: f64 = 2.0 * f32::MIN_POSITIVE as f64;
 
 /// What a call should give.
@@ -25,11 +26,11 @@ pub struct Truth {
     /// `[batch, heads, queries, keys]`
     pub weights: Vec<f64>,
     pub weight_error: Vec<f64>,
-    /// How far a score may be from the definition's.
+    /// How far a score may be from that of the definition.
     score_error: Vec<f64>,
-    /// Those of the sink, `[batch, heads, queries]`.
+    /// Bounds of the sink's weight, `[batch, heads, queries]`.
     sink: Vec<[f64; 2]>,
-    /// Rows whose scores all computations in `f32` can hold.
+    /// Whether `f32` can hold the scores of a row, in any computation.
     pub usable: Vec<bool>,
     pub keys: usize,
     exact: bool,
@@ -108,7 +109,7 @@ impl Truth {
             let intervals = intervals(&all.collect::<Vec<_>>());
             for (j, &[least, most]) in intervals.weights[..keys].iter().enumerate() {
                 let weight = truth.weights[own.start + j];
-                // A weight of `e^-70` is computed from a 70 with its own rounding, and from a logarithm of the sum.
+                // A weight of `e^-70` is computed from a score near 70 below the `lse`, which has a rounding of its own.
                 let of_logarithm = match weight > 0.0 {
                     true => 2.0 * EPSILON * weight.ln().abs(),
                     false => 0.0,
@@ -154,8 +155,8 @@ impl Truth {
         truth
     }
 
-    /// The gradients for `d_output`, and their bounds; `None` if a score is too large for `f32`. A gradient whose addends are
-    /// is infinite here.
+    /// The gradients for `d_output`, and their bounds; `None` if a score is too large for `f32`. A gradient with an infinite
+    /// addend is infinite here.
     pub fn gradients(&self, problem: &Problem, d_output: &Tensor<f32>) -> Option<Gradients> {
         let finite = |tensor: &Tensor<f32>| tensor.data.iter().all(|x| x.is_finite());
         let operands = [&problem.query, &problem.key, &problem.value];
@@ -220,14 +221,15 @@ impl Truth {
                 let d_score = weight * difference;
                 let off = error * (difference + delta_error)
                     + (weight + error) * (delta_error + of_value * d_weight);
-                // The slope of a softcap is at most 1, and its own at most 0.77 / cap.
+                // The slope of a softcap is at most 1, and the derivative of the slope at most 0.77 / cap.
                 let slope = attention.softcap.map_or(0.0, |cap| {
                     (8.0 * EPSILON + self.score_error[at] / f64::from(cap)).min(1.0)
                 });
                 let off_product = off + d_score * (slope + of_sums);
                 for c in 0..dim {
                     let (q_at, k_at) = (row * dim + c, (own + j) * dim + c);
-                    // The definition in `f32` rounds a gradient times a small scale to a whole number of these.
+                    // In `f32`, the definition rounds the product of a gradient and a small scale to a multiple of the
+                    // smallest subnormal.
                     addends[0][q_at] += scale * d_score * key[k_at].abs();
                     addends[1][k_at] += scale * d_score * query[q_at].abs();
                     let [of_query, of_key] =
@@ -266,7 +268,7 @@ impl Truth {
     }
 }
 
-/// Bounds of weights and `lse` of scores that are known to within their errors.
+/// Bounds of weights and `lse`, where scores are known to within their errors.
 struct Intervals {
     weights: Vec<[f64; 2]>,
     lse: [f64; 2],
@@ -281,7 +283,7 @@ fn intervals(scores: &[(f64, f64)]) -> Intervals {
     };
     let (low, high) = (ends(-1.0), ends(1.0));
     let ((of_low, low_others), (of_high, high_others)) = (log_sums(&low), log_sums(&high));
-    // e^own / (e^own + e^others), each against the other: powers of all against one may all be 0.
+    // e^own / (e^own + e^others), from the difference of the two: relative to a common base, all powers may be 0.
     let fraction = |own: f64, others: f64| match own == f64::NEG_INFINITY {
         true => 0.0,
         false => 1.0 / (1.0 + (others - own).exp()),
@@ -363,7 +365,7 @@ pub fn scale(problem: &Problem) -> f64 {
     scale.into()
 }
 
-/// What dropout multiplies the weights that stay by.
+/// The factor by which dropout multiplies the weights that it keeps.
 fn kept(problem: &Problem) -> f64 {
     let kept = |dropout: regard_kernels::Dropout| 1.0 / (1.0 - f64::from(dropout.probability));
     problem.dropout.map_or(1.0, kept)

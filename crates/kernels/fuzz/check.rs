@@ -1,4 +1,4 @@
-//! One case: make a call, perhaps damage it, and judge what came of it.
+//! One case: makes a call, perhaps damages it, and judges the result.
 
 use regard_kernels::{
     KernelError,
@@ -14,14 +14,14 @@ use crate::{
     stored,
 };
 
-/// What a case came to.
+/// The outcome of a case.
 pub struct Verdict {
     pub what: &'static str,
     /// Whether the result was compared with the definition.
     pub compared: bool,
 }
 
-/// What outputs hold before the call.
+/// The value that fills outputs before the call.
 pub const UNTOUCHED: f32 = -7.625e30;
 
 /// Runs the case of a seed.
@@ -105,7 +105,7 @@ fn forward(problem: &Problem, results: &mut Results) -> Result<(), KernelError> 
     answer
 }
 
-/// The gradients of the call, with one of their own arguments damaged at times.
+/// The gradients of the call; sometimes one of their own arguments is damaged.
 fn backward(
     dice: &mut Dice,
     problem: &Problem,
@@ -179,7 +179,7 @@ fn backward(
         d_sink.unwrap_or_default(),
     ];
     compare_gradients(&found, &truth).map_err(|error| format!("backward: {error}"))?;
-    // Weights of a row sum to 1 there too, whatever rounding did to the scores.
+    // The weights of a row sum to 1 in the backward pass too, however the scores were rounded.
     if problem.dropout.is_none() && problem.sink.is_none() {
         let sum = |x: &[f32], column: usize, of: usize| {
             x.iter()
@@ -217,7 +217,7 @@ fn compare_gradients(found: &[Vec<f32>; 5], truth: &Gradients) -> Result<(), Str
         for (index, (&found, (expected, bound))) in
             found.iter().zip(truth.iter().zip(bounds)).enumerate()
         {
-            let holds = 2.0 * bound + expected.abs() < 1e38; // else f32 may not
+            let holds = 2.0 * bound + expected.abs() < 1e38; // otherwise f32 may overflow
             if holds && beyond(found.into(), *expected, 2.0 * bound) {
                 return Err(format!(
                     "gradient of {name}, {index}: {found}, expected {expected} to within {bound:e}"
@@ -255,7 +255,8 @@ fn observe(problem: &Problem, results: &Results, truth: Option<&Truth>) -> Resul
         .map_err(|error| format!("refused a right call: {error}"))?;
     let mut columns = vec![0.0f64; sums.len()];
     for row in 0..rows {
-        // Of a packed batch, keys count from the start of their sequence here and through the pack there.
+        // In a packed batch, keys are numbered from the start of their sequence here, but across the pack in the
+        // definition.
         let first = (0..keys).find_map(|key| {
             let place = problem.place(row, key)?;
             Some(key - place[3])
@@ -318,8 +319,7 @@ fn observe(problem: &Problem, results: &Results, truth: Option<&Truth>) -> Resul
     Ok(())
 }
 
-/// The same call as a step of decoding, where decoding has all of its options; from a cache side by side and
-/// from one in pages.
+/// The same call as a step of decoding, if decoding has all of its options; from a contiguous cache and from one in pages.
 fn decode(dice: &mut Dice, problem: &Problem, truth: Option<&Truth>) -> Result<(), String> {
     let sizes = problem.sizes;
     if sizes.packed || problem.dropout.is_some() {
@@ -411,7 +411,7 @@ fn paged(dice: &mut Dice, problem: &Problem) -> Result<(), String> {
     }
 }
 
-/// Not a number or infinite, somewhere in keys or values.
+/// Writes NaN or infinity somewhere in keys or values.
 fn poison(dice: &mut Dice, problem: &mut Problem) {
     let tensor = match dice.below(2) {
         0 => &mut problem.key,
@@ -438,7 +438,7 @@ pub fn argument(error: &KernelError) -> &'static str {
     }
 }
 
-/// Numbers between the rows stay as they were, and rows do not.
+/// Checks that numbers between the rows stayed as they were, and that all numbers of the rows were written.
 pub fn rows_alone(tensor: &Tensor<f32>) -> Result<(), String> {
     let mut own = vec![false; tensor.data.len()];
     for place in tensor.places() {
@@ -474,8 +474,8 @@ fn beyond(found: f64, expected: f64, bound: f64) -> bool {
     error.is_nan() || error > bound
 }
 
-/// Compares with the definition, by the bound that rounding alone gives; `of_weights` is what weights are rounded by beyond
-/// `f32`. Places where the definition itself is not finite say nothing.
+/// Compares with the definition, within the bound that rounding alone gives; `of_weights` is the rounding of weights beyond
+/// that of `f32`. Where the definition itself is not finite, nothing is checked.
 pub fn compare(truth: &Truth, results: &Results, of_weights: f64) -> Result<(), String> {
     let dim = results.output.shape[3];
     for (index, place) in results.output.places().enumerate() {

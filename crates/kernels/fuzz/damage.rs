@@ -1,4 +1,4 @@
-//! One thing wrong in a call that was right.
+//! Makes one thing wrong in a valid call.
 
 use regard_kernels::ViewMut;
 
@@ -7,7 +7,7 @@ use crate::{
     problem::{Problem, Tensor},
 };
 
-/// Where results go.
+/// The outputs of a call.
 pub struct Results {
     pub output: Tensor<f32>,
     pub lse: Option<Box<[f32]>>,
@@ -24,7 +24,7 @@ pub type Blamed = &'static [&'static str];
 
 const SHAPES: Blamed = &["query", "key", "value", "output"];
 
-/// Damages one thing; `None` if it is not there to be damaged.
+/// Damages one thing; returns `None` if the call does not have it.
 pub fn damage(dice: &mut Dice, problem: &mut Problem, results: &mut Results) -> Option<Blamed> {
     match dice.below(14) {
         0 => shorten(dice.pick(&TENSORS), problem, results),
@@ -86,7 +86,7 @@ fn blamed(name: &str) -> Blamed {
     }
 }
 
-/// Takes the last number away.
+/// Removes the last number.
 fn shorten(name: &str, problem: &mut Problem, results: &mut Results) -> Option<Blamed> {
     let tensor = named(name, problem, results);
     let (_, rest) = tensor.data.split_last()?;
@@ -94,7 +94,7 @@ fn shorten(name: &str, problem: &mut Problem, results: &mut Results) -> Option<B
     Some(blamed(name))
 }
 
-/// A stride that leaves the slice.
+/// Sets a stride that reaches beyond the slice.
 fn stretch(
     name: &str,
     dice: &mut Dice,
@@ -110,7 +110,7 @@ fn stretch(
     Some(blamed(name))
 }
 
-/// A size that fits nothing else.
+/// Sets a size that does not fit the others.
 fn reshape(
     name: &str,
     dice: &mut Dice,
@@ -119,7 +119,7 @@ fn reshape(
 ) -> Option<Blamed> {
     let tensor = named(name, problem, results);
     let axis = dice.below(4);
-    // Numbers of heads and lengths of the key are free to some extent.
+    // Some other numbers of heads and lengths of the key are valid too.
     let free = matches!((name, axis), ("query", 1 | 2) | ("key", 2));
     let more = dice.pick(&[1, 257, usize::MAX / 2]);
     if free && more == 1 || problem_is_empty(tensor) {
@@ -128,7 +128,8 @@ fn reshape(
     let before = tensor.shape[axis];
     tensor.shape[axis] = before.saturating_add(more);
     if free && fits(tensor) {
-        // A stride of 0 holds any number of heads: it is the options of the others that do not fit then.
+        // With a stride of 0, any number of heads fits the slice; the options would no longer fit the
+        // others.
         tensor.shape[axis] = before;
         return None;
     }
@@ -181,7 +182,7 @@ fn documents(dice: &mut Dice, problem: &mut Problem) -> Option<Blamed> {
 
 fn planes(dice: &mut Dice, problem: &mut Problem) -> Option<Blamed> {
     fn wrong<T: Copy>(dice: &mut Dice, plane: &mut Tensor<T>) {
-        // Two more than it has is neither 1 nor the size that is asked for.
+        // Two more than before is neither 1 nor the size that is expected.
         plane.shape[dice.below(4)] += 2;
     }
     match dice.below(2) {
@@ -237,7 +238,7 @@ fn offsets(dice: &mut Dice, problem: &mut Problem) -> Option<Blamed> {
     Some(&["offsets.query", "offsets.key"])
 }
 
-/// Rows of the output that share numbers.
+/// Makes rows of the output overlap.
 fn overlap(results: &mut Results) -> Option<Blamed> {
     let output = &mut results.output;
     if output.shape.contains(&0) {
@@ -248,7 +249,7 @@ fn overlap(results: &mut Results) -> Option<Blamed> {
     Some(&["output"])
 }
 
-/// One more or one less.
+/// The slice with one number more or one less.
 fn resized<T: Copy + Default>(slice: &[T], dice: &mut Dice) -> Box<[T]> {
     match slice.split_last() {
         Some((_, rest)) if dice.once_in(2) => rest.into(),

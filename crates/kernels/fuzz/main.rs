@@ -1,5 +1,5 @@
-//! Random shapes, strides, options and damage, thrown at the door of dot-product attention (forward, backward,
-//! decoding, `f32` and half the width) and of additive attention.
+//! Calls attention with random shapes, strides, options and damaged arguments: dot-product attention (forward, backward,
+//! decoding; `f32` and half precision) and additive attention.
 //!
 //! ```text
 //! cd crates/kernels/fuzz
@@ -8,12 +8,11 @@
 //! RUSTFLAGS=-Zsanitizer=address cargo +nightly run --release --target x86_64-unknown-linux-gnu -- --cases 1000000
 //! REGARD_SIMD=scalar MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks" cargo +nightly miri run -- --cases 100
 //! ```
-//! Every case is a call that is right by construction, or the same call with one thing damaged. A right one
-//! must compute what the definition computes and write nothing else; a damaged one must be refused by a
-//! typed error that names the damaged argument, with nothing written. Every slice is an allocation of its
-//! own of just the length that the call needs, so that the address sanitizer sees a step outside. A case
-//! that fails is told by its seed: `--seed N --cases 1` makes it again. `--minutes N` ends earlier than
-//! `--cases`; each minute says how far it is.
+//! Every case is a call that is valid by construction, or the same call with one thing damaged. A valid one must compute what
+//! the definition computes and write nothing else; a damaged one must be refused by a typed error that names the damaged
+//! argument, with nothing written. Every slice is a separate allocation of exactly the length that the call needs, so that the
+//! address sanitizer detects any access outside it. A case that fails is reported with its seed: `--seed N --cases 1` repeats
+//! it. `--minutes N` limits the time, whatever `--cases` is; progress is printed every minute.
 
 mod additive;
 mod bounds;

@@ -1,4 +1,4 @@
-//! A random call: shapes, strides, data and options of its own.
+//! A random call that owns its shapes, strides, data and options.
 
 use regard_kernels::{
     Alignment, Attention, Blocks, Documents, Dropout, Offsets, View, ViewMut, Window,
@@ -6,7 +6,7 @@ use regard_kernels::{
 
 use crate::dice::Dice;
 
-/// A strided array in an allocation of just its extent.
+/// A strided array in an allocation of exactly its extent.
 pub struct Tensor<T> {
     pub data: Box<[T]>,
     pub shape: [usize; 4],
@@ -40,13 +40,13 @@ impl<T: Copy> Tensor<T> {
         })
     }
 
-    /// The elements side by side.
+    /// The elements, contiguous.
     pub fn contiguous(&self) -> Vec<T> {
         self.places().map(|place| self.data[place]).collect()
     }
 }
 
-/// Strides under which no two rows share an element, or (`shared`) any at all; and the extent.
+/// Strides under which no two rows share an element, or, if `shared`, any strides; and the extent.
 fn layout(dice: &mut Dice, shape: [usize; 4], shared: bool) -> ([usize; 3], usize) {
     let mut strides = [0; 3];
     let order = dice.pick(&[[2, 1, 0], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
@@ -103,7 +103,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Batch of the views.
+    /// The batch of the views.
     pub fn batch(&self) -> usize {
         if self.packed { 1 } else { self.sequences }
     }
@@ -113,18 +113,18 @@ impl Sizes {
     }
 }
 
-/// How large the numbers are that scores are made of.
+/// The magnitudes of the numbers from which scores are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Magnitudes {
-    /// Those of a model.
+    /// As in a model.
     Moderate,
-    /// Any, such that products are exact in `f32`: multiples of 1/8 and powers of 2.
+    /// Any, but such that products are exact in `f32`: multiples of 1/8 and powers of 2.
     Exact,
     /// Any.
     Wild,
 }
 
-/// A call with everything it points to.
+/// A call with all the data that it borrows.
 pub struct Problem {
     pub sizes: Sizes,
     pub magnitudes: Magnitudes,
@@ -148,7 +148,8 @@ pub struct Problem {
     pub offsets: Option<[Box<[u32]>; 2]>,
 }
 
-/// Mostly short, so that many fit into a second; a few such that the backward pass divides keys, not queries (1,024).
+/// Mostly short, so that many cases fit into a second; a few so long (1,024 and more) that the backward pass divides keys,
+/// not queries.
 fn length(dice: &mut Dice) -> usize {
     match dice.below(512) {
         0 => 1_020 + dice.below(100),
@@ -159,7 +160,7 @@ fn length(dice: &mut Dice) -> usize {
     }
 }
 
-/// Heads to a key head: sometimes so many that those with a common mask are computed together.
+/// Query heads for each key head: sometimes so many that those with a common mask are computed together.
 fn group(dice: &mut Dice) -> usize {
     match dice.below(16) {
         0 => 4 + dice.below(12),
@@ -176,7 +177,7 @@ fn dim(dice: &mut Dice) -> usize {
 }
 
 impl Problem {
-    /// A call that is right.
+    /// A valid call.
     pub fn new(dice: &mut Dice) -> Self {
         let key_heads = 1 + dice.below(2);
         let mut sizes = Sizes {
@@ -195,7 +196,7 @@ impl Problem {
             packed: dice.once_in(5),
         };
         if sizes.keys > 1_000 {
-            sizes.queries = sizes.queries.min(70); // the definition takes its time
+            sizes.queries = sizes.queries.min(70); // the definition is slow
         }
         sizes.longest = (sizes.queries, sizes.keys);
         let offsets = sizes.packed.then(|| {
@@ -301,7 +302,7 @@ impl Problem {
         }
     }
 
-    /// What it is, for people.
+    /// A description of the call, for messages.
     pub fn options(&self) -> String {
         let size = |tensor: &Tensor<f32>| tensor.data.iter().fold(0.0f32, |m, x| m.max(x.abs()));
         let sizes = [&self.query, &self.key, &self.value].map(size);
@@ -331,8 +332,8 @@ impl Problem {
         )
     }
 
-    /// Batch (or sequence), head, query and key of a score, by the row of `[batch, heads, queries]` and the key among all;
-    /// `None` if they are not of one sequence.
+    /// Batch (or sequence), head, query and key of a score, given its row in `[batch, heads, queries]` and its key's
+    /// number among all keys; `None` if the two are of different sequences.
     pub fn place(&self, row: usize, key: usize) -> Option<[usize; 4]> {
         let sizes = &self.sizes;
         let (plane, query) = (row / sizes.queries, row % sizes.queries);
@@ -389,7 +390,7 @@ fn power_of_two(dice: &mut Dice, most: usize) -> f32 {
     2.0f32.powi(dice.below(2 * most + 1) as i32 - most as i32)
 }
 
-/// What people write for "never", and any other size.
+/// A number that people use for "never", or one of any other size.
 pub fn huge(dice: &mut Dice) -> f32 {
     match dice.below(16) {
         0 => f32::MIN,
@@ -400,10 +401,10 @@ pub fn huge(dice: &mut Dice) -> f32 {
     }
 }
 
-/// Numbers of queries or of keys.
+/// Makes numbers for queries or keys.
 fn operand(dice: &mut Dice, magnitudes: Magnitudes) -> impl FnMut(&mut Dice) -> f32 + use<> {
     let size = match magnitudes {
-        // Mostly moderate scores; sometimes such that one key takes all.
+        // Mostly moderate scores; sometimes such that one key takes all the weight.
         Magnitudes::Moderate => dice.pick(&[1.0, 1.0, 1.0, 30.0]),
         _ if dice.once_in(2) => 1.0,
         Magnitudes::Exact => power_of_two(dice, 36),
@@ -417,7 +418,8 @@ fn operand(dice: &mut Dice, magnitudes: Magnitudes) -> impl FnMut(&mut Dice) -> 
     }
 }
 
-/// Numbers of a bias: one on all keys, a mask, single keys far from the others, neighbours that differ by 1e-3 or 1e30.
+/// Makes numbers for a bias: the same for all keys, a mask, single keys far from the others, or neighbours that differ by
+/// 1e-3 or 1e30.
 fn biases(dice: &mut Dice, magnitudes: Magnitudes) -> impl FnMut(&mut Dice) -> f32 + use<> {
     let (plan, one) = match magnitudes {
         Magnitudes::Moderate => (0, 0.0),
@@ -453,7 +455,7 @@ fn longest(offsets: &[u32]) -> usize {
         .unwrap_or(0)
 }
 
-/// A plane that broadcasts along some axes.
+/// An array that broadcasts along some axes.
 fn plane<T>(dice: &mut Dice, sizes: &Sizes, make: impl FnMut(&mut Dice) -> T) -> Tensor<T> {
     let full = [
         sizes.sequences,
@@ -478,7 +480,7 @@ fn blocks(dice: &mut Dice, sizes: &Sizes) -> (usize, usize, Tensor<u8>) {
     )
 }
 
-/// A side of a window.
+/// One side of a window.
 fn side(dice: &mut Dice) -> Option<usize> {
     match dice.below(4) {
         0 => None,

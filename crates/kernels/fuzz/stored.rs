@@ -1,4 +1,5 @@
-//! The same call with operands stored in half the width, as attention of whole sequences and as decoding.
+//! The same call with operands stored in half precision, as attention over whole sequences and as
+//! decoding.
 
 use half::{bf16, f16};
 use regard_kernels::{
@@ -14,7 +15,7 @@ use crate::{
     problem::{Problem, Tensor, tensor},
 };
 
-/// One of the two types, in which the operands are rounded first.
+/// The case in one of the two types, to which the operands are rounded first.
 pub fn case(dice: &mut Dice, problem: Problem, comparable: bool) -> Result<(), String> {
     match dice.below(2) {
         0 => stored_as::<bf16>(dice, problem, comparable),
@@ -45,7 +46,7 @@ fn stored_as<T: Element>(
         output: tensor(dice, shape, false, |_| UNTOUCHED),
         lse: Some(vec![UNTOUCHED; 3 * rows].into()),
     };
-    // Products of pairs round weights to bfloat16, where the machine has them.
+    // Where the machine multiplies pairs of bfloat16, weights are rounded to bfloat16.
     let of_weights = match T::KIND {
         Kind::Bf16 => f64::from(bf16::EPSILON),
         _ => 0.0,
@@ -116,7 +117,7 @@ fn stored_as<T: Element>(
     Ok(())
 }
 
-/// The gradients, which have the bits of those of the widened operands: widening is exact.
+/// Checks that the gradients have the same bits as those of the widened operands: widening is exact.
 fn backward<T: Element>(
     dice: &mut Dice,
     problem: &Problem,
@@ -169,7 +170,7 @@ fn backward<T: Element>(
     Ok(())
 }
 
-/// Where gradients go.
+/// The outputs of the backward pass.
 fn gradients([query, key, value]: &mut [Tensor<f32>; 3]) -> dot::Gradients<'_> {
     dot::Gradients {
         query: query.view_mut(),

@@ -24,7 +24,7 @@ mod sealed {
 
 /// A type that queries, keys and values may be stored in: `f32`, [`struct@bf16`] or [`struct@f16`].
 pub trait Element: Copy + Send + Sync + std::fmt::Debug + sealed::Sealed + 'static {
-    /// Which one.
+    /// This type's kind of storage.
     const KIND: Kind;
 
     /// The same number as `f32`.
@@ -64,13 +64,13 @@ impl Element for f16 {
     }
 }
 
-/// A vector of numbers from `from` on, as `f32`.
+/// Loads one vector of numbers that starts at `from`, as `f32`.
 ///
 /// # Safety
 /// `LANES` numbers can be read.
 #[inline(always)]
 pub(crate) unsafe fn load<S: Simd, T: Element>(s: S, from: *const T) -> S::V {
-    // SAFETY: the caller vouches for the memory; `KIND` says what `T` is.
+    // SAFETY: the caller guarantees that the numbers can be read; `KIND` says what `T` is.
     unsafe {
         match T::KIND {
             Kind::F32 => s.load_from(from.cast()),

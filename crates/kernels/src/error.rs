@@ -1,4 +1,5 @@
-//! The one error of this crate: what was wrong with a call, by the name of its argument.
+//! The error type of this crate: it names the argument that was wrong in a call, and what was wrong
+//! with it.
 
 /// Why a call was refused. Nothing has been read or written when one of these comes back.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum KernelError {
     Length {
         /// Name of the argument.
         argument: &'static str,
-        /// The shape the length follows from, in words, such as `[batch, keys, dim]`.
+        /// The shape that the length follows from, in words, such as `[batch, keys, dim]`.
         shape: &'static str,
         /// Numbers expected.
         expected: usize,
@@ -34,7 +35,7 @@ pub enum KernelError {
     Entry {
         /// Name of the argument.
         argument: &'static str,
-        /// Where it stands.
+        /// The index of the entry.
         position: usize,
         /// What would have been accepted.
         expected: String,
@@ -76,7 +77,7 @@ pub enum KernelError {
     Size {
         /// Name of the argument.
         argument: &'static str,
-        /// Which of its sizes.
+        /// The name of the size.
         axis: &'static str,
         /// The size expected.
         expected: usize,

@@ -2,7 +2,7 @@
 //!
 //! | module | what it computes |
 //! |---|---|
-//! | [`dot`] | dot-product attention: `softmax(scale · q kᵀ) v` with masks, biases, sinks, dropout; decoding; what was looked at |
+//! | [`dot`] | dot-product attention: `softmax(scale · q kᵀ) v` with masks, biases, sinks, dropout; decoding; attention weights after the fact |
 //! | [`additive`] | Bahdanau's additive attention, forward and backward |
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
 //! | [`decoder`] | a Transformer's decoder, token by token for many hypotheses |
@@ -12,7 +12,7 @@
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
 //! | [`rotary`] | rotary positions, forward and backward |
 //! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
-//! | [`measure`] | what this machine can do, and which part of it each kernel reaches |
+//! | [`measure`] | the peak speed of this machine, and the fraction of it that each kernel reaches |
 //! | [`simd`] | exp, tanh, sigmoid over slices; which instructions this process uses |
 //! | [`reference`](mod@reference) | plain loops that define all of the above |
 //!
@@ -36,7 +36,7 @@
 //! from run to run. Work runs on the caller's [rayon] pool if it is large enough to be worth
 //! waking a thread, else on the calling thread.
 //!
-//! `tanh` of two slices' worth of numbers, and a softmax cross-entropy:
+//! `tanh` over a slice, and a softmax cross-entropy:
 //! ```
 //! use regard_kernels::{loss, simd};
 //! let mut x = [0.5, -0.5];

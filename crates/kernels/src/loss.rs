@@ -3,20 +3,19 @@
 //! For a row of logits `x [classes]` with target `t`, smoothing `ε` and `p = softmax(x)`:
 //! ```text
 //! nll      = -ln p_t
-//! smoothed = (1 - ε) nll + ε/classes Σ_j -ln p_j          (ε spread over all classes: PyTorch's)
+//! smoothed = (1 - ε) nll + ε/classes Σ_j -ln p_j          (ε spread over all classes, as in PyTorch)
 //! gradient = p - (1 - ε) onehot(t) - ε/classes
 //! ```
-//! A row whose target is the ignored id counts nowhere: its logits are not looked at and its
-//! gradient is 0. Rows are spread over threads; the sums are taken in `f64` in the order of the
-//! rows, so they are the same for any number of threads.
+//! A row whose target is the ignored id is left out: its logits are not read and its gradient is 0. Rows are spread over
+//! threads; the sums are taken in `f64` in the order of the rows, so they are the same for any number of threads.
 //!
 //! ```text
 //! a row:   x --largest m--> --e^(x - m), in place--> --times 1 / Σ, less ε/classes, in place--> gradient
 //!                             Σ e^(x - m), Σ (x - m)     less 1 - ε at t
 //! ```
-//! [`forward_backward`] overwrites the logits with their gradient: one reading and one writing of
-//! the largest matrix of a translation model, where separate operations make about ten. The three sweeps over a row find it
-//! in the cache. Sums are taken in `f32` in blocks of 512 numbers, and those added in `f64`.
+//! [`forward_backward`] overwrites the logits with their gradient: the largest matrix of a translation model is read and
+//! written once, where separate operations do so about ten times. During the three sweeps over a row, the row stays in the
+//! cache. Sums are taken in `f32` over blocks of 512 numbers, and the sums of the blocks are added in `f64`.
 //!
 //! ```
 //! use regard_kernels::loss::{CrossEntropy, forward_backward};
@@ -70,7 +69,7 @@ pub struct CrossEntropy<'a, I> {
 pub struct Losses {
     /// Sum of the smoothed losses: what training minimises.
     pub smoothed: f64,
-    /// Sum of `-ln p_t`: what perplexity is made of.
+    /// Sum of `-ln p_t`, from which perplexity is computed.
     pub nll: f64,
     /// Rows that count.
     pub tokens: usize,
@@ -186,8 +185,8 @@ pub(crate) fn forward_backward_at<I: ClassId>(
     })
 }
 
-/// Overwrites each row of `logits [rows, classes]` with its log-probabilities, `x_j - ln Σ_k e^{x_k}`; what is left of a row
-/// too short is not touched.
+/// Overwrites each row of `logits [rows, classes]` with its log-probabilities, `x_j - ln Σ_k e^{x_k}`; numbers after the
+/// last whole row are left as they are.
 pub fn log_softmax(logits: &mut [f32], classes: usize) {
     if classes == 0 {
         return;
@@ -217,7 +216,7 @@ impl Kernel for LogSoftmax<'_> {
     fn call<S: Simd>(self, s: S) {
         let largest = simd::max(s, self.0);
         let shift = s.splat(largest);
-        // A padding zero must count nothing: exp(0 - largest) would.
+        // The numbers that fill no vector are summed apart: a zero of padding would add exp(0 - largest).
         let lanes = self.0.len() / S::LANES * S::LANES;
         let (whole, rest) = self.0.split_at(lanes);
         let sum = simd::sum_f64(

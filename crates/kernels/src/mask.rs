@@ -1,7 +1,7 @@
 //! Which keys a query may see, tile by tile.
 //!
-//! All masks of [`Attention`] are joined into one question: for 16 keys and the queries of one vector,
-//! nothing, everything, or which of them. Tiles in which nothing may be seen are never computed.
+//! All masks of [`Attention`] are combined into one answer for each tile of 16 keys and one vector of queries: nothing may be
+//! seen, everything may, or one bit for each pair says which. Tiles in which nothing may be seen are never computed.
 
 use crate::{
     position::SequencePosition,
@@ -9,7 +9,7 @@ use crate::{
     view::View,
 };
 
-/// Keys in a tile: one question to the mask.
+/// Keys in a tile, for which the masks are evaluated at once.
 pub(crate) const TILE_KEYS: usize = 16;
 
 /// What the queries of one vector may see of up to [`TILE_KEYS`] keys.
@@ -23,14 +23,14 @@ pub(crate) enum Tile {
     Partial([u16; TILE_KEYS]),
 }
 
-/// What a block-sparse mask says of some queries and the keys from one on.
+/// What a block-sparse mask says about a group of queries and the keys that begin at a given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockRun {
-    /// All of them are kept for all queries, up to this one. Without blocks, there is no end to that.
+    /// All of these queries see all keys before this one. Without a block mask this is `usize::MAX`.
     Kept(usize),
-    /// None is kept for any query, up to this one.
+    /// None of these queries sees a key before this one.
     Hidden(usize),
-    /// The queries lie in blocks that differ.
+    /// The queries lie in different blocks, and some of these see the first key while others do not.
     Mixed,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Visible<'a> {
     /// Keys a query sees after its position.
     right: i64,
     prefix: usize,
-    /// Keys that are real.
+    /// Number of real keys; those after them are padding.
     pub(crate) keys: usize,
     keep: Option<Plane<'a, u8>>,
     documents: Option<(&'a [u32], &'a [u32])>,
@@ -158,7 +158,8 @@ impl<'a> Visible<'a> {
         }
     }
 
-    /// Keys that all of the queries `first..first + count` see, as far as that can be told at once.
+    /// A range of keys that all of the queries `first..first + count` see. Empty where that cannot be told from positions
+    /// alone: under a `keep` mask, documents or blocks.
     pub(crate) fn seen_by_all(&self, first: usize, count: usize) -> std::ops::Range<usize> {
         if self.blocks.is_some() {
             return 0..0;
@@ -166,7 +167,7 @@ impl<'a> Visible<'a> {
         self.near_all(first, count)
     }
 
-    /// As [`Self::seen_by_all`], but for blocks, of which [`Self::blocks_from`] tells.
+    /// As [`Self::seen_by_all`], but without regard to a block mask, for which [`Self::blocks_from`] answers.
     pub(crate) fn near_all(&self, first: usize, count: usize) -> std::ops::Range<usize> {
         if self.keep.is_some() || self.documents.is_some() {
             return 0..0;
@@ -179,7 +180,7 @@ impl<'a> Visible<'a> {
         (if low <= self.prefix { 0 } else { low })..high
     }
 
-    /// What the blocks say of the keys from `key` on and the queries `first..first + count`.
+    /// What the block mask says about the keys from `key` on and the queries `first..first + count`.
     #[inline]
     pub(crate) fn blocks_from(&self, first: usize, count: usize, key: usize) -> BlockRun {
         let Some((rows, columns, table)) = self.blocks else {
@@ -244,7 +245,7 @@ impl<'a> Visible<'a> {
     #[inline(always)]
     pub(crate) fn tile(&self, query: usize, queries: usize, key: usize, keys: usize) -> Tile {
         debug_assert!(queries <= 16 && keys <= TILE_KEYS && queries > 0 && keys > 0);
-        // Both ends of the interval rise with the query.
+        // Both ends of the interval grow with the query.
         let (low_first, high_first) = self.interval(query);
         let (low_last, high_last) = self.interval(query + queries - 1);
         let (start, end) = (key as i64, (key + keys) as i64);
@@ -379,7 +380,7 @@ fn kept_bits(
             }
         });
     }
-    // A square of bytes, rows and columns beyond the edges 0.
+    // A square of 16 x 16 bytes; rows and columns beyond the edges stay 0.
     let mut square = [[0u8; 16]; 16];
     for (i, row) in square[..queries].iter_mut().enumerate() {
         match keep.columns(query + i, key, keys) {

@@ -32,10 +32,10 @@ pub trait Fields<T>: Sized {
     /// `each(0)` for the first operand, `each(1)` for the next, and so on.
     fn from_fn(each: impl FnMut(usize) -> T) -> Self;
 
-    /// What is held, in order.
+    /// The values, in the order of declaration.
     fn into_vec(self) -> Vec<T>;
 
-    /// What is held, in order, by reference.
+    /// References to the values, in the order of declaration.
     fn each(&self) -> Vec<&T>;
 
     /// As many of `items` as there are operands, in order.
@@ -74,10 +74,10 @@ impl Shape {
 
 /// A differentiable operation on contiguous slices. Sizes, options and masks are its own fields.
 pub trait Operation: Debug + Send + Sync + 'static {
-    /// What it reads, and what has gradients.
+    /// The inputs, each of which has a gradient.
     type Inputs<T>: Fields<T>;
-    /// What the forward pass writes. First stand the results ([`Self::RESULTS`]), of which the first one is differentiable;
-    /// the rest is for the backward pass alone.
+    /// What the forward pass writes. The results come first ([`Self::RESULTS`] of them), and the first of these is
+    /// differentiable; the rest is only for the backward pass.
     type Written<T>: Fields<T>;
     /// How many fields of [`Self::Written`] are results.
     const RESULTS: usize;
@@ -107,8 +107,8 @@ pub trait Operation: Debug + Send + Sync + 'static {
         gradients: Self::Inputs<&mut [f32]>,
     );
 
-    /// Overwrites what `written` holds. What is for the backward pass alone may be left empty, all of it, if there will be
-    /// none; this changes no number.
+    /// Overwrites the slices in `written`. If there will be no backward pass, those that only it reads may be left empty, all
+    /// of them; this changes no number.
     ///
     /// # Errors
     /// [`KernelError`] naming the slice whose length does not fit the sizes.
@@ -120,8 +120,8 @@ pub trait Operation: Debug + Send + Sync + 'static {
         forward_at(self, Level::current(), inputs, written)
     }
 
-    /// Overwrites `gradients` with those of a loss whose gradient towards the first result is `d_result`, from what
-    /// [`Self::forward`] wrote.
+    /// Overwrites `gradients` with the gradients of a loss, given `d_result`, its gradient with respect to the first result,
+    /// and what [`Self::forward`] wrote.
     ///
     /// # Errors
     /// [`KernelError`] naming the slice whose length does not fit the sizes.
@@ -136,7 +136,7 @@ pub trait Operation: Debug + Send + Sync + 'static {
     }
 }
 
-/// The proof that this module has checked all lengths, with the instruction set to use, which the machine has.
+/// Proof that this module has checked all lengths. It holds the instruction set to use, which this machine supports.
 #[derive(Debug, Clone, Copy)]
 pub struct Checked(Level);
 
@@ -255,14 +255,14 @@ macro_rules! fields {
         }
 
         impl<T: AsRef<[f32]>> $name<T> {
-            /// What is held, to read.
+            /// The values as slices to read.
             pub fn slices(&self) -> $name<&[f32]> {
                 $name { $($field: self.$field.as_ref()),* }
             }
         }
 
         impl<T: AsMut<[f32]>> $name<T> {
-            /// What is held, to write.
+            /// The values as slices to write.
             pub fn slices_mut(&mut self) -> $name<&mut [f32]> {
                 $name { $($field: self.$field.as_mut()),* }
             }

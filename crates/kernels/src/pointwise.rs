@@ -1,5 +1,4 @@
-//! What stands between the products of a network, each in one pass: bias, ReLU, dropout, residual sum; with
-//! gradients.
+//! The steps between the matrix products of a network, each in one pass: bias, ReLU, dropout, residual sum; with gradients.
 //!
 //! For rows `x [rows, width]`, a bias `b [width]` and dropout's factors `m` (`0` with probability `p`, else
 //! `1 / (1 - p)`; Srivastava et al. 2014):
@@ -14,9 +13,9 @@
 //! m:  |   hashed    |   hashed    | ..     used there: a mask is never kept, the backward pass hashes again
 //! ```
 //! The factor of number `i` is a function of the seed and `i` alone, so it is the same in the backward pass, on any number of
-//! threads and on any machine. Of the ReLU nothing but its output is needed: it is positive exactly where both ReLU and
-//! dropout let through. Sums over rows are taken by chunks whose number follows from the sizes, added in order in `f64`:
-//! the same bits on any number of threads.
+//! threads and on any machine. The backward pass of the ReLU needs only its output: it is positive exactly where neither the
+//! ReLU nor dropout set it to 0. Sums over rows are taken in chunks whose number follows from the sizes, and the chunks are
+//! added in order in `f64`: the same bits on any number of threads.
 //!
 //! ```
 //! use regard_kernels::pointwise::{Pointwise, relu};
@@ -426,7 +425,7 @@ impl Kernel for Backward<'_> {
         let width = self.spec.width;
         let mut factors = [1.0f32; BLOCK];
         let mut at = self.first;
-        // Where the ReLU's output is positive its factor was that of all kept numbers: nothing to hash.
+        // Where the ReLU's output is positive, the number was kept, and all kept numbers have the same factor: nothing to hash.
         let scale = match (self.output, &self.spec.dropout) {
             (Some(_), Some(mask)) => (1.0 / (1.0 - mask.probability)) as f32,
             _ => 1.0,

@@ -19,7 +19,7 @@ use std::ops::{Add, Mul, Sub};
 pub struct SequencePosition(i64);
 
 impl SequencePosition {
-    /// The beginning of a sequence, or no distance.
+    /// The beginning of a sequence, or a distance of 0.
     pub const ZERO: Self = Self(0);
     /// Beyond every key, and far from an overflow of `i64`.
     pub const MAX: Self = Self(1 << 40);
@@ -29,7 +29,7 @@ impl SequencePosition {
         Self::exact(number).unwrap_or(Self::MAX)
     }
 
-    /// `number`; nothing if it is larger than [`SequencePosition::MAX`].
+    /// `number`; `None` if it is larger than [`SequencePosition::MAX`].
     pub fn exact(number: usize) -> Option<Self> {
         let number = i64::try_from(number).ok().map(Self);
         number.filter(|&number| number <= Self::MAX)
@@ -45,7 +45,7 @@ impl SequencePosition {
         Self(self.0.div_euclid(size.0.max(1)))
     }
 
-    /// The number as the bound of a range in something of `length`: between 0 and `length`.
+    /// The number clamped to `0..=length`, to be used as the bound of a range.
     pub fn bound(self, length: usize) -> usize {
         self.0.clamp(0, length as i64) as usize
     }

@@ -1,4 +1,4 @@
-//! What an attention computes: sizes, scale, mask, and what is added to the scores.
+//! What attention computes: sizes, scale, mask, and what is added to the scores.
 //!
 //! For query `i` and key `j` of one head, with `p_i` the query's position among the keys:
 //! ```text
@@ -25,11 +25,11 @@ use crate::{
     view::View,
 };
 
-/// Where the queries stand among the keys when there are more of one than of the other.
+/// Which positions the queries have among the keys when there are more keys than queries, or fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Alignment {
-    /// The last query stands at the last key: `p_i = i + keys - queries`. What a decoder with a cache
-    /// needs, and FlashAttention's since 2.1.
+    /// The last query stands at the last key: `p_i = i + keys - queries`. A decoder with a cache needs this; it is also
+    /// FlashAttention's convention since version 2.1.
     #[default]
     LowerRight,
     /// The first query stands at the first key: `p_i = i`.
@@ -81,13 +81,13 @@ pub struct Dropout {
 /// Where the sequences of a packed batch begin: sequence `b` has the positions
 /// `offsets[b]..offsets[b + 1]` of views whose batch is 1.
 ///
-/// Masks and biases then count `b` as the batch and positions from the sequence's start; `lse` and
+/// In masks and biases, `b` is then the index of the batch, and positions count from the sequence's start; `lse` and
 /// `documents` stay packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offsets<'a> {
-    /// `[sequences + 1]`, from 0 to the number of queries, not falling.
+    /// `[sequences + 1]`, from 0 to the number of queries, non-decreasing.
     pub query: &'a [u32],
-    /// `[sequences + 1]`, from 0 to the number of keys, not falling.
+    /// `[sequences + 1]`, from 0 to the number of keys, non-decreasing.
     pub key: &'a [u32],
 }
 
@@ -106,9 +106,9 @@ pub struct Attention<'a> {
     pub window: Option<Window>,
     /// `[batch]`: keys before `prefix` are seen by every query, whatever `causal` and `window` say.
     pub prefix: Option<&'a [u32]>,
-    /// `[batch]`: real keys of each batch entry; later ones are padding. Padding counts among the keys: it moves no
-    /// position, in [`forward`](crate::dot::forward) and in [`decode`](crate::dot::decode) alike. How far a cache is filled,
-    /// which does, is said with the [`Cache`](crate::dot::Cache).
+    /// `[batch]`: real keys of each batch entry; later ones are padding. Padding still counts among the keys, so it shifts
+    /// no position, neither in [`forward`](crate::dot::forward) nor in [`decode`](crate::dot::decode). How far a cache is
+    /// filled does shift positions, and is given with the [`Cache`](crate::dot::Cache).
     pub lengths: Option<&'a [u32]>,
     /// `[batch or 1, heads or 1, queries or 1, keys or 1]`: not 0 where a key may be seen.
     pub keep: Option<View<'a, u8>>,
@@ -118,9 +118,9 @@ pub struct Attention<'a> {
     pub blocks: Option<Blocks<'a>>,
     /// `[batch or 1, heads or 1, queries or 1, keys or 1]`, added to the scores; `-∞` hides a key.
     pub bias: Option<View<'a>>,
-    /// `[heads]`: `slope · |p_i - j|` is taken off the scores (Press 2022).
+    /// `[heads]`: `slope · |p_i - j|` is subtracted from the scores (Press 2022).
     pub alibi: Option<&'a [f32]>,
-    /// `[heads]`: a logit that takes part in the softmax and reads nothing.
+    /// `[heads]`: a logit that takes part in the softmax and has no value.
     pub sink: Option<&'a [f32]>,
     /// Dropout of the weights.
     pub dropout: Option<Dropout>,
@@ -413,7 +413,7 @@ impl Dropout {
         (f64::from(self.probability) * 4_294_967_296.0) as u32
     }
 
-    /// What the hashes of one query start from.
+    /// The part of the hash that all keys of one query share.
     pub(crate) fn query_hash(&self, batch: usize, head: usize, query: usize) -> u32 {
         // SplitMix64's finalizer over the place and the seed.
         let place = ((batch as u64) << 48) ^ ((head as u64) << 32) ^ query as u64;
@@ -428,7 +428,7 @@ impl Dropout {
     }
 }
 
-/// What key `key` brings to a hash.
+/// The part of the hash that depends on the key.
 #[inline(always)]
 pub(crate) fn key_hash(key: usize) -> u32 {
     (key as u32).wrapping_mul(0x9E37_79B1)

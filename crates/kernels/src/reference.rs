@@ -1,8 +1,8 @@
 //! The definition of every kernel: plain loops, one number after the other.
 //!
-//! Generic over [`Real`]: at `f64` these are what the kernels are tested against, at `f32` they are
-//! the naive computation whose error bounds the kernels' own. They are not fast, check nothing
-//! beyond the slices' bounds, and panic where a slice is too short.
+//! Generic over [`Real`]: in `f64` these are what the kernels are tested against; in `f32` they are
+//! the naive computation, whose error sets the bound for the kernels' errors. They are not fast,
+//! check nothing beyond the slices' bounds, and panic where a slice is too short.
 //!
 //! ```
 //! use regard_kernels::reference;
@@ -277,7 +277,7 @@ pub fn gru_reset_after<T: Real>(x: [T; 3], u: [T; 3], state: T) -> T {
     (T::of(1.0) - z) * n + z * state
 }
 
-/// One LSTM unit: `(h, c)` from the pre-activations `[i, f, g, o]` and the former cell.
+/// One LSTM unit: `(h, c)` from the pre-activations `[i, f, g, o]` and the previous cell.
 pub fn lstm<T: Real>(gates: [T; 4], cell: T) -> (T, T) {
     let [i, f, g, o] = gates;
     let cell = sigmoid(f) * cell + sigmoid(i) * g.tanh();

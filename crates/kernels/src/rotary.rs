@@ -43,12 +43,12 @@ pub struct Rotary<'a> {
 /// Turns `x [rows, heads · size]` in place.
 ///
 /// # Errors
-/// [`KernelError`] if a length does not fit the sizes, or a head has fewer features than are to turn.
+/// [`KernelError`] if a length does not fit the sizes, or a head has fewer than `2 · pairs` features.
 pub fn turn(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
     rotary.run(x, 1.0)
 }
 
-/// Turns `x [rows, heads · size]` in place the other way, as gradients do.
+/// Turns `x [rows, heads · size]` in place by the negative angles, as the backward pass does with gradients.
 ///
 /// # Errors
 /// As [`turn`].

@@ -1,4 +1,4 @@
-//! Blocks of batch rows, of which each is a task, and where a task finds its rows.
+//! Cuts a batch into blocks of rows, one task for each block, and tells a task where its rows are.
 
 use rayon::prelude::*;
 
@@ -16,7 +16,7 @@ pub(crate) struct Blocks {
     rows: usize,
 }
 
-/// What a call writes, to be cut: `[outer, batch, width]`, or nothing.
+/// An output of a call that is to be cut into blocks: `[outer, batch, width]`, or empty.
 pub(crate) struct Cut<'a> {
     pub(crate) data: &'a mut [f32],
     pub(crate) outer: usize,
@@ -32,7 +32,7 @@ impl<'a> Cut<'a> {
 }
 
 impl Blocks {
-    /// For a call of so many multiply-adds.
+    /// The blocks for a call of `products` multiply-adds.
     pub(crate) fn new(batch: usize, products: usize) -> Self {
         let threads = if products < SINGLE_THREAD_PRODUCTS {
             1
@@ -105,7 +105,7 @@ impl Blocks {
     }
 }
 
-/// Where a task stands: its rows, at one step.
+/// What a task works on: its rows, at one step.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) step: usize,
@@ -120,12 +120,12 @@ impl Place {
         Self { step, ..self }
     }
 
-    /// Its part of `data [steps, batch, width]`.
+    /// The task's part of `data [steps, batch, width]`.
     pub(crate) fn of<T>(self, data: &[T], width: usize) -> &[T] {
         &data[(self.step * self.batch + self.first) * width..][..self.rows * width]
     }
 
-    /// The same, as rows.
+    /// The same part, as rows.
     pub(crate) fn rows_of(self, data: &[f32], width: usize) -> Strided<'_> {
         Strided {
             data: self.of(data, width),
@@ -157,7 +157,7 @@ impl<'a> Strided<'a> {
     }
 }
 
-/// Rows of several matrices side by side in the rows of `to`; what is behind them stays.
+/// Copies rows of several matrices side by side into the rows of `to`; columns of `to` beyond them stay as they are.
 pub(crate) fn join(rows: usize, parts: &[&[f32]], to: &mut [f32]) {
     let stride = to.len() / rows;
     let mut column = 0;
@@ -170,7 +170,7 @@ pub(crate) fn join(rows: usize, parts: &[&[f32]], to: &mut [f32]) {
     }
 }
 
-/// `width` numbers of each row, without gaps.
+/// The first `width` numbers of each row, without gaps.
 pub(crate) fn gather(rows: usize, from: Strided<'_>, width: usize) -> Vec<f32> {
     (0..rows)
         .flat_map(|row| from.row(row, width))

@@ -2,9 +2,9 @@
 //!
 //! A problem is cut into chunks of a fixed number of rows, whatever the number of threads, and every
 //! chunk writes rows that only it owns. So the result is the same to the last bit on any pool:
-//! threads decide who computes a chunk, never what is in it.
+//! the number of threads decides which thread computes a chunk, never what is in it.
 //!
-//! A call below a bound of work keeps to its thread: waking another takes longer than it saves (`docs/experiments.md`).
+//! A small call stays on the calling thread: waking another takes longer than it saves (`docs/experiments.md`).
 
 use std::sync::atomic::AtomicUsize;
 
@@ -143,8 +143,8 @@ fn halve<R: Rows>(
 }
 
 /// Calls `worker` on the threads of the caller's pool, or on the calling thread alone where the work
-/// is not worth waking one. Workers take tasks `0..tasks` off the counter until none is left, so who
-/// computes a task is open; what a task computes must not depend on it.
+/// is not worth waking one. Workers take tasks `0..tasks` off the counter until none is left, so any worker may compute
+/// any task; the result of a task must not depend on which one does.
 pub(crate) fn team(tasks: usize, nanoseconds: f64, worker: &(impl Fn(&AtomicUsize) + Sync)) {
     if tasks == 0 {
         return;

@@ -1,9 +1,9 @@
 //! Strided views of `[batch, heads, length, dim]`: how a kernel sees the caller's slice.
 //!
 //! Element `(b, h, i, c)` stands at `b·strides[0] + h·strides[1] + i·strides[2] + c`: the last dimension
-//! is contiguous, the others may have any stride, 0 included for what is only read. So
-//! `[batch, heads, length, dim]`, `[batch, length, heads, dim]` and one part of a fused
-//! query-key-value projection are all read in place.
+//! is contiguous, the others may have any stride, including 0 in views that are only read. So
+//! `[batch, heads, length, dim]`, `[batch, length, heads, dim]` and one part of a fused query-key-value
+//! projection are all read in place.
 //!
 //! ```
 //! use regard_kernels::View;
@@ -78,7 +78,7 @@ impl<'a, T> View<'a, T> {
         check_extent(argument, self.data.len(), self.shape, self.strides)
     }
 
-    /// The row of dims at `(batch, head, position)`, of a checked view.
+    /// The `dim` numbers at `(batch, head, position)`, of a checked view.
     #[inline(always)]
     pub(crate) fn row(&self, batch: usize, head: usize, position: usize) -> &'a [T] {
         &self.data[self.at(batch, head, position)..][..self.shape[3]]
@@ -217,7 +217,7 @@ impl<T> SharedRows<'_, T> {
 
 impl<T> SharedRows<'_, T> {
     /// Where the row at `(batch, head, position)` starts, and how far it is to the next position. The
-    /// address is only good for what [`Self::row_mut`] allows.
+    /// address may only be used as [`Self::row_mut`] allows.
     #[inline(always)]
     pub(crate) fn start(&self, batch: usize, head: usize, position: usize) -> (*mut T, usize) {
         let at = batch * self.strides[0] + head * self.strides[1] + position * self.strides[2];

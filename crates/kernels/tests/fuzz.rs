@@ -1,4 +1,5 @@
-//! The first cases of the fuzzer (`fuzz/main.rs`): right calls compute, damaged ones are refused by name.
+//! The first cases of the fuzzer (`fuzz/main.rs`): valid calls compute the right result, damaged ones are
+//! refused by name.
 
 #[path = "../fuzz/additive.rs"]
 mod additive;

@@ -1,4 +1,4 @@
-//! What calls take beyond their arguments does not grow with the length.
+//! The memory that calls take beyond their arguments does not grow with the length.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -10,7 +10,7 @@ use regard_kernels::{
     dot::{self, Cache, Gradients},
 };
 
-/// The system's allocator, counting.
+/// The system's allocator, with a count of the bytes in use.
 struct Counted;
 
 static IN_USE: AtomicIsize = AtomicIsize::new(0);
@@ -21,7 +21,7 @@ fn count(change: isize) {
     MOST.fetch_max(in_use, SeqCst);
 }
 
-// SAFETY: every call is passed on as it came.
+// SAFETY: every call is passed on unchanged.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static COUNTED: Counted = Counted;
 
-/// The most bytes in use during `work` beyond those before it.
+/// The most bytes in use during `work`, beyond those in use before it.
 fn extra(work: impl FnOnce()) -> isize {
     let before = IN_USE.load(SeqCst);
     MOST.store(before, SeqCst);
@@ -56,7 +56,7 @@ fn of_length(heads: usize, length: usize) -> [isize; 3] {
     let view = View::heads_first(&numbers, shape);
     let mut output = vec![0.0; numbers.len()];
     let mut lse = vec![0.0; 3 * heads * length];
-    // A window, so that a long call is not a slow one; what memory it takes does not depend on it.
+    // A window, so that a long call is fast; the memory it takes does not depend on the window.
     let attention = Attention {
         causal: true,
         window: Some(Window {
@@ -109,7 +109,7 @@ fn of_length(heads: usize, length: usize) -> [isize; 3] {
 
 const THREADS: usize = 2;
 
-/// Alone in its program: another test's memory would be counted too.
+/// The only test of this program, since the memory of another test would be counted too.
 #[test]
 fn memory_does_not_grow_with_the_length() {
     let pool = rayon::ThreadPoolBuilder::new()
@@ -117,7 +117,7 @@ fn memory_does_not_grow_with_the_length() {
         .build()
         .unwrap();
     pool.install(|| {
-        // Of one head, parts take keys in turn; of four, each has a thread of its own.
+        // One head is split into parts with keys of their own; four heads are one task each.
         for heads in [4, 1] {
             let (short, long) = (of_length(heads, 2048), of_length(heads, 32_768));
             println!(
@@ -130,8 +130,9 @@ fn memory_does_not_grow_with_the_length() {
             ] {
                 assert!(long[i] <= most, "{name} takes {} bytes", long[i]);
             }
-            // Sixteen times the length: a byte for 16 keys (backward), a sum for 2,048 keys (decoding), no more.
-            // The tiles are one thread's or two's: a short call may be over before the second thread is awake.
+            // At sixteen times the length: a byte for 16 keys (backward), a row of sums for 2,048 keys
+            // (decoding), no more. The tiles may be those of one thread or of two: a short call may be over
+            // before the second thread is awake.
             for i in 0..2 {
                 assert!(
                     long[i] <= THREADS as isize * short[i] + 16_384,

@@ -1,4 +1,4 @@
-//! One reading by an [`Attention`]: fused, plain, and a softmax in `f64` on the host.
+//! One call of an [`Attention`]: fused, plain, and a softmax in `f64` on the host.
 
 use burn::tensor::{Bool, DType, Device, Tensor, TensorData};
 use regard_nn::{
@@ -19,7 +19,7 @@ use crate::{
     tensors::{Input, Spread, largest, length, numbers},
 };
 
-/// What a call with everything in it has gradients of.
+/// The gradients of a full call.
 const GRADIENTS: [&str; 4] = [
     "gradient of query",
     "gradient of key",
@@ -27,7 +27,7 @@ const GRADIENTS: [&str; 4] = [
     "gradient of bias",
 ];
 
-/// A call with everything in it.
+/// A call with all of its arguments.
 struct Problem {
     device: Device,
     dtype: DType,
@@ -42,21 +42,21 @@ struct Problem {
     key: Input<4>,
     value: Input<4>,
     bias: Option<Input<4>>,
-    /// Whose precision is another one than the query's.
+    /// The input whose precision differs from that of the query.
     odd: Option<usize>,
     alibi: Option<Alibi>,
     carried: Option<Input<4>>,
     seed: Option<u64>,
     differentiable: bool,
-    /// True where nobody sees a key, so that it may hold anything: `[batch, key heads, keys, 1]`.
+    /// True where no query sees a key, so that the key may hold anything: `[batch, key heads, keys, 1]`.
     poison: Option<Tensor<4, Bool>>,
 }
 
-/// What one run gave, as numbers.
+/// The results of one run, as numbers.
 struct Run {
     context: Vec<f64>,
     attended: Attended,
-    /// Of query, key, value and bias.
+    /// The gradients of query, key, value and bias.
     gradients: Vec<Vec<f64>>,
 }
 
@@ -191,12 +191,12 @@ impl Problem {
         };
         let (mut queries, mut keys) = (length(dice), length(dice));
         if dice.once_in(100) {
-            // Absurd sizes around nothing.
+            // Absurd sizes beside a size of 0.
             let absurd = dice.pick(&[1 << 20, 1 << 40]);
             match dice.below(3) {
                 0 => (batch, queries, keys) = (0, queries, absurd),
                 1 => (batch, queries, keys) = (0, absurd, keys),
-                // These are there, and take memory.
+                // These sizes have numbers, and take memory.
                 _ => (batch, queries, keys) = (1, 0, 1 << 14),
             }
         }
@@ -226,7 +226,7 @@ impl Problem {
         let init = &mut Initializer::new(dice.next(), &device);
         let attention = mechanism::attention(dice, heads, size, spread, init);
         let attention = mechanism::in_precision(&attention, dtype, &device);
-        // Absurd lengths have no mask worth the memory.
+        // For absurd lengths, a mask would take too much memory.
         let small = batch.max(1) * queries.max(1) * keys.max(1) < 1 << 16;
         let own = match small && dice.once_in(3) {
             true => mechanism::mask(dice, &grid, 1, &device)?,
@@ -245,7 +245,7 @@ impl Problem {
                 let full = [batch, heads, queries, keys];
                 let mut shape = full.map(|size| if dice.once_in(2) { 1 } else { size });
                 shape[3] = keys + usize::from(dice.once_in(60));
-                // Whole rows of one number are what people use as masks.
+                // Whole rows of one number, as people use them as masks.
                 let constant = dice.once_in(3).then(|| spread.bias(dice));
                 Input::new(dice, shape, |dice| match (constant, dice.below(12)) {
                     (None, 0) => f32::NEG_INFINITY,
@@ -283,7 +283,7 @@ impl Problem {
         })
     }
 
-    /// What is asked for, for the message of a failure.
+    /// A description of the call, for the message of a failure.
     fn options(&self) -> String {
         let attention = &self.attention;
         format!(
@@ -405,7 +405,7 @@ impl Problem {
         }
     }
 
-    /// Whether dropout changes what is read.
+    /// Whether dropout changes the result.
     fn drops(&self) -> bool {
         self.seed.is_some() && self.attention.dropout() > 0.0
     }
@@ -417,13 +417,13 @@ impl Problem {
         ) && self.attention.predictor.is_none()
     }
 
-    /// Whether scores and what is read cannot leave the precision on the way.
+    /// Whether no intermediate score or result can exceed the range of the precision.
     fn is_bounded(&self) -> bool {
         let most = self.dtype.finfo().map_or(0.0, |info| info.max);
         let scale = match &self.attention.score {
             Score::Dot(_) => 1.0,
             Score::ScaledDot(score) => score.scale(self.size.max(1)),
-            // Scaled when it has been squared.
+            // The scale is applied after squaring.
             Score::Distance(score) => {
                 score.scale(self.size.max(1)).abs().max(1.0)
                     * 4.0
@@ -537,7 +537,7 @@ impl Problem {
         }
     }
 
-    /// What holds of any weights made from finite scores.
+    /// Checks what must hold of any weights that were computed from finite scores.
     fn invariants(
         &self,
         path: &str,
@@ -548,7 +548,8 @@ impl Problem {
         finite(&format!("{path}: weights"), weights)?;
         finite(&format!("{path}: context"), &run.context)?;
         self.gradients_are_finite(path, run)?;
-        // Local-p multiplies shares by a Gaussian. (Scores that are weights as they are may be below 0, with it too.)
+        // Local-p multiplies weights by a Gaussian. (Scores that are used as weights may be negative, with local-p
+        // too.)
         let whole = match &self.attention.normalize {
             Normalize::Softmax(_)
             | Normalize::Sparsemax(_)
@@ -557,7 +558,7 @@ impl Problem {
             Normalize::Sink(_) => false,
             _ => return Ok(()),
         };
-        // Each weight is rounded, and so is each addend of what they are divided by.
+        // Each weight is rounded, and so is each addend of its denominator.
         let rounding = match self.dtype.finfo() {
             Some(info) => 1e-4 + (self.grid.keys + 4) as f64 * info.epsilon,
             None => 1e-4,
@@ -599,7 +600,7 @@ impl Problem {
         Ok(numbers(&scores))
     }
 
-    /// Both paths against a softmax on the host.
+    /// Compares both paths with a softmax on the host.
     fn compare(
         &self,
         seen: &[bool],
@@ -616,7 +617,7 @@ impl Problem {
         } = self.grid;
         let single = self.scores(DType::F32)?;
         let (scores, error) = match self.spread {
-            // The sum with a bias is rounded once, and alike on all paths.
+            // The sum with a bias is rounded once, in the same way on all paths.
             Spread::Exact => (single, 1e-5),
             _ => {
                 let exact = self.scores(DType::F64)?;
@@ -633,7 +634,7 @@ impl Problem {
             }
         };
         if error > 0.05 {
-            return Ok(()); // any weights are right
+            return Ok(()); // any weights are valid
         }
         let sinks = match &self.attention.normalize {
             Normalize::Sink(sink) => match &sink.logits {
@@ -825,7 +826,7 @@ impl Problem {
         }
     }
 
-    /// Gradients are finite where their precision holds them: of keys of 1e30 and values of 1e30 they are 1e60.
+    /// Gradients must be finite if their precision can hold them: those of keys of 1e30 and values of 1e30 are 1e60.
     fn gradients_are_finite(&self, which: &str, run: &Run) -> Result<(), String> {
         let most = self.dtype.finfo().map_or(0.0, |info| info.max);
         for ((name, slope), largest) in GRADIENTS
@@ -840,7 +841,7 @@ impl Problem {
         Ok(())
     }
 
-    /// What gradients are no larger than.
+    /// Upper bounds of the gradients.
     fn largest_gradients(&self) -> [f64; 4] {
         let Grid {
             batch,
@@ -852,7 +853,7 @@ impl Problem {
         let most = self.value.largest() * self.value_size as f64 * self.raise();
         let scale = match &self.attention.score {
             Score::ScaledDot(score) => score.scale(self.size).abs(),
-            // The slope at a vector is β over its length.
+            // The derivative at a vector is β over its length.
             Score::Cosine(_) if self.spread == Spread::Wild => f64::INFINITY,
             _ => 4.0,
         };
@@ -866,7 +867,8 @@ impl Problem {
         ]
     }
 
-    /// Gradients: by hand where scores are products alone, else both paths against the plain one in `f64`.
+    /// Gradients: computed by hand where scores are products alone; else both paths are compared with the plain one
+    /// in `f64`.
     fn slopes(&self, host: &[f64], runs: [&Run; 2], of_weight: f64) -> Result<(), String> {
         let Grid {
             batch,
@@ -944,7 +946,7 @@ impl Problem {
         Ok(())
     }
 
-    /// Whether there are keys that nobody sees, and are to hold NaN from now on.
+    /// Writes NaN to the keys that no query sees. Returns whether there are such keys.
     fn spoil(&mut self, dice: &mut Dice, seen: &[bool]) -> bool {
         let Grid {
             batch,

@@ -23,7 +23,7 @@ pub fn close(name: &str, found: &[f64], expected: &[f64], tolerance: f64) -> Res
 /// Checks that the bits are the same.
 pub fn same(name: &str, found: &[f64], expected: &[f64]) -> Result<(), String> {
     let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
-    // Which NaN it is says nothing.
+    // All NaN count as the same.
     let either = |x: &[f64]| {
         x.iter()
             .map(|&x| if x.is_nan() { f64::NAN } else { x })
@@ -35,7 +35,7 @@ pub fn same(name: &str, found: &[f64], expected: &[f64]) -> Result<(), String> {
     }
 }
 
-/// The largest distance; infinite where one of both is no number.
+/// The largest distance; infinite where either is NaN.
 pub fn distance(found: &[f64], expected: &[f64]) -> f64 {
     found
         .iter()

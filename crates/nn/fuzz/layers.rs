@@ -102,7 +102,7 @@ fn layer(dice: &mut Dice, mask: Mask, device: &Device) -> Result<MultiHead, Atte
     config.init_with(attention, init)
 }
 
-/// What is off by rounding: a share of the size of the numbers.
+/// The allowed rounding: relative to the largest number.
 fn rounding(of: &[f64]) -> f64 {
     2e-4 * (1.0 + largest(of.iter().copied()))
 }
@@ -150,7 +150,7 @@ pub fn case(dice: &mut Dice) -> Outcome {
         Spread::Moderate,
         Spread::Wild,
     ]);
-    // Now and then a size or a precision that does not fit.
+    // Sometimes a size or a precision that does not fit.
     let model = layer.output.weight.dims()[1] + usize::from(dice.once_in(60));
     let source_size = match &layer.projection {
         regard_nn::heads::Projection::Separate(separate) => separate.key.weight.dims()[0],
@@ -314,7 +314,8 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
     let number = |dice: &mut Dice| dice.number(2.0);
     let x = Input::new(dice, [batch, time, width], number);
     let source = Input::new(dice, [batch, positions, width], number);
-    // Of equal features a norm leaves rounding alone, `1 / √ε` (316) times as large; and a stack has a norm behind a norm.
+    // For equal features, a norm leaves only rounding errors, multiplied by `1 / √ε` (316); and a stack has one norm after
+    // another.
     let flat = [&x, &source].into_iter().any(has_equal_features);
     let keep = mechanism::padding(dice, batch, positions, device);
     let padding = Mask::padding(keep);

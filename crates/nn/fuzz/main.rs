@@ -1,13 +1,14 @@
-//! Random calls at the public door of `regard-nn`: mechanisms, layers, caches, recurrent networks and vision, with random
-//! sizes (none and absurd ones too), layouts, precisions, masks and magnitudes.
+//! Random calls of the public functions of `regard-nn`: mechanisms, layers, caches, recurrent networks and vision, with random
+//! sizes (0 and absurd ones too), layouts, precisions, masks and magnitudes.
 //!
 //! ```text
 //! cd crates/nn/fuzz
 //! cargo run --release -- --cases 100000
 //! cargo run --release -- --cases 2000000 --minutes 120 --seed 1
 //! ```
-//! Every batch of cases runs in a process of its own, so that a crash is told by its seed. What fails: a panic, a signal, a
-//! case that takes a minute, and numbers that contradict each other, that is, two ways to compute the same:
+//! Every batch of cases runs in its own process, so that a crash can be reported with its seed. A case fails by a panic, a
+//! signal, by taking longer than a minute, or by numbers that contradict each other, where there are two ways to compute the
+//! same:
 //!
 //! | ways | compared |
 //! |---|---|
@@ -17,8 +18,9 @@
 //! | observed, not observed | the same bits |
 //! | what may not be seen: as it is, NaN | outputs and gradients |
 //!
-//! and what must hold of any, in any precision: rows sum to 1, hidden keys have weight 0, contexts lie between the values. An error of the
-//! promised type is an answer. A case that fails is made again by `--seed N --cases 1`; `--keep-going` looks for more.
+//! and by violating what must hold in any precision: rows sum to 1, hidden keys have weight 0, contexts lie between the values.
+//! An error of the promised type is a valid answer. `--seed N --cases 1` repeats a case that failed; `--keep-going` looks for
+//! more.
 
 mod attention;
 mod compare;
@@ -46,15 +48,15 @@ use dice::Dice;
 
 /// Cases of one process.
 const BATCH: u64 = 2_000;
-/// What one case may take.
+/// The most time that one case may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// Where in `regard-nn` the last panic came from.
+    /// The places in `regard-nn` from which the last panic came.
     static PLACES: RefCell<Vec<String>> = const { RefCell::new(vec![]) };
 }
 
-/// What came of a case: what was done, or why it failed.
+/// The outcome of a case: what was done, or why it failed.
 type Outcome = Result<&'static str, String>;
 
 fn case(seed: u64) -> Outcome {
@@ -73,7 +75,7 @@ struct Options {
     seed: u64,
     minutes: u64,
     keep_going: bool,
-    /// This process is one of those that run cases.
+    /// Whether this process is one of those that run cases.
     child: bool,
 }
 
@@ -113,7 +115,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs cases one after the other, and says on standard output which one begins and what came of it.
+/// Runs cases one after the other, and writes to standard output which one begins and its outcome.
 fn child(options: &Options) -> ExitCode {
     panic::set_hook(Box::new(|_| {
         let trace = Backtrace::force_capture().to_string();
@@ -135,7 +137,7 @@ fn child(options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A panic as a failure.
+/// Turns a panic into a failure.
 fn caught(run: impl FnOnce() -> Outcome) -> Outcome {
     panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let message = panic
@@ -201,7 +203,7 @@ fn parent(options: &Options) -> ExitCode {
     }
 }
 
-/// Runs `count` cases in a process of their own. The error is what ended it before its end, and at which seed.
+/// Runs `count` cases in a separate process. The error is what ended it early, and at which seed.
 fn batch(seed: u64, count: u64, tally: &mut Tally) -> Result<(), (u64, String)> {
     let here = |error: std::io::Error| (seed, format!("cannot run myself: {error}"));
     let mut child = Command::new(std::env::current_exe().map_err(here)?)
@@ -212,7 +214,7 @@ fn batch(seed: u64, count: u64, tally: &mut Tally) -> Result<(), (u64, String)> 
             "--cases",
             &count.to_string(),
         ])
-        // Whether one or two threads compute is of no matter to the numbers.
+        // The number of threads must not influence the numbers.
         .env("RAYON_NUM_THREADS", (1 + seed / BATCH % 2).to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

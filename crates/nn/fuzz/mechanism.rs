@@ -20,7 +20,7 @@ use regard_nn::{
 
 use crate::{dice::Dice, tensors::Spread};
 
-/// A size that a mask is made with: mostly one of this size, sometimes an absurd one.
+/// A size for a mask: mostly small, sometimes absurd.
 pub fn distance(dice: &mut Dice) -> usize {
     match dice.below(24) {
         0 => dice.pick(&[
@@ -40,7 +40,7 @@ fn alignment(dice: &mut Dice) -> Alignment {
     dice.pick(&[Alignment::LowerRight, Alignment::UpperLeft])
 }
 
-/// Padding that fits (mostly).
+/// Padding that mostly fits.
 pub fn padding(dice: &mut Dice, batch: usize, length: usize, device: &Device) -> PaddingMask {
     let length = length + usize::from(dice.once_in(60));
     let rows = if dice.once_in(60) { batch + 1 } else { batch };
@@ -114,7 +114,7 @@ pub fn mask(dice: &mut Dice, grid: &Grid, depth: usize, device: &Device) -> Opti
     })
 }
 
-/// Settings: mostly sound, sometimes out of range.
+/// Settings: mostly valid, sometimes out of range.
 fn setting(dice: &mut Dice) -> f64 {
     match dice.below(40) {
         0 => dice.pick(&[

@@ -82,7 +82,7 @@ fn poisoned(x: &Tensor<3>, keep: &Option<Tensor<2, Bool>>) -> Tensor<3> {
     }
 }
 
-/// Numbers that saturate at once, or not at all: between them a rounding may turn a gate.
+/// Numbers that saturate the gates at once, or not at all: between them, rounding may flip a gate.
 fn spread(dice: &mut Dice) -> Spread {
     dice.pick(&[
         Spread::Moderate,
@@ -396,7 +396,7 @@ fn decode<C: RecurrentCell>(
         },
         device,
     );
-    // Now and then a state of another memory.
+    // Sometimes a state of another memory.
     let other = match dice.once_in(20) {
         true => {
             let rows: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(batch + 1)).collect();
@@ -445,7 +445,7 @@ fn decode<C: RecurrentCell>(
     Ok("decoder compared")
 }
 
-/// One row of the batch by itself.
+/// Compares one row of the batch with the same row alone.
 fn alone<C: RecurrentCell>(
     dice: &mut Dice,
     decoder: &AttentiveDecoder<C>,

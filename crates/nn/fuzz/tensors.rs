@@ -4,12 +4,12 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::dice::Dice;
 
-/// Which numbers are drawn.
+/// The numbers that are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// Around 1.
     Moderate,
-    /// Small whole numbers, of which `f32` makes exact products and sums.
+    /// Small whole numbers, whose products and sums are exact in `f32`.
     Exact,
     /// From the whole of `f32`.
     Wild,
@@ -51,7 +51,8 @@ impl Spread {
         }
     }
 
-    /// What may be added to scores; whole rows of one number, and single huge keys.
+    /// A number that may be added to scores; used for whole rows of one number, and for single huge
+    /// keys.
     pub fn bias(self, dice: &mut Dice) -> f32 {
         match self {
             Self::Moderate => dice.number(3.0),
@@ -60,18 +61,18 @@ impl Spread {
     }
 }
 
-/// One step from a tensor in memory to the tensor of a call.
+/// One step from a tensor in memory to a view of it.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Swap(usize, usize),
-    /// Leaves out numbers before and behind.
+    /// Leaves out numbers at the beginning and at the end.
     Slice(usize, usize),
-    /// One entry stands for all.
+    /// Repeats one entry along an axis.
     Expand,
     Flip(usize),
 }
 
-/// A tensor of a call: what is in memory, and how it is looked at.
+/// A tensor of a call: the numbers in memory, and the steps to the view of them.
 #[derive(Debug, Clone)]
 pub struct Input<const D: usize> {
     data: Vec<f32>,
@@ -86,8 +87,8 @@ impl<const D: usize> Input<D> {
     pub fn new(dice: &mut Dice, shape: [usize; D], mut make: impl FnMut(&mut Dice) -> f32) -> Self {
         let mut steps = vec![];
         let mut base = shape;
-        // From the shape that is wanted back to the one in memory.
-        // Burn has no views of nothing that begin beyond its memory.
+        // Goes from the shape of the view back to the one in memory. In Burn, an empty view must
+        // not begin beyond its memory.
         let plain = shape.contains(&0) || dice.once_in(2);
         let most = if plain { 0 } else { 3 };
         for _ in 0..dice.below(most + 1) {
@@ -129,7 +130,7 @@ impl<const D: usize> Input<D> {
         }
     }
 
-    /// The tensor of a call, a leaf where gradients are recorded.
+    /// The tensor of a call; a leaf where gradients are recorded.
     pub fn leaf(&self, dtype: DType, device: &Device) -> Tensor<D> {
         let data = TensorData::new(self.data.clone(), self.base);
         let memory = Tensor::<D>::from_data(data, (device, DType::F32)).cast(dtype);
@@ -165,7 +166,7 @@ pub fn numbers<const D: usize>(x: &Tensor<D>) -> Vec<f64> {
     x.clone().into_data().iter::<f64>().collect()
 }
 
-/// A length: mostly short, sometimes nothing.
+/// A length: mostly short, sometimes 0.
 pub fn length(dice: &mut Dice) -> usize {
     match dice.below(64) {
         0..4 => 0,

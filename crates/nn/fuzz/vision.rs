@@ -19,7 +19,7 @@ use crate::{
     tensors::{Input, Spread, largest, numbers},
 };
 
-/// A size: mostly small, sometimes nothing.
+/// A size: mostly small, sometimes 0.
 fn size(dice: &mut Dice, most: usize) -> usize {
     if dice.once_in(30) {
         0
@@ -90,7 +90,7 @@ struct Problem {
     map: Input<4>,
     spread: Spread,
     channels: usize,
-    /// Whether the map comes in a precision that does not fit.
+    /// Whether the map has a precision that does not fit.
     odd: bool,
     device: Device,
 }
@@ -100,7 +100,7 @@ impl Problem {
         Initializer::new(dice.next(), &self.device)
     }
 
-    /// Runs a module in `f32` and `f64`, and compares outputs and the slope of the map.
+    /// Runs a module in `f32` and `f64`, and compares outputs and the gradient of the map.
     fn both<M: burn::module::Module>(
         &self,
         module: &M,
@@ -133,7 +133,7 @@ impl Problem {
         Ok(found)
     }
 
-    /// That all numbers are shares.
+    /// Checks that all numbers are between 0 and 1.
     fn shares(&self, name: &str, of: &[f64]) -> Result<(), Failed> {
         match of.iter().find(|x| !(-1e-6..=1.0 + 1e-6).contains(*x)) {
             Some(x) if self.spread != Spread::Wild => {
@@ -143,7 +143,7 @@ impl Problem {
         }
     }
 
-    /// That rows of `width` sum to 1.
+    /// Checks that rows of `width` sum to 1.
     fn rows(&self, name: &str, of: &[f64], width: usize) -> Result<(), Failed> {
         for row in of.chunks(width.max(1)) {
             if self.spread != Spread::Wild {

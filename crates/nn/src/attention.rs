@@ -38,7 +38,7 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 //!
-//! What runs fused: see [`KernelPlan`]. Both ways give the same numbers up to rounding.
+//! Which calls run fused: see [`KernelPlan`]. Both paths give the same numbers up to rounding.
 
 mod attended;
 mod between;
@@ -110,7 +110,7 @@ impl Attention {
         Self { normalize, ..self }
     }
 
-    /// Scores bent by `c · tanh(s / c)`, so that none passes `c` (Gemma 2: 50).
+    /// Scores are capped by `c · tanh(s / c)`, so that none exceeds `c` (Gemma 2: 50).
     pub fn with_softcap(self, softcap: f64) -> Self {
         Self {
             softcap: Some(softcap),
@@ -118,7 +118,7 @@ impl Attention {
         }
     }
 
-    /// In training each weight is dropped with this probability and the others are raised by `1 / (1 - p)`.
+    /// In training each weight is dropped with this probability and the others are multiplied by `1 / (1 - p)`.
     pub fn with_dropout(self, dropout: f64) -> Self {
         Self { dropout, ..self }
     }
@@ -147,7 +147,7 @@ impl Attention {
         }
     }
 
-    /// What every call may see.
+    /// The mask that applies in every call.
     pub fn mask(&self) -> &Mask {
         &self.mask
     }
@@ -170,7 +170,7 @@ impl Attention {
     /// Reads `value` with `query` against `key`, and reports what `observe` asks for.
     ///
     /// # Errors
-    /// When shapes do not fit, a setting is outside its range, or two settings cannot stand together.
+    /// When shapes do not fit, a setting is outside its range, or two settings contradict each other.
     pub fn forward(
         &self,
         query: Tensor<4>,
@@ -197,7 +197,7 @@ impl Attention {
     }
 
     /// The scores as they go into the normaliser: scaled, capped, biased. `[batch, heads, queries, keys]`. For
-    /// mechanisms that do something of their own between the words (talking heads).
+    /// mechanisms that add a step between score and normaliser (talking heads).
     ///
     /// # Errors
     /// As [`Attention::forward`].

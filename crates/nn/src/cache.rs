@@ -6,13 +6,14 @@
 //!
 //! - [`KeyValueCache::growing`] keeps everything.
 //! - [`KeyValueCache::rolling`] keeps what a sliding window can still see (Mistral 7B, Jiang et al.
-//!   2023, section 2): memory stays the same however long the text grows. There slot `t mod W` holds
-//!   token `t`. Here tokens stay in order, at the end of a buffer a quarter larger than the window,
-//!   whose last part moves to its front when it is full: of the cache, a mask or position needs to know only where
-//!   the first key stands ([`Cached::first`]), and each token is moved four times at most, on average.
+//!   2023, section 2): memory stays the same however long the text grows. In the paper, slot `t mod W` holds token `t`. Here
+//!   tokens stay in order, in a buffer a quarter larger than the window; when the buffer is full, the tokens that are kept move
+//!   to its front. So masks and positions need to know only the position of the first key ([`Cached::first`]), and a token is
+//!   moved at most four times on average.
 //!
-//! Either keeps them as they come, or ([`KeyValueCache::stored`]) as bfloat16 or f16: half the memory, and half of what a
-//! step reads. A single new token on the CPU reads the cache in place, in the type it is stored in, and computes in `f32`.
+//! Both store keys and values in the type they come in, or ([`KeyValueCache::stored`]) as bfloat16 or f16: half the memory, and
+//! a step reads half as much. A single new token on the CPU reads the cache in place, in the type it is stored in, and computes
+//! in `f32`.
 //!
 //! **Shapes**: keys `[batch, heads, length, d]`, values `[batch, heads, length, d_v]`; `heads` are
 //! key/value heads, so that grouped queries make the cache smaller by the size of a group.
@@ -20,7 +21,8 @@
 //! **When not**: in training, where all steps of a sequence run at once.
 //!
 //! **Cost**: `batch · heads · length · (d + d_v)` numbers, up to twice that while growing; a rolling cache grows too,
-//! until it has room for its window. An append is a write in place as long as nobody holds what the append before it gave.
+//! until it has room for its window. An append writes in place unless the tensors that the previous append returned are still
+//! held.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -43,7 +45,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::{attention::AttentionError, heads::row_index};
 
-/// Tokens for which a cache makes room at least.
+/// The least number of tokens for which a cache makes room.
 const MINIMUM: usize = 16;
 
 /// Keys and values of the past of one attention layer.
@@ -56,7 +58,7 @@ pub struct KeyValueCache {
     seen: usize,
 }
 
-/// Tokens `seen - length .. seen` stand at `start .. start + length` of both buffers.
+/// Tokens `seen - length .. seen` are at `start .. start + length` of both buffers.
 #[derive(Debug, Clone)]
 struct Buffers {
     keys: Tensor<4>,   // [batch, heads, capacity, d]
@@ -87,7 +89,7 @@ impl KeyValueCache {
         }
     }
 
-    /// A cache that keeps what a token can see that sees `window` tokens, itself among them.
+    /// A cache for attention in which a token sees `window` tokens, including itself.
     ///
     /// # Errors
     /// If `window` is 0.
@@ -106,8 +108,8 @@ impl KeyValueCache {
         })
     }
 
-    /// Stores keys and values as `dtype`: bfloat16, or f16, which is finer and reaches to 65,504. What is read of `f32` queries is
-    /// computed in `f32`, from keys and values that were rounded once.
+    /// Stores keys and values as `dtype`: bfloat16, or f16, which is finer and reaches to 65,504. With `f32` queries, attention
+    /// is computed in `f32` from keys and values that were rounded once.
     ///
     /// # Errors
     /// If `dtype` is another one, or if tokens have been appended.
@@ -146,7 +148,7 @@ impl KeyValueCache {
         })
     }
 
-    /// How many tokens a token can see, itself among them, if not all.
+    /// How many tokens a token can see, including itself; `None` for all.
     pub fn window(&self) -> Option<usize> {
         self.window
     }
@@ -163,14 +165,14 @@ impl KeyValueCache {
         kept.min(most)
     }
 
-    /// How many tokens there is room for; what is kept is less.
+    /// How many tokens there is room for; fewer are kept.
     pub fn capacity(&self) -> usize {
         self.buffers.as_ref().map_or(0, Buffers::capacity)
     }
 
-    /// Appends the keys and values of any number of new tokens, and gives all that the new tokens'
-    /// queries may see: the kept past, then the new. Under a window the oldest of several new tokens
-    /// sees further back than the newest: the mask must still be applied.
+    /// Appends the keys and values of any number of new tokens, and returns all that the new tokens' queries may see: the kept
+    /// past, then the new tokens. Under a window, the oldest of several new tokens sees further back than the newest, so the
+    /// mask must still be applied.
     ///
     /// # Errors
     /// If keys and values differ in anything but their last dimension, or if batch, heads or sizes
@@ -208,7 +210,7 @@ impl KeyValueCache {
         Ok(cached)
     }
 
-    /// Keeps the batch rows at `rows`, in that order (rows may repeat): what beam search asks for.
+    /// Keeps the batch rows at `rows`, in that order (rows may repeat): as beam search does after a step.
     ///
     /// # Errors
     /// If a row is not there.
@@ -266,7 +268,7 @@ impl KeyValueCache {
         }
     }
 
-    /// Lets go of what no later token can see.
+    /// Drops what no later token can see.
     fn trim(&self, mut buffers: Buffers) -> Option<Buffers> {
         let Some(window) = self.window else {
             return Some(buffers);
@@ -278,7 +280,7 @@ impl KeyValueCache {
         buffers.start += buffers.length - kept;
         buffers.length = kept;
         if buffers.capacity() > rolling_capacity(window) {
-            // A long text came in at once: its buffer is not to stay for the sake of its end.
+            // After a long text that came in at once, only the end of its buffer is kept.
             let start = buffers.start;
             let keep = |x: Tensor<4>| {
                 let [batch, heads, _, size] = x.dims();
@@ -336,7 +338,7 @@ impl Buffers {
         self.start + self.length
     }
 
-    /// Writes new tokens behind the kept ones, of which `past` stay.
+    /// Writes new tokens after the `past` tokens that are kept.
     fn write(self, keys: Tensor<4>, values: Tensor<4>, past: usize) -> Self {
         let end = self.end();
         let new = keys.dims()[2];

@@ -2,7 +2,7 @@
 //! zeroed with probability `p` and the others are multiplied by `1 / (1 - p)`.
 //!
 //! The noise is an argument, not hidden state: the same seed gives the same masks on every machine and
-//! thread count, which is what lets interrupted training resume exactly.
+//! thread count, so that interrupted training can resume exactly.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -30,8 +30,8 @@ pub struct DropoutRng {
 
 impl DropoutRng {
     /// Inference: nothing is dropped.
-    // Kept apart: rustc 1.95.0, optimising, gives two calls that are handed the same constant by value one
-    // memory, so that the second would start where the first left off.
+    // Not inlined: when optimising, rustc 1.95.0 gives two calls that receive the same constant by value the same memory, so
+    // that the second would continue where the first stopped.
     #[inline(never)]
     pub fn none() -> Self {
         Self {
@@ -50,19 +50,19 @@ impl DropoutRng {
         }
     }
 
-    /// The key of the next draw; nothing without a seed.
+    /// The key of the next draw; `None` without a seed.
     fn next_key(&mut self) -> Option<u64> {
         let seed = self.seed?;
         self.draws += 1;
         Some(mix(seed ^ mix(self.draws)))
     }
 
-    /// A seed for one operation that draws by itself; nothing in inference.
+    /// A seed for one operation that draws its own numbers; `None` in inference.
     pub fn seed(&mut self) -> Option<u64> {
         self.next_key()
     }
 
-    /// Numbers from the open interval (0, 1), or nothing in inference.
+    /// Numbers from the open interval (0, 1); `None` in inference.
     pub fn uniform<const D: usize>(
         &mut self,
         shape: [usize; D],
@@ -77,7 +77,7 @@ impl DropoutRng {
         Some(Tensor::from_data(TensorData::new(values, shape), device))
     }
 
-    /// Numbers from the normal distribution N(0, 1), or nothing in inference.
+    /// Numbers from the normal distribution N(0, 1); `None` in inference.
     pub fn normal<const D: usize>(
         &mut self,
         shape: [usize; D],
@@ -89,8 +89,8 @@ impl DropoutRng {
         Some(radius * angle.cos())
     }
 
-    /// A mask of `shape` holding 0 with `probability` and `1 / (1 - probability)` otherwise, or nothing
-    /// when nothing is to be dropped.
+    /// A mask of `shape` holding 0 with `probability` and `1 / (1 - probability)` otherwise, or `None` when nothing is to be
+    /// dropped.
     ///
     /// # Panics
     /// If `probability` is not in `[0, 1)`.
@@ -109,7 +109,7 @@ impl DropoutRng {
         }
     }
 
-    /// A mask that an operation makes for itself, number by number; nothing when nothing is to be dropped.
+    /// A mask that an operation computes itself, number by number; `None` when nothing is to be dropped.
     ///
     /// # Panics
     /// If `probability` is not in `[0, 1)`.
@@ -146,7 +146,7 @@ pub fn dropout<const D: usize>(
     }
 }
 
-/// Checks that a share of numbers can be dropped.
+/// Checks that `found` is in `[0, 1)`, so that dropping with this probability leaves some numbers.
 pub(crate) fn check_probability(field: &'static str, found: f64) -> Result<(), AttentionError> {
     match (0.0..1.0).contains(&found) {
         true => Ok(()),

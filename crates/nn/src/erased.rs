@@ -1,9 +1,10 @@
-//! Burn modules behind an object-safe face, so that a type is chosen at run time, in another crate too: the scores and normalisers
-//! of [`Score::Custom`](crate::score::Score::Custom) and [`Normalize::Custom`](crate::normalize::Normalize::Custom), the models of
-//! `regard-models`.
+//! Burn modules behind object-safe traits, so that a type can be chosen at run time, also in another crate: the scores and
+//! normalisers of [`Score::Custom`](crate::score::Score::Custom) and
+//! [`Normalize::Custom`](crate::normalize::Normalize::Custom), the models of `regard-models`.
 //!
-//! [`any_module!`](crate::any_module) makes the face of a trait and a module that holds any implementation of it. What holds it is
-//! trained, saved and moved like the module inside: visitors and mappers meet the same parameters under the same names.
+//! For a trait, [`any_module!`](crate::any_module) makes an object-safe version and a module that holds any implementation of
+//! it. A module that contains it is trained, saved and moved like any other: visitors and mappers see the same parameters
+//! under the same names.
 
 use std::any::Any;
 
@@ -12,8 +13,9 @@ use burn::{
     tensor::{Bool, Device, Float, Int, Tensor},
 };
 
-/// The object-safe face `$face` of every module that is a `$role`, and the module `$any` that holds one of them. `$prefix` stands
-/// before the names of its weights, if given; what is asked beside a module's own methods follows, then how a `$role` answers.
+/// Declares `$face`, the object-safe trait of every module that is a `$role`, and `$any`, the module that holds one of them.
+/// `$prefix`, if given, is prepended to the names of its weights. The first block declares the methods of `$face` beyond those
+/// of a module, the second implements them for every `$role`.
 #[macro_export]
 macro_rules! any_module {
     ($any:ident, $role:ident, $face:ident, $prefix:expr, { $($asked:tt)* } { $($answered:tt)* }) => {
@@ -52,7 +54,7 @@ macro_rules! any_module {
         }
 
         impl $any {
-            /// The module, its type forgotten.
+            /// A module whose type is erased.
             #[allow(clippy::implied_bounds_in_impls)] // some roles ask for a module themselves
             pub fn new(module: impl $role + $crate::burn::module::Module + 'static) -> Self {
                 Self(Box::new(module))
@@ -115,10 +117,10 @@ macro_rules! any_module {
     };
 }
 
-/// What visitors and mappers are told of the type of a module with a prefix.
+/// The type name that visitors and mappers are told for a module with a prefix.
 const MODEL: &str = "Struct:Model";
 
-/// What is to be made of a module.
+/// A change to be made to a module.
 pub enum Change<'a> {
     /// [`Module::fork`]
     Fork(&'a Device),
@@ -150,14 +152,14 @@ impl Change<'_> {
     }
 }
 
-/// [`Module::visit`] by a visitor whose type is forgotten; it sees the weights under `prefix`.
+/// [`Module::visit`] by a visitor whose type is erased; it sees the weights under `prefix`.
 pub fn visit<M: Module>(module: &M, prefix: Option<&str>, visitor: &mut dyn AnyVisitor) {
     prefix.inspect(|name| visitor.enter(name, MODEL));
     module.visit(&mut Through(&mut *visitor));
     prefix.inspect(|name| visitor.exit(name, MODEL));
 }
 
-/// A visitor or mapper whose type is forgotten; parameters go through as [`Any`], since their ranks are types.
+/// A visitor or mapper whose type is erased; parameters are passed as [`Any`], since their ranks are types.
 struct Through<'a, T: ?Sized>(&'a mut T);
 
 /// Any [`ModuleVisitor`].
@@ -268,7 +270,7 @@ impl ModuleVisitor for Through<'_, dyn AnyVisitor + '_> {
     }
 }
 
-/// What a mapper gave, at the rank that it was given.
+/// What a mapper returned, at the rank that it was given.
 fn returned<P: Any>(param: Box<dyn Any>) -> P {
     *param.downcast().expect("a mapper keeps the type")
 }

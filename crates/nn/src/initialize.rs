@@ -1,8 +1,8 @@
 //! Seeded initial values of parameters.
 //!
 //! Burn draws initial values lazily, in the order in which parameters are first used. Here they are
-//! drawn at once and from one seeded generator, ChaCha12 (Bernstein 2008), whose numbers belong to its
-//! definition, so that a seed names a model on every machine and with every version.
+//! drawn at once and from one seeded generator, ChaCha12 (Bernstein 2008), whose definition fixes the numbers, so that a
+//! seed gives the same model on every machine and with every version.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -27,7 +27,7 @@ use rand_chacha::{
 /// Draws initial parameter values from one seeded generator.
 #[derive(Debug)]
 pub struct Initializer {
-    /// Absent where values are to come from elsewhere.
+    /// Absent where values will come from elsewhere.
     generator: Option<ChaCha12Rng>,
     device: Device,
 }
@@ -41,9 +41,9 @@ impl Initializer {
         }
     }
 
-    /// Parameters that know their shape and have no values yet: those of a file are given to them by
-    /// [`weights::apply`](crate::weights::apply). Nothing is drawn, and nothing allocated by the shape. A parameter that is
-    /// used before it got its values is all zeros.
+    /// Makes parameters that know their shape and have no values yet: [`weights::apply`](crate::weights::apply) gives them
+    /// the values of a file. Nothing is drawn, and no memory is allocated for values. A parameter that is used before it
+    /// gets its values is all zeros.
     pub fn deferred(device: &Device) -> Self {
         Self {
             generator: None,
@@ -146,7 +146,7 @@ impl Initializer {
         }
     }
 
-    /// One layer with the columns of `layers`, which it takes the place of.
+    /// One layer with the columns of all `layers`, which replaces them.
     pub(crate) fn side_by_side(&mut self, layers: &[Linear]) -> Linear {
         let weights = layers.iter().map(|layer| &layer.weight);
         let biases: Option<Vec<_>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
@@ -156,7 +156,7 @@ impl Initializer {
         }
     }
 
-    /// One parameter of several, behind each other along `axis`.
+    /// Several parameters as one, concatenated along `axis`.
     fn joined<const D: usize>(
         &mut self,
         parts: Vec<&Param<Tensor<D>>>,
@@ -164,7 +164,7 @@ impl Initializer {
     ) -> Param<Tensor<D>> {
         if self.generator.is_some() {
             let parts = parts.into_iter().map(Param::val).collect();
-            // A parameter must not hang on those it was made of.
+            // Detached, so that the new parameter does not depend on those it was made of.
             return Param::from_tensor(Tensor::cat(parts, axis).detach());
         }
         let mut shape = parts[0].lazy_shape().dims();

@@ -97,9 +97,9 @@
 //! | [`heads::MultiHeadConfig::grouped_query`] | several query heads share keys and values | Ainslie 2023 |
 //! | [`heads::MultiHeadConfig::multi_query`] | all share them | Shazeer 2019 |
 //! | [`heads::ProjectionLayout`] | one matrix for queries, keys and values, or three | |
-//! | [`heads::QueryKeyNorm`] | queries and keys of one length | Henry 2020; Dehghani 2023 |
+//! | [`heads::QueryKeyNorm`] | queries and keys normalised to one length | Henry 2020; Dehghani 2023 |
 //! | [`heads::TalkingHeads`] | heads mix scores and weights | Shazeer 2020 |
-//! | [`heads::OutputGate`] | a gate on what was read | Qiu 2025 |
+//! | [`heads::OutputGate`] | a gate on the heads' output | Qiu 2025 |
 //! | [`cache::KeyValueCache`] | keys and values of the past, growing or rolling | Jiang 2023 |
 //!
 //! ## Positions
@@ -119,9 +119,9 @@
 //! |---|---|---|
 //! | [`recurrent::Gru`] | gated recurrent unit, reset before or after the product | Cho 2014 |
 //! | [`recurrent::LstmStack`] | stacked long short-term memory | Hochreiter & Schmidhuber 1997 |
-//! | [`recurrent::Lstmn`] | a cell that reads its former states by attention; shallow and deep fusion with a source | Cheng 2016 |
+//! | [`recurrent::Lstmn`] | a cell that reads its earlier states by attention; shallow and deep fusion with a source | Cheng 2016 |
 //! | [`recurrent::AttentiveDecoder`] | any cell, any score; attention before or after the cell, input feeding | Bahdanau 2014, Luong 2015 |
-//! | [`recurrent::Coverage`] | what was looked at before enters the score, and a loss | See 2017 |
+//! | [`recurrent::Coverage`] | past attention enters the score, and a loss | See 2017 |
 //! | [`recurrent::PointerGenerator`] | copies words of the source | See 2017 |
 //! | [`recurrent::AttentivePooling`] | a sequence as a few weighted means | Lin 2017 |
 //! | [`recurrent::WithAttention`], [`recurrent::WithPooling`] | any RNN or CNN of yours, given attention | |
@@ -154,21 +154,21 @@
 //! | softcap, bias, ALiBi, dropout of weights; what to observe | [`Attention`], [`AttentionOptions`], [`Observe`] |
 //! | which kernel serves a call, or why none does | [`KernelPlan`], [`Unserved`] |
 //! | modules whose type is chosen at run time | [`erased`] |
-//! | what happened inside of a call, step by step | [`record`] |
+//! | the steps of a call, as they are computed | [`record`] |
 //! | every mechanism step by step in tables, in f64 | [`explain`] |
 //! | what trained heads do: sinks, diagonals, rollout, flow, "why is it uniform?" | the crate `regard-trace`, `diagnose` |
 //!
 //! # What always holds
 //!
-//! - A key that may not be seen has weight 0 and gets gradient 0, whatever stands there, NaN included. A query that may
-//!   see nothing gets weights 0, context 0, gradient 0.
-//! - Asking for weights changes no number, nor does which path computes, beyond rounding.
+//! - A key that may not be seen has weight 0 and gets gradient 0, whatever it holds, NaN included. A query that may see nothing
+//!   gets weights 0, context 0, gradient 0.
+//! - Asking for weights changes no number, and the choice of path changes none beyond rounding.
 //! - Bad shapes, precisions and settings and impossible combinations are an [`AttentionError`] that names the field, what
-//!   was found and what was expected; never a panic inside Burn. (What all of this is built of takes tensors that fit and
-//!   says under *Panics* what happens otherwise: the functions of [`bridge`], the single scores, normalisers, norms and
-//!   cells.)
-//! - No sentences, no queries, no keys, no steps: what is empty gives what is empty, and gradients of 0.
-//! - Nothing random is hidden: noise is an argument ([`dropout::DropoutRng`]), initial values come from one seeded generator.
+//!   was found and what was expected; never a panic inside Burn. (The building blocks require tensors that fit and say under
+//!   *Panics* what happens otherwise: the functions of [`bridge`], the single scores, normalisers, norms and cells.)
+//! - There may be no sentences, queries, keys or steps: empty inputs give outputs of the usual shape, and gradients of 0.
+//! - There is no hidden randomness: noise is an argument ([`dropout::DropoutRng`]), initial values come from one seeded
+//!   generator.
 //!
 //! # Sources
 //!

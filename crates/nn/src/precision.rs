@@ -1,4 +1,4 @@
-//! Numbers that meet must have one precision: Burn panics where `f32` meets `f64`.
+//! The operands of an operation must have one precision: Burn panics where `f32` is combined with `f64`.
 
 use burn::{
     module::{Module, ModuleVisitor, Param},
@@ -7,7 +7,7 @@ use burn::{
 
 use crate::attention::AttentionError;
 
-/// The precision for steps that divide by numbers far below 1: `f16` has none below 6e-8.
+/// The precision for steps that divide by numbers far below 1: in `f16`, numbers below 6e-8 are 0.
 pub(crate) fn wide(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -15,8 +15,8 @@ pub(crate) fn wide(dtype: DType) -> DType {
     }
 }
 
-/// The precision in which numbers stored as `found` meet those of `dtype`: half precision beside `f32` is storage, which is
-/// widened as it is read.
+/// The precision to which numbers stored as `found` are converted for a computation in `dtype`: half precision beside `f32`
+/// is storage, which is widened as it is read.
 pub(crate) fn as_read(found: DType, dtype: DType) -> DType {
     match (found, dtype) {
         (DType::F16 | DType::BF16, DType::F32) => dtype,
@@ -54,7 +54,7 @@ pub(crate) fn check_weights<M: Module>(
     }
 }
 
-/// The precision of a weight of `module` that has another one than `found`.
+/// The precision of a weight of `module` that differs from `found`, if there is one.
 pub(crate) fn unlike<M: Module>(found: DType, module: &M) -> Option<DType> {
     struct Visitor {
         found: DType,

@@ -1,22 +1,21 @@
-//! What happened inside: numbers that a mechanism reports while it computes.
+//! The inner steps of a mechanism: numbers that it reports while it computes.
 //!
-//! [`recorded`] runs some work and gives what was reported in it. A mechanism reports a step in one line, by
-//! [`report`]; so does a score or a normaliser of yours. A report is a look: it changes no number, and where nobody
-//! records, it is never computed. Nobody has to compute a mechanism again to show it: [`crate::explain`] prints what
-//! is reported here.
+//! [`recorded`] runs some work and returns what was reported during it. A mechanism reports a step in one line, by [`report`];
+//! so can a score or a normaliser of yours. Reporting changes no number, and without a recording the reported value is never
+//! computed. So nothing has to be computed twice to be shown: [`crate::explain`] prints what is reported here.
 //!
-//! Who reports are the plain forms of the words ([`crate::Path::Plain`]); a kernel reports nothing, as it keeps none of
-//! its steps. All tensors are `[batch, heads, queries, ..]` unless said otherwise:
+//! Only the plain path reports ([`crate::Path::Plain`]); a kernel reports nothing, as it keeps none of its steps. All tensors
+//! are `[batch, heads, queries, ..]` unless said otherwise:
 //!
 //! | by | name | what |
 //! |---|---|---|
 //! | [`Attention`](crate::Attention) | `keys` | the keys as [`Score::keys`](crate::score::Score::keys) prepares them, `[batch, key heads, keys, size]` |
 //! | | `scores` | of the score alone, `[.., keys]` |
 //! | | `capped scores` | after a softcap, `[.., keys]` |
-//! | | `seen` | 1 where a key may be seen, 0 elsewhere, each axis of its size or 1; nothing where all may be |
+//! | | `seen` | 1 where a key may be seen, 0 elsewhere, each axis of its size or 1; not reported where all may be |
 //! | | `predicted positions`, `Gaussian` | local-p's `p_t`, `[.., 1]`, and its factors, `[.., keys]` |
 //! | | `normalized` | the weights as the normaliser gives them, `[.., keys]` |
-//! | | `weights` | those that are read by, before dropout, `[.., keys]` |
+//! | | `weights` | the weights of the values, before dropout, `[.., keys]` |
 //! | | `context` | `[.., value size]` |
 //! | additive scores | `projected queries` | `W q`, `[.., size]` |
 //! | | `hidden` | the tanh, `[batch, heads, queries · keys, size]` |
@@ -39,8 +38,8 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 //!
-//! The record belongs to the thread, as [`crate::bridge::without_kernels`] does, not to an argument: it reaches through
-//! whatever lies between, and no score, normaliser or layer has to hand it on.
+//! A recording belongs to a thread, as [`crate::bridge::without_kernels`] does, and is not an argument: it covers everything
+//! that is called, and no score, normaliser or layer has to pass it on.
 
 use std::cell::RefCell;
 
@@ -77,8 +76,8 @@ impl Record {
     }
 }
 
-/// Runs `work` and gives what it gave and what was reported in it, on this thread. Within another recording it records by
-/// itself.
+/// Runs `work` and returns its result and what was reported during it, on this thread. Inside another recording, the reports go
+/// only to the inner one.
 pub fn recorded<T>(work: impl FnOnce() -> T) -> (T, Record) {
     struct Restore(Option<Record>);
     impl Drop for Restore {
@@ -91,7 +90,7 @@ pub fn recorded<T>(work: impl FnOnce() -> T) -> (T, Record) {
     (given, RECORD.take().unwrap_or_default())
 }
 
-/// Reports `value` under `name`; where nobody records, nothing is computed.
+/// Reports `value` under `name`; without a recording, it is not computed.
 pub fn report<const D: usize>(name: &'static str, value: impl FnOnce() -> Tensor<D>) {
     if RECORD.with_borrow(Option::is_none) {
         return;

@@ -1,9 +1,9 @@
 //! The weights of any module as named arrays, to and from safetensors.
 //!
 //! Names are the module's field path (`encoder.forward.recurrent`), layouts are Burn's (`Linear` is
-//! `[inputs, outputs]`). Storage is f32, or f16 at half the size. [`read`] checks the file, array by array as it comes, so that
-//! what is read is in memory once; [`apply`] that every weight is there with the right shape, that none is left over and that
-//! all values are finite.
+//! `[inputs, outputs]`). Storage is f32, or f16 at half the size. [`read`] checks the file while it reads it, array by array,
+//! so that the arrays are in memory only once; [`apply`] checks that every weight is there with the right shape, that none is
+//! left over and that all values are finite.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -63,13 +63,13 @@ pub enum Storage {
 /// Why weights could not be written, read or given to a module.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// The bytes are no safetensors, or are cut short.
+    /// The bytes are not a safetensors file, or are cut short.
     #[error("not a complete safetensors file: {0}")]
     Format(#[from] SafeTensorError),
-    /// The system did not give the file's bytes.
+    /// The file could not be read.
     #[error("cannot read: {0}")]
     Read(#[from] io::Error),
-    /// A name stands in the header more than once.
+    /// A name occurs in the header more than once.
     #[error("not a safetensors file: its header names {0:?} twice")]
     Twice(String),
     /// A tensor is stored in a type that is not read here.
@@ -80,7 +80,7 @@ pub enum WeightsError {
         /// What was found.
         dtype: String,
     },
-    /// The file's weights are not the model's.
+    /// The weights of the file do not match those of the model.
     #[error("the file is of another model or another recipe: {}", Listed(.0))]
     Different(Vec<Difference>),
     /// A value is NaN or infinite.
@@ -234,7 +234,7 @@ pub fn apply<M: Module>(module: M, arrays: Arrays) -> Result<M, WeightsError> {
             self.path.exit();
         }
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            // Shape and device are asked of the parameter: one without values yet is not to get any on the way.
+            // Shape and device are read from the parameter, so that one without values yet is not initialised by this.
             let shape: [usize; D] = param.lazy_shape().dims();
             let Some(values) = self.take(&shape) else {
                 return param;
@@ -292,7 +292,7 @@ impl View for Stored<'_> {
 /// `arrays` as a safetensors file with `metadata`.
 ///
 /// # Errors
-/// An array with another number of values than its shape says, or more metadata than a header can hold (100 MB).
+/// An array with another number of values than its shape says, or more metadata than a header may hold (100 MB).
 pub fn to_bytes(
     arrays: &Arrays,
     metadata: HashMap<String, String>,
@@ -304,7 +304,8 @@ pub fn to_bytes(
     Ok(safetensors::serialize(stored, Some(metadata))?)
 }
 
-/// The header of a safetensors file of `size` bytes, which stand at the beginning of `file`: it is left where the values begin.
+/// Reads the header of a safetensors file of `size` bytes from the beginning of `file`, which is left at the position where the
+/// values begin.
 fn header(file: &mut impl Read, size: u64) -> Result<Metadata, WeightsError> {
     let mut length = [0; 8];
     let Some(after_length) = size.checked_sub(length.len() as u64) else {
@@ -332,7 +333,7 @@ fn header(file: &mut impl Read, size: u64) -> Result<Metadata, WeightsError> {
     }
 }
 
-/// The first name that a JSON object has twice.
+/// Finds the first name that occurs twice in a JSON object.
 struct RepeatedName;
 
 impl<'de> Visitor<'de> for RepeatedName {
@@ -353,7 +354,7 @@ impl<'de> Visitor<'de> for RepeatedName {
     }
 }
 
-/// The metadata of a safetensors file of `size` bytes, its arrays left alone.
+/// The metadata of a safetensors file of `size` bytes, without reading its arrays.
 ///
 /// # Errors
 /// As [`read`]'s, as far as the header goes.
@@ -365,8 +366,8 @@ pub fn metadata(mut file: impl Read, size: u64) -> Result<HashMap<String, String
 /// The arrays and metadata of a safetensors file of `size` bytes. Nothing is allocated beyond the size.
 ///
 /// # Errors
-/// A file that is no safetensors, cut short or longer than its header says, an array that is not F32, F16 or BF16, or whatever
-/// the system says.
+/// A file that is not safetensors, is cut short or is longer than its header says, an array that is not F32, F16 or BF16, or an
+/// error of the system.
 pub fn read(
     mut file: impl Read,
     size: u64,
@@ -397,7 +398,7 @@ pub fn read(
     Ok((arrays, header.metadata().clone().unwrap_or_default()))
 }
 
-/// The next `count` numbers of a file, whose bits are a `T`. Where the two are as wide, they are read where they stay.
+/// The next `count` numbers of a file, which are stored as `T`. Where `T` is as wide as `f32`, they are converted in place.
 fn numbers<T: bytemuck::Pod>(
     file: &mut impl Read,
     count: usize,
@@ -408,7 +409,7 @@ fn numbers<T: bytemuck::Pod>(
     Ok(bits.into_iter().map(number).collect())
 }
 
-/// The same of a file's bytes.
+/// As [`read`], from the bytes of a file.
 ///
 /// # Errors
 /// As [`read`]'s.

@@ -61,7 +61,7 @@ fn assert_gradient<const D: usize>(
     assert_close(name, gradient(fused), gradient(plain));
 }
 
-/// A sum that weighs every output differently.
+/// A sum in which every output has a different weight.
 fn probe<const D: usize>(output: Tensor<D>, seed: u64) -> Tensor<1> {
     let weights = random(seed, output.dims());
     (output * weights).sum()

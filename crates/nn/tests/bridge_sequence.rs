@@ -1,5 +1,5 @@
-//! The fused sequence operations against the same computed step by step with plain Burn operations,
-//! values and gradients.
+//! Compares the fused sequence operations with the same computed step by step with plain Burn
+//! operations, values and gradients.
 #![allow(
     clippy::disallowed_methods,
     reason = "definitions in Burn's own products; nothing is empty here"

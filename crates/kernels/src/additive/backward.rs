@@ -1,11 +1,11 @@
-//! Backward: scores' gradients from the saved weights, then one sweep over the terms that feeds
-//! `d_query`, `d_key` and `d_v` together.
+//! The backward pass: gradients of the scores from the saved weights, then one sweep over the terms
+//! that feeds `d_query`, `d_key` and `d_v` together.
 //!
 //! ```text
 //! one batch row:   e^{2k} of the kept keys      once
 //!   16 queries:    d_scores                     a dot product of d_context and value for each pair
 //!                  d_value                      each key's row in registers, over the queries
-//!                  d_query, d_v, sums of keys   see the file of the sweep
+//!                  d_query, d_v, sums of keys   see `sweep.rs`
 //!                  d_key from the sums          once
 //! ```
 //!
@@ -32,7 +32,7 @@ pub struct Gradients<'a> {
     pub value: &'a mut [f32],
     /// `[batch, queries, keys]`, if wanted; zeros at keys that are not kept.
     pub bias: Option<&'a mut [f32]>,
-    /// Adds to what stands in `key`, `v` and `value` instead of overwriting it: the gradients of a
+    /// Adds to what is in `key`, `v` and `value` instead of overwriting it: the gradients of a
     /// whole decoder, step by step, without a temporary. `query` and `bias` belong to one step and
     /// are always overwritten.
     pub accumulate: bool,

@@ -1,11 +1,11 @@
-//! Forward: scores of a block of queries, softmax over the kept keys, context.
+//! The forward pass: scores of a block of queries, softmax over the kept keys, context.
 //!
 //! ```text
 //! one batch row:   e^{2k} of the kept keys      once
 //!   16 queries:    e^{2q}                       17 KB at dim 256: stays in the first-level cache
-//!                  scores                       2 queries x 2 keys at a time, see the file of scores
-//!     each query:  bias, softmax, context       scores stand compactly (kept keys only), so the
-//!                                               softmax knows no mask
+//!                  scores                       2 queries x 2 keys at a time, see `scores.rs`
+//!     each query:  bias, softmax, context       scores are compact (kept keys only), so the
+//!                                               softmax needs no mask
 //! ```
 
 use super::operands::{Keys, Room};
@@ -17,7 +17,7 @@ use crate::threads::{RowsMut, for_each_chunk, rows};
 
 /// Computes `context [batch, queries, value_dim]` and `weights [batch, queries, keys]`.
 ///
-/// Both are overwritten whole. The module's text has the formula.
+/// Both are completely overwritten. The formula is in the text of the module.
 ///
 /// # Errors
 /// [`KernelError`] if a slice does not have the length its shape asks for, or a keep length exceeds
@@ -31,7 +31,7 @@ pub fn forward(
 }
 
 /// [`forward`], with the `lse [batch, queries]` of the scores as well: `ln Σ_j e^{e_ij}` over the kept keys,
-/// `-∞` where there is none. Two passes over different keys of the same queries are put together by it.
+/// `-∞` where there is none. With it, two passes over different keys of the same queries can be merged.
 ///
 /// ```
 /// use regard_kernels::additive::{Input, PaddingMask, Shape, forward_with_lse};

@@ -7,8 +7,8 @@
 //! ```
 //! `query [batch, queries, dim]` and `key [batch, keys, dim]` are already projected (`W s` and
 //! `U h`); `v [dim]` is the score vector; `value [batch, keys, value_dim]`. A key that is not kept
-//! is never read, so whatever stands there (NaN included) reaches nothing. A query with no kept key
-//! gets weights, context and gradients of zero, and an `lse` of `-∞`.
+//! is never read, so whatever is stored there (NaN included) has no influence. A query with no kept key gets
+//! weights, context and gradients of zero, and an `lse` of `-∞`.
 //!
 //! Several heads are several problems: `batch = sentences · heads`, the head innermost, and `v [heads, dim]`
 //! instead of one vector for all. [`forward_with_lse`] also gives `lse_i = ln Σ_j e^{e_ij}`.
@@ -105,8 +105,7 @@ pub struct Input<'a> {
     pub value: &'a [f32],
     /// Keys that may be seen.
     pub keep: PaddingMask<'a>,
-    /// `[batch, queries, keys]`, added to the scores before the softmax; `-∞` shuts a key out for
-    /// one query.
+    /// `[batch, queries, keys]`, added to the scores before the softmax; `-∞` hides a key from one query.
     pub bias: Option<&'a [f32]>,
 }
 
@@ -136,7 +135,7 @@ impl Shape {
         check_length(argument, shape, sizes, found)
     }
 
-    /// A rough time on one thread, to choose between the pool and the calling thread.
+    /// A rough estimate of the time on one thread, to choose between the pool and the calling thread.
     fn nanoseconds(&self, of_tanh: f64, of_product: f64) -> f64 {
         (self.batch * self.queries * self.keys) as f64
             * (self.dim as f64 * of_tanh + self.value_dim as f64 * of_product)
@@ -189,7 +188,7 @@ impl Input<'_> {
         }
     }
 
-    /// Score vectors, which whole numbers of problems share.
+    /// Checks that `v` holds whole score vectors, in a number that divides the number of problems.
     fn check_v(&self) -> Result<(), KernelError> {
         let heads = self.heads();
         if self.v.len() == heads * self.shape.dim && self.shape.batch.is_multiple_of(heads) {

@@ -11,15 +11,16 @@
 //! ```
 //! `x` is capped at 1e9, where tanh is 1 to the last bit: four of them multiply without overflow.
 //! Exponentials are exact to their rounding as long as `|q|` and `|k|` are at most [`LARGEST`]: the
-//! product keeps its relative precision even where `q` and `k` cancel. Where a block of queries or its
-//! keys hold a number beyond that, or NaN, its rows are copied as they are and every term is a tanh.
+//! product keeps its relative precision even where `q` and `k` cancel. Where a block of queries, or its keys,
+//! holds a number beyond that, or NaN, the rows are copied as they are and every term is a tanh.
 //!
-//! The same where all of them are small, as in a model's first steps: there `1 - 2 / x` keeps the absolute
-//! precision of tanh but not its relative one, and the scores' error would be above a naive computation's.
+//! The rows are also copied where all of their numbers are small, as in a model's first steps: there
+//! `1 - 2 / x` keeps the absolute precision of tanh but not its relative one, and the error of the scores
+//! would be above that of a naive computation.
 //!
-//! The cap costs a tenth of the scores' speed (28.6 to 26.1 10⁹ tanh/s a thread). Weighed and left: a bound on
-//! the largest `|q| + |k|` in its place, which sends a whole block with one saturated unit to the slow
-//! path; clamping `q` and `k`, which is wrong where two large ones cancel.
+//! The cap costs a tenth of the scores' speed (28.6 to 26.1 10⁹ tanh/s a thread). Considered and rejected: a
+//! bound on the largest `|q| + |k|` in its place, which sends a whole block with one saturated unit to the
+//! slow path; clamping `q` and `k`, which is wrong where two large ones cancel.
 
 use super::row;
 use crate::simd::{self, Buffer, Simd};
@@ -93,7 +94,7 @@ impl Rows {
     }
 }
 
-/// How large the numbers of some rows are.
+/// Bounds on the magnitudes in some rows.
 #[derive(Clone, Copy)]
 struct Range {
     /// All within [`LARGEST`].
@@ -115,9 +116,9 @@ impl Range {
 pub(crate) struct Keys {
     /// Exponentials, `[problems, keys]` rows.
     rows: Rows,
-    /// Of the keys of each problem.
+    /// The magnitudes of the keys of each problem.
     range: Vec<Range>,
-    /// One row.
+    /// The score vector, as one row.
     v: Rows,
     /// Whether all of `v` is within [`LARGEST_SCORE`].
     v_within: bool,
@@ -151,7 +152,7 @@ impl Keys {
         all
     }
 
-    /// Puts another score vector of the same length in place, for keys that are read from now on.
+    /// Replaces the score vector by another of the same length, for keys that are read from now on.
     #[inline(always)]
     pub(super) fn score_by<S: Simd>(&mut self, s: S, v: &[f32]) {
         let limit = s.splat(LARGEST_SCORE);
@@ -186,8 +187,8 @@ impl Keys {
         self.range[problem] = range;
     }
 
-    /// `queries [_, dim]` of a problem beside the kept ones of its `keys [keys, dim]`, which have been
-    /// read before.
+    /// Prepares `queries [_, dim]` of a problem, to be scored against the kept ones of its `keys [keys, dim]`,
+    /// which have been read before.
     #[inline(always)]
     pub(crate) fn beside<'a, S: Simd>(
         &'a self,
@@ -263,7 +264,7 @@ impl Keys {
     }
 }
 
-/// Where [`Keys::beside`] puts queries.
+/// Memory for the queries of [`Keys::beside`].
 pub(crate) struct Room {
     queries: Rows,
     /// Copies of keys too large for exponentials.
@@ -283,16 +284,16 @@ impl Room {
 /// Queries and keys of one problem, ready to be scored.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands<'a> {
-    /// Rows are exponentials, not the numbers themselves.
+    /// Whether the rows are exponentials, not the numbers themselves.
     pub(super) exponential: bool,
     /// The score vector, zeros in the padding.
     pub(super) v: &'a [f32],
     pub(super) half_sum: &'a [f32; LINE],
     pub(super) queries: &'a [f32],
-    /// Only the kept ones have been written.
+    /// Rows of keys; only those of kept keys have been written.
     pub(super) keys: &'a [f32],
     pub(super) kept: &'a [usize],
-    /// From row to row, the score vector's padding included.
+    /// The distance from row to row, padding included.
     pub(super) stride: usize,
     pub(super) dim: usize,
 }

@@ -7,10 +7,10 @@
 //! query i     | sum_ij       | sum_i,j+1 |          loaded once for two queries and two keys, and
 //! query i+1   | sum_i+1,j    | ..        |          make four terms with one division for each pair
 //! ```
-//! A lane starts at half its part of `Σ v`, so `score = 2 Σ_lanes` needs no term of its own. What a
-//! pair's score is does not depend on the tile that it falls into.
+//! A lane starts at half its part of `Σ v`, so `score = 2 Σ_lanes` needs no term of its own. The score
+//! of a pair does not depend on the tile in which it is computed.
 //!
-//! What was tried is told in `docs/experiments.md`.
+//! What was tried is in `docs/experiments.md`.
 
 use super::operands::{Operands, denominator, load};
 use crate::simd::{self, Simd};
@@ -71,7 +71,7 @@ impl Operands<'_> {
         }
     }
 
-    /// Takes `v / x` of `N` vectors of dims off each sum.
+    /// Subtracts `v / x` of `N` vectors of dims from each sum.
     #[inline(always)]
     fn terms<S: Simd, const P: usize, const N: usize>(
         &self,
@@ -137,8 +137,8 @@ fn together<S: Simd>(s: S, a: (S::V, S::V), b: (S::V, S::V)) -> (S::V, S::V) {
     (s.fma(a.0, b.1, s.mul(b.0, a.1)), s.mul(a.1, b.1))
 }
 
-/// Softmax in place; all zeros if every score is `-∞`. Gives the largest score and the sum of what the
-/// exponentials of the others are of its own.
+/// Softmax in place; all zeros if every score is `-∞`. Returns the largest score `m` and
+/// `Σ e^(score - m)`.
 #[inline(always)]
 pub(crate) fn softmax<S: Simd>(s: S, scores: &mut [f32]) -> (f32, f32) {
     let largest = simd::max(s, scores);

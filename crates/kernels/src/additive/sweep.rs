@@ -9,18 +9,18 @@
 //!   query i  | q  dq  dv  in registers |            and keys, so that the keys' exponentials and sums
 //!   key  j   | read e^{2k}, add to sum |            of that block stay in the first-level cache
 //! ```
-//! `½ - 1/x` keeps the absolute precision of a direct tanh; `Σ ė / x` in its place would drown a small
-//! `d_v` in the cancelling sum of `½ ė`. The factors `4 v` are taken outside the sums.
+//! `½ - 1/x` keeps the absolute precision of a direct tanh; with `Σ ė / x` instead, a small `d_v` would be
+//! lost in the rounding of the `½ ė`, which cancel. The factors `4 v` are taken outside the sums.
 //!
-//! What was tried is told in `docs/experiments.md`.
+//! What was tried is in `docs/experiments.md`.
 
 use super::operands::{Operands, denominator, load};
 use crate::simd::{self, Simd};
 
 impl Operands<'_> {
     /// From `d_scores [queries, kept]`: overwrites `d_queries [queries, dim]`, adds to `d_v [dim]`, and adds
-    /// to `sums` (rows as long as these) what makes the gradient of the keys: see
-    /// [`Keys::write_gradient`](super::operands::Keys::write_gradient).
+    /// to `sums` (rows of the same stride as the keys' exponentials) the sums from which the gradient of the
+    /// keys is made: see [`Keys::write_gradient`](super::operands::Keys::write_gradient).
     #[inline(always)]
     pub(crate) fn sweep<S: Simd>(
         &self,

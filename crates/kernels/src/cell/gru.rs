@@ -42,9 +42,9 @@ fields! {
     GruStepFields in Step {
         /// Input part of the pre-activations, biases included.
         x: [batch, 3 units],
-        /// `U h`, the former state's part.
+        /// `U h`, the part of the previous state.
         product: [batch, 3 units],
-        /// The former state.
+        /// The previous state.
         state: [batch, units],
     }
 }
@@ -142,11 +142,11 @@ impl Operation for GruStep {
     }
 }
 
-/// Activates the gates in place and moves the state on. The gates of a row that does not move become 0, so that nothing of
-/// it reaches a weight gradient.
+/// Activates the gates in place and advances the state. The gates of a row that does not move become 0, so that it
+/// contributes nothing to the weights' gradients.
 pub(crate) struct Forward<'a> {
     pub(crate) n: usize,
-    /// `z | r | n | u_n`, `[rows, 4n]`, in: the pre-activations of `z` and `r`, and `x_n`.
+    /// `z | r | n | u_n`, `[rows, 4n]`; on entry the pre-activations of `z` and `r`, and `x_n`.
     pub(crate) gates: &'a mut [f32],
     pub(crate) state: &'a mut [f32],
     pub(crate) keep: Option<&'a [bool]>,
@@ -180,8 +180,8 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// From the gradient of the new state to those of the pre-activations, of `u_n` and, in place, of the former state, but for
-/// what reaches it through the product.
+/// From the gradient of the new state, computes those of the pre-activations, of `u_n` and, in place, of the previous
+/// state, except for the part that reaches it through the product.
 pub(crate) struct Backward<'a> {
     pub(crate) n: usize,
     pub(crate) gates: &'a [f32],

@@ -41,11 +41,11 @@ pub struct ResetStep(pub Step);
 fields! {
     /// What [`ResetStep`] reads.
     ResetFields in Step {
-        /// Input part of the pre-activations, biases included; of it `x_r`.
+        /// Input part of the pre-activations, biases included; only `x_r` is read.
         x: [batch, 3 units],
-        /// `U_zr s`; of it `u_r`.
+        /// `U_zr s`; only `u_r` is read.
         product: [batch, 2 units],
-        /// The former state.
+        /// The previous state.
         state: [batch, units],
     }
 }
@@ -67,13 +67,13 @@ pub struct UpdateStep(pub Step);
 fields! {
     /// What [`UpdateStep`] reads.
     UpdateFields in Step {
-        /// Input part of the pre-activations, biases included; of it `x_z` and `x_n`.
+        /// Input part of the pre-activations, biases included; only `x_z` and `x_n` are read.
         x: [batch, 3 units],
-        /// `U_zr s`; of it `u_z`.
+        /// `U_zr s`; only `u_z` is read.
         product: [batch, 2 units],
         /// `U_n (r ∘ s)`
         candidate: [batch, units],
-        /// The former state.
+        /// The previous state.
         state: [batch, units],
     }
 }
@@ -88,7 +88,7 @@ fields! {
     }
 }
 
-/// `x + u` in the gates of a block, `u` being `U_zr s`; what of `x` no half adds to is never read.
+/// `x + u` for `z` and `r` in the gates of a block, and `x_n` as it is; `u` is `U_zr s`.
 fn pre_activations(place: Place, n: usize, x: &[f32], product: &[f32], gates: &mut [f32]) {
     gates.copy_from_slice(place.of(x, 3 * n));
     let product = place.of(product, 2 * n).chunks_exact(2 * n);
@@ -255,7 +255,7 @@ fn of_product(n: usize, d_gates: &[f32], d_product: &mut [f32]) {
 /// `r = σ(r)` in place, `reset = r ∘ h`; 0 in a row that does not move.
 pub(crate) struct Reset<'a> {
     pub(crate) n: usize,
-    /// `z | r | n`, `[rows, 3n]`, in: the pre-activations.
+    /// `z | r | n`, `[rows, 3n]`; on entry the pre-activations.
     pub(crate) gates: &'a mut [f32],
     pub(crate) state: &'a [f32],
     pub(crate) reset: &'a mut [f32],
@@ -294,8 +294,8 @@ impl Kernel for Reset<'_> {
     }
 }
 
-/// `z = σ(z)`, `ñ = tanh(ñ)` in place, `h = h + z ∘ (ñ - h)`. The gates of a row that does not move become 0, so that nothing
-/// of it reaches a weight gradient.
+/// `z = σ(z)`, `ñ = tanh(ñ)` in place, `h = h + z ∘ (ñ - h)`. The gates of a row that does not move become 0, so that it
+/// contributes nothing to the weights' gradients.
 pub(crate) struct Update<'a> {
     pub(crate) n: usize,
     pub(crate) gates: &'a mut [f32],
@@ -330,8 +330,8 @@ impl Kernel for Update<'_> {
     }
 }
 
-/// From the gradient of the new state, through `h' = (1 - z) ∘ h + z ∘ ñ`, to those of the pre-activations of `z` and `ñ` and,
-/// in place, to the direct part of the former state's.
+/// From the gradient of the new state, through `h' = (1 - z) ∘ h + z ∘ ñ`, computes those of the pre-activations of `z` and
+/// `ñ` and, in place, the direct part of that of the previous state.
 pub(crate) struct UpdateBack<'a> {
     pub(crate) n: usize,
     pub(crate) gates: &'a [f32],
@@ -372,7 +372,7 @@ impl Kernel for UpdateBack<'_> {
     }
 }
 
-/// From the gradient of `r ∘ h` to that of `r`'s pre-activation, and adds to that of `h`; also forms `r ∘ h` again.
+/// From the gradient of `r ∘ h`, computes that of `r`'s pre-activation and adds to that of `h`; also computes `r ∘ h` again.
 pub(crate) struct ResetBack<'a> {
     pub(crate) n: usize,
     pub(crate) gates: &'a [f32],

@@ -38,11 +38,12 @@ fields! {
     LstmStepFields in Step {
         /// Input part of the pre-activations, biases included.
         x: [batch, 4 units],
-        /// `U h`, the former state's part.
+        /// `U h`, the part of the previous state.
         product: [batch, 4 units],
-        /// The former hidden state, which a row that is kept back gives again. In all others it enters through the product only.
+        /// The previous hidden state. A row that does not move returns it unchanged; in all others it enters through the
+        /// product only.
         hidden: [batch, units],
-        /// The former cell.
+        /// The previous cell.
         cell: [batch, units],
     }
 }
@@ -138,11 +139,11 @@ impl Operation for LstmStep {
     }
 }
 
-/// Activates the gates in place and moves both states on. The gates of a row that does not move become 0, so that nothing
-/// of it reaches a weight gradient.
+/// Activates the gates in place and advances both states. The gates of a row that does not move become 0, so that it
+/// contributes nothing to the weights' gradients.
 pub(crate) struct Forward<'a> {
     pub(crate) n: usize,
-    /// `[rows, 4n]`, in: pre-activations.
+    /// `[rows, 4n]`; on entry the pre-activations.
     pub(crate) gates: &'a mut [f32],
     pub(crate) hidden: &'a mut [f32],
     pub(crate) cell: &'a mut [f32],
@@ -181,9 +182,8 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// From the gradients of the new states to those of the four pre-activations and, in place, of the former
-/// cell; the former hidden state's becomes 0 in a row that moves, for the product with the weights to be
-/// added to.
+/// From the gradients of the new states, computes those of the four pre-activations and, in place, of the previous cell. The
+/// gradient of the previous hidden state becomes 0 in a row that moves: what flows through the product is added later.
 pub(crate) struct Backward<'a> {
     pub(crate) n: usize,
     pub(crate) gates: &'a [f32],

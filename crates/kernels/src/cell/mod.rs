@@ -7,9 +7,8 @@
 //! | [`lstm`] | LSTM without peepholes | `i f g o` |
 //!
 //! A matrix `[batch, k·n]` holds `k` gates side by side in every row. [`Step::keep`], one flag for each row
-//! of the batch, marks with `false` a row whose sequence has already ended: its state goes through
-//! unchanged and so does the gradient, nothing else of the row is looked at, and padding never
-//! changes a result.
+//! of the batch, marks with `false` a row whose sequence has already ended: its state and its gradient pass through
+//! unchanged, nothing else of the row is read, and padding never changes a result.
 //!
 //! What a cell does with a block of rows is written once, forward and backward, in place on the gates: single steps
 //! ([`Operation`](crate::Operation)s on a [`Step`]) and the steps of [`crate::sequence`] both call it.
@@ -28,7 +27,7 @@ use crate::simd::{Kernel, Simd, zip_map};
 /// The sizes of a step, and which rows of the batch it moves.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Rows: sentences moving in step.
+    /// Rows: sentences that are processed in parallel.
     pub batch: usize,
     /// Units of the cell, `n`.
     pub units: usize,
@@ -36,7 +35,7 @@ pub struct Step {
     pub keep: Option<Vec<bool>>,
 }
 
-/// Of a pointwise step a unit takes as long as about so many multiply-adds of a product.
+/// The time that one unit of a pointwise step takes, in multiply-adds of a product.
 const PRODUCTS_OF_A_UNIT: usize = 40;
 
 impl Step {
@@ -67,7 +66,7 @@ impl Step {
     }
 }
 
-/// Cuts a row into `N` gates of `n` units; what is behind them is left out.
+/// Cuts a row into `N` gates of `n` units; the rest is left out.
 #[inline(always)]
 pub(crate) fn gates_of<const N: usize>(row: &[f32], n: usize) -> [&[f32]; N] {
     std::array::from_fn(|gate| &row[gate * n..][..n])
@@ -89,13 +88,13 @@ pub(crate) fn moves(keep: Option<&[bool]>, row: usize) -> bool {
     keep.is_none_or(|keep| keep[row])
 }
 
-/// The derivative of `σ` where it is `gate`.
+/// The derivative of `σ` at the point where its value is `gate`.
 #[inline(always)]
 fn slope<S: Simd>(s: S, gate: S::V) -> S::V {
     s.mul(gate, s.sub(s.splat(1.0), gate))
 }
 
-/// The derivative of `tanh` where it is `t`.
+/// The derivative of `tanh` at the point where its value is `t`.
 #[inline(always)]
 fn tanh_slope<S: Simd>(s: S, t: S::V) -> S::V {
     s.fnma(t, t, s.splat(1.0))

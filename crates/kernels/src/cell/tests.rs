@@ -1,5 +1,5 @@
-//! Every cell against the reference, unit by unit, and its gradients by finite differences through
-//! the reference in `f64`.
+//! Compares every cell with the reference, unit by unit, and its gradients with finite differences of the
+//! reference in `f64`.
 
 use super::gru::{GruStep, GruStepFields};
 use super::gru_reset_before::{ResetFields, ResetStep, UpdateFields, UpdateStep};
@@ -17,7 +17,7 @@ fn at(matrix: &[f32], gates: usize, n: usize, row: usize, gate: usize, unit: usi
     matrix[(row * gates + gate) * n + unit]
 }
 
-/// Applies `f` to the inputs of every unit of every row that moves, `old` elsewhere.
+/// Applies `f` to the inputs of every unit of every row that moves; gives `old` in the other rows.
 fn by_unit<T: reference::Real>(
     step: &Step,
     inputs: &[(&[f32], usize)],
@@ -72,7 +72,7 @@ fn gate(matrix: &[f32], gates: usize, n: usize, which: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Finite differences are good to about 1e-9; the kernels' `f32` to a few units of 1.
+/// Finite differences are exact to about 1e-9; the kernels' `f32` to a few units in the last place of 1.
 #[track_caller]
 fn assert_slopes(name: &str, fast: &[f32], slopes: &[f64]) {
     for (i, (fast, slope)) in fast.iter().zip(slopes).enumerate() {
@@ -87,7 +87,8 @@ fn keeps(batch: usize) -> [Option<Vec<bool>>; 2] {
     [None, Some((0..batch).map(|row| row % 2 == 0).collect())]
 }
 
-/// The result of a step, then the gradients of its inputs; NaN before, so that whatever is not overwritten shows.
+/// The result of a step, then the gradients of its inputs. The buffers start as NaN, so that anything not
+/// overwritten is detected.
 fn both_ways<O: Operation>(
     level: Level,
     step: &O,
@@ -109,7 +110,7 @@ fn both_ways<O: Operation>(
     written
 }
 
-/// Poison in rows that do not move.
+/// Writes NaN to rows that do not move.
 fn poison(step: &Step, matrix: &mut [f32], gates: usize) {
     for (row, numbers) in matrix.chunks_exact_mut(gates * step.units).enumerate() {
         if !moves(step.keep.as_deref(), row) {
@@ -211,7 +212,8 @@ fn gru_with_the_reset_before() {
                 let naive = by_unit(step, &whole, next::<f32>, &h);
                 let truth = by_unit(step, &whole, next::<f64>, &h);
                 assert_close("next", &second[0], &naive, &truth, 2.0);
-                // A row that does not move gives nothing to the first half, and itself to the second.
+                // A row that does not move contributes nothing in the first half, and its own state in the
+                // second.
                 let slope = |which| slopes(step, &whole, which, &d, reset, &zeros);
                 for g in 0..3 {
                     assert_slopes("d_x", &gate(&first[1], 3, units, g), &slope(g));

@@ -8,11 +8,12 @@
 //!                    \                   /
 //! helper   .. watch  [right half    ]  watch ..
 //! ```
-//! What the helper has not begun when the own half is ready is taken back, so a step never waits for a thread that is busy
-//! elsewhere or has not come. A helper that is not needed for a while goes: rayon may have given the watch to a thread that
-//! others wait for. Halves are the same whoever computes them, and so are the numbers.
+//! If the helper has not begun its half when the calling thread has finished its own, the calling thread takes it back, so a
+//! step never waits for a thread that is busy elsewhere or has not arrived. A helper that is not needed for a while leaves:
+//! rayon may have started it on a thread that other work waits for. The halves are the same whichever thread computes them,
+//! and so are the numbers.
 //!
-//! What was tried is told in `docs/experiments.md`.
+//! What was tried is in `docs/experiments.md`.
 
 use std::{
     hint::spin_loop,
@@ -28,25 +29,25 @@ use std::{
 
 use crate::matmul::{Packed, Write};
 
-/// No second thread has come (yet).
+/// No helper has arrived (yet).
 const ABSENT: u8 = 0;
-/// It watches for work.
+/// The helper watches for work.
 const FREE: u8 = 1;
-/// There is work that nobody has begun.
+/// Work is offered, and the helper has not begun it.
 const OFFERED: u8 = 2;
-/// The helper is at it.
+/// The helper is computing.
 const CLAIMED: u8 = 3;
-/// The result is there.
+/// The result is ready.
 const DONE: u8 = 4;
 /// The step is over.
 const OVER: u8 = 5;
 
-/// How often a thread looks before it lets others have its core: some 20 µs.
+/// How often a thread polls before it yields its core: some 20 µs.
 const PATIENCE: u32 = 500;
-/// How often it looks before it goes: some hundreds of microseconds.
+/// How often the helper polls before it leaves: some hundreds of microseconds.
 const ENOUGH: u32 = 2000;
 
-/// The meeting place of two threads.
+/// What the calling thread and the helper share.
 #[derive(Default)]
 pub(super) struct Helper {
     state: AtomicU8,
@@ -90,7 +91,7 @@ impl Drop for Watch<'_> {
 }
 
 impl Helper {
-    /// Does `work` on a thread of the caller's pool while another one, if there is one, watches for its share.
+    /// Does `work` on a thread of the caller's pool, while another thread, if there is one, watches for its share.
     pub(super) fn beside<T: Send>(work: impl FnOnce(&Self) -> T + Send) -> T {
         let helper = Self::default();
         if rayon::current_num_threads() == 1 {
@@ -197,7 +198,7 @@ mod tests {
         builder.build().unwrap()
     }
 
-    /// Whether the other half is computed here or there.
+    /// The result is the same whether the helper or the calling thread computes the second half.
     #[test]
     fn both_threads_give_the_same_numbers() {
         let (inner, count) = (32, 3);

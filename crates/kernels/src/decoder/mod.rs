@@ -8,7 +8,7 @@
 //! ```
 //! A step multiplies a few rows with every weight of the model, so it takes as long as the weights take to come from memory.
 //! They are packed once ([`Product`]), in halves that two threads read side by side where there are few rows (`helper.rs`);
-//! many rows are shared out instead.
+//! many rows are divided among the threads instead.
 //!
 //! ```text
 //! past:              | k v of state 0 | k v of state 1 | ..    a state for each row of each step, in the order of the steps
@@ -18,7 +18,7 @@
 //! of each row is copied. Keys and values of a source are kept once for all of its hypotheses. To [`dot::decode`] both are pages
 //! and their table: a page of one position for each state, and one for each source.
 //!
-//! What was tried is told in `docs/experiments.md`.
+//! What was tried is in `docs/experiments.md`.
 //!
 //! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads.
 
@@ -55,12 +55,12 @@ pub struct Decoder {
     output: Product,
 }
 
-/// Hypotheses on their way.
+/// The hypotheses of a running search.
 #[derive(Debug, Clone)]
 pub struct State {
-    /// Of each layer, keys and values of each row of each step: `[states, k | v]`.
+    /// For each layer, the keys and values of each row of each step: `[states, k | v]`.
     past: Vec<Vec<f32>>,
-    /// Of each layer, keys and values of the sources: `[sentences, length, k | v]`.
+    /// For each layer, the keys and values of the sources: `[sentences, length, k | v]`.
     sources: Vec<Vec<f32>>,
     /// The padded length of the sources.
     length: usize,
@@ -68,7 +68,7 @@ pub struct State {
     lengths: Vec<usize>,
     rows: Vec<Row>,
     steps: usize,
-    /// Rows of all steps.
+    /// Number of rows of all steps together.
     states: u32,
 }
 
@@ -176,8 +176,9 @@ impl Decoder {
         })
     }
 
-    /// One step: from the embedded previous tokens `x [rows, model]`, positions included, to the log-probabilities of what
-    /// follows, `[rows, vocabulary]`, in the memory of `to`. `rows` are those of [`State::select`], at first one for each sentence.
+    /// One step: from the embedded previous tokens `x [rows, model]`, positions included, to the log-probabilities of the next
+    /// token, `[rows, vocabulary]`, in the memory of `to`. `rows` are those of [`State::select`], at first one for each
+    /// sentence.
     ///
     /// # Errors
     /// [`KernelError::Length`] if `x` does not hold a state for each row.
@@ -257,8 +258,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// What each row reads, heads side by side: its query stands at the beginning of `width` numbers, keys and values in pages of
-    /// `page` states, `[pages, page, k | v]`.
+    /// The context of each row, heads side by side. A row's query is at the beginning of `width` numbers, keys and values are
+    /// in pages of `page` states, `[pages, page, k | v]`.
     fn attend(
         &self,
         queries: &[f32],

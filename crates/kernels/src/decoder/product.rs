@@ -1,4 +1,4 @@
-//! Products of a few rows with weights that stay: `y = x W + b`.
+//! Products of a few rows with fixed weights: `y = x W + b`.
 //!
 //! ```text
 //!                    W, packed:  | columns of part 0 | columns of part 1 |
@@ -19,14 +19,14 @@ use crate::threads::{RowsMut, for_each_chunk, rows};
 pub struct Product {
     inner: usize,
     columns: usize,
-    /// Neighbouring columns each; one, or two of about the same size.
+    /// Contiguous columns each: one part, or two of about the same size.
     parts: Vec<Arc<Packed>>,
     bias: Option<Vec<f32>>,
 }
 
-/// Rows from which on they are shared out among threads, rather than columns.
+/// From this many rows on, rows are divided among threads, rather than columns.
 const MANY: usize = 16;
-/// Multiplications that are worth a helper.
+/// From this many multiplications on, a helper is worth its cost.
 const WORTH_HELP: usize = 1 << 18;
 
 impl Product {
@@ -106,7 +106,7 @@ impl Product {
         out
     }
 
-    /// The same into `out`, whose memory is used again.
+    /// The same into `out`, whose memory is reused.
     pub(super) fn apply_to(&self, x: &[f32], count: usize, out: &mut Vec<f32>, helper: &Helper) {
         out.resize(count * self.columns, 0.0);
         let work = count * self.inner * self.columns;

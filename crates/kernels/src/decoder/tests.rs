@@ -121,7 +121,8 @@ const SIZES: Sizes = Sizes {
     post_norm: false,
 };
 
-/// Hypotheses that fork, change places and end have the numbers of those that never met others.
+/// Hypotheses that fork, change places and end get the same numbers as those that are computed
+/// alone.
 #[test]
 fn ancestors_are_followed() {
     for &window in unless_miri(&[None, Some(2)][..], &[Some(2)]) {
@@ -129,7 +130,7 @@ fn ancestors_are_followed() {
         let encoded = random(20, 2 * 5 * 6, 1.0);
         let lengths = [5, 3];
         let input = |token: usize| random(30 + token as u64, 8, 1.0);
-        // Which tokens a hypothesis of a sentence was fed: its last log-probabilities.
+        // For a sentence and the tokens that a hypothesis was fed: its last log-probabilities.
         let alone = |sentence: usize, tokens: &[usize]| {
             let states = &encoded[sentence * 30..][..30];
             let mut state = decoder.begin(states, 5, &lengths[sentence..][..1]).unwrap();
@@ -196,7 +197,7 @@ fn what_does_not_fit_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("`x` holds 8"), "{error}");
-    // A source without a word gives nothing to read, and no NaN.
+    // A source without words adds nothing, and no NaN.
     let found = step(&ready, &mut state, &random(1, 16, 1.0));
     assert!(found.iter().all(|x| x.is_finite()));
 }

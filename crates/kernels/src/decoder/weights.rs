@@ -1,4 +1,4 @@
-//! The weights of a decoder and what they must fit, its norms and what stands between its products.
+//! The weights of a decoder, the checks of their sizes, its norms and its activations.
 
 use super::product::Product;
 use crate::error::{KernelError, check_length};
@@ -16,7 +16,7 @@ pub struct Sizes {
     pub key_value_heads: usize,
     /// The features of a head.
     pub head: usize,
-    /// How many positions a position sees, itself among them; all if not said.
+    /// How many positions a position sees, including itself; `None` for all.
     pub window: Option<usize>,
     /// Whether norms stand after the blocks.
     pub post_norm: bool,
@@ -25,17 +25,17 @@ pub struct Sizes {
 /// The weights of a norm.
 #[derive(Debug, Clone)]
 pub struct NormWeights {
-    /// Which one.
+    /// The kind of norm.
     pub kind: Kind,
     /// `[model]`
     pub weight: Vec<f32>,
-    /// `[model]`, of layer norm.
+    /// `[model]`, for layer norm.
     pub bias: Option<Vec<f32>>,
     /// `ε`
     pub epsilon: f64,
 }
 
-/// What stands between the products of a feed-forward network.
+/// The activation between the products of a feed-forward network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// `max(x, 0)`
@@ -172,7 +172,7 @@ impl NormWeights {
 }
 
 impl Activation {
-    /// Of rows of `width` numbers; under SwiGLU half as many remain.
+    /// Applies to rows of `width` numbers; under SwiGLU half as many remain.
     pub(super) fn apply(self, x: &mut Vec<f32>, width: usize) {
         match self {
             Self::Relu => run(Level::current(), Relu(x)),

@@ -91,7 +91,7 @@ fn context_block<S: Simd, F: Factor, const R: usize, const V: usize>(
     }
 }
 
-/// The context of segments that follow each other, each value read only into the lanes that see it.
+/// The context of contiguous segments, where each value is read only into the lanes that see it.
 #[inline(always)]
 pub(super) fn careful_context<S: Simd>(s: S, run: Context, segments: &[Segment]) {
     let width = width::<S>();

@@ -1,4 +1,4 @@
-//! The end of a panel: what was summed becomes rows.
+//! The end of a panel: what was summed is written to the rows of the output.
 //!
 //! ```text
 //! O / l  [value_dim, queries]  ->  rows of the output [queries, value_dim];   lse = m + ln l
@@ -31,7 +31,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         let (width, value_dim) = (width::<S>(), job.sizes.value_dim);
         let vectors = task.queries.div_ceil(S::LANES);
         let mut log_sums = [0.0f32; 48];
-        let mut of_sink = 0u64; // lanes whose sink is above what they have seen
+        let mut of_sink = 0u64; // lanes whose sink exceeds the sum of all they have seen
         let mut finite = true;
         for v in 0..vectors {
             let at = v * S::LANES;
@@ -41,7 +41,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                 s.store(&mut factors, sum);
                 let sink = f64::from(sinks[task.head]);
                 for (i, factor) in factors[..S::LANES].iter_mut().enumerate() {
-                    // Against the base, as what has been summed.
+                    // Relative to the base, like the sums.
                     let own = f64::from(*factor).ln();
                     let sink = sink - f64::from(head.m[at + i]) * job.unit[0];
                     let top = own.max(sink);
@@ -58,7 +58,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                         (-top - rest).exp() as f32
                     };
                 }
-                sum = s.load(&factors); // what divides, inverted
+                sum = s.load(&factors); // inverses of the divisors
             } else {
                 let empty = s.greater(s.splat(f32::MIN_POSITIVE), sum);
                 let (n, ln_f) = split_ln(s, sum);
@@ -110,7 +110,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         }
         if let Some(to) = &self.lse {
             let (mut high, mut low) = ([0.0f32; 48], [0.0f32; 48]);
-            // In a loop of its own, which becomes vectors.
+            // In a loop of its own, which the compiler vectorises.
             for ((high, low), &m) in high.iter_mut().zip(&mut low).zip(&head.m[..width]) {
                 [*high, *low] = job.base_to_lse(m);
             }

@@ -7,30 +7,28 @@
 //!     Oᵀ block  [8 dims, 3 vectors] += Σ over the tile's keys  V P             registers -> O panel
 //! O / l, turned back into rows; lse = m + ln l
 //! ```
-//! `m` is a score of the row itself, in the units in which scores leave the product, and differences from it are taken
-//! before anything else is done: near the largest score they are exact, whatever its size. Then they are multiplied by
-//! `scale · log₂ e`, so that weights are powers of 2 and no product is rounded more often than in a plain computation.
-//! (One multiply-add would do both, but leaves half a unit in the last place of `m · scale · log₂ e` behind: at scores of
-//! `-1e9`, which people use as masks, that is 64 powers of 2. Multiplying the queries beforehand rounds every one of them.)
-//! Keys and values are never packed: their numbers are read one at a time and spread over the lanes.
+//! `m` is one of the row's own scores, in the units of the product, and is subtracted before anything else is done: near the
+//! largest score the differences are exact, whatever its size. They are then multiplied by `scale · log₂ e`, so that weights
+//! are powers of 2 and no product is rounded more often than in a plain computation. (One multiply-add would do both, but its
+//! error is half a unit in the last place of `m · scale · log₂ e`: at scores of `-1e9`, which people use as masks, the exponent
+//! is then wrong by up to 64. Scaling the queries beforehand would round every one of them.) Keys and values are never packed:
+//! their numbers are read one at a time and broadcast to the lanes.
 //!
-//! `m` is no running maximum. It is raised only when the weights of 8 keys sum to more than 256, which
-//! after the first tile hardly happens: then what was summed is rescaled. The first score that a query
-//! sees sets its `m`. A lane is raised by its own scores alone, so no query has an influence on the
-//! rounding of another. Outputs of one tile are summed apart and then added: a blocked sum,
-//! whose error is below that of adding one key after the other.
+//! `m` is not the running maximum. It is raised only when the weights of 8 keys sum to more than 256, which hardly happens
+//! after the first tile; the sums so far are then rescaled. The first score that a query sees sets its `m`. A lane is raised by
+//! its own scores alone, so no query has an influence on the rounding of another. The output of each tile is summed separately
+//! and then added to the total: the error of such a blocked sum is below that of adding one key after the other.
 //!
-//! Keys are asked about in segments of 16. Vectors of queries that see nothing of a segment are left
-//! out, segments that nobody sees are passed over, and only where a mask cuts through a vector are
-//! lanes set to `-∞`.
+//! The mask is evaluated for segments of 16 keys. Vectors of queries that see no key of a segment are left out, segments that
+//! no query sees are skipped, and lanes are set to `-∞` only in vectors that see a part of a segment.
 //!
-//! Heads that share a bias or a mask of pairs are computed four at a time, tile by tile, so that what has to be turned from rows
-//! of keys into lanes of queries is turned once.
+//! Heads that share a bias or a mask of pairs are computed four at a time, tile by tile, so that the bias or mask is
+//! transposed, from rows of keys to lanes of queries, only once.
 //!
-//! A hidden key meets a weight of 0, and `0 · NaN` is NaN. So if a result is not finite and a mask cut
-//! through the panel, the panel is computed again, reading each value only into the lanes that see it.
+//! The weight of a hidden key is 0, but `0 · NaN` is NaN. So if a result is not finite and the panel has hidden keys among its
+//! segments, the panel is computed again, reading each value only into the lanes that see it.
 //!
-//! What was tried is told in `docs/experiments.md`.
+//! What was tried is in `docs/experiments.md`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -78,7 +76,7 @@ pub(super) struct Worker<'a, T, O> {
 }
 
 impl<T: Element, O: Element> Worker<'_, T, O> {
-    /// Whether products are taken of pairs.
+    /// Whether products multiply pairs of bfloat16.
     #[inline(always)]
     fn pairs<S: Simd>(&self, s: S) -> bool {
         T::KIND == Kind::Bf16 && self.job.sizes.dim.is_multiple_of(2) && s.has_pairs()
@@ -107,8 +105,8 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
             prefetch: Prefetch::default(),
         };
         let new_head = || Head::new(sizes.dim, sizes.value_dim, width);
-        // Which panel comes next is settled early, so that its rows can be asked for meanwhile; of the last ones each worker
-        // takes what is left, so that none waits for another.
+        // The next panel is claimed early, so that its rows can be prefetched meanwhile. Of the last panels, a worker claims
+        // one only when it is free, so that none waits for a busy worker.
         let late = (self.plan.tasks()).saturating_sub(4 * rayon::current_num_threads());
         let claim = || self.next.fetch_add(1, Ordering::Relaxed);
         let mut claimed = claim();
@@ -132,7 +130,8 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
 }
 
 impl<T: Element, O: Element> Worker<'_, T, O> {
-    /// Computes one panel of each of a task's heads; those again with care that a hidden key may have reached.
+    /// Computes one panel of each of a task's heads, and again, reading only what is seen, where NaN or ∞ of a hidden key may
+    /// have reached the result.
     #[inline(always)]
     fn panel<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
         let partial = self.heads(s, scratch, task, false);
@@ -145,7 +144,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         }
     }
 
-    /// Sums up what a task's heads see. True if a mask cuts through.
+    /// Goes through the keys for one panel of each head of the task. Returns true if a mask hides some keys of a segment.
     #[inline(always)]
     fn heads<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task, careful: bool) -> bool {
         let job = self.job;
@@ -159,8 +158,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         let near_all = visible.near_all(task.query, task.queries);
         let mut partial = false;
         let start = range.start / TILE_KEYS * TILE_KEYS;
-        // From where `m` is hardly ever raised: under ALiBi, whose scores rise towards a query's own position, from there; else
-        // from keys that all queries see, since each lane's first key sets its `m`.
+        // Starts at a key after which `m` hardly needs to be raised: under ALiBi, whose scores rise towards a query's own
+        // position, at that position; else at the first key that all queries see, since each lane's first key sets its `m`.
         let middle = match job.attention.alibi {
             Some(_) => (task.query as i64 + job.shift(task)).max(0) as usize,
             None => near_all.start.next_multiple_of(TILE_KEYS),
@@ -184,7 +183,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         partial
     }
 
-    /// Brings in the queries of a head's panel.
+    /// Loads the queries of a head's panel.
     #[inline(always)]
     fn fetch<S: Simd>(&self, s: S, scratch: &mut Scratch, member: usize, task: &Task) {
         let sizes = &self.job.sizes;
@@ -218,7 +217,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         head.clear();
     }
 
-    /// Turns the biases of the tile, which a task's heads share.
+    /// Transposes the biases of the tile, which a task's heads share.
     #[inline(always)]
     fn turn_bias<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
         let Some(bias) = &self.job.attention.bias else {
@@ -234,7 +233,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         }
     }
 
-    /// Notes the rows that this panel will write and those that the next one will read first.
+    /// Plans prefetches of the rows that this panel will write and of those that the next one will read first.
     #[inline(always)]
     fn prefetch_next<S: Simd>(&self, prefetch: &mut Prefetch, task: &Task, next: usize) {
         let (sizes, sequence) = (&self.job.sizes, &task.sequence);
@@ -317,7 +316,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         let segments = scratch.tile.segments();
         let mut first = 0;
         while first < segments.len() {
-            // What is hidden has a weight of 0, so segments can be read together.
+            // Hidden keys have a weight of 0, so contiguous segments can be read together.
             let segment = &segments[first];
             let (mut keys, mut end) = (segment.keys, first + 1);
             while end < segments.len() && segments[end].follows(segment, keys) {

@@ -1,16 +1,16 @@
 //! The forward pass of operands stored as bfloat16 and half precision, against the definition.
 //!
 //! Operands are rounded to their storage first; the truth (`f64`) and the naive computation (`f32`) then
-//! start from the same numbers, so that the bound is that of `f32` operands. Where products are taken of
-//! pairs of bfloat16, weights are rounded to bfloat16 before they meet the values, and so they are in the
-//! naive computation of bfloat16 operands.
+//! start from the same numbers, so that the bound is that of `f32` operands. Where pairs of bfloat16 are
+//! multiplied, weights are rounded to bfloat16 before they are multiplied by values, and the naive computation
+//! of bfloat16 operands does the same.
 //!
-//! The bound there has one term more. A score `s` comes with an error of up to `ε |s|`: `ε / 2` of the product,
-//! `ε / 2` of what takes it to base 2. In `f32` the weight `e^{s - m}` moves with it above and below the
-//! fraction line, and for the key that has nearly all the weight the two cancel. Rounded to bfloat16 the
-//! weight above the line mostly stays what it is, and the sum below moves alone: by `ε |s|` of itself for the
-//! largest score, and `max s ≤ lse`. So the output moves by up to `ε |lse|` of its size, which a naive
-//! computation, whose weights are rounded after they are divided, does not show.
+//! The bound for bfloat16 has one term more. A score `s` comes with an error of up to `ε |s|`: `ε / 2` from the
+//! product, `ε / 2` from the conversion to base 2. In `f32`, the error changes the weight `e^{s - m}` in the
+//! numerator and in the denominator, and for a key that has nearly all the weight the two cancel. Rounded to
+//! bfloat16, the weight in the numerator mostly does not change, and the sum in the denominator changes alone:
+//! by a relative `ε |s|` for the largest score, and `max s ≤ lse`. So the output moves by up to `ε |lse|` of
+//! its size, which a naive computation, whose weights are rounded after they are divided, does not show.
 
 use half::{bf16, f16};
 
@@ -56,7 +56,7 @@ fn forward<T: Element, O: Element>(
     Ok((output, lse))
 }
 
-/// Whether a level has products of pairs.
+/// Whether a level multiplies pairs of bfloat16.
 fn has_pairs(level: Level) -> bool {
     struct Pairs;
     impl Kernel for Pairs {
@@ -131,7 +131,7 @@ fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
             let close = (fast - truth).abs() < 1e-5 || fast == truth;
             assert!(close, "{name}: lse {fast}, not {truth}");
         }
-        // Rounded once, as it is written.
+        // The output is rounded once, as it is written.
         let (stored, _) = forward::<T, T>(level, attention, shape, &inputs).unwrap();
         assert_eq!(
             widen(&stored),

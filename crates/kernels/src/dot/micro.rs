@@ -54,7 +54,7 @@ pub(super) unsafe fn product<S: Simd, const R: usize, const V: usize>(
     acc
 }
 
-/// What a product is computed of: `f32`, or pairs of bfloat16 that share a lane.
+/// The type of a product's factors: `f32`, or bfloat16, of which a pair shares a lane.
 pub(super) trait Factor: Element {
     /// Numbers in a lane.
     const PER_LANE: usize;
@@ -85,7 +85,7 @@ impl Factor for f32 {
         b: [*const f32; R],
         step: usize,
     ) -> [[S::V; V]; R] {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { product::<S, R, V>(s, depth, a, width, b, step) }
     }
 }
@@ -122,13 +122,13 @@ impl Factor for bf16 {
     }
 }
 
-/// Runs a kernel that takes products of `F` as a function of its own.
+/// Runs a kernel that multiplies factors of type `F`, compiled as a function of its own.
 #[inline(always)]
 pub(super) fn outline<S: Simd, F: Factor, K: Kernel>(s: S, kernel: K) -> K::Output {
     if F::PER_LANE == 1 {
         return s.outline(kernel);
     }
     assert!(s.has_pairs(), "pairs are chosen where the machine has them");
-    // SAFETY: it has them.
+    // SAFETY: only a machine that has pairs runs kernels of this type.
     unsafe { s.outline_pairs(kernel) }
 }

@@ -68,12 +68,12 @@ use plan::{Plan, Task};
 struct Job<'a> {
     attention: Attention<'a>,
     sizes: Sizes,
-    /// What products are multiplied by: the scale, and `log₂ e` if they are [`modified`](Self::modified) no further.
+    /// What products are multiplied by: the scale, and `log₂ e` unless they are [`modified`](Self::modified).
     factor: f32,
-    /// Whether scores are formed from the products before the softmax takes their differences. If not, it takes
-    /// differences of bare products, and the scale is applied with the base.
+    /// Whether the products are turned into scores before the softmax subtracts `m`. If not, `m` is subtracted from the
+    /// products themselves, and the scale is applied to the difference.
     modified: bool,
-    /// From scores as the softmax takes them to natural ones, and back.
+    /// The factor from the units in which `m` is subtracted to natural scores, and its inverse.
     unit: [f64; 2],
     /// `1 / (1 - dropout probability)`
     keep_scale: f32,
@@ -115,7 +115,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// From differences of scores as the softmax takes them to powers of 2.
+    /// The factor from differences in those units to exponents of 2.
     fn to_base(&self) -> f32 {
         if self.modified {
             std::f32::consts::LOG2_E
@@ -124,7 +124,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The first two addends of an `lse`: what is exactly the product of a row's base and the scale.
+    /// The first two addends of an `lse`: their sum is exactly the row's base times the scale.
     #[inline(always)]
     fn base_to_lse(&self, base: f32) -> [f32; 2] {
         let score = f64::from(base) * self.unit[0];
@@ -132,15 +132,15 @@ impl<'a> Job<'a> {
         [high, (score - f64::from(high)) as f32]
     }
 
-    /// A row's base, and `-log₂` of the sum above it, from its `lse`. A row that sees nothing has no weights, whatever they
-    /// are divided by.
+    /// A row's base, and `-log₂` of the sum above it, from its `lse`. For a row that sees nothing both are 0, since it has no
+    /// weights.
     #[inline(always)]
     fn lse_to_base(&self, lse: &[f32]) -> (f32, f32) {
         if lse[0] == f32::NEG_INFINITY {
             return (0.0, 0.0);
         }
         let score = f64::from(lse[0]) + f64::from(lse[1]);
-        // A sink may be more than any product with this scale: numbers that are still finite then leave the weights 0.
+        // A sink may exceed every product at this scale: clamping it to finite numbers leaves the weights 0.
         let finite = |x: f64| (x as f32).clamp(f32::MIN, f32::MAX);
         let base = finite(score * self.unit[1]);
         let rest = score - f64::from(base) * self.unit[0]; // 0 if the forward pass wrote the `lse`
@@ -175,10 +175,9 @@ impl<'a> Job<'a> {
 ///
 /// `lse`, if asked for, is `[batch, heads, queries, 3]`: three addends of `ln Σ_j e^{s_j}`, the natural logarithm of the
 /// softmax's sum. The first two are, exactly, a score of the row near its largest (or the sink, if that is larger), the third
-/// is the logarithm of the sum of `e` to the differences from it. [`backward`] and [`observe()`] take all three, for one
-/// number cannot hold what they need: at scores of `-1e9` neighbouring `f32` are 64 apart, and the logarithm of the number
-/// of keys is lost. To look at an `lse`, or to merge two results, add the three up. A row that sees nothing has
-/// `[-∞, 0, 0]`.
+/// is the logarithm of the sum of `e` to the differences from it. [`backward`] and [`observe()`] take all three, because one
+/// number is not precise enough: at scores of `-1e9`, neighbouring `f32` are 64 apart, and the logarithm of the number of
+/// keys would be lost. To read an `lse`, or to merge two results, add the three up. A row that sees nothing has `[-∞, 0, 0]`.
 ///
 /// # Errors
 /// An argument whose shape, strides or values do not fit, by name; nothing is written then.
@@ -196,10 +195,10 @@ pub fn forward(
 /// [`forward`] of operands stored as `T`, with an output stored as `O`: `f32`,
 /// [`bf16`](half::bf16) or [`f16`](half::f16). Sums and `lse` are `f32`; the output is rounded once, as it is written.
 ///
-/// Weights are `f32` too, but for one case: where the machine multiplies pairs of `bfloat16` (AVX512-BF16) and `T` is
-/// `bf16` with an even `dim`, each weight is rounded to `bfloat16` before it meets its value, a relative error of up to
-/// 2⁻⁸ of its own. The softmax's sum takes it before that. Results then differ between machines; `REGARD_SIMD=avx2`
-/// gives those without pairs.
+/// Weights are `f32` too, with one exception: where the machine multiplies pairs of `bfloat16` (AVX512-BF16) and `T` is
+/// `bf16` with an even `dim`, each weight is rounded to `bfloat16` before it is multiplied by its value, a relative error of
+/// up to 2⁻⁸. The softmax's sum uses the weights before rounding. Results then differ between machines; `REGARD_SIMD=avx2`
+/// gives the results without pairs.
 ///
 /// ```
 /// use half::bf16;
@@ -277,13 +276,12 @@ fn forward_at<T: Element, O: Element>(
     Ok(())
 }
 
-/// The gradients of a scalar by the arguments of [`forward`], given `d_output`, its gradient by the
-/// output: what `attention`, `query`, `key` and `value` were there, with the `output` and the `lse` that
-/// came out.
+/// The gradients of a scalar with respect to the arguments of [`forward`], given `d_output`, its gradient with respect to the
+/// output. `attention`, `query`, `key` and `value` are the arguments of that call, `output` and `lse` its results.
 ///
-/// A query that sees nothing gets gradients of 0 and gives none; what a mask hides has no influence, NaN
-/// included. Memory: a tile for each thread, and, with fewer than 4 key heads in the whole batch, up to
-/// 3 copies of the gradients of key and value.
+/// A query that sees nothing gets gradients of 0 and contributes none; what a mask hides has no influence, NaN included.
+/// Memory: a tile for each thread, and, with fewer than 4 key heads in the whole batch and fewer than 1,024 keys, or where
+/// the gradient of a bias is asked for, up to 3 copies of the gradients of key and value.
 ///
 /// ```
 /// use regard_kernels::{Attention, View, ViewMut, dot};

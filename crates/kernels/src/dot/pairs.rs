@@ -15,7 +15,7 @@ use crate::simd::{Buffer, Kernel, Simd};
 
 use super::{context::Context, panel::width, plan::Segment, stored::Rows};
 
-/// Numbers `2c` and `2c + 1` as the bits of one.
+/// Numbers `2c` and `2c + 1` in the bits of one `f32`.
 #[inline(always)]
 fn pair(low: bf16, high: bf16) -> f32 {
     f32::from_bits(u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16)
@@ -41,7 +41,8 @@ impl Rows<bf16> {
         }
     }
 
-    /// Pairs of the first `count` rows, `[pairs, dim]` in `to`; without a second row, 0 stands for it.
+    /// Pairs of the first `count` rows, `[pairs, dim]` in `to`; a last row without a partner is paired
+    /// with 0.
     ///
     /// # Safety
     /// The rows can be read.
@@ -98,7 +99,7 @@ impl Kernel for PackWeights<'_> {
     }
 }
 
-/// The context of segments that follow each other, each value read only into the lanes that see it.
+/// The context of contiguous segments, where each value is read only into the lanes that see it.
 pub(super) struct CarefulContext<'a> {
     pub(super) run: Context<'a, bf16>,
     pub(super) segments: &'a [Segment],

@@ -1,11 +1,12 @@
-//! Panels: rows of dims turned so that rows lie in the lanes.
+//! Panels: rows of dims, transposed so that the rows lie in the lanes.
 //!
 //! ```text
 //! rows of a view  [n, dim]          panel  [dim, width]
 //!   q0: a b c d ...                   a  A  ...  one number of each row side by side
 //!   q1: A B C D ...      ->           b  B  ...
 //! ```
-//! A panel is `3 · LANES` wide. Lanes past the last row hold a copy of it: they compute what nobody reads.
+//! A panel is `3 · LANES` wide. Lanes past the last row hold a copy of it: what they compute is never
+//! read.
 
 use crate::simd::Simd;
 
@@ -18,7 +19,7 @@ pub(super) fn width<S: Simd>() -> usize {
     VECTORS * S::LANES
 }
 
-/// A square of numbers for the edges.
+/// A square of 16 x 16 numbers for the edges.
 type Square = [f32; 256];
 
 /// Fills `panel [dim, width]` with `factor` times the rows `row(0..rows)`, each of `dim` numbers and
@@ -43,8 +44,8 @@ pub(super) fn pack<'a, S: Simd>(
             if inside == S::LANES && columns == S::LANES {
                 let last = row(first + inside - 1);
                 assert!(last.len() >= column + S::LANES);
-                // SAFETY: rows `first..first + LANES` were just seen to lie inside their slice, `stride`
-                // apart; the panel has `dim` lines of `width` numbers.
+                // SAFETY: rows `first..first + LANES` were checked above to lie inside their slice,
+                // `stride` apart; the panel has `dim` lines of `width` numbers.
                 unsafe {
                     let from = row(first).as_ptr().add(column);
                     s.transpose(

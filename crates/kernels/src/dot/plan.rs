@@ -1,4 +1,4 @@
-//! How the queries of a call are cut into panels, and which keys a panel meets.
+//! How the queries of a call are cut into panels, and which keys each panel reads.
 //!
 //! ```text
 //!            keys ->   0    16   32   48   64
@@ -16,8 +16,8 @@ use crate::{
 
 use super::panel::VECTORS;
 
-/// All panels of a call: group of heads after group, in each the last panel of all its heads first (under a causal mask the
-/// longest).
+/// All panels of a call, one group of heads after the other; in each group, the last panels of all its heads come first (under
+/// a causal mask the longest).
 pub(super) struct Plan {
     width: usize,
     /// Heads of a task, and tasks of a group.
@@ -85,9 +85,9 @@ impl Plan {
         plan
     }
 
-    /// The panels of a forward pass. Heads that share a bias or a mask of pairs are computed together: to turn a number of it
-    /// costs a tenth of what one head computes with it. Under a window, heads stand side by side, so that of threads that take
-    /// turns each goes on with its own, of which it has most keys at hand.
+    /// The panels of a forward pass. Heads that share a bias or a mask of pairs are computed together: to transpose a number
+    /// of it costs a tenth of what one head computes with it. Under a window, tasks of as many heads as there are threads
+    /// alternate, so that each thread tends to stay with one head, most of whose next keys are in its cache.
     pub(super) fn forward(attention: &Attention, sizes: &Sizes, width: usize) -> Self {
         let plan = Self::new(attention, sizes, width);
         let threads = rayon::current_num_threads();
@@ -109,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// The same panels with `together` heads in a task and `group` tasks side by side.
+    /// The same panels with `together` heads in a task, and the tasks of `group` neighbouring groups of heads alternating.
     fn by_heads(mut self, sizes: &Sizes, together: usize, group: usize) -> Self {
         let tasks = sizes.heads.div_ceil(together);
         for first in &mut self.firsts {
@@ -171,8 +171,7 @@ impl Plan {
     }
 }
 
-/// Keys that follow each other, as one panel sees them: up to [`TILE_KEYS`] of them, or any number that
-/// all live vectors see.
+/// Contiguous keys, as one panel sees them: up to [`TILE_KEYS`] of them, or any number that all live vectors see.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
     /// First key, from the start of the sequence.
@@ -197,7 +196,7 @@ impl Segment {
         bits: None,
     };
 
-    /// `key..key + keys` as the queries of `task` see them; `None` if no one sees anything.
+    /// `key..key + keys` as the queries of `task` see them; `None` if no query sees any of them.
     #[inline(always)]
     pub(super) fn new(
         visible: &Visible,
@@ -231,7 +230,7 @@ impl Segment {
                     *bits = tile;
                 }
             }
-            // A vector that sees nothing between two that see something.
+            // A vector that sees nothing lies between two that see something.
             partial |= segment.end != v && segment.end > 0;
             segment.first = segment.first.min(v);
             segment.end = v + 1;
@@ -239,7 +238,7 @@ impl Segment {
         if segment.end == 0 {
             return None;
         }
-        // A skipped vector after the last live one makes nothing partial.
+        // A skipped vector after the last live one does not make the segment partial.
         let inside = segment.first..segment.end;
         partial = keys < TILE_KEYS
             || bits[inside]
@@ -250,7 +249,7 @@ impl Segment {
         Some(segment)
     }
 
-    /// Whether these keys come after `keys` from the first of `before` on, for the same vectors.
+    /// Whether these keys directly follow the `keys` keys that begin with those of `before`, and are seen by the same vectors.
     #[inline(always)]
     pub(super) fn follows(&self, before: &Self, keys: usize) -> bool {
         before.key + keys == self.key
@@ -274,8 +273,8 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
         rows: 0,
     };
 
-    /// Takes keys from `*key` on, as far as a tile holds them and `reach` goes. True if a mask cuts
-    /// through any of them.
+    /// Takes keys from `*key` on, up to `end` and as far as the tile has room. Returns true if a mask hides a part of any
+    /// segment.
     #[inline(always)]
     pub(super) fn fill(
         &mut self,

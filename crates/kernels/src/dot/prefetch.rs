@@ -1,15 +1,15 @@
-//! What will be needed soon, asked for while something else is computed.
+//! Prefetching: memory that will be needed soon is requested while something else is computed.
 //!
 //! ```text
 //! panel p:   block  block  block  ...        each asks for a few rows of memory
 //!              └──────┴──────┴──> outputs of p, queries of the next panel, keys and values that only that one sees
 //! ```
-//! A panel meets its queries and its outputs once, so no cache holds them. Asked for in one burst they hold up the reads that
-//! come next for as long as all of them take, so they are spread (measured in `docs/experiments.md`).
+//! A panel uses its queries and its outputs only once, so they are in no cache. If all were requested in one burst, the reads
+//! that come next would wait until all of them have arrived, so the requests are spread (measured in `docs/experiments.md`).
 
 use crate::simd::Simd;
 
-/// Rows of memory to ask for, spread over the blocks of a panel.
+/// Rows of memory to request, spread over the blocks of a panel.
 #[derive(Default)]
 pub(super) struct Prefetch {
     parts: Vec<Part>,
@@ -63,7 +63,7 @@ impl Prefetch {
         self.each = rows.div_ceil(blocks.max(1));
     }
 
-    /// Asks for the next rows.
+    /// Requests the next rows.
     #[inline(always)]
     pub(super) fn some<S: Simd>(&mut self, s: S) {
         let Some(&part) = self.parts.get(self.part) else {

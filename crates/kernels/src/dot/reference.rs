@@ -1,7 +1,7 @@
 //! The definition of dot-product attention: plain loops, one number after the other.
 //!
-//! Generic over [`Real`]: at `f64` this is what the kernels are tested against and a plain path for those
-//! who need double precision; at `f32` it is the naive computation whose error bounds the kernels' own.
+//! Generic over [`Real`]: in `f64` this is what the kernels are tested against, and a plain path for users who need
+//! double precision; in `f32` it is the naive computation, whose error sets the bound for the kernels' errors.
 
 use crate::{
     mask::{Plane, Visible},
@@ -16,8 +16,8 @@ pub struct Forward<T> {
     pub output: Vec<T>,
     /// `[batch, heads, queries]`
     pub lse: Vec<T>,
-    /// `[batch, heads, queries, keys]`, as the softmax takes them; `-∞` where a query does not see a key. Of a packed
-    /// batch, keys count through the pack.
+    /// `[batch, heads, queries, keys]`, with all options applied, as they enter the softmax; `-∞` where a query does
+    /// not see a key. In a packed batch, keys are numbered across the pack.
     pub scores: Vec<T>,
     /// Of the same shape, before dropout.
     pub weights: Vec<T>,
@@ -81,8 +81,8 @@ pub struct Backward<T> {
     pub sink: Vec<T>,
 }
 
-/// The gradients of a scalar whose gradient by the output of [`forward`] is `d_output`, from that output:
-/// `P = softmax(s)`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
+/// The gradients of a scalar whose gradient with respect to the output of [`forward`] is `d_output`, from that
+/// output: `P = softmax(s)`, `δ = dO · O`, `dS = P (dP - δ)` (Dao 2022).
 ///
 /// # Panics
 /// Where options and shapes do not fit.

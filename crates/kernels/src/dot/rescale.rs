@@ -1,4 +1,4 @@
-//! What one worker holds, and raising `m` where weights have become too large.
+//! One worker's memory, and raising `m` where weights have become too large.
 
 use crate::simd::{Buffer, Kernel, Simd, exp2};
 
@@ -11,20 +11,20 @@ use super::{
 
 /// One worker's memory.
 pub(super) struct Scratch {
-    /// Of each of a task's heads.
+    /// The running state of each of a task's heads.
     pub(super) heads: Vec<Head>,
     /// Sᵀ, then Pᵀ, `[TILE, width]`.
     pub(super) weights: Buffer,
-    /// Biasᵀ of a tile's keys, `[TILE, width]`, and as many lines more as a block may reach over.
+    /// Biasᵀ of a tile's keys, `[TILE, width]`, plus the lines by which a block may extend beyond the tile.
     pub(super) bias: Buffer,
     /// Keys or values of a segment, or rows of queries or outputs, where these are not stored as `f32`.
     pub(super) wide: Buffer,
     pub(super) tile: Tile<SEGMENTS>,
-    /// What the panel will write and the next will read.
+    /// Rows that the panel will write and the next one will read.
     pub(super) prefetch: Prefetch,
 }
 
-/// What has been found of one head's panel.
+/// The running state of one head's panel.
 pub(super) struct Head {
     /// Qᵀ, `[dim, width]`.
     pub(super) query: Buffer,
@@ -50,7 +50,7 @@ impl Head {
         }
     }
 
-    /// As before the first key.
+    /// Resets to the state before the first key.
     pub(super) fn clear(&mut self) {
         self.output.fill(0.0);
         self.m.fill(0.0);
@@ -112,7 +112,8 @@ impl<const R: usize> Kernel for Rescale<'_, R> {
             let over = first | (!unmet & s.greater(sum, s.splat(LIMIT)));
             let mut raised = m;
             if over != 0 {
-                // A score itself, so that no difference from it has an error of its own, however large it is.
+                // `m` is one of the scores, unrounded, so that the differences from it are exact near it, however large it
+                // is.
                 raised = s.select(over, s.mul(largest, sign), m);
                 let factor = exp2(s, s.mul(s.sub(m, raised), to_base));
                 let factor = s.select(first, s.splat(1.0), factor);
@@ -124,7 +125,7 @@ impl<const R: usize> Kernel for Rescale<'_, R> {
                     let scaled = s.mul(s.load(x), factor);
                     s.store(x, scaled);
                 };
-                // A lane's first score finds nothing to scale.
+                // At a lane's first score there is nothing to rescale.
                 if over & !first != 0 {
                     for line in earlier.chunks_exact_mut(width) {
                         scale(&mut line[lane..]);
@@ -148,8 +149,8 @@ impl<const R: usize> Kernel for Rescale<'_, R> {
     }
 }
 
-/// `2^((score - m) · to_base)` of `R` rows `width` apart, 0 where a score is not `seen`, and their sum. No closure: it would
-/// be compiled without the instructions.
+/// `2^((score - m) · to_base)` of `R` rows `width` apart, 0 where a score is not `seen`, and their sum. Not a closure, which
+/// would be compiled without the vector instructions.
 #[inline(always)]
 fn weigh<S: Simd, const R: usize>(
     s: S,

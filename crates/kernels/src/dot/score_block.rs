@@ -35,7 +35,7 @@ pub(super) struct ScoreBlock<'a, F = f32> {
     pub(super) row: usize,
     /// `[keys, width]`, if there is a bias.
     pub(super) bias: &'a [f32],
-    /// Leave scores behind, before base and mask, not weights.
+    /// Whether to write scores, before base and mask, rather than weights.
     pub(super) raw: bool,
     pub(super) prefetch: &'a mut Prefetch,
 }
@@ -57,8 +57,8 @@ impl<F: Factor> ScoreBlock<'_, F> {
 
 /// Writes weights and adds them to the sums, or writes scores if asked for, in blocks of `R`
 /// keys. Returns the number of keys done: less than all where a weight is too large, so that `m` must
-/// be raised before going on. `MODIFIED` where options act on scores: code of its own, so that where none
-/// does nothing competes for registers.
+/// be raised before going on. `MODIFIED` where options act on scores: this is compiled separately, so
+/// that without options nothing competes for registers.
 struct ScoreKernel<'a, F, const R: usize, const V: usize, const MODIFIED: bool>(ScoreBlock<'a, F>);
 
 impl<F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
@@ -105,7 +105,8 @@ impl<F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
                     assert!(bias.len() >= (R - 1) * width + V * S::LANES);
                     bias.as_ptr()
                 });
-                // SAFETY: the bias was seen to have `R` lines with `V` vectors each; `to` has as many.
+                // SAFETY: the bias was checked to have `R` lines with `V` vectors each; `to` has as
+                // many.
                 unsafe { modify_scores(s, &place, &mut acc, bias, to, width) };
             }
             if block.raw {

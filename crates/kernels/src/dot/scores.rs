@@ -1,7 +1,7 @@
-//! What is done to scores between the product and the softmax, in the tile: softcap, bias, ALiBi, a
-//! user's change; and what is done to weights: dropout.
+//! What is done to the scores of a tile between the product and the softmax: softcap, bias, ALiBi; and what is done to its
+//! weights: dropout.
 //!
-//! All of it acts on a block of keys by vectors of queries that lies in the first cache.
+//! All of it acts on a block of keys by vectors of queries that lies in the L1 cache.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use super::{
     plan::{Segment, Task},
 };
 
-/// Where a block of scores stands.
+/// The position of a block of scores.
 pub(super) struct ScoresAt<'a> {
     pub(super) job: &'a Job<'a>,
     pub(super) task: &'a Task,
@@ -28,8 +28,9 @@ pub(super) struct ScoresAt<'a> {
 
 /// Turns products of a block, keys in rows, into modified scores in natural units.
 ///
-/// What takes few instructions is done in registers; a softcap of a block with a large score in the first cache, since its code
-/// for each of 24 vectors would drive the others out. Either way a score comes out the same.
+/// Options that take few instructions are applied in registers. The softcap of a block that holds a large score is applied in
+/// memory (the L1 cache), since its code, unrolled for each of 24 vectors, would push the others out of the registers. Either
+/// way a score comes out the same.
 ///
 /// # Safety
 /// `bias` and `room` have `R` lines `width` apart with `V` vectors each.
@@ -44,7 +45,7 @@ pub(super) unsafe fn modify_scores<S: Simd, const R: usize, const V: usize>(
 ) {
     let (job, task) = (at.job, at.task);
     let factor = s.splat(job.factor);
-    // Where no softcap comes between, product and bias are rounded together.
+    // Without a softcap, product and bias are rounded together.
     if let (None, Some(bias)) = (job.attention.softcap, bias) {
         for (r, line) in scores.iter_mut().enumerate() {
             for (v, x) in line.iter_mut().enumerate() {
@@ -154,7 +155,7 @@ pub(super) fn biased<S: Simd>(
         x = s.add(x, bias);
     }
     if let Some(slopes) = job.attention.alibi {
-        // Whole numbers below 2²⁴ are exact, and a distance beyond that is far enough.
+        // Whole numbers below 2²⁴ are exact, and larger distances need not be.
         let first = task.query + v * S::LANES;
         let nearest = (first as i64 + job.shift(task) - key as i64) as f32;
         let distance = s.abs(s.add(s.splat(nearest), s.load(&COUNT)));
@@ -167,10 +168,11 @@ static COUNT: [f32; 16] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
 ];
 
-/// Up to where [`tanh_small`] serves.
+/// The largest magnitude for which [`tanh_small`] is accurate.
 const SMALL: f32 = 0.625;
 
-/// `tanh x`, quick where all lanes are small: caps are chosen above most scores. What a lane gets depends on it alone.
+/// `tanh x`, fast where all lanes are small, as caps are chosen above most scores. A lane's result depends on its own value
+/// alone.
 #[inline(always)]
 pub(super) fn softcap_tanh<S: Simd>(s: S, x: S::V) -> S::V {
     let (large, quick) = (s.greater(s.abs(x), s.splat(SMALL)), tanh_small(s, x));
@@ -180,8 +182,8 @@ pub(super) fn softcap_tanh<S: Simd>(s: S, x: S::V) -> S::V {
     }
 }
 
-/// Turns the biases of up to 16 `keys` so that queries lie in the lanes, `[16, width]`, and asks for those of
-/// keys that come soon.
+/// Transposes the biases of up to 16 `keys` so that queries lie in the lanes, `[16, width]`, and prefetches those of the keys
+/// that come soon.
 #[inline(always)]
 pub(super) fn turn_bias<S: Simd>(
     s: S,

@@ -4,11 +4,11 @@
 //! key [keys, dim], bf16 or f16   ->   scratch [keys of a segment, dim], f32   ->   Sᵀ block
 //! ```
 //! The kernels compute with `f32`. Rows stored as `f32` are read where they are; those of half the size
-//! are widened, one segment of at most a tile at a time, into memory that stays in the first two caches.
-//! Every panel of queries widens them again: a tile of 128 keys by 64 dims takes 512 conversions and meets
-//! 24,576 multiply-adds of the panel. The backward pass, which reads a tile's keys twice, widens its keys and
-//! values once a panel. Widening a whole head once would save that, but take memory that
-//! grows with the length.
+//! are widened, one segment of at most a tile at a time, into memory that stays in the L1 and L2 caches.
+//! Every panel of queries widens them again: for a tile of 128 keys by 64 dims these are 512 vector
+//! conversions beside 24,576 vector multiply-adds of the panel. The backward pass, which reads a tile's keys
+//! twice, widens its keys and values once a panel. Widening a whole head once would save that, but take
+//! memory that grows with the length.
 
 use crate::{
     element::{Element, Kind, load},
@@ -37,7 +37,8 @@ impl<T: Element> Rows<T> {
         Self { start, ..self }
     }
 
-    /// The same rows as what they are, where `T` is generic and `U` its name.
+    /// The same rows typed as `U`, which must be the same type as `T`: for generic code that has tested
+    /// `T::KIND`.
     #[inline(always)]
     pub(super) fn cast<U: Element>(self) -> Rows<U> {
         assert!(T::KIND == U::KIND);
@@ -47,7 +48,7 @@ impl<T: Element> Rows<T> {
         }
     }
 
-    /// The first `count` rows of `dim` numbers as `f32`: themselves, or copies in `to`, side by side.
+    /// The first `count` rows of `dim` numbers as `f32`: in place, or as contiguous copies in `to`.
     ///
     /// # Safety
     /// The rows can be read.
@@ -65,14 +66,14 @@ impl<T: Element> Rows<T> {
                 stride: self.stride,
             };
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.widen_into(s, count, dim, to) };
         Rows {
             start: to.as_ptr(),
             stride: dim,
         }
     }
-    /// The first `count` rows of `dim` numbers as `f32`, side by side.
+    /// The first `count` rows of `dim` numbers as `f32`, contiguous.
     ///
     /// # Safety
     /// The rows can be read.

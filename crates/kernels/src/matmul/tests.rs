@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{assert_close, on_every_pool, random, unless_miri, wide};
 
-/// `A B` by plain loops, at any precision.
+/// `A B` by plain loops, in any precision.
 fn naive<T: crate::reference::Real>(
     a: &[T],
     b: &[T],

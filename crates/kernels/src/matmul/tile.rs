@@ -8,10 +8,10 @@
 //!  spread   | k |-->| sums  |                      4 x 3 elsewhere: 12 of AVX2's 16
 //!           | k |   | sums  |
 //! ```
-//! A panel is read front to back by every tile of rows. The rows that are left take tiles of 4, 2 and 1 rows, the last
-//! columns a panel of 2 vectors or 1.
+//! A panel is read front to back by every tile of rows. The remaining rows are computed in tiles of 4, 2 and 1 rows,
+//! the remaining columns in a panel of 2 vectors or 1.
 //!
-//! What was tried is told in `docs/experiments.md`.
+//! What was tried is in `docs/experiments.md`.
 
 use crate::simd::{Kernel, Level, Simd, run};
 
@@ -48,8 +48,8 @@ pub(super) fn lanes(level: Level) -> usize {
     run(level, Lanes)
 }
 
-/// Writes `matrix [inner, columns]` as panels of [`PANEL`] vectors, each `[inner, panel width]`; the
-/// last panel has as many vectors as it needs, and is left as it is where they stick out.
+/// Writes `matrix [inner, columns]` as panels of [`PANEL`] vectors, each `[inner, panel width]`. The last panel has as
+/// many vectors as it needs; places beyond the last column are not written.
 pub(super) fn pack(
     panels: &mut [f32],
     lanes: usize,
@@ -72,7 +72,7 @@ pub(super) fn pack(
                 to[..filled].copy_from_slice(&matrix[k * strides.row + first..][..filled]);
             }
         } else {
-            // Sixteen rows at a time, so that the lines written to stay in the first cache.
+            // Sixteen rows at a time, so that the lines written to stay in the L1 cache.
             for start in (0..inner).step_by(16) {
                 let end = (start + 16).min(inner);
                 for column in 0..filled {

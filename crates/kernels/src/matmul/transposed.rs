@@ -7,8 +7,8 @@
 //!  |   256 steps     | copied side by side           | packed |                 the blocks added in order
 //!  v   ..
 //! ```
-//! A task owns some columns of `C` and needs nothing from the others: it packs its columns of `B`
-//! block by block and takes all of `A` past them.
+//! A task owns some columns of `C` and is independent of the others: it packs its columns of `B` block by block,
+//! and goes through all of `A` for each block.
 
 use rayon::prelude::*;
 
@@ -32,7 +32,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// `rows` rows of `columns` numbers, the first at the start of `data`.
+    /// A matrix of `rows` rows of `columns` numbers, the first of which is at the start of `data`.
     pub(crate) fn new(data: &'a [f32], stride: usize, rows: usize, columns: usize) -> Self {
         assert!(columns <= stride || rows <= 1, "rows that do not overlap");
         assert!(
@@ -117,7 +117,7 @@ fn column_block(
             let rows = TILE_ROWS.min(a.columns - first_row);
             let lines = a.data[start * a.stride + first_row..].chunks(a.stride);
             for (to, from) in strip.chunks_exact_mut(TILE_ROWS).zip(lines).take(inner) {
-                // A copy of a length known here is two instructions, any other one a call.
+                // A copy whose length is known at compile time is two instructions, any other one a call.
                 match from.first_chunk::<TILE_ROWS>() {
                     Some(from) if rows == TILE_ROWS => to.copy_from_slice(from),
                     _ => to[..rows].copy_from_slice(&from[..rows]),

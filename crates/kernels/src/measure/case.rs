@@ -31,7 +31,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// What a rate is a fraction of.
+/// The rate that a kernel's rate is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Yardstick {
     /// [`fma_peak`] on all threads.
@@ -42,16 +42,16 @@ pub enum Yardstick {
     Bf16,
     /// [`Stream::read`].
     Stream,
-    /// Nothing that a loop of one instruction could stand for.
+    /// None: no loop of a single instruction would be a fair comparison.
     Nothing,
 }
 
 /// How long to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Rounds; the median counts. At least 1.
+    /// Number of rounds, of which the median is reported. At least 1.
     pub rounds: usize,
-    /// Seconds that the kernel runs in each round, at least; it always runs once.
+    /// The least time in seconds that the kernel runs in each round; it always runs at least once.
     pub seconds: f64,
 }
 
@@ -78,20 +78,21 @@ pub struct Case {
     pub dtype: &'static str,
     /// What `work` counts.
     pub unit: Unit,
-    /// What the rate is compared with.
+    /// The rate that this one is compared with.
     pub yardstick: Yardstick,
     /// Work of one call.
     pub work: f64,
-    /// Scores of one call, for attention: what a computation in plain steps would hold in memory.
+    /// Number of scores of one call, for attention: a computation in plain steps would hold them
+    /// all in memory.
     pub scores: Option<usize>,
     pub(super) prepare: Box<dyn Fn() -> Call>,
 }
 
 /// A measured rate.
 struct Rate {
-    /// A second, in units: the median over rounds.
+    /// Units per second: the median over rounds.
     value: f64,
-    /// Of the yardstick, measured in the same rounds: the median over rounds.
+    /// Fraction of the yardstick, measured in the same rounds: the median over rounds.
     fraction: Option<f64>,
 }
 
@@ -115,12 +116,12 @@ pub struct Row {
 }
 
 impl Case {
-    /// Makes the data and gives the call, for other ways of measuring it.
+    /// Makes the data and returns the call, for other ways of measuring it.
     pub fn prepare(&self) -> Call {
         (self.prepare)()
     }
 
-    /// Measures.
+    /// Measures the kernel.
     ///
     /// # Errors
     /// What the kernel refuses; none of [`suite`](super::suite)'s cases is refused.
@@ -140,7 +141,8 @@ impl Case {
     fn rate(&self, settings: &Settings) -> Result<Rate, KernelError> {
         let mut call = self.prepare();
         let mut reference = self.yardstick.ready();
-        // Once for the caches, the page tables and the clock; once to know how often.
+        // The first call warms caches, page tables and the clock; the second shows how many calls a
+        // round takes.
         call()?;
         let start = Instant::now();
         call()?;
@@ -248,7 +250,7 @@ fn threads_in_words(threads: usize) -> String {
 }
 
 impl Yardstick {
-    /// What measures it, in units a second; `None` if there is nothing to measure here.
+    /// The measurement of this yardstick, in units per second; `None` if this machine has none.
     fn ready(self) -> Option<Box<dyn FnMut() -> f64>> {
         let threads = rayon::current_num_threads();
         match self {

@@ -1,14 +1,14 @@
-//! What this machine can do, and which part of it each kernel reaches.
+//! The peak speed of this machine, and the fraction of it that each kernel reaches.
 //!
 //! ```text
 //! peak       operations a second of a loop of nothing but fused multiply-adds      2 · lanes each
 //! stream     bytes a second of a sum over memory far larger than the caches
-//! rate       work of a call / its seconds            work: what the formula asks for, not what is done
+//! rate       work of a call / its seconds            work: what the formula needs, not what is executed
 //! fraction   median over rounds of  rate / yardstick, both of the same round
 //! ```
-//! A round measures the yardstick, then the kernel, then the yardstick's next turn: a machine whose clock
-//! moves, or that others use as well, then moves both. Medians, because a disturbed round is slow, never
-//! fast. Everything runs on the caller's rayon pool and on the instruction set that the kernels use
+//! Each round measures the yardstick and then the kernel, so that a change of the clock rate, or other load on
+//! the machine, affects both. Medians are reported, because a disturbed round is slow, never fast. Everything
+//! runs on the caller's rayon pool and on the instruction set that the kernels use
 //! ([`Level::current`](crate::simd::Level::current)).
 //!
 //! ```

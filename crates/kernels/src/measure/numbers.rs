@@ -1,6 +1,6 @@
-//! Numbers to compute with.
+//! Input data for measurements.
 
-/// `count` numbers in `[-scale, scale)` that look random: the same for the same seed, everywhere.
+/// `count` pseudorandom numbers in `[-scale, scale)`: the same for the same seed, on every machine.
 ///
 /// ```
 /// use regard_kernels::measure::numbers;

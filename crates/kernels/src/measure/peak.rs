@@ -11,14 +11,14 @@ use crate::simd::{Kernel, Level, Simd, run};
 
 /// Independent sums.
 const CHAINS: usize = 12;
-/// Rounds of all chains between two looks at the clock.
+/// Rounds of all chains between two readings of the clock.
 const ROUNDS: usize = 100_000;
 
 /// Operations a second of fused multiply-adds (each counts as two) at `level`, or the best level below
-/// it that the machine has, on `threads` threads of the current pool (at most all of them).
+/// it that the machine has, on `threads` threads of the current pool (at most as many as it has).
 ///
 /// Takes a few milliseconds. Each thread measures its own rate and the rates are added, so that a thread
-/// that wakes late costs nothing.
+/// that wakes late does not lower the result.
 ///
 /// ```
 /// use regard_kernels::{measure::fma_peak, simd::Level};
@@ -40,7 +40,7 @@ pub fn bf16_peak(threads: usize) -> Option<f64> {
     None
 }
 
-/// The sum of what `rate` measures on each of the first `threads` threads.
+/// The sum of the rates that the first `threads` threads measure.
 fn on_threads(threads: usize, rate: impl Fn() -> f64 + Sync) -> f64 {
     if threads <= 1 {
         return rate();

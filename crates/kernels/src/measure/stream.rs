@@ -4,15 +4,16 @@ use std::{hint::black_box, time::Instant};
 
 use crate::simd::{Kernel, Level, Simd, run};
 
-/// Memory to read: 192 MiB by default, several times the caches of a desktop's or a server's share.
+/// Memory to read: 192 MiB by default, several times the caches of a desktop or of a share of a
+/// server.
 #[derive(Debug)]
 pub struct Stream {
     numbers: Vec<f32>,
-    /// Where the next reading starts, so that nothing of the last one is in a cache.
+    /// Where the next reading starts: nothing of it is in a cache after the last one.
     next: usize,
 }
 
-/// Numbers of one reading: long enough that waking the threads does not count.
+/// Numbers of one reading: enough that the time to wake threads is negligible.
 const READING: usize = 16 << 20;
 
 impl Default for Stream {

@@ -11,13 +11,13 @@
 //! ```
 //! ```text
 //! row by row:   x --mean--> x - mean --sum of squares--> x̂ --> y      the row stays in the
-//!               first-level cache from the first pass to the last: one reading, one writing
+//!               first-level cache from the first pass to the last: read once, written once
 //! ```
 //! Nothing is saved for the backward pass: it reads `x` and computes `x̂` again.
 //! Sums over a row are taken in `f32` in blocks of 512 whose sums are added in `f64`. The variance is that
-//! of the centred row, never `mean x² - mean² x`, which loses everything where the mean is large.
-//! The sums over rows are taken in `f64` by a number of chunks that follows from the sizes, and those
-//! added in order: the same bits on any number of threads.
+//! of the centred row, never `mean x² - mean² x`, which loses all precision where the mean is large. The sums
+//! over rows are taken in `f64`, in a number of chunks that follows from the sizes, and the chunks are added in
+//! order: the same bits on any number of threads.
 //!
 //! ```
 //! use regard_kernels::norm::{Kind, Norm, forward};
@@ -35,7 +35,7 @@ use crate::threads::{RowsMut, for_each_chunk, rows};
 #[cfg(test)]
 mod tests;
 
-/// Which norm.
+/// The kind of norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Mean 0 and variance 1 (of the population).
@@ -47,7 +47,7 @@ pub enum Kind {
 /// Sizes and parameters of a norm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Norm<'a> {
-    /// Which one.
+    /// The kind of norm.
     pub kind: Kind,
     /// Rows, each normalised by itself.
     pub rows: usize,
@@ -108,7 +108,7 @@ impl Norm<'_> {
         self.rows as f64 * self.width as f64 * of_number
     }
 
-    /// Writes `x̂` of a row; gives `r`.
+    /// Writes `x̂` of a row; returns `r`.
     #[inline(always)]
     fn normalise<S: Simd>(&self, s: S, row: &[f32], to: &mut [f32]) -> f32 {
         match self.kind {
@@ -326,7 +326,7 @@ struct Backward<'a> {
     input: &'a [f32],
     d_output: &'a [f32],
     d_input: &'a mut [f32],
-    /// Added to.
+    /// The sums so far, added to.
     d_weight: &'a mut [f64],
     d_bias: &'a mut [f64],
 }

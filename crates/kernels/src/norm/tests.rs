@@ -1,4 +1,4 @@
-//! Against the reference in `f64`, with its `f32` run as the measure of what rounding costs.
+//! Compares with the reference in `f64`; the error of the reference in `f32` sets the bound.
 
 use proptest::prelude::*;
 
@@ -113,7 +113,7 @@ fn error_is_bounded_by_the_naive_computation() {
                 let (naive, truth) = (problem.reference::<f32>(), problem.reference::<f64>());
                 for &level in Level::available() {
                     let fast = problem.run(level);
-                    // The error of one or two sums over all rows is a matter of luck.
+                    // The error of one or two sums over all rows varies by chance.
                     let checks = if width < 7 { 2 } else { NAMES.len() };
                     for (i, name) in NAMES.iter().enumerate().take(checks) {
                         let factor = if i == 0 { 2.0 } else { 3.0 };
@@ -131,8 +131,8 @@ fn error_is_bounded_by_the_naive_computation() {
     );
 }
 
-/// The numbers of PyTorch (`tests/golden/norm.py`): the definition's to the last digits, the kernel's to the
-/// bound that the definition sets.
+/// PyTorch's numbers (`tests/golden/norm.py`) against the definition, to the last digits, and against the
+/// kernel, within the bound that the definition sets.
 #[test]
 fn golden_numbers() {
     let mut lines = include_str!("../../tests/golden/norm.txt").lines();

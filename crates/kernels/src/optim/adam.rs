@@ -6,7 +6,7 @@
 //!
 //! p, g, m, v  | one vector each |  ->  p, m, v      16 bytes read and 12 written a parameter, nothing between
 //! ```
-//! What depends on the step alone is computed once, in `f64`.
+//! Factors that depend on the step alone are computed once, in `f64`.
 
 use super::{Slices, Update, check_common, check_share, over_chunks};
 use crate::error::{KernelError, check_value};

@@ -47,8 +47,8 @@ impl Kernel for Squares<'_> {
     }
 }
 
-/// The factor that brings gradients of global norm `norm` down to `max_norm`: 1 if they are within
-/// it, NaN if the norm is.
+/// The factor that scales gradients of global norm `norm` down to `max_norm`: 1 if `norm` is not larger,
+/// NaN if it is NaN.
 ///
 /// ```
 /// use regard_kernels::optim::clip_factor;

@@ -14,13 +14,14 @@
 //!
 //! ```text
 //! gradients of all tensors --> squared_norm --> clip_factor --> step_all: parameters and states, in
-//!                              one reading                      chunks of 16,384 numbers, whatever
+//!                              read once                        chunks of 16,384 numbers, whatever
 //!                                                               tensor they lie in
 //! ```
 //! Clipping costs no pass of its own: the factor is multiplied in where the gradient is read. One call
 //! for all tensors wakes the threads once; tensor by tensor, the many small ones of a model (biases,
 //! norms) would run on one thread while the other waits. A step is bound by memory (28 bytes a
-//! parameter for Adam), so what is fused matters and the arithmetic does not: exact roots and divisions.
+//! parameter for Adam), so fusing matters and the cost of arithmetic does not: roots and divisions are
+//! exact.
 //!
 //! ```
 //! use regard_kernels::optim::Adam;

@@ -17,7 +17,7 @@ pub struct Sgd {
     pub learning_rate: f64,
     /// `μ`
     pub momentum: f64,
-    /// Looks one step ahead.
+    /// Whether to use Nesterov's momentum.
     pub nesterov: bool,
     /// `λ`
     pub weight_decay: f64,

@@ -1,14 +1,15 @@
-//! Many steps against the same formulas in `f64`, one number at a time.
+//! Compares many steps with the same formulas in `f64`, one number at a time.
 
 use super::clip::squared_norm_at;
 use super::*;
 use crate::reference;
 use crate::testing::{on_every_pool, random, unless_miri};
 
-/// The last one is cut into pieces.
+/// The last tensor is cut into chunks.
 const LENGTHS: [usize; 5] = [0, 1, 59, 256, if cfg!(miri) { 300 } else { 40_000 }];
 
-/// The first numbers of `fast` follow `slow` over many steps, to the rounding of terms of size 1.
+/// The first numbers of `fast` must follow `slow` over many steps, to the rounding of terms of size
+/// 1.
 #[track_caller]
 fn assert_follows(name: &str, fast: &[f32], slow: impl Iterator<Item = f64>) {
     for (i, (fast, slow)) in fast.iter().zip(slow).enumerate() {

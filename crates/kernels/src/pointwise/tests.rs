@@ -25,7 +25,8 @@ fn spec<'a>(rows: usize, width: usize, bias: &'a [f32], dropped: bool) -> Pointw
     }
 }
 
-/// Every step and gradient on every level and pool against one line of plain arithmetic each.
+/// Compares every step and gradient, on every level and pool, with one line of plain arithmetic
+/// each.
 fn check(rows: usize, width: usize, biased: bool, dropped: bool) {
     let count = rows * width;
     let [x, residual, gradient] = [1, 2, 3].map(|seed| random(seed, count, 1.0));

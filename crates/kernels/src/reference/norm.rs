@@ -3,7 +3,7 @@
 use super::Real;
 use crate::norm::Kind;
 
-/// One row: what [`norm`] gives.
+/// What [`norm`] returns for one row.
 pub struct NormRow<T> {
     /// The normalised row times the weight, plus the bias.
     pub output: Vec<T>,

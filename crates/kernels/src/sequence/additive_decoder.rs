@@ -1,8 +1,9 @@
-//! A decoder layer that attends over a source with its former state, over a whole target sequence, teacher forced: Bahdanau's
-//! (Bahdanau et al. 2014, App. A) around Cho's GRU, GNMT's bottom layer (Wu et al. 2016, sections 3 and 3.2) around an LSTM.
+//! A decoder layer with additive attention over a source, over a whole target sequence, teacher forced; the query is the
+//! previous state: Bahdanau's (Bahdanau et al. 2014, App. A) around Cho's GRU, GNMT's bottom layer (Wu et al. 2016, sections 3
+//! and 3.2) around an LSTM.
 //!
-//! With the input part `x_t` projected (`E y_{t-1} W + b`), keys `U_a h_j` projected, and `h_{t-1}` the former (hidden) state,
-//! one step is
+//! With the input part `x_t` projected (`E y_{t-1} W + b`), keys `U_a h_j` projected, and `h_{t-1}` the previous (hidden)
+//! state, one step is
 //!
 //! ```text
 //! e_j  = vᵀ tanh(h_{t-1} W_a + key_j)      α = softmax of e over the kept sources
@@ -11,18 +12,18 @@
 //! ```
 //!
 //! The output row is the state, then `a_t`: `s_t | a_t` of a GRU, `h_t | c_t | a_t` of an LSTM. A source sentence with nothing kept
-//! has `α = 0`, `a = 0` and gradient 0; whatever stands in `keys` and `values` at a source that is not kept has no influence.
+//! has `α = 0`, `a = 0` and gradient 0; the contents of `keys` and `values` at a source that is not kept have no influence.
 //!
 //! ```text
 //!              rows ->                     a task: a block of rows, all steps
 //!  step 1   |======|======|===|            in the task's own memory: the state, a, the exponentials of its rows' keys
-//!  step 2   |======|======|===|            of every step, in the caller's: output, α; for the way back gates, queries
+//!  step 2   |======|======|===|            of every step, in the caller's: output, α; for backward gates, queries
 //!   ...       task   task  task
 //!  step T   |======|======|===|
 //! ```
-//! The way back goes through a block's steps from the last to the first and writes the gradients of all
-//! pre-activations, queries and contexts. What sums over steps follows in one product each: the weights, and of
-//! each row the values (`Σ_t α_t ⊗ da_t`).
+//! The backward pass goes through a block's steps from the last to the first and writes the gradients of all pre-activations,
+//! queries and contexts. The gradients that are sums over steps follow in one product each: those of the weights and, for each
+//! row, of the values (`Σ_t α_t ⊗ da_t`).
 //!
 //! ```
 //! use regard_kernels::{Operation, Unit, sequence::{AdditiveDecoder, AdditiveFields, AdditiveWritten, Layer}};
@@ -62,7 +63,7 @@ use crate::simd::{Buffer, Level, run};
 /// A layer with additive attention over a source, by its sizes and masks.
 #[derive(Debug, Clone)]
 pub struct AdditiveDecoder {
-    /// The layer that asks and reads.
+    /// The recurrent layer, whose previous state is the query.
     pub layer: Layer,
     /// Source positions `S`.
     pub sources: usize,
@@ -144,7 +145,7 @@ impl AdditiveDecoder {
         self.sources + self.attention + self.value > 0
     }
 
-    /// The weights as they are, or their transposes for the way back.
+    /// The weights as they are, or their transposes for the backward pass.
     fn pack(&self, level: Level, inputs: &AdditiveFields<&[f32]>, transposed: bool) -> Weights {
         let (unit, n) = (self.layer.unit, self.layer.hidden);
         let pack =
@@ -352,7 +353,7 @@ impl AdditiveDecoder {
     }
 }
 
-/// What is kept for the way back, or the room for what is not.
+/// The memory that the caller gave for the backward pass, or `room` if it gave none.
 fn kept_or<'a>(kept: &'a mut [f32], room: &'a mut [f32]) -> &'a mut [f32] {
     if kept.is_empty() { room } else { kept }
 }

@@ -6,12 +6,12 @@
 //!
 //! of a row:   kept positions | 0 | 2 | 3 |      e, α of these alone, side by side, then spread into α [sources]
 //! ```
-//! The gradients of values (`Σ_t α_t ⊗ dc_t`), and of keys under a dot product, are sums over steps and taken once at
-//! the end, source by source: a row of the result stays in registers over all steps.
+//! The gradients of values (`Σ_t α_t ⊗ dc_t`), and of keys under a dot product, are sums over steps. They are computed once
+//! at the end, source by source: a row of the result stays in registers over all steps.
 //!
 //! The additive row arithmetic is that of [`crate::additive`]; here it runs inside a task that
-//! already owns its rows, over source positions listed, and exponentials of the keys taken, once for
-//! the whole sequence.
+//! already owns its rows. The kept source positions are listed, and the exponentials of the keys computed, once for the whole
+//! sequence.
 
 use crate::additive::{Keys, Room, softmax, weighted_sum};
 use crate::rows::{Place, Strided};
@@ -19,12 +19,12 @@ use crate::simd::{Kernel, Level, Simd, dot, run};
 
 /// Which source positions each row of a block may attend to.
 struct Kept {
-    /// For each row, in order.
+    /// For each row, its positions in order.
     positions: Vec<Vec<usize>>,
 }
 
 impl Kept {
-    /// The rows from `first` on, of `keep [batch, sources]`.
+    /// Reads the rows from `first` on, of `keep [batch, sources]`.
     fn new(keep: Option<&[bool]>, first: usize, rows: usize, sources: usize) -> Self {
         let of_row = |row: usize| match keep {
             None => (0..sources).collect(),
@@ -54,16 +54,16 @@ impl Kept {
     }
 }
 
-/// The source as the rows of a block see it over a whole sequence.
+/// What the rows of a block attend to over a whole sequence.
 pub(super) struct Source<'a> {
-    /// What the whole batch sees.
+    /// What the whole batch attends to.
     of: Sources<'a>,
     /// `[rows, sources, attention]`
     keys: &'a [f32],
     /// `[rows, sources, value]`
     values: &'a [f32],
     kept: Kept,
-    /// Additive keys, their exponentials taken; `None` for a dot product.
+    /// Additive keys, as exponentials; `None` for a dot product.
     read: Option<Keys>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// What the rows at `place` see.
+    /// The part of it for the rows at `place`.
     pub(super) fn of(self, level: Level, place: Place) -> Source<'a> {
         let place = place.at(0);
         let kept = Kept::new(self.keep, place.first, place.rows, self.sources);
@@ -115,7 +115,7 @@ impl<'a> Sources<'a> {
 }
 
 impl Source<'_> {
-    /// Numbers that [`AttendBack`] sums up for the gradient of additive keys.
+    /// How many numbers [`AttendBack`] sums up for the gradient of additive keys.
     pub(super) fn sums(&self) -> usize {
         let of_row = self.read.as_ref().map_or(0, Keys::sums);
         self.kept.positions.len() * of_row
@@ -215,9 +215,9 @@ impl Kernel for Attend<'_> {
     }
 }
 
-/// From the gradient of each row's context to those of its query, of its scores and, if the score is additive, of
-/// its keys and the score vector. What is a product over all steps is not taken here: the gradient
-/// of the values ([`OuterSums`]), and of the keys if the score is a dot product.
+/// From the gradient of each row's context, computes those of its query, of its scores and, if the score is additive, of its
+/// keys and the score vector. The gradients that are products over all steps are not computed here: that of the values, and
+/// that of the keys if the score is a dot product ([`OuterSums`]).
 pub(super) struct AttendBack<'a> {
     pub(super) from: &'a Source<'a>,
     pub(super) place: Place,
@@ -283,7 +283,7 @@ impl Kernel for AttendBack<'_> {
     }
 }
 
-/// From the sums of [`AttendBack`] over all steps to the gradient of additive keys.
+/// Turns the sums of [`AttendBack`] over all steps into the gradient of additive keys.
 pub(super) struct WriteKeyGradient<'a> {
     pub(super) from: &'a Source<'a>,
     /// `[rows, sums]`

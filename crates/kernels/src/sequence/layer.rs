@@ -1,13 +1,13 @@
 //! A recurrent layer over a whole sequence.
 //!
-//! With `x_t` already projected (biases included), `h_t = unit(x_t, h_{t-1})` for each of the [`Unit`]s; of an LSTM the states
+//! With `x_t` already projected (biases included), `h_t = unit(x_t, h_{t-1})` for each of the [`Unit`]s; the states of an LSTM
 //! are `h | c`, side by side in each row.
 //!
 //! ```text
 //!              rows ->                     a task: a block of rows, all steps; the state and the gates in the core's own
 //!  step 1   |======|======|===|            memory, U packed once and read by every step
 //!   ...       task   task  task
-//!  step T   |======|======|===|            back the same way; then dU = Σ_t h_{t-1}ᵀ d(gates)_t as one product
+//!  step T   |======|======|===|            backward likewise; then dU = Σ_t h_{t-1}ᵀ d(gates)_t as one product
 //! ```
 //!
 //! ```
@@ -38,7 +38,7 @@ use crate::operation::{Checked, Operation, Shape, fields};
 /// A recurrent layer over a sequence, by its sizes and options.
 #[derive(Debug, Clone)]
 pub struct Layer {
-    /// Which unit.
+    /// The kind of recurrent unit.
     pub unit: Unit,
     /// Steps `T`.
     pub steps: usize,
@@ -52,8 +52,8 @@ pub struct Layer {
     pub reverse: bool,
 }
 
-/// The sizes of a layer and of what it attends to. `gates` are the unit's gates side by side, `states` its states; `saved` is what a
-/// row keeps for the backward pass.
+/// The sizes of a layer and of what it attends to. `gates` is the width of the unit's gates side by side, `states` that of its
+/// states, `saved` that of what a row saves for the backward pass.
 pub(super) struct Sizes {
     pub(super) steps: usize,
     pub(super) batch: usize,
@@ -83,13 +83,13 @@ fields! {
     LayerWritten in Sizes {
         /// The state after every step.
         states: [steps, batch, states],
-        /// Activated gates, for the backward pass: `saved` is `gates`, and of PyTorch's GRU four times `hidden`.
+        /// Activated gates, for the backward pass: `saved` is `gates`, but four times `hidden` for PyTorch's GRU.
         gates: [steps, batch, saved],
     }
 }
 
 impl Layer {
-    /// A layer without steps: to be given sizes.
+    /// A layer of no steps, to be given sizes by struct update.
     pub fn new(unit: Unit) -> Self {
         Self {
             unit,
@@ -108,7 +108,7 @@ impl Layer {
         })
     }
 
-    /// A decoder that attends to nothing.
+    /// The same layer as a decoder that attends to nothing.
     pub(super) fn decoder(&self) -> AdditiveDecoder {
         AdditiveDecoder {
             layer: self.clone(),

@@ -1,9 +1,8 @@
 //! The definitions of [`super`]: plain loops, one number after the other.
 //!
-//! Generic over [`Real`], as [`crate::reference`] is: at `f64` these are what the fast versions are
-//! tested against. Sizes, masks and flags come from the same structs that the fast versions take;
-//! the numbers come beside them, so that they can have another type. Nothing is checked beyond the
-//! slices' bounds.
+//! Generic over [`Real`], as [`crate::reference`] is: in `f64` these are what the fast versions are tested against. Sizes,
+//! masks and flags come from the same structs that the fast versions take; the numbers are separate arguments, so that they can
+//! have another type. Nothing is checked beyond the slices' bounds.
 
 use super::{
     AdditiveDecoder, AdditiveFields, InputFeedingDecoder, InputFeedingFields, Layer, LayerFields,
@@ -29,8 +28,7 @@ fn order(steps: usize, reverse: bool) -> Vec<usize> {
     }
 }
 
-/// One step of Cho's unit on one row: `input [3n]` is everything in the pre-activations but the
-/// recurrent products.
+/// One step of Cho's unit on one row: `input [3n]` is everything in the pre-activations except the recurrent products.
 fn cho<T: Real>(input: &[T], recurrent: &[T], state: &[T]) -> Vec<T> {
     let n = state.len();
     let gate = |at: usize| sigmoid(input[at] + dot(state, recurrent, 3 * n, at));
@@ -44,7 +42,8 @@ fn cho<T: Real>(input: &[T], recurrent: &[T], state: &[T]) -> Vec<T> {
         .collect()
 }
 
-/// The states `[n]`, or `h | c`, after one step of one row: `input` is everything in the pre-activations but the recurrent products.
+/// The states `[n]`, or `h | c`, after one step of one row: `input` is everything in the pre-activations except the recurrent
+/// products.
 fn step<T: Real>(unit: Unit, n: usize, input: &[T], recurrent: &[T], state: &[T]) -> Vec<T> {
     let (hidden, stride) = (&state[..n], unit.gates() * n);
     let product = |k: usize, i: usize| dot(hidden, recurrent, stride, k * n + i);
@@ -77,7 +76,7 @@ fn kept_of(keep: Option<&[bool]>, sources: usize, row: usize) -> Vec<usize> {
     (0..sources).filter(is_kept).collect()
 }
 
-/// The context `[d]` that `state` asks for, and the weights of the `kept` sources.
+/// The context `[d]` for the query `state`, and the weights of the `kept` sources.
 fn attend<T: Real>(
     decoder: &AdditiveDecoder,
     inputs: &AdditiveFields<&[T]>,

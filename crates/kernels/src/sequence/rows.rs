@@ -1,10 +1,10 @@
-//! The order of steps, and the sums over all steps that make weight gradients.
+//! The order of steps, and the sums over all steps that weight gradients are.
 
 use crate::matmul::{Matrix, Packed, Strides, Write, transposed_product};
 use crate::rows::Strided;
 use crate::simd::Level;
 
-/// A weight `[inner, columns]` whose rows start `stride` numbers apart, or its transpose for the way back.
+/// A weight `[inner, columns]` whose rows start `stride` numbers apart, or its transpose for the backward pass.
 pub(super) fn pack(
     level: Level,
     matrix: &[f32],

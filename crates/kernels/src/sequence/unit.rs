@@ -1,12 +1,12 @@
-//! The recurrent units: what stands in a row of each, and one step of a block of rows, products with `U` and all.
+//! The recurrent units: the columns of a row of each, and one step of a block of rows, including the products with `U`.
 //!
 //! ```text
 //! Cho's GRU        z, r += h [U_z U_r]    r = σ, r ∘ h    ñ += (r ∘ h) U_n    z = σ, ñ = tanh, h = h + z ∘ (ñ - h)
-//!      way back    dz, dñ, dh    d(r ∘ h) = dñ U_nᵀ    dr, dh    dh += [dz dr] [U_z U_r]ᵀ
+//!      backward    dz, dñ, dh    d(r ∘ h) = dñ U_nᵀ    dr, dh    dh += [dz dr] [U_z U_r]ᵀ
 //! PyTorch's GRU    z, r += h [U_z U_r]    u_n = h U_n    the step
-//!      way back    dz, dr, dñ, du_n, dh    dh += du_n U_nᵀ    dh += [dz dr] [U_z U_r]ᵀ
+//!      backward    dz, dr, dñ, du_n, dh    dh += du_n U_nᵀ    dh += [dz dr] [U_z U_r]ᵀ
 //! LSTM             i, f, g, o += h U    the step
-//!      way back    di, df, dg, do, dc    dh = [di df dg do] Uᵀ
+//!      backward    di, df, dg, do, dc    dh = [di df dg do] Uᵀ
 //! ```
 //! The pointwise parts are those of [`crate::cell`].
 
@@ -48,12 +48,13 @@ impl Unit {
         if self == Self::Lstm { 2 } else { 1 }
     }
 
-    /// What a row keeps for the way back: the activated gates, and of PyTorch's GRU `h U_n`.
+    /// Width, in units, of what a row saves for the backward pass: the activated gates, and for PyTorch's GRU also `h U_n`.
     pub(super) fn saved(self) -> usize {
         if self == Self::ChoGru { 3 } else { 4 }
     }
 
-    /// What the way back leaves of a row for the gradient of `U`: `r ∘ h` of Cho's GRU, the gradient of `h U_n` of PyTorch's.
+    /// Width, in units, of what the backward pass writes for a row beside the gates, for the gradient of `U`: `r ∘ h` of Cho's
+    /// GRU, the gradient of `h U_n` of PyTorch's.
     pub(super) fn traces(self) -> usize {
         if self == Self::Lstm { 0 } else { 1 }
     }
@@ -92,18 +93,18 @@ impl Unit {
     }
 }
 
-/// What the rows of a block remember from step to step.
+/// What the rows of a block carry from step to step.
 pub(super) struct State {
     /// `[rows, n]`
     pub(super) hidden: Vec<f32>,
     /// `[rows, n]` of an LSTM, else empty.
     pub(super) cell: Vec<f32>,
-    /// Room for `r ∘ h`.
+    /// Memory for `r ∘ h`.
     reset: Vec<f32>,
 }
 
 impl State {
-    /// From rows of states.
+    /// Reads rows of states.
     pub(super) fn new(unit: Unit, rows: usize, states: Strided<'_>, n: usize) -> Self {
         let lstm = unit == Unit::Lstm;
         Self {
@@ -113,25 +114,25 @@ impl State {
         }
     }
 
-    /// `h`, or `h | c`, in the first columns of the rows of `to`.
+    /// Writes `h`, or `h | c`, to the first columns of the rows of `to`.
     pub(super) fn write(&self, rows: usize, to: &mut [f32]) {
         join(rows, &[&self.hidden, &self.cell], to);
     }
 }
 
-/// The weights of a unit, packed: as they are, or transposed for the way back.
+/// The weights of a unit, packed: as they are, or transposed for the backward pass.
 pub(super) struct UnitWeights {
     level: Level,
     unit: Unit,
     n: usize,
-    /// `U`; of a GRU `U_z | U_r`.
+    /// `U`; for a GRU only `U_z | U_r`.
     gates: Packed,
-    /// Of a GRU `U_n`.
+    /// `U_n`, for a GRU.
     candidate: Option<Packed>,
 }
 
 impl UnitWeights {
-    /// Of `recurrent [n, gates]`.
+    /// Packs `recurrent [n, gates]`.
     pub(super) fn pack(
         level: Level,
         unit: Unit,
@@ -154,8 +155,8 @@ impl UnitWeights {
         }
     }
 
-    /// A step of the rows of a block. `gates`, as wide as what is kept for the way back, come in with all of the
-    /// pre-activations but `U`'s part in their first columns, and go out activated.
+    /// One step for the rows of a block. `gates` is as wide as what is saved for the backward pass. On entry its first columns
+    /// hold all of the pre-activations except the part of `U`, on return it holds the activated gates.
     pub(super) fn forward(&self, gates: &mut [f32], state: &mut State, keep: Option<&[bool]>) {
         let Self { level, unit, n, .. } = *self;
         let State {
@@ -211,8 +212,8 @@ impl UnitWeights {
         }
     }
 
-    /// A step back of the rows of a block, with the transposed weights: from the gradient of the new state to those of the
-    /// pre-activations and, in place, of the former state.
+    /// The backward pass of one step for the rows of a block, with the transposed weights: from the gradient of the new state,
+    /// computes those of the pre-activations and, in place, of the previous state.
     pub(super) fn backward(&self, back: UnitBack<'_>) {
         let Self { level, unit, n, .. } = *self;
         let UnitBack {
@@ -284,9 +285,9 @@ impl UnitWeights {
     }
 }
 
-/// A step back of the rows of a block.
+/// The arguments of [`UnitWeights::backward`] for one step of the rows of a block.
 pub(super) struct UnitBack<'a> {
-    /// What the forward pass left in the gates.
+    /// The gates as the forward pass saved them.
     pub(super) gates: &'a [f32],
     /// The states before the step, `h` first.
     pub(super) before: Strided<'a>,

@@ -139,8 +139,8 @@ impl Simd for Avx2 {
         let mut sums = [0.0; N];
         let mut at = 0;
         while at + 8 <= N {
-            // Macros, since closures would be compiled without AVX2. Four vectors to one whose halves hold a sum of
-            // each; then two of those to one, half by half.
+            // Macros, since closures would be compiled without AVX2. The first reduces four vectors to one whose
+            // halves hold a sum of each; the second reduces two of those to one, half by half.
             macro_rules! halves {
                 ($first:expr) => {{
                     let [a, b, c, d] = [
@@ -196,7 +196,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn split_floor(self, a: Self::V) -> (Self::V, Self::V) {
         intrinsic! {
-            // Operand order lets NaN through.
+            // With the arguments in this order, NaN passes through.
             let a = _mm256_max_ps(_mm256_set1_ps(-127.0), _mm256_min_ps(_mm256_set1_ps(127.0), a));
             let floor = _mm256_floor_ps(a);
             (floor, _mm256_sub_ps(a, floor))
@@ -329,8 +329,8 @@ impl Simd for Avx2 {
     }
 }
 
-/// No instruction at all, but one that is said to write its arguments and to touch memory: what computes them
-/// stays before it, and loads stay behind it.
+/// Generates no instruction, but is declared to write its arguments and to touch memory: what computes the
+/// arguments stays before it, and later loads stay after it.
 #[inline]
 #[target_feature(enable = "avx")]
 fn before_loads(a: &mut __m256, b: &mut __m256, c: &mut __m256) {

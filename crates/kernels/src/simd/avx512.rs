@@ -113,8 +113,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn quick_div(self, a: Self::V, b: Self::V) -> Self::V {
-        // A quotient of 14 bits and one correction by its remainder; dividing takes four times as
-        // long.
+        // A quotient of 14 bits and one correction by its remainder; a division takes four times as long.
         intrinsic! {
             let reciprocal = _mm512_rcp14_ps(b);
             let quotient = _mm512_mul_ps(a, reciprocal);
@@ -154,8 +153,8 @@ impl Simd for Avx512 {
         let mut sums = [0.0; N];
         let mut at = 0;
         while at + 8 <= N {
-            // Macros, since closures would be compiled without AVX-512. Four vectors to one whose quarters hold a
-            // sum of each; then four of those to one, quarter by quarter, or two.
+            // Macros, since closures would be compiled without AVX-512. The first reduces four vectors to one whose
+            // quarters hold a sum of each; the others reduce four of those to one, quarter by quarter, or two.
             macro_rules! halves {
                 ($a:expr, $b:expr) => {
                     _mm512_add_ps(
@@ -284,8 +283,8 @@ impl Simd for Avx512 {
     ) {
         // SAFETY: AVX-512F is there; the caller vouches for 16 rows of 16 numbers on both sides.
         unsafe {
-            // Each row is read once, as one vector: rows a power of two apart share few places in the first cache. Pairs of
-            // rows, then fours, are interleaved within quarters; then quarters are turned as a square of 4.
+            // Each row is read once, as one vector: rows a power of two apart compete for few places of the L1 cache. Pairs
+            // of rows, then fours, are interleaved within quarters; then the quarters are transposed as a square of 4.
             let mut rows: [__m512; LANES] = [_mm512_setzero_ps(); LANES];
             for (i, row) in rows.iter_mut().enumerate() {
                 *row = _mm512_loadu_ps(from.add(i * from_stride));
@@ -355,7 +354,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn outline_pairs<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: the caller found BF16, and `self` the rest.
+        // SAFETY: the caller checked for BF16, and `self` proves the rest.
         unsafe { call_pairs(kernel) }
     }
     #[inline(always)]

@@ -22,8 +22,8 @@ fn portable(square: &[[u8; 16]; 16]) -> [u16; 16] {
 mod x86 {
     use std::arch::x86_64::*;
 
-    /// With SSE2, which every x86-64 machine has: the square is turned by four rounds of interleaving
-    /// row `i` with row `i + 8`, then each row gives its bits at once.
+    /// With SSE2, which every x86-64 machine has: the square is transposed by four rounds of
+    /// interleaving row `i` with row `i + 8`, then the bits of each row are taken by one instruction.
     #[inline(always)]
     pub(super) fn column_bits(square: &[[u8; 16]; 16]) -> [u16; 16] {
         // SAFETY: SSE2 is part of x86-64; loads and stores are of arrays of 16 bytes.

@@ -35,7 +35,7 @@ fn tail_polynomial<S: Simd>(s: S, r: S::V) -> S::V {
     p
 }
 
-/// `x` as `n ln 2 + r`: gives `n + MAGIC` and `e^r - 1`.
+/// `x` as `n ln 2 + r`: returns `n + MAGIC` and `e^r - 1`.
 #[inline(always)]
 fn reduce<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
     let biased = s.fma(x, s.splat(LOG2_E), s.splat(MAGIC));
@@ -112,7 +112,7 @@ pub(crate) fn split_ln<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
 /// `tanh x` in every lane.
 #[inline(always)]
 pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
-    // On the negative side the quotient would double the rounding of `m`, hence the magnitude.
+    // Computed from the magnitude: for negative numbers the quotient would double the rounding of `m`.
     let magnitude = s.min(s.splat(9.1), s.abs(x));
     let (biased, minus_one) = reduce(s, s.add(magnitude, magnitude));
     let power = s.exp2_biased(biased);
@@ -154,7 +154,8 @@ macro_rules! in_place {
             type Output = ();
             #[inline(always)]
             fn call<S: Simd>(self, s: S) {
-                // A loop of its own: a closure of this size would be compiled without the instructions.
+                // A loop in place of a closure: a closure of this size would be compiled without the vector
+                // instructions.
                 for at in (0..self.0.len()).step_by(S::LANES) {
                     let x = s.load_at(self.0, at);
                     s.store_at(self.0, at, $function(s, x));

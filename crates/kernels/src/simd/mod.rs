@@ -1,7 +1,7 @@
-//! One small vector of `f32`, the machines behind it, and the choice between them at run time.
+//! One small vector of `f32`, its implementations for several instruction sets, and the choice between them at run time.
 //!
 //! A kernel is written once, generic over `Simd`, as a `Kernel`; `run` compiles it for every
-//! instruction set and calls the one the machine has:
+//! instruction set and calls the version for the best one that the machine has:
 //!
 //! | [`Level`] | lanes | needs |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | `Scalar` | 8, as plain loops the compiler may vectorise | nothing |
 //!
 //! The environment variable `REGARD_SIMD` (`avx512`, `avx2`, `neon` or `scalar`), read once, asks for a
-//! lower level than the machine has; a level that the machine lacks is never chosen. Levels differ
-//! in the last bits of a result (lane count is summation order; `Scalar` has no fused
-//! multiply-add); within one level every result is reproducible.
+//! lower level than the best one available; a level that the machine lacks is never chosen. Levels differ in the last
+//! bits of a result (the number of lanes decides the order of summation; `Scalar` has no fused multiply-add); within one
+//! level every result is reproducible.
 
 mod bits;
 mod buffer;
@@ -66,7 +66,7 @@ impl Level {
     }
 
     /// The level that every kernel of this process runs on: the highest one available, or the one
-    /// that `REGARD_SIMD` names if that is available. A name it does not know changes nothing.
+    /// that `REGARD_SIMD` names if that is available. An unknown name changes nothing.
     pub fn current() -> Level {
         static CURRENT: OnceLock<Level> = OnceLock::new();
         *CURRENT.get_or_init(|| {
@@ -167,15 +167,14 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn reduce_add_each<const N: usize>(self, a: [Self::V; N]) -> [f32; N] {
         std::array::from_fn(|i| self.reduce_add(a[i]))
     }
-    /// The largest lane; NaN lanes may be passed over.
+    /// The largest lane; NaN lanes may be ignored.
     fn reduce_max(self, a: Self::V) -> f32;
 
     /// Bit `i` is set where lane `i` of `a` is greater than that of `b`; never for NaN.
     fn greater(self, a: Self::V, b: Self::V) -> u32;
     /// Lane `i` of `yes` where bit `i` is set, else of `no`.
     fn select(self, bits: u32, yes: Self::V, no: Self::V) -> Self::V;
-    /// `(y, a - ⌊a⌋)` with `y` what [`Self::scale_exponent`] wants to know of `a`; the second is 0 for
-    /// infinite `a`.
+    /// `(y, a - ⌊a⌋)`, where `y` is what [`Self::scale_exponent`] needs of `a`; the second is 0 for infinite `a`.
     fn split_floor(self, a: Self::V) -> (Self::V, Self::V);
     /// `p · 2^⌊a⌋` for `p` in `[1, 2]` and the `y` of `a`. Results below the normal numbers may be 0, and
     /// those above 2^127 may be 2^127.
@@ -193,8 +192,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// They can be read.
     unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V;
-    /// `2 LANES` numbers of bfloat16 from `from` on: the first, third, fifth and so on, and those between. Both come from
-    /// one vector of words, without a step that moves numbers between lanes.
+    /// `2 LANES` numbers of bfloat16 from `from` on: the even-numbered ones in one vector, the odd-numbered ones in the
+    /// other. Both come from one vector of 32-bit words, without a step that moves numbers between lanes.
     ///
     /// # Safety
     /// They can be read.
@@ -209,18 +208,18 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// They can be written.
     unsafe fn store_to(self, to: *mut f32, v: Self::V);
-    /// Turns a square: number `j` of row `i` at `from` becomes number `i` of row `j` at `to`, for
-    /// `i, j < LANES`; rows are `from_stride` and `to_stride` apart.
+    /// Transposes a square: number `j` of row `i` at `from` becomes number `i` of row `j` at `to`, for `i, j < LANES`;
+    /// rows are `from_stride` and `to_stride` apart.
     ///
     /// # Safety
     /// Every row has `LANES` numbers that can be read or written.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
-    /// Asks for the cache line at `at`, to be read or (`write`) written soon. Any address will do.
+    /// Prefetches the cache line at `at`, to be read or (`write`) written soon. Any address will do.
     fn prefetch(self, at: *const f32, write: bool);
-    /// The same for a line that is read soon enough to wait in the first cache.
+    /// Prefetches a line into the L1 cache, to be read very soon.
     fn prefetch_near(self, at: *const f32);
-    /// Runs `kernel` on this vector unit as a function of its own, so that its registers are allotted
-    /// apart from the caller's.
+    /// Runs `kernel` on this vector unit, compiled as a function of its own, so that registers are allocated for it
+    /// alone.
     fn outline<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// Whether [`Self::dot_pairs`] is one instruction.
@@ -266,16 +265,16 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// [`Self::outline`] for a kernel that uses pairs.
     ///
     /// # Safety
-    /// [`Self::has_pairs`], or the methods for pairs are the trait's own.
+    /// [`Self::has_pairs`] is true, or the implementation keeps the trait's own methods for pairs.
     #[inline(always)]
     unsafe fn outline_pairs<K: Kernel>(self, kernel: K) -> K::Output {
         self.outline(kernel)
     }
 
-    /// `row`, computed before anything is loaded that stands after this call. A micro-kernel whose accumulators,
-    /// line and factor fill all 16 registers of a machine says so after each row: a compiler that loads the
-    /// next factor early keeps an accumulator in memory, and each of its additions then waits for a store
-    /// and a load (54 against 119 GFLOP/s on a Zen 5 with AVX2). Nothing where there are more registers.
+    /// Returns `row`, and makes sure that it is computed before anything after this call is loaded. A micro-kernel whose
+    /// accumulators, line and factor fill all 16 registers of a machine calls this after each row: otherwise the compiler
+    /// loads the next factor early and keeps an accumulator in memory, and each of its additions then waits for a store
+    /// and a load (54 against 119 GFLOP/s on a Zen 5 with AVX2). Does nothing where there are more registers.
     #[inline(always)]
     fn before_loads<const N: usize>(self, row: [Self::V; N]) -> [Self::V; N] {
         row
@@ -313,7 +312,7 @@ pub(crate) trait Kernel {
     /// What it returns.
     type Output;
     /// Does the work. Implementations are `#[inline(always)]`, so that they are compiled inside the
-    /// function that switches the instructions on.
+    /// function that enables the instructions.
     fn call<S: Simd>(self, simd: S) -> Self::Output;
 }
 

@@ -1,8 +1,8 @@
 //! NEON: eight lanes in two registers.
 //!
-//! A register of NEON holds four numbers, and there are 32: two of them a vector give the blocks of the
-//! eight-lane machines (12 vectors of sums, 3 of queries) in 30 registers, and the same order of
-//! summation as theirs.
+//! NEON has 32 registers of four numbers. With two registers for each vector, the blocks of the other
+//! eight-lane levels (12 vectors of sums, 3 of queries) take 30 registers, and sums have the same order
+//! as theirs.
 
 use std::arch::aarch64::*;
 
@@ -37,7 +37,7 @@ fn halves<T>(f: impl Fn(usize) -> T) -> [T; 2] {
     [f(0), f(1)]
 }
 
-/// The first four or the last four of eight bits, each as a lane of ones or zeros.
+/// The first four or the last four of eight bits, each as a lane of all ones or all zeros.
 ///
 /// # Safety
 /// The machine has NEON.
@@ -48,7 +48,7 @@ unsafe fn lanes_of(bits: u32) -> uint32x4_t {
     unsafe { vtstq_u32(vdupq_n_u32(bits), vld1q_u32(ONE_EACH.as_ptr())) }
 }
 
-/// One bit for each lane of ones.
+/// One bit for each lane: set if the lane is all ones.
 ///
 /// # Safety
 /// The machine has NEON.
@@ -165,7 +165,7 @@ impl Simd for Neon {
         let mut sums = [0.0; N];
         let mut at = 0;
         while at + 4 <= N {
-            // Sums of neighbours, twice.
+            // Sums of neighbours, in two steps.
             let [a, b, c, d] = [0, 1, 2, 3].map(|i| {
                 let [low, high] = a[at + i];
                 intrinsic!(vaddq_f32(low, high))

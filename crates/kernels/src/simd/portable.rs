@@ -1,8 +1,9 @@
-//! The vector unit of a machine we know nothing about: eight lanes as an array.
+//! The vector unit for any machine: eight lanes as an array.
 
 use super::{Kernel, Simd};
 
-/// Eight lanes in plain Rust; the compiler turns the loops into whatever the target has.
+/// Eight lanes in plain Rust; the compiler turns the loops into whatever instructions the target
+/// has.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 

@@ -19,7 +19,7 @@ fn sweep() -> Vec<f32> {
     all
 }
 
-/// The largest error in units in the last place of the true result, and where it stands.
+/// The largest error in units in the last place of the true result, and the argument at which it occurs.
 fn worst(level: Level, f: InPlace, truth: fn(f64) -> f64, smallest: f32) -> (f64, f32) {
     let x = sweep();
     let mut y = x.clone();
@@ -42,7 +42,7 @@ fn worst(level: Level, f: InPlace, truth: fn(f64) -> f64, smallest: f32) -> (f64
     worst
 }
 
-/// Functions that have no door of their own.
+/// Functions that are not public.
 struct Apply<'a, F>(&'a mut [f32], F);
 
 trait Function {
@@ -89,7 +89,7 @@ impl Function for Ln {
 }
 
 /// The largest error on `[from, to]`, in units in the last place of the true result or of `smallest` where
-/// that is larger; and where it stands.
+/// that is larger; and the argument at which it occurs.
 fn worst_between<F: Function>(
     level: Level,
     f: F,
@@ -118,7 +118,8 @@ fn worst_between<F: Function>(
 #[cfg_attr(miri, ignore = "large")]
 fn polynomials_stay_within_their_stated_error_on_every_level() {
     for &level in Level::available() {
-        // The polynomial has two thirds of it; a multiply-add that rounds twice, as on `Scalar`, adds its own.
+        // The polynomial takes two thirds of the bound; a multiply-add that rounds twice, as on `Scalar`, adds
+        // to it.
         let of_exp2 = if level == Level::Scalar { 2.75 } else { 2.5 };
         for (name, (error, x), bound) in [
             (
@@ -136,7 +137,7 @@ fn polynomials_stay_within_their_stated_error_on_every_level() {
                 worst_between(level, Exp2, f64::exp2, [-1.0, 0.0, 1e-30]),
                 of_exp2,
             ),
-            // What it gives is added to something of the size of 1.
+            // Its result is added to numbers of the size of 1.
             (
                 "ln",
                 worst_between(level, Ln, f64::ln, [0.01, 300.0, 1.0]),
@@ -149,7 +150,7 @@ fn polynomials_stay_within_their_stated_error_on_every_level() {
     }
 }
 
-/// Below -87 the kernel stays where it is, at 2⁻¹²⁶; `extremes` looks at that part.
+/// Below -87 the kernel keeps the value 2⁻¹²⁶; `extremes` tests that range.
 fn clamped_sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x.max(-87.0)).exp())
 }
@@ -267,7 +268,7 @@ impl Kernel for Dealt {
     type Output = ();
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        // Not on a line's start; infinities and NaN among them.
+        // Does not start on a cache line; infinities and NaN are among the numbers.
         let bits = |i: usize| (i * 2_657 % 65_536) as u16;
         let numbers: Vec<half::bf16> = (0..2 * S::LANES + 1)
             .map(|i| match i {
@@ -342,7 +343,7 @@ fn pairs_are_rounded_and_multiplied_on_every_level() {
     let mut checked = 0;
     for &level in Level::available() {
         let lanes = if level == Level::Avx512 { 16 } else { 8 };
-        // Rounding, ties among it: 1 + 2⁻⁸ lies between two numbers of bfloat16.
+        // Rounding, including ties: 1 + 2⁻⁸ lies halfway between two numbers of bfloat16.
         let ties = std::array::from_fn(|i| 1.0 + (2 * i + 1) as f32 / 256.0);
         let any =
             |seed: u32| std::array::from_fn(|i| (seed + 77 * i as u32) as f32 * 0.013_7 - 3.0);

@@ -80,7 +80,7 @@ pub(crate) fn scale<S: Simd>(s: S, factor: f32, x: &mut [f32]) {
     zip_map(s, [], [x], |[], [x]| [s.mul(factor, x)]);
 }
 
-/// The largest number; `-∞` of none.
+/// The largest number; `-∞` if there is none.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
     let mut largest = [s.splat(f32::NEG_INFINITY); 4];

@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::observe::Observed;
 
-/// The result of reading: the context, and what was asked of the weights.
+/// The result of attention: the context, and what was observed of the weights.
 ///
 /// What is observed has no gradient, unless [`super::AttentionOptions::differentiable`] asked for it.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct Attended {
     /// `ln Σ_i e^{s_i}` over the seen keys (and the sink), `[batch, heads, queries]`; -∞ where nothing may be
     /// seen. Only of the softmax normalisers.
     pub lse: Option<Tensor<3>>,
-    /// `[batch, heads, queries]`, nats; a sink's share is in it.
+    /// `[batch, heads, queries]`, in nats; includes the share of a sink.
     pub entropy: Option<Tensor<3>>,
     /// `[batch, heads, keys]`.
     pub column_sums: Option<Tensor<3>>,
@@ -25,7 +25,7 @@ pub struct Attended {
     pub top: Option<Top>,
     /// The keys that hard attention drew.
     pub sampled: Option<Sampled>,
-    /// What the next reading goes on from: pass it to [`super::AttentionOptions::carried`].
+    /// State for the next reading: pass it to [`super::AttentionOptions::carried`].
     pub carried: Option<Tensor<4>>,
 }
 

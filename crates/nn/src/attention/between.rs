@@ -1,11 +1,11 @@
-//! What a mechanism does of its own between the words: after the score, after the normaliser, beside
-//! the values. It takes the plain path, as no kernel knows it.
+//! Steps that a mechanism adds between those of [`Attention`]: after the score, after the normaliser,
+//! beside the values. They take the plain path, as no kernel knows them.
 
 use burn::tensor::Tensor;
 
 use super::{Attended, Attention, AttentionError, AttentionOptions};
 
-/// What is done between the words; by default nothing.
+/// The added steps; by default there are none.
 pub(crate) trait Between {
     /// Before the mask: scores, capped and biased, `[batch, heads, queries, keys]` -> the same.
     fn scores(&self, scores: Tensor<4>) -> Tensor<4> {
@@ -17,19 +17,19 @@ pub(crate) trait Between {
         weights
     }
 
-    /// What is read beside the values by the weights, after dropout: `[batch, heads, queries, value size]`.
+    /// What the weights read beside the values, after dropout: `[batch, heads, queries, value size]`.
     fn beside_values(&self, _weights: &Tensor<4>) -> Result<Option<Tensor<4>>, AttentionError> {
         Ok(None)
     }
 }
 
-/// Nothing.
+/// No added steps.
 pub(super) struct Nothing;
 
 impl Between for Nothing {}
 
 impl Attention {
-    /// [`Attention::forward_with`], with `between` done between the words.
+    /// [`Attention::forward_with`], with the added steps of `between`.
     pub(crate) fn forward_between(
         &self,
         query: Tensor<4>,

@@ -12,12 +12,12 @@ use crate::{
 /// A reading whose shapes and settings fit together.
 pub(super) struct Problem<'a> {
     pub(super) query: Tensor<4>, // [batch, heads, queries, query size]
-    // Perhaps stored at half the width of the query: `Problem::widen`.
+    // May be stored in half the precision of the query: see `Problem::widen`.
     pub(super) key: Tensor<4>, // [batch, key heads, keys, annotation or key size]
     pub(super) value: Tensor<4>, // [batch, key heads, keys, value size]
     /// Whether `key` went through [`ScoreFunction::prepared_keys`](crate::score::ScoreFunction::prepared_keys) already.
     pub(super) prepared: bool,
-    /// All that hides keys, but for the window of local-p.
+    /// All masks that hide keys, except the window of local-p.
     pub(super) mask: Mask,
     pub(super) grid: Grid,
     pub(super) call: AttentionOptions<'a>,
@@ -110,7 +110,7 @@ impl Attention {
         Ok(problem)
     }
 
-    /// What counts the source's positions itself needs the source from its beginning.
+    /// A score or normaliser that counts source positions needs the source from its beginning.
     fn check_first_key(&self, call: &AttentionOptions<'_>) -> Result<(), AttentionError> {
         let counts = match self.score.counts_positions() {
             true => format!("the {} score", self.score.name()),
@@ -186,7 +186,7 @@ impl Attention {
             let advice = "leave it out to cap nothing";
             check_divisor("softcap", softcap, f64::sqrt, dtype, advice)?;
         }
-        // The kernels take it as f32.
+        // The kernels use it as f32.
         if !(0.0..1.0).contains(&(self.dropout as f32)) {
             return Err(AttentionError::value(
                 "dropout",
@@ -198,7 +198,7 @@ impl Attention {
         Ok(())
     }
 
-    /// What mechanisms with a memory go on from; the others do not look at it.
+    /// Checks the state that mechanisms with a memory continue from; the others ignore it.
     fn check_carried(
         &self,
         call: &AttentionOptions<'_>,
@@ -219,7 +219,7 @@ impl Attention {
         }
     }
 
-    /// The size of what is carried from query to query over so many keys, if anything is.
+    /// The size of the state that is carried from query to query over so many keys, if there is any.
     pub(super) fn carried_size(&self, keys: usize) -> Option<usize> {
         let of_weights = self.normalize.carries().then_some(keys);
         self.score.carried_size().or(of_weights)
@@ -235,11 +235,11 @@ impl Problem<'_> {
     }
 }
 
-/// The numbers of a precision.
+/// The range of numbers of a precision.
 struct Range {
-    /// The largest finite one.
+    /// The largest finite number.
     largest: f64,
-    /// The smallest positive one that loses no digits.
+    /// The smallest positive number with full precision.
     smallest: f64,
 }
 
@@ -253,7 +253,7 @@ impl Range {
     }
 }
 
-/// Checks that a setting is a number in `dtype`.
+/// Checks that a setting is finite in `dtype`.
 pub(crate) fn check_finite(
     field: &'static str,
     found: f64,
@@ -267,7 +267,8 @@ pub(crate) fn check_finite(
     Err(AttentionError::value(field, found, expected, advice))
 }
 
-/// Checks a divisor, of which one that rounds to 0 in `dtype` would give NaN; `most` says how large it may be, of the largest number.
+/// Checks a divisor: one that rounds to 0 in `dtype` would give NaN. `most` computes the largest one allowed from the largest
+/// number of `dtype`.
 pub(crate) fn check_divisor(
     field: &'static str,
     found: f64,

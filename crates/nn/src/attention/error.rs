@@ -1,7 +1,7 @@
-//! Why attention could not be computed: what was wrong, by the name of its field.
+//! Why attention could not be computed: which field was wrong, and how.
 
-/// A bad shape, a bad value, or a combination that means nothing. Nothing has been computed when one of
-/// these comes back.
+/// A bad shape, a bad value, or a combination without meaning. Nothing has been computed when one of
+/// these is returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttentionError {
@@ -29,7 +29,7 @@ pub enum AttentionError {
         /// What to do.
         advice: &'static str,
     },
-    /// Two settings that cannot stand together.
+    /// Two settings that contradict each other.
     #[error("`{field}` is {found}, which cannot be combined with {with}: {advice}")]
     Combination {
         /// One setting.

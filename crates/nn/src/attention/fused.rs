@@ -1,4 +1,4 @@
-//! Readings by the fused kernels, as a [`KernelPlan`] has them.
+//! Attention by the fused kernels, as chosen by a [`KernelPlan`].
 
 use burn::tensor::{DType, Tensor};
 
@@ -13,11 +13,11 @@ use crate::{
     position::Alibi,
 };
 
-/// A row of such scores is NaN, what is hidden in it included.
+/// With such scores the kernel gives a row of NaN, hidden keys included.
 const OVERFLOWN: Unserved =
     Unserved::NotFinite("scores that are not finite, beside or behind a bias of -inf");
 
-/// What the kernel of `plan` reads, unless the numbers forbid it.
+/// Runs the kernel of `plan`, unless the numbers rule it out.
 pub(super) fn read(
     plan: KernelPlan,
     problem: &mut Problem<'_>,
@@ -37,7 +37,7 @@ pub(super) fn read(
 }
 
 impl Attention {
-    /// The options of the dot-product kernel. The draw of dropout's seed is made here.
+    /// The options of the dot-product kernel. The seed of dropout is drawn here.
     pub(crate) fn dot_options(
         &self,
         scale: f64,
@@ -49,14 +49,14 @@ impl Attention {
         DotOptions {
             scale: scale as f32,
             softcap: self.softcap.map(|softcap| softcap as f32),
-            // The kernel counts distances and masks from the same places.
+            // The kernel counts distances and masks from the same position.
             mask: mask.for_kernel(grid, alibi.map(|_| Alignment::LowerRight)),
             alibi: alibi.map(|alibi| alibi.slopes().iter().map(|&slope| slope as f32).collect()),
             dropout: self.draw_dropout(call.noise.as_deref_mut()),
         }
     }
 
-    /// The same for an operation that projects too, whose parts are no [`Problem`].
+    /// The same for an operation that includes the projections, whose operands are no [`Problem`].
     ///
     /// # Errors
     /// As [`Attention::forward`].
@@ -83,7 +83,7 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention, scale: f64) -> Result<A
         }
         _ => None,
     };
-    // A sink that training has driven to NaN goes the plain way, which carries it on.
+    // A sink that became NaN in training takes the plain path, which propagates the NaN.
     if let Some(sink) = &sink
         && !sink.clone().is_finite().all().into_scalar::<bool>()
     {
@@ -94,7 +94,7 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention, scale: f64) -> Result<A
         true => None,
         false => attention.score.prepared_keys(&key),
     };
-    // What stands in hidden keys would reach the gradient of what prepares them.
+    // A NaN in hidden keys would reach the gradient of the weights that prepare keys.
     if prepared.is_some()
         && !problem.mask.is_all()
         && !key.clone().is_finite().all().into_scalar::<bool>()
@@ -118,7 +118,7 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention, scale: f64) -> Result<A
         finite.all().into_scalar::<bool>()
     };
     if problem.call.bias.is_some() && !finite() && problem.hides_by_bias() {
-        // The plain path draws again.
+        // The plain path draws the seed again.
         if let (Some(noise), Some(before)) = (problem.call.noise.as_deref_mut(), before) {
             *noise = before;
         }
@@ -137,7 +137,7 @@ fn additive(problem: &Problem<'_>, attention: &Attention) -> Result<Attended, Un
         _ => None,
     };
     let [batch, heads, queries, keys] = problem.sizes();
-    // Heads share the score's weights, so that a head is one more entry of the batch.
+    // Heads share the score's weights, so that heads can be folded into the batch.
     let folded = |x: Tensor<4>| {
         let [batch, heads, length, size] = x.dims();
         x.reshape([batch * heads, length, size])

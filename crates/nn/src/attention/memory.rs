@@ -15,9 +15,9 @@ use crate::{
 /// A source prepared for attention.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    /// What queries are scored against: `[batch, keys, key size]`.
+    /// The keys, which queries are scored against: `[batch, keys, key size]`.
     pub keys: Tensor<3>,
-    /// What is read: `[batch, keys, value size]`.
+    /// The values, which are read: `[batch, keys, value size]`.
     pub values: Tensor<3>,
     /// Which positions are real.
     pub keep: PaddingMask,
@@ -33,7 +33,7 @@ pub struct Reading {
     pub weights: Tensor<3>,
     /// The keys that hard attention drew.
     pub sampled: Option<Sampled>,
-    /// What the next step goes on from: pass it to [`AttentionOptions::carried`].
+    /// State for the next step: pass it to [`AttentionOptions::carried`].
     pub carried: Option<Tensor<4>>,
 }
 
@@ -101,8 +101,8 @@ impl Attention {
         })
     }
 
-    /// Reads `memory` with `query [batch, queries, query size]`. The weights are always reported; the padding of the
-    /// memory is masked beside what `call` says, and local-m counts from [`AttentionOptions::first_query`].
+    /// Reads `memory` with `query [batch, queries, query size]`. The weights are always returned; the padding of the
+    /// memory is masked in addition to what `call` says, and local-m counts from [`AttentionOptions::first_query`].
     ///
     /// # Errors
     /// As [`Attention::forward`].

@@ -1,4 +1,4 @@
-//! What was asked of the weights, from the weights.
+//! Computes what [`Observe`] asks for from the weights.
 
 use burn::tensor::{Int, Tensor, TensorData};
 
@@ -60,8 +60,8 @@ fn entropy(weights: Tensor<4>) -> Tensor<3> {
     (weights * logarithms).sum_dim(3).squeeze_dim::<3>(3).neg()
 }
 
-/// The order is made on the host: Burn's sort promises no order of equal weights. NaN stands before all numbers, so that
-/// it is seen.
+/// Sorted on the host, as Burn's sort does not promise an order of equal weights. NaN comes before all numbers, so that
+/// it cannot be missed.
 fn top(weights: Tensor<4>, k: usize) -> Top {
     let [batch, heads, queries, keys] = weights.dims();
     let values: Vec<f32> = weights.clone().into_data().iter::<f32>().collect();

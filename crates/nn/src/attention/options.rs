@@ -1,11 +1,11 @@
-//! What one reading is given beside query, key and value, and what it reports beside the context.
+//! The options of one call of attention beside query, key and value, and what it reports beside the context.
 
 use burn::tensor::Tensor;
 
 use crate::{dropout::DropoutRng, mask::Mask, position::Alibi};
 
-/// What to report of the weights. Asking changes no number, and where a kernel serves, what was not
-/// asked for is never materialised.
+/// What to report of the weights. Asking changes no number, and where a kernel serves the call, nothing else is
+/// materialised.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Observe {
     /// The context alone.
@@ -17,26 +17,26 @@ pub enum Observe {
     Rows(Vec<usize>),
     /// `-Σ_i α_i ln α_i` of each query, in nats, a sink counted as one more key: `[batch, heads, queries]`.
     Entropy,
-    /// How much each key was looked at, `Σ_t α_ti`: `[batch, heads, keys]`.
+    /// How much attention each key received, `Σ_t α_ti`: `[batch, heads, keys]`.
     ColumnSums,
     /// The most attended keys of each query and their weights, best first: `[batch, heads, queries, k]`. A key of
     /// weight 0 is reported as -1; weights that are NaN come first.
     TopK(usize),
 }
 
-/// Which implementation computes; what a kernel serves is a [`KernelPlan`](crate::KernelPlan).
+/// Which implementation computes; the calls that a kernel serves are listed at [`KernelPlan`](crate::KernelPlan).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Path {
     /// A fused kernel where one serves, plain tensor operations elsewhere.
     #[default]
     Auto,
-    /// A fused kernel, or an error that says what no kernel serves.
+    /// A fused kernel, or an error that says why no kernel serves the call.
     Fused,
-    /// Plain tensor operations: the definition.
+    /// Plain tensor operations, which define the result.
     Plain,
 }
 
-/// The circumstances of one reading. [`AttentionOptions::new`] gives the usual ones.
+/// The options of one call of attention. [`AttentionOptions::new`] gives the usual ones.
 ///
 /// ```
 /// use burn::tensor::Device;
@@ -51,23 +51,23 @@ pub enum Path {
 pub struct AttentionOptions<'a> {
     /// What to report.
     pub observe: Observe,
-    /// What this batch may see, such as its padding; met (`&`) with the mechanism's own mask.
+    /// What this batch may see, such as its padding; combined (`&`) with the mechanism's own mask.
     pub mask: Mask,
     /// Added to the scores after the softcap, such as a position bias: `[batch, heads, queries, keys]`,
     /// each of the four sizes or 1. `-∞` hides a key as a mask does.
     pub bias: Option<Tensor<4>>,
     /// Lowers the scores, after the softcap, with the distance of query and key; the last query stands at the last
-    /// key. What [`Alibi::bias`] would add, without that tensor where a kernel serves.
+    /// key. It has the effect of [`Alibi::bias`], without that tensor where a kernel serves the call.
     pub alibi: Option<&'a Alibi>,
     /// The randomness of dropout and of sampling; without it nothing is dropped and the most probable key
     /// is taken.
     pub noise: Option<&'a mut DropoutRng>,
-    /// The number of the first query in its sequence, of which a decoder's step has only a part: masks count from the
-    /// beginning ([`crate::mask`]).
+    /// The number of the first query in its sequence, where a step of decoding has only a part of the sequence: masks
+    /// count from the beginning ([`crate::mask`]).
     pub first_query: usize,
-    /// The position of the first key in its sequence, of which a rolling cache has dropped the beginning.
+    /// The position of the first key in its sequence, where a rolling cache has dropped the beginning.
     pub first_key: usize,
-    /// What the reading before left in [`super::Attended::carried`], for mechanisms that go on from there
+    /// What the previous call returned in [`super::Attended::carried`], for mechanisms that continue from it
     /// (monotonic, NTM addressing, the Gaussian window).
     pub carried: Option<Tensor<4>>,
     /// Whether what is observed keeps its gradient, as a penalty on the weights needs. Takes the plain path.
@@ -77,7 +77,7 @@ pub struct AttentionOptions<'a> {
 }
 
 impl<'a> AttentionOptions<'a> {
-    /// A reading without padding, bias, noise or past.
+    /// A call without padding, bias, noise or past.
     pub fn new(observe: Observe) -> Self {
         Self {
             observe,
@@ -85,7 +85,7 @@ impl<'a> AttentionOptions<'a> {
         }
     }
 
-    /// Adds to what hides keys: sees only what `mask` allows as well.
+    /// Hides more keys: a query sees only what `mask` allows as well.
     pub fn mask(mut self, mask: Mask) -> Self {
         self.mask = self.mask & mask;
         self
@@ -121,7 +121,7 @@ impl<'a> AttentionOptions<'a> {
         self
     }
 
-    /// Going on from the reading before.
+    /// Continues from the previous call.
     pub fn carried(mut self, carried: Option<Tensor<4>>) -> Self {
         self.carried = carried;
         self
@@ -133,7 +133,7 @@ impl<'a> AttentionOptions<'a> {
         self
     }
 
-    /// By a chosen implementation.
+    /// Uses the given implementation.
     pub fn path(mut self, path: Path) -> Self {
         self.path = path;
         self

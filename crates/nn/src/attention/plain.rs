@@ -1,4 +1,4 @@
-//! Attention by plain tensor operations, on every device: the definition that the fused forms are tested against.
+//! Attention by plain tensor operations, on every device: the definition against which the fused path is tested.
 
 use std::ops::Range;
 
@@ -23,7 +23,8 @@ use crate::{
 };
 
 impl Problem<'_> {
-    /// Fused where a kernel serves and the path allows, with `between` done between the words.
+    /// Computes the result: fused where a kernel serves the call and the path allows it, with the added steps of
+    /// `between`.
     pub(super) fn solve(
         mut self,
         attention: &Attention,
@@ -81,7 +82,7 @@ impl Problem<'_> {
         report("normalized", || normalized.weights.clone());
         let mut weights = between.weights(normalized.weights);
         if let Some(gaussian) = gaussian {
-            // A centre that is NaN reaches only what is seen.
+            // A centre that is NaN affects only keys that are seen.
             weights = hide(weights * gaussian, &seen);
         }
         report("weights", || weights.clone());
@@ -118,7 +119,7 @@ impl Problem<'_> {
         })
     }
 
-    /// Whether there is nothing to compute.
+    /// Whether a size is 0, so that there is nothing to compute.
     pub(super) fn is_empty(&self) -> bool {
         self.sizes().contains(&0)
     }
@@ -128,7 +129,7 @@ impl Problem<'_> {
         [grid.batch, grid.heads, grid.queries, grid.keys]
     }
 
-    /// What reading nothing gives: zeros, where there is anything at all.
+    /// The result of an empty call: zeros, where the outputs have numbers at all.
     pub(super) fn nothing(mut self, attention: &Attention) -> Attended {
         let [batch, heads, queries, _] = self.sizes();
         let mut context = self.zeros([batch, heads, queries, self.value.dims()[3]]);
@@ -178,7 +179,7 @@ impl Problem<'_> {
         observed
     }
 
-    /// Zeros in the graph of query, key and value.
+    /// Zeros that depend on query, key and value in the graph.
     fn zeros<const D: usize>(&self, shape: [usize; D]) -> Tensor<D> {
         let options = (&self.query.device(), self.query.dtype());
         let parents = [&self.query, &self.key, &self.value];
@@ -187,7 +188,7 @@ impl Problem<'_> {
             .fold(Tensor::zeros(shape, options), bridge::zeros_of)
     }
 
-    /// All that hides keys as a tensor, and local-p's Gaussian.
+    /// All masks that hide keys, as one tensor, and local-p's Gaussian.
     fn seen(&self, attention: &Attention) -> Result<Seen, AttentionError> {
         let mut mask = self.mask.clone();
         let mut gaussian = None;
@@ -223,7 +224,7 @@ impl Problem<'_> {
         Ok(Seen { tensor, gaussian })
     }
 
-    /// What the bias lets through; nothing where that is everything. `[batch or 1, heads or 1, queries or 1, keys]`.
+    /// Where the bias is above `-∞`; `None` where it is everywhere. `[batch or 1, heads or 1, queries or 1, keys]`.
     fn let_through(&self) -> Option<Tensor<4, Bool>> {
         let bias = self.call.bias.clone()?.detach();
         let [batch, heads, queries, _] = bias.dims();
@@ -237,7 +238,8 @@ impl Problem<'_> {
         self.let_through().is_some()
     }
 
-    /// Whether the bias hides keys and what is hidden may not be finite, which a sum of scores cannot tell apart.
+    /// Whether the bias hides keys that may hold numbers that are not finite: in a sum of scores these cannot be
+    /// told from the bias.
     pub(super) fn hides_poison_by_bias(&self) -> bool {
         let finite = |x: &Tensor<4>| x.clone().detach().is_finite().all().into_scalar::<bool>();
         self.call.bias.is_some()
@@ -245,7 +247,7 @@ impl Problem<'_> {
             && self.hides_by_bias()
     }
 
-    /// Scores, capped and biased; and what the score carries on.
+    /// Scores, capped and biased; and the state that the score carries.
     fn score(
         &mut self,
         attention: &Attention,
@@ -259,7 +261,7 @@ impl Problem<'_> {
         report("keys", || key.clone());
         let key = for_each_head(key, self.grid.heads);
         let query = self.query.clone();
-        // What the score does not carry, the normaliser may.
+        // If the score carries no state, the normaliser may.
         let (mut scores, carried) = match attention.score.carried_size() {
             Some(_) => {
                 let before = self.call.carried.take();
@@ -301,7 +303,7 @@ impl Problem<'_> {
     }
 }
 
-/// Two masks in the sizes of both.
+/// Two masks, broadcast to common sizes.
 fn common(a: Tensor<4, Bool>, b: Tensor<4, Bool>) -> [Tensor<4, Bool>; 2] {
     let (of_a, of_b) = (a.dims(), b.dims());
     let shape: [usize; 4] = std::array::from_fn(|axis| of_a[axis].max(of_b[axis]));
@@ -309,12 +311,12 @@ fn common(a: Tensor<4, Bool>, b: Tensor<4, Bool>) -> [Tensor<4, Bool>; 2] {
 }
 
 struct Seen {
-    /// True where a key may be seen; nothing where all may be. `[batch or 1, heads or 1, queries or 1, keys]`.
+    /// True where a key may be seen; `None` where all may be. `[batch or 1, heads or 1, queries or 1, keys]`.
     tensor: Option<Tensor<4, Bool>>,
     gaussian: Option<Tensor<4>>,
 }
 
-/// Weights with some set to 0 and the others raised, place by place as the kernel does it.
+/// Weights with some set to 0 and the others scaled, with the same choice for each place as in the kernel.
 fn drop_weights(weights: Tensor<4>, dropout: Dropout) -> Tensor<4> {
     let [batch, heads, queries, keys] = weights.dims();
     let raised = 1.0 / (1.0 - dropout.probability);
@@ -344,8 +346,9 @@ pub(super) fn for_each_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
     }
 }
 
-/// Behind a mask: `x [batch, key heads, keys, size]` with zeros for what is not finite, so that a key nobody sees
-/// reaches nothing, and which keys were not finite, `[batch, key heads, 1, keys]` (nothing when all were).
+/// For use behind a mask: `x [batch, key heads, keys, size]` with zeros for what is not finite, so that a key that
+/// no query sees has no influence; and which keys were not finite, `[batch, key heads, 1, keys]` (`None` when all
+/// were finite).
 fn without_poison(
     x: Tensor<4>,
     seen: &Option<Tensor<4, Bool>>,
@@ -361,7 +364,8 @@ fn without_poison(
     (x.mask_fill(finite.bool_not(), 0.0), Some(keys))
 }
 
-/// `x [batch, heads, queries, keys]` with NaN where a poisoned key is seen, as plain arithmetic would have it.
+/// `x [batch, heads, queries, keys]` with NaN where a query sees a key that was not finite, as plain arithmetic
+/// would give.
 fn poison(
     x: Tensor<4>,
     poisoned: Option<Tensor<4, Bool>>,
@@ -382,7 +386,7 @@ fn poison(
 }
 
 impl Attention {
-    /// The dropout of one reading; none without noise.
+    /// The dropout of one call; `None` without noise.
     pub(super) fn draw_dropout(&self, noise: Option<&mut DropoutRng>) -> Option<Dropout> {
         if self.dropout == 0.0 {
             return None;

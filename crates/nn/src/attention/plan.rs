@@ -1,4 +1,4 @@
-//! Which kernel serves a call, or why none does. It is asked here and nowhere else.
+//! Which kernel serves a call, or why none does. This is decided here and nowhere else.
 //!
 //! | score | normaliser | mask | around it | plan |
 //! |---|---|---|---|---|
@@ -6,9 +6,9 @@
 //! | dot, scaled dot | softmax | any | in a [`MultiHead`], also with rotary positions, RMS norm of queries and keys, a gate: the same, but no bias and [`Observe::Nothing`] | [`KernelPlan::Projected`] |
 //! | additive, weight-normed additive, any that says so | softmax | padding | grouped heads, bias, any [`Observe`] | [`KernelPlan::Additive`] |
 //!
-//! All of them for `f32` on the Flex backend with the feature `kernels`. What a plan cannot see are the numbers: a sink that is not
-//! finite, and a bias of `-∞` beside keys, values or scores that are not finite, take the plain path at the last moment
-//! ([`Unserved::NotFinite`]).
+//! All of them serve `f32` on the Flex backend with the feature `kernels`. A plan is made without looking at the numbers: a
+//! sink that is not finite, and a bias of `-∞` beside keys, values or scores that are not finite, take the plain path
+//! afterwards ([`Unserved::NotFinite`]).
 //!
 //! A call that takes the plain path says so in a [`tracing`] event of level `debug`, with the reason; the command `regard explain
 //! MECHANISM --path` prints it.
@@ -34,12 +34,12 @@ use crate::{
 pub enum KernelPlan {
     /// Dot products, softmax and reading in one operation, which never holds the matrix of scores.
     Dot {
-        /// What the products are multiplied by.
+        /// The factor of the products.
         scale: f64,
     },
     /// The same with the projections of queries, keys and values.
     Projected {
-        /// What the products are multiplied by.
+        /// The factor of the products.
         scale: f64,
     },
     /// The additive score, softmax and reading in one operation.
@@ -78,16 +78,16 @@ pub enum Unserved {
     Size(usize),
     /// A mask that the additive kernel does not know.
     Mask,
-    /// Something around the score that the additive kernel does not know.
+    /// An option that the additive kernel does not know.
     Around(&'static str),
     /// Talking heads or Shaw's vectors for values, which act on scores and weights.
     BetweenWords,
-    /// Numbers that only plain operations keep from where they may not be seen.
+    /// Numbers that are not finite in hidden places, which only plain operations keep from spreading.
     NotFinite(&'static str),
 }
 
 impl Unserved {
-    /// What no kernel serves, in words.
+    /// What no kernel serves, as text.
     pub fn what(&self) -> String {
         match self {
             Self::Asked => "Path::Plain".to_owned(),
@@ -106,7 +106,7 @@ impl Unserved {
         }
     }
 
-    /// The error of a call that asked for a kernel alone; else the event that says that none serves.
+    /// The error for a call that required a kernel; otherwise, a tracing event that says why none serves.
     pub(super) fn refuse_or_tell(
         &self,
         attention: &Attention,
@@ -130,18 +130,18 @@ impl Unserved {
     }
 }
 
-/// What a plan depends on beside the mechanism and the options of the call.
+/// What a plan depends on, apart from the mechanism and the options of the call.
 pub(crate) struct Asked<'a> {
-    /// Whether kernels take these tensors.
+    /// Whether kernels accept these tensors.
     pub(crate) tensors: bool,
-    /// Of a query and of a value.
+    /// The sizes of a query and of a value.
     pub(crate) sizes: [usize; 2],
-    /// All that hides keys.
+    /// All masks that hide keys.
     pub(crate) mask: &'a Mask,
     pub(crate) grid: &'a Grid,
     /// Whether scores are lowered by distance.
     pub(crate) alibi: bool,
-    /// Whether something is done between the words of the mechanism.
+    /// Whether the mechanism adds steps of its own ([`Between`](super::between::Between)).
     pub(crate) between: bool,
 }
 
@@ -199,7 +199,7 @@ impl KernelPlan {
         }
     }
 
-    /// The same with projections, where the operation that holds both serves too.
+    /// The same plan with projections, where the operation that includes them serves the call too.
     pub(crate) fn with_projections(
         self,
         attention: &Attention,

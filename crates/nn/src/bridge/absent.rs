@@ -1,6 +1,6 @@
-//! In place of `fused.rs` where the feature `kernels` is off: no tensor is taken, so nothing is ever fused, and every
+//! Replaces `fused.rs` where the feature `kernels` is off: no tensor is accepted, so nothing is ever fused, and every
 //! operation takes its plain path on whatever backend the tensor lives.
-// What a fused operation would give and keep: nobody reads it here.
+// The results of fused operations, which are never read here.
 #![allow(dead_code)]
 
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use burn::{
 };
 use regard_kernels::{KernelError, View};
 
-/// A tensor that kernels could read: there is none.
+/// A tensor that kernels could read: there can be none.
 #[derive(Debug, Clone)]
 pub(super) enum FlexTensor {}
 

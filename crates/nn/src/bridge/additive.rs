@@ -32,10 +32,10 @@ use crate::normalize::masked_softmax;
 /// Additive attention of `query [batch, queries, dim]` and `key [batch, keys, dim]`, both
 /// projected, with the score vector `v [dim]`, reading `value [batch, keys, value dim]`.
 ///
-/// `keep [batch, keys]` is true where a key may be seen; what stands elsewhere (NaN included)
-/// reaches neither a result nor a gradient. `bias [batch, queries, keys]` is added to the scores.
-/// Gives the context `[batch, queries, value dim]`, with gradients to every float input, and the
-/// weights `[batch, queries, keys]`, without gradient. A query that may see no key gets zeros.
+/// `keep [batch, keys]` is true where a key may be seen; other keys (NaN included) influence
+/// neither a result nor a gradient. `bias [batch, queries, keys]` is added to the scores. Returns
+/// the context `[batch, queries, value dim]`, with gradients to every float input, and the weights
+/// `[batch, queries, keys]`, without gradient. A query that may see no key gets zeros.
 ///
 /// Fused for `f32` on the Flex backend, [`additive_attention_plain`] elsewhere.
 ///

@@ -66,7 +66,7 @@ fn step(h: &Tensor<2>, keep: Option<Tensor<1, Bool>>) -> Step {
 /// `h' = (1 - z) ∘ n + z ∘ h`.
 ///
 /// `x` and `product [batch, 3n]`, `h [batch, n]`; a row where `keep [batch]` is false keeps its `h`,
-/// gives it the whole gradient, and nothing else of the row is looked at. Gives `h' [batch, n]`.
+/// passes the whole gradient to it, and nothing else of the row is read. Returns `h' [batch, n]`.
 ///
 /// # Panics
 /// If the shapes do not fit together.
@@ -96,7 +96,7 @@ pub fn gru_step(
 
 /// First half of a step with the reset before the product: `r = σ(x_r + u_r)`; gives `r ∘ h [batch, n]`.
 ///
-/// `x [batch, 3n]`, `product = h U_zr [batch, 2n]` (of both the other parts belong to the second half),
+/// `x [batch, 3n]`, `product = h U_zr [batch, 2n]` (only the parts for `r` are used here, the others in the second half),
 /// `h [batch, n]`; rows where `keep [batch]` is false give zeros and take no gradient.
 ///
 /// # Panics
@@ -163,8 +163,8 @@ pub fn gru_update(
 /// One step: `i, f, o = σ(x + u)`, `g = tanh(x_g + u_g)`, `c' = f ∘ c + i ∘ g`, `h' = o ∘ tanh c'`.
 ///
 /// `x` and `product = h U` are `[batch, 4n]`, `h` and `c` `[batch, n]`; a row where `keep [batch]` is
-/// false keeps its `h` and `c`, gives them the whole gradient, and nothing else of it is looked at.
-/// Gives `(h', c')`, `[batch, n]` each.
+/// false keeps its `h` and `c`, passes the whole gradient to them, and nothing else of it is read. Returns `(h', c')`,
+/// `[batch, n]` each.
 ///
 /// # Panics
 /// If the shapes do not fit together.
@@ -196,7 +196,8 @@ pub fn lstm_step(
         hidden: h.into(),
         cell: c.into(),
     };
-    // One after the other, because Burn tracks one output; both are views of it. Burn cannot narrow to nothing.
+    // `h'` and `c'` are stored one after the other in one tensor, because Burn tracks one output; both results are views of
+    // it. Burn cannot narrow to size 0.
     let both = Tensor::<2>::from_dispatch(run(operation, inputs).0);
     let half = |k: usize| match batch {
         0 => both.clone(),

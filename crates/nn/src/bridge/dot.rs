@@ -33,7 +33,7 @@ pub(crate) struct DotOptions {
     pub(crate) scale: f32,
     pub(crate) softcap: Option<f32>,
     pub(crate) mask: KernelMask,
-    /// A slope a head: `slope · |p_i - j|` is taken off the scores.
+    /// A slope for each head: `slope · |p_i - j|` is subtracted from the scores.
     pub(crate) alibi: Option<Vec<f32>>,
     pub(crate) dropout: Option<Dropout>,
 }
@@ -100,7 +100,7 @@ pub(crate) fn dot_attention(
 }
 
 impl DotInputs {
-    /// Whether they are on a device that records operations for gradients.
+    /// Whether the inputs are on a device that records operations for gradients.
     fn record(&self) -> bool {
         let four = [
             Some(&self.query),
@@ -157,12 +157,12 @@ struct Dot {
     options: Arc<DotOptions>,
     has_bias: bool,
     has_sink: bool,
-    /// Whether the kernel for single queries computes.
+    /// Whether the kernel for single queries computes this call.
     decodes: bool,
 }
 
 impl Dot {
-    /// Where among the inputs the sink stands.
+    /// The index of the sink among the inputs.
     fn sink_index(&self) -> Option<usize> {
         self.has_sink.then_some(3 + usize::from(self.has_bias))
     }
@@ -192,10 +192,10 @@ impl Dot {
         dot::decode(&attention, view(&inputs[0]), cache, context, Some(lse))
     }
 
-    /// What `observe` asks for, from the scores computed once more.
+    /// Computes what `observe` asks for, from the scores, which are computed once more.
     ///
     /// # Panics
-    /// Never: the forward pass has accepted the same arguments, and what is asked for was checked.
+    /// Never: the forward pass has accepted the same arguments, and the request was checked.
     fn observe(
         &self,
         inputs: &[FlexTensor],

@@ -1,8 +1,8 @@
-//! What Burn cannot do with tensors without numbers: the one product of this crate and of those above it, and what goes
-//! with it.
+//! Operations on tensors without numbers that Burn cannot do: the one matrix product that this crate and those above it
+//! use, and helpers.
 //!
-//! Burn 0.22.1 on the Flex backend takes a batch of 0 beside a batch of 1 for a batch of 1, and multiplies what is not
-//! there. The smallest program that shows it ends with a segmentation fault:
+//! In Burn 0.22.1 on the Flex backend, a batch of 0 beside a batch of 1 is treated as a batch of 1, and memory that is not
+//! there is read. The smallest program that shows it ends with a segmentation fault:
 //! ```text
 //! let device = Device::flex();
 //! Tensor::<3>::ones([0, 3, 8], &device).matmul(Tensor::ones([1, 8, 8], &device));
@@ -13,10 +13,10 @@
 //! Tensor::<2>::ones([0, 1], &device).expand([0, 4]); // panic: Broadcast arguments must be positive or -1! Got 0
 //! Tensor::<3>::ones([2, 0, 3], &device).unsqueeze_dim::<4>(1); // panic: asks for [2, 1, 3, 3]
 //! ```
-//! And a `slice` of nothing has left the graph, so that `backward()` panics.
+//! And a `slice` of nothing is no longer in the graph, so that `backward()` panics.
 //!
-//! Here an empty product is made without it: no numbers, or the sums of no terms, which are 0. Clippy refuses Burn's
-//! `matmul`, `Linear::forward` and `module::linear` everywhere else (`clippy.toml`).
+//! Here an empty product is computed without Burn's product: it has no numbers, or sums of no terms, which are 0. Clippy
+//! refuses Burn's `matmul`, `Linear::forward` and `module::linear` everywhere else (`clippy.toml`).
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -67,20 +67,20 @@ pub fn matmul<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
 }
 
 /// `zeros`, through which `parent` gets a gradient of 0: what is computed from nothing still belongs to the graph, so that
-/// `backward()` finds its way.
+/// `backward()` reaches it.
 pub(crate) fn zeros_of<const D: usize, const P: usize>(
     zeros: Tensor<D>,
     parent: &Tensor<P>,
 ) -> Tensor<D> {
     let all = Tensor::<P, Bool>::full(parent.dims(), true, &parent.device());
-    // Filled before the sum, as what stands in `parent` may be NaN.
+    // Filled before the sum, as the numbers of `parent` may be NaN.
     let zero = parent.clone().mask_fill(all, 0.0).sum().reshape([1; D]);
     let shape = zeros.dims();
     if !shape.contains(&0) {
         return zeros + zero;
     }
-    // None of it, in place of a broadcast: Burn sums the gradient of a broadcast axis by axis, and between an axis of 0 and
-    // the others it would make a tensor of all the others, however large they are.
+    // A selection of nothing, rather than a broadcast: Burn sums the gradient of a broadcast axis by axis, and with an axis
+    // of 0 it would first make a tensor over all other axes, however large they are.
     let none = Tensor::<1, Int>::empty([0], &zero.device());
     let empty = (0..D).filter(|&axis| shape[axis] == 0);
     let nothing = empty.fold(zero, |x, axis| x.select(axis, none.clone()));

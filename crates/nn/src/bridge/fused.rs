@@ -1,10 +1,9 @@
 //! How a fused operation enters Burn's autodiff.
 //!
 //! An [`Operation`] works on Flex tensors: its forward pass gives one differentiable output (Burn's
-//! `Backward<B, N>` has one), perhaps an untracked one beside it, and whatever its backward pass
-//! needs. [`run`] takes the Burn tensors apart, records the operation if any input is tracked, and
-//! puts the outputs together again. What is saved is kept by the recorded step itself, so gradient
-//! checkpointing neither needs nor changes anything here. Second derivatives are not supported.
+//! `Backward<B, N>` has one), perhaps a second, untracked one, and whatever its backward pass needs. [`run`] unwraps the Burn
+//! tensors, records the operation if any input is tracked, and wraps the outputs again. What is saved is stored in the recorded
+//! step itself, so gradient checkpointing neither needs nor changes anything here. Second derivatives are not supported.
 
 use std::{cell::Cell, fmt::Debug, sync::Arc};
 
@@ -25,10 +24,10 @@ use burn::{
 };
 use regard_kernels::{KernelError, View};
 
-/// What a forward pass gives.
+/// The results of a forward pass.
 #[derive(Debug)]
 pub(super) struct Forward {
-    /// The output that gradients flow back from.
+    /// The differentiable output.
     pub(super) output: FlexTensor,
     /// An output without gradient.
     pub(super) beside: Option<FlexTensor>,
@@ -38,17 +37,17 @@ pub(super) struct Forward {
 
 /// A fused operation with its backward pass.
 pub(super) trait Operation: Debug + Send + Sync + 'static {
-    /// Whether inputs may come with strides of their own, as long as the last dimension is contiguous ([`view`]).
+    /// Whether inputs may have any strides, as long as the last dimension is contiguous ([`view`]).
     fn reads_strides(&self) -> bool {
         false
     }
 
-    /// Computes the outputs. `inputs` are contiguous `f32` (but see [`Operation::reads_strides`]), and owned so that the storage of one
-    /// that nobody else holds can be used again.
+    /// Computes the outputs. `inputs` are contiguous `f32` (but see [`Operation::reads_strides`]). They are owned, so that the
+    /// storage of an input without other handles can be reused.
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError>;
 
-    /// The gradients of the inputs, in their order, from that of the output (contiguous `f32`). Of
-    /// an input that is not `wanted` it may be `None`.
+    /// The gradients of the inputs, in their order, from that of the output (contiguous `f32`). The gradient of an input that
+    /// is not `wanted` may be `None`.
     fn backward(
         &self,
         saved: Vec<FlexTensor>,
@@ -63,9 +62,9 @@ thread_local! {
     static SUSPENDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` with the fused operations suspended on this thread: all that would take a kernel takes the plain tensor
-/// operations that define it. The numbers are the same up to rounding, so this is how to tell whether a kernel is to
-/// blame for a result; it is slower, and attention keeps its matrix of scores.
+/// Runs `work` with the fused operations suspended on this thread: everything that would use a kernel uses the plain tensor
+/// operations that define it. The numbers are the same up to rounding, so this is how to tell whether a kernel is to blame for
+/// a result; it is slower, and attention keeps its matrix of scores.
 ///
 /// ```
 /// use burn::tensor::{Device, Tensor};
@@ -96,7 +95,7 @@ pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
         return false;
     }
     let device = tensor.device().inner();
-    // With Flex as the only backend compiled in, the first pattern is always met.
+    // With Flex as the only backend compiled in, the first pattern always matches.
     #[allow(irrefutable_let_patterns, clippy::match_like_matches_macro)]
     let on_flex = match device.as_dispatch() {
         DispatchDevice::Flex(_) => true,
@@ -106,12 +105,12 @@ pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
     on_flex && tensor.dtype() == DType::F32
 }
 
-/// Runs `operation` on `inputs`, which [`takes`] has accepted; gives the differentiable output and
-/// the one beside it, both with the autodiff context of the inputs.
+/// Runs `operation` on `inputs`, which [`takes`] has accepted; returns the differentiable output and the untracked one, both
+/// with the autodiff context of the inputs.
 ///
 /// # Panics
-/// If the operation refuses its inputs: the functions of this folder check shapes before they come
-/// here, so that is a mistake of this folder.
+/// If the operation refuses its inputs: the functions of this module check shapes before they call it, so that would be a
+/// mistake in this module.
 pub(super) fn run(
     operation: impl Operation,
     inputs: Vec<DispatchTensor>,
@@ -173,10 +172,10 @@ fn forward(operation: &dyn Operation, inputs: Vec<FlexTensor>, tracked: bool) ->
     }
 }
 
-/// Contiguous tensors; those with contiguous rows as they are, if `strided` ones can be read.
+/// The inputs as contiguous tensors; with `strided`, those with contiguous rows are left as they are.
 fn arrange(inputs: Vec<FlexTensor>, strided: bool) -> Vec<FlexTensor> {
-    // Taking the contiguous form by value lets go of the handle that came in, so that an input
-    // nobody else holds stays the only handle on its storage.
+    // Taking the contiguous form by value drops the original handle, so that an input without other handles remains the only
+    // handle on its storage.
     let arrange = |input: FlexTensor| match strided && has_contiguous_rows(&input) {
         true => input,
         false => contiguous(input),
@@ -184,7 +183,7 @@ fn arrange(inputs: Vec<FlexTensor>, strided: bool) -> Vec<FlexTensor> {
     inputs.into_iter().map(arrange).collect()
 }
 
-/// The numbers behind tensors that [`takes`] has accepted, for what has no gradient.
+/// The numbers of tensors that [`takes`] has accepted, for operations without gradient.
 pub(super) fn untracked(inputs: Vec<DispatchTensor>, strided: bool) -> Vec<FlexTensor> {
     let inner = |input: DispatchTensor| match input.kind {
         DispatchTensorKind::Autodiff(kind) => match *kind {
@@ -196,7 +195,7 @@ pub(super) fn untracked(inputs: Vec<DispatchTensor>, strided: bool) -> Vec<FlexT
     arrange(inputs.into_iter().map(inner).collect(), strided)
 }
 
-/// Records with as many parents as there are inputs.
+/// Records the operation with as many parents as there are inputs.
 fn record(operation: Arc<dyn Operation>, inputs: Vec<Tracked>) -> (Tracked, Option<Tracked>) {
     macro_rules! by_count {
         ($($count:literal)+) => {
@@ -272,12 +271,12 @@ impl<const N: usize> Backward<Flex, N> for Step {
     }
 }
 
-/// The same numbers, one after the other from the start of a storage of their own size.
+/// The same numbers, contiguous from the start of a storage of exactly their size.
 fn contiguous(tensor: FlexTensor) -> FlexTensor {
     tensor.to_contiguous()
 }
 
-/// Whether the last dimension of four is contiguous, so that [`view`] can look at it.
+/// Whether the last of four dimensions is contiguous, so that [`view`] can read the tensor.
 fn has_contiguous_rows(tensor: &FlexTensor) -> bool {
     let layout = tensor.layout();
     let strides = layout.strides();
@@ -289,7 +288,7 @@ pub(super) fn view(tensor: &FlexTensor) -> View<'_> {
     view_of(tensor, tensor.storage())
 }
 
-/// The same of numbers of any type, the storage of the tensor.
+/// The same for numbers of any type, in the tensor's `storage`.
 pub(super) fn view_of<'a, T>(tensor: &FlexTensor, storage: &'a [T]) -> View<'a, T> {
     let layout = tensor.layout();
     let strides = layout.strides();

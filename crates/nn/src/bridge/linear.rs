@@ -1,7 +1,7 @@
 //! A product with a weight matrix in one operation: `y = x W + b`, `dx = dy Wᵀ`, `dW = xᵀ dy`, `db = Σ dy`.
 //!
-//! Burn takes the bias and the gradients as operations of their own, and the gradient of a matrix that every position shares
-//! as a batch of products with a sum behind it.
+//! Burn computes the bias and the gradients by separate operations, and the gradient of a matrix that all positions share by a
+//! batch of products and a sum over them.
 
 use burn::{module::Param, nn::Linear, tensor::Tensor};
 use regard_kernels::{

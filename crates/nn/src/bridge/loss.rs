@@ -1,5 +1,5 @@
 //! Softmax cross-entropy with label smoothing in one operation: one pass over the logits gives the
-//! loss and its gradient, which takes the place of the logits in memory where nobody else holds them.
+//! loss and its gradient, which overwrites the logits in memory unless something else holds them.
 //!
 //! `loss = Σ_kept (1 - ε) (-ln p_t) + ε/classes Σ_j -ln p_j`; see [`regard_kernels::loss`].
 //!
@@ -43,8 +43,8 @@ pub struct CrossEntropy {
 /// The smoothed cross-entropy of `logits [rows, classes]` against `targets [rows]`, summed over the
 /// rows whose target is not `ignore`.
 ///
-/// Give the logits away (no other clone of them) and their storage is used for the gradient.
-/// Fused for `f32` on the Flex backend, plain operations elsewhere.
+/// If no other clone of the logits exists, their storage is reused for the gradient. Fused for `f32`
+/// on the Flex backend, plain operations elsewhere.
 ///
 /// # Panics
 /// If the shapes do not fit together, a kept target is not a class, or `smoothing` is not in
@@ -143,7 +143,7 @@ fn plain(
 ) -> CrossEntropy {
     let [rows, classes] = logits.dims();
     let ignored = targets.clone().equal_elem(ignore as i64);
-    // The ignored id need not be a class, so it is replaced before it is looked up.
+    // The ignored id need not be a class, so it is replaced before the gather.
     let index = targets.mask_fill(ignored.clone(), 0).reshape([rows, 1]);
     let log_p = log_softmax(logits, 1);
     let nll = -log_p.clone().gather(1, index).reshape([rows]);
@@ -188,7 +188,7 @@ impl Operation for Operator {
             (losses, vec![tensor(gradient, [rows, classes])])
         };
         let loss = (losses.smoothed * f64::from(self.scale)) as f32;
-        // The call that made this operation reads the sums; it runs once.
+        // The function that made this operation reads the sums; the operation runs once.
         let _ = self.sums.set(losses);
         Ok(Forward {
             output: tensor(vec![loss], [1]),

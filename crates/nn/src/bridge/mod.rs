@@ -8,7 +8,7 @@
 //! | [`gru_step`], [`gru_reset`], [`gru_update`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
-//! | [`matmul`] | nothing: Burn's product, made safe for tensors without numbers (`empty.rs`) |
+//! | [`matmul`] | nothing: Burn's product, made safe for empty tensors (`empty.rs`) |
 //! | [`norm`](norm()) | layer norm, RMS norm |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -19,7 +19,7 @@
 //! operations; without the feature `kernels` all do. Both give the same numbers up to rounding. Like Burn's own operations, these panic when
 //! shapes do not fit, and say which.
 
-// Without kernels a tensor that they could read has no values: what follows from one is never reached.
+// Without kernels, the type of tensors that they could read has no values: code that handles one is never reached.
 #![cfg_attr(
     not(feature = "kernels"),
     allow(
@@ -67,7 +67,7 @@ pub use regard_kernels::norm::Kind as NormKind;
 
 use burn::tensor::{Bool, Tensor};
 
-/// Whether fused operations take `tensor`: it is `f32` on the Flex backend.
+/// Whether the fused operations accept `tensor`: it is `f32` on the Flex backend.
 pub(crate) fn serves<const D: usize>(tensor: &Tensor<D>) -> bool {
     fused::takes(tensor)
 }
@@ -88,7 +88,7 @@ fn keep_old(keep: &Option<Tensor<1, Bool>>, new: Tensor<2>, old: Tensor<2>) -> T
     }
 }
 
-/// `x [batch, size]` with zeros in the rows that are not kept: a gradient of 0 times what stands there could be NaN.
+/// `x [batch, size]` with zeros in the rows that are not kept: a gradient of 0 times a NaN there would be NaN.
 fn kept_rows(keep: &Option<Tensor<1, Bool>>, x: Tensor<2>) -> Tensor<2> {
     match keep {
         None => x,

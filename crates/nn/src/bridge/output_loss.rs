@@ -5,9 +5,10 @@
 //! H:  | some rows | some rows | ..      for each: logits (16 MB at most), their losses, their gradient in
 //! logits:   one buffer, reused          place, and from it the rows' part of dH and a term of dW and db
 //! ```
-//! Rows that do not count are left out of the products. The gradients are made along with the loss, while the logits are at
-//! hand: the backward pass only multiplies them by what comes from above. Without it a vocabulary of 8,000 and 3,000 tokens
-//! take 96 MB for logits, whose pages the system has to clear anew where the allocator gave them back.
+//! Rows that do not count are left out of the products. The gradients are computed together with the loss, while the logits
+//! are in memory: the backward pass only multiplies them by the gradient of the loss. As separate operations, a vocabulary
+//! of 8,000 and 3,000 tokens take 96 MB for logits, whose pages the system has to clear again if the allocator had returned
+//! them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,7 +28,7 @@ use super::{
     product::{Matrix, MatrixMut, Write, product, repeat},
 };
 
-/// Logits in memory at most.
+/// The most logits in memory at once.
 const LOGITS: usize = 1 << 22;
 
 /// An output layer's weights.
@@ -47,7 +48,7 @@ impl OutputWeights {
         if !self.is_table {
             return linear(hidden, self.weight.clone(), self.bias.clone());
         }
-        // Read as it is: `linear` would copy the transpose of a table at every step of generation.
+        // A direct product: `linear` would copy the transpose of the table at every step of generation.
         let logits = matmul(hidden, self.weight.clone().transpose());
         match &self.bias {
             Some(bias) => logits + bias.clone().unsqueeze(),
@@ -219,7 +220,7 @@ impl Operation for Operator {
             self.add_weight_gradient(states, d_logits, &mut d_weight, width);
         }
         let loss = (losses.smoothed * f64::from(self.scale)) as f32;
-        // The call that made this operation reads the sums; it runs once.
+        // The function that made this operation reads the sums; the operation runs once.
         let _ = self.sums.set(losses);
         let mut saved = vec![];
         if tracked {

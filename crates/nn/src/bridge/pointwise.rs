@@ -14,7 +14,7 @@ use super::{
 };
 use crate::dropout::DropoutRng;
 
-/// `m ∘ x`, `m` drawn from `noise` with `probability`: [`crate::dropout::dropout`], which checks what is passed on here.
+/// `m ∘ x` with the factors `m` of `mask`: used by [`crate::dropout::dropout`], which checks its arguments.
 pub(crate) fn dropout<const D: usize>(x: Tensor<D>, mask: DropoutMask) -> Tensor<D> {
     let operation = Operator {
         step: Step::Dropout,
@@ -24,8 +24,8 @@ pub(crate) fn dropout<const D: usize>(x: Tensor<D>, mask: DropoutMask) -> Tensor
     Tensor::from_dispatch(fused::run(operation, vec![x.into_dispatch()]).0)
 }
 
-/// `m ∘ max(x + bias, 0)`: what stands between the two products of a feed-forward layer. `x [.., width]`, `bias
-/// [width]`; `m` is drawn from `noise` with `probability`.
+/// `m ∘ max(x + bias, 0)`: the step between the two products of a feed-forward layer. `x [.., width]`, `bias [width]`;
+/// `m` is drawn from `noise` with `probability`.
 ///
 /// # Panics
 /// If the shapes do not fit together, or `probability` is not in `[0, 1)`.
@@ -38,8 +38,8 @@ pub fn relu_dropout<const D: usize>(
     run(Step::Relu, x, bias, None, probability, noise)
 }
 
-/// `residual + m ∘ (x + bias)`: what ends a block of a Transformer. `residual` and `x` are `[.., width]`, `bias
-/// [width]`; `m` is drawn from `noise` with `probability`.
+/// `residual + m ∘ (x + bias)`: the end of a block of a Transformer. `residual` and `x` are `[.., width]`,
+/// `bias [width]`; `m` is drawn from `noise` with `probability`.
 ///
 /// # Panics
 /// If the shapes do not fit together, or `probability` is not in `[0, 1)`.
@@ -120,7 +120,7 @@ impl Operator {
     }
 }
 
-/// The numbers of `x`, in its own storage if nobody else holds it.
+/// `x` with a storage that nothing else holds: its own, or a copy.
 fn owned(mut x: FlexTensor) -> FlexTensor {
     if x.try_storage_mut::<f32>().is_some() {
         return x;
@@ -128,7 +128,7 @@ fn owned(mut x: FlexTensor) -> FlexTensor {
     tensor(numbers(&x).to_vec(), x.layout().shape().clone())
 }
 
-/// The numbers of what [`owned`] gave.
+/// The numbers of a tensor that [`owned`] returned.
 fn storage(x: &mut FlexTensor) -> &mut [f32] {
     match x.try_storage_mut::<f32>() {
         Some(storage) => storage,
@@ -167,13 +167,13 @@ impl Operation for Operator {
         };
         let mut saved = vec![];
         if tracked {
-            // Which gradients there are, and of ReLU which numbers it let through.
+            // Saved: which inputs there are, and for ReLU its output, which shows what it let through.
             saved.extend(bias);
             if self.step == Step::Relu {
                 saved.push(output.clone());
             }
         }
-        // The caller sees the shape that went in.
+        // The caller expects the shape of the input.
         output = output.to_contiguous();
         Ok(Forward {
             output,

@@ -1,5 +1,5 @@
 //! Matrix products on slices, by [`gemm`], which Burn's own products use: here they read and write parts of a matrix in place
-//! and add to what is there, so that gradients of several products meet without a copy.
+//! and add to what is there, so that gradients of several products are added up without a copy.
 
 #[cfg(feature = "kernels")]
 use gemm::Parallelism;
@@ -14,7 +14,7 @@ pub(super) struct Matrix<'a> {
     column: usize,
 }
 
-/// Where a product goes: rows of `columns` numbers, each `stride` behind the one before.
+/// The output of a product: rows of `columns` numbers that start `stride` numbers apart.
 #[derive(Debug)]
 pub(super) struct MatrixMut<'a> {
     data: &'a mut [f32],
@@ -23,7 +23,7 @@ pub(super) struct MatrixMut<'a> {
     stride: usize,
 }
 
-/// What becomes of the numbers where a product goes.
+/// Whether a product overwrites its output or is added to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Write {
     Overwrite,
@@ -121,7 +121,7 @@ fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Write) {
     };
     let one = |write: Write| if write == Write::Add { 1.0 } else { 0.0 };
     // SAFETY: `check` has made sure that every entry of the three matrices lies inside its slice; `to` is borrowed
-    // exclusively and its rows do not overlap. gemm reads `to` only if told to.
+    // exclusively and its rows do not overlap. gemm reads `to` only if asked to.
     unsafe {
         gemm::gemm(
             m,
@@ -147,13 +147,13 @@ fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Write) {
     }
 }
 
-/// Nothing is fused without the feature `kernels`, so nothing comes here.
+/// Nothing is fused without the feature `kernels`, so this is never called.
 #[cfg(not(feature = "kernels"))]
 fn multiply(_a: Matrix<'_>, _b: Matrix<'_>, _to: MatrixMut<'_>, _write: Write) {
     unreachable!("a fused product without the feature `kernels`")
 }
 
-/// Fills every row of `to [rows, width]` with `row [width]`: what a product with a bias is added to.
+/// Fills every row of `to [rows, width]` with `row [width]`: the start of a product with a bias.
 pub(super) fn repeat(row: &[f32], to: &mut [f32]) {
     if !row.is_empty() {
         to.chunks_exact_mut(row.len())

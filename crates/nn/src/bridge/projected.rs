@@ -1,10 +1,10 @@
 //! The heads of multi-head attention in one operation, projections included.
 //!
 //! `Q = X W^Q + b^Q`, `K = Y W^K + b^K`, `V = Y W^V + b^V`, and dot-product attention of every head; `Y = X` in self-attention,
-//! where the three matrices may be one, side by side. Between projection and scores, queries and keys may be normalised (RMS) and
-//! turned (rotary positions), head by head. The kernel reads heads where the products left them and writes contexts
-//! side by side, `[batch, queries, heads · size]`, as the output matrix wants them: nothing is transposed or copied, and in the
-//! backward pass the gradients of `X` from queries, keys and values meet inside the products.
+//! where the three matrices may be stored side by side as one. Between projection and scores, queries and keys may be
+//! normalised (RMS) and rotated (rotary positions), head by head. The kernel reads heads in place in the results of the
+//! products and writes contexts side by side, `[batch, queries, heads · size]`, as the output matrix needs them: nothing is
+//! transposed or copied, and in the backward pass the products of queries, keys and values add up the gradient of `X`.
 
 use burn::tensor::Tensor;
 use regard_kernels::{
@@ -35,7 +35,7 @@ pub(crate) struct ProjectedInputs {
     pub(crate) value_size: usize,
     /// RMS norm of queries and keys: the gains of both, `[size]`, and `ε`.
     pub(crate) norm: Option<([Tensor<1>; 2], f64)>,
-    /// How far queries and keys turn.
+    /// The angles by which queries and keys are rotated.
     pub(crate) angles: Option<Angles>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Angles {
 }
 
 /// The contexts side by side, `[batch, queries, heads · value size]`, with gradients to every input; the `lse` `[batch, heads,
-/// queries]`, without.
+/// queries] has no gradient.
 pub(crate) fn projected_attention(
     inputs: ProjectedInputs,
     options: DotOptions,
@@ -79,7 +79,7 @@ pub(crate) fn projected_attention(
     (Tensor::from_dispatch(context), Tensor::from_dispatch(lse))
 }
 
-/// Query, key and value, in this order, wherever there are three of something.
+/// The operation. Arrays of three are for query, key and value, in this order.
 #[derive(Debug)]
 struct Projected {
     options: DotOptions,
@@ -87,7 +87,7 @@ struct Projected {
     lengths: [usize; 3],
     heads: [usize; 3],
     sizes: [usize; 3],
-    /// Whether keys and values are of a source of their own.
+    /// Whether keys and values come from another source than queries.
     cross: bool,
     /// Whether the three matrices are one.
     joint: bool,
@@ -97,17 +97,17 @@ struct Projected {
     angles: Option<Angles>,
 }
 
-/// Where query, key or value comes from.
+/// Where query, key or value is computed from.
 #[derive(Clone, Copy)]
 struct Part {
-    /// The input with the states.
+    /// The index of the input with the states.
     states: usize,
-    /// Which of the weights.
+    /// The index of the weight.
     weight: usize,
-    /// Its first column there.
+    /// Its first column in that weight.
     first: usize,
     columns: usize,
-    /// All columns there.
+    /// The number of columns of that weight.
     width: usize,
 }
 
@@ -139,7 +139,8 @@ impl Projected {
         if self.joint { 1 } else { 3 }
     }
 
-    /// One, with queries, keys and values side by side, or three: what is normalised or turned stands by itself.
+    /// How many products are kept: one, with queries, keys and values side by side, or three, as what is normalised or rotated
+    /// must be separate.
     fn products(&self) -> usize {
         match self.epsilon.is_none() && self.angles.is_none() {
             true => self.weights(),
@@ -177,7 +178,7 @@ impl Projected {
         self.batch * self.lengths[i]
     }
 
-    /// Queries, keys and values where the products left them.
+    /// Queries, keys and values in place in the results of the products.
     fn views<'a>(&self, products: &[&'a [f32]]) -> [View<'a>; 3] {
         let parts = self.parts();
         std::array::from_fn(|i| {
@@ -204,7 +205,7 @@ impl Projected {
         [batch, heads, queries, self.sizes[2]]
     }
 
-    /// Columns of the states that weight `weight` multiplies.
+    /// The size of the states that weight `weight` multiplies.
     fn model(&self, inputs: &[FlexTensor], weight: usize) -> usize {
         inputs[self.first_weight() + weight].layout().shape()[0]
     }
@@ -233,7 +234,8 @@ impl Operation for Projected {
         };
         let mut products: Vec<Vec<f32>> = (0..self.weights()).map(of_weight).collect();
         if products.len() < self.products() {
-            // One product cut in three, not three: the same bits whether queries and keys are placed here or behind it.
+            // One product is cut into three, rather than computed as three: so the bits are the same whether or not queries and
+            // keys are rotated and normalised here.
             let cut = |part: Part| -> Vec<f32> {
                 let rows = products[0].chunks_exact(part.width);
                 let cut = rows.flat_map(|row| &row[part.first..][..part.columns]);
@@ -360,7 +362,7 @@ impl Operation for Projected {
             let (rows, model) = (self.rows(i), self.model(&inputs, part.weight));
             let weight = first_weight + part.weight;
             if wanted[states] {
-                // Where nothing is dropped out of a sum, its first term overwrites.
+                // The first term overwrites the sum, the others are added.
                 let write = match std::mem::replace(&mut written[states], true) {
                     true => Write::Add,
                     false => Write::Overwrite,

@@ -1,8 +1,8 @@
 //! The recurrent operations of `regard-kernels` in Burn's autodiff, one implementation for all of them: an
-//! [`Operation`](regard_kernels::Operation) says itself what its operands are.
+//! [`Operation`](regard_kernels::Operation) declares its operands.
 //!
-//! What is saved for the backward pass is the inputs, then what the forward pass wrote; all of it is shared or moved,
-//! nothing is copied.
+//! The inputs and what the forward pass wrote are saved for the backward pass; all of it is shared or moved, nothing is
+//! copied.
 
 use burn::{
     backend::DispatchTensor,
@@ -29,7 +29,7 @@ impl<const D: usize> From<Tensor<D>> for Operand {
 }
 
 impl Operand {
-    /// The shape, of an operand that is to have `D` dimensions.
+    /// The shape of an operand that must have `D` dimensions.
     #[track_caller]
     pub(super) fn dims<const D: usize>(&self, name: &str) -> [usize; D] {
         let shape = &self.shape;
@@ -43,7 +43,8 @@ pub(super) fn flags<const D: usize>(mask: Option<Tensor<D, Bool>>) -> Option<Vec
     mask.map(|mask| mask.into_data().iter::<bool>().collect())
 }
 
-/// Runs `operation`, whose operands `fused::takes`: gives its differentiable result and the one beside it, if it has one.
+/// Runs `operation`, whose operands `fused::takes` has accepted: returns its differentiable result and the untracked one,
+/// if there is one.
 ///
 /// # Panics
 /// If a shape does not fit.

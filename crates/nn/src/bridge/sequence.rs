@@ -4,11 +4,10 @@
 //! step; here one node stands for the whole sequence, forward and backward, and each row of the
 //! batch runs through all steps on one core. See [`regard_kernels::sequence`] for the formulas.
 //!
-//! All tensors are time-major, `[steps, batch, ..]`, and `f32`; they are given by the names of the kernels' fields, which say
-//! what each is and its shape. These functions need the Flex
-//! backend, with or without autodiff: ask [`is_fused`] first and take plain operations elsewhere.
-//! Masks are `true` = keep. As with Burn's own operations, shapes that do not fit are a panic that
-//! names them. Second derivatives are not supported.
+//! All tensors are time-major, `[steps, batch, ..]`, and `f32`; they are passed in the kernels' structs, whose fields document
+//! meaning and shape. These functions need the Flex backend, with or without autodiff: call [`is_fused`] first and use plain
+//! operations elsewhere. Masks are `true` = keep. Like Burn's own operations, they panic with the shapes if these do not fit.
+//! Second derivatives are not supported.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -43,7 +42,7 @@ pub fn is_fused<const D: usize>(x: &Tensor<D>) -> bool {
     fused::takes(x)
 }
 
-/// A recurrent layer over a sequence: the states after every step, `[T, B, n]`, of an LSTM `h | c`, `[T, B, 2n]`, one
+/// A recurrent layer over a sequence: the states after every step, `[T, B, n]`, or `h | c`, `[T, B, 2n]`, for an LSTM, as one
 /// differentiable tensor to slice.
 ///
 /// `keep [T, B]` is `true` where the step is real; a padded step copies the state through. With `reverse`, time runs from the
@@ -70,10 +69,10 @@ pub fn layer(
     Tensor::from_dispatch(run(operation, inputs).0)
 }
 
-/// What a decoder gives.
+/// The results of a decoder.
 #[derive(Debug, Clone)]
 pub struct Decoded {
-    /// What it computes at every step, differentiable.
+    /// The output of every step, differentiable.
     pub output: Tensor<3>,
     /// Attention, `[T, B, S]`, untracked.
     pub weights: Tensor<3>,
@@ -88,9 +87,10 @@ fn decode<O: Operation>(operation: O, inputs: O::Inputs<Operand>) -> Decoded {
     }
 }
 
-/// A layer that attends with its former state over a whole target sequence, teacher forced: around Cho's GRU Bahdanau's decoder,
-/// around an LSTM the bottom layer of GNMT's; see [`regard_kernels::sequence::additive_decoder`]. The output is the state and the
-/// context, `s_t | a_t`, of an LSTM `h_t | c_t | a_t`: one differentiable tensor to slice. Gradients flow to every operand.
+/// A layer that attends with its previous state over a whole target sequence, teacher forced: with Cho's GRU it is Bahdanau's
+/// decoder, with an LSTM the bottom layer of GNMT's; see [`regard_kernels::sequence::additive_decoder`]. The output is the
+/// state and the context, `s_t | a_t`, or `h_t | c_t | a_t` for an LSTM: one differentiable tensor to slice. Gradients flow to
+/// every operand.
 ///
 /// `keep_source [B, S]` is `true` where a source position may be attended to, `keep [T, B]` where the target step is real; a padded
 /// step copies the state through.
@@ -122,11 +122,11 @@ pub fn additive_decoder(
     decode(operation, inputs)
 }
 
-/// What [`input_feeding_decoder`] masks.
+/// The masks of [`input_feeding_decoder`].
 #[derive(Debug, Clone, Default)]
 pub struct InputFeedingMasks {
-    /// Scaled dropout masks (0 or `1 / (1 - p)`), `[T, L, B, n]`: mask `l` falls on layer `l`'s
-    /// output on its way up, the last one on the attentional vector. Takes no gradient.
+    /// Scaled dropout masks (0 or `1 / (1 - p)`), `[T, L, B, n]`: mask `l` is applied to layer `l`'s output as the input of the
+    /// layer above, the last one to the attentional vector. Takes no gradient.
     pub dropout: Option<Tensor<4>>,
     /// The source positions `start..end` that each step may attend to, `T x B` pairs, the steps
     /// outermost (Luong's local-m).
@@ -139,7 +139,7 @@ pub struct InputFeedingMasks {
 /// [`regard_kernels::sequence::input_feeding`]. The output is the attentional vectors `h̃_t` after their dropout, `[T, B, n]`.
 /// Gradients flow to every operand.
 ///
-/// An additive score has a `query_weight [n, a]` and a `score [a]`; of a dot product `a` is 0. A decoder of one layer has a
+/// An additive score has a `query_weight [n, a]` and a `score [a]`; for a dot product `a` is 0. A decoder of one layer has a
 /// `layer_weight [0, n, 4n]` and a `layer_bias [0, 4n]`.
 ///
 /// # Panics

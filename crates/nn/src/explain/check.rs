@@ -1,15 +1,15 @@
-//! What an example must be before it is worked, as far as its modules cannot tell: every message names the field, what was
+//! Checks of an example before it is computed, as far as its modules do not check: every message names the field, what was
 //! found and expected.
 
 use super::{Example, ExplainError, Scorer};
 use crate::{AttentionError, mask::Locality};
 
-/// Most vectors on a side: beyond, nobody reads the tables.
+/// The most vectors on a side: larger tables would not be readable.
 const MOST: usize = 64;
 
 type Matrix = Vec<Vec<f64>>;
 
-/// Checks everything; gives the values.
+/// Checks everything; returns the values.
 pub(super) fn check(example: &Example) -> Result<Matrix, ExplainError> {
     example.check_parameters()?;
     let parameters = &example.parameters;
@@ -82,7 +82,7 @@ fn count(
     )
 }
 
-/// A matrix with rows of one size: the size.
+/// Checks a matrix whose rows must have one size; returns the size.
 fn matrix(field: &'static str, rows: &[Vec<f64>]) -> Result<usize, ExplainError> {
     let expected = rows.first().map_or(0, Vec::len);
     ensure(
@@ -108,12 +108,12 @@ fn matrix(field: &'static str, rows: &[Vec<f64>]) -> Result<usize, ExplainError>
 }
 
 fn finite(field: &'static str, numbers: &[f64]) -> Result<(), ExplainError> {
-    // Products of larger numbers leave f64.
+    // Products of larger numbers would exceed the range of f64.
     const LARGEST: f64 = 1e100;
     let Some(x) = numbers.iter().find(|x| x.is_nan() || x.abs() > LARGEST) else {
         return Ok(());
     };
-    // A huge number in full would be a line of hundreds of zeros.
+    // Written in full, a huge number would be a line of hundreds of zeros.
     let found = match x.is_finite() {
         true => format!("{x:e}"),
         false => x.to_string(),
@@ -127,7 +127,7 @@ fn finite(field: &'static str, numbers: &[f64]) -> Result<(), ExplainError> {
     )
 }
 
-/// An optional matrix whose rows have `inputs` numbers: its number of rows.
+/// Checks an optional matrix whose rows must have `inputs` numbers; returns its number of rows.
 fn weight(
     field: &'static str,
     weight: &Option<Matrix>,

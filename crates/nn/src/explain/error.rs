@@ -1,4 +1,4 @@
-//! Why an example could not be worked.
+//! Why an example could not be computed.
 
 use crate::AttentionError;
 

@@ -1,4 +1,4 @@
-//! What an example is made of.
+//! The parts of an example.
 
 use super::{ExplainError, catalogue, masks::Expression, presets};
 use crate::mask::{Locality, Mask};
@@ -54,7 +54,7 @@ pub enum Normalizer {
 }
 
 impl Normalizer {
-    /// All of them with their names.
+    /// All of them, by name.
     pub const NAMES: [(&'static str, Normalizer); 10] = [
         ("softmax", Self::Softmax),
         ("sink", Self::Sink),
@@ -107,7 +107,7 @@ impl Normalizer {
     }
 }
 
-/// Numbers that some mechanisms need beside queries and keys. `None` takes the default that stands there.
+/// Numbers that some mechanisms need beside queries and keys. `None` takes the default that is stated for each.
 ///
 /// Matrices are lists of rows and act from the left: `W s` has one entry for each row of `W`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -139,7 +139,7 @@ pub struct Parameters {
     pub previous: Option<Vec<f64>>,
     /// `g` of NTM's interpolation; default 1: content alone.
     pub gate: Option<f64>,
-    /// The shift weights of NTM for shifts `-R ..= R`, of which each counts by its share of their sum; default no shift.
+    /// The weights of NTM's shifts `-R ..= R`, which are divided by their sum; default no shift.
     pub shift: Option<Vec<f64>>,
     /// `γ ≥ 1` of NTM's sharpening; default 1.
     pub sharpening: Option<f64>,
@@ -149,7 +149,7 @@ pub struct Parameters {
     pub position_vector: Option<Vec<f64>>,
 }
 
-/// A mechanism and the vectors to work it on.
+/// A mechanism and the vectors to compute it on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
     pub(super) mechanism: &'static catalogue::Mechanism,
@@ -185,8 +185,8 @@ impl Example {
     }
 
     /// The mechanism of this name on the vectors of the preset `words`. Where these, or the defaults of the parameters,
-    /// would not show what is peculiar to it, others do: Gaussian windows are asked for by queries of their own, queries
-    /// are longer where low scores get exactly 0, NTM interpolates, shifts and sharpens.
+    /// would not show what is special about it, others are used: Gaussian windows have queries of their own, queries are
+    /// longer where low scores get exactly 0, NTM interpolates, shifts and sharpens.
     ///
     /// # Errors
     /// A name that is not known.
@@ -209,7 +209,7 @@ impl Example {
         }
         if let Normalizer::Sparsemax | Normalizer::Entmax15 = example.normalizer {
             let entries = example.queries.iter_mut().flatten();
-            // Rounded, as 6 · 0.71 is 4.26 in decimals alone.
+            // Rounded, because 6 · 0.71 is 4.26 only in decimal arithmetic.
             entries.for_each(|x| *x = (600.0 * *x).round() / 100.0);
         }
         if example.normalizer == Normalizer::Addressing {
@@ -242,7 +242,7 @@ impl Example {
         self.mechanism.name
     }
 
-    /// What it may see, but for the window of local attention.
+    /// What it may see, without the window of local attention.
     pub(super) fn mask(&self) -> Result<Mask, ExplainError> {
         match &self.mask {
             None => Ok(Mask::all()),
@@ -250,7 +250,7 @@ impl Example {
         }
     }
 
-    /// Score and weights in one line, with what was chosen.
+    /// The formulas of score and weights in one line, with the chosen options.
     pub fn formula(&self) -> String {
         let (scorer, normalizer) = (self.scorer.formula(), self.normalizer.formula());
         let window = match self.locality {

@@ -1,7 +1,7 @@
 //! Masks written as text: `window:3 & causal`.
 //!
-//! A mask is its name and its arguments, parted by colons; lists are parted by commas. Masks combine with `&` (both),
-//! `|` (either), `!` (not) and parentheses; `&` binds before `|`.
+//! A mask is its name and its arguments, separated by colons; the entries of lists are separated by commas. Masks combine
+//! with `&` (both), `|` (either), `!` (not) and parentheses; `&` binds more tightly than `|`.
 //!
 //! ```
 //! use regard_nn::explain::masks::Expression;
@@ -112,7 +112,7 @@ enum Tree {
     Not(Box<Tree>),
 }
 
-/// Names, negations and parentheses in one text; masks stand inside each other, and so do the calls that read them.
+/// The most names, negations and parentheses in one text: they nest, and so do the calls that parse them.
 const MOST: usize = 64;
 
 impl Expression {
@@ -138,12 +138,13 @@ impl Expression {
         }
     }
 
-    /// The length that a list inside asks for, `(queries, keys)`: that of documents, of keep flags, of places, of blocks.
+    /// The length that a list in it requires, `(queries, keys)`: a list of documents, of keep flags, of places, of
+    /// blocks.
     pub fn natural_size(&self) -> (Option<usize>, Option<usize>) {
         self.tree.natural_size()
     }
 
-    /// Whether positions stand in it, which count from 0.
+    /// Whether it names positions, which count from 0.
     pub fn names_positions(&self) -> bool {
         self.tree.names_positions()
     }
@@ -170,7 +171,7 @@ impl Expression {
             .collect())
     }
 
-    /// The mask as a picture of signs.
+    /// The mask as a picture of characters.
     ///
     /// # Errors
     /// As for [`Expression::mask`].
@@ -383,7 +384,7 @@ impl Arguments<'_> {
             "prefix" => Mask::prefix(&[self.number(0)?]),
             _ => Mask::all(),
         };
-        // As many as its usage parts by colons.
+        // Its usage has a colon before each argument.
         match self.arguments.len() <= self.kind.usage.matches(':').count() {
             true => Ok(mask),
             false => Err(self.error()),
@@ -406,7 +407,7 @@ impl Arguments<'_> {
     }
 
     fn number(&self, index: usize) -> Result<usize, ExplainError> {
-        // Positions are counted in signed numbers inside.
+        // Positions are computed with signed numbers.
         const LARGEST: usize = 1 << 30;
         self.optional(index)
             .and_then(|text| text.parse().ok())

@@ -1,6 +1,6 @@
 //! Worked examples: a mechanism on vectors small enough to read, step by step.
 //!
-//! [`explain`] lets the modules themselves read the example in `f64`, and keeps every step that they report
+//! [`explain`] runs the modules themselves on the example in `f64`, and keeps every step that they report
 //! ([`record`](crate::record)) as a [`Table`]:
 //!
 //! `queries, keys, values → scores → capped → masked → weights → weighted values → context`
@@ -29,7 +29,7 @@
 //! | [`masks`] | masks written as text: `window:3 & causal` |
 //! | [`parameters`] | which mechanism reads which parameter |
 //!
-//! Cost: nothing is fused; made for a dozen vectors.
+//! Cost: nothing is fused; it is made for a dozen vectors.
 
 pub mod catalogue;
 mod check;
@@ -57,8 +57,8 @@ use table::Names;
 /// Computes an example and keeps every step.
 ///
 /// # Errors
-/// Vectors of different sizes, numbers that are none, parameters that do not fit or are missing, a mask of
-/// other sizes: each names the field, what was found and what was expected.
+/// Vectors of different sizes, numbers that are not finite, parameters that do not fit or are missing, a mask of other sizes:
+/// each names the field, what was found and what was expected.
 pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
     let values = check::check(example)?;
     let (queries, keys) = (example.queries.len(), example.keys.len());
@@ -149,8 +149,8 @@ fn bumps(example: &Example, record: &Record) -> Vec<Vec<Bump>> {
     (0..heights.len()).map(row).collect()
 }
 
-/// The scores at and below which the weights of sparsemax and 1.5-entmax are 0: the best key is above it by its weight, or by
-/// twice the root of it.
+/// The scores at and below which the weights of sparsemax and 1.5-entmax are 0: the score of the best key minus its weight,
+/// or minus twice the square root of its weight.
 fn thresholds(example: &Example, scores: &[Vec<f64>], weights: &[Vec<f64>]) -> Vec<f64> {
     let above: fn(f64) -> f64 = match example.normalizer {
         Normalizer::Sparsemax => |weight| weight,

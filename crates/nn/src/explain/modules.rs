@@ -1,4 +1,4 @@
-//! The modules of an example: its parameters as weights in `f64`, and one reading, of which they report the steps.
+//! The modules of an example: its parameters as weights in `f64`, and one call, whose steps they report.
 
 use burn::{
     module::Param,
@@ -30,14 +30,14 @@ pub(super) fn device() -> Device {
 
 type Matrix = Vec<Vec<f64>>;
 
-/// What the modules of an example that has passed its checks report when they read `values`.
+/// Runs the modules of an example that has passed its checks on `values`, and returns what they report.
 pub(super) fn read(example: &Example, values: &Matrix, mask: Mask) -> Result<Record, ExplainError> {
     let previous = example.parameters.previous.clone();
     let carried = previous.map(|weights| tensor(weights, [1, 1, 1, example.keys.len()]));
     let options = AttentionOptions::new(Observe::Nothing).path(Path::Plain);
     let mut attention = attention(example, mask);
     if example.normalizer == Normalizer::HardSample {
-        // What the example draws from.
+        // The distribution from which the example draws.
         attention = attention.with_normalize(Normalize::softmax());
     }
     let (attended, record) = recorded(|| {
@@ -58,7 +58,7 @@ pub(super) fn products(queries: &Matrix, keys: &Matrix) -> Matrix {
     rows(Dot.forward(vectors(queries), vectors(keys)))
 }
 
-/// Hard attention draws by the number of the example, in place of the noise that its module would take.
+/// Draws for hard attention with the number that the example gives, in place of the noise that its module would use.
 struct Draw<'a>(&'a Example);
 
 impl Between for Draw<'_> {
@@ -74,7 +74,7 @@ impl Between for Draw<'_> {
                 sum += probability;
                 sum > draw
             });
-            // Rounding can leave the sum of all at a draw of nearly 1.
+            // With a draw of nearly 1, rounding can leave the sum of all probabilities below it.
             let key = passed.or_else(|| row.iter().rposition(|&probability| probability > 0.0));
             let keys = 0..row.len();
             keys.map(|i| f64::from(u8::from(Some(i) == key)))
@@ -175,10 +175,10 @@ fn normalize(example: &Example) -> Normalize {
     }
 }
 
-/// Gate, shift and sharpening whatever the query: without weights, by biases of which sigmoid, softmax and softplus make the
-/// numbers of the example.
+/// Gate, shift and sharpening that do not depend on the query: the weights are 0, and from the biases sigmoid, softmax and
+/// softplus compute the numbers of the example.
 fn addressing(example: &Example) -> Addressing {
-    // Beyond it Burn's softplus is the identity.
+    // Above this, Burn's softplus is the identity.
     const LINEAR: f64 = 20.0;
     let parameters = &example.parameters;
     let gate = parameters.gate.unwrap_or(1.0);
@@ -211,7 +211,7 @@ fn linear(weight: &Option<Matrix>, size: usize) -> Linear {
     }
 }
 
-/// A vector over what `linear` gives; ones where none is given.
+/// A vector over the outputs of `linear`; ones where none is given.
 fn vector(given: &Option<Vec<f64>>, linear: &Linear) -> Param<Tensor<1>> {
     let ones = || vec![1.0; linear.weight.dims()[1]];
     param(given.clone().unwrap_or_else(ones))

@@ -19,7 +19,7 @@ enum Readers {
     Predictive,
 }
 
-/// Whether a parameter is among those that are given.
+/// Whether a parameter is given.
 type IsGiven = fn(&Parameters) -> bool;
 
 use Normalizer as N;
@@ -54,7 +54,7 @@ static PARAMETERS: [(&str, Readers, IsGiven); 18] = [
 ];
 
 impl Parameters {
-    /// The names of those that are given.
+    /// The names of the parameters that are given.
     pub fn given(&self) -> impl Iterator<Item = &'static str> {
         let given = PARAMETERS.iter().filter(|(.., is_given)| is_given(self));
         given.map(|(name, ..)| *name)

@@ -1,4 +1,4 @@
-//! What computes a mechanism on tensors: a kernel, or plain operations and why.
+//! Which path computes a mechanism on tensors: a kernel, or plain operations, and why.
 
 use burn::tensor::{Device, Tensor};
 

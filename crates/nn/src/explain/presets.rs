@@ -88,7 +88,7 @@ pub fn find(name: &str) -> Result<&'static Preset, ExplainError> {
 }
 
 impl Preset {
-    /// The example itself, to work or to change.
+    /// The example itself, to compute or to change.
     pub fn example(&self) -> Example {
         let rows = |rows: &[&[f64]]| rows.iter().map(|row| row.to_vec()).collect();
         let names: Vec<String> = self.names.iter().map(|&name| name.to_owned()).collect();

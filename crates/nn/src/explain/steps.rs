@@ -1,4 +1,4 @@
-//! The steps that a person would write down, with the numbers that the modules reported.
+//! The steps as a person would write them down, with the numbers that the modules reported.
 
 use super::{
     Example, Explanation, Normalizer, Quantity, Scorer, Step, modules,
@@ -8,7 +8,7 @@ use crate::{mask::Locality, record::Record};
 
 type Matrix = Vec<Vec<f64>>;
 
-/// The steps from what was given to the context, as far as they are made.
+/// The steps from the given vectors to the context, as far as they have been made.
 pub(super) struct Steps<'a> {
     pub(super) example: &'a Example,
     pub(super) names: &'a Names,
@@ -31,12 +31,12 @@ impl Steps<'_> {
         self.push(quantity, name, formula, self.names.pairs(rows));
     }
 
-    /// The same as it was reported under the name of the step.
+    /// The same, with the numbers reported under the name of the step.
     fn reported(&mut self, quantity: Quantity, name: &str, formula: impl Into<String>) {
         self.pairs(quantity, name, formula, &self.record.rows(name));
     }
 
-    /// A vector for each query, its entries counted behind `entry`.
+    /// A vector for each query; its entries are named `entry` and a number.
     fn by_query(&mut self, name: &str, formula: impl Into<String>, entry: &str, rows: &Matrix) {
         let table = Table::vectors(entry, &self.names.queries, rows);
         self.push(Quantity::Vectors, name, formula, table);
@@ -60,7 +60,7 @@ impl Steps<'_> {
         self.push(Quantity::Vectors, name, formula, table);
     }
 
-    /// What was given.
+    /// The given vectors.
     pub(super) fn given(&mut self, values: &Matrix) {
         let (example, names) = (self.example, self.names);
         let shared = example.values.is_none();
@@ -180,7 +180,8 @@ impl Steps<'_> {
         }
     }
 
-    /// What is seen: by the mask in `words`, and in local-p near a position predicted among `length` keys.
+    /// What is seen: by the mask as text, `words`, and in local-p near a position predicted among `length`
+    /// keys.
     pub(super) fn mask(&mut self, words: &str, length: usize, explanation: &Explanation) {
         if let Locality::Predictive { .. } = self.example.locality {
             let positions = self.record.rows("predicted positions").concat();
@@ -209,7 +210,7 @@ impl Steps<'_> {
         let parameters = &example.parameters;
         let mut weights = record.rows("normalized");
         let mut formula = example.normalizer.formula().to_owned();
-        // The weight that no key gets: a column's name, and the sum that a row has with it.
+        // The weight that goes to no key: the name of its column, and the sum of a row that includes it.
         let mut rest = None;
         match example.normalizer {
             Normalizer::Softmax => {
@@ -294,7 +295,7 @@ impl Steps<'_> {
         }
     }
 
-    /// What is read.
+    /// The weighted values and the context.
     pub(super) fn context(&mut self, values: &Matrix, explanation: &Explanation) {
         let weighted = explanation.weights.iter().flat_map(|weights| {
             let products = weights.iter().zip(values);
@@ -305,7 +306,7 @@ impl Steps<'_> {
     }
 }
 
-/// What stands for a matrix that is not given.
+/// The name of a matrix in a formula where none is given.
 fn identity(name: &str, weight: &Option<Matrix>) -> String {
     match weight {
         None => format!(" ({name} = identity, as none is given)"),

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use super::Example;
 
-/// A worked example: every step, and what came out.
+/// A worked example: every step, and the results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// The mechanism's name.
     pub mechanism: String,
-    /// The whole of it in one line.
+    /// The whole formula in one line.
     pub formula: String,
     /// Where it is from.
     pub source: String,
@@ -59,9 +59,9 @@ pub enum Quantity {
     Vectors,
     /// How well each key fits each query, `[queries, keys]`.
     Scores,
-    /// Shares of attention, `[queries, keys]`; a column behind those of the keys is what no key gets.
+    /// Shares of attention, `[queries, keys]`; a column after those of the keys is the share that goes to no key.
     Weights,
-    /// Numbers between two of the former, `[queries, keys]`: masked scores, exponentials.
+    /// Numbers between two of these, `[queries, keys]`: masked scores, exponentials.
     Between,
 }
 
@@ -97,7 +97,7 @@ pub struct Row {
 }
 
 impl Table {
-    /// Vectors with names, their entries counted from 1 behind `entry`.
+    /// Vectors with names; their entries are named `entry` and a number from 1.
     pub(super) fn vectors(entry: &str, names: &[String], rows: &[Vec<f64>]) -> Self {
         let width = rows.first().map_or(0, Vec::len);
         Self {
@@ -161,7 +161,7 @@ impl Names {
         }
     }
 
-    /// Each query with each key; the query goes without saying where there is one.
+    /// Each query with each key; with one query, its name is left out.
     pub(super) fn each_pair(&self) -> Vec<String> {
         let pair = |query: &String, key: &String| match self.queries.len() {
             1 => key.clone(),

@@ -36,17 +36,18 @@ use crate::{
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MultiHeadConfig {
-    /// The size of the states that query, and of the output.
+    /// The size of the states that queries are computed from, and of the output.
     pub d_model: usize,
-    /// The size of the states that are read, if it is not `d_model` (cross-attention).
+    /// The size of the states that keys and values are computed from, if it is not `d_model`
+    /// (cross-attention).
     pub source_size: Option<usize>,
     /// `h`: query heads.
     pub heads: usize,
     /// `g`: key/value heads, a divisor of `heads`.
     pub key_value_heads: usize,
-    /// `d`: the features of a query and of a key; `d_model / heads` if not said.
+    /// `d`: the features of a query and of a key; `None` for `d_model / heads`.
     pub head_size: Option<usize>,
-    /// `d_v`: the features of a value; `head_size` if not said.
+    /// `d_v`: the features of a value; `None` for `head_size`.
     pub value_size: Option<usize>,
     /// Whether queries, keys and values come from one matrix or from three.
     pub projection: ProjectionLayout,
@@ -54,13 +55,13 @@ pub struct MultiHeadConfig {
     pub input_bias: bool,
     /// Whether the output matrix has a bias (the paper: no; PyTorch: yes).
     pub output_bias: bool,
-    /// What tells the heads where a token stands.
+    /// How the heads are told the positions of tokens.
     pub position: PositionConfig,
-    /// Brings queries and keys to one length.
+    /// Normalises queries and keys to one length.
     pub query_key_norm: Option<QueryKeyNormKind>,
     /// Whether heads mix their scores before the softmax and their weights after it.
     pub talking_heads: bool,
-    /// What the heads read passes a gate.
+    /// A gate applied to the heads' output.
     pub gate: Option<Gate>,
 }
 
@@ -85,10 +86,10 @@ impl MultiHeadConfig {
     }
 
     /// Draws a layer that scores by scaled dot product (under [`QueryKeyNormKind::L2`] by the dot product,
-    /// as the norm has a scale of its own) and normalises by softmax.
+    /// as that norm has its own scale) and normalises by softmax.
     ///
     /// # Errors
-    /// If a size is 0, heads do not divide, or choices do not go together.
+    /// If a size is 0, heads do not divide, or choices contradict each other.
     pub fn init(&self, initializer: &mut Initializer) -> Result<MultiHead, AttentionError> {
         let score = match self.query_key_norm {
             Some(QueryKeyNormKind::L2 { .. }) => Score::dot(),
@@ -101,7 +102,7 @@ impl MultiHeadConfig {
     /// dropout. Weights of the score are shared by the heads.
     ///
     /// # Errors
-    /// If a size is 0, heads do not divide, or choices do not go together.
+    /// If a size is 0, heads do not divide, or choices contradict each other.
     pub fn init_with(
         &self,
         attention: Attention,

@@ -6,8 +6,8 @@
 //! ([`MultiHeadConfig::multi_query`]). Neighbouring query heads share.
 //!
 //! A decoder that writes one token at a time spends its time on reading the cache. With `g` heads in
-//! it, it is `h / g` times smaller; the paper finds quality close to multi-head and speed close to
-//! multi-query (Llama 3, Mistral 7B: 32 query heads, 8 key/value heads).
+//! it, the cache is smaller by a factor of `h / g`; the paper finds quality close to multi-head and
+//! speed close to multi-query (Llama 3, Mistral 7B: 32 query heads, 8 key/value heads).
 //!
 //! - **Shapes**: queries `[batch, h, queries, d]`, keys `[batch, g, keys, d]`.
 //! - **When**: decoders that generate. **When not**: encoders, where nothing is cached and only

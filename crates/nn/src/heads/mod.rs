@@ -1,4 +1,4 @@
-//! Several attentions side by side: each head compares and reads in a space of its own.
+//! Several attentions side by side: each head has its own projections for scoring and reading.
 //!
 //! `MultiHead(X, Y) = Concat(head_1, .., head_h) W^O`,
 //! `head_i = Attention(X W_i^Q, Y W_i^K, Y W_i^V)` (Vaswani 2017, section 3.2.2)
@@ -21,7 +21,7 @@
 //! previous word, at the same total cost, as each head has `1 / h` of the features.
 //!
 //! **Cost** for queries `L`, keys `S`, model size `d`: `4 L d²` multiplications for the matrices and
-//! `2 L S d` for scores and reading; memory `L S h` for the weights unless a kernel keeps them to itself.
+//! `2 L S d` for scores and reading; memory `L S h` for the weights unless a kernel computes them.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};

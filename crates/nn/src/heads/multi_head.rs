@@ -34,13 +34,13 @@ pub struct MultiHead {
     pub projection: Projection,
     /// `W^O`, `[h · d_v, model]`.
     pub output: Linear,
-    /// What tells the heads where a token stands.
+    /// How the heads are told the positions of tokens.
     pub position: Option<Position>,
-    /// Brings queries and keys to one length.
+    /// Normalises queries and keys to one length.
     pub query_key_norm: Option<QueryKeyNorm>,
     /// Mixes scores and weights among heads.
     pub talking_heads: Option<TalkingHeads>,
-    /// What the heads read passes it.
+    /// A gate applied to the heads' output.
     pub gate: Option<OutputGate>,
     #[module(skip)]
     pub(super) sizes: Sizes,
@@ -51,8 +51,8 @@ pub struct MultiHead {
 pub struct MultiHeadOutput {
     /// `Concat(head_1, .., head_h) W^O`: `[batch, queries, model]`.
     pub output: Tensor<3>,
-    /// What each head read, before gate and output matrix, and what was asked of the weights. Talking
-    /// heads report the mixed weights, by which values are read.
+    /// What each head read, before gate and output matrix, and what was observed of the weights. With talking heads, these are
+    /// the mixed weights, by which values are read.
     pub attended: Attended,
 }
 
@@ -80,8 +80,8 @@ impl MultiHead {
     /// Self-attention: every token of `x [batch, length, model]` reads all that the masks let it see.
     /// Bidirectional as it is; causal with [`Mask::causal`] in `call` or in the attention.
     ///
-    /// What stands at a hidden position (NaN included) reaches no other token. The gradient of the
-    /// matrices does pass over it: where padding may not be finite, zero it first
+    /// The numbers at a hidden position (NaN included) influence no other token. The gradient of the matrices does include
+    /// them: where padding may not be finite, zero it first
     /// ([`PaddingMask::zero_padding`](crate::mask::PaddingMask::zero_padding)).
     ///
     /// # Errors
@@ -104,8 +104,8 @@ impl MultiHead {
         self.read(x, query, source, Some(positions), call)
     }
 
-    /// Cross-attention in one go: `x [batch, queries, model]` reads `source [batch, length, source size]`. The numbers are those
-    /// of [`MultiHead::source`] and [`MultiHead::forward_source`], which a decoder that goes step by step takes; where a kernel
+    /// Cross-attention in one call: `x [batch, queries, model]` reads `source [batch, length, source size]`. The numbers are
+    /// those of [`MultiHead::source`] and [`MultiHead::forward_source`], which a decoder calls step by step; where a kernel
     /// serves, projections and attention are one operation.
     ///
     /// # Errors
@@ -172,14 +172,13 @@ impl MultiHead {
 
     /// Causal self-attention of new tokens `x [batch, new, model]` to themselves and to all before them,
     /// whose keys and values are in `cache`; theirs are added to it. A rolling cache adds its window to
-    /// the masks. Token by token, in chunks or all at once: the numbers are the same.
+    /// the masks. The numbers are the same token by token, in chunks or all at once.
     ///
     /// Masks count from the beginning of the sequence ([`crate::mask`]), whatever the cache has dropped. A bias in `call`
-    /// is over the keys that [`KeyValueCache::append`] gives, of which there are [`KeyValueCache::visible`] and the new
-    /// ones.
+    /// covers the keys that [`KeyValueCache::append`] returns: [`KeyValueCache::visible`] of the past and the new ones.
     ///
     /// # Errors
-    /// As [`MultiHead::forward`], if `x` is of another batch than the cache, or if a mask needs a global position
+    /// As [`MultiHead::forward`]; if `x` is of another batch than the cache, or if a mask needs a global position
     /// ([`Mask::global`]) that a rolling cache has dropped. After an error in `call` the cache may hold the new tokens.
     pub fn forward_cached(
         &self,
@@ -202,7 +201,7 @@ impl MultiHead {
             keys: cached.first..queries.end,
             queries,
         };
-        // A single new token sees all that the cache gives.
+        // A single new token sees all keys that the cache returns.
         if positions.queries.len() > 1 {
             call = call.mask(Mask::causal());
             if let Some(window) = cache.window() {
@@ -305,7 +304,7 @@ impl MultiHead {
         }))
     }
 
-    /// Queries normalised and turned, the first of them at position `first`.
+    /// Queries, normalised and with positions, the first of them at position `first`.
     fn placed_query(&self, query: Tensor<4>, first: usize) -> Result<Tensor<4>, AttentionError> {
         let query = match &self.query_key_norm {
             Some(norm) => norm.query(query),
@@ -317,7 +316,7 @@ impl MultiHead {
         }
     }
 
-    /// Keys normalised and turned, the first of them at position `first`.
+    /// Keys, normalised and with positions, the first of them at position `first`.
     fn placed_source(&self, source: KeyValues, first: usize) -> Result<KeyValues, AttentionError> {
         let keys = match &self.query_key_norm {
             Some(norm) => norm.key(source.keys),
@@ -330,7 +329,7 @@ impl MultiHead {
         Ok(KeyValues { keys, ..source })
     }
 
-    /// What the heads read of `source`, gated and put together.
+    /// What the heads read of `source`, gated and combined.
     fn read(
         &self,
         x: Tensor<3>,
@@ -339,7 +338,7 @@ impl MultiHead {
         positions: Option<Positions>,
         call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
-        // Lives as long as what the layer lends it.
+        // Rebound with a shorter lifetime, so that it may borrow from the layer.
         let mut call: AttentionOptions<'_> = call;
         let mut values = None;
         let positions = positions.filter(|positions| !positions.dims().contains(&0));
@@ -402,7 +401,7 @@ impl MultiHead {
         bridge::linear(contexts, self.output.weight.val(), bias)
     }
 
-    /// What scores are multiplied by, for what is added to them.
+    /// The factor of the scores, for terms that are added to them.
     fn scale(&self) -> f64 {
         match self.attention.score.form(self.sizes.head) {
             Some(KernelForm::Dot { scale }) => scale,
@@ -417,7 +416,7 @@ impl MultiHead {
         }
     }
 
-    /// The sizes of a call, in which `x` reads itself or a source.
+    /// The sizes of a call in which `x` reads itself or a source.
     fn grid(&self, x: &Tensor<3>, source: Option<&Tensor<3>>, call: &AttentionOptions<'_>) -> Grid {
         let [batch, queries, _] = x.dims();
         Grid {
@@ -519,7 +518,7 @@ impl MultiHead {
     }
 }
 
-/// What this layer does between the words of [`Attention`].
+/// The steps that this layer adds to those of [`Attention`].
 struct OwnWords<'a> {
     talking_heads: Option<&'a TalkingHeads>,
     values: Option<(&'a Relative, Positions)>,

@@ -1,15 +1,15 @@
-//! Gated output: what the heads read passes a gate that the query's own state opens (Qiu et al. 2025,
+//! Gated output: the heads' output is multiplied by a gate that is computed from the query's own state (Qiu et al. 2025,
 //! "Gated Attention for Large Language Models", position G1).
 //!
 //! `context' = σ(X W_g) ∘ context`, before the output matrix; `W_g [model, h]` gives one number for each
 //! head ([`Gate::Headwise`]), `W_g [model, h · d_v]` one for each feature ([`Gate::Elementwise`]).
 //!
-//! A softmax must put its weight somewhere: a head with nothing to say looks at the first token. A
-//! closed gate lets it say nothing; the paper finds steadier training and no such sinks. The same
-//! gate, `β_t = σ(f_β(h_{t-1}))`, scales the context of Xu et al. 2015 (section 4.2.1), with one head.
+//! A softmax must put its weight somewhere: a head that has nothing to contribute looks at the first token. With a closed
+//! gate it contributes nothing; the paper finds steadier training and no such sinks. The same gate,
+//! `β_t = σ(f_β(h_{t-1}))`, scales the context of Xu et al. 2015 (section 4.2.1), with one head.
 //!
 //! - **When**: training decoders from scratch. **When not**: to load a model trained without.
-//! - **Cost**: `model · h` parameters and next to no time, or as much again as the query matrix.
+//! - **Cost**: `model · h` parameters and hardly any time, or elementwise as much as the query matrix.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -37,7 +37,7 @@ use crate::{
     initialize::Initializer,
 };
 
-/// How fine the gate is.
+/// How many numbers the gate has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gate {
@@ -55,7 +55,7 @@ pub struct OutputGate {
 }
 
 impl OutputGate {
-    /// A gate for `heads` heads whose values are of `value_size`, opened by states of `d_model`.
+    /// A gate for `heads` heads whose values are of `value_size`, computed from states of `d_model`.
     pub fn new(
         gate: Gate,
         d_model: usize,
@@ -72,7 +72,8 @@ impl OutputGate {
         }
     }
 
-    /// `contexts [batch, queries, h · d_v]`, those of a head side by side, times the gate of `x [batch, queries, model]`.
+    /// `contexts [batch, queries, h · d_v]`, head by head in the last dimension, times the gate of
+    /// `x [batch, queries, model]`.
     pub fn forward(&self, contexts: Tensor<3>, x: Tensor<3>) -> Tensor<3> {
         let gate = activation::sigmoid(apply(&self.weight, x)); // [batch, queries, h or h · d_v]
         let [batch, queries, numbers] = gate.dims();

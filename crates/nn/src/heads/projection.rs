@@ -1,12 +1,12 @@
 //! From states to the queries, keys and values of every head, by three matrices or by one.
 //!
 //! `Q = X W^Q`, `K = Y W^K`, `V = Y W^V`; `W^Q [model, h · d]`, `W^K [source, g · d]`,
-//! `W^V [source, g · d_v]` for `h` query heads and `g` key/value heads. The columns of a head stand side
-//! by side.
+//! `W^V [source, g · d_v]` for `h` query heads and `g` key/value heads. The columns of a head are
+//! contiguous.
 //!
 //! [`Fused`] holds `W^Q | W^K | W^V` as one matrix: self-attention then takes one large product in place
-//! of three. Both layouts start from the same numbers and give the same results; which one to take is
-//! a question of how a checkpoint is stored (GPT-2 and PyTorch: one; Llama: three).
+//! of three. Both layouts start from the same numbers and give the same results; choose the one in which
+//! the checkpoint is stored (GPT-2 and PyTorch: one; Llama: three).
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -179,7 +179,7 @@ impl Projection {
     /// Queries `[batch, h, length, d]`, keys and values, all of one sequence `[batch, length, model]`.
     pub(super) fn all(&self, x: Tensor<3>, sizes: &Sizes) -> (Tensor<4>, KeyValues) {
         let fused = match self {
-            // Burn's slices of nothing leave the graph.
+            // Burn's slices of nothing are not in the graph.
             Self::Fused(fused) if !x.dims().contains(&0) => fused,
             _ => return (self.query(x.clone(), sizes), self.source(x, sizes)),
         };
@@ -215,7 +215,7 @@ impl Projection {
                 let columns =
                     |first, count| forward_columns(&fused.query_key_value, first, count, y.clone());
                 match y.dims().contains(&0) {
-                    // Burn's slices of nothing leave the graph.
+                    // Burn's slices of nothing are not in the graph.
                     true => (columns(query, key), columns(query + key, value)),
                     false => {
                         let both = columns(query, key + value);
@@ -227,7 +227,8 @@ impl Projection {
         sizes.shaped(key, value)
     }
 
-    /// The matrices as they are, one or three; none if a joint one would read a source of its own.
+    /// The matrices as they are, one or three; `None` if a joint matrix would have to read another
+    /// source.
     pub(super) fn matrices(&self, cross: bool) -> Option<Vec<&Linear>> {
         match self {
             Self::Separate(separate) => Some(vec![&separate.query, &separate.key, &separate.value]),
@@ -235,7 +236,7 @@ impl Projection {
         }
     }
 
-    /// The size of what queries are made of.
+    /// The size of the states that queries are computed from.
     pub(super) fn d_model(&self) -> usize {
         match self {
             Self::Separate(separate) => separate.query.weight.dims()[0],
@@ -243,7 +244,7 @@ impl Projection {
         }
     }
 
-    /// The size of what keys and values are made of.
+    /// The size of the states that keys and values are computed from.
     pub(super) fn source_size(&self) -> usize {
         match self {
             Self::Separate(separate) => separate.key.weight.dims()[0],

@@ -1,4 +1,4 @@
-//! Query-key normalisation: queries and keys of every head are brought to one length before they are
+//! Query-key normalisation: queries and keys of every head are normalised to one length before they are
 //! compared, so that scores cannot grow without bound and saturate the softmax.
 //!
 //! - [`QueryKeyNormKind::Rms`]: `q ∘ g_q / rms(q)`, `k ∘ g_k / rms(k)`, `rms(x) = √(mean x² + ε)`, with
@@ -41,10 +41,10 @@ use crate::{
     score::cosine::unit,
 };
 
-/// Vectors shorter than this count as this long, so that 0 stays 0.
+/// Shorter vectors are treated as having this length, so that 0 stays 0.
 const SHORTEST: f64 = 1e-12;
 
-/// Which normalisation.
+/// The kind of normalisation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueryKeyNormKind {
@@ -61,7 +61,7 @@ pub enum QueryKeyNormKind {
     },
 }
 
-/// Brings queries and keys to one length.
+/// Normalises queries and keys to one length.
 #[derive(Module, Debug)]
 pub enum QueryKeyNorm {
     /// By the root mean square.

@@ -4,16 +4,16 @@
 //! `S' = Σ_i S_i P^S_{ij}`, `A = softmax(mask(S'))`, `A' = Σ_j A_j P^A_{jk}`, with `P^S, P^A [h, h]`; head
 //! `k` reads its values with `A'_k`.
 //!
-//! Small heads compare in few dimensions; by mixing, each softmax sees the scores of all of them. The
-//! mask acts after the first mixing, so that a hidden key stays hidden. Mixed weights need not be
-//! positive, nor sum to 1.
+//! Small heads compare in few dimensions; with mixing, each softmax gets the scores of all heads. The mask
+//! acts after the first mixing, so that a hidden key stays hidden. Mixed weights need not be positive, nor
+//! sum to 1.
 //!
-//! The paper leaves the first values open; here both matrices start as the identity, so that a new
-//! layer is plain multi-head attention. Dropout acts on the mixed weights, as in CaiT's code.
+//! The paper leaves the initial values open; here both matrices start as the identity, so that a new layer
+//! is plain multi-head attention. Dropout acts on the mixed weights, as in CaiT's code.
 //!
 //! - **Shapes**: scores and weights `[batch, heads, queries, keys]`.
 //! - **When**: many small heads (CaiT; T5 variants). **When not**: long sequences: between the mixings
-//!   all scores of all heads must be in memory, and no kernel serves.
+//!   all scores of all heads must be in memory, and no kernel serves the call.
 //! - **Cost**: `2 h²` parameters; `2 h² L S` multiplications, `L S h` numbers of memory.
 //!
 //! ```
@@ -45,7 +45,7 @@ pub struct TalkingHeads {
 }
 
 impl TalkingHeads {
-    /// Heads that do not talk yet.
+    /// Identity matrices: heads do not mix yet.
     pub fn new(heads: usize, initializer: &mut Initializer) -> Self {
         let mut identity = vec![0.0f32; heads * heads];
         identity

@@ -7,7 +7,7 @@
 //!   2020); with `left = 0` and [`Mask::causal`] the chunked attention of Llama 4.
 //!
 //! Use them where a kernel should skip whole tiles, or where input arrives in chunks. Not where neighbours on two sides of
-//! a border must see each other in one layer. Cost: a table of blocks; of the scores those of the blocks seen.
+//! a border must see each other in one layer. Cost: a table of blocks, and the scores of the blocks that are seen.
 //!
 //! ```
 //! use regard_nn::mask::Mask;

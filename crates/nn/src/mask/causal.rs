@@ -1,7 +1,7 @@
 //! Causal mask: no query sees the future (Vaswani 2017, section 3.2.3). `j <= pos(i)`.
 //!
-//! With as many queries as keys `pos(i) = i`. With fewer queries than keys there are two answers in use, and
-//! libraries changed theirs silently (FlashAttention in 2.1), so here it is named: [`Alignment`].
+//! With as many queries as keys, `pos(i) = i`. With fewer queries than keys there are two conventions, and libraries
+//! have changed theirs silently (FlashAttention in 2.1), so here the convention has a name: [`Alignment`].
 //!
 //! Use it where position `t` may only depend on what came before: language models, decoders. Not for
 //! encoders, and not between a decoder and its source. Cost: a kernel skips the half that lies in the future.
@@ -17,10 +17,10 @@ use regard_kernels::SequencePosition;
 
 use super::{Mask, Row, Rule};
 
-/// Where query `i` of `Lq` stands among `Lk` keys.
+/// The position of query `i` of `Lq` among `Lk` keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Alignment {
-    /// `pos(i) = i + Lk - Lq`: the last query stands at the last key. What decoding with a cache needs.
+    /// `pos(i) = i + Lk - Lq`: the last query stands at the last key, as in decoding with a cache.
     #[default]
     LowerRight,
     /// `pos(i) = first_query + i`: the first query stands at the first key ([`crate::AttentionOptions::first_query`] is
@@ -34,7 +34,7 @@ impl Mask {
         Self::causal_aligned(Alignment::LowerRight)
     }
 
-    /// No query sees the future; `alignment` says where the queries stand.
+    /// No query sees the future; `alignment` says which positions the queries have.
     pub fn causal_aligned(alignment: Alignment) -> Self {
         Self(Rule::Causal(alignment))
     }

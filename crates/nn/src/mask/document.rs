@@ -1,9 +1,9 @@
 //! Documents packed into one row: a query sees the keys of its own document.
 //!
-//! `i` sees `j` when `document(i) = document(j)`. With [`Mask::causal`] each document is a language model's
-//! text of its own; no padding is computed.
+//! `i` sees `j` when `document(i) = document(j)`. With [`Mask::causal`], each document is processed as if it were alone;
+//! no padding is computed.
 //!
-//! Use it to train on texts of very different lengths. Not where documents should know of each other. Cost: a number for
+//! Use it to train on texts of very different lengths. Not where documents should see each other. Cost: a number for
 //! each position; a kernel skips tiles without a common document.
 //!
 //! ```

@@ -1,9 +1,9 @@
-//! A mask of your own: any function of the place.
+//! A mask of your own: any function of query and key.
 //!
-//! Use it for a pattern that has no name here: it is also how another crate adds a mask. There is no trait of masks, as it would
-//! ask for no more than this function: who sees whom, and a name. A kernel reads its answers as a table, and stays fused.
-//! Not where a combination of the named masks says the same: those a kernel
-//! knows tile by tile. Cost: one call for each batch row, head, query and key, and a flag for each.
+//! Use it for a pattern that has no name here; another crate adds a mask in the same way. There is no trait for masks, as it
+//! would have only this function and a name. A kernel reads the function's answers as a table, so the call stays fused. Not
+//! where a combination of the named masks says the same: a kernel knows those tile by tile. Cost: one call for each batch row,
+//! head, query and key, and a flag for each.
 //!
 //! ```
 //! use regard_nn::mask::Mask;
@@ -16,8 +16,8 @@ use std::{fmt, sync::Arc};
 
 use super::{Mask, Row, Rule};
 
-/// One place of the scores, counted from 0: query and key from the beginning of their sequences, also where a call
-/// has only a part of these.
+/// One place of the scores. Query and key count from 0 at the beginning of their sequences, even where a call has only a part
+/// of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The batch row.

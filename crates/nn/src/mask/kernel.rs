@@ -1,4 +1,5 @@
-//! A mask in the words of the dot-product kernel: what it knows, tile by tile, by name; the rest as a table.
+//! A mask as options of the dot-product kernel: by name where the kernel knows the mask, tile by tile; the rest as a
+//! table.
 
 use regard_kernels::{self as kernels, SequencePosition};
 
@@ -28,14 +29,14 @@ pub(crate) struct Blocks {
 }
 
 impl Mask {
-    /// The mask of a checked grid for the kernel, which counts from one alignment: that of `aligned`, if something
-    /// else beside the mask needs one.
+    /// The mask of a checked grid for the kernel, which has one alignment for everything: that of `aligned`, if something
+    /// beside the mask needs one.
     pub(crate) fn for_kernel(&self, grid: &Grid, aligned: Option<Alignment>) -> KernelMask {
         let mut shift = aligned.map(|alignment| shift_of(grid, alignment));
         let mut leaves = vec![];
         conjuncts(&self.0, &mut leaves);
-        // A prefix overrides the kernel's causality and window, so it goes by name only where nothing else
-        // does.
+        // A prefix overrides the kernel's causality and window, so it is passed by name only where there is no other
+        // rule.
         let positional = |rule: &&&Rule| {
             matches!(
                 rule,
@@ -64,7 +65,7 @@ impl Mask {
     }
 }
 
-/// Where the first query stands, counted from the first key at hand. The kernel knows two places: that of the lower right
+/// The position of the first query, counted from the first key of the call. The kernel knows two: that of the lower right
 /// alignment, and 0.
 fn shift_of(grid: &Grid, alignment: Alignment) -> SequencePosition {
     grid.position(alignment, 0) - SequencePosition::saturating(grid.first_key)
@@ -83,8 +84,8 @@ fn conjuncts<'a>(rule: &'a Rule, leaves: &mut Vec<&'a Rule>) {
 }
 
 impl KernelMask {
-    /// Writes `rule` as an option, if the kernel has a free one for it. `shift` is where the first query stands, once
-    /// that is settled.
+    /// Sets the option for `rule`, if the kernel has one that is still free. `shift` is the position of the first query,
+    /// once it is decided.
     fn takes(
         &mut self,
         rule: &Rule,
@@ -100,7 +101,7 @@ impl KernelMask {
             ];
             known.contains(&own) && *shift.get_or_insert(own) == own
         };
-        // Keys before a position, counted from the first at hand.
+        // The number of keys before a position, counted from the first key of the call.
         let per_batch = |ends: &[usize]| -> Vec<u32> {
             let of = |b: usize| {
                 let keys = ends[b.min(ends.len() - 1)].saturating_sub(grid.first_key);

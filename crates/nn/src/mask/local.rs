@@ -6,12 +6,12 @@
 //!   `exp(-(s - p_t)² / 2σ²)`, `σ = D/2`, and not renormalised, so that `p_t` is trained
 //!
 //! Positions `s` count from 0; the window is `[p_t - D, p_t + D]`, cut at the sentence's ends, and the
-//! softmax runs inside it. `S` is the true length of each sentence. Where padding stands before a sentence, `p_t` counts
-//! from its first word.
+//! softmax runs inside it. `S` is the true length of each sentence. If a sentence has padding before it, `p_t` counts from its
+//! first word.
 //!
-//! Use local-m where source and target run in step (speech, transliteration), local-p where the order differs but
-//! an alignment is sharp. Not for short sentences: a window of 21 positions holds them whole. Cost: local-m as a window;
-//! local-p one prediction a query, and the plain path.
+//! Use local-m where source and target progress at the same rate (speech, transliteration), local-p where the order differs
+//! but an alignment is sharp. Not for short sentences: a window of 21 positions covers them whole. Cost: local-m as a window;
+//! local-p one prediction for each query, and the plain path.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -115,11 +115,11 @@ impl PositionPredictor {
     }
 }
 
-/// Where the windows of local attention stand.
+/// The centres of the windows of local attention.
 #[derive(Debug, Clone)]
 pub(crate) struct Centres {
     pub(crate) half_width: usize,
-    /// `p_t`, `[batch, heads, queries, 1]` row-major with those sizes; nothing for `p_t = t`.
+    /// `p_t`, `[batch, heads, queries, 1]` row-major with those sizes; `None` for `p_t = t`.
     pub(crate) predicted: Option<(Arc<[f32]>, [usize; 4])>,
 }
 
@@ -200,8 +200,8 @@ pub(crate) fn gaussian(centre: Tensor<4>, half_width: usize, length: usize) -> T
     ((positions - centre).powi_scalar(2) / (-2.0 * deviation * deviation)).exp()
 }
 
-/// `σ = D/2`. A window of no width has no deviation; this one is 0 to any position but the centre, and its square is no
-/// less than the reciprocal of what `f16` holds.
+/// `σ = D/2`. A window of width 0 has no deviation; the one used here is so small that the factor is 0 at any position but the
+/// centre, and so large that the reciprocal of its square fits `f16`.
 pub(crate) fn deviation(half_width: usize) -> f32 {
     (half_width as f32 / 2.0).max(1e-2)
 }

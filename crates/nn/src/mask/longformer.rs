@@ -1,11 +1,11 @@
-//! Longformer's pattern (Beltagy, Peters, Cohan 2020): a window for everybody, and a few global positions
-//! that see all and are seen by all.
+//! Longformer's pattern (Beltagy, Peters, Cohan 2020): a window for every query, and a few global positions that see all and
+//! are seen by all.
 //!
 //! `i` sees `j` when `j` lies in `i`'s (dilated) window, or `i ∈ G`, or `j ∈ G`.
 //!
-//! Use it for documents of thousands of tokens with a few positions that gather: a class token, the tokens
-//! of a question. (The paper gives global positions projections of their own; here they share.) Not where any token
-//! may need any other in one layer. Cost: in the plain path as full attention; the kernel reads it as a table.
+//! Use it for documents of thousands of tokens with a few positions that collect information: a class token, the tokens of a
+//! question. (The paper gives global positions projections of their own; here they share.) Not where any token may need any
+//! other in one layer. Cost: in the plain path as full attention; the kernel reads it as a table.
 //!
 //! ```
 //! use regard_nn::mask::Mask;
@@ -31,7 +31,7 @@ impl Mask {
         Self(Rule::Global(positions.into(), Alignment::LowerRight))
     }
 
-    /// A window of `width` keys to each side (the own one counted), dilated, and global `positions`.
+    /// A window of `width` keys to each side (its own position included), dilated, and global `positions`.
     ///
     /// # Errors
     /// When `width` or `dilation` is 0.
@@ -60,8 +60,8 @@ pub(super) fn fill_global(positions: &[usize], alignment: Alignment, row: &Row, 
 }
 
 impl Mask {
-    /// The position of a key before the first of a checked `grid` that a query sees for no other reason than that one of the
-    /// two is global: without that key the rows of the grid cannot be answered.
+    /// The position of a key before the first key of a checked `grid` that a query sees only because one of the two is
+    /// global: without that key, the rows of the grid cannot be computed.
     pub(crate) fn lost_global(&self, grid: &Grid) -> Option<usize> {
         if grid.first_key == 0 || !self.0.has_global() {
             return None;
@@ -92,7 +92,7 @@ impl Rule {
         }
     }
 
-    /// The same with no position global.
+    /// The same rule without global positions.
     fn without_global(&self) -> Self {
         let of = |rule: &Self| Box::new(rule.without_global());
         match self {

@@ -1,5 +1,5 @@
-//! What a query may see. A mask is a type, never a bare boolean whose meaning must be remembered: it says
-//! who may **see** whom.
+//! What a query may see. A mask is a type, not a bare boolean whose meaning must be remembered: it says which keys a query may
+//! **see**.
 //!
 //! | page | mask | query `i` sees key `j` when | source |
 //! |---|---|---|---|
@@ -19,15 +19,15 @@
 //! | [prefix] | [`Mask::prefix`] | `j` is in the prefix, or `j <= pos(i)` | Raffel 2020 (T5) |
 //! | [your own](function) | [`Mask::function`] | your function says so | |
 //!
-//! `pos(i)` is where query `i` stands among the keys; [`Alignment`] names it, as the two usual answers differ
-//! when there are fewer queries than keys.
+//! `pos(i)` is the position of query `i` among the keys; [`Alignment`] names it, as the two usual conventions differ when there
+//! are fewer queries than keys.
 //!
-//! All positions count from the beginning of the sequence, also where a call has only a part of it, as each step of
-//! decoding has ([`AttentionOptions::first_query`](crate::AttentionOptions::first_query), [`AttentionOptions::first_key`](crate::AttentionOptions::first_key)): global
-//! positions, blocks and chunks, prefixes, and the places of a function. A list with an entry for each position (padding,
-//! documents, the table of blocks) holds those from the beginning to the last one of the call. So one mask gives
-//! the same numbers for a sequence at once and in parts. A distance or size that is larger than any
-//! sequence ([`SequencePosition::MAX`]) means no bound.
+//! All positions count from the beginning of the sequence, even where a call has only a part of it, as each step of decoding
+//! has ([`AttentionOptions::first_query`](crate::AttentionOptions::first_query),
+//! [`AttentionOptions::first_key`](crate::AttentionOptions::first_key)): global positions, blocks and chunks, prefixes, and the
+//! places of a function. A list with an entry for each position (padding, documents, the table of blocks) covers all positions
+//! from the beginning to the last one of the call. So one mask gives the same numbers for a sequence at once and in parts. A
+//! distance or size that is larger than any sequence ([`SequencePosition::MAX`]) means no bound.
 //!
 //! Masks [combine]: `a & b` sees what both see, `a | b` what either sees, `!a` what `a` does not. A mask prints
 //! itself ([`Mask::picture`]). A query that may see nothing gets weights 0, context 0 and gradient 0.
@@ -45,8 +45,8 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 //!
-//! Cost: the plain path writes one boolean for each (query, key) that the mask tells apart; the fused path
-//! skips tiles in which nothing may be seen.
+//! Cost: the plain path writes one boolean for each key and each batch row, head and query that the mask distinguishes; the
+//! fused path skips tiles in which nothing may be seen.
 
 pub mod block;
 pub mod causal;
@@ -86,7 +86,7 @@ use window::Window;
 #[derive(Debug, Clone, Default)]
 pub struct Mask(pub(crate) Rule);
 
-/// The rules behind [`Mask`], for those that compile them into kernels.
+/// The rules behind [`Mask`], for code that translates them for kernels.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Rule {
     #[default]
@@ -111,7 +111,7 @@ pub(crate) enum Rule {
     Not(Box<Rule>),
 }
 
-/// The sizes over which a mask is spread, and where queries and keys begin in their sequences.
+/// The sizes to which a mask is applied, and where queries and keys begin in their sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grid {
     /// Independent problems.
@@ -129,17 +129,17 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// How many queries their sequence has up to the last one.
+    /// The number of queries in their sequence up to the last one of the call.
     fn queries_so_far(&self) -> usize {
         self.first_query.saturating_add(self.queries)
     }
 
-    /// How many keys their sequence has up to the last one.
+    /// The number of keys in their sequence up to the last one of the call.
     fn keys_so_far(&self) -> usize {
         self.first_key.saturating_add(self.keys)
     }
 
-    /// The position of query `query` among the keys of its sequence; may lie outside of them.
+    /// The position of query `query` among the keys of its sequence; it may lie outside of them.
     fn position(&self, alignment: Alignment, query: usize) -> SequencePosition {
         let [keys, queries, query] =
             [self.keys_so_far(), self.queries, query].map(SequencePosition::saturating);
@@ -167,15 +167,15 @@ impl Grid {
     }
 }
 
-/// One row of a checked grid, and the keys of which it is asked.
+/// One row of a checked grid, and the first of the keys that are looked up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     grid: Grid,
     batch: usize,
     head: usize,
-    /// Among the queries at hand.
+    /// The index among the queries of the call.
     query: usize,
-    /// The position of the first key that is asked for.
+    /// The position of the first key that is looked up.
     first_key: usize,
 }
 
@@ -200,19 +200,19 @@ impl Row {
         self.grid.position(alignment, self.query)
     }
 
-    /// Where `position` lies in `seen`, the keys that are asked for: between 0 and their number.
+    /// The index of `position` in `seen`, the keys that are looked up: between 0 and their number.
     fn bound(&self, position: SequencePosition, seen: &[bool]) -> usize {
         (position - SequencePosition::saturating(self.first_key)).bound(seen.len())
     }
 
-    /// Sees the keys at the positions from `start` to `end`.
+    /// Sets the keys at the positions from `start` to `end` to seen.
     fn fill(&self, start: SequencePosition, end: SequencePosition, seen: &mut [bool]) {
         let [start, end] = [start, end].map(|position| self.bound(position, seen));
         seen.fill(false);
         seen[start.min(end)..end].fill(true);
     }
 
-    /// Sees the keys before position `end`.
+    /// Sets the keys before position `end` to seen.
     fn fill_to(&self, end: SequencePosition, seen: &mut [bool]) {
         self.fill(SequencePosition::ZERO, end, seen);
     }
@@ -280,8 +280,8 @@ impl Mask {
         Ok(Tensor::from_data(TensorData::new(seen, shape), device))
     }
 
-    /// The sentence of each batch row, from its first real position to its last, as far as the mask knows: by the
-    /// padding that always applies, else all keys.
+    /// The sentence of each batch row, from its first real position to its last, as far as the mask knows: from the padding
+    /// that always applies, or else all keys.
     pub(crate) fn sentences(&self, grid: &Grid) -> Vec<Range<usize>> {
         let mut paddings = vec![];
         self.0.paddings(&mut paddings);
@@ -294,7 +294,7 @@ impl Mask {
         (0..grid.batch).map(sentence).collect()
     }
 
-    /// The leading `reach` keys alone.
+    /// Only the first `reach` keys.
     pub(crate) fn reach(reach: usize) -> Self {
         Self(Rule::Reach(reach))
     }
@@ -316,7 +316,7 @@ impl Mask {
     }
 }
 
-/// Which sizes a rule tells apart (all tell keys apart).
+/// Which of batch, heads and queries a rule depends on (all rules depend on keys).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Varies {
     pub(crate) batch: bool,
@@ -368,7 +368,7 @@ impl Rule {
         }
     }
 
-    /// The batch a rule is bound to; 1 where any fits.
+    /// The batch size that a rule requires; 1 where any fits.
     fn batch(&self) -> usize {
         match self {
             Self::Padding(keep) => keep.batch(),
@@ -393,8 +393,8 @@ impl Rule {
         }
     }
 
-    /// The rows of a checked grid that the rule tells apart, and how many batch rows, heads and queries these are: 1 of
-    /// each that it does not tell apart.
+    /// The rows of a checked grid that the rule distinguishes, and their numbers of batch rows, heads and queries: 1 for each
+    /// that it does not depend on.
     fn rows(&self, grid: &Grid) -> (impl Iterator<Item = Row> + use<>, [usize; 3]) {
         let varies = self.varies();
         let size = |varies: bool, size: usize| if varies { size } else { size.min(1) };
@@ -421,7 +421,7 @@ impl Rule {
         (seen, [batch, heads, queries, grid.keys])
     }
 
-    /// Writes what the row sees to `seen`, one entry a key.
+    /// Writes what the row sees to `seen`, one entry for each key.
     fn fill(&self, row: &Row, seen: &mut [bool]) {
         match self {
             Self::All => seen.fill(true),
@@ -474,7 +474,7 @@ impl Rule {
     }
 }
 
-/// A batch size that fits: that of the grid, or 1 for all.
+/// Checks a batch size: that of the grid, or 1 for all.
 fn check_batch(field: &'static str, found: usize, grid: &Grid) -> Result<(), AttentionError> {
     if found == 1 || found == grid.batch {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Padding: sentences of a batch have different lengths, and what fills them up may not be seen.
-//! `keep[b, i]` is true where position `i` of sentence `b` is real.
+//! Padding: sentences of a batch have different lengths, and the positions that fill them up may not be
+//! seen. `keep[b, i]` is true where position `i` of sentence `b` is real.
 //!
 //! Use it with every padded batch. With very different lengths, packing documents into a row
-//! ([`Mask::document`]) wastes less. Cost: `[batch, length]` flags; where padding stands at the
-//! end, a kernel stops at each sentence's length.
+//! ([`Mask::document`]) wastes less. Cost: `[batch, length]` flags; where padding is at the end, a kernel
+//! stops at each sentence's length.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -31,7 +31,7 @@ use crate::{attention::AttentionError, bridge::spread};
 pub struct PaddingMask {
     tensor: Tensor<2, Bool>,
     lengths: Vec<usize>,
-    /// `[batch, length]`; nothing where sentences are left-aligned.
+    /// `[batch, length]`; `None` where sentences are left-aligned.
     flags: Option<Arc<[bool]>>,
 }
 
@@ -137,8 +137,8 @@ impl PaddingMask {
         }
     }
 
-    /// `values [batch, length, dim]` with zeros where nothing may be seen, so that whatever stands in
-    /// the padding (NaN included) reaches neither a result nor a gradient.
+    /// `values [batch, length, dim]` with zeros where nothing may be seen, so that the contents of the
+    /// padding (NaN included) influence neither a result nor a gradient.
     pub fn zero_padding(&self, values: Tensor<3>) -> Tensor<3> {
         if self.is_full() {
             return values;

@@ -1,11 +1,12 @@
-//! A mask as a small picture: one line a query, `■` where a key is seen, `·` where not.
+//! A mask as a small picture: one line for each query, `■` where a key is seen, `·` where not.
 
 use std::fmt::{self, Display};
 
 use super::{Grid, Mask};
 
 impl Mask {
-    /// The mask of batch row 0 and head 0 over `queries` and `keys`: a line a query, a sign a key.
+    /// The mask of batch row 0 and head 0 over `queries` and `keys`: one line for each query, one
+    /// character for each key.
     ///
     /// A mask that is bound to other sizes (such as padding) says so in place of a picture.
     ///

@@ -3,8 +3,8 @@
 //!
 //! `i` sees `j` when `j < prefix` or `j <= pos(i)`.
 //!
-//! Use it where one stack of layers reads an input and writes the answer behind it. Not for plain text, in which no part is
-//! given. Cost: as causal, and the square of the prefix once more.
+//! Use it where one stack of layers reads an input and then writes the answer after it. Not for plain text, in which no
+//! part is given. Cost: as causal, plus half the square of the prefix.
 //!
 //! ```
 //! use regard_nn::mask::Mask;

@@ -1,8 +1,9 @@
 //! Window: a query sees the keys near it. `|pos(i) - j| < width`.
 //!
-//! `width` keys to each side, the query's own position counted: `width = 1` sees itself alone. Together with
-//! [`Mask::causal`] it is the sliding window of Mistral 7B (Jiang 2023): the last `width` keys, its own
-//! included. Longformer (Beltagy 2020) dilates it: every `dilation`-th key of a `dilation` times wider window.
+//! `width` keys to each side, the query's own position included: with `width = 1` it sees itself alone.
+//! Together with [`Mask::causal`] it is the sliding window of Mistral 7B (Jiang 2023): the last `width` keys,
+//! its own included. Longformer (Beltagy 2020) dilates it: every `dilation`-th key of a `dilation` times wider
+//! window.
 //!
 //! Use it for long sequences whose dependencies are mostly local: cost falls from `Lq · Lk` to `Lq · width`
 //! where a kernel skips tiles. What lies further away is reached through layers, `layers · width` positions.
@@ -38,7 +39,7 @@ impl Mask {
         Self::window_aligned(width, 1, Alignment::LowerRight)
     }
 
-    /// Sees every `dilation`-th key, `width` to each side with its own.
+    /// Sees every `dilation`-th key, `width` to each side including its own position.
     ///
     /// # Errors
     /// When `width` or `dilation` is 0.
@@ -46,7 +47,7 @@ impl Mask {
         Self::window_aligned(width, dilation, Alignment::LowerRight)
     }
 
-    /// The same where `alignment` says where the queries stand.
+    /// The same, where `alignment` says which positions the queries have.
     ///
     /// # Errors
     /// When `width` or `dilation` is 0.
@@ -88,7 +89,7 @@ impl Window {
         let reach = before * dilation;
         let start = row.bound(position - reach, seen);
         let end = row.bound(position + reach + one, seen);
-        // The first key from there on that is a multiple of the dilation away.
+        // The first key from there on whose distance is a multiple of the dilation.
         let distance = position - SequencePosition::saturating(row.first_key + start);
         let dilation = dilation.get();
         let start = start + distance.get().rem_euclid(dilation) as usize;

@@ -1,5 +1,5 @@
 //! The addressing of the Neural Turing Machine (Graves, Wayne, Danihelka 2014, section 3.3): by content, then by
-//! place.
+//! location.
 //!
 //! ```text
 //! w_c = softmax(β cos(k, M_i))                    content: the score is crate::score::Cosine
@@ -12,8 +12,8 @@
 //! `j` count these alone: hidden keys, padding among them, have no influence. Before the first query all weight is on the first
 //! key that it sees. The weights go on from query to query; step by step they pass through [`crate::Attended::carried`].
 //!
-//! Use it where a machine must find things by likeness and then walk from there (copying, sorting). For
-//! translation plain content is enough.
+//! Use it where a model must find entries by similarity and then move on from there (copying, sorting). For
+//! translation, content alone is enough.
 //!
 //! Cost: as softmax, `2R + 1` shifts, queries one after the other; a mask is read back from the device.
 //!
@@ -47,16 +47,16 @@ use crate::{
 /// Interpolation, shift and sharpening after a softmax by content.
 #[derive(Module, Debug)]
 pub struct Addressing {
-    /// To `g` before the sigmoid, `[query size, 1]`.
+    /// Computes `g` before the sigmoid, `[query size, 1]`.
     pub gate: Linear,
-    /// To `s` before the softmax, `[query size, 2R + 1]`: shifts `-R..=R`.
+    /// Computes `s` before the softmax, `[query size, 2R + 1]`: shifts `-R..=R`.
     pub shift: Linear,
-    /// To `γ` before `1 + softplus`, `[query size, 1]`.
+    /// Computes `γ` before `1 + softplus`, `[query size, 1]`.
     pub sharpening: Linear,
 }
 
 impl Addressing {
-    /// From queries of `query_size`, with shifts of up to `range` (`R`; paper: 1).
+    /// Addressing for queries of `query_size`, with shifts of up to `range` (`R`; paper: 1).
     pub fn new(query_size: usize, range: usize, initializer: &mut Initializer) -> Self {
         Self {
             gate: initializer.linear(query_size, 1, true),
@@ -65,8 +65,9 @@ impl Addressing {
         }
     }
 
-    /// Weights of scores `[batch, heads, queries, keys]`, whose queries `[batch, heads, queries, query size]` follow
-    /// each other. `before` are the weights of the query before the first, `[batch, heads, 1, keys]`.
+    /// Weights of scores `[batch, heads, queries, keys]`, whose consecutive queries are
+    /// `[batch, heads, queries, query size]`. `before` are the weights of the query before the first,
+    /// `[batch, heads, 1, keys]`.
     pub fn forward(
         &self,
         scores: Tensor<4>,
@@ -184,7 +185,7 @@ impl Circle {
 
 /// `w^γ / Σ w^γ`; a row of zeros stays zeros.
 fn sharpen(weights: Tensor<4>, sharpening: Tensor<4>) -> Tensor<4> {
-    // The logarithm of a true 0 would make 0 · ∞ of the gradient.
+    // With the logarithm of an exact 0, the gradient would be 0 · ∞.
     let dtype = weights.dtype();
     let [weights, sharpening] = [weights, sharpening].map(|x| x.cast(wide(dtype)));
     let zero = weights.clone().lower_elem(1e-30);

@@ -1,7 +1,7 @@
 //! Hard attention: one key, not a mixture.
 //!
-//! - [`Hardmax`]: the best key, `α = one-hot(argmax s)`; of equal scores the first. No gradient into the scores:
-//!   for evaluation, or where scores are trained otherwise.
+//! - [`Hardmax`]: the best key, `α = one-hot(argmax s)`; of equal scores the first. No gradient reaches the scores: for
+//!   evaluation, or where scores are trained by other means.
 //! - [`HardSample`]: a key drawn from `softmax(s)` (Xu 2015, section 4.1: stochastic "hard" attention), with one of
 //!   three gradient estimators ([`Estimator`]):
 //!
@@ -14,8 +14,8 @@
 //! Straight-through and Gumbel are biased but steady; REINFORCE is unbiased and noisy, hence its baseline.
 //! Without noise (inference) all pick the most probable key.
 //!
-//! Use it where only what is looked at shall be computed or shown (a glimpse of an image, a row of a memory). Not where a
-//! mixture serves: it trains more slowly and with more variance.
+//! Use it where only the chosen key may be computed or shown (a glimpse of an image, a row of a memory). Not where a mixture
+//! serves as well: it trains more slowly and with more variance.
 //!
 //! Cost: a softmax and, in training, a random number for each row (Gumbel: for each score).
 //!
@@ -53,18 +53,18 @@ pub struct HardSample {
     estimator: Estimator,
 }
 
-/// How a gradient comes back through a draw.
+/// How the gradient of a draw is estimated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Estimator {
-    /// As if the softmax itself had been passed on.
+    /// With the gradient of the softmax.
     StraightThrough,
-    /// Through the relaxed draw.
+    /// With the gradient of the relaxed draw.
     Gumbel {
-        /// `τ`: lower is nearer to the draw, and noisier.
+        /// `τ`: lower is closer to the draw, and noisier.
         temperature: f64,
     },
-    /// By the loss of [`super::Reinforce`]. With `soften`, a reading takes `α` in place of the draw with
-    /// probability ½ (one decision a batch row), as in Xu 2015.
+    /// By the loss of [`super::Reinforce`]. With `soften`, a call uses `α` in place of the draw with probability ½ (one
+    /// decision for each batch row), as in Xu 2015.
     Reinforce {
         /// Whether to take `α` half of the time.
         soften: bool,
@@ -88,7 +88,7 @@ impl HardSample {
         Self { estimator }
     }
 
-    /// How a gradient comes back.
+    /// How the gradient of a draw is estimated.
     pub fn estimator(&self) -> Estimator {
         self.estimator
     }
@@ -123,7 +123,7 @@ impl HardSample {
             if let Estimator::Reinforce { soften: true } = self.estimator {
                 soften = noise.uniform([shape[0], 1, 1, 1], &device);
             }
-            let uniform = noise.uniform(shape, &device)?; // rounded further, it could be 1
+            let uniform = noise.uniform(shape, &device)?; // at lower precision it could round to 1
             Some(uniform.log().neg().log().neg().cast(dtype)) // -ln(-ln u)
         });
         let perturbed = match gumbel {
@@ -142,7 +142,7 @@ impl HardSample {
         let weights = match self.estimator {
             Estimator::StraightThrough => straight(soft),
             Estimator::Gumbel { temperature } => {
-                // Differences first: however low the temperature, the best is then 0 and the others at most -∞.
+                // Differences first: however low the temperature, the best is then 0, and the others are below it, at worst -∞.
                 let best = perturbed.clone().detach().gather(3, drawn.clone());
                 let scores = (perturbed - best) * (1.0 / temperature);
                 straight(super::masked_softmax(scores, seen))

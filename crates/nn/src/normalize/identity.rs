@@ -2,7 +2,7 @@
 //!
 //! For scores that are weights already ([`crate::score::GaussianWindow`]), and for linear attention without a
 //! softmax. A row may sum to anything, and weights may be negative. Not with an unbounded score in a deep model: nothing
-//! keeps the context's size.
+//! limits the size of the context.
 //!
 //! Cost: none beside the mask.
 //!

@@ -18,13 +18,13 @@
 //! In all of them a key that may not be seen has weight 0 and gets gradient 0, and a row in which nothing may be
 //! seen has weights 0.
 //!
-//! Which one: softmax, with a sink where a head must be able to say nothing. The sparse ones where a picture should show few
-//! words, the hard ones where only what was looked at may be computed, the monotonic one where both sides run in the
-//! same order. A kernel serves softmax and sink.
+//! Which one: softmax, with a sink where a head must be able to attend to nothing. The sparse ones where a picture should show
+//! few words, the hard ones where only the chosen key may be computed, the monotonic one where both sides run in the same
+//! order. A kernel serves softmax and sink.
 //!
 //! # A normaliser of your own
 //!
-//! Implement [`NormalizeFunction`] for a Burn module, in whatever crate, and give it to [`Normalize::custom`]:
+//! Implement [`NormalizeFunction`] for a Burn module, in any crate, and give it to [`Normalize::custom`]:
 //!
 //! ```
 //! use regard_nn::burn::{self, module::Module, tensor::{Device, Tensor, activation::relu}};
@@ -85,7 +85,7 @@ use crate::{
     dropout::DropoutRng,
 };
 
-/// From scores to weights: what every normaliser says of itself, those of other crates too ([`Normalize::custom`]).
+/// From scores to weights: the interface of every normaliser, including those of other crates ([`Normalize::custom`]).
 pub trait NormalizeFunction: Debug + Send + Sync {
     /// The name by which the literature knows the normaliser.
     fn name(&self) -> &'static str;
@@ -93,17 +93,17 @@ pub trait NormalizeFunction: Debug + Send + Sync {
     /// Weights of `scores [batch, heads, queries, keys]`, each of which may be 0.
     fn normalize(&self, scores: Tensor<4>, options: NormalizeOptions<'_>) -> Normalized;
 
-    /// The size of queries that it takes, if it looks at them.
+    /// The size of queries that it requires, if it uses them.
     fn query_size(&self) -> Option<usize> {
         None
     }
 
-    /// Whether it goes on from the weights of the query before, `[batch, heads, 1, keys]`.
+    /// Whether it continues from the weights of the previous query, `[batch, heads, 1, keys]`.
     fn carries(&self) -> bool {
         false
     }
 
-    /// Checks its settings, for so many heads in a precision.
+    /// Checks its settings, for a number of heads and a precision.
     ///
     /// # Errors
     /// A setting outside its range.
@@ -112,16 +112,16 @@ pub trait NormalizeFunction: Debug + Send + Sync {
     }
 }
 
-/// What a normaliser may look at beside the scores.
+/// What a normaliser may use beside the scores.
 #[derive(Debug)]
 pub struct NormalizeOptions<'a> {
-    /// Where a key may be seen, each of the four sizes or 1; nothing where all may be. Scores elsewhere may be anything.
+    /// Where a key may be seen, each of the four sizes or 1; `None` where all may be. Scores elsewhere may be anything.
     pub seen: Option<Tensor<4, Bool>>,
     /// The queries, `[batch, heads, queries, query size]`.
     pub query: &'a Tensor<4>,
-    /// What the query before the first one left, of those that [carry](NormalizeFunction::carries).
+    /// What the query before the first one left, for normalisers that [carry](NormalizeFunction::carries).
     pub carried: Option<Tensor<4>>,
-    /// Where to draw from; without it nothing is random.
+    /// The source of random numbers; without it nothing is random.
     pub noise: Option<&'a mut DropoutRng>,
 }
 
@@ -140,11 +140,11 @@ pub struct AnyNormalize(Box<dyn DynNormalize>);
 /// The list of normalisers.
 macro_rules! normalizers {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// One of the normalisers; what can be asked of it: [`NormalizeFunction`].
+        /// One of the normalisers; its methods are those of [`NormalizeFunction`].
         #[derive(Module, Debug)]
         pub enum Normalize {
             $($(#[$doc])* $name($name),)+
-            /// Of any crate, see [`Normalize::custom`].
+            /// A normaliser of any crate, see [`Normalize::custom`].
             Custom(AnyNormalize),
         }
 
@@ -184,7 +184,7 @@ normalizers! {
     Identity,
 }
 
-/// Weights, and what some normalisers know beside them.
+/// Weights, and what some normalisers compute beside them.
 #[derive(Debug, Clone)]
 pub struct Normalized {
     /// `[batch, heads, queries, keys]`.
@@ -195,7 +195,7 @@ pub struct Normalized {
     pub log_sink: Option<Tensor<3>>,
     /// What hard attention drew.
     pub sampled: Option<Sampled>,
-    /// The last query's weights, for normalisers that go on from them: `[batch, heads, 1, keys]`.
+    /// The last query's weights, for normalisers that continue from them: `[batch, heads, 1, keys]`.
     pub carried: Option<Tensor<4>>,
 }
 
@@ -213,7 +213,7 @@ impl Normalized {
 }
 
 impl Normalize {
-    /// The usual one.
+    /// The usual normaliser.
     pub fn softmax() -> Self {
         Self::Softmax(Softmax)
     }

@@ -1,22 +1,24 @@
-//! Monotonic attention (Raffel, Luong, Liu, Weiss, Eck 2017): each query goes on from where the one before stopped.
+//! Monotonic attention (Raffel, Luong, Liu, Weiss, Eck 2017): each query continues from where the previous one
+//! stopped.
 //!
-//! From the place of the query before, the reader moves right and stops at key `j` with probability
-//! `p_j = σ(s_j)`. The expected place is
+//! From the position of the previous query, the reader moves right and stops at key `j` with probability
+//! `p_j = σ(s_j)`. The expected position is
 //!
 //! ```text
 //! q_i = (1 - p_{i-1}) q_{i-1} + α_{prev,i}        α_i = p_i q_i
 //! ```
 //!
 //! At the start all weight is on the first key. A row sums to at most 1: the reader may run past the end. Two forms
-//! compute the same ([`Form`]): recursive, exact, key by key; and parallel, from cumulative sums and products,
+//! compute the same weights ([`Form`]): recursive, exact, key by key; and parallel, from cumulative sums and products,
 //! `α = p · c · cumsum(α_prev / c)`, `c_i = Π_{j<i} (1 - p_j)`, with `c` cut at 1e-10 as the authors do. A hard reader
 //! stops at the first `p_j >= ½`: linear time, online.
 //!
-//! With noise (training), Gaussian noise of deviation `noise` is added to the scores, which drives `p` to 0 or 1.
+//! With noise (training), Gaussian noise with standard deviation `noise` is added to the scores, which drives `p` to 0
+//! or 1.
 //!
 //! Use it where the order is the same on both sides: speech, handwriting, transliteration.
 //!
-//! Cost: queries one after the other; each `Lk`, key by key in the recursive form.
+//! Cost: queries are computed one after the other, each over `Lk` keys, in the recursive form key by key.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -41,7 +43,7 @@ use crate::{
     record::report,
 };
 
-/// How the expected place is computed.
+/// How the expected position is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
     /// Key by key; exact.
@@ -68,7 +70,7 @@ impl Monotonic {
         Self { form, noise: 0.0 }
     }
 
-    /// How the expected place is computed.
+    /// How the expected position is computed.
     pub fn form(&self) -> Form {
         self.form
     }
@@ -81,8 +83,8 @@ impl Monotonic {
         }
     }
 
-    /// Weights of scores `[batch, heads, queries, keys]`, whose queries follow each other. `before` are the weights
-    /// of the query before the first, `[batch, heads, 1, keys]`; nothing at the start.
+    /// Weights of scores `[batch, heads, queries, keys]`, whose queries are consecutive. `before` are the weights of
+    /// the query before the first, `[batch, heads, 1, keys]`; `None` at the start.
     pub fn forward(
         &self,
         scores: Tensor<4>,
@@ -129,7 +131,7 @@ impl Monotonic {
                 Form::Parallel => parallel(stop, before),
                 Form::Recursive | Form::Hard => recursive(stop, before),
             };
-            // 0 even where a key before it, which is seen, is NaN.
+            // 0 even where an earlier key, which is seen, is NaN.
             before = super::hide(weights, &super::seen_by(query, &seen));
             rows.push(before.clone());
         }

@@ -8,11 +8,12 @@
 //! ```
 //!
 //! The first term is the ordinary gradient of the loss through the drawn context. [`Reinforce::loss`] gives a number
-//! whose gradient is the (negated) rest, to be added to the negative log-likelihood. The baseline `b` takes away
-//! variance and no bias; the entropy `H` keeps the draws from settling early.
+//! whose gradient is the (negated) rest, to be added to the negative log-likelihood. The baseline `b` reduces the variance
+//! and adds no bias; the entropy `H` keeps the draws from settling early.
 //!
-//! Use it where the true gradient of sampled attention is wanted; not first: straight-through is simpler and often as good.
-//! Cost: that of the draws' log-probabilities, nothing beside the forward pass; many updates, as its noise is large.
+//! Use it where the true gradient of sampled attention is needed. Try straight-through first, which is simpler and often as
+//! good. Cost: that of the draws' log-probabilities, negligible beside the forward pass; but many updates, as its noise is
+//! large.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -39,7 +40,7 @@ use crate::{attention::Sampled, bridge::zeros_of};
 pub struct Reinforce {
     /// `b`, the running mean of `log p(y|s̃)`.
     pub baseline: f64,
-    /// What the baseline keeps of its past (paper: 0.9).
+    /// The share of its past that the baseline keeps at an update (paper: 0.9).
     pub memory: f64,
     /// `λ_r`.
     pub reward: f64,
@@ -60,11 +61,11 @@ impl Default for Reinforce {
 
 impl Reinforce {
     /// The loss to add to the mean negative log-likelihood of the batch: `log_likelihood [batch]` is
-    /// `log p(y|s̃)` of each row, its gradient is not looked at. Gives `[1]`, and moves the baseline on.
+    /// `log p(y|s̃)` of each row, whose gradient is not used. Returns `[1]`, and updates the baseline.
     pub fn loss(&mut self, log_likelihood: Tensor<1>, sampled: &Sampled) -> Tensor<1> {
         let log_likelihood = log_likelihood.detach();
         if log_likelihood.dims() == [0] {
-            // The mean of no rows says nothing.
+            // The mean over no rows is undefined.
             return zeros_of(log_likelihood.zeros_like().sum(), &sampled.log_probability);
         }
         let of_row =

@@ -1,4 +1,4 @@
-//! Sigmoid attention: `α_i = σ(s_i + b)`: each key is judged for itself.
+//! Sigmoid attention: `α_i = σ(s_i + b)`: each key gets its weight independently.
 //!
 //! Keys do not compete; a row need not sum to 1. With `b = -ln(keys)` a row sums to about 1 at the start (Ramapuram
 //! 2024), which is what [`Sigmoid::default`] does: it counts the keys that the query may see, so that neither padding nor keys

@@ -1,11 +1,12 @@
 //! Softmax with a sink: `α_i = e^{s_i} / (e^{sink} + Σ_j e^{s_j})`.
 //!
-//! One more score stands in the denominator but has no value behind it, so that a row may sum to less than 1: a
-//! head that finds nothing can say so instead of pouring its weight on the first token (Xiao 2024). The sink is
-//! one learned number a head (gpt-oss), or fixed; 0 is Miller's "softmax off by one" (2023).
+//! The denominator has one more score, which has no value, so that a row may sum to less than 1: a head that finds
+//! nothing can give its weight to the sink instead of the first token (Xiao 2024). The sink is one learned number for
+//! each head (gpt-oss), or fixed; 0 is Miller's "softmax off by one" (2023).
 //!
-//! Use it to train decoders whose heads pile up on the first token, or to load models that were trained with it; not to
-//! load others: weights come out smaller. A row in which nothing may be seen gives weights 0. Cost: as softmax.
+//! Use it to train decoders whose heads put much weight on the first token, or to load models that were trained with
+//! it; not to load others, as weights become smaller. A row in which nothing may be seen gives weights 0. Cost: as
+//! softmax.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -30,7 +31,7 @@ use crate::{
 /// `e^{s_i} / (e^{sink} + Σ_j e^{s_j})`.
 #[derive(Module, Debug)]
 pub struct Sink {
-    /// The sink's score in each head, `[heads]`; nothing for a fixed one.
+    /// The sink's score in each head, `[heads]`; `None` for a fixed one.
     pub logits: Option<Param<Tensor<1>>>,
     #[module(skip)]
     fixed: f64,
@@ -68,7 +69,7 @@ impl Sink {
         }
     }
 
-    /// Weights and `lse` (the sink counted) of scores `[batch, heads, queries, keys]`.
+    /// Weights and `lse` (including the sink) of scores `[batch, heads, queries, keys]`.
     pub fn forward(&self, scores: Tensor<4>, seen: Option<Tensor<4, Bool>>) -> Normalized {
         let sink = self.score(&scores);
         let parts = Parts::new(scores, seen, Some(sink.clone())).reported();

@@ -1,8 +1,8 @@
 //! Softmax over what may be seen: `α_i = e^{s_i} / Σ_{j seen} e^{s_j}`, and 0 elsewhere.
 //!
 //! Every seen key gets some weight; only differences of scores count. A row in which nothing may be seen gives
-//! weights 0 and gradient 0, never NaN. Use it unless there is a reason not to; it cannot say "nothing here matters", for which see
-//! [`super::Sink`], nor give exact zeros, for which see [`super::Sparsemax`].
+//! weights 0 and gradient 0, never NaN. Use it unless there is a reason not to; it cannot give all keys a small weight, for
+//! which see [`super::Sink`], nor give exact zeros, for which see [`super::Sparsemax`].
 //!
 //! Cost: one exponential a score.
 //!
@@ -25,7 +25,7 @@ use burn::{
 use super::{NormalizeFunction, NormalizeOptions, Normalized};
 use crate::{bridge::zeros_of, record::report};
 
-/// The lowest number of a precision, which no seen score is below; finite, so that no `inf - inf` can arise.
+/// The lowest number of a precision: no visible score is below it, and it is finite, so that no `inf - inf` can arise.
 pub(super) fn lowest(dtype: DType) -> f64 {
     dtype.finfo().map_or(f64::MIN, |info| info.min)
 }
@@ -72,7 +72,7 @@ impl<const D: usize> Parts<D> {
         let mut row = scores.dims();
         row[D - 1] = 1;
         if scores.dims().contains(&0) {
-            // Sums of nothing; Burn knows no maximum of nothing.
+            // Sums of nothing are 0; Burn has no maximum of nothing.
             let zeros = zeros_of(
                 Tensor::zeros(row, (&scores.device(), scores.dtype())),
                 &scores,
@@ -117,7 +117,7 @@ impl<const D: usize> Parts<D> {
         }
     }
 
-    /// The steps of a normaliser, where they are its own.
+    /// Reports the steps, for normalisers whose own steps these are.
     pub(super) fn reported(self) -> Self {
         report("exponentials", || self.exponentials.clone());
         self
@@ -128,7 +128,7 @@ impl<const D: usize> Parts<D> {
         let empty = self.sum.clone().equal_elem(0.0);
         let weights = self.exponentials / self.sum.mask_fill(empty, 1.0);
         match self.unseen {
-            // 0 even where what is seen is NaN.
+            // 0 even where a visible score is NaN.
             Some(unseen) => weights.mask_fill(unseen, 0.0),
             None => weights,
         }

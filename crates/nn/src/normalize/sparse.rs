@@ -3,13 +3,13 @@
 //! - [`Sparsemax`] (Martins & Astudillo 2016): the Euclidean projection of the scores onto the simplex,
 //!   `α_i = max(s_i - τ, 0)`, `τ` such that the row sums to 1.
 //! - [`Entmax15`] (Peters, Niculae, Martins 2019, with α = 1.5): `α_i = max(s_i/2 - τ, 0)²`, between softmax and
-//!   sparsemax: sparse, but with a smooth bend.
+//!   sparsemax: sparse, but smooth where weights become 0.
 //!
-//! Keys more than 1 (sparsemax) or 2 (1.5-entmax) below the best get nothing, and no gradient: start from small
-//! scores, or the unseen keys never learn. Use them where a picture should show few words.
+//! Keys more than 1 (sparsemax) or 2 (1.5-entmax) below the best get no weight, and no gradient: start from
+//! small scores, or keys without weight never learn. Use them where a picture should show few words.
 //!
-//! Gradient: with the support `S` (where weight is), both are smooth functions of the scores inside `S`; `τ` is
-//! computed again from `S` in closed form, and that is what is differentiated.
+//! Gradient: with the support `S` (the keys with weight), both are smooth functions of the scores inside `S`;
+//! `τ` is computed again from `S` in closed form, and this form is differentiated.
 //!
 //! Cost: a sort of each row beside `Lq · Lk` arithmetic.
 //!
@@ -78,7 +78,7 @@ impl Entmax15 {
         let mean = (scores.clone() * support.clone()).sum_dim(3) / size.clone();
         let deviation = (scores.clone() - mean.clone()) * support.clone();
         let spread = deviation.powi_scalar(2).sum_dim(3);
-        // With the true support the variance leaves room; rounding alone could take it away.
+        // With the exact support, the variance leaves a positive rest; rounding could make it 0.
         let rest = ((spread.neg() + 1.0) / size).clamp_min(f32::MIN_POSITIVE);
         let threshold = mean - rest.sqrt();
         let weights = ((scores - threshold) * support).powi_scalar(2);
@@ -86,8 +86,8 @@ impl Entmax15 {
     }
 }
 
-/// Scores with a maximum of 0, and cut far below what could get weight, so that squares and sums stay finite;
-/// and the unseen keys.
+/// Scores shifted to a maximum of 0 and bounded far below what could get weight, so that squares and sums stay
+/// finite; and the hidden keys.
 fn lowered(
     scores: Tensor<4>,
     seen: Option<Tensor<4, Bool>>,
@@ -102,7 +102,7 @@ fn lowered(
     };
     let maximum = scores.clone().detach().max_dim(3);
     let scores = (scores - maximum).clamp_min(-4.0);
-    // A seen score may be the lowest number too, and has to stay above.
+    // A visible score may also be the lowest number, and has to stay above hidden ones.
     let scores = match &unseen {
         None => scores,
         Some(unseen) => scores.mask_fill(unseen.clone(), -4.0),

@@ -9,9 +9,8 @@
 //! the authors propose for encoders.
 //!
 //! - **Shapes**: the bias is `[1, heads, queries, keys]`.
-//! - **When**: decoders that are to read texts longer than those of training: the paper's models
-//!   hold their perplexity at several times the length. **When not**: tasks that look up far away
-//!   tokens, as every head prefers what is near.
+//! - **When**: decoders for texts longer than those of training: the paper's models keep their perplexity at several times the
+//!   length. **When not**: tasks that look up distant tokens, as every head prefers near ones.
 //! - **Cost**: no parameters; in the fused path ([`AttentionOptions::alibi`](crate::AttentionOptions::alibi), which multi-head layers use) one
 //!   multiplication a score and no memory; as a tensor of biases `heads · queries · keys` numbers.
 //!
@@ -67,7 +66,7 @@ impl Alibi {
         &self.slopes
     }
 
-    /// What is to be added to the scores, `[1, heads, queries, keys]`.
+    /// The term that is added to the scores, `[1, heads, queries, keys]`.
     pub fn bias(&self, positions: &Positions, device: &Device, dtype: DType) -> Tensor<4> {
         let [queries, keys] = positions.dims();
         let slopes = TensorData::new(self.slopes.clone(), [1, self.slopes.len(), 1, 1]);

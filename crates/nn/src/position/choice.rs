@@ -12,7 +12,7 @@ use crate::{attention::AttentionError, initialize::Initializer};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum PositionConfig {
-    /// None: a set, or the embeddings know their positions already.
+    /// None: the order of tokens does not matter, or their embeddings contain positions already.
     #[default]
     None,
     /// [`Rotary`].
@@ -33,7 +33,7 @@ pub enum PositionConfig {
 /// A position mechanism that acts inside an attention layer.
 #[derive(Module, Debug)]
 pub enum Position {
-    /// Turns queries and keys.
+    /// Rotates queries and keys.
     Rotary(Rotary),
     /// A penalty that grows with the distance.
     Alibi(Alibi),
@@ -47,7 +47,7 @@ impl PositionConfig {
     /// The mechanism for `heads` query heads of `head_size`, with values of `value_size`.
     ///
     /// # Errors
-    /// If a number of the configuration is out of range, or more features are to turn than a head has.
+    /// If a number of the configuration is out of range, or it rotates more features than a head has.
     pub fn init(
         &self,
         heads: usize,
@@ -86,11 +86,11 @@ impl PositionConfig {
 }
 
 impl Position {
-    /// Queries or keys `[batch, heads, length, d]`, the first of them at position `first`, as they are to
-    /// be compared.
+    /// Queries or keys `[batch, heads, length, d]` with their positions applied; the first of them is at
+    /// position `first`.
     ///
     /// # Errors
-    /// If they have fewer features than are to turn.
+    /// If they have fewer features than are rotated.
     pub fn place(&self, x: Tensor<4>, first: usize) -> Result<Tensor<4>, AttentionError> {
         match self {
             Self::Rotary(rotary) => {
@@ -101,7 +101,7 @@ impl Position {
         }
     }
 
-    /// What is to be added to the scores of `query [batch, heads, queries, d]`, each of the first two
+    /// The term that is added to the scores of `query [batch, heads, queries, d]`, each of the first two
     /// sizes or 1: `[batch, heads, queries, keys]`. `scale` is that of the scores.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Position {
         })
     }
 
-    /// The vectors to be read along with the values, if the mechanism has some.
+    /// The vectors that are read together with the values, if the mechanism has some.
     pub fn values(&self) -> Option<&Relative> {
         match self {
             Self::Relative(relative) if relative.values.is_some() => Some(relative),

@@ -5,8 +5,8 @@
 //!
 //! - **Shapes**: `x [batch, length, d]` -> the same, for at most `positions` tokens.
 //! - **When**: to reproduce BERT, GPT-2 or ViT; for short inputs of bounded length, images among them.
-//!   **When not**: for texts longer than those of training: a position never trained has a random
-//!   vector, and past the table there is none.
+//!   **When not**: for texts longer than those of training: a position that was never trained has a
+//!   random vector, and beyond the table there is none.
 //! - **Cost**: `positions · d` parameters; one addition a token.
 //!
 //! ```

@@ -1,5 +1,5 @@
-//! Where a token stands. Attention by itself sees a set: it gives the same context in whatever order
-//! the keys come. A position is told to it in one of three ways.
+//! Positions of tokens. Attention by itself treats its keys as a set: it gives the same context in whatever order they come.
+//! Positions are added in one of three ways.
 //!
 //! | how | mechanism | what it does | source |
 //! |---|---|---|---|
@@ -10,9 +10,9 @@
 //! | | [T5's buckets](relative_buckets): [`RelativeBuckets`] | one trained number for each head and bucket of distances | Raffel 2019 (T5) |
 //! | | [Shaw's vectors](mod@relative): [`Relative`] | a trained vector for each distance, seen by the query and read with the value | Shaw 2018 |
 //!
-//! The first kind is for the model to add before its first layer. The others act inside every
-//! attention layer: [`PositionConfig`] chooses one, as a field of [`crate::heads::MultiHeadConfig`]. They depend on distances
-//! alone, so moving queries and keys by the same number of positions changes nothing.
+//! The first kind is added by the model before its first layer. The others act inside every attention layer: [`PositionConfig`]
+//! chooses one, as a field of [`crate::heads::MultiHeadConfig`]. They depend on distances alone, so moving queries and keys by
+//! the same number of positions changes nothing.
 //!
 //! Which one: rotary for a new decoder; ALiBi where texts at inference are longer than those of
 //! training; buckets or Shaw's vectors for encoders of bounded length; learned or sinusoidal to
@@ -48,7 +48,7 @@ pub use relative_buckets::{RelativeBuckets, RelativeBucketsConfig};
 pub use rotary::{Layout, Rotary, RotaryConfig, Rotation, Scaling};
 pub use sinusoidal::Sinusoidal;
 
-/// Where the queries and the keys of one call stand in their sequence.
+/// The positions of the queries and the keys of one call in their sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Positions {
     /// The positions of the queries, counted from 0.
@@ -58,8 +58,8 @@ pub struct Positions {
 }
 
 impl Positions {
-    /// The last query stands where the last key does, as in a causal mask aligned lower right: the
-    /// case of self-attention, whole or with the past kept in a cache.
+    /// The last query has the position of the last key, as in a causal mask aligned lower right: the case of self-attention,
+    /// over a whole sequence or with the past in a cache.
     pub fn lower_right(queries: usize, keys: usize) -> Self {
         let end = queries.max(keys);
         Self {
@@ -68,8 +68,8 @@ impl Positions {
         }
     }
 
-    /// Key position minus query position for every pair, row after row (one row a query): negative
-    /// where the key stands before the query.
+    /// Key position minus query position for every pair, row by row (one row for each query): negative where the key is before
+    /// the query.
     pub fn distances(&self) -> impl Iterator<Item = i64> + '_ {
         let keys = self.keys.clone();
         self.queries

@@ -1,18 +1,18 @@
-//! Shaw's relative positions: a trained vector for each distance, which the query sees as part of the
-//! key and which is read as part of the value (Shaw, Uszkoreit, Vaswani 2018, sections 3.1-3.3).
+//! Shaw's relative positions: a trained vector for each distance, which is added to the key for scoring and to the value
+//! for reading (Shaw, Uszkoreit, Vaswani 2018, sections 3.1-3.3).
 //!
 //! `score(i, j) = q_iᵀ (k_j + a^K_{j-i}) / √d`, `context_i = Σ_j α_ij (v_j + a^V_{j-i})`,
 //! distances clipped to `[-max_distance, max_distance]`, tables `a^K, a^V [2 · max_distance + 1, d]` shared by all heads.
 //!
-//! Queries meet the vectors of all `queries + keys - 1` distances in one product, whose rows are then
-//! shifted into place by a change of shape ("skewing", Huang et al. 2018, section 3.4.1), and weights go
-//! the opposite way before they meet `a^V`. No `[queries, keys, d]` tensor arises and nothing is gathered.
+//! Queries are multiplied by the vectors of all `queries + keys - 1` distances in one product, whose rows are then
+//! shifted into place by a change of shape ("skewing", Huang et al. 2018, section 3.4.1); weights are shifted the
+//! opposite way before they are multiplied by `a^V`. No `[queries, keys, d]` tensor arises and nothing is gathered.
 //!
 //! - **Shapes**: queries `[batch, heads, queries, d]`, weights `[batch, heads, queries, keys]`.
 //! - **When**: small encoders and music or graph models that need more than one number for each
 //!   distance. **When not**: long sequences, as the scores cannot stay inside a fused kernel.
-//! - **Cost**: `2 (2 · max_distance + 1) d` parameters; twice the multiplications of scoring and reading over
-//!   again, and `batch · heads · queries · (queries + keys)` numbers of memory.
+//! - **Cost**: `2 (2 · max_distance + 1) d` parameters; for scoring and for reading, up to twice as many multiplications
+//!   in addition, and `batch · heads · queries · (queries + keys)` numbers of memory.
 //!
 //! The paper finds the vectors for values of little use in translation; they can be left out.
 //!
@@ -43,13 +43,13 @@ use crate::{attention::AttentionError, bridge::matmul, initialize::Initializer};
 pub struct Relative {
     /// `a^K`, `[2 · max_distance + 1, d]`.
     pub keys: Param<Tensor<2>>,
-    /// `a^V`, `[2 · max_distance + 1, d_v]`, unless only scores are to know the distance.
+    /// `a^V`, `[2 · max_distance + 1, d_v]`, unless only scores depend on the distance.
     pub values: Option<Param<Tensor<2>>>,
 }
 
 impl Relative {
     /// Vectors for distances up to `max_distance` tokens in both directions and queries of `size`, from
-    /// `U(-1/√size, 1/√size)`, and for values of `value_size` if these are to have some.
+    /// `U(-1/√size, 1/√size)`, and for values of `value_size` if given.
     ///
     /// # Errors
     /// If a size is 0.
@@ -99,7 +99,7 @@ impl Relative {
     }
 
     /// `Σ_j α_ij a^V_{j-i}`, to be added to the context: `weights [batch, heads, queries, keys]` gives
-    /// `[batch, heads, queries, d_v]`, or nothing when values have no vectors.
+    /// `[batch, heads, queries, d_v]`, or `None` when values have no vectors.
     ///
     /// # Errors
     /// If the shape of `weights` does not fit `positions`.
@@ -141,8 +141,8 @@ impl Relative {
 }
 
 /// From a column for each distance to a column for each key: row `i` of `x [.., queries, distances]`
-/// starts at column `queries - 1 - i`. In memory each row then starts one number earlier in its line
-/// than the row before, that is, rows lie `distances - 1` apart.
+/// starts at column `queries - 1 - i`. In memory, each row then starts one number earlier than a row of `distances`
+/// numbers would, that is, rows lie `distances - 1` apart.
 fn skew(x: Tensor<4>, keys: usize) -> Tensor<4> {
     let [batch, heads, queries, distances] = x.dims();
     if queries == 1 {

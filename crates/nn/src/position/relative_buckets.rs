@@ -3,11 +3,11 @@
 //!
 //! `score(i, j) = q_iᵀ k_j + B[bucket(j - i), h]`, `B [buckets, heads]`
 //!
-//! Of `n` buckets for one direction the first `n/2` hold one distance each, the others hold distances
-//! that grow by a constant factor up to `maximum_distance`, and the last one everything beyond.
-//! A bidirectional layer gives half of its buckets to the keys that stand after the query; a causal
-//! one puts all of those into bucket 0. T5 does not divide the score by `√d`, and shares one table
-//! among all layers of a stack.
+//! Of the `n` buckets for one direction, the first `n/2` hold one distance each, the others hold ranges of
+//! distances that grow by a constant factor up to `maximum_distance`, and the last one also everything
+//! beyond. A bidirectional layer gives half of its buckets to the keys after the query; a causal one puts
+//! all of those into bucket 0. T5 does not divide the score by `√d`, and shares one table among all layers
+//! of a stack.
 //!
 //! - **Shapes**: the bias is `[1, heads, queries, keys]`.
 //! - **When**: encoders and encoder-decoders; where a model should learn for itself which distances
@@ -38,7 +38,7 @@ use crate::{attention::AttentionError, bridge::zeros_of, initialize::Initializer
 /// The standard deviation of the initial numbers.
 const DEVIATION: f32 = 0.02;
 
-/// How distances fall into buckets.
+/// How distances are assigned to buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelativeBucketsConfig {
     /// How many buckets there are (T5: 32).
@@ -68,9 +68,9 @@ impl RelativeBucketsConfig {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// If there are too few buckets to give one to a single distance and one to the rest, if a
-    /// bidirectional table has an odd number of them, or if `maximum_distance` lies among the
-    /// distances that have a bucket each.
+    /// If there are fewer buckets than one for a single distance and one for the rest, if a bidirectional
+    /// table has an odd number of them, or if `maximum_distance` is one of the distances that have their
+    /// own bucket.
     pub fn check(&self) -> Result<(), AttentionError> {
         let ways = if self.bidirectional { 2 } else { 1 };
         if self.buckets < 2 * ways || !self.buckets.is_multiple_of(ways) {
@@ -109,7 +109,7 @@ impl RelativeBucketsConfig {
         if distance < exact as u64 {
             return first + distance as usize;
         }
-        // In f32 as the authors compute it, so that distances on an edge fall on the same side.
+        // In f32, as the authors compute it, so that distances on an edge get the same bucket.
         let share = (distance as f32 / exact as f32).ln()
             / (self.maximum_distance as f64 / exact as f64).ln() as f32;
         let bucket = exact + (share * (one_way - exact) as f32) as usize;
@@ -144,12 +144,12 @@ impl RelativeBuckets {
         })
     }
 
-    /// How distances fall into buckets.
+    /// How distances are assigned to buckets.
     pub fn config(&self) -> &RelativeBucketsConfig {
         &self.config
     }
 
-    /// What is to be added to the scores, `[1, heads, queries, keys]`.
+    /// The term that is added to the scores, `[1, heads, queries, keys]`.
     pub fn bias(&self, positions: &Positions) -> Tensor<4> {
         let [queries, keys] = positions.dims();
         if positions.dims().contains(&0) {

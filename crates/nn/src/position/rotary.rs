@@ -1,18 +1,19 @@
-//! Rotary positions, RoPE: pairs of features of queries and keys are turned by an angle that grows
-//! with the position, so that their dot product knows the distance alone (Su et al. 2021, section 3).
+//! Rotary positions, RoPE: pairs of features of queries and keys are rotated by an angle that grows with
+//! the position, so that their dot product depends only on the distance (Su et al. 2021, section 3).
 //!
-//! Pair `i` of a vector at position `p` is turned by `p θ_i`, `θ_i = base^{-2i/r}`, `i = 0..r/2`:
+//! Pair `i` of a vector at position `p` is rotated by `p θ_i`, `θ_i = base^{-2i/r}`, `i = 0..r/2`:
 //!
 //! `(x, y) -> (x cos pθ_i - y sin pθ_i, x sin pθ_i + y cos pθ_i)`, hence
 //! `⟨turn(q, p), turn(k, s)⟩` depends on `p - s` only.
 //!
 //! - **Layouts**: which features form pair `i`. [`Layout::Interleaved`]: `2i` and `2i + 1` (the paper,
 //!   GPT-J, Meta's Llama files). [`Layout::HalfSplit`]: `i` and `i + r/2` (GPT-NeoX, and Llama as
-//!   converted for most libraries). Weights trained for one give nonsense with the other.
-//! - **Shapes**: `x [batch, heads, length, d]` -> the same; the first `r <= d` features of a head turn.
+//!   converted for most libraries). Weights trained for one layout give meaningless results with the other.
+//! - **Shapes**: `x [batch, heads, length, d]` -> the same; the first `r <= d` features of a head are
+//!   rotated.
 //! - **Longer contexts**: [`Scaling`] and the base.
-//! - **When**: the choice of nearly all recent decoders; goes with any cache, as keys are stored
-//!   turned. **When not**: far beyond the length of training without scaling.
+//! - **When**: the choice of nearly all recent decoders; works with any cache, as keys are stored after
+//!   rotation. **When not**: far beyond the length of training without scaling.
 //! - **Cost**: no parameters; six multiplications a pair, and `length · r/2` sines and cosines a call,
 //!   shared by all heads, queries and keys.
 //!
@@ -54,7 +55,7 @@ pub enum Layout {
     Interleaved,
 }
 
-/// How angles are slowed down, so that a model reads texts longer than those it was trained on.
+/// How angles are reduced, so that a model can read texts longer than those it was trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scaling {
@@ -66,17 +67,19 @@ pub enum Scaling {
         /// The new length over the length of training.
         factor: f64,
     },
-    /// The base is multiplied by `factor^{r / (r - 2)}`: the slowest pair slows down by `factor`, the
-    /// fastest not at all ("NTK-aware", bloc97 2023; Peng et al. 2023, section 3.1).
+    /// The base is multiplied by `factor^{r / (r - 2)}`: the frequency of the slowest pair is divided by
+    /// `factor`, that of the fastest is unchanged ("NTK-aware", bloc97 2023; Peng et al. 2023, section
+    /// 3.1).
     Ntk {
         /// The new length over the length of training.
         factor: f64,
     },
-    /// Llama 3.1: pairs whose wavelength is longer than `original_length / low_frequency_factor` slow
-    /// down by `factor`, those shorter than `original_length / high_frequency_factor` not at all, those
-    /// between in proportion (Grattafiori et al. 2024; the formula is that of the published code).
+    /// Llama 3.1: the frequencies of pairs whose wavelength is longer than
+    /// `original_length / low_frequency_factor` are divided by `factor`, those of pairs with wavelengths
+    /// shorter than `original_length / high_frequency_factor` are unchanged, those between are interpolated
+    /// (Grattafiori et al. 2024; the formula is that of the published code).
     Llama3 {
-        /// The most by which a pair slows down (8).
+        /// The largest factor by which a frequency is divided (8).
         factor: f64,
         /// 1.
         low_frequency_factor: f64,
@@ -90,13 +93,13 @@ pub enum Scaling {
 /// Sizes and choices of [`Rotary`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RotaryConfig {
-    /// `r`: how many of a head's features turn, from the first one on; even.
+    /// `r`: how many of a head's features are rotated, from the first one on; even.
     pub size: usize,
     /// The base of the wavelengths (10000; Llama 3: 500000).
     pub base: f64,
     /// Which features form a pair.
     pub layout: Layout,
-    /// How angles are slowed down.
+    /// How angles are reduced.
     pub scaling: Scaling,
 }
 
@@ -196,7 +199,7 @@ impl RotaryConfig {
 }
 
 impl Scaling {
-    /// The frequency, in radians a position, that takes the place of `frequency`.
+    /// The frequency, in radians per position, that replaces `frequency`.
     fn slow(&self, frequency: f64) -> f64 {
         match *self {
             Self::None | Self::Ntk { .. } => frequency,
@@ -215,7 +218,7 @@ impl Scaling {
     }
 }
 
-/// Turns queries and keys by their position.
+/// Rotates queries and keys by their positions.
 #[derive(Module, Debug)]
 pub struct Rotary {
     #[module(skip)]
@@ -225,7 +228,7 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// `r`: how many of a head's features turn.
+    /// `r`: how many of a head's features are rotated.
     pub fn size(&self) -> usize {
         2 * self.frequencies.len()
     }
@@ -247,7 +250,8 @@ impl Rotary {
         }
     }
 
-    /// The angles of the positions `first..first + length`, for any number of [`Rotation::apply`].
+    /// The angles of the positions `first..first + length`, to be used by any number of
+    /// [`Rotation::apply`].
     pub fn rotation(&self, first: usize, length: usize, device: &Device, dtype: DType) -> Rotation {
         let size = self.size();
         let (mut cosine, mut sine) = (vec![0.0f64; length * size], vec![0.0f64; length * size]);
@@ -287,9 +291,9 @@ impl Layout {
 
 /// The angles of consecutive positions.
 ///
-/// `turn(x) = x ∘ cos + (x R) ∘ sin`, where `R` turns every pair by a right angle, `(x, y) -> (-y, x)`. One
-/// small product does that several times faster than picking features one by one, and as each sum has one
-/// term, it is exact.
+/// `turn(x) = x ∘ cos + (x R) ∘ sin`, where `R` rotates every pair by a right angle, `(x, y) -> (-y, x)`.
+/// One small product does that several times faster than picking features one by one, and as each of its
+/// sums has one term, it is exact.
 #[derive(Debug, Clone)]
 pub struct Rotation {
     cosine: Tensor<4>,       // [1, 1, length, r]
@@ -298,7 +302,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// `x [batch, heads, length, d]` turned, of the same shape; features from `r` on stay as they are.
+    /// `x [batch, heads, length, d]` rotated, of the same shape; features from `r` on are unchanged.
     ///
     /// # Errors
     /// If `length` is not the number of positions, or if `d` is less than `r`.

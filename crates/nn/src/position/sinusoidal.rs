@@ -3,7 +3,7 @@
 //!
 //! `PE(p, 2i) = sin(p / 10000^{2i/d})`, `PE(p, 2i+1) = cos(p / 10000^{2i/d})`
 //!
-//! The paper's thought: the vector of `p + k` is a fixed linear map of the vector of `p`, so that a
+//! The idea of the paper: the vector of `p + k` is a fixed linear map of the vector of `p`, so that a
 //! layer can learn to look a fixed number of positions back.
 //!
 //! - **Shapes**: `x [batch, length, d]` -> the same. For odd `d` the last sine has no cosine.
@@ -13,7 +13,7 @@
 //! - **Cost**: `length · d` sines a call, no parameters.
 //!
 //! Other codebases put all sines before all cosines (tensor2tensor); a trained model needs the order
-//! it was trained with. Here it is the paper's: sine and cosine of a wavelength stand side by side.
+//! it was trained with. Here it is the paper's: sine and cosine of a wavelength are adjacent.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};

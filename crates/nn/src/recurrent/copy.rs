@@ -1,15 +1,15 @@
-//! The pointer-generator (See, Liu & Manning 2017, section 2.2): a decoder that says words of its
-//! vocabulary and copies words of the source, as the step asks for.
+//! The pointer-generator (See, Liu & Manning 2017, section 2.2): a decoder that at each step mixes generating words of
+//! its vocabulary with copying words of the source.
 //!
 //! ```text
 //! p_gen = σ(w_cᵀ c_t + w_sᵀ s_t + w_xᵀ x_t + b)
 //! P(w)  = p_gen P_vocabulary(w) + (1 - p_gen) Σ_{i: w_i = w} a_ti
 //! ```
 //!
-//! The sum runs over the source positions that hold `w`, so that a word of the source that the vocabulary
-//! lacks has a probability too: such words are numbered on behind the vocabulary, sentence by sentence
-//! (the *extended* vocabulary). **Use it** for names, numbers and quotations. Not where source and target
-//! share no words. Cost: one `[batch, extended]` per step.
+//! The sum runs over the source positions that hold `w`, so that a word of the source that is not in the vocabulary has
+//! a probability too: such words get numbers after those of the vocabulary, for each sentence (the *extended*
+//! vocabulary). **Use it** for names, numbers and quotations. Not where source and target share no words. Cost: one
+//! `[batch, extended]` per step.
 //!
 //! ```
 //! use burn::tensor::{Device, Int, Tensor};
@@ -43,7 +43,7 @@ use crate::{
     precision::{check_precision, check_weights},
 };
 
-/// The gate between saying and copying.
+/// The gate between generating and copying.
 #[derive(Module, Debug)]
 pub struct PointerGenerator {
     /// `w_c`, `[context size, 1]`.
@@ -55,7 +55,7 @@ pub struct PointerGenerator {
 }
 
 impl PointerGenerator {
-    /// A gate that sees a context, a decoder state and a decoder input of these sizes.
+    /// A gate for a context, a decoder state and a decoder input of these sizes.
     pub fn new(
         context_size: usize,
         state_size: usize,

@@ -1,5 +1,5 @@
-//! Coverage (See, Liu & Manning 2017, section 2.3; Tu et al. 2016): what was looked at before enters the
-//! score, so that a decoder can go on to something else.
+//! Coverage (See, Liu & Manning 2017, section 2.3; Tu et al. 2016): the attention of earlier steps enters
+//! the score, so that a decoder can move on to other positions.
 //!
 //! ```text
 //! c_t      = Σ_{t' < t} a_{t'}                                       the coverage vector, 0 at first
@@ -7,10 +7,10 @@
 //! covloss_t = Σ_i min(a_ti, c_ti)                                    at most 1
 //! ```
 //!
-//! The loss, times a weight (paper: 1), is added to that of the words. **Use it** against repetition, in
-//! summaries above all; the paper adds it for a last short stretch of training, as a model trained with it
-//! from the start learned worse. Not where a source position must be looked at many times. Cost: one more
-//! `[batch, positions, a]` per step.
+//! The loss, times a weight (paper: 1), is added to that of the words. **Use it** against repetition,
+//! especially in summaries; the paper adds it for a short last phase of training, as a model trained with
+//! it from the start learned worse. Not where a source position must be attended to many times. Cost: one
+//! more `[batch, positions, a]` per step.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -32,7 +32,7 @@ use burn::{
 use super::check_shape;
 use crate::{AttentionError, Memory, initialize::Initializer, precision::check_weights};
 
-/// `w_c`: what coverage adds inside the additive score.
+/// `w_c`: the term that coverage adds inside the additive score.
 #[derive(Module, Debug)]
 pub struct Coverage {
     /// `w_c`, `[attention size]`.
@@ -48,8 +48,8 @@ impl Coverage {
         }
     }
 
-    /// `memory` with `w_c c_i` added to what position `i` is scored as; `seen [batch, positions]` is the
-    /// coverage vector `c`.
+    /// `memory` with `w_c c_i` added to the key of position `i`; `seen [batch, positions]` is the coverage
+    /// vector `c`.
     ///
     /// # Errors
     /// A coverage vector of another batch or length, or keys of another size or precision than `w_c`.
@@ -72,8 +72,8 @@ impl Coverage {
         })
     }
 
-    /// `Σ_i min(a_i, c_i)` of each sentence, `[batch]`, for the `weights` of a step and what was `seen`
-    /// before it, both `[batch, positions]`.
+    /// `Σ_i min(a_i, c_i)` of each sentence, `[batch]`, for the `weights` of a step and the coverage
+    /// vector `seen` before it, both `[batch, positions]`.
     ///
     /// # Panics
     /// If the shapes differ.

@@ -7,14 +7,14 @@
 //! output s_t                                output h̃_t = tanh(W_c [c_t; h_t])
 //! ```
 //!
-//! The first lets the state know what was looked at before it moves; the second looks with the state that
-//! the step just reached, and knows of earlier looks by input feeding alone. Which serves better is a
-//! matter of taste and data; the second can attend at all steps at once when nothing is fed on (see
+//! With the first wiring, the context of a step enters the new state; with the second, the query is the
+//! state that the step has just reached, and earlier attention enters only by input feeding. Which one is
+//! better depends on the data; without input feeding, the second can attend at all steps at once (see
 //! `regard_models::Luong`, which also has both wirings fused for LSTMs and GRUs).
 //!
-//! With [`Coverage`], which the additive scores take, the decoder keeps count of what it looked at.
-//! Whatever the attention carries from step to step (monotonic, NTM addressing, the Gaussian window) is
-//! carried. Cost of a step: the cell's, and one read of the memory.
+//! With [`Coverage`], which the additive scores support, the decoder sums up its past attention. State that
+//! the attention carries from step to step (monotonic, NTM addressing, the Gaussian window) is passed on.
+//! Cost of a step: the cell's, and one read of the memory.
 //!
 //! A GRU as in Bahdanau's paper, reading 5 annotations of size 6:
 //! ```
@@ -59,7 +59,7 @@ use crate::{
     score::Score,
 };
 
-/// When the decoder looks at the source, and what becomes of what it sees.
+/// When the decoder attends to the source, and where the context enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wiring {
     /// Before the cell, with the previous state; the context is part of the cell's input.
@@ -80,7 +80,7 @@ pub struct AttentiveDecoder<C: Module> {
     pub attention: Attention,
     /// `W_c`, `[context + n, n]`, rows in the order `[c; h]`: of [`Wiring::Current`].
     pub combine: Option<Linear>,
-    /// What was looked at before, as part of the score.
+    /// Past attention, as part of the score.
     pub coverage: Option<Coverage>,
     #[module(skip)]
     wiring: Wiring,
@@ -95,15 +95,15 @@ pub struct AttentiveState<S> {
     pub cell: S,
     /// `h̃_{t-1}`, `[batch, n]`, zeros at first: with input feeding.
     pub attentional: Option<Tensor<2>>,
-    /// What was looked at so far, `[batch, positions]`: with coverage.
+    /// The sum of all attention so far, `[batch, positions]`: with coverage.
     pub seen: Option<Tensor<2>>,
-    /// What the attention goes on from.
+    /// The state that the attention continues from.
     pub carried: Option<Tensor<4>>,
     /// The number of the next step.
     pub step: usize,
 }
 
-/// What one step gives.
+/// The results of one step.
 #[derive(Debug, Clone)]
 pub struct AttentiveStep {
     /// `s_t` or `h̃_t`, `[batch, n]`.
@@ -116,7 +116,7 @@ pub struct AttentiveStep {
     pub coverage_loss: Option<Tensor<1>>,
 }
 
-/// What a whole target gives.
+/// The results for a whole target.
 #[derive(Debug, Clone)]
 pub struct AttentiveOutput<S> {
     /// `s_t` or `h̃_t`, `[time, batch, n]`.
@@ -135,7 +135,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
     /// Bahdanau's wiring: `cell` takes inputs `[x; c]`, of which the last `context_size` are the context.
     ///
     /// # Errors
-    /// A cell whose input has no room for anything but the context.
+    /// A cell whose input has room for nothing but the context.
     pub fn previous(
         cell: C,
         attention: Attention,
@@ -156,7 +156,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
     /// Luong's wiring: `cell` takes inputs `x`, or `[x; h̃]` with input feeding.
     ///
     /// # Errors
-    /// With input feeding, a cell whose input has no room for anything but `h̃`.
+    /// With input feeding, a cell whose input has room for nothing but `h̃`.
     pub fn current(
         cell: C,
         attention: Attention,
@@ -182,7 +182,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
     /// The same decoder with coverage in its score.
     ///
     /// # Errors
-    /// A score that has no place for it: only the additive ones have.
+    /// A score that does not support it: only the additive ones do.
     pub fn with_coverage(self, initializer: &mut Initializer) -> Result<Self, AttentionError> {
         let size = match &self.attention.score {
             Score::Additive(score) => score.vector.dims()[0],
@@ -416,14 +416,14 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         Ok(AttentiveOutput {
             output: Tensor::stack(output, 0),
             context: Tensor::stack(context, 0),
-            // Of a source without positions too.
+            // Also for a source without positions.
             weights: Tensor::cat(weights, 1),
             coverage_loss: (!losses.is_empty()).then(|| Tensor::stack(losses, 0)),
             state,
         })
     }
 
-    /// The sequences at `index`, in that order; the memory must be selected alike.
+    /// The sequences at `index`, in that order; the same rows of the memory must be selected.
     pub fn select(
         &self,
         state: AttentiveState<C::State>,
@@ -439,7 +439,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
     }
 }
 
-/// Checks that there is a state to ask with.
+/// Checks that the state, which is the query, has units.
 fn units(size: usize) -> Result<(), AttentionError> {
     match size {
         0 => Err(AttentionError::value(

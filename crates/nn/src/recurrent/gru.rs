@@ -5,12 +5,12 @@
 //! - [`Reset::AfterProduct`], Cho 2014's decoder and PyTorch:
 //!   `z, r = σ(W x + U h + C c)`, `h̃ = tanh(W x + r ∘ (U h + C c))`, `h' = (1 - z) ∘ h̃ + z ∘ h`
 //!
-//! Gates stand side by side in the order `z | r | h̃` in `W [input, 3n]`, `U [n, 3n]`, `C [context, 3n]`.
-//! Biases are part of `W x` (the papers leave them out of their formulas).
+//! Gates are stored side by side in the order `z | r | h̃` in `W [input, 3n]`, `U [n, 3n]`, `C [context, 3n]`. Biases are
+//! part of `W x` (the papers leave them out of their formulas).
 //!
 //! **Use it** as encoder or decoder cell where an LSTM's second state is not needed; [`Reset::BeforeProduct`] to follow
-//! the paper, [`Reset::AfterProduct`] to load weights from PyTorch. Not for long sequences on a GPU: step waits for step.
-//! Cost of a step: `3 n (input + n)` multiplications; `W x` of a whole sequence is one product.
+//! the paper, [`Reset::AfterProduct`] to load weights from PyTorch. Not for long sequences on a GPU: each step waits for
+//! the one before. Cost of a step: `3 n (input + n)` multiplications; `W x` of a whole sequence is one product.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -41,9 +41,9 @@ use crate::{
 /// Where the reset gate acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reset {
-    /// On the state, before the recurrent product (Bahdanau 2014); `z` weighs the new state.
+    /// On the state, before the recurrent product (Bahdanau 2014); `z` weights the new state.
     BeforeProduct,
-    /// On the recurrent product (Cho 2014's decoder, PyTorch); `z` weighs the old state.
+    /// On the recurrent product (Cho 2014's decoder, PyTorch); `z` weights the old state.
     AfterProduct,
 }
 
@@ -96,13 +96,13 @@ impl Gru {
     /// `W x + b` for a whole sequence or one step: `[.., input]` -> `[.., 3n]`.
     ///
     /// # Panics
-    /// If the last size of `x` is not that of an input.
+    /// If the last size of `x` is not the input size.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         bridge::apply(&self.input, x)
     }
 
     /// One step: `x [batch, 3n]` (projected), `h [batch, n]`, and `C c [batch, 3n]` if there is a
-    /// context; gives `h' [batch, n]`.
+    /// context; returns `h' [batch, n]`.
     ///
     /// # Panics
     /// If the shapes do not fit together.
@@ -132,7 +132,7 @@ impl Gru {
     }
 
     /// A whole sequence: `x [time, batch, 3n]` (projected), `h [batch, n]` before the first step, and
-    /// `keep [time, batch]` (true = real step); gives every state, `[time, batch, n]`.
+    /// `keep [time, batch]` (true = real step); returns every state, `[time, batch, n]`.
     ///
     /// # Panics
     /// If the shapes do not fit together.

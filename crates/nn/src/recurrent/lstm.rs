@@ -3,11 +3,11 @@
 //! `[i, f, g, o] = W x + U h + b`,
 //! `c' = σ(f) ∘ c + σ(i) ∘ tanh(g)`, `h' = σ(o) ∘ tanh(c')`
 //!
-//! Gates stand side by side in the order `i | f | g | o` (PyTorch's) in `W [input, 4n]`, `U [n, 4n]`.
+//! Gates are stored side by side in the order `i | f | g | o` (PyTorch's) in `W [input, 4n]`, `U [n, 4n]`.
 //!
-//! **Use it** where something must be carried over many steps, stacked in encoders and decoders. Not where a [`Gru`](super::Gru)
-//! does: it has a third more weights. Cost of a step: `4 n (input + n)` multiplications; `W x` of a whole sequence is one
-//! product.
+//! **Use it** where information must be kept over many steps, stacked in encoders and decoders. Not where a [`Gru`](super::Gru)
+//! is enough: an LSTM has a third more weights. Cost of a step: `4 n (input + n)` multiplications; `W x` of a whole sequence is
+//! one product.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -98,7 +98,7 @@ impl Lstm {
 
     /// `n`.
     pub fn size(&self) -> usize {
-        // Asked for before there are values too, while a file is read.
+        // Also called before there are values, while a file is read.
         self.recurrent.lazy_shape()[0]
     }
 
@@ -116,7 +116,7 @@ impl Lstm {
         }
     }
 
-    /// Checks that `state` is one of this layer, of `batch` rows.
+    /// Checks that `state` belongs to this layer and has `batch` rows.
     pub(super) fn check_state(
         &self,
         state: &LstmState,
@@ -134,12 +134,12 @@ impl Lstm {
     /// `W x + b` for a whole sequence or one step: `[.., input]` -> `[.., 4n]`.
     ///
     /// # Panics
-    /// If the last size of `x` is not that of an input.
+    /// If the last size of `x` is not the input size.
     pub fn project<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         bridge::apply(&self.input, x)
     }
 
-    /// One step: `x [batch, 4n]` (projected) and the state before it give the state after it.
+    /// One step: from `x [batch, 4n]` (projected) and the state before the step, the state after it.
     ///
     /// # Panics
     /// If the shapes do not fit together.
@@ -150,8 +150,8 @@ impl Lstm {
     }
 
     /// A whole sequence: `x [time, batch, 4n]` (projected), the state before the first step and
-    /// `keep [time, batch]` (true = real step); gives every hidden state, `[time, batch, n]`, and the
-    /// state after the last step.
+    /// `keep [time, batch]` (true = real step); returns every hidden state, `[time, batch, n]`, and the state after the last
+    /// step.
     ///
     /// # Panics
     /// If the shapes do not fit together.
@@ -264,8 +264,8 @@ impl LstmStack {
             .collect()
     }
 
-    /// One step of every layer: `x [batch, input]`; gives the top hidden state `[batch, n]` and all
-    /// states. `masks[l]`, if any, multiplies the output of layer `l` on its way up.
+    /// One step of every layer: `x [batch, input]`; returns the top hidden state `[batch, n]` and all states. `masks[l]`, if
+    /// any, multiplies the output of layer `l` before the layer above.
     ///
     /// # Errors
     /// An input or mask of another size; states of another batch or size, or not one for each layer.
@@ -296,9 +296,9 @@ impl LstmStack {
         Ok((below, next))
     }
 
-    /// A whole sequence: `x [time, batch, input]`; gives the top hidden states `[time, batch, n]` and
-    /// each layer's last state. `states` are those before the first step, zeros if not given; `keep [time, batch]` is true
-    /// at real steps. Dropout acts between layers.
+    /// A whole sequence: `x [time, batch, input]`; returns the top hidden states `[time, batch, n]` and each layer's last
+    /// state. `states` are those before the first step, zeros if not given; `keep [time, batch]` is true at real steps. Dropout
+    /// acts between layers.
     ///
     /// # Errors
     /// An input of another size; states or `keep` of another batch, length or size; not one state for each layer; a
@@ -336,7 +336,7 @@ impl LstmStack {
         Ok((below, last))
     }
 
-    /// Checks that `states` are one for each layer, of `batch` rows.
+    /// Checks that `states` has one state for each layer, of `batch` rows.
     pub(super) fn check_states(
         &self,
         states: &[LstmState],

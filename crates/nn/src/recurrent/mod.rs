@@ -1,21 +1,21 @@
-//! Recurrent cells, and the attention that goes with them.
+//! Recurrent cells, and attention for them.
 //!
 //! | page | module | what | source |
 //! |---|---|---|---|
 //! | [gru], [lstm] | [`Gru`], [`Lstm`], [`LstmStack`] | the cells, and stacks of them | Cho 2014; Hochreiter & Schmidhuber 1997 |
-//! | [lstmn] | [`Lstmn`] | a cell that reads all its former states by attention | Cheng 2016 |
+//! | [lstmn] | [`Lstmn`] | a cell that reads all its earlier states by attention | Cheng 2016 |
 //! | [decoder] | [`AttentiveDecoder`] | any cell with attention over a source | Bahdanau 2014, Luong 2015 |
-//! | [coverage] | [`Coverage`] | what was looked at before enters the score | See 2017, Tu 2016 |
+//! | [coverage] | [`Coverage`] | past attention enters the score | See 2017, Tu 2016 |
 //! | [copy](mod@copy) | [`PointerGenerator`] | words copied from the source beside words of the vocabulary | See 2017 |
 //! | [pooling] | [`AttentivePooling`] | a sequence as a few weighted means | Lin 2017 |
 //! | [wrap] | [`WithAttention`], [`WithPooling`] | any network of yours, with attention | |
 //!
 //! Sequences are time-major, `[time, batch, size]`. A padded step carries the state through unchanged,
-//! so that a padded batch gives the same numbers as each sentence alone, and what stands there (NaN included) reaches
-//! neither a state nor a gradient.
+//! so that a padded batch gives the same numbers as each sentence alone, and the contents of the padding (NaN included)
+//! influence neither a state nor a gradient.
 //!
-//! [`Gru`] and [`Lstm`] are cells that others are built of: like Burn's own operations they panic when shapes do not fit,
-//! and say which. All else here answers with an [`AttentionError`].
+//! [`Gru`] and [`Lstm`] are building blocks: like Burn's own operations they panic when shapes do not fit, and name the shapes.
+//! Everything else here returns an [`AttentionError`].
 
 pub mod copy;
 pub mod coverage;
@@ -42,7 +42,7 @@ pub use lstmn::{DeepFusion, Lstmn, LstmnOutput, LstmnStep, PreparedSource, Sourc
 pub use pooling::{AttentivePooling, Pooled};
 pub use wrap::{FeatureMap, RecurrentCell, Unrolled, WithAttention, WithPooling, positions};
 
-/// Which way time runs through a sequence.
+/// The direction in which time runs through a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the first step to the last.
@@ -61,8 +61,8 @@ impl Direction {
     }
 }
 
-/// `x [time, batch, size]` with zeros at the steps that are padding, so that what stands there (NaN included) reaches no
-/// gradient by a product with 0.
+/// `x [time, batch, size]` with zeros at the steps that are padding, so that a NaN there reaches no gradient by a product with
+/// 0.
 pub(crate) fn real_steps(x: Tensor<3>, keep: Option<&Tensor<2, Bool>>) -> Tensor<3> {
     match keep {
         None => x,
@@ -74,8 +74,8 @@ pub(crate) fn real_steps(x: Tensor<3>, keep: Option<&Tensor<2, Bool>>) -> Tensor
     }
 }
 
-/// The states `[time, batch, size]` where there are no steps, no sentences or no units: without numbers, in the graph of what
-/// they were made from.
+/// The states `[time, batch, size]` where there are no steps, no sentences or no units: an empty tensor that depends on the
+/// inputs in the graph.
 pub(crate) fn no_states(x: &Tensor<3>, state: &Tensor<2>) -> Option<Tensor<3>> {
     let ([time, _, _], [batch, size]) = (x.dims(), state.dims());
     let shape = [time, batch, size];

@@ -43,7 +43,7 @@ use crate::{
     precision::check_weights,
 };
 
-/// What pooling gives.
+/// The results of pooling.
 #[derive(Debug, Clone)]
 pub struct Pooled {
     /// `M`, `[batch, hops, size]`.
@@ -52,7 +52,7 @@ pub struct Pooled {
     pub weights: Tensor<3>,
 }
 
-/// `softmax(W_2 tanh(W_1 Hᵀ))` and what it reads.
+/// `softmax(W_2 tanh(W_1 Hᵀ))`, and the means that it weights.
 #[derive(Module, Debug)]
 pub struct AttentivePooling {
     /// `W_1`, `[size, a]`, no bias.
@@ -64,7 +64,7 @@ pub struct AttentivePooling {
 }
 
 impl AttentivePooling {
-    /// A pooling of annotations of `size` into `hops` means, by way of `attention` dimensions.
+    /// A pooling of annotations of `size` into `hops` means, with a hidden layer of size `attention`.
     pub fn new(size: usize, attention: usize, hops: usize, initializer: &mut Initializer) -> Self {
         let bound = 1.0 / (attention.max(1) as f32).sqrt();
         Self {
@@ -80,7 +80,7 @@ impl AttentivePooling {
         self
     }
 
-    /// Pools `annotations [batch, positions, size]`; of no positions the mean is 0. Normalisers that draw take the most probable
+    /// Pools `annotations [batch, positions, size]`; the mean over no positions is 0. Normalisers that draw take the most probable
     /// position.
     ///
     /// # Errors

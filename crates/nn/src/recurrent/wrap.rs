@@ -1,13 +1,11 @@
-//! Attention for networks that know nothing of it: yours.
+//! Attention for networks of your own, which were made without it.
 //!
 //! - A **recurrent cell** that implements [`RecurrentCell`] becomes a decoder with attention by
-//!   [`AttentiveDecoder`](super::AttentiveDecoder), and an encoder whose every state can be looked at by
-//!   [`Unrolled`].
-//! - A network that gives **features** of several positions (the states of an RNN, the grid of a CNN)
-//!   implements [`FeatureMap`]; [`WithAttention`] reads its positions with a query, [`WithPooling`] with
-//!   queries of its own.
+//!   [`AttentiveDecoder`](super::AttentiveDecoder), and, by [`Unrolled`], an encoder all of whose states can be attended to.
+//! - A network that computes **features** of several positions (the states of an RNN, the grid of a CNN) implements
+//!   [`FeatureMap`]; [`WithAttention`] reads its positions with a given query, [`WithPooling`] with learned queries.
 //!
-//! A CNN that was made for something else, given a query that says where to look:
+//! A CNN that was made for something else, read with a query that says where to look:
 //! ```
 //! use burn::{module::Module, nn::conv::{Conv2d, Conv2dConfig}, tensor::{Device, Tensor}};
 //! use regard_nn::{
@@ -47,10 +45,10 @@ use super::{
 };
 use crate::{Attention, AttentionError, Memory, mask::PaddingMask};
 
-/// A cell that takes one input after the other. Who drives it checks sizes beforehand ([`RecurrentCell::check`]): like Burn's
-/// own operations a cell panics when shapes do not fit.
+/// A cell that takes one input after the other. Its caller checks sizes beforehand ([`RecurrentCell::check`]): like Burn's
+/// own operations, a cell panics when shapes do not fit.
 pub trait RecurrentCell: Module + ModuleDisplay {
-    /// What it carries from step to step.
+    /// The state that it carries from step to step.
     type State: Clone + Debug;
 
     /// The size of an input.
@@ -65,14 +63,14 @@ pub trait RecurrentCell: Module + ModuleDisplay {
     /// The state after the input `x [batch, input size]`.
     fn advance(&self, x: Tensor<2>, state: Self::State) -> Self::State;
 
-    /// The part of a state that others see, `[batch, hidden size]`.
+    /// The part of a state that other modules use, `[batch, hidden size]`.
     fn hidden(&self, state: &Self::State) -> Tensor<2>;
 
-    /// The sequences at `index`, in that order: hypotheses of a beam survive, fork and end.
+    /// The sequences at `index`, in that order: in beam search, hypotheses survive, fork and end.
     fn select(&self, state: Self::State, index: Tensor<1, Int>) -> Self::State;
 
-    /// Checks that `state` is one of this cell and of `batch` sequences, before it is advanced. By default only what
-    /// others see of it is looked at.
+    /// Checks that `state` belongs to this cell and has `batch` sequences, before it is advanced. By default only
+    /// [`hidden`](Self::hidden) is checked.
     ///
     /// # Errors
     /// A state of another size or batch.
@@ -190,7 +188,7 @@ impl RecurrentCell for LstmStack {
 /// Shallow fusion (Cheng 2016): the network's own attention inside, a source outside.
 ///
 /// # Panics
-/// Of a network with deep fusion, which needs its source at every step: use [`Lstmn::step`] or [`Lstmn::sequence`].
+/// If the network has deep fusion, which needs its source at every step: use [`Lstmn::step`] or [`Lstmn::sequence`].
 impl RecurrentCell for Lstmn {
     type State = Tape;
 
@@ -226,7 +224,7 @@ impl RecurrentCell for Lstmn {
     }
 }
 
-/// A network that gives one vector for each of several positions of its input.
+/// A network that computes one vector for each of several positions of its input.
 pub trait FeatureMap<Input>: Module + ModuleDisplay {
     /// The size of a vector.
     fn size(&self) -> usize;
@@ -241,7 +239,7 @@ pub fn positions(grid: Tensor<4>) -> Tensor<3> {
     grid.flatten::<3>(2, 3).swap_dims(1, 2)
 }
 
-/// A cell run over a whole sequence `[time, batch, input]`: its features are all its states.
+/// A cell run over a whole sequence `[time, batch, input]`: its features are all of its states.
 #[derive(Module, Debug)]
 pub struct Unrolled<C: Module> {
     /// The cell.

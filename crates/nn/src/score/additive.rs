@@ -1,11 +1,11 @@
 //! Additive score: `score(s, h) = vᵀ tanh(W s + U h + b)` (Bahdanau 2014, App. A.1.2).
 //!
-//! A small network of one hidden layer judges how well a query and an annotation match. Luong's "concat",
-//! `vᵀ tanh(W_a [s; h])`, is the same with both matrices side by side: [`Additive::concat`]. `U h` is computed
-//! once per source.
+//! A small network with one hidden layer computes how well a query and an annotation match. Luong's "concat",
+//! `vᵀ tanh(W_a [s; h])`, is the same with both matrices side by side: [`Additive::concat`]. `U h` is computed once
+//! per source.
 //!
 //! [`WeightNormAdditive`] writes `v` as a direction and a length, `g · v/‖v‖` (Salimans & Kingma 2016; TensorFlow's
-//! "normed Bahdanau"): the length is trained apart, which steadies large learning rates.
+//! "normed Bahdanau"): the length is trained separately, which makes large learning rates more stable.
 //!
 //! Use it in recurrent encoder-decoders, or where query and key differ in kind. Not for long self-attention: each
 //! pair costs `size` tanh where a dot score costs `d` multiplications.
@@ -189,7 +189,7 @@ fn compare(query: Tensor<4>, keys: Tensor<4>, vector: Tensor<1>) -> Tensor<4> {
     (hidden * vector).sum_dim(4).squeeze_dim(4)
 }
 
-/// Those of `W` and `U`.
+/// The sizes of `W` and `U`.
 fn sizes(query: &Linear, key: &Linear) -> Sizes {
     let [annotation, size] = key.weight.dims();
     Sizes::Made {
@@ -199,7 +199,7 @@ fn sizes(query: &Linear, key: &Linear) -> Sizes {
     }
 }
 
-/// Checks that there is anything to compare in.
+/// Checks that the hidden layer has units.
 fn check(vector: &Param<Tensor<1>>) -> Result<(), AttentionError> {
     match vector.dims() {
         [0] => Err(AttentionError::value(

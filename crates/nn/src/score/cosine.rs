@@ -1,11 +1,11 @@
 //! Cosine score: `score(s, h) = β · sᵀh / (‖s‖ ‖h‖)` (Graves, Wayne, Danihelka 2014, section 3.3.1).
 //!
 //! Only the angle counts. The cosine lies in `[-1, 1]`, so a softmax of it is nearly flat; the sharpening `β`
-//! gives it contrast. In the Neural Turing Machine the controller emits `β_t`, here `softplus(w·s_t + b)`
+//! gives it contrast. In the Neural Turing Machine the controller computes `β_t`, here as `softplus(w·s_t + b)`
 //! ([`Cosine::learned`]); a fixed `β` is [`Cosine::fixed`] (QK-norm with a scale is the same thing).
 //!
-//! Use it to address a memory by content, or where the lengths of vectors carry no meaning. Not where they do: a long
-//! vector can no longer shout.
+//! Use it to address a memory by content, or where the lengths of vectors carry no meaning. Not where they do: the length
+//! no longer affects the score.
 //!
 //! Cost: as [`super::Dot`], and one norm a vector; keys are normalised once per source.
 //!
@@ -36,13 +36,13 @@ use crate::{
     record::report,
 };
 
-/// Vectors shorter than this count as this long (PyTorch's `cosine_similarity` does the same).
+/// Shorter vectors are treated as having this length (as in PyTorch's `cosine_similarity`).
 const SHORTEST: f64 = 1e-8;
 
 /// `β cos(s, h)`.
 #[derive(Module, Debug)]
 pub struct Cosine {
-    /// From the query to `β` before the softplus, `[query size, 1]`; nothing for a fixed `β`.
+    /// From the query to `β` before the softplus, `[query size, 1]`; `None` for a fixed `β`.
     pub sharpening: Option<Linear>,
     #[module(skip)]
     fixed: f64,
@@ -123,7 +123,7 @@ impl ScoreFunction for Cosine {
 }
 
 /// Each vector divided by its length, or by `shortest` if that is more; 0 stays 0, with a finite gradient, also in `f16`,
-/// which ends at 65,504.
+/// whose largest number is 65,504.
 pub(crate) fn unit<const D: usize>(x: Tensor<D>, shortest: f64) -> Tensor<D> {
     let dtype = x.dtype();
     let shortest = dtype

@@ -4,10 +4,11 @@
 //! vectors are, not on where the origin is. (Kim 2021 use it because self-attention is then Lipschitz when query
 //! and key share their projection.)
 //!
-//! Use it where places in a space are meant (memories, prototypes, Lipschitz bounds). Not where a kernel should serve.
+//! Use it where vectors are points in a space (memories, prototypes, Lipschitz bounds). Not where a kernel should
+//! serve the call.
 //!
-//! Cost: as [`super::Dot`], and one norm a vector: `-‖s‖² + 2 sᵀh - ‖h‖²`. The keys' norms are computed with each
-//! reading. The expanded form loses precision where `‖s - h‖` is far smaller than `‖s‖`.
+//! Cost: as [`super::Dot`], and one norm a vector: `-‖s‖² + 2 sᵀh - ‖h‖²`. The keys' norms are computed in each call.
+//! The expanded form loses precision where `‖s - h‖` is far smaller than `‖s‖`.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};

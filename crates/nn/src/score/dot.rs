@@ -1,8 +1,8 @@
 //! Dot score: `score(s, h) = sᵀ h` (Luong 2015, section 3.1).
 //!
-//! Two vectors match as far as they point the same way, and more if they are long. No parameters; query and key
-//! have the same size. Use it where both come from spaces trained to be alike; with large sizes prefer
-//! [`super::ScaledDot`], as the spread of scores grows with `√d` and the softmax saturates.
+//! Two vectors match the better the more they point in the same direction and the longer they are. No parameters;
+//! query and key have the same size. Use it where both come from spaces that are trained together; with large sizes
+//! prefer [`super::ScaledDot`], as the spread of scores grows with `√d` and the softmax saturates.
 //!
 //! Cost: `Lq · Lk · d` multiplications, `Lq · Lk` numbers (none where a kernel serves).
 //!

@@ -1,15 +1,15 @@
 //! The soft window of handwriting synthesis (Graves 2013, section 5.1):
 //! `φ(t, u) = Σ_k a_k exp(-b_k (κ_k - u)²)`, `κ_t = κ_{t-1} + e^{κ̂_t}`.
 //!
-//! A mixture of `K` Gaussians slides over the text, forward only: from each query come the heights `a`, the
-//! sharpnesses `b` and the steps of the centres `κ`, all through an exponential. Positions `u` count from 0.
+//! A mixture of `K` Gaussians moves over the text, forward only: each query determines the heights `a`, the
+//! sharpnesses `b` and the steps of the centres `κ`, all by an exponential. Positions `u` count from 0.
 //!
-//! `φ` is the weight itself: read it with [`crate::normalize::Normalize::identity`]; the weights of a row need
-//! not sum to 1. The centres go on from query to query; a decoder that runs step by step passes them on through
-//! [`crate::Attended::carried`].
+//! `φ` is the weight itself: use it with [`crate::normalize::Normalize::identity`]; the weights of a row need
+//! not sum to 1. The centres continue from query to query; a decoder that runs step by step passes them on
+//! through [`crate::Attended::carried`].
 //!
-//! Use it where the reading order is monotonic and an explicit place is wanted (handwriting, speech synthesis).
-//! Not for translation: it never goes back, and never looks at what it reads.
+//! Use it where the reading order is monotonic and an explicit position is wanted (handwriting, speech
+//! synthesis). Not for translation: it never goes back, and does not depend on the content that it reads.
 //!
 //! Cost: `Lq · Lk · K` exponentials.
 //!
@@ -41,7 +41,7 @@ use crate::{
 /// `Σ_k a_k exp(-b_k (κ_k - u)²)`.
 #[derive(Module, Debug)]
 pub struct GaussianWindow {
-    /// To `â | b̂ | κ̂`, `[query size, 3 K]`, with bias.
+    /// Computes `â | b̂ | κ̂`, `[query size, 3 K]`, with bias.
     pub parameters: Linear,
 }
 
@@ -60,7 +60,7 @@ impl GaussianWindow {
 
     /// Weights `[batch, heads, queries, keys]` of `query [batch, heads, queries, query size]`, and the centres
     /// after the last query, `[batch, heads, 1, K]`. `centres` are those before the first query, of the same
-    /// shape; nothing for 0.
+    /// shape; `None` for 0.
     pub fn forward(
         &self,
         query: Tensor<4>,
@@ -113,7 +113,7 @@ impl ScoreFunction for GaussianWindow {
         Sizes::Query(self.parameters.weight.dims()[0])
     }
 
-    /// From centres at 0.
+    /// Scores with centres that start at 0.
     fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
         self.forward(query, None, keys.dims()[2]).0
     }

@@ -1,11 +1,11 @@
 //! General score: `score(s, h) = sᵀ W h` (Luong 2015, section 3.1). `W h` is computed once per source.
 //!
-//! A dot score between a query and keys brought into the query's space. Use it where decoder and encoder states
-//! have different sizes or meanings; in Luong 2015 the best score for local attention. Not where the projections are there
-//! already, as in multi-head attention.
+//! A dot score between a query and keys that are projected to the query's space. Use it where decoder and encoder states
+//! have different sizes or meanings; in Luong 2015 it is the best score for local attention. Not where queries and keys
+//! are projected already, as in multi-head attention.
 //!
 //! [`ScaledGeneral`] multiplies by a learned number `g` (TensorFlow's "scaled Luong"): `g · sᵀ W h`, so that the
-//! sharpness of the softmax is trained apart from `W`.
+//! sharpness of the softmax is trained separately from `W`.
 //!
 //! Cost: `Lk · d_h · d_s` once per source, then as [`super::Dot`].
 //!
@@ -83,7 +83,7 @@ impl ScaledGeneral {
     }
 }
 
-/// Those of `W`.
+/// The sizes of `W`.
 fn sizes(key: &Linear) -> Sizes {
     let [annotation, size] = key.weight.dims();
     Sizes::Made {

@@ -1,8 +1,8 @@
 //! Location-based score: `a_t = softmax(W s_t)` (Luong 2015, section 3.1). The score of position `i` depends on
 //! the query alone.
 //!
-//! `W` knows a fixed number of positions; as in the paper, words beyond it are ignored. Use it to see how far one
-//! comes without looking at the content; it is the weakest score of the paper.
+//! `W` has a fixed number of positions; as in the paper, words beyond it are ignored. Use it to see how much is
+//! possible without the content; it is the weakest score of the paper.
 //!
 //! Cost: `Lq · positions · d`.
 //!
@@ -44,7 +44,7 @@ impl Location {
     }
 
     /// `query [batch, heads, queries, query size]` -> `[batch, heads, queries, keys]`; keys beyond
-    /// [`Location::positions`] score 0 and are for the caller to mask ([`ScoreFunction::reach`]).
+    /// [`Location::positions`] score 0 and must be masked by the caller ([`ScoreFunction::reach`]).
     pub fn forward(&self, query: Tensor<4>, keys: usize) -> Tensor<4> {
         let [batch, heads, queries, _] = query.dims();
         let known = self.positions().min(keys);

@@ -11,7 +11,7 @@
 //! | [cosine] | [`Cosine`] | `β cos(s, h)` | Graves 2014 |
 //! | [L2 distance](distance) | [`Distance`] | `-‖s - h‖² / √d` | Kim 2021 |
 //! | [location] | [`Location`] | `W s`: position alone | Luong 2015 |
-//! | [soft window](gaussian_window) | [`GaussianWindow`] | `Σ_k a_k exp(-b_k (κ_k - u)²)`: a place that moves on | Graves 2013 |
+//! | [soft window](gaussian_window) | [`GaussianWindow`] | `Σ_k a_k exp(-b_k (κ_k - u)²)`: a position that moves forward | Graves 2013 |
 //!
 //! | your own | [`Score::custom`] | a [`ScoreFunction`] of any crate | |
 //!
@@ -21,13 +21,13 @@
 //!
 //! Which one: scaled dot for self-attention and wherever a kernel should serve at any length; additive or general
 //! between a decoder and its source; cosine for a memory addressed by content; the soft window where reading moves
-//! forward and an explicit place is wanted. Location and L2 are for comparison.
+//! forward and an explicit position is wanted. Location and L2 are for comparison.
 //!
 //! # A score of your own
 //!
-//! Implement [`ScoreFunction`] for a Burn module, in whatever crate, and give it to [`Score::custom`]. Its weights are trained, saved
-//! and moved as those of the other scores are. A score that comes down to a product of prepared queries and keys says so
-//! ([`ScoreFunction::form`]) and runs fused:
+//! Implement [`ScoreFunction`] for a Burn module, in any crate, and give it to [`Score::custom`]. Its weights are trained,
+//! saved and moved like those of the other scores. A score that can be computed as a product of prepared queries and keys
+//! declares so ([`ScoreFunction::form`]) and runs fused:
 //!
 //! ```
 //! use regard_nn::burn::{self, module::{Module, Param}, tensor::{Device, Tensor}};
@@ -97,16 +97,16 @@ pub use scaled_dot::ScaledDot;
 
 use crate::{any_module, attention::AttentionError, bridge::reshaped, normalize::Normalize};
 
-/// How well a query and a key match: what every score says of itself, those of other crates too ([`Score::custom`]).
+/// How well a query and a key match: the interface of every score, including those of other crates ([`Score::custom`]).
 pub trait ScoreFunction: Debug + Send + Sync {
     /// The name by which the literature knows the score.
     fn name(&self) -> &'static str;
 
-    /// The sizes of queries and annotations that it takes; others are refused before it is asked.
+    /// The sizes of queries and annotations that it takes; others are refused before it is called.
     fn sizes(&self) -> Sizes;
 
-    /// The keys that annotations `[batch, heads, keys, annotation size]` are compared as, `[batch, heads, keys, key size]`: computed
-    /// once per source. Nothing where they are the annotations themselves.
+    /// The keys that are computed from annotations `[batch, heads, keys, annotation size]`, `[batch, heads, keys, key size]`:
+    /// once per source. `None` where they are the annotations themselves.
     fn prepared_keys(&self, _annotations: &Tensor<4>) -> Option<Tensor<4>> {
         None
     }
@@ -115,8 +115,9 @@ pub trait ScoreFunction: Debug + Send + Sync {
     /// heads, keys, key size]`, by plain tensor operations.
     fn score(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4>;
 
-    /// [`ScoreFunction::score`] of queries that follow those of a call before, which left `carried`; and what these leave. Both
-    /// are `[batch, heads, 1, size]` with the size of [`ScoreFunction::carried_size`].
+    /// [`ScoreFunction::score`] of queries that continue from those of an earlier call, which returned `carried`; and what
+    /// these queries leave to the next call. Both are `[batch, heads, 1, size]` with the size of
+    /// [`ScoreFunction::carried_size`].
     fn score_after(
         &self,
         query: Tensor<4>,
@@ -126,8 +127,8 @@ pub trait ScoreFunction: Debug + Send + Sync {
         (self.score(query, keys), None)
     }
 
-    /// The size of what is carried from query to query, if anything is. A score that carries is also asked for no queries or no
-    /// keys.
+    /// The size of the state that is carried from query to query, if there is any. A score with such a state is also called for
+    /// no queries or no keys.
     fn carried_size(&self) -> Option<usize> {
         None
     }
@@ -137,20 +138,20 @@ pub trait ScoreFunction: Debug + Send + Sync {
         false
     }
 
-    /// The number of leading keys that can have a score at all (location-based scores know a fixed number of positions).
+    /// The number of leading keys that can have a score at all (location-based scores have a fixed number of positions).
     fn reach(&self) -> Option<usize> {
         None
     }
 
-    /// Checks its settings, in a precision and with a normaliser.
+    /// Checks its settings, for a precision and a normaliser.
     ///
     /// # Errors
-    /// A setting outside its range, or a normaliser that means nothing with it.
+    /// A setting outside its range, or a normaliser that makes no sense with it.
     fn check(&self, _normalize: &Normalize, _dtype: DType) -> Result<(), AttentionError> {
         Ok(())
     }
 
-    /// The form that a kernel knows, if the score comes down to one for queries of this size.
+    /// The form in which a kernel can compute the score for queries of this size, if there is one.
     fn form(&self, _query_size: usize) -> Option<KernelForm> {
         None
     }
@@ -171,9 +172,9 @@ pub trait ScoreFunction: Debug + Send + Sync {
 pub enum Sizes {
     /// Queries and annotations of one size, whichever it is.
     Equal,
-    /// Queries of this size; annotations of any, as nobody looks at them.
+    /// Queries of this size; annotations of any size, as they are not used.
     Query(usize),
-    /// Those that its weights were made for.
+    /// The sizes that its weights were made for.
     Made {
         /// Of a query.
         query: usize,
@@ -184,7 +185,7 @@ pub enum Sizes {
     },
 }
 
-/// What a score comes down to, of prepared queries `q` and keys `k`, where a kernel serves it.
+/// The forms of a score, in terms of prepared queries `q` and keys `k`, that a kernel can compute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum KernelForm {
@@ -212,11 +213,11 @@ pub struct AnyScore(Box<dyn DynScore>);
 /// The list of scores.
 macro_rules! scores {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// One of the score functions; what can be asked of it: [`ScoreFunction`].
+        /// One of the score functions; its methods are those of [`ScoreFunction`].
         #[derive(Module, Debug)]
         pub enum Score {
             $($(#[$doc])* $name($name),)+
-            /// Of any crate, see [`Score::custom`].
+            /// A score of any crate, see [`Score::custom`].
             Custom(AnyScore),
         }
 

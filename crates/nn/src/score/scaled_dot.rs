@@ -1,8 +1,8 @@
 //! Scaled dot score: `score(s, h) = scale · sᵀ h`, usually with `scale = 1 / √d` (Vaswani 2017, section 3.2.1).
 //!
 //! If the parts of `s` and `h` are independent with variance 1, `sᵀ h` has variance `d`; divided by `√d` the
-//! scores keep variance 1 and the softmax keeps its gradient. Use it by default in Transformers; not between spaces
-//! that were not trained to be alike without a projection ([`super::General`]).
+//! scores keep variance 1 and the softmax keeps its gradient. Use it by default in Transformers; between spaces
+//! that were not trained together, add a projection ([`super::General`]).
 //!
 //! Cost: as [`super::Dot`].
 //!

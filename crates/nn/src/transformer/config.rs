@@ -13,26 +13,26 @@ use crate::{
     score::{ScaledDot, Score},
 };
 
-/// Where numbers are dropped in training, each share in `[0, 1)`.
+/// Where numbers are dropped in training, each with a probability in `[0, 1)`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct StackDropout {
-    /// What each block gives, before the residual sum (the paper's `P_drop`).
+    /// The output of each block, before the residual sum (the paper's `P_drop`).
     pub residual: f64,
     /// Attention weights.
     pub attention: f64,
-    /// Between the products of the feed-forward network.
+    /// The activations between the products of the feed-forward network.
     pub activation: f64,
 }
 
-/// Which products have biases. In files also one `true` or `false` for all.
+/// Which products have biases. In files, one `true` or `false` may stand for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BiasesInFile")]
 pub struct Biases {
-    /// Those of queries, keys and values.
+    /// The products of queries, keys and values.
     pub query_key_value: bool,
-    /// Those of what the heads read.
+    /// The output product of attention.
     pub attention_output: bool,
-    /// Both of the feed-forward network.
+    /// Both products of the feed-forward network.
     pub feed_forward: bool,
 }
 
@@ -88,8 +88,8 @@ impl From<BiasesInFile> for Biases {
 /// What may differ from block to block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerChoice {
-    /// How many positions to either side self-attention sees (a causal stack: back, the position itself among them); all if not
-    /// said.
+    /// How many positions to either side self-attention sees (in a causal stack: back, including the position itself); `None`
+    /// for all.
     pub window: Option<usize>,
     /// Positions that act inside self-attention.
     pub position: PositionConfig,
@@ -129,32 +129,33 @@ pub struct StackConfig {
     pub heads: usize,
     /// Key/value heads, a divisor of `heads`.
     pub key_value_heads: usize,
-    /// The features of a head; `d_model / heads` if not said.
+    /// The features of a head; `None` for `d_model / heads`.
     #[serde(default)]
     pub head_size: Option<usize>,
     /// The inner size of the feed-forward network (the paper: `4 d`).
     pub feed_forward: usize,
-    /// What stands between its products.
+    /// The activation between its products.
     pub activation: Activation,
-    /// Which norm.
+    /// The kind of norm.
     pub norm: NormConfig,
-    /// Where the norms stand.
+    /// Where the norms are placed.
     pub norm_place: NormPlace,
     /// Positions that act inside self-attention.
     pub position: PositionConfig,
-    /// How many positions to either side self-attention sees (a causal stack: back, the position itself among them); all if not
-    /// said.
+    /// How many positions to either side self-attention sees (in a causal stack: back, including the position itself); `None`
+    /// for all.
     pub window: Option<usize>,
-    /// Blocks that differ: block `i` has window and position of number `i mod len`, in place of those above. Empty: all alike.
+    /// For blocks that differ: block `i` has window and position of entry `i mod len`, in place of those above. Empty: all
+    /// blocks are alike.
     #[serde(default)]
     pub layers: Vec<LayerChoice>,
     /// Which products have biases.
     #[serde(alias = "bias")]
     pub biases: Biases,
-    /// Brings queries and keys of self-attention to one length (Qwen 3, Gemma 3).
+    /// Normalises queries and keys of self-attention to one length (Qwen 3, Gemma 3).
     #[serde(default)]
     pub query_key_norm: Option<QueryKeyNormKind>,
-    /// What products of queries and keys are multiplied by; `1 / √head size` if not said.
+    /// The factor of the products of queries and keys; `None` for `1 / √head size`.
     #[serde(default)]
     pub scale: Option<f64>,
     /// `c` of `c tanh(score / c)` (Gemma 2: 50).
@@ -173,7 +174,7 @@ enum Purpose {
 }
 
 impl StackConfig {
-    /// Blocks of `d_model` with so many heads, ReLU, layer norm before the blocks, no dropout.
+    /// Blocks of `d_model` with `heads` heads, ReLU, layer norm before the blocks, no dropout.
     pub fn new(d_model: usize, heads: usize) -> Self {
         Self {
             d_model,
@@ -198,7 +199,7 @@ impl StackConfig {
     /// Draws `layers` blocks in which every position sees every other.
     ///
     /// # Errors
-    /// If a size is 0, heads do not divide, or choices do not go together.
+    /// If a size is 0, heads do not divide, or choices contradict each other.
     pub fn encoder(
         &self,
         layers: usize,
@@ -207,7 +208,7 @@ impl StackConfig {
         self.init(Purpose::Encoder, layers, initializer)
     }
 
-    /// Draws `layers` blocks in which every position sees those before it, and a source.
+    /// Draws `layers` blocks in which every position sees itself, those before it, and a source.
     ///
     /// # Errors
     /// As [`StackConfig::encoder`].
@@ -219,7 +220,7 @@ impl StackConfig {
         self.init(Purpose::Decoder, layers, initializer)
     }
 
-    /// Draws `layers` blocks in which every position sees those before it.
+    /// Draws `layers` blocks in which every position sees itself and those before it.
     ///
     /// # Errors
     /// As [`StackConfig::encoder`].
@@ -331,7 +332,7 @@ impl StackConfig {
     fn attention(&self, norm: Option<QueryKeyNormKind>) -> Attention {
         let score = match (norm, self.scale) {
             (_, Some(scale)) => Score::ScaledDot(ScaledDot::with_scale(scale)),
-            // This norm has a scale of its own.
+            // This norm has its own scale.
             (Some(QueryKeyNormKind::L2 { .. }), None) => Score::dot(),
             _ => Score::scaled_dot(),
         };

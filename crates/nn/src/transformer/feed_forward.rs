@@ -1,4 +1,4 @@
-//! The small network that follows attention, applied at every position by itself.
+//! The small network that follows attention, applied to every position separately.
 //!
 //! ```text
 //! plain   W_2 dropout(φ(W_1 x + b_1)) + b_2
@@ -35,7 +35,7 @@ use crate::{
     initialize::Initializer,
 };
 
-/// What stands between the two products: `φ`, and whether a gate multiplies.
+/// The activation between the two products: `φ`, and whether it is a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
@@ -115,12 +115,12 @@ impl FeedForward {
         }
     }
 
-    /// What stands between the products.
+    /// The activation between the products.
     pub fn activation(&self) -> Activation {
         self.activation
     }
 
-    /// `x [batch, length, model]` at each position by itself: of the same shape.
+    /// `x [batch, length, model]`, each position separately: of the same shape.
     ///
     /// # Panics
     /// If `x` has another size than the layer, or the layer's dropout is not in `[0, 1)`.
@@ -132,7 +132,7 @@ impl FeedForward {
         }
     }
 
-    /// As [`FeedForward::forward`] without `b_2`, and `b_2`: the residual sum adds it in passing.
+    /// As [`FeedForward::forward`] without `b_2`, and `b_2`: the residual sum adds it in the same pass.
     pub(super) fn forward_without_bias(
         &self,
         x: Tensor<3>,

@@ -25,7 +25,7 @@ use crate::{
     initialize::Initializer,
 };
 
-/// Which norm.
+/// The kind of norm.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum NormConfig {
@@ -41,7 +41,7 @@ pub enum NormConfig {
     },
 }
 
-/// Where norms stand.
+/// Where norms are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormPlace {
@@ -52,8 +52,8 @@ pub enum NormPlace {
     Post,
     /// Before each block, before its residual sum, and once after the last layer (Gemma 2 and 3).
     Both,
-    /// Attention and feed-forward read one norm side by side, `x ← x + attention(norm(x)) + feed_forward(norm(x))`; once more
-    /// after the last layer (GPT-J, Phi).
+    /// Attention and feed-forward share one norm, `x ← x + attention(norm(x)) + feed_forward(norm(x))`; one more after the
+    /// last layer (GPT-J, Phi).
     Parallel,
 }
 
@@ -100,7 +100,7 @@ impl NormConfig {
 pub struct Norm {
     /// `w [size]`
     pub weight: Param<Tensor<1>>,
-    /// `b [size]`, of layer norm.
+    /// `b [size]`, for layer norm.
     pub bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
     epsilon: f64,

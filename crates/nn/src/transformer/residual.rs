@@ -1,4 +1,4 @@
-//! Residual connection, dropout and norms around what a layer computes.
+//! Residual connection, dropout and norms around attention or feed-forward.
 
 use burn::{module::Module, tensor::Tensor};
 
@@ -22,13 +22,13 @@ pub(super) fn check_states<M: Module>(
     check_weights(field, x.dtype(), layers)
 }
 
-/// What stands around attention or feed-forward: `x ← x + dropout(f(x))` with its norms.
+/// The connection around attention or feed-forward: `x ← x + dropout(f(x))` with its norms.
 #[derive(Module, Debug)]
 pub struct Residual {
-    /// The norm before `f` ([`NormPlace::Pre`], [`NormPlace::Both`]) or after the sum ([`NormPlace::Post`]). In parallel blocks
-    /// the attention's norm serves the feed-forward network too, which has none.
+    /// The norm before `f` ([`NormPlace::Pre`], [`NormPlace::Both`]) or after the sum ([`NormPlace::Post`]). In parallel
+    /// blocks, the feed-forward network has none and shares the attention's norm.
     pub norm: Option<Norm>,
-    /// The norm of what `f` gives, before the sum ([`NormPlace::Both`]).
+    /// The norm of the output of `f`, before the sum ([`NormPlace::Both`]).
     pub after: Option<Norm>,
     #[module(skip)]
     pub(super) place: NormPlace,
@@ -37,12 +37,12 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// Where the norms stand.
+    /// Where the norms are placed.
     pub fn place(&self) -> NormPlace {
         self.place
     }
 
-    /// What `f` reads of `x [batch, length, model]`.
+    /// The input of `f`, from `x [batch, length, model]`.
     pub(super) fn enter(&self, x: &Tensor<3>) -> Tensor<3> {
         match (self.place, &self.norm) {
             (NormPlace::Post, _) | (_, None) => x.clone(),
@@ -50,7 +50,7 @@ impl Residual {
         }
     }
 
-    /// The sum of `x` and what `f` gave, `y` and perhaps a bias that is still to be added to it.
+    /// The sum of `x` and `y`, the output of `f`, and a bias that is still to be added to `y`, if there is one.
     pub(super) fn leave(
         &self,
         x: Tensor<3>,

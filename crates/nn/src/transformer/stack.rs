@@ -19,15 +19,15 @@ use crate::{
 pub struct Block {
     /// Self-attention.
     pub attention: MultiHead,
-    /// What stands around it.
+    /// The residual connection and norms around it.
     pub attention_block: Residual,
     /// Attention to the states of a source.
     pub cross_attention: Option<MultiHead>,
-    /// What stands around it.
+    /// The residual connection and norms around it.
     pub cross_block: Option<Residual>,
     /// Feed-forward.
     pub feed_forward: FeedForward,
-    /// What stands around it.
+    /// The residual connection and norms around it.
     pub feed_forward_block: Residual,
     #[module(skip)]
     pub(super) window: Option<usize>,
@@ -38,16 +38,17 @@ pub struct Block {
 pub struct Stack {
     /// First block first.
     pub layers: Vec<Block>,
-    /// After the last block, unless norms stand after the sums.
+    /// The norm after the last block, unless norms follow the sums.
     pub norm: Option<Norm>,
     #[module(skip)]
     pub(super) causal: bool,
 }
 
-/// What a pass over a [`Stack`] may see, and what it reports; the default is all and nothing.
+/// What a pass over a [`Stack`] may see, and what it reports; by default it sees everything and reports nothing.
 #[derive(Debug, Clone, Default)]
 pub struct StackOptions {
-    /// What self-attention may see besides what the stack hides by itself (the future, what lies outside of windows): padding.
+    /// What self-attention may see, besides what the stack itself hides (the future, positions outside of windows): for
+    /// padding.
     pub mask: Mask,
     /// What cross-attention may see: the padding of the source.
     pub source_mask: Mask,
@@ -58,7 +59,7 @@ pub struct StackOptions {
 }
 
 impl StackOptions {
-    /// Sees all, reports `observe`.
+    /// Sees everything, reports `observe`.
     pub fn new(observe: Observe) -> Self {
         Self {
             observe,
@@ -66,13 +67,13 @@ impl StackOptions {
         }
     }
 
-    /// Hides what `mask` hides from self-attention.
+    /// Also hides from self-attention what `mask` hides.
     pub fn mask(mut self, mask: Mask) -> Self {
         self.mask = self.mask & mask;
         self
     }
 
-    /// Hides what `mask` hides from cross-attention.
+    /// Also hides from cross-attention what `mask` hides.
     pub fn source_mask(mut self, mask: Mask) -> Self {
         self.source_mask = self.source_mask & mask;
         self
@@ -84,12 +85,12 @@ impl StackOptions {
     }
 }
 
-/// What a [`Stack`] gives.
+/// The results of a [`Stack`].
 #[derive(Debug, Clone)]
 pub struct StackOutput {
     /// `[batch, length, model]`
     pub states: Tensor<3>,
-    /// What the heads of each block's self-attention read, and what was asked of their weights.
+    /// What the heads of each block's self-attention read, and what was observed of their weights.
     pub own: Vec<Attended>,
     /// What the heads of each block's cross-attention read; empty without a source.
     pub cross: Vec<Attended>,
@@ -102,9 +103,9 @@ pub struct StackCache {
     source: Vec<KeyValues>,
 }
 
-/// How a block comes to the keys and values of a source.
+/// Where a block gets the keys and values of a source from.
 enum FromSource<'a> {
-    /// Its states.
+    /// From the states of the source.
     States(&'a Tensor<3>),
     /// Keys and values computed before.
     Ready(&'a KeyValues),
@@ -123,8 +124,8 @@ impl Stack {
             .is_some_and(|block| block.cross_attention.is_some())
     }
 
-    /// Computes the states of all of `x [batch, length, model]` at once: embeddings that know their positions, or blocks with
-    /// positions of their own. A stack with cross-attention also reads `source [batch, source length, model]`.
+    /// Computes the states of all of `x [batch, length, model]` at once. Positions must be in the embeddings `x`, or in the
+    /// blocks. A stack with cross-attention also reads `source [batch, source length, model]`.
     ///
     /// # Errors
     /// If a source is missing, or given to blocks that read none; or as [`MultiHead::forward`].
@@ -183,8 +184,8 @@ impl Stack {
         })
     }
 
-    /// The states of the next positions `x [batch, new, model]` of the sequences whose past is in `cache`: the numbers of
-    /// [`Stack::forward`].
+    /// The states of the next positions `x [batch, new, model]` of the sequences whose past is in `cache`: the same numbers as
+    /// those of [`Stack::forward`].
     ///
     /// # Errors
     /// If `x` is of another batch than the cache, the cache of another stack, or as [`Stack::forward`].
@@ -255,7 +256,7 @@ impl Stack {
     }
 }
 
-/// What a [`Block`] gives.
+/// The results of a [`Block`].
 struct BlockOutput {
     states: Tensor<3>,
     own: Attended,
@@ -263,8 +264,8 @@ struct BlockOutput {
 }
 
 impl Block {
-    /// How many positions to either side self-attention sees, if not all; with a causal stack, how many back, the position itself
-    /// among them.
+    /// How many positions to either side self-attention sees, `None` for all; in a causal stack, how many back, including the
+    /// position itself.
     pub fn window(&self) -> Option<usize> {
         self.window
     }
@@ -313,10 +314,10 @@ impl Block {
 }
 
 impl StackCache {
-    /// Stores keys and values of all blocks, those of the source among them, as [`KeyValueCache::stored`] says.
+    /// Stores keys and values of all blocks, including those of the source, as [`KeyValueCache::stored`] says.
     ///
     /// # Errors
-    /// As that.
+    /// As [`KeyValueCache::stored`].
     pub fn stored(self, dtype: DType) -> Result<Self, AttentionError> {
         let own = self.own.into_iter().map(|cache| cache.stored(dtype));
         let stored = |source: KeyValues| KeyValues {

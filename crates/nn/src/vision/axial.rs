@@ -5,9 +5,10 @@
 //!
 //! `y_o = Σ_p softmax_p((q_oᵀ k_p + q_oᵀ r^q_{p-o} + k_pᵀ r^k_{p-o}) / √d) (v_p + r^v_{p-o})`
 //!
-//! The vectors `r` are learned, one for each distance, shared by the heads: they tell where a thing stands
-//! (Wang et al. 2020, "position-sensitive"; they do not divide by `√d`, their code normalises by batch
-//! instead). Without a [`span`](AxialAttentionConfig::span) there are none, and the lines are sets.
+//! The vectors `r` are learned, one for each distance, shared by the heads: they encode relative positions
+//! (Wang et al. 2020, "position-sensitive"; they do not divide by `√d`, their code uses batch
+//! normalisation instead). Without a [`span`](AxialAttentionConfig::span) there are none, and the order of
+//! positions on a line does not matter.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -19,12 +20,12 @@
 //!
 //! **Use it** where [`NonLocal`](super::NonLocal) is too large: dense prediction, high resolution. Add the
 //! map itself around it (a residual sum), as every known network does. **Do not use it** where a single
-//! layer must relate two places freely: a look goes through the corner between them, so what it finds
-//! there is a mixture.
+//! layer must relate any two positions freely: information passes through the position at the corner
+//! between them, where it is mixed with that of others.
 //!
 //! **Cost**: `8 C²` weights; with `H × W` positions, `H W (H + W) · 2 C` multiplications beside the
 //! projections and `heads · H W (H + W)` numbers of memory (twice in training), where a full attention has
-//! `(H W)²`; with positions `3 d L²` more of each along a line of length `L`.
+//! `(H W)²`; with positions, `3 d L²` more multiplications and numbers for lines of length `L`.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -71,7 +72,8 @@ pub struct AxialAttentionConfig {
     /// Heads; they divide the channels.
     #[config(default = 8)]
     pub heads: usize,
-    /// The longest line (height or width) whose distances have learned vectors; none without.
+    /// The longest line (height or width) whose distances have learned vectors; `None` for no such
+    /// vectors.
     pub span: Option<usize>,
 }
 
@@ -149,7 +151,7 @@ impl DistanceVectors {
     }
 }
 
-/// Self-attention along one axis, the lines of the other axis being separate sequences.
+/// Self-attention along one axis; the lines along it are separate sequences.
 #[derive(Module, Debug)]
 pub struct AxisAttention {
     /// `W_q`.
@@ -160,7 +162,7 @@ pub struct AxisAttention {
     pub value: Linear,
     /// `W_o`, over the heads side by side.
     pub output: Linear,
-    /// `r`, if distances are to be seen.
+    /// `r`, if distances are used.
     pub distances: Option<DistanceVectors>,
     #[module(skip)]
     heads: usize,
@@ -223,9 +225,10 @@ impl AxisAttention {
 pub struct AxialAttended {
     /// `[batch, channels, height, width]`.
     pub output: Tensor<4>,
-    /// Where each position looked in its column: `[batch, width, heads, height, height]`. Rows sum to 1.
+    /// The weights of each position over its column: `[batch, width, heads, height, height]`. Rows sum to
+    /// 1.
     pub column_weights: Tensor<5>,
-    /// Where each position looked in its row: `[batch, height, heads, width, width]`. Rows sum to 1.
+    /// The weights of each position over its row: `[batch, height, heads, width, width]`. Rows sum to 1.
     pub row_weights: Tensor<5>,
 }
 

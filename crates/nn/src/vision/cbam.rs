@@ -1,8 +1,8 @@
 //! CBAM, the convolutional block attention module: first *what* to look at, then *where*
 //! (Woo et al. 2018).
 //!
-//! Channel attention weighs the channels by their mean and their maximum, read by the same two layers;
-//! [spatial attention](super::spatial) then weighs the positions of what is left:
+//! Channel attention weights the channels by their mean and their maximum, each processed by the same two
+//! layers; [spatial attention](super::spatial) then weights the positions of the result:
 //!
 //! `M_c = σ(W_1 ReLU(W_0 mean_{h,w}(F)) + W_1 ReLU(W_0 max_{h,w}(F)))`, `F' = M_c ∘ F`,
 //! `F'' = M_s(F') ∘ F'`
@@ -14,9 +14,9 @@
 //! | spatial gate `M_s` | `[batch, 1, height, width]` |
 //! | `W_0`, `W_1` | `[channels / r, channels]`, `[channels, channels / r]`; r = 16 |
 //!
-//! **Use it** as [`SqueezeExcite`](super::SqueezeExcite), where a little more cost is allowed and the
-//! place matters too. **Do not use it** where long-range relations matter, nor where the maximum is noise:
-//! it follows single outliers.
+//! **Use it** as [`SqueezeExcite`](super::SqueezeExcite), where a little more cost is acceptable and the
+//! position matters too. **Do not use it** where long-range relations matter, nor where the maximum is
+//! noise, as it follows single outliers.
 //!
 //! **Cost**: `2 · channels² / r + 2 k²` weights; time of three passes over the map; memory of two maps
 //! in training, as both gated maps are kept for the gradient.
@@ -82,8 +82,8 @@ impl CbamConfig {
     }
 }
 
-/// Channel attention of CBAM: [`SqueezeExcite`](super::SqueezeExcite) that reads the maximum beside the
-/// mean. Part of a [`Cbam`], and of use alone.
+/// Channel attention of CBAM: [`SqueezeExcite`](super::SqueezeExcite) that also uses the maximum. Part of
+/// a [`Cbam`], and usable alone.
 #[derive(Module, Debug)]
 pub struct ChannelAttention {
     /// `W_1 ReLU(W_0 ·)`, shared by mean and maximum.
@@ -91,7 +91,7 @@ pub struct ChannelAttention {
 }
 
 impl ChannelAttention {
-    /// `map [batch, channels, height, width]` with its channels weighed, and the gate
+    /// `map [batch, channels, height, width]` with its channels weighted, and the gate
     /// `[batch, channels, 1, 1]`.
     ///
     /// # Errors
@@ -110,25 +110,25 @@ impl ChannelAttention {
 /// What [`Cbam`] returns.
 #[derive(Debug, Clone)]
 pub struct CbamAttended {
-    /// The map with channels and positions weighed: `[batch, channels, height, width]`.
+    /// The map with channels and positions weighted: `[batch, channels, height, width]`.
     pub output: Tensor<4>,
-    /// What it looked at, between 0 and 1: `[batch, channels, 1, 1]`.
+    /// The weight of each channel, between 0 and 1: `[batch, channels, 1, 1]`.
     pub channel_gate: Tensor<4>,
-    /// Where it looked, between 0 and 1: `[batch, 1, height, width]`.
+    /// The weight of each position, between 0 and 1: `[batch, 1, height, width]`.
     pub spatial_gate: Tensor<4>,
 }
 
 /// Channel attention, then spatial attention (see the [module's page](self)).
 #[derive(Module, Debug)]
 pub struct Cbam {
-    /// What to look at.
+    /// Channel attention: what to look at.
     pub channel: ChannelAttention,
-    /// Where to look.
+    /// Spatial attention: where to look.
     pub spatial: SpatialAttention,
 }
 
 impl Cbam {
-    /// `map [batch, channels, height, width]` with its channels and then its positions weighed.
+    /// `map [batch, channels, height, width]` with its channels and then its positions weighted.
     ///
     /// # Errors
     /// A map of other channels or another precision, or with a size of 0.

@@ -1,4 +1,4 @@
-//! What the vision modules need of convolution networks: a convolution with seeded initial values,
+//! Parts of convolution networks for the vision modules: a convolution with seeded initial values,
 //! pooling that takes maps of any size, and interpolation.
 
 use burn::{
@@ -44,7 +44,7 @@ pub(super) fn max_pool(map: Tensor<4>, kernel: usize, stride: usize) -> Tensor<4
     max_pool2d(map, options)
 }
 
-/// `map` at another height and width, bilinear, corners on corners.
+/// `map` at another height and width, by bilinear interpolation with aligned corners.
 pub(super) fn resize(map: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
     let options = InterpolateOptions::new(InterpolateMode::Bilinear)
         .with_output_size(size)

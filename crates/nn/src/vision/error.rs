@@ -1,4 +1,4 @@
-//! What can be wrong with the sizes of a vision module, found before anything is computed.
+//! Errors in the sizes of a vision module, found before anything is computed.
 
 use burn::{module::Module, tensor::DType};
 
@@ -17,7 +17,7 @@ pub enum VisionError {
         /// The smallest value that works.
         least: usize,
     },
-    /// A size that must be divided without a rest is not.
+    /// A size that must be divisible by another is not.
     #[error(
         "`{field}` is {found} and `{divisor_field}` is {divisor}, which does not divide it; \
          the nearest `{divisor_field}` that does is {nearest}"
@@ -85,7 +85,7 @@ pub(super) enum Extent {
     Exactly(&'static str, usize),
 }
 
-/// That `found` is the shape of a tensor with `expected` sizes.
+/// Checks that `found` is the shape of a tensor with `expected` sizes.
 pub(super) fn check_shape(
     field: &'static str,
     found: &[usize],
@@ -112,7 +112,7 @@ pub(super) fn check_shape(
     })
 }
 
-/// That `found` is the shape of a feature map `[batch, channels, height, width]`.
+/// Checks that `found` is the shape of a feature map `[batch, channels, height, width]`.
 pub(super) fn check_map(
     field: &'static str,
     found: [usize; 4],
@@ -127,7 +127,7 @@ pub(super) fn check_map(
     check_shape(field, &found, &expected)
 }
 
-/// That `found` is the precision of the weights of `module`.
+/// Checks that `found` is the precision of the weights of `module`.
 pub(super) fn check_precision<M: Module>(
     field: &'static str,
     found: DType,
@@ -143,7 +143,7 @@ pub(super) fn check_precision<M: Module>(
     }
 }
 
-/// That a size is not 0.
+/// Checks that a size is not 0.
 pub(super) fn check_positive(field: &'static str, found: usize) -> Result<(), VisionError> {
     if found == 0 {
         return Err(VisionError::TooSmall {
@@ -155,7 +155,7 @@ pub(super) fn check_positive(field: &'static str, found: usize) -> Result<(), Vi
     Ok(())
 }
 
-/// `found / divisor`, both at least 1 and without a rest.
+/// `found / divisor`, both at least 1 and without a remainder.
 pub(super) fn divide(
     (field, found): (&'static str, usize),
     (divisor_field, divisor): (&'static str, usize),
@@ -165,7 +165,7 @@ pub(super) fn divide(
     if found.is_multiple_of(divisor) {
         return Ok(found / divisor);
     }
-    // Outwards from the divisor; 1 ends the search.
+    // Searches outwards from the divisor; 1 always divides.
     let nearest = (1..divisor)
         .flat_map(|away| [divisor - away, divisor.saturating_add(away)])
         .find(|&candidate| found.is_multiple_of(candidate))
@@ -179,7 +179,7 @@ pub(super) fn divide(
     })
 }
 
-/// That the window of a convolution has a centre.
+/// Checks that the window of a convolution has a centre.
 pub(super) fn check_odd(field: &'static str, found: usize) -> Result<(), VisionError> {
     check_positive(field, found)?;
     if found.is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! The two layers that turn a summary of each channel into a score of each channel, shared by
+//! The two layers that compute a score for each channel from a summary of each channel, shared by
 //! [`SqueezeExcite`](super::SqueezeExcite) and [`ChannelAttention`](super::ChannelAttention).
 
 use burn::{

@@ -12,9 +12,10 @@
 //! | patches and class token | the image as a sequence, for a transformer | [`patches`] |
 //!
 //! Maps are `[batch, channels, height, width]`, of any height and width from 1 on. Modules are built from a
-//! configuration and a seeded [`Initializer`](crate::initialize::Initializer). Each has two forms:
-//! `forward` gives the new map and can stand in any network; `attend` gives the same numbers and what the
-//! module looked at. What does not fit is a [`VisionError`] that says which size, and which would do.
+//! configuration and a seeded [`Initializer`](crate::initialize::Initializer). Each has two methods:
+//! `forward` returns the new map and can be used in any network; `attend` returns the same numbers and what
+//! the module looked at. If something does not fit, a [`VisionError`] names the size and one that would
+//! fit.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -62,12 +63,12 @@ pub use squeeze_excite::{SqueezeExcite, SqueezeExciteConfig};
 use burn::tensor::Tensor;
 use error::check_map;
 
-/// What a gate returns: the map that came through, and the gate.
+/// What a gate returns: the gated map, and the gate.
 #[derive(Debug, Clone)]
 pub struct Gated {
     /// The map after the gate: `[batch, channels, height, width]`.
     pub output: Tensor<4>,
-    /// What each number of the map was weighed with; a size of 1 stands for all channels or positions.
+    /// The factor of each number of the map; a size of 1 stands for all channels or positions.
     pub gate: Tensor<4>,
 }
 

@@ -1,5 +1,5 @@
-//! The non-local block: the response at a position is a weighted sum of what stands at all positions, in
-//! space and in time (Wang et al. 2018).
+//! The non-local block: the response at a position is a weighted sum over all positions, in space and in time (Wang et al.
+//! 2018).
 //!
 //! `y_i = (1 / C) Σ_j f(x_i, x̂_j) g(x̂_j)`, `z_i = W_z y_i + x_i`
 //!
@@ -22,9 +22,9 @@
 //!
 //! **Use it** late in a network, where maps are small (14 × 14) and distant things must be related. The
 //! four affinities differ little (paper, section 5.1); embedded Gaussian is the usual choice. With hundreds of
-//! channels take it [`scaled`](NonLocalConfig::scaled), as the authors' code does, or the softmax
-//! saturates. **Do not use it** on large maps, and do not expect it to know where things stand: it treats
-//! positions as a set. [`AxialAttention`](super::AxialAttention) costs less, and can see distances.
+//! channels make it [`scaled`](NonLocalConfig::scaled), as the authors' code does, or the softmax saturates. **Do not use
+//! it** on large maps, or where positions matter: it treats them as a set. [`AxialAttention`](super::AxialAttention) costs
+//! less, and can use distances.
 //!
 //! **Cost**: with `N` positions, `M = N / pool²` keys, `C` channels and `C / 2` inner ones: `2 C²` weights,
 //! `N · M · C` multiplications beside the projections, and `N · M` numbers of memory (twice in training).
@@ -87,7 +87,7 @@ pub enum Affinity {
 pub struct NonLocalConfig {
     /// Channels of the map.
     pub channels: usize,
-    /// Channels of `θ`, `φ` and `g`; half the channels, at least 1, if not said.
+    /// Channels of `θ`, `φ` and `g`; `None` for half the channels, at least 1.
     pub inner: Option<usize>,
     /// `f`.
     #[config(default = "Affinity::EmbeddedGaussian")]
@@ -152,9 +152,9 @@ pub struct NonLocalAttended<const D: usize> {
 /// The non-local block (see the [module's page](self)).
 #[derive(Module, Debug)]
 pub struct NonLocal {
-    /// `θ`, but for the Gaussian.
+    /// `θ`; absent for the Gaussian.
     pub theta: Option<Linear>,
-    /// `φ`, but for the Gaussian.
+    /// `φ`; absent for the Gaussian.
     pub phi: Option<Linear>,
     /// `g`.
     pub g: Linear,
@@ -215,7 +215,7 @@ impl NonLocal {
                     w_f.val().narrow(0, 0, inner).reshape([1, inner, 1]),
                     w_f.val().narrow(0, inner, inner).reshape([1, 1, inner]),
                 );
-                // The sum of two numbers a pair, in place of the concatenation of two vectors.
+                // For each pair a sum of two numbers, in place of the concatenation of two vectors.
                 relu(matmul(query, of_query) + matmul(of_key, key)) * share
             }
             (Affinity::Dot, _) => matmul(query, key) * share,

@@ -2,8 +2,8 @@
 //! transformer (Dosovitskiy et al. 2020).
 //!
 //! The image is cut into patches that do not overlap; each becomes a token by one linear map. Before
-//! them stands a token that belongs to no patch, from which the answer will be read; every token is told
-//! its place by a learned vector:
+//! them is a token that belongs to no patch, the class token, from which the answer will be read; a learned vector
+//! for each position is added to every token:
 //!
 //! `z_0 = [x_class; x_1 E; ..; x_N E] + E_pos`
 //!
@@ -158,8 +158,8 @@ impl PatchEmbedding {
         Ok(Tensor::cat(tokens, 1) + self.positions.val().unsqueeze_dim::<3>(0))
     }
 
-    /// The same weights for images of another size: the positions of the patches are interpolated on the
-    /// image (bilinear, corners on corners), the class token's stays.
+    /// The same weights for images of another size: the positions of the patches are interpolated over the image
+    /// (bilinear, with aligned corners), that of the class token is unchanged.
     ///
     /// # Errors
     /// A size that the patch does not divide.
@@ -178,7 +178,7 @@ impl PatchEmbedding {
             let patches = resize(patches, [rows, columns])
                 .permute([0, 2, 3, 1])
                 .reshape([rows * columns, size]);
-            // A parameter is a leaf: it has no history.
+            // A parameter must be a leaf of the graph.
             Tensor::cat(vec![class_token, patches], 0)
                 .detach()
                 .set_require_grad(tracked)
@@ -186,8 +186,8 @@ impl PatchEmbedding {
         Ok(self)
     }
 
-    /// Weights over the tokens, `[batch, queries, 1 + N]`, laid out on the image:
-    /// `[batch, queries, rows, columns]`. What the class token received is left out.
+    /// Weights over the tokens, `[batch, queries, 1 + N]`, arranged as on the image:
+    /// `[batch, queries, rows, columns]`. The weight of the class token is left out.
     ///
     /// # Errors
     /// Weights over another number of tokens.

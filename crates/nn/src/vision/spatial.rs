@@ -1,5 +1,5 @@
-//! Spatial attention: each position is weighed by what its channels and its neighbours say about it
-//! (Woo et al. 2018, the second half of [CBAM](super::cbam)).
+//! Spatial attention: each position is weighted by a gate that depends on its channels and its
+//! neighbours (Woo et al. 2018, the second half of [CBAM](super::cbam)).
 //!
 //! The map is squeezed to two numbers per position, the mean and the maximum over the channels; one
 //! convolution with a large window turns them into a gate between 0 and 1 for each position:
@@ -12,12 +12,12 @@
 //! | gate `M_s` | `[batch, 1, height, width]` |
 //! | `f` | `[1, 2, k, k]`, no bias, zeros around the map; k = 7, and odd |
 //!
-//! The authors' code has a batch normalisation between convolution and σ that the paper does not name;
-//! here is the paper's form.
+//! The authors' code has a batch normalisation between convolution and σ that the paper does not
+//! mention; this is the paper's form.
 //!
 //! **Use it** when *where* matters, alone or after [`ChannelAttention`](super::ChannelAttention), and
-//! when a readable map over the image is wanted: the gate is one. **Do not use it** to relate positions
-//! that are more than `k` apart: it cannot ([`NonLocal`](super::NonLocal) can).
+//! when a readable map over the image is wanted: the gate is such a map. **Do not use it** to relate
+//! positions that are more than `k` apart, which [`NonLocal`](super::NonLocal) can do.
 //!
 //! **Cost**: `2 k²` weights, whatever the channels; time of one pass over the map and `2 k²` products a
 //! position; memory of three planes an image.
@@ -80,7 +80,7 @@ pub struct SpatialAttention {
 }
 
 impl SpatialAttention {
-    /// `map [batch, channels, height, width]` with its positions weighed.
+    /// `map [batch, channels, height, width]` with its positions weighted.
     ///
     /// # Errors
     /// A map of another precision, or with a size of 0.

@@ -1,4 +1,5 @@
-//! Squeeze-and-excitation: each channel is weighed by what the whole map says about it (Hu et al. 2017).
+//! Squeeze-and-excitation: each channel is weighted by a gate that depends on the whole map (Hu et al.
+//! 2017).
 //!
 //! The map is squeezed to one number per channel, its mean; two small layers turn these numbers into a
 //! gate between 0 and 1 for each channel; the channels are multiplied by their gates:
@@ -11,10 +12,10 @@
 //! | gate `s` | `[batch, channels, 1, 1]` |
 //! | `W_1`, `W_2` | `[channels / r, channels]`, `[channels, channels / r]`, no bias in the paper; r = 16 |
 //!
-//! **Use it** in any convolution network, after the last convolution of a block and before the sum with
-//! the identity: it costs hardly any time. **Do not use it** to find *where* something is: the gate is the
-//! same at every position ([`SpatialAttention`](super::SpatialAttention) and
-//! [`NonLocal`](super::NonLocal) look at positions).
+//! **Use it** in any convolution network, after the last convolution of a block and before the residual
+//! sum: it costs hardly any time. **Do not use it** to find *where* something is: the gate is the same at
+//! every position ([`SpatialAttention`](super::SpatialAttention) and [`NonLocal`](super::NonLocal) look at
+//! positions).
 //!
 //! **Cost**: `2 · channels² / r` weights; time and memory of one pass over the map.
 //!
@@ -75,7 +76,7 @@ pub struct SqueezeExcite {
 }
 
 impl SqueezeExcite {
-    /// `map [batch, channels, height, width]` with its channels weighed.
+    /// `map [batch, channels, height, width]` with its channels weighted.
     ///
     /// # Errors
     /// A map of other channels or another precision, or with a size of 0.

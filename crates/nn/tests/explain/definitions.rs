@@ -1,4 +1,4 @@
-//! Every mechanism by its definition, in `f64` and in plain loops: what the modules that `explain` reads are held against.
+//! The definition of every mechanism, in `f64` and in plain loops: the modules that `explain` reads are compared with it.
 
 use regard_nn::{
     explain::{Example, Normalizer, Scorer},
@@ -11,7 +11,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// `W x` for every vector; the vectors themselves without a matrix.
+/// `W x` for every vector; without a matrix, the vectors themselves.
 fn apply(weight: &Option<Matrix>, vectors: &Matrix) -> Matrix {
     match weight {
         None => vectors.clone(),
@@ -145,7 +145,8 @@ pub fn weights(example: &Example, scores: &Matrix, seen: &[Vec<bool>]) -> Matrix
                 let circle: Vec<usize> = (0..keys).filter(|&i| seen[i]).collect();
                 let shifted = |i: usize| -> f64 {
                     let rank = circle.iter().position(|&key| key == i).unwrap() as isize;
-                    let from = |by: isize| circle[(rank - by).rem_euclid(circle.len() as isize) as usize];
+                    let from =
+                        |by: isize| circle[(rank - by).rem_euclid(circle.len() as isize) as usize];
                     let parts = shift.iter().zip(-range..);
                     parts.map(|(share, by)| share * mixed(from(by))).sum()
                 };

@@ -31,7 +31,7 @@ const QUERIES: usize = 3;
 const KEYS: usize = 4;
 const SIZE: usize = 3;
 
-/// Numbers that look drawn but are the same everywhere.
+/// Pseudorandom numbers, the same on every machine.
 fn numbers(rows: usize, columns: usize, seed: usize) -> Matrix {
     let number = |place: usize| ((place * 7919 + seed * 104_729 + 13) % 997) as f64 / 498.5 - 1.0;
     let row = |row: usize| {
@@ -166,7 +166,8 @@ fn normalizer(kind: Normalizer, example: &mut Example) -> Normalize {
             parameters.gate = Some(gate);
             parameters.shift = Some(shift.to_vec());
             parameters.sharpening = Some(sharpening);
-            // No weight: the query has no say, and the biases give these very numbers.
+            // The weights are 0, so the query has no influence, and the biases give exactly these
+            // numbers.
             let constant =
                 |biases: &[f64]| linear(&vec![vec![0.0; SIZE]; biases.len()], Some(biases));
             let mut module = Addressing::new(SIZE, 1, &mut Initializer::new(1, &Device::flex()));
@@ -223,11 +224,11 @@ fn every_combination_equals_its_module() {
     for name in SCORES {
         for (normalizer_name, kind) in Normalizer::NAMES {
             if name == "gaussian-window" && kind != Normalizer::Identity {
-                // Its weights are final: refused on both sides.
+                // The weights of this score are final, so the combination is refused by both.
                 continue;
             }
             if kind == Normalizer::HardSample {
-                // What is drawn is for the draw to say; it has its own test.
+                // Hard attention depends on the draw; it has its own test.
                 continue;
             }
             for mask in masks {
@@ -251,7 +252,7 @@ fn every_combination_equals_its_module() {
     assert_eq!(checked, (9 * 9 + 1) * 4);
 }
 
-/// Within some roundings of `f64`, more where a score is large.
+/// Compares to within some roundings of `f64`, more where a score is large.
 fn exact(found: &Matrix, expected: &Matrix, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
@@ -286,7 +287,7 @@ fn every_combination_equals_its_definition() {
                 let (mut example, _) = scored(name);
                 normalizer(kind, &mut example);
                 example.mask = mask.map(str::to_owned);
-                // With padding, local-p predicts a position among the words that are left.
+                // With padding, local-p predicts a position among the remaining words.
                 example.locality = match mask {
                     Some("padding:2") => Locality::Global,
                     _ => localities[index % 3],
@@ -642,7 +643,7 @@ fn parameters_that_nothing_reads_are_refused() {
         takes("ntm"),
         ["softcap", "beta", "previous", "gate", "shift", "sharpening"]
     );
-    // A normaliser of choice brings its own.
+    // A normaliser that was chosen adds its own parameters.
     let mut example = Example::on_words("dot").unwrap();
     example.parameters.sink = Some(1.0);
     let error = explain(&example).unwrap_err().to_string();
@@ -666,7 +667,7 @@ fn examples_on_the_words_show_what_is_peculiar() {
         assert!(seen.iter().filter(|&&seen| seen).count() > 1, "{seen:?}");
         assert_eq!((bumps[0].height, bumps[0].sharpness), (1.0, 0.5));
     }
-    // What no key gets has a column of its own, and rows sum to 1 with it.
+    // The weight that goes to no key has a column, and rows sum to 1 with it.
     for (name, column) in [("sink", "sink"), ("monotonic", "none")] {
         let worked = worked(name);
         let weights = worked
@@ -700,7 +701,7 @@ fn examples_on_the_words_show_what_is_peculiar() {
             assert!((sum - weight).abs() < 1e-12);
         }
     }
-    // Scores at or below the threshold have weight 0, others more; there are both.
+    // Scores at or below the threshold have weight 0, others have more; both cases occur.
     for name in ["sparsemax", "entmax15"] {
         let worked = worked(name);
         for query in 0..3 {
@@ -748,7 +749,7 @@ fn every_kind_of_mask_is_read_from_text() {
             .iter()
             .all(|name| cases.iter().any(|(text, _)| text.starts_with(name)))
     );
-    // The two alignments differ where queries and keys do.
+    // The two alignments differ where the numbers of queries and keys differ.
     let aligned = |text: &str| {
         masks::Expression::parse(text)
             .unwrap()
@@ -757,7 +758,7 @@ fn every_kind_of_mask_is_read_from_text() {
     };
     assert_eq!(aligned("causal"), "■■■·\n■■■■\n");
     assert_eq!(aligned("causal:upper-left"), "■···\n■■··\n");
-    // Lists and tables of blocks say how many queries and keys there are.
+    // Lists and tables of blocks determine the numbers of queries and keys.
     for (text, size) in [
         ("document:0,0,1", (Some(3), Some(3))),
         ("local-p:1:0,1", (Some(2), None)),

@@ -1,4 +1,4 @@
-//! Key/value caches hand back what was put in, in order, however it came.
+//! Key/value caches return what was put in, in order, however it came.
 
 use crate::support::{device, numbers, values};
 use burn::tensor::{Tensor, TensorData};
@@ -21,7 +21,7 @@ fn expect(cached: &Cached, keys: &Tensor<4>, values: &Tensor<4>, first: usize, e
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-    /// Chunks of any sizes, windows of any size: the past that is asked for, then the new, in order.
+    /// Chunks of any sizes, windows of any size: the cache returns the visible past, then the new tokens, in order.
     #[test]
     fn what_went_in_comes_out(
         chunks in prop::collection::vec(1usize..40, 1..12),
@@ -48,7 +48,7 @@ proptest! {
     }
 }
 
-/// What an append gave stays as it was, whatever is appended later.
+/// What an append returned does not change, whatever is appended later.
 #[test]
 fn what_was_given_does_not_change() {
     for mut cache in [KeyValueCache::growing(), KeyValueCache::rolling(5).unwrap()] {
@@ -65,7 +65,7 @@ fn what_was_given_does_not_change() {
     }
 }
 
-/// A copy goes its own way, as the hypotheses of a beam do.
+/// A copy is independent, as the hypotheses of a beam are.
 #[test]
 fn rows_are_selected_and_copies_part() {
     let keys = drawn("keys", [3, 2, 4, 2]);
@@ -91,7 +91,7 @@ fn rows_are_selected_and_copies_part() {
     KeyValueCache::growing().select(&[5]).unwrap();
 }
 
-/// A text far longer than the window leaves no buffer of its size behind.
+/// After a text far longer than the window, no buffer of its size remains.
 #[test]
 fn a_rolling_cache_stays_small() {
     let mut cache = KeyValueCache::rolling(8).unwrap();

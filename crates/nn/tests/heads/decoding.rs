@@ -1,4 +1,4 @@
-//! Steps without a gradient go through the kernel for few queries, on caches of every storage: the numbers are those of the plain
+//! Steps without a gradient use the kernel for few queries, on caches of every storage: the numbers are those of the plain
 //! path, whatever the mechanism, the mask, the storage, the batch and the number of threads.
 
 use burn::{
@@ -35,7 +35,7 @@ fn cache(window: Option<usize>, storage: Option<DType>) -> KeyValueCache {
     }
 }
 
-/// What the steps of `chunks` tokens give, side by side.
+/// The results of steps of `chunks` tokens, side by side.
 fn steps(
     layer: &MultiHead,
     x: &Tensor<3>,
@@ -145,7 +145,7 @@ fn what_stands_around_the_scores_serves_in_steps() {
     assert!(close(&found, &read(&source, Path::Plain)));
 }
 
-/// Asking for the weights, more threads, or another row beside it changes no bit of a step.
+/// Asking for the weights, more threads, or another row in the batch changes no bit of a step.
 #[test]
 fn a_step_depends_on_its_row_alone() {
     let attention = Attention::new(Score::scaled_dot());
@@ -176,7 +176,7 @@ fn a_step_depends_on_its_row_alone() {
     }
 }
 
-/// Keys and values at half width beside queries in `f32`: every score and every number of queries.
+/// Keys and values in half precision beside queries in `f32`: every score and every number of queries.
 #[test]
 fn half_width_keys_are_read_as_what_they_hold() {
     let general = || {
@@ -208,7 +208,7 @@ fn half_width_keys_are_read_as_what_they_hold() {
                 }
             }
         }
-        // With a gradient too, which goes to what was rounded.
+        // With a gradient too, which reaches the numbers before rounding.
         let leaf = drawn("key", [2, 2, 11, 6], 1.0).require_grad();
         let query = drawn("query", [2, 4, 1, 6], 1.0);
         let key = leaf.clone().cast(dtype);
@@ -220,7 +220,7 @@ fn half_width_keys_are_read_as_what_they_hold() {
     }
 }
 
-/// A stack whose cache, that of its source among it, is stored at half width.
+/// A stack whose cache, including that of its source, is stored in half precision.
 #[test]
 fn a_stack_steps_on_half_width() {
     let config = StackConfig::new(8, 2);

@@ -78,7 +78,7 @@ pub fn weights<M: Module>(module: &M, gradients: &Gradients) -> Vec<(String, Vec
 }
 
 struct Nudge {
-    /// How many weights to pass before the one to change.
+    /// How many weights to skip before the one to change.
     skip: usize,
     index: usize,
     by: f64,
@@ -109,8 +109,8 @@ fn check(name: &str, loss: f64, gradient: &[f64], mut at: impl FnMut(usize, f64)
     }
 }
 
-/// Checks the gradients of every weight of `module` (in f64, see [`double`]) and of every input. Gives how
-/// many numbers were checked.
+/// Checks the gradients of every weight of `module` (in f64, see [`double`]) and of every input. Returns
+/// how many numbers were checked.
 pub fn check_gradients<M: Module, const D: usize>(
     name: &str,
     module: &M,

@@ -169,7 +169,7 @@ fn grouped_queries() {
     }
 }
 
-/// Four heads with one thing added: positions, norms, talking heads, gates.
+/// Four heads with one addition each: positions, norms, talking heads, gates.
 #[test]
 fn variants() {
     let golden = golden();

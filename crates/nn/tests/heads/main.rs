@@ -6,8 +6,8 @@
 //! | [`decoding`] | steps without a gradient, on caches of every storage, have the plain path's numbers |
 //! | [`golden`] | multi-head attention equals PyTorch's, Keras' and the published code (`../golden/heads_golden.py`) |
 //! | [`gradients`] | autodiff of whole layers equals finite differences |
-//! | [`plans`] | which heads have the operation with projections, and that it changes no number beyond rounding |
-//! | [`positions`] | positions equal the published code and know distances alone |
+//! | [`plans`] | which heads use the operation with projections, and that it changes no number beyond rounding |
+//! | [`positions`] | positions equal the published code and depend on distances alone |
 //! | [`properties`] | multi-head attention behaves for any numbers: caches, order, groups, observation |
 //! | [`refusals`] | bad configurations and input give errors that name the field |
 //! | [`rolling`] | a cache changes no number, whatever the masks |

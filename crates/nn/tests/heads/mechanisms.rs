@@ -1,4 +1,5 @@
-//! Layers to test: every mechanism that acts inside one, with heads shared and not, of awkward sizes.
+//! Layers to test: every mechanism that acts inside one, with shared and separate heads, of awkward
+//! sizes.
 
 use crate::support::{device, values};
 use burn::tensor::{Tensor, TensorData};
@@ -20,7 +21,7 @@ pub fn init(config: &MultiHeadConfig) -> MultiHead {
     config.init(&mut Initializer::new(3, &device())).unwrap()
 }
 
-/// With weights that are all different from their first values (identity, gain 1).
+/// A layer whose weights all differ from their initial values (identity, gain 1).
 pub fn shaken(config: &MultiHeadConfig) -> MultiHead {
     let layer = init(config);
     let mut arrays = weights::collect(&layer);

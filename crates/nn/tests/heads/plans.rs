@@ -1,5 +1,5 @@
-//! Which heads have the operation with projections, and that it gives the numbers of plain operations, forward and backward: rotary
-//! positions, norms of queries and keys and gates do not take it away.
+//! Which heads use the operation with projections, and that it gives the numbers of plain operations, forward and backward:
+//! with rotary positions, norms of queries and keys, and gates, too.
 
 use regard_nn::{
     Attention, AttentionOptions, KernelPlan, Observe, Path, Unserved,
@@ -24,11 +24,11 @@ fn plans_of_every_mechanism() {
     for (name, config) in mechanisms(4, 2, 4) {
         let plan = shaken(&config).plan(&x, None, &call());
         match name {
-            // A bias of their own.
+            // These add a bias to the scores.
             "buckets" | "relative keys" => {
                 assert_eq!(plan, Ok(KernelPlan::Dot { scale: 0.5 }), "{name}");
             }
-            // A norm that no kernel has.
+            // No kernel has this norm.
             "l2" => assert_eq!(plan, Ok(KernelPlan::Dot { scale: 1.0 }), "{name}"),
             "relative" | "talking" => assert_eq!(plan, Err(Unserved::BetweenWords), "{name}"),
             _ => assert_eq!(plan, Ok(KernelPlan::Projected { scale: 0.5 }), "{name}"),
@@ -41,7 +41,8 @@ fn call<'a>(mask: &Mask, noise: &'a mut DropoutRng) -> AttentionOptions<'a> {
     call.mask(mask.clone()).noise(noise)
 }
 
-/// Every choice beside every other, fused, plain and plain in f64: `|fused - f64| <= 2 |plain - f64| + rounding`, 3 for gradients.
+/// Every choice with every other, fused, plain and plain in f64: `|fused - f64| <= 2 |plain - f64| + rounding`, 3 for
+/// gradients.
 #[test]
 fn projected_heads_are_plain_heads() {
     let positions = [
@@ -128,7 +129,7 @@ fn projected_heads_are_plain_heads() {
     assert!(checked > 24 * 6, "{checked}");
 }
 
-/// Asking for weights, which takes the projections apart, changes no bit.
+/// Asking for weights, which separates the projections from attention, changes no bit.
 #[test]
 fn observing_changes_no_bit() {
     for projection in [ProjectionLayout::Separate, ProjectionLayout::Fused] {
@@ -159,7 +160,7 @@ fn observing_changes_no_bit() {
     }
 }
 
-/// A source of its own is projected in the same operation, its keys normalised.
+/// A separate source is projected in the same operation, with its keys normalised.
 #[test]
 fn projected_cross_attention_is_plain() {
     let config = MultiHeadConfig {

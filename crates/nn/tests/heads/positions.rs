@@ -249,8 +249,8 @@ fn gradients_equal_finite_differences() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
 
-    /// The product of a turned query and a turned key depends on their distance alone, and turning keeps
-    /// every length. In f64, where the rounding of angles is far below what is asked.
+    /// The product of a rotated query and a rotated key depends only on their distance, and rotation keeps
+    /// every length. In f64, where the rounding of angles is far below the tolerance.
     #[test]
     fn rotary_products_know_the_distance_alone(
         size in prop::sample::select(vec![2usize, 6, 40, 58, 64, 110]),
@@ -289,7 +289,7 @@ proptest! {
         }
     }
 
-    /// Shaw's vectors, pair by pair: `q_i · a^K` and `Σ_j α_ij a^V`, wherever queries and keys stand.
+    /// Shaw's vectors, pair by pair: `q_i · a^K` and `Σ_j α_ij a^V`, at any positions of queries and keys.
     #[test]
     fn relative_vectors_are_their_definition(
         queries in 1usize..7,
@@ -329,7 +329,7 @@ proptest! {
         }
     }
 
-    /// Biases depend on distances alone, to the bit, and say the same of a part as of the whole.
+    /// Biases depend on distances alone, to the bit, and are the same for a part as for the whole.
     #[test]
     fn biases_know_the_distance_alone(
         queries in 1usize..6,
@@ -359,7 +359,7 @@ proptest! {
         };
         prop_assert_eq!(all(&here), all(&there));
 
-        // The last query alone says what it says among the others.
+        // The last query alone gets the same bias as among the others.
         let last = Positions { queries: here.queries.end - 1..here.queries.end, ..here.clone() };
         let whole = buckets.bias(&here).narrow(2, queries - 1, 1);
         prop_assert_eq!(numbers(&whole), numbers(&buckets.bias(&last)));
@@ -368,7 +368,7 @@ proptest! {
     }
 }
 
-/// Positions inside a layer know distances alone, however far from the beginning.
+/// Positions inside a layer depend on distances alone, however far from the beginning.
 #[test]
 fn positions_beyond_any_sequence() {
     let far = usize::MAX - 10;

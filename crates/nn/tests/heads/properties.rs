@@ -63,7 +63,7 @@ fn cached_equals_uncached() {
     assert_eq!(checked, 7 * 13 * 2 * (13 + 4 + 1 + 2));
 }
 
-/// Changing a token changes nothing before it, and something after it.
+/// Changing a token changes nothing before it, and something from it on.
 #[test]
 fn no_token_sees_the_future() {
     for (name, config) in all() {
@@ -88,7 +88,8 @@ fn no_token_sees_the_future() {
     }
 }
 
-/// Without positions tokens are a set: permuting them permutes the result. With positions not.
+/// Without positions, tokens are a set: permuting them permutes the result. With positions, it does
+/// not.
 #[test]
 fn order_counts_with_positions_alone() {
     let order = [4, 0, 3, 1, 2];
@@ -111,7 +112,7 @@ fn order_counts_with_positions_alone() {
     }
 }
 
-/// A row of a batch gives what it gives alone, whatever stands in its padding.
+/// A row of a batch gives the same as alone, whatever its padding contains.
 #[test]
 fn a_row_of_a_batch_is_itself_alone() {
     let lengths = [6, 3, 1];
@@ -177,7 +178,8 @@ fn groups_share_keys_and_values() {
     }
 }
 
-/// One matrix or three, from one seed: the same layer. So is a cross-attention to oneself.
+/// One matrix or three, from one seed: the same layer. So is cross-attention with the input as its own
+/// source.
 #[test]
 fn layouts_start_alike() {
     for input_bias in [false, true] {
@@ -216,7 +218,7 @@ fn layouts_start_alike() {
     }
 }
 
-/// One matrix holds what three hold, side by side.
+/// One matrix holds the three side by side.
 #[test]
 fn one_matrix_is_three_side_by_side() {
     let config = |projection| MultiHeadConfig {
@@ -250,7 +252,7 @@ fn one_matrix_is_three_side_by_side() {
     assert!(close(&run(&separate), &run(&fused)));
 }
 
-/// New talking heads say what silent ones say.
+/// New talking heads give the same as heads without mixing.
 #[test]
 fn talking_heads_start_silent() {
     let config = MultiHeadConfig::new(12, 4);
@@ -330,7 +332,7 @@ fn nothing_seen_gives_nothing() {
     }
 }
 
-/// No tokens: no output, from every door.
+/// No tokens: no output, from every method.
 #[test]
 fn no_tokens_give_no_output() {
     for (name, config) in mechanisms(4, 2, 4) {
@@ -362,7 +364,7 @@ fn no_tokens_give_no_output() {
     }
 }
 
-/// A bias of the caller's own joins that of the positions.
+/// A bias of the caller is added to that of the positions.
 #[test]
 fn biases_add_up() {
     let plain = MultiHeadConfig::new(12, 4);
@@ -379,7 +381,7 @@ fn biases_add_up() {
     assert!(close(&found, &expected));
 }
 
-/// Any score, mask and normaliser serves under several heads.
+/// Any score, mask and normaliser works under several heads.
 #[test]
 fn heads_take_any_attention() {
     let init = &mut Initializer::new(3, &device());
@@ -402,8 +404,8 @@ fn heads_take_any_attention() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
 
-    /// Text that starts later in the sequence, with nothing before it to be seen: nothing changes. The
-    /// positions inside a layer know distances alone.
+    /// Text that starts later in the sequence, with nothing before it to be seen: nothing changes, as
+    /// the positions inside a layer depend on distances alone.
     #[test]
     fn a_later_start_changes_nothing(
         kind in 0usize..13,

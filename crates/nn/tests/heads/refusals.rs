@@ -18,7 +18,7 @@ use regard_nn::{
     transformer::{StackConfig, StackOptions},
 };
 
-/// Each error names its field, what was found, and what would do.
+/// Each error names its field, what was found, and what would be accepted.
 fn check<const N: usize>(refusals: [(AttentionError, &str, &str); N]) {
     for (error, field, found) in refusals {
         let message = error.to_string();
@@ -387,7 +387,8 @@ fn of_heads() {
     check(refusals);
 }
 
-/// What a layer reads has its precision, and what it reads again was made by it.
+/// The input of a layer must have its precision, and what the layer reads again must have been made by
+/// it.
 #[test]
 fn of_precisions_and_of_what_others_made() {
     let wide = |shape: [usize; 3]| drawn("x", shape, 1.0).cast(DType::F64);

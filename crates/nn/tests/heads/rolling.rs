@@ -23,7 +23,7 @@ use crate::{
 const BATCH: usize = 2;
 const HEADS: usize = 4;
 
-/// A mask, and how large it is made.
+/// A mask, with the numbers from which it is made.
 #[derive(Debug, Clone)]
 enum Tree {
     Leaf(Leaf, [usize; 3]),
@@ -88,7 +88,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// The mask of a leaf for a part of a sequence: what is listed for each position is listed up to the part's end.
+/// The mask of a leaf for a part of a sequence: lists with an entry for each position end with the part.
 fn mask_of(leaf: Leaf, [a, b, c]: [usize; 3], queries: &Range<usize>, keys: usize) -> Mask {
     let named = |part: usize| (part + c) / (a + 1);
     let list = |end: usize| [0, 1].map(|row| (0..end).map(|i| named(i + row)).collect());
@@ -201,7 +201,7 @@ proptest! {
     }
 
     /// Grouped heads and rotary positions; fused or plain; growing or rolling: in chunks the numbers are those of the whole
-    /// pass. Refused is only what needs a global position that the cache has dropped.
+    /// pass. Only masks that need a global position that the cache has dropped are refused.
     #[test]
     fn chunks_are_the_whole_pass(
         tree in tree(),
@@ -292,7 +292,7 @@ fn masks_of_the_layer_count_from_the_beginning() {
     assert_eq!(checked, 10 * 2 * (19 + 4));
 }
 
-/// What needs a dropped key says so, by name: a global key, a global query, a score that counts the keys itself.
+/// What needs a dropped key is refused by name: a global key, a global query, a score that counts the keys itself.
 #[test]
 fn what_a_rolling_cache_has_dropped() {
     let x = |length| drawn("x", [1, length, 10], 1.0);

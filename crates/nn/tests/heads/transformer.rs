@@ -81,7 +81,7 @@ fn variants() -> Vec<(&'static str, StackConfig)> {
     ]
 }
 
-/// Two sentences of 3 and 1 words read, 2 written.
+/// The loss of two sentences that read 3 and 1 words and write 2.
 fn loss(
     (encoder, decoder): &(Stack, Stack),
     x: Tensor<3>,
@@ -137,7 +137,7 @@ fn gradients_equal_finite_differences() {
     assert!(checked > 900, "{checked}");
 }
 
-/// At most twice as far from the same computation in f64 as plain operations in f32 are, and rounding.
+/// The distance from the same computation in f64 is at most twice that of plain operations in f32, plus rounding.
 #[test]
 fn fused_in_f32_is_plain_in_f64() {
     let all = inputs();
@@ -178,7 +178,7 @@ fn fused_in_f32_is_plain_in_f64() {
     }
 }
 
-/// The output layer with its loss, many classes and few, tied and not: what two steps give, and the same gradients.
+/// The output layer with its loss, many classes and few, tied and not: the same result and gradients as in two steps.
 #[test]
 fn the_output_layer_with_its_loss_is_both_in_turn() {
     let device = device();
@@ -214,7 +214,7 @@ fn the_output_layer_with_its_loss_is_both_in_turn() {
                     }
                 };
                 let sums = (result.nll, result.tokens);
-                // Twice the loss, so that what comes from above is not 1.
+                // Twice the loss, so that the incoming gradient is not 1.
                 let gradients = (result.loss * 2.0).backward();
                 let leaves = [hidden, weight].into_iter().chain(biased.then_some(bias));
                 let numbers = |leaf: Tensor<2>| -> Vec<f32> {
@@ -235,7 +235,7 @@ fn the_output_layer_with_its_loss_is_both_in_turn() {
     }
 }
 
-/// Token by token and in chunks, with keys and values kept, a stack says what it says of the whole sequence.
+/// Token by token and in chunks, with cached keys and values, a stack gives the same as for the whole sequence.
 #[test]
 fn cached_steps_are_the_whole_sequence_at_once() {
     let device = device();
@@ -320,7 +320,7 @@ fn stacks_refuse_what_does_not_go_together() {
     }
 }
 
-/// Files say one `bias` for all products, or each.
+/// Files have one `bias` for all products, or one for each.
 #[test]
 fn biases_are_read_as_one_or_each() {
     let config = StackConfig::new(4, 2);

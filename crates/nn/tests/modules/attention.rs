@@ -31,7 +31,7 @@ fn initializer() -> Initializer {
     Initializer::new(1, &device())
 }
 
-/// The score of a name, and the size of the annotations it takes.
+/// The score with this name, and the size of the annotations it takes.
 fn score(name: &str) -> (Score, usize) {
     let init = &mut initializer();
     match name {
@@ -84,7 +84,7 @@ fn normalize(name: &str) -> Normalize {
     }
 }
 
-/// The masks of the script, in our words.
+/// The masks of the script, as ours.
 fn mask(name: &str, queries: usize) -> Mask {
     let padding = || Mask::padding(PaddingMask::from_lengths(&[5, 3], KEYS, &device()));
     let window = || Mask::window(2).unwrap();

@@ -255,7 +255,7 @@ fn settings_out_of_range_and_impossible_combinations() {
     );
 }
 
-/// The same numbers are fine where the precision holds them.
+/// The same numbers are accepted where the precision can hold them.
 #[test]
 fn what_only_f64_holds() {
     let x = Tensor::<4>::ones([1, 1, 2, 4], (&device(), DType::F64)) * 1e-3;
@@ -412,7 +412,7 @@ fn memories_that_do_not_fit() {
     );
 }
 
-/// NaN stands before all numbers among the largest weights, on both paths, so that nobody takes it for a weight of 0.
+/// NaN comes before all numbers among the largest weights, on both paths, so that it is not taken for a weight of 0.
 #[test]
 fn weights_that_are_nan_are_the_first_to_be_reported() {
     let x = |rows: [[f32; 2]; 3]| Tensor::<2>::from_floats(rows, &device()).reshape([1, 1, 3, 2]);

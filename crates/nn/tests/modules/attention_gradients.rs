@@ -114,12 +114,12 @@ fn number(x: Tensor<1>) -> f64 {
     x.into_scalar::<f64>()
 }
 
-/// Compares the gradient of every third number of all inputs and weights; gives how many.
+/// Compares the gradient of every third number of all inputs and weights; returns how many.
 fn check(name: &str, attention: &Attention, seed: Option<u64>) -> usize {
     const STEP: f64 = 1e-5;
     let (double_attention, sizes) = double(attention, None);
     let x = [0, 1, 2].map(|i| input(i, None));
-    // Some mechanisms do not look at some inputs; this ties all of them to the loss.
+    // Some mechanisms do not use some inputs; this adds all of them to the loss.
     let tie = (x[0].clone().sum() + x[1].clone().sum()) * 0.0;
     let gradients = (loss(&double_attention, &x, seed) + tie).backward();
     let mut checked = 0;

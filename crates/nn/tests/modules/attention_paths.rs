@@ -1,5 +1,5 @@
-//! The fused path against the plain one: every combination that a kernel serves, both ways, forward and backward;
-//! and every other one is refused by name, never computed by something else in silence. How they are compared:
+//! The fused path against the plain one: every combination that a kernel serves, by both paths, forward and backward; every
+//! other combination is refused by name, and never silently computed by something else. The comparison is described in
 //! [`both_paths`](crate::both_paths).
 
 use burn::tensor::{DType, Tensor, TensorData};
@@ -116,8 +116,8 @@ fn everything_around_the_scores() {
     assert_eq!(combinations, 22 * 16);
 }
 
-/// One bias on every key of a row, as large as those that people hide keys with, is none: on both paths, both ways. Products
-/// are exact, so that both have the same scores.
+/// The same bias on every key of a row, as large as the numbers with which people hide keys, has no effect: on both paths,
+/// forward and backward. Products are exact, so that both have the same scores.
 #[test]
 fn a_bias_of_any_size_on_all_keys() {
     let attention = Attention::new(Score::scaled_dot());
@@ -160,8 +160,8 @@ fn a_bias_of_any_size_on_all_keys() {
     }
 }
 
-/// The slopes that the kernel takes are the biases of [`Alibi::bias`], with more queries than keys, fewer and as many, for
-/// numbers of heads that are no power of two too.
+/// The slopes that the kernel takes give the biases of [`Alibi::bias`], with more queries than keys, fewer and as many, also
+/// for numbers of heads that are no power of two.
 #[test]
 fn alibi_is_its_bias() {
     for (heads, key_heads) in [(1, 1), (6, 2), (8, 8), (12, 3)] {
@@ -199,7 +199,8 @@ fn alibi_is_its_bias() {
             });
             for (i, (a, b)) in as_slopes.iter().zip(&as_bias).enumerate() {
                 let size = b.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-                // A score that is lowered by up to the largest slope times the longest distance is rounded at that size.
+                // A score that is lowered by up to the largest slope times the longest distance is rounded relative to that
+                // size.
                 let lowered = alibi.slopes()[0] * queries.max(keys) as f64;
                 let rounding = 4.0 * f64::from(f32::EPSILON) * (size + 1.0) * (lowered + 1.0);
                 let found = distance(a, b);
@@ -297,7 +298,8 @@ fn awkward_sizes() {
     }
 }
 
-/// Of all scores and normalisers, those a kernel serves run fused, and the others say what is not served.
+/// Of all combinations of scores and normalisers, those that a kernel serves run fused, and for the others the error says
+/// what is not served.
 #[test]
 fn what_no_kernel_serves_is_refused() {
     let (mut served, mut refused, mut impossible) = (0, 0, 0);

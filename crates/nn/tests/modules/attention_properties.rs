@@ -1,5 +1,5 @@
-//! What holds for any attention: observing changes nothing, rows and groups are what they are alone, keys have no order;
-//! and the mistakes of other libraries, one test each.
+//! What holds for any attention: observing changes nothing, rows and groups give the same as alone, keys have no order;
+//! and known mistakes of other libraries, one test each.
 #![allow(
     clippy::disallowed_methods,
     reason = "definitions in Burn's own products; nothing is empty here"
@@ -117,7 +117,7 @@ fn extreme_scores() {
         let attended = attend(&attention, &leaves, AttentionOptions::new(Observe::Weights));
         let is_window = matches!(attention.score, Score::GaussianWindow(_));
         let finite = numbers(&attended.context).iter().all(|x| x.is_finite());
-        // The window's exponentials of ±100 do overflow; its queries are what a layer puts out.
+        // The window's exponentials of ±100 overflow; in practice its queries are outputs of a layer.
         assert!(is_window || finite, "{name}");
         let all = (attended.context.sum() + leaves[0].clone().sum() * 0.0).backward();
         let slope = numbers(&leaves[0].grad(&all).unwrap());
@@ -151,7 +151,7 @@ fn a_causal_mask_is_never_dropped() {
     assert_eq!(checked, 8);
 }
 
-/// Which alignment is asked for is which is given, whatever the batch (candle's means two things by batch size).
+/// The requested alignment is used, whatever the batch (candle's meaning depends on the batch size).
 #[test]
 fn alignments_do_not_depend_on_the_batch() {
     for batch in [1, 2] {
@@ -179,7 +179,7 @@ fn alignments_do_not_depend_on_the_batch() {
     }
 }
 
-/// Dropout changes the context, not what is reported; without noise nothing is dropped; the same seed drops the same.
+/// Dropout changes the context, not what is observed; without noise nothing is dropped; the same seed drops the same.
 #[test]
 fn dropout_acts_on_what_is_read() {
     let x = inputs(2, 2, 3, 6);
@@ -210,7 +210,7 @@ fn dropout_acts_on_what_is_read() {
     assert!(worst < 0.25, "{worst}");
 }
 
-/// The bias is added after the softcap, and shared sizes of it broadcast.
+/// The bias is added after the softcap, and its sizes of 1 broadcast.
 #[test]
 fn bias_and_softcap() {
     let x = inputs(2, 2, 3, 4);
@@ -233,7 +233,7 @@ fn bias_and_softcap() {
     assert!(same_bits(&biased, &expected));
 }
 
-/// One reading of three queries is three readings of one, for the mechanisms that go on from query to query.
+/// One call of three queries equals three calls of one, for the mechanisms that continue from query to query.
 #[test]
 fn carried_readings_are_one_reading() {
     let init = &mut Initializer::new(6, &device());
@@ -278,7 +278,7 @@ fn carried_readings_are_one_reading() {
     }
 }
 
-/// A batch of one is that row of the batch; grouped heads are repeated heads.
+/// A batch of one equals that row of the batch; grouped heads are repeated heads.
 #[test]
 fn rows_and_groups() {
     for attention in mechanisms(4) {
@@ -400,14 +400,14 @@ proptest! {
 struct Exact {
     weights: Vec<f64>,
     context: Vec<f64>,
-    /// By query, key, value and bias.
+    /// With respect to query, key, value and bias.
     gradients: [Vec<f64>; 4],
 }
 
 const BATCH: usize = 2;
 const VALUE: usize = 3;
 
-/// One head: `scores [batch, queries, keys]`, nothing where a key is hidden.
+/// One head: `scores [batch, queries, keys]`, `None` where a key is hidden.
 fn exact(
     scores: &[Option<f32>],
     x: &[Vec<f64>; 3],
@@ -462,7 +462,7 @@ fn exact(
     all
 }
 
-/// What stands beside the products in a row of scores.
+/// A bias for a row of scores.
 fn bias_row(keys: usize) -> impl Strategy<Value = Vec<f32>> {
     prop_oneof![
         magnitude().prop_map(move |x| vec![x; keys]),
@@ -480,8 +480,8 @@ fn bias_row(keys: usize) -> impl Strategy<Value = Vec<f32>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() })]
 
-    /// Scores of any size that `f32` holds, with or without a bias, some hidden: fused, plain and query by query, context,
-    /// weights and gradients are those of a softmax in f64 over the same scores.
+    /// Scores of any size that `f32` holds, with or without a bias, some hidden: fused, plain and query by query, the
+    /// context, weights and gradients are those of a softmax in f64 over the same scores.
     #[test]
     fn scores_of_any_size(
         ((queries, keys), bias) in (1usize..20, 1usize..40).prop_flat_map(|sizes| {
@@ -538,7 +538,7 @@ proptest! {
             }
             Ok(())
         };
-        // The weights of 40 keys are sums of some 40 roundings; gradients sum up to 40 slopes, each of up to 6.
+        // The weights of 40 keys are sums of some 40 roundings; gradients are sums of up to 40 terms, each of up to 6.
         let (of_weights, of_gradients) = (64.0, 4096.0);
         for path in [Path::Fused, Path::Plain] {
             let leaves: Vec<Tensor<4>> = host
@@ -575,14 +575,15 @@ proptest! {
     }
 }
 
-/// A bias of one huge number on all keys, or on one, for every mechanism that a kernel serves: as in the plain path.
+/// A bias of one huge number on all keys, or on one, for every mechanism that a kernel serves: the same as in the plain
+/// path.
 #[test]
 fn huge_biases_on_every_kernel() {
     let (queries, keys) = (3, 20);
     let x = inputs(2, 1, queries, keys);
     let mut checked = 0;
     for attention in mechanisms(2) {
-        // A score of up to 20 is lost beside the smallest of these.
+        // A score of up to 20 is lost in the rounding of the smallest of these.
         for huge in [-1e9, -1e30, f32::MIN, 1e20] {
             for alone in [false, true] {
                 let bias = Tensor::<4>::zeros([1, 1, queries, keys], &device());
@@ -617,7 +618,7 @@ fn huge_biases_on_every_kernel() {
     assert_eq!(checked, (6 * 3 + 2) * 8);
 }
 
-/// One number for all keys of a row: it hides the row, or lifts it above a sink, or changes nothing.
+/// One number for all keys of a row: it hides the row, or raises it above a sink, or changes nothing.
 #[test]
 fn a_bias_may_be_shared_by_the_keys() {
     let x = inputs(2, 1, 3, 6);
@@ -664,7 +665,7 @@ fn a_bias_may_be_shared_by_the_keys() {
     assert_eq!(checked, 10 * 4 + 6 * 3 + 2);
 }
 
-/// Nothing to read, nothing to read with.
+/// No keys to read, or no queries.
 #[test]
 fn empty_tensors() {
     for attention in [
@@ -750,13 +751,13 @@ impl ModuleMapper for Precision {
     }
 }
 
-/// What is cut at a small number, so that its logarithm is finite, is cut at a number of the precision: in half precision
-/// weights are those of `f32`, to within what its scores are rounded by.
+/// A number that is bounded from below, so that its logarithm is finite, is bounded by a number of its own precision: in
+/// half precision, weights are those of `f32`, to within the rounding of the scores.
 #[test]
 fn half_precision() {
     let init = &mut Initializer::new(7, &device());
     let addressing = Addressing::new(SIZE, 1, init);
-    // So large that some shares are 0 in half precision, and some certain.
+    // So large that some weights are 0 in half precision, and some are 1.
     let scores = drawn("scores", [2, 2, 3, 6], 24.0).cast(DType::F16);
     let query = drawn("query", [2, 2, 3, SIZE], 2.0).cast(DType::F16);
     for normalize in [
@@ -783,7 +784,7 @@ fn half_precision() {
             assert!((half - single).abs() <= 0.02, "{name}: {half} {single}");
         }
     }
-    // Keys and queries without length, and a window without width.
+    // Keys and queries of length 0, and a window of width 0.
     for attention in [
         Attention::new(Score::Cosine(Cosine::fixed(2.0))),
         Attention::new(Score::dot()).with_predictor(PositionPredictor::new(SIZE, 0, init)),

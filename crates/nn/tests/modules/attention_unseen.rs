@@ -1,4 +1,5 @@
-//! What may not be seen reaches nothing, whatever stands there and however it is hidden; what is seen stays visible.
+//! Hidden positions have no influence, whatever they contain and however they are hidden; NaN in visible positions stays
+//! visible.
 
 use burn::tensor::{Bool, Tensor};
 use regard_nn::{
@@ -15,8 +16,8 @@ use crate::{
     support::{device, numbers},
 };
 
-/// What stands in unseen places (NaN, infinities, huge numbers) reaches neither context nor weights nor gradients:
-/// under padding, where nobody sees them, and under causality, where some queries do and others do not.
+/// The contents of hidden positions (NaN, infinities, huge numbers) influence neither context nor weights nor gradients:
+/// under padding, where no query sees them, and under causality, where some queries do and others do not.
 #[test]
 fn unseen_places_reach_nothing() {
     let (queries, keys) = (3, 5);
@@ -25,7 +26,7 @@ fn unseen_places_reach_nothing() {
         let run = |poison: Option<f32>| {
             let [query, key, value] = inputs(2, 2, queries, keys);
             let spoil = |x: Tensor<4>| match poison {
-                // The last key: behind the padding of row 1, and in the future of all queries but the last.
+                // The last key: in the padding of row 1, and in the future of all queries but the last.
                 Some(poison) => x.slice_fill([0..2, 0..2, keys - 1..keys, 0..3], poison),
                 None => x,
             };
@@ -49,7 +50,7 @@ fn unseen_places_reach_nothing() {
             let all = (kept * upstream + leaves[0].clone().narrow(3, 0, 3) * 0.0)
                 .sum()
                 .backward();
-            // In row 0 the last query sees the poison, and it reaches every gradient of that row.
+            // In row 0 the last query sees the poison, which reaches every gradient of that row.
             let gradients: Vec<Option<Vec<f32>>> = leaves
                 .iter()
                 .map(|leaf| Some(numbers(&leaf.grad(&all)?.narrow(0, 1, 1))))
@@ -59,8 +60,8 @@ fn unseen_places_reach_nothing() {
         let clean = run(None);
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e4] {
             let found = run(Some(poison));
-            // Poisoned keys take the plain path where they would reach what prepares them, and Burn adds the parts
-            // of a gradient in an order of its own: the last bits may differ.
+            // With poisoned keys, calls take the plain path where the poison would reach the weights that prepare keys,
+            // and Burn adds the parts of a gradient in another order: the last bits may differ.
             let close = |found: &[f32], clean: &[f32]| {
                 let near =
                     |(a, b): (&f32, &f32)| (a - b).abs() <= 8.0 * f32::EPSILON * (1.0 + b.abs());
@@ -149,7 +150,7 @@ fn a_seen_nan_stays_visible() {
     assert_eq!(rows, [false, true, true, false, false, false]);
 }
 
-/// Rows of nothing give zeros and finite gradients, and harm no other row (PyTorch 41508).
+/// Rows in which nothing is seen give zeros and finite gradients, and do not affect other rows (PyTorch 41508).
 #[test]
 fn a_row_that_sees_nothing() {
     for attention in mechanisms(2) {
@@ -172,22 +173,21 @@ fn a_row_that_sees_nothing() {
                 .unwrap_or_default();
             assert!(slope.iter().all(|x| x.is_finite()), "{name}");
         }
-        // The blind query of a normaliser without memory gets no gradient.
+        // A query that sees nothing gets no gradient, if the normaliser has no memory.
         let goes_on = attended.carried.is_some();
         let slope = leaves[0].grad(&all).unwrap();
         assert!(goes_on || first(&slope).iter().all(|x| *x == 0.0), "{name}");
     }
 }
 
-/// A bias of -∞ hides as a mask does (one meaning): the same numbers, forward and backward, and what stands behind it
-/// reaches nothing.
+/// A bias of -∞ hides as a mask does: the same numbers, forward and backward, and hidden keys have no influence.
 #[test]
 fn a_bias_of_minus_infinity_is_a_mask() {
     let (queries, keys) = (3, 5);
     let mut checked = 0;
     for attention in mechanisms(2) {
         for poison in [None, Some(f32::NAN), Some(f32::INFINITY)] {
-            // The last key is hidden from everybody, the second from the first query, and everything from the last one.
+            // The last key is hidden from all queries, the second from the first query, and everything from the last one.
             let hidden = move |query: usize, key: usize| {
                 key == keys - 1 || (query == 0 && key == 1) || query == queries - 1
             };
@@ -246,7 +246,8 @@ fn a_bias_of_minus_infinity_is_a_mask() {
     assert_eq!(checked, 3 * mechanisms(2).len());
 }
 
-/// The kernel alone cannot tell a poisoned sum from a hidden one: the fused path says so, the automatic one does not ask.
+/// The kernel alone cannot tell a poisoned sum from a hidden one: with [`Path::Fused`] the call is refused, with
+/// [`Path::Auto`] it takes the plain path.
 #[test]
 fn poison_behind_a_bias_is_no_case_for_the_kernel() {
     let init = &mut Initializer::new(4, &device());
@@ -256,7 +257,7 @@ fn poison_behind_a_bias_is_no_case_for_the_kernel() {
         Score::Additive(Additive::new(SIZE, SIZE, 3, init)),
     ] {
         let attention = Attention::new(score);
-        // The hidden key; of queries of 1, its products overflow.
+        // The hidden key; with queries of 1, its products overflow.
         let hidden = behind_a_bias(&attention, 2, f32::NAN);
         assert!(
             hidden.iter().all(|x| x.is_finite()),
@@ -270,7 +271,7 @@ fn poison_behind_a_bias_is_no_case_for_the_kernel() {
                 "{}",
                 named(&attention)
             );
-            // One that is seen.
+            // A visible key.
             behind_a_bias(&attention, 1, 3e38);
         }
     }
@@ -298,7 +299,7 @@ fn behind_a_bias(attention: &Attention, poisoned: usize, poison: f32) -> Vec<f32
     numbers(&attended.context)
 }
 
-/// A seen key is above any hidden one, however low its score.
+/// A visible key has more weight than any hidden one, however low its score.
 #[test]
 fn the_lowest_scores_are_above_what_is_hidden() {
     let [query, key, value] = inputs(1, 1, 2, 4);
@@ -344,7 +345,7 @@ fn the_lowest_scores_are_above_what_is_hidden() {
     );
 }
 
-/// A weight of 0 is 0 beside NaN too, on both paths.
+/// A weight of 0 stays 0 beside a NaN too, on both paths.
 #[test]
 fn a_hidden_weight_is_0_beside_a_seen_nan() {
     let scaled = |normalize| Attention::new(Score::scaled_dot()).with_normalize(normalize);
@@ -368,7 +369,7 @@ fn a_hidden_weight_is_0_beside_a_seen_nan() {
             }
         }
     }
-    // A query of NaN has its window nowhere.
+    // For a query of NaN, the window has no position.
     let init = &mut Initializer::new(4, &device());
     let local = scaled(Normalize::softmax()).with_predictor(PositionPredictor::new(SIZE, 1, init));
     let mask = Mask::function("not the last", |place| place.key != 2);

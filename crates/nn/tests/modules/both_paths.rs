@@ -1,4 +1,4 @@
-//! One reading by the fused path, by the plain one and by the plain one in f64, compared forward and backward.
+//! One call by the fused path, by the plain one and by the plain one in f64, compared forward and backward.
 //!
 //! `max|fused - ref| <= 2 max|plain f32 - ref| + rounding`, 3 for gradients; the reference is the plain path in f64.
 
@@ -91,7 +91,7 @@ struct Run {
     gradients: Vec<Vec<f64>>,
 }
 
-/// One reading, to be done both ways.
+/// One call, to be computed by both paths.
 pub struct Setting<'a> {
     pub attention: &'a Attention,
     pub mask: &'a Mask,
@@ -143,7 +143,7 @@ impl Setting<'_> {
             });
         let all = tied.backward();
         let mut outputs = vec![numbers(attended.context)];
-        // Rows of nothing have an lse of -∞ on both paths.
+        // Rows in which nothing is seen have an lse of -∞ on both paths.
         let lse = attended.lse.filter(|_| self.lse);
         outputs.extend(lse.map(|lse| numbers(lse.clamp_min(-1e4))));
         outputs.extend(attended.weights.map(numbers));
@@ -161,7 +161,7 @@ impl Setting<'_> {
         Ok(Run { outputs, gradients })
     }
 
-    /// Compares fused and plain; gives how many tensors were compared.
+    /// Compares fused and plain; returns how many tensors were compared.
     pub fn compare(&self, name: &str) -> usize {
         let [fused, plain] = [Path::Fused, Path::Plain].map(|path| self.run(path, DType::F32));
         let (fused, plain) = (
@@ -195,8 +195,8 @@ fn within(name: &str, k: f64, fused: &[Vec<f64>], plain: &[Vec<f64>], exact: &[V
     assert_eq!([fused.len(), plain.len()], [exact.len(); 2], "{name}");
     for (i, exact) in exact.iter().enumerate() {
         let size = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-        // A small case may be lucky and be exact in f32, such as a row of one key, whose weight is 1: roundings of
-        // the tensor's size and of the inputs' (1) are always allowed.
+        // A small case may be exact in f32 by chance, such as a row of one key, whose weight is 1: roundings of the
+        // size of the tensor and of the inputs (1) are always allowed.
         let rounding = 2.0 * f64::from(f32::EPSILON) * (size + 1.0);
         let tolerance = k * distance(&plain[i], exact) + rounding;
         let found = distance(&fused[i], exact);

@@ -1,5 +1,5 @@
-//! Nothing in, nothing out: no sentences, no heads, no queries, no keys, no steps give tensors of the shapes that are
-//! promised, zeros where there is something, and gradients of 0; on both paths.
+//! Empty inputs: no sentences, no heads, no queries, no keys, no steps give tensors of the promised shapes, zeros
+//! where there are numbers, and gradients of 0; on both paths.
 
 use burn::{
     module::Module,
@@ -88,7 +88,7 @@ fn products() {
     }
 }
 
-/// What stands beside an axis of 0 may be of any size: no tensor of it is made, forward or backward.
+/// Sizes beside a size of 0 may be anything: no tensor of these sizes is made, forward or backward.
 #[test]
 fn sizes_beside_nothing() {
     const HUGE: usize = 1 << 40;
@@ -133,7 +133,7 @@ fn attention() {
             }
             let key_heads = heads;
             for path in [Path::Auto, Path::Plain] {
-                // What a query holds is of no matter where there is nothing to see.
+                // The contents of a query do not matter where there is nothing to see.
                 let query = (ones([batch, heads, queries, SIZE]) * f32::NAN)
                     .detach()
                     .require_grad();
@@ -188,7 +188,7 @@ fn attention() {
     }
 }
 
-/// The log-sum-exp of nothing is -∞, or the sink's score.
+/// The log-sum-exp over no keys is -∞, or the sink's score.
 #[test]
 fn lse_of_nothing() {
     let [query, key] = [3, 0].map(|length| ones([1, 2, length, SIZE]));
@@ -214,7 +214,7 @@ fn lse_of_nothing() {
     }
 }
 
-/// A gradient that is asked of what is observed finds its way too.
+/// A gradient of what is observed is computed too.
 #[test]
 fn observed_with_gradient() {
     let query = ones([0, 2, 3, SIZE]);

@@ -28,7 +28,7 @@ fn keep() -> Tensor<2, Bool> {
     PaddingMask::from_lengths(&LENGTHS, TIME, &device()).time_major()
 }
 
-/// `states [time, batch, size]` with zeros at padded steps, as packed sequences have them.
+/// `states [time, batch, size]` with zeros at padded steps, as in packed sequences.
 fn real_steps(states: Tensor<3>) -> Tensor<3> {
     let shape = states.dims();
     let padded = keep().bool_not().unsqueeze_dim::<3>(2).expand(shape);

@@ -36,7 +36,7 @@ fn of_scores(scores: &[f32], draws: usize) -> [Tensor<4>; 2] {
     [Tensor::ones([1, 1, draws, 1], &device()), keys]
 }
 
-/// Every draw is one-hot, of a seen key, with frequencies of the softmax.
+/// Every draw is one-hot, at a visible key, with the frequencies of the softmax.
 #[test]
 fn draws_follow_the_softmax() {
     let draws = 20_000;
@@ -61,7 +61,7 @@ fn draws_follow_the_softmax() {
         let sampled = attended.sampled.unwrap();
         let keys: Vec<i64> = sampled.keys.into_data().iter::<i64>().collect();
         for (row, &key) in numbers(&attended.weights.unwrap()).chunks(KEYS).zip(&keys) {
-            // Straight-through adds and takes away the softmax, which may leave its rounding.
+            // Straight-through adds and subtracts the softmax, which may leave a rounding error.
             let one_hot = |j: usize| if j == key as usize { 1.0 } else { 0.0 };
             assert!(
                 row.iter()
@@ -91,7 +91,7 @@ fn draws_follow_the_softmax() {
     }
 }
 
-/// Without noise the most probable key is taken, of equal ones the first.
+/// Without noise the most probable key is taken, the first of equal ones.
 #[test]
 fn inference_takes_the_best() {
     let [query, key] = of_scores(&[0.5, 2.0, -1.0, 2.0], 1);
@@ -106,7 +106,7 @@ fn inference_takes_the_best() {
     }
 }
 
-/// The slope of `Σ upstream · weights` into the scores, under one seed.
+/// The gradient of `Σ upstream · weights` with respect to the scores, under one seed.
 fn slope_of(normalize: &Normalize, seed: u64) -> Vec<f32> {
     let scores = drawn("scores", [1, 1, 3, KEYS], 2.0).require_grad();
     let mut noise = DropoutRng::seeded(seed);
@@ -116,8 +116,8 @@ fn slope_of(normalize: &Normalize, seed: u64) -> Vec<f32> {
     numbers(&scores.grad(&loss.backward()).unwrap())
 }
 
-/// Straight-through passes the slope of the softmax; Gumbel that of the softmax with the noise of its draw;
-/// REINFORCE none.
+/// Straight-through has the gradient of the softmax; Gumbel that of the softmax with the noise of its draw; REINFORCE
+/// none.
 #[test]
 fn slopes_of_the_estimators() {
     let normalize = |estimator| Normalize::HardSample(HardSample::new(estimator));
@@ -148,7 +148,7 @@ fn slopes_of_the_estimators() {
     assert!(!close(&relaxed, &plain));
 }
 
-/// However low the temperature: the relaxed draw is then the draw, and has no slope.
+/// At the lowest temperatures, the relaxed draw equals the draw, and its gradient is 0.
 #[test]
 fn the_lowest_temperature() {
     let lowest = Estimator::Gumbel {
@@ -156,7 +156,7 @@ fn the_lowest_temperature() {
     };
     let normalize = Normalize::HardSample(HardSample::new(lowest));
     assert_eq!(slope_of(&normalize, 3), [0.0; 3 * KEYS]);
-    // Divided by it, these are infinite.
+    // Divided by the temperature, these are infinite.
     let scores = drawn("scores", [1, 1, 3, KEYS], 2.0) + 100.0;
     let noise = &mut DropoutRng::seeded(3);
     let weights = normalize.forward(scores.clone(), None, &scores, None, Some(noise));
@@ -166,7 +166,7 @@ fn the_lowest_temperature() {
     }
 }
 
-/// Of uniform numbers rounded to half precision some would be 1 (1 in 512 of `bf16`, 1 in 4,096 of `f16`), and their noise
+/// Rounded to half precision, some uniform numbers would be 1 (1 in 512 in `bf16`, 1 in 4,096 in `f16`), and their noise
 /// infinite.
 #[test]
 fn draws_in_half_precision() {
@@ -185,7 +185,7 @@ fn draws_in_half_precision() {
     }
 }
 
-/// Half of the readings take the softmax itself, and all of a batch row together.
+/// Half of the calls use the softmax itself, in all positions of a batch row together.
 #[test]
 fn softened_readings() {
     let batch = 400;
@@ -205,7 +205,7 @@ fn softened_readings() {
 }
 
 /// One key is drawn for each of two queries; `log p(y|s)` depends on both draws together, so that nothing
-/// factorises. The exact slope of `E[log p] + λ_e H` by enumeration against the mean of the estimates.
+/// factorises. The exact gradient of `E[log p] + λ_e H` by enumeration is compared with the mean of the estimates.
 #[test]
 fn reinforce_is_unbiased() {
     const QUERIES: usize = 2;
@@ -260,7 +260,7 @@ fn reinforce_is_unbiased() {
         let loss = rule.loss(observed, &sampled);
         assert!((rule.baseline - (0.9 * baseline + 0.1 * mean)).abs() < 1e-5);
 
-        // The loss is the mean over rows and negated: each row's estimate is -rows times its slope.
+        // The loss is the negative mean over rows, so each row's estimate is -rows times its gradient.
         let slope = numbers(&scores.grad(&loss.backward()).unwrap());
         for (place, exact) in exact.as_flattened().iter().enumerate() {
             let estimates = || {

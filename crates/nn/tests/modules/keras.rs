@@ -30,7 +30,7 @@ fn twice<'a>(golden: &'a GoldenFile, kind: &str, expected: usize) -> Vec<(Case<'
     cases
 }
 
-/// Keras' masks as ours: it counts causality from the upper left.
+/// Keras' masks as ours: its causal mask is aligned upper left.
 fn mask(case: &Case, keys: usize) -> Mask {
     let lengths: Option<Vec<usize>> =
         serde_json::from_value(case.description["lengths"].clone()).unwrap();
@@ -109,7 +109,7 @@ fn attention_by_concat() {
     }
 }
 
-/// `AdditiveAttention(use_scale=True)` behind projections of query and key.
+/// `AdditiveAttention(use_scale=True)` after projections of query and key.
 #[test]
 fn additive_attention() {
     for (case, path) in twice(&golden(), "additive", 6) {

@@ -6,16 +6,16 @@
 //! | [`attention_errors`] | what attention refuses, and how it says so |
 //! | [`attention_gradients`] | finite differences in f64 of every score and normaliser |
 //! | [`attention_paths`] | fused against plain, every combination; what no kernel serves |
-//! | [`attention_properties`] | what holds for any attention; traps |
-//! | [`attention_unseen`] | what may not be seen reaches nothing, by mask or by a bias of -∞ |
-//! | [`empty`] | nothing in, nothing out, and gradients of 0 |
+//! | [`attention_properties`] | what holds for any attention; known mistakes of other libraries |
+//! | [`attention_unseen`] | hidden positions have no influence, by mask or by a bias of -∞ |
+//! | [`empty`] | empty inputs give empty outputs, and gradients of 0 |
 //! | [`golden`] | outputs and gradients equal PyTorch's (`../golden/nn_golden.py`) |
 //! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
 //! | [`keras`] | Keras' `Attention` and `AdditiveAttention` (`../golden/keras_golden.py`) |
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
 //! | [`plan`] | which kernel serves a call, and every reason why none does |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
-//! | [`record`] | what is reported changes nothing, and is what is given |
+//! | [`record`] | reporting changes nothing, and reports equal the results |
 //! | [`recurrent`] | padding, stepping and dropout of sequences |
 //! | [`vision`] | attention in vision |
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |

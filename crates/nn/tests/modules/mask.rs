@@ -16,8 +16,8 @@ fn grid(batch: usize, heads: usize, queries: usize, keys: usize) -> Grid {
     }
 }
 
-/// Compares the tensor and `sees` with `expected(place, pos)`, where `pos` is the query's place among the keys, the
-/// last query standing at the last key.
+/// Compares the tensor and `sees` with `expected(place, pos)`, where `pos` is the query's position among the keys,
+/// the last query standing at the last key.
 fn compare(mask: &Mask, grid: Grid, expected: impl Fn(Place, isize) -> bool) {
     let tensor = mask.tensor(&grid, &device()).unwrap();
     let full = tensor.expand([grid.batch, grid.heads, grid.queries, grid.keys]);
@@ -133,7 +133,7 @@ fn later_queries_of_a_decoder_stand_further_on() {
     assert_eq!(Mask::causal().picture_of(&step), "■■■■■■■■\n");
 }
 
-/// `&`, `|` and `!` are those of the places, however deep.
+/// `&`, `|` and `!` act place by place, however deeply they are nested.
 #[derive(Debug, Clone)]
 enum Tree {
     Leaf(usize),
@@ -317,7 +317,8 @@ fn sizes_beyond_any_sequence() {
     }
 }
 
-/// What is listed for each position is listed from the beginning of the sequence, also where a call has a part of it.
+/// Lists with an entry for each position start at the beginning of the sequence, also where a call has only a part of
+/// it.
 #[test]
 fn lists_reach_to_the_end_of_the_part() {
     let part = Grid {

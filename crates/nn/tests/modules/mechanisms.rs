@@ -1,4 +1,5 @@
-//! What the tests of attention run over: every score, every normaliser, every attention made of them.
+//! The mechanisms that the tests of attention use: every score, every normaliser, every attention
+//! made of them.
 
 use burn::tensor::{Tensor, TensorData};
 use proptest::prelude::*;
@@ -61,12 +62,12 @@ pub fn normalisers(heads: usize) -> Vec<Normalize> {
     ]
 }
 
-/// Whether the two cannot stand together.
+/// Whether the two cannot be combined.
 pub fn is_impossible(score: &Score, normalize: &Normalize) -> bool {
     matches!(score, Score::GaussianWindow(_)) && !matches!(normalize, Normalize::Identity(_))
 }
 
-/// Every score with every normaliser that it can stand with.
+/// Every score with every normaliser with which it can be combined.
 pub fn mechanisms(heads: usize) -> Vec<Attention> {
     let mut all = vec![];
     for score in scores() {
@@ -102,7 +103,8 @@ pub fn inputs(heads: usize, key_heads: usize, queries: usize, keys: usize) -> [T
     ]
 }
 
-/// Any finite score, of all sizes alike; often those that stand for "hidden" in other people's code.
+/// Any finite score, all magnitudes equally likely; often numbers that stand for "hidden" in other
+/// people's code.
 pub fn magnitude() -> impl Strategy<Value = f32> {
     let usual = [-1e9, -1e4, -1e10, -1e30, f32::MIN, f32::MAX, 1e20, 0.0];
     prop_oneof![

@@ -1,5 +1,5 @@
-//! Which kernel serves a call: every plan, every reason why there is none, and that a call does what its plan says, tells it when
-//! no kernel serves, and gives the same numbers either way.
+//! Which kernel serves a call: every plan, every reason why there is none, and that a call does what its plan says, reports it
+//! when no kernel serves, and gives the same numbers either way.
 
 use std::{cell::RefCell, fmt, sync::Once};
 
@@ -31,7 +31,7 @@ thread_local! {
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Keeps the messages of threads that want them.
+/// Collects the messages of threads that want them.
 struct Listener;
 
 impl Subscriber for Listener {
@@ -64,7 +64,7 @@ impl Subscriber for Listener {
     fn exit(&self, _span: &span::Id) {}
 }
 
-/// What `work` gives, and the events on the way.
+/// The result of `work`, and the events during it.
 fn heard<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     static LISTEN: Once = Once::new();
     LISTEN.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
@@ -109,7 +109,7 @@ fn every_reason_is_given_told_and_harmless() {
     type Call<'a> = Box<dyn Fn() -> AttentionOptions<'a> + 'a>;
     let plain: fn() -> AttentionOptions<'static> = AttentionOptions::default;
     let weights = || AttentionOptions::new(Observe::Weights);
-    // The mechanism, query and value, keys, the call, why; whether that can be told without the numbers.
+    // The mechanism, query and value, keys, the call, the reason; whether the reason can be found without the numbers.
     let cases: Vec<(Attention, &Tensor<4>, Tensor<4>, Call<'_>, Unserved, bool)> = vec![
         (
             dot(),
@@ -275,7 +275,7 @@ fn scale(attention: &Attention) -> f64 {
     }
 }
 
-/// A call that a kernel serves is silent, and the plan names the kernel.
+/// A call that a kernel serves emits no event, and the plan names the kernel.
 #[test]
 fn plans_of_what_is_served() {
     let init = &mut Initializer::new(2, &device());
@@ -311,7 +311,7 @@ fn plans_of_what_is_served() {
     }
 }
 
-/// Heads that do something between the words say so; the others have the operation with projections where it serves.
+/// Plans of heads that add steps of their own say so; the others use the operation with projections where it serves.
 #[test]
 fn plans_of_heads() {
     let init = &mut Initializer::new(2, &device());

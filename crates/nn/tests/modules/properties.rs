@@ -59,8 +59,8 @@ fn rows(tensor: &Tensor<3>) -> Vec<Vec<f32>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
-    /// Softmax over what may be seen, against the definition in f64; whatever stands in the unseen
-    /// places is not looked at.
+    /// Softmax over what may be seen, against the definition in f64; the contents of hidden places are not
+    /// read.
     #[test]
     fn masked_softmax_is_softmax_of_what_is_seen(
         (scores, seen) in (1usize..12).prop_flat_map(|keys| (
@@ -104,8 +104,8 @@ proptest! {
         prop_assert_eq!(numbers(&poisoned), numbers(&weights));
     }
 
-    /// Every mechanism: rows sum to 1 (at most 1 under local-p's Gaussian), nothing outside the source,
-    /// the window or the reach of the score, and the fused form equals the plain one.
+    /// Every mechanism: rows sum to 1 (at most 1 under local-p's Gaussian), there is no weight outside the
+    /// source, the window or the reach of the score, and the fused form equals the plain one.
     #[test]
     fn rows_of_weights(
         lengths in prop::collection::vec(1usize..9, 1..4),
@@ -153,7 +153,7 @@ proptest! {
             };
             for (s, &weight) in row.iter().enumerate() {
                 prop_assert!(weight >= 0.0 && (seen(s) || weight == 0.0), "{s} of {row:?}");
-                // Scores of these sizes are far from underflow, so what is seen has weight.
+                // Scores of these sizes are far from underflow, so visible keys have weight.
                 prop_assert!(!seen(s) || weight > 0.0, "{s} of {row:?}");
             }
             let sum: f32 = row.iter().sum();
@@ -166,7 +166,7 @@ proptest! {
     }
 }
 
-/// What stands in the padding reaches neither weights nor context nor any gradient.
+/// The contents of the padding influence neither weights nor context nor any gradient.
 #[test]
 fn padding_does_not_leak() {
     let (batch, keys, queries) = (3, 6, 4);
@@ -304,7 +304,7 @@ fn windows_of_no_width() {
     }
 }
 
-/// Wherever in the batch row a sentence stands, attention finds in it what it finds in the sentence alone.
+/// Wherever a sentence is in its batch row, attention gives the same as for the sentence alone.
 #[test]
 fn a_sentence_behind_padding() {
     let (words, queries) = (4, 3);
@@ -358,7 +358,8 @@ fn a_sentence_behind_padding() {
     }
 }
 
-/// Reordering the source reorders the weights and leaves the context, where position plays no part.
+/// Reordering the source reorders the weights and does not change the context, for scores without
+/// positions.
 #[test]
 fn keys_in_another_order() {
     let order = [3usize, 0, 4, 1, 2];

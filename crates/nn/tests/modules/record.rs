@@ -1,4 +1,4 @@
-//! What mechanisms report of themselves.
+//! What mechanisms report of their steps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -72,7 +72,7 @@ fn a_recording_ends_with_its_work() {
         inner
     });
     assert_eq!((names(&inner), names(&outer)), ([0, 1, 0], [1, 0, 2]));
-    // A panic ends it too, and without a recording nothing is computed.
+    // A panic ends the recording too, and without a recording nothing is computed.
     let panicked = catch_unwind(AssertUnwindSafe(|| recorded(|| panic!("within"))));
     assert!(panicked.is_err());
     report("a", || -> Tensor<1> { unreachable!("nobody records") });

@@ -45,8 +45,8 @@ fn directions() -> impl Strategy<Value = Direction> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
 
-    /// A padded batch gives each sentence the states it has alone; a padded step hands the state on
-    /// unchanged; the gradients add up; numbers in the padding play no part.
+    /// A padded batch gives each sentence the states it has alone; a padded step passes the state on
+    /// unchanged; the gradients add up; numbers in the padding have no influence.
     #[test]
     fn gru_with_padding_is_each_sentence_alone(
         lengths in prop::collection::vec(1usize..6, 1..5),
@@ -248,7 +248,7 @@ fn what_stands_in_the_padding_reaches_nothing() {
     }
 }
 
-/// The same of single steps, whose rows may be kept back one by one.
+/// The same for single steps, in which single rows may keep their state.
 #[test]
 fn what_stands_in_a_row_that_is_kept_back_reaches_nothing() {
     let kept = || Some(Tensor::<1, Bool>::from_data([true, false], &device()));
@@ -280,7 +280,7 @@ fn what_stands_in_a_row_that_is_kept_back_reaches_nothing() {
     without_kernels(run);
 }
 
-/// States are one for each layer and of its sizes; a stack has a layer.
+/// There must be one state of the right size for each layer; a stack must have a layer.
 #[test]
 fn what_a_stack_refuses() {
     let init = &mut Initializer::new(3, &device());
@@ -341,7 +341,7 @@ fn what_a_stack_refuses() {
     }
 }
 
-/// A probability that is none is refused, whether or not anything is dropped.
+/// A number that is no probability is refused, whether or not anything is dropped.
 #[test]
 fn what_dropout_refuses() {
     for probability in [1.0, -1.0, f64::NAN, f64::INFINITY] {

@@ -1,5 +1,5 @@
-//! Golden files (see `../golden/golden_file.py`): drawing what they do not hold, and comparing with what
-//! they do.
+//! Golden files (see `../golden/golden_file.py`): drawing the inputs that they do not hold, and comparing with the outputs
+//! that they do hold.
 //!
 //! `|found - expected| <= k · e · max|expected| + ε · max|expected|` for each tensor, where `e` is the largest
 //! relative error of PyTorch in f32 over the cases of the same kind, `k` is 2 for outputs and 3 for gradients, and `ε` is the
@@ -97,9 +97,9 @@ impl GoldenFile {
     }
 }
 
-/// One case: what it is, and what is still to be compared.
+/// One case: its description, and the values that are still to be compared.
 pub struct Case<'a> {
-    /// What the script says of it.
+    /// The description by the script.
     pub description: &'a Value,
     name: &'a str,
     outputs: Arrays,

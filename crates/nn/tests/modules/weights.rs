@@ -50,7 +50,7 @@ fn f16_rounds_to_nearest_and_then_is_exact() {
     let (read, _) = weights::from_bytes(&bytes).unwrap();
     for (name, array) in &arrays {
         for (&value, &read) in array.values.iter().zip(&read[name].values) {
-            // Half a unit in the last of 11 places, or of the smallest subnormal, 2^-24.
+            // Half a unit in the last of 11 bits, or of the smallest subnormal, 2^-24.
             let tolerance = (value.abs() / 2048.0).max(2f32.powi(-25));
             assert!(
                 (read - value).abs() <= tolerance,
@@ -128,7 +128,7 @@ fn only(error: &WeightsError) -> &Difference {
     }
 }
 
-/// Whoever has the wrong file sees at once all that is wrong with it.
+/// With the wrong file, the error lists all differences at once.
 #[test]
 fn all_differences_are_listed() {
     let mut arrays = weights::collect(&stack(1));
@@ -175,7 +175,7 @@ fn a_name_that_stands_twice_is_refused() {
     );
 }
 
-/// The size that the system told may be another one when the file is read.
+/// The size that the system reported may have changed when the file is read.
 #[test]
 fn a_file_that_shrinks_or_grows_is_an_error() {
     let bytes = file();
@@ -259,7 +259,7 @@ proptest! {
         }
     }
 
-    /// Headers that promise what the file does not hold: huge lengths, overlaps, wrong products.
+    /// Headers that state what the file does not hold: huge lengths, overlaps, wrong products.
     #[test]
     fn lying_headers_are_refused(
         length in prop_oneof![Just(u64::MAX), Just(u64::MAX / 2), 0u64..1000],

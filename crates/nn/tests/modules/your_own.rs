@@ -1,5 +1,5 @@
-//! A score, a normaliser and a mask of another crate: they are trained, saved, moved and checked as those of this one, and a kernel
-//! serves them where they say so.
+//! A score, a normaliser and a mask of another crate: they are trained, saved, moved and checked like those of this one, and a
+//! kernel serves them where they declare it.
 
 use burn::{
     module::{Module, ModuleMapper, Param},
@@ -19,7 +19,7 @@ use crate::{
     support::{device, numbers, values},
 };
 
-/// `Σ_d g_d s_d (W h)_d`, which comes down to a dot product.
+/// `Σ_d g_d s_d (W h)_d`, which can be computed as a dot product.
 #[derive(Module, Debug)]
 struct Weighted {
     gains: Param<Tensor<1>>,
@@ -64,7 +64,7 @@ impl ScoreFunction for Weighted {
     }
 }
 
-/// `r · m_t k`, where `m_t` is the sum of all queries so far: it carries.
+/// `r · m_t k`, where `m_t` is the sum of all queries so far: it carries state.
 #[derive(Module, Debug)]
 struct Summed {
     rate: Param<Tensor<1>>,
@@ -110,7 +110,7 @@ impl ScoreFunction for Summed {
     }
 }
 
-/// `softmax(t · s)` with a trained `t`; where nothing is hidden from it, it would see everything.
+/// `softmax(t · s)` over the visible keys, with a trained `t`.
 #[derive(Module, Debug)]
 struct Sharpened {
     sharpness: Param<Tensor<1>>,
@@ -129,7 +129,7 @@ impl NormalizeFunction for Sharpened {
     }
 }
 
-/// Forgets the mask: what it may not see is taken from it all the same.
+/// A normaliser that ignores the mask: the weights of hidden keys are set to 0 all the same.
 #[derive(Module, Debug)]
 struct Careless;
 
@@ -161,7 +161,7 @@ fn odd() -> Mask {
     })
 }
 
-/// All three of another crate.
+/// An attention with all three of another crate.
 fn foreign() -> Attention {
     let init = &mut Initializer::new(7, &device());
     Attention::new(weighted(init))
@@ -202,7 +202,7 @@ fn weights_are_found_saved_loaded_and_moved() {
     assert!(format!("{attention}").contains("Weighted"), "{attention}");
 }
 
-/// Every weight and every input, by differences in f64.
+/// Every weight and every input, by finite differences in f64.
 #[test]
 fn gradients_equal_differences() {
     struct Wide(Option<(usize, usize, f64)>, usize);
@@ -260,7 +260,7 @@ fn gradients_equal_differences() {
     }
 }
 
-/// The form that a score says it comes down to is what a kernel computes: the same numbers, fused and plain.
+/// The form that a score declares is what a kernel computes: the same numbers, fused and plain.
 #[test]
 fn a_kernel_serves_what_says_so() {
     let init = &mut Initializer::new(7, &device());
@@ -291,12 +291,12 @@ fn a_kernel_serves_what_says_so() {
         let off = fused.iter().zip(plain).map(|(a, b)| (a - b).abs());
         assert!(off.fold(0.0, f32::max) < 1e-5);
     }
-    // Others say that none serves.
+    // For the others, the plan says that no kernel serves.
     let found = foreign().plan(&x[0], &x[2], &AttentionOptions::default());
     assert_eq!(found, Err(Unserved::Normalizer("sharpened")));
 }
 
-/// What a score carries goes on from step to step.
+/// The state that a score carries continues from step to step.
 #[test]
 fn what_is_carried_goes_on() {
     let init = &mut Initializer::new(7, &device());
@@ -337,7 +337,7 @@ fn what_is_carried_goes_on() {
     assert_eq!(read.context.dims(), [2, 2, 0, 3]);
 }
 
-/// A key that may not be seen has weight 0 and reaches nothing, whatever a normaliser of another crate does.
+/// A hidden key has weight 0 and no influence, whatever a normaliser of another crate does.
 #[test]
 fn nobody_sees_what_is_hidden() {
     let init = &mut Initializer::new(7, &device());

@@ -60,7 +60,7 @@ const ROUNDING: f32 = 4e-6;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..Default::default() })]
 
-    /// What a step gives depends on the steps up to it alone, and row `t` of the weights lies before
+    /// The result of a step depends on the steps up to it alone, and row `t` of the weights lies before
     /// column `t` and sums to 1.
     #[test]
     fn an_lstmn_sees_only_the_past(time in 1usize..7, at in 0usize..7) {
@@ -86,8 +86,8 @@ proptest! {
         }
     }
 
-    /// A padded batch gives each sentence what it has alone; numbers in the padding (NaN) play no part in
-    /// any result or gradient; a padded step repeats the state.
+    /// A padded batch gives each sentence the same as alone; numbers in the padding (NaN) influence no
+    /// result or gradient; a padded step repeats the state.
     #[test]
     fn an_lstmn_with_padding_is_each_sentence_alone(
         lengths in prop::collection::vec(1usize..6, 1..4),
@@ -192,7 +192,7 @@ fn deep_fusion_step_by_step_equals_the_sequence() {
             let [a, b] = [&by_steps, &at_once].map(|all| leaf.grad(all).unwrap());
             assert!(distance(&a, &b) <= ROUNDING);
         }
-        // A hypothesis of a beam takes its source along.
+        // When hypotheses of a beam are selected, their sources are too.
         let index = || Tensor::from_ints([1, 1, 0], &device());
         let next = drawn("next", [3, INPUT], 1.0);
         let forked = network
@@ -362,7 +362,7 @@ fn memory<C: RecurrentCell>(decoder: &AttentiveDecoder<C>, lengths: &[usize]) ->
     decoder.attention.memory(annotations, keep).unwrap()
 }
 
-/// Sources of a batch do not meet, whatever the cell: each row is what it is alone.
+/// Rows of a batch are independent, whatever the cell: each gives the same as alone.
 #[test]
 fn a_decoder_treats_rows_alone_with_every_cell() {
     fn check<C: RecurrentCell>(cell: C) {
@@ -421,7 +421,7 @@ fn coverage_counts_what_was_looked_at() {
     );
 }
 
-/// The same position at every step costs a whole unit of coverage loss a step.
+/// Attending to the same position at every step costs a coverage loss of 1 in each step after the first.
 #[test]
 fn coverage_loss_of_looking_at_one_place() {
     let one = Tensor::<2>::from_floats([[0.0, 1.0, 0.0]], &device());
@@ -433,7 +433,7 @@ fn coverage_loss_of_looking_at_one_place() {
     );
 }
 
-/// What is said and what is copied is a distribution over the extended vocabulary.
+/// The mixture of generated and copied words is a distribution over the extended vocabulary.
 #[test]
 fn a_pointer_generator_gives_a_distribution() {
     let said = Tensor::<2>::from_floats([[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]], &device());

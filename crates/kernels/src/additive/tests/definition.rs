@@ -11,7 +11,7 @@ fn error_is_bounded_by_the_naive_computation() {
     let lengths = [(1, 1, 64), (2, 3, 1), (17, 1, 59), (97, 1, 130)];
     for &dim in &dims {
         for &(keys, queries, value_dim) in &lengths {
-            // Many rows, because the largest error of a handful of them is a matter of luck.
+            // Many rows, because the largest error of only a few varies by chance.
             let batch = 40.max(240 / dim);
             let shape = [batch, queries, keys, dim, value_dim];
             checked += check(Problem::new(shape));
@@ -47,7 +47,7 @@ fn heads_have_score_vectors_of_their_own() {
         let problem = || Problem::new([40, 5, 9, dim, 20]).with_heads(heads);
         checked += check(problem());
         checked += check(problem().with_mask().with_bias());
-        // Each head is what it is alone.
+        // Each head alone must give the same.
         let (all, level) = (problem().run(Level::current()), Level::current());
         for head in 0..heads {
             let mut alone = problem();
@@ -64,7 +64,7 @@ fn heads_have_score_vectors_of_their_own() {
     assert_eq!(checked, 3 * 2 * NAMES.len() * Level::available().len());
 }
 
-/// The two halves of the keys, put together by their `lse`, are the whole.
+/// The two halves of the keys, merged by their `lse`, must equal the whole.
 #[test]
 #[cfg_attr(miri, ignore = "large")]
 fn lse_puts_parts_together() {

@@ -1,4 +1,4 @@
-//! Against the reference in `f64`, with the naive `f32` loops as the measure of what rounding costs.
+//! Compares with the reference in `f64`; the error of the naive `f32` loops sets the bound.
 
 mod definition;
 mod properties;
@@ -8,7 +8,7 @@ use crate::reference::{Additive, AdditiveGradients};
 use crate::simd::Level;
 use crate::testing::{assert_close, difference, on_every_pool, probe, random, unless_miri, wide};
 
-/// Everything one problem needs, owned.
+/// Everything that one problem needs, owned.
 struct Problem {
     shape: Shape,
     query: Vec<f32>,
@@ -22,7 +22,7 @@ struct Problem {
     mask: Option<Vec<u8>>,
 }
 
-/// What [`assert_close`] can compare: `-∞` as a number far below all others.
+/// The values that [`assert_close`] can compare: `-∞` becomes a number far below all others.
 fn bounded<T: crate::reference::Real>(lse: Vec<T>) -> Vec<T> {
     let floor = T::of(-1e4);
     lse.into_iter()
@@ -206,7 +206,7 @@ const NAMES: [&str; 8] = [
     "context", "weights", "d_query", "d_key", "d_v", "d_value", "d_bias", "lse",
 ];
 
-/// Checks one problem on every level; gives the number of comparisons.
+/// Checks one problem on every level; returns the number of comparisons.
 fn check(mut problem: Problem) -> usize {
     problem.poison();
     let (naive, truth) = (problem.reference::<f32>(), problem.reference::<f64>());

@@ -1,4 +1,4 @@
-//! What holds beside the numbers, and calls that are refused.
+//! Properties other than the values, and calls that are refused.
 
 use proptest::prelude::*;
 

@@ -23,14 +23,15 @@ use super::{
     split::Target,
 };
 
-/// Weights of the keys of a segment.
+/// Computes the weights of the keys of a segment.
 pub(super) struct WeightBlock<'a> {
     /// `[dim, width]`
     pub(super) query: &'a [f32],
     pub(super) dim: usize,
     pub(super) key: Rows,
     pub(super) segment: &'a Segment,
-    /// From products to powers of 2: base, factor and `-log₂` of the sum. `None` leaves the bare products behind.
+    /// How products become powers of 2: base, factor and `-log₂` of the sum. With `None` the products themselves are
+    /// written.
     pub(super) scores: Option<(&'a [f32], f32, &'a [f32])>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a mut [f32],
@@ -48,7 +49,7 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
         let (width, segment) = (width::<S>(), block.segment);
         let offset = segment.first * S::LANES;
         let scores = block.scores.map(
-            // Or it would be compiled without the instructions.
+            // Without this attribute the closure would be compiled without the vector instructions.
             #[inline(always)]
             |(base, factor, minus_log)| {
                 (
@@ -94,8 +95,8 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
     }
 }
 
-/// The logarithm of a weight to base 2, from a score. A weight is at most 1, although large products may come out a little
-/// different from the forward pass's, which were taken of pairs of `bfloat16`.
+/// The logarithm of a weight to base 2, from a score. It is capped at 0, a weight of 1: large products may differ a little
+/// from those of the forward pass, which may multiply pairs of `bfloat16`.
 #[inline(always)]
 pub(in crate::dot) fn log_weight<S: Simd>(
     s: S,
@@ -108,14 +109,14 @@ pub(in crate::dot) fn log_weight<S: Simd>(
     s.min(s.zero(), x) // NaN stays
 }
 
-/// Score gradients of the keys of a segment.
+/// Computes the score gradients of the keys of a segment.
 pub(super) struct GradientBlock<'a> {
     /// `[value_dim, width]`
     pub(super) d_output: &'a [f32],
     pub(super) value_dim: usize,
     pub(super) value: Rows,
     pub(super) segment: &'a Segment,
-    /// `-δ`; `None` leaves the bare products behind.
+    /// `-δ`. With `None` the products themselves are written.
     pub(super) minus_delta: Option<&'a [f32]>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a [f32],
@@ -181,7 +182,7 @@ fn vectors<S: Simd, const V: usize>(s: S, from: &[f32], offset: usize) -> [S::V;
     vectors
 }
 
-/// Puts `hidden` where queries do not see the keys from `row` on.
+/// Writes `hidden` to the places of queries that do not see the keys from `row` on.
 #[inline(always)]
 fn select<S: Simd, const R: usize, const V: usize>(
     s: S,
@@ -209,7 +210,7 @@ pub(super) struct Spread<'a> {
     /// The rows of the keys.
     pub(super) to: Target,
     pub(super) keys: usize,
-    /// Those of the panel's queries that are read.
+    /// The queries of the panel that are read.
     pub(super) queries: Range<usize>,
 }
 
@@ -229,7 +230,7 @@ impl Kernel for SpreadKernel<'_> {
 }
 
 impl Spread<'_> {
-    /// All dims, as many vectors at a time as leave none alone.
+    /// All dims, up to 3 vectors at a time, and so that 4 are taken as 2 and 2, not as 3 and 1.
     #[inline(always)]
     fn vectors<S: Simd, const R: usize>(&self, s: S) {
         let total = self.dim.div_ceil(S::LANES);

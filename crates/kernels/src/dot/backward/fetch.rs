@@ -1,4 +1,4 @@
-//! What a panel brings in before it meets its keys.
+//! What is loaded for a panel of queries before the loop over its keys.
 //!
 //! ```text
 //! Q, dO [queries, dim]  ->  Qᵀ, dOᵀ [dim, width]     queries in the lanes, for scores and dP
@@ -23,7 +23,8 @@ use super::{
 };
 
 impl<T: Element, O: Element> Worker<'_, T, O> {
-    /// Brings in the queries of a panel and what belongs to them. Returns its part of the sink's gradient.
+    /// Loads the queries of a panel with their outputs and output gradients. Returns the panel's part of the
+    /// sink's gradient.
     #[inline(always)]
     pub(super) fn fetch<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) -> f64 {
         let (job, inputs) = (self.job, self.inputs);
@@ -56,8 +57,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         scratch.d_query.fill(0.0);
         scratch.base.fill(0.0);
         scratch.minus_log.fill(0.0);
-        // In the order of the products that it is taken off: where one key has nearly all the weight,
-        // both round alike and the difference is exact.
+        // Summed in the order of the products that `δ` is subtracted from: where one key has nearly all the
+        // weight, both round alike and the difference is exact.
         let width = width::<S>();
         for lane in (0..task.queries).step_by(S::LANES) {
             let mut delta = s.zero();
@@ -91,8 +92,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         sink
     }
 
-    /// Packs `count` rows of `dim` numbers, and copies them where `rows` asks for it, times a factor. True if
-    /// all are finite, which is asked of copied ones only.
+    /// Packs `count` rows of `dim` numbers. With `rows`, also copies them there, times a factor, and returns
+    /// whether all are finite; without it, returns true.
     #[inline(always)]
     fn operand<S: Simd, U: Element>(
         &self,

@@ -4,8 +4,9 @@
 //! ```text
 //! dV = Pᵀ dO     dP = dO Vᵀ     dS = P ∘ (dP - δ)     dQ = scale · dS K     dK = scale · dSᵀ Q
 //! ```
-//! Between `s` and the product `scale · q k` stands the slope of softcap (`1 - tanh²`); the gradient of a bias is `dS` before the softcap, that of a sink `-Σ_i e^{sink - lse_i} δ_i`.
-//! Under dropout `dP` is masked and scaled as the weights were, and so is the `P` of `dV`.
+//! On the way from `s` to the product `scale · q k`, softcap multiplies `dS` by its slope (`1 - tanh²`); the gradient of a bias
+//! is `dS` before that, the gradient of a sink is `-Σ_i e^{sink - lse_i} δ_i`. Under dropout `dP` is masked and scaled as the
+//! weights were, and so is the `P` of `dV`.
 //!
 //! ```text
 //! for each panel of queries (lanes), for each tile of keys:
@@ -15,29 +16,28 @@
 //!     dV  block [8 keys, 2 or 3 vectors of dims] += Σ over queries P dO     -> rows of the output
 //!     dK  block [8 keys, 2 or 3 vectors of dims] += Σ over queries dS Q     -> rows of the output
 //! ```
-//! All five are the micro-kernel of `micro`. In the first three the queries lie in the lanes and
-//! numbers of a key, a value or a key are spread; in the last two the dims lie in the lanes and numbers
-//! of the tiles are spread, which lie side by side for one key. So nothing is transposed but the panels.
+//! All five use the micro-kernel of `micro`. In the first three the queries lie in the lanes, and numbers of a key, a value and
+//! a key are broadcast; in the last two the dims lie in the lanes, and numbers of the tiles are broadcast, which are contiguous
+//! for one key. So only the panels are transposed.
 //!
-//! Who owns what: all panels of all query heads of one key/value head are one task, which alone writes
-//! that head's `dK` and `dV`. With fewer than [`split::TASKS`] such heads each is split into a fixed
-//! number of parts. Where there are many keys, each part has keys of its own, whose `dK` and `dV` it alone writes,
-//! and the parts add to the rows of `dQ` one after the other, a panel at a time ([`ordered`]); else each has queries of
-//! its own, and a `dK` and `dV` but the first, and these are summed in order. The cut follows from the shapes
-//! alone, so the bits do not depend on the threads (see [`split`]).
+//! How the work is divided: all panels of all query heads of one key/value head are one task, and only this task writes that
+//! head's `dK` and `dV`. With fewer than [`split::TASKS`] such heads, each is split into a fixed number of parts. Where there
+//! are many keys, each part has keys of its own and is the only one that writes their `dK` and `dV`, and the parts add to the
+//! rows of `dQ` one after the other, a panel at a time ([`ordered`]). Where there are few, each part has queries of its own;
+//! the first part writes `dK` and `dV` in place, the others write copies, which are added in order. How a call is split follows
+//! from the shapes alone, so the bits do not depend on the threads (see [`split`]).
 //!
 //! Memory beyond the arguments, in numbers of 4 bytes, `D` and `E` the dims of keys and values, `w` = 48 lanes
 //! (24 on AVX2): for each thread `w (3 D + 3 E + 2 · 128 + 3)`, dims rounded up to whole vectors, and a byte for 16 keys.
-//! With fewer than 4 key heads and fewer than 1,024 keys also at most 3 copies of a head's `dK` and `dV`, `D + E` numbers a
-//! key; at any length if the gradient of a bias is asked for.
+//! With fewer than 4 key heads and fewer than 1,024 keys, or at any length if the gradient of a bias is asked for, also at most
+//! 3 copies of a head's `dK` and `dV`, `D + E` numbers a key.
 //!
-//! Operands stored in half the width are widened where they are read: queries, outputs and output gradients
-//! once a panel, the keys and values of a tile once for each panel that meets them. All arithmetic is `f32`,
-//! and so are the gradients: `dK` and `dV` are sums over all panels, which half the width cannot hold.
+//! Operands stored in half precision are widened where they are read: queries, outputs and output gradients once a panel, the
+//! keys and values of a tile once for each panel that reads them. All arithmetic is `f32`, and so are the gradients: `dK` and
+//! `dV` are sums over all panels, for which half precision is not enough.
 //!
-//! A hidden key meets a gradient of 0, and `0 · NaN` is NaN. So where a mask cuts through a segment whose
-//! keys, queries or output gradients are not all finite, its products are formed one by one, reading
-//! only what is seen.
+//! The score gradient of a hidden key is 0, but `0 · NaN` is NaN. So where a mask hides a part of a segment whose keys, queries
+//! or output gradients are not all finite, its products are computed one by one, reading only what is seen.
 
 mod blocks;
 mod fetch;
@@ -68,7 +68,7 @@ use ordered::Ordered;
 use split::{Copies, Destination, Splits};
 use worker::Worker;
 
-/// Where the gradients go. What stands there is overwritten.
+/// The outputs of the backward pass. They are overwritten.
 #[derive(Debug)]
 pub struct Gradients<'a> {
     /// `[batch, heads, queries, dim]`
@@ -115,7 +115,7 @@ pub(super) fn backward_at<T: Element, O: Element>(
     let ordered = Ordered::new(if splits.by_keys { splits.tasks() } else { 0 });
     let mut key_copies = Copies::new(key.shape, splits.outputs());
     let mut value_copies = Copies::new(value.shape, splits.outputs());
-    // Parts have queries of their own, so rows of a bias only meet where all queries share one.
+    // Here each part has queries of its own, so two parts add to the same row of the bias only where all queries share one.
     let mut bias_copies = bias.as_ref().map(|bias| {
         let parts = if bias.shape[2] == 1 { splits.parts } else { 1 };
         Copies::new(bias.shape, parts)
@@ -210,7 +210,7 @@ fn check<T: Element, O: Element>(
     Ok(())
 }
 
-/// A gradient was asked for by an option that is not set.
+/// The error for a gradient of an option that is not set.
 fn absent(argument: &'static str, option: &'static str) -> KernelError {
     KernelError::Entry {
         argument,

@@ -4,8 +4,8 @@
 //! forward   x = scale q k  ->  c = cap(x)  ->  s = c + bias - alibi  ->  P = e^{s - lse}
 //! backward  dx = dc · cap'(x)  <-  dc = ds; dbias = ds  <-  ds = P (z dP - δ)
 //! ```
-//! with `z` 0 where dropout dropped the weight and `1 / (1 - p)` elsewhere. The slopes `cap' = 1 - (c/cap)²` are kept from the
-//! way there, so that no `tanh` is computed twice.
+//! with `z` 0 where dropout dropped the weight and `1 / (1 - p)` elsewhere. The slopes `cap' = 1 - (c/cap)²` are stored while
+//! the weights are computed, so that no `tanh` is computed twice.
 
 use crate::{
     mask::{Plane, TILE_KEYS},
@@ -24,8 +24,7 @@ use super::{
     split::Target,
 };
 
-/// The slopes of a tile, `[TILE, width]` each, empty where nothing bends; and the biases of 16 keys,
-/// `[16, width]`.
+/// The slopes of a tile, `[TILE, width]`, empty without softcap; and the biases of 16 keys, `[16, width]`.
 pub(super) struct Slopes {
     softcap: Buffer,
     bias: Buffer,
@@ -74,7 +73,8 @@ pub(super) fn weights<S: Simd>(
                 .bias
                 .map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
             let (product, factor) = (s.load(&weights[at..]), s.splat(job.factor));
-            // Rounded as in the forward pass, or weights of large scores would not be those that were summed up.
+            // Rounded as in the forward pass: otherwise, where scores are large, the weights would differ from those in its
+            // sum.
             let (mut x, bias) = match (attention.softcap, bias) {
                 (None, Some(bias)) => (s.fma(product, factor, bias), None),
                 (_, bias) => (s.mul(product, factor), bias),
@@ -99,7 +99,7 @@ pub(super) fn weights<S: Simd>(
     }
 }
 
-/// A segment's weights and what starts as `dP`, `[keys, width]` each.
+/// A segment's weights, and its `dP`, which becomes `dx`: `[keys, width]` each.
 pub(super) struct TileGradients<'a> {
     pub(super) segment: &'a Segment,
     pub(super) weights: &'a mut [f32],
@@ -108,7 +108,7 @@ pub(super) struct TileGradients<'a> {
 }
 
 impl TileGradients<'_> {
-    /// Turns `dP` into `dx`, and weights into those that `dV` takes. Between them stands `db`, for `bias`.
+    /// Turns `dP` into `dx`, and weights into those that `dV` takes. On the way it adds `db`, the value in between, to `bias`.
     #[inline(always)]
     pub(super) fn apply<S: Simd>(
         mut self,

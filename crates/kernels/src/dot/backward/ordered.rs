@@ -6,16 +6,17 @@
 //! part 1            +    +    +    +     adds to them, once part 0 has done the panel
 //! part 2                 +    +    +     adds to them, once part 1 has
 //! ```
-//! All parts go through the same panels in the same order, so one count for each is enough, and the sum of a row
-//! has one order whichever threads the parts run on. Tasks are handed out in order: whoever waits, waits for a part
-//! that another thread is computing. (The tile loop calls nothing that could put another task on top of a part.)
+//! All parts go through the same panels in the same order, so one count for each part is enough, and the terms of a
+//! row are added in one order whichever threads run the parts. Tasks are handed out in order, so a part only ever
+//! waits for one that another thread is computing. (The tile loop calls nothing by which the thread pool could
+//! start another task in the middle of a part.)
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
-/// Looks at the count before the thread is offered to others.
+/// How often the count is read before the thread yields.
 const SPINS: usize = 1 << 10;
 
 /// The panels that each task of a call has done.
@@ -30,7 +31,7 @@ impl Ordered {
         }
     }
 
-    /// The turns of a task; that of the part before is the task before.
+    /// The turn of one part of a task. The previous part is the previous task.
     pub(super) fn of(&self, task: usize, part: usize) -> Turn<'_> {
         Turn {
             before: (part > 0).then(|| &self.done[task - 1]),
@@ -40,7 +41,7 @@ impl Ordered {
     }
 }
 
-/// A part on its way through the panels.
+/// One part's progress through the panels.
 pub(super) struct Turn<'a> {
     before: Option<&'a AtomicUsize>,
     own: &'a AtomicUsize,
@@ -67,7 +68,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The panel is done.
+    /// Marks the panel as done.
     pub(super) fn next(&mut self) {
         self.panel += 1;
         self.own.store(self.panel, Ordering::Release);
@@ -75,7 +76,7 @@ impl Turn<'_> {
 }
 
 impl Drop for Turn<'_> {
-    /// Nobody waits for a part that is over, be it by a panic.
+    /// A part that has ended, even by a panic, must keep no other waiting.
     fn drop(&mut self) {
         self.own.store(usize::MAX, Ordering::Release);
     }

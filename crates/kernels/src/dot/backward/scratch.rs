@@ -1,4 +1,4 @@
-//! One worker's memory: the tiles of a panel of queries and of the keys that it meets.
+//! One worker's memory: the tiles for a panel of queries and its keys.
 
 use crate::{
     element::{Element, Kind},
@@ -38,13 +38,13 @@ pub(super) struct Scratch {
     pub(super) minus_delta: Buffer,
     /// The queries' part of dropout's hashes.
     pub(super) hashes: [u32; 48],
-    /// Whether Q, dO and, for each 16 of its rows, K hold finite numbers only.
+    /// Whether Q, dO and, for each 16 rows of the tile, K hold finite numbers only.
     pub(super) finite_query: bool,
     pub(super) finite_d_output: bool,
     pub(super) finite_key: Vec<bool>,
     pub(super) tile: Tile<SEGMENTS>,
-    /// Where operands are not stored as `f32`: the keys and the values of a tile, `[TILE, dim]` each, and one
-    /// of the panel's operands, `[width, dim]`.
+    /// Where operands are not stored as `f32`: copies of the keys and the values of a tile, `[TILE, dim]` each,
+    /// and of one operand of the panel, `[width, dim]`.
     pub(super) keys: Buffer,
     pub(super) values: Buffer,
     pub(super) wide: Buffer,

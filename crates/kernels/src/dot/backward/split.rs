@@ -1,4 +1,4 @@
-//! Who computes which gradients, and how parts are summed.
+//! How the gradients are divided into tasks, and how the parts are summed.
 //!
 //! ```text
 //!                        dK, dV of (sequence, key head)      dQ
@@ -8,16 +8,17 @@
 //!  fewer, few keys       part 0: panels 0, p, 2p ..          in place
 //!                        part 1: panels 1, p + 1 ..          in place     dK, dV: a copy, added in order at the end
 //! ```
-//! Keys are interleaved in chunks, to and fro, and panels in turn, so that under a causal mask all parts are as long. A
-//! bias that serves several batch entries or heads binds these together: they become one task, or the same parts of
-//! one, which go through them in order.
+//! Chunks of keys are interleaved among the parts in alternating order (part 0, 1, .., 1, 0), and panels of queries in
+//! plain order (0, 1, .., 0, 1), so that under a causal mask all parts take about as long. If several batch entries or
+//! heads share a bias whose gradient is asked for, they become one task, or one split into parts, which goes through
+//! them in order.
 //!
 //! Memory: with [`TASKS`] heads or more, and wherever keys are interleaved, the tiles of the threads and 8 bytes a part.
-//! Where queries are, `parts - 1` (at most 3) copies of `dK` and `dV` of fewer than [`LONG`] keys: 1.5 MiB a head at dim
-//! 64. A bias whose gradient is asked for has queries interleaved at any length, for parts of its columns cannot be lent
-//! out as rows; its own gradient is mostly as large as all scores.
+//! Where queries are interleaved, also `parts - 1` (at most 3) copies of `dK` and `dV` of fewer than [`LONG`] keys, which
+//! is 1.5 MiB a head at a dim of 64. If the gradient of a bias is asked for, queries are interleaved at any length,
+//! because parts with keys of their own would share its rows; that gradient is mostly as large as all scores.
 //!
-//! What was tried is told in `docs/experiments.md`.
+//! What was tried is in `docs/experiments.md`.
 
 use std::{ops::Range, sync::atomic::Ordering};
 
@@ -27,13 +28,14 @@ use crate::{
     view::{SharedRows, ViewMut},
 };
 
-/// Tasks that a call is cut into at least, where its length allows. More would serve machines of more
-/// cores, at the price of fetching every panel of queries once more for each.
+/// The least number of tasks that a call is cut into, where its length allows. More would serve machines of more cores,
+/// at the price of fetching every panel of queries once more for each.
 pub(super) const TASKS: usize = 4;
 /// Keys that a part takes at a time: a tile of them. (This and the next are smaller for tests under Miri, which is a
 /// thousand times slower.)
 const CHUNK: usize = if cfg!(miri) { 32 } else { 128 };
-/// Keys of the longest sequence from which on keys are interleaved. Below, each part would fetch a panel for two tiles.
+/// From this many keys in the longest sequence on, parts divide the keys rather than the queries. Below it, each part
+/// would fetch a panel of queries for only two tiles.
 const LONG: usize = if cfg!(miri) { 2 * CHUNK } else { 1024 };
 /// Queries that a part has at least: below this, adding the copies costs more than it gains.
 const PART_QUERIES: usize = 192;
@@ -42,7 +44,8 @@ const PART_QUERIES: usize = 192;
 pub(super) struct Splits {
     batch: usize,
     key_heads: usize,
-    /// Groups of sequences, and of key heads, that are bound together: each one, or all.
+    /// Number of groups of sequences, and of key heads: each one is its own group, or, where they share a bias, all are
+    /// one.
     batch_groups: usize,
     head_groups: usize,
     /// Parts of every group.
@@ -93,7 +96,7 @@ impl Splits {
         if self.by_keys { 1 } else { self.parts }
     }
 
-    /// Whether `part` is the one that first writes the rows of its keys in place.
+    /// Whether `part` sets the rows of its keys to 0 before it adds to them.
     pub(super) fn clears(&self, part: usize) -> bool {
         self.by_keys || part == 0
     }
@@ -276,7 +279,7 @@ impl Target {
     /// There is such a row in a checked output, and no other reference to it is alive.
     #[inline(always)]
     pub(super) unsafe fn row<'a>(self, dim: usize) -> &'a mut [f32] {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.start, dim) }
     }
 }

@@ -1,4 +1,4 @@
-//! A worker of the backward pass: goes through the panels of the key heads that are its own.
+//! A worker of the backward pass: takes tasks and computes the panels of their key heads.
 //!
 //! The parent module has the formulas and the picture of the tiles.
 
@@ -74,7 +74,7 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
 }
 
 impl<T: Element, O: Element> Worker<'_, T, O> {
-    /// One part of all that belongs to a key head of a sequence.
+    /// One part of the work for one key head of one sequence.
     #[inline(always)]
     fn key_head<S: Simd>(
         &self,
@@ -124,7 +124,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         }
     }
 
-    /// The gradients of one panel, as far as they are this part's. Returns its part of the sink's.
+    /// The gradients of one panel, as far as this part computes them. Returns this part of the sink's
+    /// gradient.
     #[inline(always)]
     fn panel<S: Simd>(
         &self,
@@ -226,10 +227,10 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             to.iter_mut().zip(row).for_each(|(to, x)| *to += x);
         }
         turn.next();
-        0.0 // the first part has the sink's
+        0.0 // counted by the first part
     }
 
-    /// Widens the keys and values of a tile, where they are stored in half the width.
+    /// Widens the keys and values of a tile, where they are stored in half precision.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, scratch: &mut Scratch, heads: &Heads<T>) {
         if T::KIND == Kind::F32 {
@@ -318,8 +319,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         }
     }
 
-    /// What segments from `first` on add to the gradients of queries, keys and values: as many as follow
-    /// each other. Returns the next segment.
+    /// Adds what the segments from `first` on contribute to the gradients of queries, keys and values, for
+    /// as many as are contiguous. Returns the next segment.
     #[inline(always)]
     fn products<S: Simd>(
         &self,
@@ -331,7 +332,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
     ) -> usize {
         let segments = &scratch.tile.segments()[first..];
         let segment = &segments[0];
-        // What is hidden has a gradient of 0, so segments can be read together.
+        // Hidden keys have a gradient of 0, so contiguous segments can be read together.
         let (mut keys, mut count) = (segment.keys, 1);
         while count < segments.len() && segments[count].follows(segment, keys) {
             keys += segments[count].keys;
@@ -404,10 +405,10 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
     }
 }
 
-/// A part on its way.
+/// A part that is being computed.
 struct Part<'a> {
     index: usize,
-    /// Where keys are interleaved.
+    /// Present where keys are interleaved.
     turn: Option<Turn<'a>>,
 }
 
@@ -421,7 +422,7 @@ struct Heads<T> {
 }
 
 impl<T: Element> Rows<T> {
-    /// The rows of a segment, of the widened ones of its tile where there are such.
+    /// The rows of a segment; in the widened copy of its tile where there is one.
     #[inline(always)]
     fn at(self, segment: &Segment, widened: &[f32], dim: usize) -> Rows {
         if T::KIND == Kind::F32 {

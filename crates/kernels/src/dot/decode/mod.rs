@@ -4,19 +4,19 @@
 //! for each (batch, key head), each split of 2,048 keys:           tasks, in any order
 //!     for each tile of 16 to 64 keys:                             fetched in the order they are read
 //!         s[r][j] = q_r · k_j      r: all queries of all query heads of this key head
-//!         p = e^{s - m}, l += p    m raised when a tile asks for it
+//!         p = e^{s - m}, l += p    m raised if the tile's scores are larger
 //!         o[r]   += Σ_j p[r][j] v_j
 //! splits merged by (m, l) in the order of their keys
 //! ```
-//! The work is reading the cache: every key and value is read once for all its query heads, in the type
-//! it is stored in (`f32`, bfloat16, half precision). Rows are fetched into the first cache 7/8 of a tile before they
-//! are read, line after line; of a cache that is a single tile, none are. A block has 4 query rows, or 1 where one row alone reads
-//! the keys, as in a beam whose hypotheses have pasts of their own; a row's bits are the same in either. Splits have a fixed size,
-//! so the result is the same on any number of threads. Memory: `(value_dim + 2)` numbers for each query row and split.
+//! The time goes into reading the cache: every key and value is read once for all its query heads, in the type it is stored in
+//! (`f32`, bfloat16, half precision). Rows are prefetched into the L1 cache 7/8 of a tile before they are read, line after
+//! line; where all keys fit one tile, nothing is prefetched. A block has 4 query rows, or 1 where a single row reads the keys,
+//! as in beam search, where each hypothesis has its own past; a row's bits are the same in either. Splits have a fixed size, so
+//! the result is the same on any number of threads. Memory: `(value_dim + 2)` numbers for each query row and split.
 //!
-//! What was measured and tried is told in `docs/experiments.md`.
+//! What was measured and tried is in `docs/experiments.md`.
 //!
-//! A key that a query may not see is not read for it.
+//! A hidden key is not read.
 //!
 //! ```
 //! use regard_kernels::{Attention, View, ViewMut, dot::{self, Cache}};
@@ -64,13 +64,13 @@ const SPLIT: usize = 2048;
 /// Where the keys and values of past positions are.
 #[derive(Debug, Clone, Copy)]
 pub enum Cache<'a, T> {
-    /// Side by side.
+    /// All keys of a sequence in one view, and all values in another.
     Contiguous {
         /// `[batch, key_heads, keys, dim]`
         key: View<'a, T>,
         /// `[batch, key_heads, keys, value_dim]`
         value: View<'a, T>,
-        /// `[batch]`: how many keys of each sequence are there, if not all; what stands behind them is not read.
+        /// `[batch]`: how many keys of each sequence are there, if not all; rows after these are not read.
         filled: Option<&'a [u32]>,
     },
     /// In pages that a table gives to sequences.
@@ -283,7 +283,7 @@ impl<'a, T: Element> Call<'a, T> {
         })
     }
 
-    /// Query rows that read the same keys: those of a group of heads.
+    /// Query rows that read the same keys: those of all query heads of a key head.
     fn rows(&self) -> usize {
         self.group() * self.sizes.queries
     }
@@ -317,7 +317,7 @@ impl<'a, T: Element> Call<'a, T> {
             return tasks;
         }
         for batch in 0..self.sizes.batch {
-            // Heads differ in what they see of it, but not in how far they reach.
+            // Heads may see different keys of it, but the range is the same for all.
             let reach = self.visible(batch, 0).reach(0, self.sizes.queries);
             for key_head in 0..self.sizes.key_heads {
                 let mut key = reach.start;
@@ -335,7 +335,7 @@ impl<'a, T: Element> Call<'a, T> {
         tasks
     }
 
-    /// Where rows start, those of the keys `first..` of a task; the last one again beyond its end.
+    /// Writes where the rows of a task's keys `first..` start; beyond the task's end, the last row is repeated.
     #[inline(always)]
     fn starts(&self, view: &View<'a, T>, task: &Task, first: usize, starts: &mut [*const T]) {
         let first = first.min(task.keys.end - 1);
@@ -396,7 +396,7 @@ impl<'a, T: Element> Call<'a, T> {
             let plane = Plane::new(bias, task.batch, head);
             for (j, score) in scores.iter_mut().enumerate() {
                 *score = match plane.get(query, first + j) {
-                    // Hidden, also where the score has overflown.
+                    // Hidden, even where the score has overflowed.
                     f32::NEG_INFINITY => f32::NEG_INFINITY,
                     bias => *score + bias,
                 };

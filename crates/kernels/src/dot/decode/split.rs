@@ -69,15 +69,15 @@ impl<T: Element, const R: usize> Kernel for Worker<'_, T, R> {
             let Some(task) = self.tasks.get(index) else {
                 return;
             };
-            // SAFETY: the view was made to measure; this task alone has this row.
+            // SAFETY: the view was made with these rows; this task alone has this row.
             let part = unsafe { self.parts.row_mut(0, 0, index) };
             self.split(s, &mut scratch, task, part);
         }
     }
 }
 
-/// Keys of a tile, in whole vectors. Its values, read block of columns after block of columns, and what is fetched ahead
-/// of them share the first cache with keys that are no longer needed.
+/// Keys of a tile, in whole vectors. Its values, which are read one block of columns after the other, and the rows
+/// prefetched meanwhile share the L1 cache with keys that are no longer needed.
 fn tile<T>(dim: usize) -> usize {
     let bytes = if size_of::<T>() == 4 { 8192 } else { 16384 };
     (bytes / (dim * size_of::<T>()).max(1) / 16 * 16).clamp(16, TILE)
@@ -132,7 +132,7 @@ impl<'a, T: Element, const R: usize> Worker<'a, T, R> {
                 call.starts(&call.key, task, first + tile, &mut starts[2 * tile..]);
             }
             let (key, value) = (&starts[..tile], &starts[tile..2 * tile]);
-            // A single tile is read before anything fetched would come.
+            // A single tile would be read before a prefetch arrives.
             let prefetch = match task.keys.len() > tile {
                 true => &starts[distance..],
                 false => &[],

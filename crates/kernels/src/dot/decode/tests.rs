@@ -141,7 +141,7 @@ fn pages_and_filled_keys_are_the_cache_cut_to_them() {
             filled: &filled,
         };
         let paged = decode(level, &attention, shape, &query, cache);
-        // The same cache side by side, with NaN where nothing is filled.
+        // The same cache, contiguous, with NaN where nothing is filled.
         let gather = |from: &[f32]| {
             let mut to = vec![f32::NAN; batch * key_heads * 4 * page * dim];
             for b in 0..batch {
@@ -164,7 +164,7 @@ fn pages_and_filled_keys_are_the_cache_cut_to_them() {
         };
         assert_eq!(decode(level, &attention, shape, &query, whole), paged);
         for b in 0..batch {
-            // Alone, cut to its length.
+            // The sequence alone, cut to its length.
             let length = filled[b] as usize;
             let cut = |from: &[f32]| -> Vec<f32> {
                 let head = |h: usize| &from[(b * key_heads + h) * 4 * page * dim..][..length * dim];
@@ -188,7 +188,8 @@ fn pages_and_filled_keys_are_the_cache_cut_to_them() {
     }
 }
 
-/// A table of pages of one position, as beams share their past; and a row's bits, whether it reads alone or with its group.
+/// A table of pages of one position, as hypotheses of a beam share their past. A row has the same bits whether it is alone
+/// or in its group.
 #[test]
 fn ancestors_and_groups_change_no_bit() {
     check_ancestors::<f32>();
@@ -392,7 +393,8 @@ fn wrong_caches_are_named() {
     assert!(refused(&dropout, &[0], &[1]).contains("`dropout.probability`"));
 }
 
-/// Lengths are padding, which moves no position, whichever way attention is computed; filled keys are all keys.
+/// `lengths` mark padding, which shifts no position, in the forward pass and in decoding alike; keys that are filled are
+/// all the keys there are.
 #[test]
 fn lengths_mean_what_they_mean_in_a_forward_pass() {
     let shape = Shape {
@@ -434,7 +436,7 @@ fn lengths_mean_what_they_mean_in_a_forward_pass() {
     }
 }
 
-/// Hidden is hidden, also where a score with its scale is beyond `f32`.
+/// A hidden key stays hidden even where its scaled score is beyond `f32`.
 #[test]
 fn a_bias_hides_scores_that_overflow() {
     let shape = Shape::one_head(2, 40, 4, 3);

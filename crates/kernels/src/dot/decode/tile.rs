@@ -1,7 +1,7 @@
-//! What is done with a tile of keys: scores, weights and weighted values, for a block of `R` query rows at a time: 4, or 1
-//! where only one row reads the keys.
+//! One tile of keys: scores, weights and weighted values, for a block of `R` query rows at a time: 4, or 1 where only one
+//! row reads the keys.
 //!
-//! Queries and outputs of such a block stand as `[columns / LANES, R, LANES]`, so that one address reaches the
+//! Queries and outputs of such a block are stored as `[columns / LANES, R, LANES]`, so that one address reaches the
 //! vectors of all its rows. A row's numbers are the same in either kind of block.
 
 use std::ops::Range;
@@ -13,17 +13,18 @@ use crate::{
 
 use super::TILE;
 
-/// Whether a block of 4 rows has 4 keys, or 4 vectors of columns, and not 2: if there are registers for so many sums. For
-/// `f32`, whose limit is memory, smaller steps were measured to reach more of it. One row has registers to spare.
+/// Whether a block takes 4 keys, or 4 vectors of columns, at a time rather than 2. With 4 rows, this needs the registers
+/// of AVX-512; for `f32`, where memory is the limit, steps of 2 were measured to be faster. A single row has registers to
+/// spare.
 #[inline(always)]
 fn wide<S: Simd, T: Element, const R: usize>() -> bool {
     R == 1 || (S::LANES == 16 && T::KIND != Kind::F32)
 }
 
-/// Rows to be fetched while others are read, so many numbers at a time: row after row, in their order.
+/// Rows to prefetch while others are read: one row after the other, a number of elements at a time.
 struct Prefetch<'a, T> {
     rows: std::slice::Iter<'a, *const T>,
-    /// Numbers of a row; as good as infinitely many if the rows lie side by side.
+    /// Numbers of a row; practically unlimited if the rows are contiguous.
     row: usize,
     /// Null if there are no rows.
     at: *const T,
@@ -92,7 +93,7 @@ pub(super) fn deal<S: Simd, T: Element, const R: usize>(row: &[f32], r: usize, b
     }
 }
 
-/// The other way round.
+/// The inverse of [`deal`].
 #[inline(always)]
 pub(super) fn gather<S: Simd, T: Element, const R: usize>(
     block: &[f32],
@@ -141,10 +142,10 @@ pub(super) struct Scores<'a, T, const R: usize> {
     pub(super) query: &'a [f32],
     pub(super) dim: usize,
     pub(super) scale: f32,
-    /// The rows, as many as a tile has.
+    /// Where the rows start, for every place of the tile.
     pub(super) key: &'a [*const T],
     pub(super) keys: usize,
-    /// Rows to be fetched, one for each that is read; or none.
+    /// Rows to prefetch, one for each that is read; or empty.
     pub(super) prefetch: &'a [*const T],
     /// `[R, TILE]`
     pub(super) scores: &'a mut [f32],
@@ -155,7 +156,7 @@ impl<T: Element, const R: usize> Kernel for Scores<'_, T, R> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        // Sums in whole eights, which are added up in one order whatever the block.
+        // A multiple of 8 sums at a time, each added up in one order whatever the block.
         if R == 1 {
             self.keys::<S, 8, 8>(s);
         } else if wide::<S, T, R>() {
@@ -173,8 +174,8 @@ impl<T: Element, const R: usize> Scores<'_, T, R> {
         assert!(self.query.len() >= R * self.dim && self.keys <= TILE);
         let query = self.query.as_ptr();
         let scores = &mut self.scores[..R * TILE];
-        // What does not fill a vector is read apart: code that looks at single numbers among the products would drive
-        // their sums out of the registers.
+        // Numbers that do not fill a vector are read apart: scalar code among the products would push their sums out of
+        // the registers.
         let pairs = self.dim / (2 * S::LANES) * 2 * S::LANES;
         let whole = self.dim / S::LANES * S::LANES;
         let mut first = 0;
@@ -287,7 +288,7 @@ impl<const R: usize> Kernel for Weigh<'_, R> {
         let scores = &mut self.scores[..R * TILE];
         let base = &mut self.base[..R];
         let sum = &mut self.sum[..R * S::LANES];
-        // The rows side by side, so that one does not wait for the other.
+        // All rows in one loop, so that one does not wait for the other.
         let mut tops = [s.splat(f32::NEG_INFINITY); R];
         for at in (0..self.tile.min(TILE)).step_by(S::LANES) {
             for (r, top) in tops.iter_mut().enumerate() {
@@ -300,7 +301,7 @@ impl<const R: usize> Kernel for Weigh<'_, R> {
         }
         for (r, &largest) in largest.iter().enumerate() {
             if largest > base[r] {
-                // Before the first key that is seen all is 0.
+                // Before the first visible key, all sums are 0.
                 if base[r] != f32::NEG_INFINITY {
                     let factor = s.splat((base[r] - largest).exp());
                     for of_rows in self.output.chunks_exact_mut(R * S::LANES) {
@@ -313,7 +314,7 @@ impl<const R: usize> Kernel for Weigh<'_, R> {
                 base[r] = largest;
             }
         }
-        // Without a key seen so far, any base will do: all weights are 0.
+        // Where no key has been seen so far, any base will do: all weights are 0.
         let (mut bases, mut sums) = ([s.zero(); R], [s.zero(); R]);
         for r in 0..R {
             if base[r] != f32::NEG_INFINITY {
@@ -340,13 +341,13 @@ impl<const R: usize> Kernel for Weigh<'_, R> {
 pub(super) struct Values<'a, T, const R: usize> {
     /// `[R, TILE]`
     pub(super) weights: &'a [f32],
-    /// For each row the keys that it sees, if there are any it does not.
+    /// For each row, the keys that it sees; `None` if every row sees all.
     pub(super) seen: Option<&'a [u64]>,
-    /// The rows, as many as a tile has.
+    /// Where the rows start, for every place of the tile.
     pub(super) value: &'a [*const T],
     pub(super) keys: usize,
     pub(super) value_dim: usize,
-    /// Rows to be fetched, one for each that is read; or none.
+    /// Rows to prefetch, one for each that is read; or empty.
     pub(super) prefetch: &'a [*const T],
     /// `[padded value_dim / LANES, R, LANES]`, see [`deal`].
     pub(super) output: &'a mut [f32],
@@ -369,7 +370,7 @@ impl<T: Element, const R: usize> Values<'_, T, R> {
     #[inline(always)]
     fn all<S: Simd, const SEEN: bool>(&mut self, s: S) {
         let most = if wide::<S, T, R>() { 4 } else { 2 } * S::LANES;
-        // Half a tile, block of columns after block of columns, before the other half: it is still in the first cache.
+        // All columns for one half of the tile, then all for the other: the half stays in the L1 cache.
         let half = self.value.len() / 2;
         for first in (0..self.keys).step_by(half) {
             let keys = first..self.keys.min(first + half);

@@ -36,7 +36,7 @@ pub(super) struct Observer<'a> {
     pub(super) top_weights: Option<SharedRows<'a, f32>>,
     pub(super) top_keys: Option<SharedRows<'a, u32>>,
     pub(super) k: usize,
-    /// Every panel is needed, not only those with chosen rows.
+    /// Whether every panel is needed, not only those with chosen rows.
     pub(super) everywhere: bool,
 }
 
@@ -285,7 +285,7 @@ impl Observer<'_> {
                     } else {
                         best[self.k - 1].0
                     };
-                    // NaN stands before all numbers, so that it is seen.
+                    // NaN comes before all numbers, so that it cannot be missed.
                     if weight > least || weight.is_nan() {
                         let before = |&(other, _): &(f32, u32)| other.is_nan() || other >= weight;
                         let at = best.partition_point(before);

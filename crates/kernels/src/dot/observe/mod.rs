@@ -1,4 +1,4 @@
-//! What attention looked at, from its `lse`, without the matrix of weights.
+//! What attention looked at: its weights, computed again from the `lse`, without the whole matrix.
 //!
 //! ```text
 //! w_ij = e^{s_ij - lse_i}                                  before dropout
@@ -8,7 +8,8 @@
 //! top k                the k largest w_ij of each query             [batch, heads, queries, k]
 //! ```
 //! The scores are computed once more (no values are read: half of a forward pass), tile by tile; if only
-//! rows are asked for, only the panels that hold them. One thread owns a head, so sums have one order.
+//! rows are asked for, only for the panels that hold them. One thread computes a head, so its sums have one
+//! order.
 //!
 //! ```
 //! use regard_kernels::{Attention, View, ViewMut, dot};
@@ -41,11 +42,11 @@ use super::{Job, LSE};
 
 use head::{Head, Observer};
 
-/// What to observe; everything is optional. Of a packed batch, queries count through the pack and keys
-/// from the start of their sequence, with room for all keys of the pack.
+/// What to observe; everything is optional. In a packed batch, queries are numbered across the pack, and keys
+/// from the start of their sequence; every row has room for all keys of the pack.
 #[derive(Debug, Default)]
 pub struct Observe<'a> {
-    /// Queries whose weights are wanted, and `[batch, heads, rows, keys]` for them.
+    /// The queries whose weights are wanted, and where to write them: `[batch, heads, rows, keys]`.
     pub rows: Option<(&'a [usize], &'a mut [f32])>,
     /// `[batch, heads, queries]`, in nats.
     pub entropy: Option<&'a mut [f32]>,
@@ -58,7 +59,7 @@ pub struct Observe<'a> {
 /// The largest weights of each query, largest first (NaN before all numbers), the earlier key first among equals.
 #[derive(Debug)]
 pub struct Top<'a> {
-    /// How many.
+    /// How many weights to keep for each query.
     pub k: usize,
     /// `[batch, heads, queries, k]`; 0 where a query sees fewer keys.
     pub weights: &'a mut [f32],

@@ -17,7 +17,7 @@ fn every_awkward_size() {
     let dims = [(1, 3), (40, 40), (59, 64), (64, 111), (128, 8), (256, 256)];
     for &(queries, keys) in unless_miri(&lengths[..], &[(2, 5)]) {
         for &(dim, value_dim) in unless_miri(&dims[..], &[(1, 3)]) {
-            // Of a few rows a naive computation may be exact by chance, hence many heads.
+            // A naive computation of a few rows may be exact by chance, hence many heads.
             let heads = (unless_miri(256, 1) / queries).clamp(2, 64);
             let shape = Shape {
                 heads,
@@ -106,8 +106,8 @@ fn large_logits_and_rising_scores() {
         ..Shape::one_head(60, 300, 32, 16)
     };
     let [query, mut key, value] = shape.inputs(1.0);
-    // At 1e4 the rounding of a product decides between near ties, in any computation; so the inputs are
-    // cut to eighths, whose products are exact.
+    // At 1e4, the rounding of a product decides between near ties in any computation, so the inputs are
+    // rounded to eighths, whose products are exact.
     let eighths = |x: &[f32]| {
         x.iter()
             .map(|x| (x * 8.0).round() / 8.0)
@@ -129,7 +129,7 @@ fn large_logits_and_rising_scores() {
         };
         check("large causal", &causal, shape, &inputs);
     }
-    // Every key scores higher than the one before, so that the base is raised again and again.
+    // Every key scores higher than the previous one, so that the base is raised again and again.
     for (j, row) in key.chunks_exact_mut(32).enumerate() {
         for (x, q) in row.iter_mut().zip(&query) {
             *x = q * j as f32 * 0.1;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The error of a call of [`super::forward`] whose arguments were spoiled.
+/// The error of a call of [`super::forward`] whose arguments were made invalid.
 fn refused(spoil: impl Fn(&mut Attention, &mut [View; 3])) -> String {
     let numbers = vec![0.0f32; 4096];
     let view = |shape| View::heads_first(&numbers, shape);

@@ -1,10 +1,10 @@
 //! Scores of any finite size: huge biases used as masks, single huge keys, huge scales, products and slopes, rows of one
-//! value, differences of 1e-3 and of 1e30. Forward, backward, observed, decoded, stored in half the width.
+//! value, differences of 1e-3 and of 1e30. Forward, backward, observed, decoded, stored in half precision.
 //!
-//! Products are exact here (eighths, and scales that are powers of 2), and a bias or a slope is rounded into a score but
-//! once, so that every computation in `f32` has the same scores. Whatever their size, what is computed from them must then
-//! agree with the definition in `f32` to within the rounding of its sums; the bound of the other tests, which follows the
-//! error of a naive computation, would be wide open.
+//! Products are exact here (eighths, and scales that are powers of 2), and adding a bias or a slope rounds a score only
+//! once, so that every computation in `f32` has the same scores. Whatever their size, the results must then agree with the
+//! definition in `f32` to within the rounding of its sums; the bound of the other tests, which follows the error of a
+//! naive computation, would be far too wide.
 
 use half::{bf16, f16};
 
@@ -28,7 +28,7 @@ const SHAPE: Shape = Shape {
     value_dim: 5,
 };
 
-/// What people write for "very small", and beyond.
+/// Numbers that people use for "very small", and beyond.
 const HUGE: [f32; 11] = [
     -1e5, -1e6, -1e9, -1e10, -1e12, -1e20, -1e30, -1e38, 1e9, 1e30, 1e38,
 ];
@@ -40,7 +40,7 @@ fn eighths(shape: Shape) -> [Vec<f32>; 4] {
     [query, key, value, d_output].map(|x| x.iter().map(|x| (x * 8.0).round() / 8.0).collect())
 }
 
-/// A view for every key of every head.
+/// A bias with one number for each key, for every head.
 fn of_keys(bias: &[f32]) -> Option<View<'_>> {
     Some(View::heads_first(bias, [1, 1, 1, bias.len()]))
 }
@@ -58,7 +58,7 @@ fn largest(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |m, x| m.max(x.abs()))
 }
 
-/// Everything that a call is good for, on every level, against the definition in `f32`.
+/// All functions on the same call, on every level, against the definition in `f32`.
 fn check_all(name: &str, attention: &Attention, shape: Shape, inputs: &[Vec<f32>; 4]) {
     let [query, key, value, d_output] = inputs;
     let views = shape.views();
@@ -120,7 +120,7 @@ fn check_all(name: &str, attention: &Attention, shape: Shape, inputs: &[Vec<f32>
     }
 }
 
-/// In the order query, key, value, bias, sink.
+/// The gradients in the order query, key, value, bias, sink.
 fn gradients(
     level: Level,
     attention: &Attention,
@@ -215,7 +215,7 @@ fn observed(
     }
 }
 
-/// With a scale below 1 no product can stand for the largest sinks.
+/// With a scale below 1, no finite product reaches the largest sinks.
 #[test]
 fn sinks_beyond_every_product() {
     let inputs = eighths(SHAPE);
@@ -268,7 +268,7 @@ fn single_keys_above_and_below_the_others() {
     }
 }
 
-/// Neighbours far from 0 that differ by a little, and rows in which every key lifts the maximum by a lot.
+/// Neighbours far from 0 that differ by little, and rows in which every key raises the maximum by a lot.
 #[test]
 #[cfg_attr(miri, ignore = "large")]
 fn differences_of_any_size() {
@@ -372,7 +372,7 @@ fn huge_slopes_and_rows_of_one_value() {
     }
 }
 
-/// Sinks against scores of all sizes, dropout, masks and packed sequences beside them.
+/// Sinks against scores of all sizes, with dropout, masks and packed sequences.
 #[test]
 #[cfg_attr(miri, ignore = "large")]
 fn with_every_other_option() {
@@ -431,7 +431,7 @@ fn with_every_other_option() {
     }
 }
 
-/// A softcap rounds on its way, so here the bound is that of a naive computation.
+/// A softcap rounds the scores, so here the bound is that of a naive computation.
 #[test]
 #[cfg_attr(miri, ignore = "large")]
 fn large_softcaps() {
@@ -453,7 +453,7 @@ fn large_softcaps() {
     }
 }
 
-/// The same in half the width, where the machine may take products of pairs; and as decoding, in pages too.
+/// The same in half precision, where the machine may multiply pairs; and as decoding, in pages too.
 #[test]
 #[cfg_attr(miri, ignore = "large")]
 fn stored_and_decoded() {

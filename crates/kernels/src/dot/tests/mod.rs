@@ -62,7 +62,7 @@ impl Shape {
     }
 }
 
-/// What the options of a shape borrow from.
+/// The data that the options of a shape borrow.
 pub(super) struct Options {
     shape: Shape,
     bias: Vec<f32>,

@@ -1,4 +1,4 @@
-//! What is looked at.
+//! Observed weights.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What holds to the last bit: what is hidden, strides, packing, pools.
+//! Properties that hold to the last bit: hidden positions, strides, packing, pools.
 
 use super::*;
 
@@ -222,7 +222,8 @@ fn a_packed_batch_is_its_sequences() {
             cut(&inputs[1], keys, key, keys_here),
             cut(&inputs[2], keys, key, keys_here),
         ];
-        // Dropout counts the sequence as the batch, so it is left out of this comparison.
+        // Dropout uses the number of the sequence as the batch, so it is left out of this
+        // comparison.
         let attention = Attention {
             dropout: None,
             ..packed

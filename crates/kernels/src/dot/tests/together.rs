@@ -1,4 +1,4 @@
-//! Heads that are computed together, queries side by side, and the panels of all plans.
+//! Heads that are computed together, neighbouring queries, and the panels of all plans.
 
 use super::*;
 use crate::{
@@ -6,7 +6,8 @@ use crate::{
     problem::{Blocks, Window},
 };
 
-/// To the last bit what each head gives alone, a value that some may not see being NaN.
+/// The result is the same, to the last bit, as that of each head alone, with a NaN in a value that
+/// some may not see.
 #[test]
 fn heads_computed_together_are_as_each_alone() {
     let (queries, keys) = unless_miri((100, 90), (20, 18));

@@ -1,4 +1,4 @@
-//! Additive attention: one tanh for each visible pair of query and key and each dim.
+//! Additive attention. Work: one tanh for each visible pair of query and key and each dim.
 
 use crate::{
     additive::{Gradients, Input, PaddingMask, Shape, backward, forward},

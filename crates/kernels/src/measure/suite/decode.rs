@@ -1,4 +1,4 @@
-//! Decoding: bytes of the cache that a step reads.
+//! Decoding. Work: the bytes of the cache that a step reads.
 
 use half::{bf16, f16};
 

@@ -1,4 +1,5 @@
-//! Dot-product attention: `4 · dim` operations a visible pair of query and key forward.
+//! Dot-product attention. Work: `4 · dim` operations for each visible pair of query and key in the
+//! forward pass.
 
 use crate::{
     Attention, Blocks, Dropout, Offsets, View, ViewMut, Window, dot,
@@ -32,7 +33,7 @@ pub(super) struct Options {
     /// `[length, length]`
     keep: Option<Vec<u8>>,
     lengths: Option<Vec<u32>>,
-    /// Size of a block and `[length / size, length / size]`.
+    /// The size of a block, and the table `[length / size, length / size]`.
     blocks: Option<(usize, Vec<u8>)>,
     offsets: Option<Vec<u32>>,
 }
@@ -118,7 +119,8 @@ impl Options {
     }
 }
 
-/// Queries times keys that may be seen under a causal mask of `length`, `window` keys back at most.
+/// Visible pairs of queries and keys under a causal mask of `length`, with at most `window` keys
+/// before each query.
 pub(super) fn causal_pairs(length: usize, window: usize) -> f64 {
     (0..length)
         .map(|query| (query + 1).min(window) as f64)
@@ -221,7 +223,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Lengths at which memory is looked at.
+/// Lengths at which memory is measured.
 pub(super) const MEMORY_LENGTHS: [usize; 4] = [1024, 4096, 16_384, 65_536];
 
 pub(super) fn memory_cases() -> Vec<Case> {
@@ -274,7 +276,7 @@ fn variable_lengths(dim: usize) -> Case {
     case
 }
 
-/// Each option alone, beside none at all.
+/// Each option alone, and a call without options.
 fn optional() -> Vec<Case> {
     let shape = Shape::new(1, 8, 2048, 64);
     let length = shape.length;
@@ -320,7 +322,8 @@ fn optional() -> Vec<Case> {
         ),
         (
             "dot forward keep mask",
-            // A mask that hides next to nothing, so that the work stays: what counts is asking it.
+            // This mask hides next to nothing, so that the work stays the same: what is measured is
+            // the cost of reading it.
             Options {
                 keep: Some((0..plane).map(|x| u8::from(x % 61 != 0)).collect()),
                 ..none.clone()

@@ -1,4 +1,5 @@
-//! The backward pass of dot-product attention: `10 · dim` operations a visible pair of query and key.
+//! The backward pass of dot-product attention. Work: `10 · dim` operations for each visible pair of query
+//! and key.
 
 use crate::{
     View, ViewMut,
@@ -48,8 +49,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Four heads, each with its own gradients of keys and values; and one, which is cut into parts that have a
-/// copy of these each.
+/// Four heads, one task each; and one head, which is split into parts that each have keys of their own.
 pub(super) fn memory_cases() -> Vec<Case> {
     let causal = Options::causal();
     let mut cases = Vec::new();

@@ -1,4 +1,4 @@
-//! The shapes that are measured: those of the models this project trains and of the models that others
+//! The shapes that are measured: those of the models that this project trains and those that other projects
 //! measure, the same from release to release.
 
 mod additive;
@@ -9,7 +9,7 @@ mod steps;
 
 use super::case::Case;
 
-/// Every kernel in the shapes that count.
+/// Every kernel, in the shapes that matter.
 ///
 /// ```
 /// let suite = regard_kernels::measure::suite();

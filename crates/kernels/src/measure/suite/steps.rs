@@ -1,4 +1,4 @@
-//! The other steps of a training: functions, products, recurrent layers, loss and optimizer.
+//! The other parts of a training step: functions, products, recurrent layers, loss and optimizer.
 
 use crate::{
     loss::{self, CrossEntropy},
@@ -21,7 +21,7 @@ const HIDDEN: usize = 256;
 /// Rows and classes of the loss.
 const ROWS: usize = 1280;
 const CLASSES: usize = 8000;
-/// Rows and numbers of a norm: more than caches hold.
+/// Rows and numbers of a norm: more than fits the caches.
 const NORM_ROWS: usize = 32_768;
 const NORM_WIDTH: usize = 512;
 /// Parameters of the optimizer.

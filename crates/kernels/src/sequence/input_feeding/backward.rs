@@ -1,5 +1,5 @@
-//! The way back: of every block from the last step to the first and from the top layer to the bottom, then the sums over all
-//! steps ([`super::weight_gradients`]).
+//! The backward pass: for every block from the last step to the first and from the top layer to the bottom, then the sums
+//! over all steps ([`super::weight_gradients`]).
 
 use super::step::CombineBack;
 use super::{InputFeedingDecoder, InputFeedingFields, Inputs, Sizes, Weights, Written};
@@ -10,7 +10,7 @@ use crate::sequence::attend::{AttendBack, OuterSums, WriteKeyGradient};
 use crate::sequence::unit::UnitBack;
 use crate::simd::{Buffer, Level, run};
 
-/// Gradients of every step that the weight gradients are made from.
+/// Gradients of every step, from which the weight gradients are computed.
 pub(super) struct Steps {
     /// Of the gates of the layers above the first, `[L - 1, T, B, 4n]`
     pub(super) gates: Vec<f32>,
@@ -23,7 +23,7 @@ pub(super) struct Steps {
 }
 
 impl InputFeedingDecoder {
-    /// All gradients, of a batch with rows and units.
+    /// All gradients. The batch has rows, and the layers have units.
     pub(super) fn backward_all(
         &self,
         level: Level,
@@ -104,7 +104,7 @@ impl InputFeedingDecoder {
         } = self.sizes();
         let (rows, top) = (place.rows, layers - 1);
         let mut d_contexts = vec![0.0; steps * rows * value];
-        // A dot product's queries are states; of its scores every step's gradient is needed at the end.
+        // Under a dot product the queries are states, and the gradients of all steps' scores are needed at the end.
         let dot = packed.query.is_none();
         let mut d_state_query = vec![0.0; if dot { rows * n } else { 0 }];
         let mut d_scores = vec![0.0; if dot { steps * rows * sources } else { 0 }];
@@ -232,7 +232,7 @@ impl InputFeedingDecoder {
     }
 }
 
-/// `x ∘ mask`, without a mask `x`, added to `out`.
+/// Adds `x ∘ mask`, or `x` without a mask, to `out`.
 fn add(level: Level, n: usize, x: &[f32], mask: Option<&[f32]>, out: &mut [f32]) {
     let x = Strided { data: x, stride: n };
     run(level, AddRows { n, x, mask, out });

@@ -9,7 +9,8 @@ use crate::sequence::unit::{State, Unit};
 use crate::simd::{Level, run};
 
 impl InputFeedingDecoder {
-    /// All steps of a block of rows. What is for the way back is empty if nothing is saved.
+    /// All steps of a block of rows. The outputs for the backward pass are empty if nothing is
+    /// saved.
     pub(super) fn forward_block(
         &self,
         level: Level,
@@ -114,13 +115,13 @@ impl InputFeedingDecoder {
     }
 }
 
-/// Every row of `to` becomes `row`.
+/// Copies `row` to every row of `to`.
 fn repeat(row: &[f32], to: &mut [f32]) {
     to.chunks_exact_mut(row.len())
         .for_each(|to| to.copy_from_slice(row));
 }
 
-/// Copies what is kept for the way back, if something is.
+/// Copies what is saved for the backward pass, if anything is.
 fn save(to: &mut [f32], from: &[f32]) {
     if !to.is_empty() {
         to.copy_from_slice(from);

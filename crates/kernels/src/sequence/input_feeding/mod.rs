@@ -1,6 +1,6 @@
 //! Luong's decoder with input feeding over a whole target sequence, teacher forced (Luong et al.
-//! 2015): a stack of LSTMs that attends with its *current* state and is fed the attentional vector
-//! of the step before.
+//! 2015): a stack of LSTMs that attends with its *current* state and receives the attentional vector of the previous step as
+//! input.
 //!
 //! With the first layer's input part `x_t` projected (bias included), one step is
 //!
@@ -14,15 +14,15 @@
 //! h̃_t   = tanh([c_t; h^L] W_c + b_c) ∘ mask_L
 //! ```
 //!
-//! The output is `h̃_t`, after its dropout mask, and that is also what is fed to the next step. The
-//! masks come scaled (0 or `1 / (1 - p)`): mask `l` falls on layer `l`'s output on its way up, the
-//! last one on `h̃`; recurrent connections and the attention's query are never dropped.
+//! The output is `h̃_t`, after its dropout mask, which is also the input of the next step. The masks are already scaled (0 or
+//! `1 / (1 - p)`): mask `l` is applied to layer `l`'s output as the input of the layer above, the last one to `h̃`; recurrent
+//! connections and the attention's query are never dropped.
 //!
 //! ```text
 //!              rows ->                     a task: a block of rows, all steps; inside a step the layers from the bottom
 //!  step 1   |======|======|===|            to the top, the attention, h̃, which the next step's bottom layer reads
 //!   ...       task   task  task
-//!  step T   |======|======|===|            back the same way from the top to the bottom; then one product over all
+//!  step T   |======|======|===|            backward from the top to the bottom; then one product over all
 //!                                          steps for each weight, and the sums of keys and values for each row
 //! ```
 //!
@@ -114,8 +114,9 @@ pub struct InputFeedingDecoder {
     pub keep_source: Option<Vec<bool>>,
 }
 
-/// The sizes of a decoder. `upper` are the layers above the first; `key` is the width of a key: that of a query, which for a dot
-/// product is a state; `query` the width of what is a query alone, 0 for a dot product.
+/// The sizes of a decoder. `upper` is the number of layers above the first. `key` is the width of a key, which is also that of
+/// a query; under a dot product the query is the state. `query` is the width of a query that is computed apart from the state,
+/// 0 for a dot product.
 struct Sizes {
     steps: usize,
     batch: usize,
@@ -189,7 +190,7 @@ struct Weights {
     feed: Packed,
     recurrent: Vec<UnitWeights>,
     layers: Vec<Packed>,
-    /// Of an additive score.
+    /// Present for an additive score.
     query: Option<Packed>,
     combine_context: Packed,
     combine_state: Packed,
@@ -214,7 +215,7 @@ impl InputFeedingDecoder {
         }
     }
 
-    /// The weights as they are, or their transposes for the way back.
+    /// The weights as they are, or their transposes for the backward pass.
     fn pack(&self, level: Level, inputs: &Inputs<'_>, transposed: bool) -> Weights {
         let (n, value, query) = (self.hidden, self.value, self.sizes().query);
         let pack = |matrix: &[f32], inner: usize, columns: usize| {

@@ -1,4 +1,4 @@
-//! The pointwise parts of one step of [`super`] that no other operation has.
+//! The pointwise parts of one step of [`super`] that no other operation shares.
 
 use crate::simd::{Kernel, Simd, tanh, zip_map};
 
@@ -67,7 +67,8 @@ impl Kernel for Combine<'_> {
     }
 }
 
-/// From the gradient of `h̃` (its output's and the fed one's) to that of the `tanh`'s argument.
+/// From the gradient of `h̃` (as the output and as the next step's input), computes that of the
+/// `tanh`'s argument.
 pub(super) struct CombineBack<'a> {
     pub(super) combined: &'a [f32],
     pub(super) mask: Option<&'a [f32]>,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Lengths that differ from row to row, one row without any real step; time-major.
+/// Lengths that differ from row to row; one row has no real step; time-major.
 pub(super) fn ragged(steps: usize, batch: usize) -> Vec<bool> {
     (0..steps * batch)
         .map(|at| {
@@ -91,7 +91,7 @@ pub(super) fn dropout(count: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Luong's local-m with D = 1, the last windows beyond the source.
+/// Luong's local-m with D = 1; the last windows lie beyond the source.
 fn windows(steps: usize, batch: usize, sources: usize) -> Vec<[usize; 2]> {
     let of_step = |step: usize| [step.saturating_sub(1).min(sources), (step + 2).min(sources)];
     (0..steps * batch).map(|at| of_step(at / batch)).collect()
@@ -169,7 +169,7 @@ fn lstm_is_its_definition() {
     assert_eq!(checked, unless_miri(5 * 4 + 4 * 2, 4));
 }
 
-/// Around every unit, of which Bahdanau's decoder has the first and GNMT's bottom layer the last.
+/// Around every unit: Bahdanau's decoder has the first, GNMT's bottom layer the last.
 #[test]
 fn an_additive_decoder_is_its_definition() {
     let mut checked = 0;

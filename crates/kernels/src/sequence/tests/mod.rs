@@ -1,8 +1,7 @@
 //! Every sequence operation against its definition.
 //!
-//! An operation is described once ([`Described`]); [`check`] then holds values and gradients to the
-//! definition's on every instruction set, the gradients coming from differentiating the definition
-//! itself on a [`tape`].
+//! An operation is described once ([`Described`]); [`check`] then compares values and gradients with those of the
+//! definition on every instruction set; the definition's gradients come from differentiating it on a [`tape`].
 
 mod definitions;
 mod operations;
@@ -17,7 +16,7 @@ use crate::reference::Real;
 use crate::simd::Level;
 use crate::testing::{assert_close, difference, on_every_pool, probe, random, unless_miri, wide};
 
-/// Which index of a tensor is the batch row.
+/// Which dimension of a tensor is the batch row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Rows {
     /// `[steps, batch, width]`
@@ -34,7 +33,7 @@ enum Rows {
 trait Described: Operation + Clone {
     fn steps(&self) -> usize;
     fn batch(&self) -> usize;
-    /// What inputs are drawn from is `[-scale, scale)`.
+    /// The inputs named `name` are drawn from `[-scale, scale)`.
     fn scale(&self, name: &str) -> f32;
     /// The same operation on row `row` alone.
     fn alone(&self, row: usize) -> Self;
@@ -63,8 +62,8 @@ trait Described: Operation + Clone {
         shapes.each()[0].len().unwrap()
     }
 
-    /// Everything that is written; without `save` what is for the backward pass is empty. NaN before: whatever is not
-    /// overwritten shows.
+    /// Everything that is written; without `save`, the outputs for the backward pass are empty. The buffers start as
+    /// NaN, so that anything not overwritten is detected.
     fn write(&self, level: Level, inputs: &[Vec<f32>], save: bool) -> Vec<Vec<f32>> {
         let (_, shapes) = self.shapes().unwrap();
         let all = shapes.into_vec().into_iter().enumerate();
@@ -140,8 +139,8 @@ fn check<D: Described>(case: &D, inputs: &[Vec<f32>]) {
             .zip(case.inputs())
         {
             let naive: Vec<f32> = naive.iter().map(|&x| x as f32).collect();
-            // The unit at the end raises the rounding allowed to that of the incoming gradient,
-            // which is larger than the small gradients of a saturated gate.
+            // The number 1 at the end raises the allowed rounding to that of the incoming gradient, which is larger
+            // than the small gradients of a saturated gate.
             let [fast, naive] = [fast, &naive].map(|x| [&x[..], &[1.0]].concat());
             let truth = [&truth[..], &[1.0]].concat();
             assert_close(
@@ -159,7 +158,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
-/// The tape against central differences, at a few places of every input.
+/// Compares the tape with central differences, at a few places of every input.
 fn check_differences<D: Described>(case: &D) {
     let inputs = draw(case, 5);
     let seeds = random(78, case.tracked(), 1.0);
@@ -197,7 +196,7 @@ fn row_of(x: &[f32], rows: Rows, steps: usize, batch: usize, row: usize) -> Vec<
     }
 }
 
-/// A row alone gives the bits that it gives in the batch, forward and backward.
+/// A row alone gives the same bits as in the batch, forward and backward.
 fn check_rows_alone<D: Described>(case: &D, outputs: &[(usize, Rows)]) {
     let inputs = draw(case, 6);
     let (steps, batch) = (case.steps(), case.batch());

@@ -1,4 +1,4 @@
-//! The operations as the checks see them.
+//! Implements [`Described`] for the operations.
 
 use super::Described;
 use crate::operation::Fields;

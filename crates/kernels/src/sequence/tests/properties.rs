@@ -1,4 +1,4 @@
-//! Padding, poison, batches, threads, extremes and bad calls.
+//! Padding, poison, batches, threads, extremes and invalid calls.
 
 use super::definitions::{dropout, luong, ragged};
 use super::*;
@@ -219,7 +219,7 @@ fn a_wrong_length_names_the_argument() {
         })
     ));
 
-    // Backward: the gradients too, and everything that the forward pass was to keep.
+    // Backward: the gradients too, and everything that the forward pass saves.
     let (of_inputs, of_written) = gru.shapes().unwrap();
     let (gradients, written) = (of_inputs.zeros().unwrap(), of_written.zeros().unwrap());
     let backward = |written, d_states: &[f32], initial: usize| {
@@ -260,7 +260,7 @@ fn empty_sizes_are_no_error() {
     }
 }
 
-/// Nothing is left as it was, and without a gradient of the results there is none of the inputs.
+/// Everything is overwritten, and without a gradient of the results, those of the inputs are 0.
 fn nothing<D: Described>(case: &D) {
     let inputs = draw(case, 12);
     let results = case.results(Level::current(), &inputs, true);

@@ -1,9 +1,9 @@
 //! Reverse-mode differentiation of a plain definition, one number at a time.
 //!
 //! [`Var`] is a [`Real`] that writes every operation to a tape. With `SINGLE`, every result is
-//! rounded to `f32`, and so is every step of the way back: that is the naive gradient in single
-//! precision. (Rounding the `f64` result of one operation on `f32` numbers gives the `f32` result
-//! exactly, because `f64` has more than twice the digits.)
+//! rounded to `f32`, and so is every step of the backward pass: that is the naive gradient in
+//! single precision. (Rounding the `f64` result of one operation on `f32` numbers gives the `f32`
+//! result exactly, because `f64` has more than twice the digits.)
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -12,13 +12,13 @@ use std::ops::{Add, Div, Mul, Sub};
 use crate::reference::Real;
 
 thread_local! {
-    /// Up to two inputs of each operation, with the derivative towards each.
+    /// Up to two inputs of each operation, with the derivative with respect to each.
     static TAPE: RefCell<Vec<[(u32, f64); 2]>> = const { RefCell::new(Vec::new()) };
 }
 
 const NOTHING: (u32, f64) = (u32::MAX, 0.0);
 
-/// A number that remembers where it came from.
+/// A number with its place on the tape.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Var<const SINGLE: bool> {
     value: f64,
@@ -56,7 +56,7 @@ pub(super) fn clear() {
     TAPE.with_borrow_mut(Vec::clear);
 }
 
-/// The gradient of `Σ outputs · seeds` towards each of `inputs`.
+/// The gradient of `Σ outputs · seeds` with respect to each of `inputs`.
 pub(super) fn gradient<const SINGLE: bool>(
     outputs: &[Var<SINGLE>],
     seeds: &[f32],

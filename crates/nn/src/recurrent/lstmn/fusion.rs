@@ -1,4 +1,4 @@
-//! Deep fusion (Cheng, Dong & Lapata 2016, section 4): a source's tape is read into the cell.
+//! Deep fusion (Cheng, Dong & Lapata 2016, section 4): the cell reads the tape of a source.
 //!
 //! `c_t = r ∘ α̃_t + f ∘ c̃_t + i ∘ ĉ`, `r = σ(W_r [γ̃_t, x_t])`; see the [module page](super).
 
@@ -11,7 +11,7 @@ use burn::{
 use super::{Tape, check_shape};
 use crate::{AttentionError, mask::PaddingMask, precision::check_weights, score::Additive};
 
-/// What deep fusion adds.
+/// The parameters that deep fusion adds.
 #[derive(Module, Debug)]
 pub struct DeepFusion {
     /// How the source is read: the query is `[x_t; γ̃_{t-1}]`.
@@ -22,7 +22,7 @@ pub struct DeepFusion {
     pub recurrent: Param<Tensor<2>>,
 }
 
-/// The states of a sequence that another one reads: a memory of deep fusion.
+/// The states of a source sequence, which deep fusion reads as its memory.
 #[derive(Debug, Clone)]
 pub struct SourceTape {
     /// `γ_j`, `[batch, source, m]`.
@@ -33,7 +33,7 @@ pub struct SourceTape {
     pub keep: PaddingMask,
 }
 
-/// A [`SourceTape`] with what its positions are scored as, computed once for all steps; made by
+/// A [`SourceTape`] with the keys of its positions, computed once for all steps; made by
 /// [`Lstmn::source`](super::Lstmn::source).
 #[derive(Debug, Clone)]
 pub struct PreparedSource {
@@ -41,12 +41,12 @@ pub struct PreparedSource {
     pub(super) keys: Tensor<3>,
     /// `γ_j | α_j`, `[batch, source, m + n]`.
     pub(super) states: Tensor<3>,
-    /// `[batch, source]`, nothing where all positions are real.
+    /// `[batch, source]`; `None` where all positions are real.
     pub(super) keep: Option<Tensor<2, Bool>>,
 }
 
 impl PreparedSource {
-    /// The sources at `index`, in that order, as [`Tape::select`] takes the sequences.
+    /// The sources at `index`, in that order, to go with [`Tape::select`].
     pub fn select(&self, index: Tensor<1, Int>) -> Self {
         Self {
             keys: self.keys.clone().select(0, index.clone()),
@@ -57,7 +57,7 @@ impl PreparedSource {
 }
 
 impl DeepFusion {
-    /// Checks a source for `batch` sequences of a network of `n` units, and computes what it is scored as.
+    /// Checks a source for `batch` sequences of a network of `n` units, and computes its keys.
     pub(super) fn prepare(
         &self,
         source: &SourceTape,
@@ -117,7 +117,7 @@ impl DeepFusion {
     }
 }
 
-/// Deep fusion without a source.
+/// The error for deep fusion without a source.
 pub(super) fn unsourced() -> AttentionError {
     AttentionError::combination(
         "fusion",
@@ -127,7 +127,7 @@ pub(super) fn unsourced() -> AttentionError {
     )
 }
 
-/// A source without deep fusion.
+/// The error for a source without deep fusion.
 pub(super) fn unread() -> AttentionError {
     AttentionError::combination(
         "fusion",

@@ -9,14 +9,12 @@
 //! c_t     = f ∘ c̃_t + i ∘ ĉ,  h_t = o ∘ tanh c_t
 //! ```
 //!
-//! So it is an [`Lstm`] whose former state is what an [`Additive`] score with the query
-//! `[x_t; h̃_{t-1}]` finds on the tape. Row `t` of the weights says which earlier words the word at `t`
-//! was linked to.
+//! So it is an [`Lstm`] whose previous state is read from the tape by an [`Additive`] score with the query `[x_t; h̃_{t-1}]`.
+//! Row `t` of the weights says which earlier words the word at `t` was linked to.
 //!
-//! As a decoder it sees a source in one of two ways. **Shallow fusion** needs nothing here: the network
-//! is a [`RecurrentCell`](super::RecurrentCell), and [`AttentiveDecoder`](super::AttentiveDecoder) gives
-//! any such cell a source. **Deep fusion** ([`Lstmn::with_fusion`]) reads the source's tape `[γ_j; α_j]`
-//! into the cell itself:
+//! As a decoder it can read a source in two ways. **Shallow fusion** needs nothing more: the network is a
+//! [`RecurrentCell`](super::RecurrentCell), and [`AttentiveDecoder`](super::AttentiveDecoder) gives any such cell a source.
+//! **Deep fusion** ([`Lstmn::with_fusion`]) reads the source's tape `[γ_j; α_j]` into the cell itself:
 //!
 //! ```text
 //! b_j     = uᵀ tanh(W_γ γ_j + W_x x_t + W_γ̃ γ̃_{t-1}),  p = softmax(b)
@@ -25,9 +23,9 @@
 //! c_t     = r ∘ α̃_t + f ∘ c̃_t + i ∘ ĉ
 //! ```
 //!
-//! **Use it** to see, word by word, what a reader connects; not for speed: each step waits for the one
-//! before and reads all of them, so a sequence of `T` steps costs `O(T² (a + n))` on top of the LSTM's
-//! products, and the tape `O(T n)` memory.
+//! **Use it** to see which words the network relates to each other; not for speed: each step waits for the one before and
+//! reads all earlier ones, so a sequence of `T` steps costs `O(T² (a + n))` on top of the LSTM's products, and the tape
+//! `O(T n)` memory.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -100,12 +98,12 @@ pub struct Lstmn {
     pub fusion: Option<DeepFusion>,
 }
 
-/// What an LSTMN gives for a sequence.
+/// The results of an LSTMN for a sequence.
 #[derive(Debug, Clone)]
 pub struct LstmnOutput {
-    /// `h_t`, `[time, batch, n]`; a padded step repeats the one before.
+    /// `h_t`, `[time, batch, n]`; a padded step repeats the previous state.
     pub hidden: Tensor<3>,
-    /// `c_t`, `[time, batch, n]`; a padded step repeats the one before.
+    /// `c_t`, `[time, batch, n]`; a padded step repeats the previous state.
     pub cell: Tensor<3>,
     /// `s`, `[batch, time, time]`, without gradient: row `t` sums to 1 over the columns before `t`, and
     /// is 0 at the first step and at padding.
@@ -114,18 +112,18 @@ pub struct LstmnOutput {
     pub source_weights: Option<Tensor<3>>,
 }
 
-/// What an LSTMN gives for one step.
+/// The results of an LSTMN for one step.
 #[derive(Debug, Clone)]
 pub struct LstmnStep {
     /// The tape with the new state on it ([`Tape::last`]).
     pub tape: Tape,
-    /// `s`, the weights over the states before, `[batch, steps]`, without gradient; nothing at the first step.
+    /// `s`, the weights over the earlier states, `[batch, steps]`, without gradient; `None` at the first step.
     pub weights: Option<Tensor<2>>,
     /// `p`, the weights over the source, `[batch, source]`, without gradient: with deep fusion.
     pub source_weights: Option<Tensor<2>>,
 }
 
-/// The parts of one step that the input alone decides.
+/// The parts of one step that depend on the input alone.
 struct Projected {
     /// `[batch, 4n]`
     gates: Tensor<2>,
@@ -193,9 +191,9 @@ impl Lstmn {
         self.cell.input_size()
     }
 
-    /// A tape of nothing, for `batch` sequences.
+    /// An empty tape for `batch` sequences.
     pub fn tape(&self, batch: usize, device: &Device) -> Tape {
-        // Of the weights' precision, in which everything is computed.
+        // In the precision of the weights, in which everything is computed.
         let dtype = self.cell.recurrent.val().dtype();
         let zeros = |size: usize| Tensor::zeros([batch, size], (device, dtype));
         Tape {
@@ -224,8 +222,8 @@ impl Lstmn {
         }
     }
 
-    /// Reads one input `x [batch, input]` on top of `tape` and, with deep fusion, of `source`. Steps one after the
-    /// other give what [`Lstmn::sequence`] gives.
+    /// Reads one input `x [batch, input]` on top of `tape` and, with deep fusion, of `source`. Consecutive steps give the
+    /// results of [`Lstmn::sequence`].
     ///
     /// # Errors
     /// An input of another size or precision; a tape or source of another batch or network; a source without deep fusion, deep
@@ -349,7 +347,7 @@ impl Lstmn {
         })
     }
 
-    /// Checks that a tape is one of this network, of `batch` sequences.
+    /// Checks that a tape belongs to this network and has `batch` sequences.
     pub(super) fn check_tape(&self, tape: &Tape, batch: usize) -> Result<(), AttentionError> {
         let n = self.size();
         let meaning = "[batch, units]";
@@ -387,8 +385,8 @@ impl Lstmn {
         }
     }
 
-    /// One step: reads the tape (and the source), makes the new state and writes it down. `keep
-    /// [batch, time]` covers the whole sequence.
+    /// One step: reads the tape (and the source), computes the new state and writes it to the tape. `keep [batch, time]`
+    /// covers the whole sequence.
     fn advance(
         &self,
         x: Projected,
@@ -470,7 +468,7 @@ impl Lstmn {
         }
     }
 
-    /// Puts the last state on the tape.
+    /// Writes the last state to the tape.
     fn write(&self, tape: &mut Tape) {
         let LstmState { hidden, cell } = tape.last.clone();
         let state = Tensor::cat(vec![hidden.clone(), cell], 1).unsqueeze_dim::<3>(1); // [batch, 1, 2n]
@@ -494,7 +492,7 @@ struct Read {
     source: Option<Tensor<2>>,
 }
 
-/// `weights [batch, some]` as a row of `width`, zeros on the right; all zeros where there are none. Of the batch, device
+/// `weights [batch, some]` as a row of `width`, zeros on the right; all zeros where there are none. It has the batch, device
 /// and precision of `like`.
 fn row(weights: Option<Tensor<2>>, width: usize, like: &Tensor<2>) -> Tensor<2> {
     let (device, [batch, _]) = (like.device(), like.dims());

@@ -1,6 +1,7 @@
-//! The tape of a long short-term memory-network: all states so far, `h_i | c_i`, where an LSTM keeps the last one.
+//! The tape of a long short-term memory-network: all states so far, `h_i | c_i`, where an LSTM keeps only the last one.
 //!
-//! `[batch, steps, 2n]`, growing by one step at a time; beside it the summaries `h̃`, `γ̃` that the next step asks with.
+//! `[batch, steps, 2n]`, growing by one step at a time; with it the summaries `h̃`, `γ̃`, which are part of the next
+//! step's queries.
 
 use burn::tensor::{Int, Tensor};
 
@@ -9,8 +10,7 @@ use super::super::LstmState;
 /// Everything an LSTMN has read so far.
 #[derive(Debug, Clone)]
 pub struct Tape {
-    /// Of every step `h_i | c_i`, `[batch, steps, 2n]`, and what it is scored as, `[batch, steps, a]`;
-    /// nothing before the first step.
+    /// `h_i | c_i` of every step, `[batch, steps, 2n]`, and its keys, `[batch, steps, a]`; `None` before the first step.
     pub(super) written: Option<(Tensor<3>, Tensor<3>)>,
     /// `h̃_{t-1}`, `[batch, n]`.
     pub(super) summary: Tensor<2>,
@@ -33,7 +33,7 @@ impl Tape {
             .map_or(0, |(states, _)| states.dims()[1])
     }
 
-    /// The sequences at `index`, in that order: hypotheses of a beam survive, fork and end.
+    /// The sequences at `index`, in that order: in beam search, hypotheses survive, fork and end.
     pub fn select(self, index: Tensor<1, Int>) -> Self {
         let rows = |x: Tensor<3>| x.select(0, index.clone());
         Self {

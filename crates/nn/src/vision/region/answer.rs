@@ -1,4 +1,4 @@
-//! From a question and what it looked at to answers: `h = f_q(q) ∘ f_v(v̂)`, `p = σ(W_o f_o(h))`, each `f` a
+//! Answers from a question and the attended image: `h = f_q(q) ∘ f_v(v̂)`, `p = σ(W_o f_o(h))`, each `f` a
 //! gated hyperbolic tangent, `f(x) = tanh(W x + b) ∘ σ(W' x + b')`.
 
 use burn::{
@@ -102,7 +102,7 @@ pub struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// The probability of each answer, alone: `question [batch, question size]`,
+    /// The probability of each answer, independent of the others: `question [batch, question size]`,
     /// `context [batch, feature size]` -> `[batch, answers]`.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl AnswerHead {
         Ok(sigmoid(self.logits(question, context)?))
     }
 
-    /// The same before the `σ`, as a loss wants it.
+    /// The same before the `σ`, as a loss needs it.
     ///
     /// # Errors
     /// A question or a context of another size or precision, or of two batches.

@@ -53,7 +53,7 @@ pub struct CaptionAttention {
     pub score: Additive,
 }
 
-/// Regions with what is computed of them once an image.
+/// Regions with the keys that are computed once for each image.
 #[derive(Debug, Clone)]
 pub struct PreparedRegions {
     regions: Regions,

@@ -1,8 +1,8 @@
-//! Attention over regions: a detector proposes the things of an image (bottom-up), a sentence or a question
-//! weighs them (top-down) (Anderson et al. 2018).
+//! Attention over regions: a detector proposes the objects of an image (bottom-up), a sentence or a question
+//! weights them (top-down) (Anderson et al. 2018).
 //!
-//! Each image has a set of regions with one vector each, of different number from image to image
-//! ([`Regions`]). The score of a region, its weight and what is read:
+//! Each image has a set of regions with one vector each; their number differs from image to image
+//! ([`Regions`]). The weights of the regions and the result are
 //!
 //! `α = softmax(a)`, `v̂ = Σ_i α_i v_i`, and for
 //!
@@ -10,23 +10,23 @@
 //! - questions, [`QuestionAttention`]: `a_i = w_aᵀ f_a([v_i, q])`, `q` the question's vector,
 //!   `f(x) = tanh(W x + b) ∘ σ(W' x + b')` ([`GatedTanh`]).
 //!
-//! A question is answered from the attended vector and the question, each answer on its own ([`AnswerHead`]):
-//! `h = f_q(q) ∘ f_v(v̂)`, `p = σ(W_o f_o(h))`.
+//! A question is answered from the attended vector and the question, each answer independently
+//! ([`AnswerHead`]): `h = f_q(q) ∘ f_v(v̂)`, `p = σ(W_o f_o(h))`.
 //!
 //! | tensor | shape |
 //! |---|---|
-//! | regions `v` | `[batch, regions, feature size]`, the image's own first, padding behind |
+//! | regions `v` | `[batch, regions, feature size]`, the image's own first, then padding |
 //! | state `h_t`, question `q` | `[batch, size]` |
 //! | context `v̂`, weights `α` | `[batch, feature size]`, `[batch, regions]` |
 //! | answers `p` | `[batch, answers]`, between 0 and 1, not summing to 1 |
 //!
-//! Padding has weight 0 and gradient 0, whatever stands there; an image without regions gives weights and
+//! Padding has weight 0 and gradient 0, whatever it contains; an image without regions gives weights and
 //! context 0.
 //!
-//! **Use it** where things, not pixels, are asked for, and a detector is at hand: the weight of a region
-//! names a thing. The positions of a map can be given as regions too. **Do not use it** for relations
-//! between regions: each is judged alone. `CaptionAttention` is the
-//! [additive score](crate::score::Additive); a scaled dot score costs less.
+//! **Use it** where the question is about objects, not pixels, and a detector is available: the weight of a
+//! region points to an object. The positions of a map can be used as regions too. **Do not use it** for
+//! relations between regions, as each is scored independently. `CaptionAttention` is the [additive
+//! score](crate::score::Additive); a scaled dot score costs less.
 //!
 //! **Cost**: with `R` regions of size `d` and `k` hidden units, for captions `R · d · k` multiplications once
 //! an image ([`CaptionAttention::prepare`]) and `R · k` hyperbolic tangents a step; for questions
@@ -97,8 +97,8 @@ pub struct RegionAttended {
 }
 
 impl Regions {
-    /// `features [batch, regions, feature size]`, of which `keep [batch, regions]` are real. What stands in
-    /// the others is set to 0.
+    /// `features [batch, regions, feature size]`, of which `keep [batch, regions]` are real. The others are
+    /// set to 0.
     ///
     /// # Errors
     /// A size of 0, or a mask of another batch or another number of regions.
@@ -127,7 +127,7 @@ impl Regions {
         &self.keep
     }
 
-    /// That the features have `size`.
+    /// Checks that the features have `size`.
     fn check_size(&self, size: usize) -> Result<(), VisionError> {
         let expected = [
             Extent::Any("batch"),
@@ -137,7 +137,7 @@ impl Regions {
         check_shape("features", &self.features.dims(), &expected)
     }
 
-    /// That `vector` is one vector of `size` for each image.
+    /// Checks that `vector` is one vector of `size` for each image.
     fn check_vector(
         &self,
         field: &'static str,

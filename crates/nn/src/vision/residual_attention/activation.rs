@@ -1,4 +1,4 @@
-//! What turns the scores of the mask branch into a mask (Wang et al. 2017, section 3.2).
+//! How the mask branch turns its scores into a mask (Wang et al. 2017, section 3.2).
 
 use burn::tensor::{Tensor, activation::sigmoid};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub enum MaskActivation {
     Channel,
     /// `σ((x_c - mean_c) / std_c)`, mean and deviation over the positions of each channel of each image,
     /// so that channels cannot differ in weight. As in instance normalisation,
-    /// `std² = variance + 10⁻⁵`; the paper leaves constant channels open.
+    /// `std² = variance + 10⁻⁵`; the paper does not say what happens to constant channels.
     Spatial,
 }
 

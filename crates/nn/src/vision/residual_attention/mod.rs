@@ -1,13 +1,13 @@
-//! Residual attention: a small network looks at a map from afar and says, for each channel and position,
-//! how much of the trunk's output is to be doubled (Wang et al. 2017).
+//! Residual attention: a small network with a large field of view computes, for each channel and position, by how much
+//! the output of the trunk is amplified, up to twice (Wang et al. 2017).
 //!
-//! The trunk `T` is any network. Beside it the mask branch goes bottom-up, halving the map so that each
-//! position sees more of the image, and top-down again, back to the size of the trunk's output. The mask
-//! never silences: where it is 0 the trunk passes unchanged, so that many such modules can be stacked:
+//! The trunk `T` is any network. Beside it, the mask branch first halves the map repeatedly, so that each position sees
+//! more of the image, and then enlarges it again to the size of the trunk's output. The mask never suppresses anything:
+//! where it is 0, the output of the trunk is unchanged, so that many such modules can be stacked:
 //!
 //! `H = (1 + M(x)) ∘ T(x)`
 //!
-//! The mask branch of `n` levels, as the authors' networks have it (`u` residual units a place, paper 1):
+//! The mask branch of `n` levels, as in the authors' networks (`u` residual units at each place, paper 1):
 //!
 //! ```text
 //! x ─ pool ─ u units ─┬─ pool ─ u units ─┬─ pool ─ 2u units ─ up ─ + ─ u units ─ up ─ + ─ u units ─ up ─ score ─ M
@@ -15,18 +15,18 @@
 //!                     └───────────────────────── 1 unit ──────────────────────────────┘
 //! ```
 //!
-//! `pool` is the maximum over 3×3, 2 apart, with windows cut at the border; `up` is bilinear interpolation
-//! to the size before the pooling, corners on corners; `score` is twice normalise, ReLU and 1×1
-//! convolution; the [`MaskActivation`] makes it a mask.
+//! `pool` is the maximum over 3×3 with stride 2, with windows cut at the border; `up` is bilinear interpolation to the
+//! size before the pooling, with aligned corners; `score` is normalisation, ReLU and 1×1 convolution, twice; the
+//! [`MaskActivation`] turns it into a mask.
 //!
 //! | tensor | shape |
 //! |---|---|
 //! | map `x` | `[batch, channels, height, width]` |
 //! | trunk `T`, mask `M`, output `H` | the same shape |
 //!
-//! **Use it** in deep convolution networks for images with clutter, one module a resolution: levels 3, 2, 1
-//! for maps of 56, 28, 14. **Do not use it** on a tight budget:
-//! [`SqueezeExcite`](super::SqueezeExcite) has 84 times fewer weights than a mask branch of 3 levels.
+//! **Use it** in deep convolution networks for images with clutter, one module for each resolution: levels 3, 2, 1 for
+//! maps of 56, 28, 14. **Do not use it** on a tight budget: [`SqueezeExcite`](super::SqueezeExcite) has 84 times fewer
+//! weights than a mask branch of 3 levels.
 //!
 //! **Cost**: with `C` channels and `n` levels, `2 u n + n - 1` residual units of `17 C² / 16` weights (reduction 4) and
 //! `2 C²` for the score; the units work on maps of a quarter of the positions and less. In training all
@@ -83,7 +83,7 @@ pub struct MaskBranchConfig {
     /// How many times fewer channels the middle of a unit has. It divides the channels.
     #[config(default = 4)]
     pub reduction: usize,
-    /// What makes the scores a mask.
+    /// How scores become a mask.
     #[config(default = "MaskActivation::Mixed")]
     pub activation: MaskActivation,
 }
@@ -133,7 +133,7 @@ impl MaskBranchConfig {
 pub struct Scale {
     /// On the way down, after the pooling.
     pub down: Vec<ResidualUnit>,
-    /// From the way down to the way up.
+    /// The skip connection from the way down to the way up.
     pub skip: ResidualUnit,
     /// On the way up, after the sum with the skip.
     pub up: Vec<ResidualUnit>,
@@ -142,7 +142,7 @@ pub struct Scale {
 /// The mask branch (see the [module's page](self)).
 #[derive(Module, Debug)]
 pub struct MaskBranch {
-    /// The sizes between the map and the smallest, the largest first.
+    /// The sizes from the largest to the second smallest.
     pub scales: Vec<Scale>,
     /// At the smallest size.
     pub bottom: Vec<ResidualUnit>,
@@ -179,8 +179,8 @@ impl MaskBranch {
         Ok(self.activation.forward(scores))
     }
 
-    /// `H = (1 + M(map)) ∘ trunk`, and `M` as the gate. `trunk` is what the trunk made of `map`, in the
-    /// same shape.
+    /// `H = (1 + M(map)) ∘ trunk`, and `M` as the gate. `trunk` is the output of the trunk for `map`, in the same
+    /// shape.
     ///
     /// # Errors
     /// A map of other channels or another precision, or with a size of 0; a trunk of another shape or precision.

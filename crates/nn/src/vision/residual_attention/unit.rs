@@ -1,4 +1,4 @@
-//! The pre-activation residual unit (He et al. 2016) that the mask branch is made of:
+//! The pre-activation residual unit (He et al. 2016), of which the mask branch consists:
 //! `x + W_3 a(W_2 * a(W_1 a(x)))`, `a(x) = ReLU(BatchNorm(x))`, windows of 1, 3 and 1.
 
 use burn::{

@@ -1,8 +1,8 @@
 //! Gradients against finite differences in f64, for every weight and every input of every module.
 //!
-//! The slope at `w` is estimated twice, from steps `h` and `2 h`. Their distance is three times the error of
-//! the first up to higher order, and the rounding of the losses adds a little: this much, and no more, may
-//! the gradient be away.
+//! The derivative at `w` is estimated twice, with steps `h` and `2 h`. The difference of the two is three
+//! times the error of the first, up to higher order, and the rounding of the losses adds a little: the
+//! gradient may differ by this much, and no more.
 
 use crate::support::{device, values};
 use burn::{
@@ -32,7 +32,7 @@ impl Path {
     }
 }
 
-/// Replaces every parameter by what `change` makes of its name and its values, in f64.
+/// Replaces every parameter by the result of `change` for its name and its values, in f64.
 struct Change<F> {
     path: Path,
     change: F,
@@ -88,8 +88,9 @@ impl ModuleVisitor for Collect<'_> {
     }
 }
 
-/// Checks the gradient of `output`, weighed with fixed numbers, with respect to every parameter of `module`;
-/// inputs are parameters beside it in a tuple. Gives the number of slopes that were checked.
+/// Checks the gradient of `output`, weighted with fixed numbers, with respect to every parameter of
+/// `module`; inputs are parameters beside it in a tuple. Returns the number of derivatives that were
+/// checked.
 fn check<M: Module, const D: usize>(
     what: &str,
     module: M,
@@ -142,7 +143,7 @@ fn check<M: Module, const D: usize>(
             loose += usize::from(allowed > 1e-6 * size);
         }
     }
-    // Where a maximum or a ReLU turns within a step, the bound is loose: this may be rare only.
+    // Where a maximum or a ReLU switches within a step, the bound is loose: this must be rare.
     assert!(
         20 * loose <= checked,
         "{what}: {loose} of {checked} bounds are loose"
@@ -154,7 +155,7 @@ fn initializer() -> Initializer {
     Initializer::new(1, &device())
 }
 
-/// A place for an input whose gradient is checked.
+/// A parameter for an input whose gradient is checked.
 fn input<const D: usize>(shape: [usize; D]) -> Param<Tensor<D>> {
     initializer().zeros(shape)
 }

@@ -1,5 +1,5 @@
-//! Sizes that do not fit are errors that name the size, what was found and what would do, before anything is
-//! computed: nothing panics inside Burn.
+//! Sizes that do not fit are errors that name the size, what was found and what would be accepted, before
+//! anything is computed: nothing panics inside Burn.
 
 use crate::support::device;
 use burn::tensor::{DType, Tensor};

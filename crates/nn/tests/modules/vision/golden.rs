@@ -41,7 +41,7 @@ fn flag(case: &Case, field: &str) -> bool {
     case.description[field].as_bool().unwrap()
 }
 
-/// The loss of a case: its output weighed with fixed numbers.
+/// The loss of a case: its output weighted with fixed numbers.
 fn weighted<const D: usize>(case: &Case, output: &Tensor<D>) -> Tensor<1> {
     (output.clone() * case.constant("loss", output.dims())).sum()
 }
@@ -137,7 +137,7 @@ fn mask_activations() {
     }
 }
 
-/// Normalisations by their running statistics, of which the variances are made positive as the script does.
+/// Sets normalisations to their running statistics, whose variances are made positive as in the script.
 fn frozen<M: Module>(module: M) -> M {
     #[derive(Default)]
     struct Freeze(Vec<String>);

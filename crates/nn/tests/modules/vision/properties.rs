@@ -1,5 +1,5 @@
 //! What must hold for any numbers and sizes: gates between 0 and 1, rows of weights, identities, orders,
-//! padding, images alone as in a batch, and that asking for the map changes no number.
+//! padding, images alone as in a batch, and that asking for the weights or the gate changes no number.
 
 use crate::support::{device, gradients, numbers, values};
 use burn::tensor::{Tensor, TensorData};
@@ -40,7 +40,7 @@ fn close<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> bool {
     largest(a - b) <= 32.0 * f32::EPSILON * size
 }
 
-/// `W_z` no longer 0, so that the block does something.
+/// Sets `W_z`, which starts at 0, so that the block does something.
 fn awake(mut block: NonLocal) -> NonLocal {
     let [inner, channels] = block.w_z.weight.dims();
     block.w_z = initializer().linear(inner, channels, false);
@@ -49,7 +49,7 @@ fn awake(mut block: NonLocal) -> NonLocal {
 
 type Layer = Box<dyn Fn(Tensor<4>) -> Tensor<4>>;
 
-/// Every module from map to map of `channels` that treats the images of a batch apart, by name.
+/// Every module from map to map of `channels` that treats the images of a batch separately, by name.
 fn layers(channels: usize) -> Vec<(String, Layer)> {
     let init = &mut initializer();
     let squeeze_excite = SqueezeExciteConfig::new(channels)
@@ -99,7 +99,7 @@ fn layers(channels: usize) -> Vec<(String, Layer)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
 
-    /// Maps of any size keep it, stay finite forward and backward, and each image gives what it gives alone.
+    /// Maps of any size keep it, stay finite forward and backward, and each image gives the same as alone.
     #[test]
     fn any_size(batch in 1usize..4, height in 1usize..10, width in 1usize..10) {
         for (name, layer) in layers(4) {
@@ -143,7 +143,7 @@ proptest! {
         }
     }
 
-    /// Gates lie between 0 and 1 and are what the map was multiplied with.
+    /// Gates lie between 0 and 1 and are the factors of the map.
     #[test]
     fn gates(height in 1usize..8, width in 1usize..8, scale in 0.1f32..4.0) {
         let init = &mut initializer();
@@ -170,8 +170,8 @@ proptest! {
         prop_assert_eq!(numbers(&attended.output), numbers(&module.forward(map).unwrap()));
     }
 
-    /// Regions in another order change the weights' order and not the context; padding, whatever stands in
-    /// it, changes nothing and gets no gradient; an image without regions gives zeros.
+    /// Regions in another order change the order of the weights and not the context; padding, whatever it
+    /// contains, changes nothing and gets no gradient; an image without regions gives zeros.
     #[test]
     fn regions(
         counts in prop::collection::vec(0usize..6, 1..4),
@@ -283,7 +283,7 @@ fn a_new_non_local_block_is_the_identity() {
 }
 
 /// Positions in another order give the same outputs in that order; rows of weights sum to 1 where a softmax
-/// makes them; a channel more or less for the inner size is half, at least 1.
+/// makes them; the inner size is half the channels, but at least 1.
 #[test]
 fn non_local_blocks_treat_positions_as_a_set() {
     let order = [5i32, 2, 0, 11, 7, 1, 3, 10, 4, 9, 8, 6];
@@ -363,7 +363,7 @@ fn axial_attention_reaches_every_position() {
     }
 }
 
-/// With distances a line is no set: the same content at other places gives another output.
+/// With distances, a line is not a set: the same content in another order gives another output.
 #[test]
 fn distances_tell_places_apart() {
     for (span, equal) in [(None, true), (Some(4), false)] {
@@ -407,7 +407,8 @@ fn mask_activations_at_their_edges() {
     }
 }
 
-/// Positions that rise evenly over the image still do after a change of its size; the class token's stays.
+/// Positions that grow evenly over the image still do after a change of its size; that of the class token is
+/// unchanged.
 #[test]
 fn positions_are_interpolated_over_the_image() {
     let plane = |rows: usize, columns: usize| -> Vec<f32> {
@@ -440,7 +441,7 @@ fn positions_are_interpolated_over_the_image() {
     assert_eq!(tokens.dims(), [2, 15, 3]);
 }
 
-/// The weights over the tokens come back on the image, row by row, without the class token's.
+/// The weights over the tokens are arranged as on the image, row by row, without that of the class token.
 #[test]
 fn weights_on_the_image() {
     let config = PatchEmbeddingConfig::new([4, 6], [2, 2], 1, 3);

@@ -52,7 +52,7 @@ fn the_definition_agrees_with_finite_differences() {
                 checked += 1;
             }
         }
-        // Biases and sinks are f32: a step that they hold exactly.
+        // Biases and sinks are f32, so the step is one that they hold exactly.
         let step = 1.0 / 512.0;
         for (argument, count) in [(3, found[3].len()), (4, found[4].len())] {
             for index in 0..count {

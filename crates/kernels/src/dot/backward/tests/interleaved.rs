@@ -1,8 +1,8 @@
-//! Few heads of many keys, where parts have keys of their own and take turns at the queries.
+//! Few heads and many keys: each part has keys of its own, and the parts add to `dQ` in turn.
 
 use super::{properties::bits, *};
 
-/// Just above the length from which keys are interleaved, and no multiple of a tile.
+/// Just above the length from which keys are divided among parts, and no multiple of a tile.
 fn long(heads: usize, key_heads: usize, queries: usize) -> Shape {
     Shape {
         batch: 1,

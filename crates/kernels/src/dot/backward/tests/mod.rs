@@ -51,7 +51,8 @@ impl Shape {
     }
 }
 
-/// The kernels' gradients in the order of [`NAMES`], and the output and `lse` that they came from.
+/// The kernels' gradients in the order of [`NAMES`], and the output and `lse` that they were computed
+/// from.
 struct Run {
     gradients: Vec<Vec<f32>>,
     output: Vec<f32>,
@@ -163,13 +164,13 @@ fn truth(attention: &Attention, shape: Shape, inputs: &[Vec<f64>; 4]) -> [Vec<f6
     ))
 }
 
-/// Runs backward on every level and compares with the definition, in bounds that a naive computation in
-/// `f32` from the same arguments sets. Returns the number of comparisons.
+/// Runs the backward pass on every level and compares with the definition; the error of a naive
+/// computation in `f32` from the same arguments sets the bounds. Returns the number of comparisons.
 fn check(name: &str, attention: &Attention, shape: Shape, inputs: &[Vec<f32>; 4]) -> usize {
     check_stored::<f32, f32>(name, attention, shape, inputs)
 }
 
-/// [`check`] of `inputs` that the types they are stored in hold exactly.
+/// [`check`] of `inputs` that their storage types hold exactly.
 fn check_stored<T: Element, O: Element>(
     name: &str,
     attention: &Attention,
@@ -192,7 +193,7 @@ fn check_stored<T: Element, O: Element>(
     Level::available().len()
 }
 
-/// What options refer to, for one shape.
+/// The data that options borrow, for one shape.
 struct Data {
     shape: Shape,
     /// Batch entries or packed sequences.

@@ -113,7 +113,7 @@ fn options_of_a_packed_batch() {
     );
 }
 
-/// Heads few enough to be split, so that parts and copies are met.
+/// So few heads that they are split into parts, with copies.
 #[test]
 #[cfg_attr(miri, ignore = "large")]
 fn options_of_split_heads() {

@@ -1,4 +1,5 @@
-//! What holds beside the numbers: bits on any pool, what is hidden, strides, and the door.
+//! Properties other than the values: the same bits on any pool, hidden positions, strides, and
+//! refused calls.
 
 use super::*;
 
@@ -51,7 +52,7 @@ fn same_bits_on_any_number_of_threads() {
     }
 }
 
-/// What a mask hides may be anything: the gradients have the bits that they have with zeros there.
+/// What a mask hides may be anything: the gradients have the same bits as with zeros there.
 #[test]
 fn hidden_rows_do_not_leak() {
     let shape = Shape {
@@ -71,7 +72,7 @@ fn hidden_rows_do_not_leak() {
         value_dim,
         ..
     } = shape;
-    // Query 13 sees nothing; keys 7, 40 and those past 77 are seen by nobody.
+    // Query 13 sees nothing; no query sees keys 7, 40 and those past 77.
     let hidden_key = |j: usize| j == 7 || j == 40 || j > 77;
     let keep: Vec<u8> = (0..queries * keys)
         .map(|x| u8::from(x / keys != 13 && !hidden_key(x % keys)))
@@ -154,7 +155,7 @@ fn nothing_to_see_gives_zeros() {
     }
 }
 
-/// Rows stored as `[batch, length, heads, dim]`, some further apart than they must be.
+/// Rows stored as `[batch, length, heads, dim]`, some further apart than necessary.
 #[test]
 fn strides_change_nothing() {
     let shape = Shape {

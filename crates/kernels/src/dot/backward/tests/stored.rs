@@ -1,8 +1,8 @@
-//! Gradients of operands stored in half the width.
+//! Gradients of operands stored in half precision.
 //!
 //! Operands are rounded to their storage first. Truth and naive computation start from the same numbers as the
 //! kernel, so the bound is that of `f32` operands; and because widening is exact and nothing else differs,
-//! the gradients have the bits of those of the widened operands.
+//! the gradients have the same bits as those of the widened operands.
 
 use half::{bf16, f16};
 
@@ -29,7 +29,8 @@ fn check_both<T: Element, O: Element>(name: &str, attention: &Attention, shape: 
             "{name}, {level:?}, {shape:?}"
         );
     }
-    // The naive computation starts from the same output, so that what rounded it is in the bound.
+    // The naive computation starts from the same output, so that the bound includes the rounding of that
+    // output.
     check_stored::<T, O>(&name, attention, shape, &inputs)
 }
 

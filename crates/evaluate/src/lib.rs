@@ -1,4 +1,4 @@
-//! Scores of what a model writes: BLEU and chrF equal to sacrebleu, with their bootstrap, alignment
+//! Scores of a model's output: BLEU and chrF equal to sacrebleu, with their bootstrap, alignment
 //! error rate, accuracy, perplexity, and any score by the length of the source.
 //!
 //! ```text

@@ -10,7 +10,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`Token`], [`Tokens`] | a piece of text as shown, and the word it belongs to |
-//! | [`Axis`] | what a side of the table counts: tokens, image patches, bare positions |
+//! | [`Axis`] | rows or columns of the table: tokens, image patches, bare positions |
 //! | [`AttentionMap`] | weights `[heads, queries, keys]` with both axes, checked |
 //! | [`Trace`] | one output of a model: texts, score, all of its maps |
 //! | [`Alignment`] | links between source and target, written in Pharaoh format |

@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 /// One token as shown to a person.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// The decoded text. It may hold anything, control characters included: whoever shows it
-    /// escapes it.
+    /// The decoded text. It may hold anything, control characters included: code that shows it
+    /// must escape it.
     pub text: String,
     /// Index of the word that this token is a part of; `None` makes it a word of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]

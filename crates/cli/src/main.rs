@@ -1,7 +1,7 @@
 //! The command `regard`: train, translate, evaluate and see attention models.
 //!
-//! Everything here parses, calls and prints. What a model is, how it learns and how it is judged
-//! lives in the libraries below.
+//! The code here parses options, calls the libraries and prints. Models, training and evaluation are
+//! in the libraries.
 //!
 //! | file | what |
 //! |---|---|

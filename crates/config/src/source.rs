@@ -180,7 +180,7 @@ impl<'a> Source<'a> {
         default: Option<&'static str>,
     ) -> Result<&'static str, ConfigError> {
         let names: Vec<&'static str> = self.kinds(section).iter().map(|&(name, _)| name).collect();
-        // A section that is no table is refused when it is read.
+        // A section that is not a table is refused when it is read.
         let found = match self.root.get_mut(section).map(Spanned::get_mut) {
             Some(DeValue::Table(table)) => table.remove("kind"),
             _ => None,

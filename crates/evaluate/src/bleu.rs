@@ -36,7 +36,7 @@ use crate::ngrams::{clipped_matches, ngram_count};
 use crate::tokenize::{is_space, words};
 use crate::{EvaluateError, Metric, Score, SegmentCounts, Signature, Tokenizer};
 
-/// What stands for the precision of an n-gram order without a match (Chen & Cherry 2014).
+/// The value in place of the precision of an n-gram order without a match (Chen & Cherry 2014).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Smoothing {

@@ -4,8 +4,8 @@
 //! `α [heads, queries, keys]`: row `q` says how much query `q` took from every key. This crate
 //! holds such tables together with the texts they belong to, checks them on entry, folds subwords
 //! into words, reads word alignments off them, and stores them in a file that any
-//! [safetensors](https://docs.rs/safetensors) reader opens. It knows no tensor library and draws no
-//! picture; models fill a [`Trace`], `regard-view` shows it.
+//! [safetensors](https://docs.rs/safetensors) reader opens. It depends on no tensor library and
+//! draws no pictures; models fill a [`Trace`], `regard-view` shows it.
 //!
 //! | type | what it is |
 //! |---|---|

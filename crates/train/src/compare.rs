@@ -54,7 +54,7 @@ pub enum Budget {
 /// A text that cannot be read as a budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no budget; expected a time such as 20m, 90s or 2h, or tokens such as 5Mtokens or 500ktokens"
+    "{0:?} is not a budget; expected a time such as 20m, 90s or 2h, or tokens such as 5Mtokens or 500ktokens"
 )]
 pub struct BudgetError(pub String);
 

@@ -307,7 +307,7 @@ pub fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
 /// The arrays and the metadata of a model file or a checkpoint.
 ///
 /// # Errors
-/// A file that cannot be read, is larger than any model, or is no whole safetensors file of weights.
+/// A file that cannot be read, is larger than any model, or is not a complete safetensors file of weights.
 pub(crate) fn read(path: &Path) -> Result<(Arrays, Metadata), ModelFileError> {
     open(path, |file, size| weights::read(file, size))
 }

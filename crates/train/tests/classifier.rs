@@ -18,7 +18,7 @@ use regard_train::{
     tasks::{Classification, Translation},
 };
 
-/// Sentences whose label is told by one word, somewhere among others: `good` is 1, `bad` is 0.
+/// Sentences whose label follows from one word among others: `good` is 1, `bad` is 0.
 fn sentences(count: usize, seed: usize) -> String {
     const FILL: [&str; 6] = ["the", "film", "was", "a", "very", "story"];
     (0..count)

@@ -1,4 +1,4 @@
-//! A score and a model of one's own, trained on the reverse task through `regard-train`.
+//! A new score and a new model, trained on the reverse task through `regard-train`.
 //!
 //! ```text
 //! h_j  = GRU(E x)_j

@@ -9,7 +9,7 @@
 //! | [`Finding::NotFinite`] | a NaN or an infinity came in |
 //! | [`Finding::NothingVisible`] | the mask hides every key from some queries |
 //! | [`Finding::InvertedMask`] | every query sees the future and nothing else: true means *may be seen* here |
-//! | [`Finding::OneVisible`] | a query with one visible key gives it weight 1, whatever it asks |
+//! | [`Finding::OneVisible`] | a query with one visible key gives it weight 1, whatever the query is |
 //! | [`Finding::DeadHead`] | queries or keys are zero: every score is 0 |
 //! | [`Finding::CollapsedKeys`] | keys are all the same vector: no query can tell them apart |
 //! | [`Finding::CollapsedQueries`] | queries are all the same vector: every row is the same |

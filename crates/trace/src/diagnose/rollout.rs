@@ -29,7 +29,7 @@ use crate::map::as_weight;
 /// What every position of the top layer took from every input: a map `rollout`, `[1, length, length]`.
 ///
 /// # Errors
-/// No layers, a layer that is no self-attention, or layers of different lengths.
+/// No layers, a layer that is not self-attention, or layers of different lengths.
 pub fn rollout(layers: &[&AttentionMap]) -> Result<AttentionMap, StackError> {
     let stack = Stack::new(layers)?;
     let length = stack.length;

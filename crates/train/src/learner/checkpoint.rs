@@ -1,4 +1,4 @@
-//! The full state of a training run in one file, so that an interrupted run goes on exactly.
+//! The full state of a training run in one file, so that an interrupted run can be resumed exactly.
 //!
 //! `last.safetensors` holds the weights (`model.*`), the optimizer's state (`optimizer.first.*`,
 //! `optimizer.second.*`) and, as metadata, the [`Progress`] and the model's description. It replaces

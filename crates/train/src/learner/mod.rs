@@ -1,6 +1,6 @@
 //! The training loop.
 //!
-//! A run lives in a folder:
+//! Each run has a folder:
 //!
 //! | file | content |
 //! |---|---|

@@ -97,7 +97,7 @@ config! {
         factor: f64 = 2.0, in POSITIVE;
         /// Tokens added.
         extra: usize = 10, in SIZE_OR_NONE;
-        /// The limit whatever the source.
+        /// The largest limit, whatever the source.
         absolute: usize = 250, in SIZE;
     }
 }

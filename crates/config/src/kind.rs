@@ -58,7 +58,7 @@ impl dyn AnyConfig {
         (self as &dyn Any).downcast_ref()
     }
 
-    /// As [`downcast_ref`](Self::downcast_ref), for changing it.
+    /// The same as `downcast_ref`, for changing it.
     pub fn downcast_mut<C: Config>(&mut self) -> Option<&mut C> {
         (self as &mut dyn Any).downcast_mut()
     }

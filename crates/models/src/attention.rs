@@ -168,7 +168,7 @@ config! {
     pub struct MonotonicConfig {
         /// Standard deviation of the noise on scores in training, which drives the stopping probabilities to 0 or 1.
         noise: f64 = 1.0, in DEVIATION;
-        /// Whether the search reads a single key: the next one at which stopping is more likely than not.
+        /// Whether the search reads a single key: the next one with a stopping probability of at least 1/2.
         hard_search: bool = false;
     }
 }

@@ -4,8 +4,8 @@ lines, for tests/hugging_face.rs.
 
 Run:  python3 -m venv venv && venv/bin/pip install tokenizers==0.22.2 sentencepiece==0.2.3 protobuf==7.36.2
       venv/bin/python crates/train/tests/golden/hugging_face_golden.py
-The library's trainers break ties differently in every run, so the vocabularies differ from run to run; the tokenizers and outputs in
-one file belong together.
+The library's trainers break ties differently in every run, so the vocabularies differ from run to run; the tokenizers and
+outputs in one file belong together.
 """
 
 import io

@@ -352,7 +352,7 @@ impl Gnmt {
         }
     }
 
-    /// The same by plain tensor operations, step by step: the definition.
+    /// The same by plain tensor operations, step by step: the reference for the fused operation.
     fn attend_plain(
         &self,
         embedded: Tensor<3>,

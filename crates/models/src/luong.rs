@@ -557,7 +557,7 @@ impl Luong {
         }
     }
 
-    /// The same by plain tensor operations, step by step: the definition.
+    /// The same by plain tensor operations, step by step: the reference for the fused operation.
     fn decode_plain(
         &self,
         embedded: Tensor<3>,

@@ -386,7 +386,7 @@ impl RnnSearch {
         }
     }
 
-    /// The same by plain tensor operations, step by step: the definition.
+    /// The same by plain tensor operations, step by step: the reference for the fused operation.
     fn decode_plain(
         &self,
         embedded: Tensor<3>,

@@ -420,7 +420,7 @@ fn says(found: &Finding, parts: &[&str]) {
 fn causes_of_uniform_and_saturated_weights_are_told_apart() {
     let good = healthy();
     let times = |factor: f32| good.iter().map(|x| factor * x).collect::<Vec<f32>>();
-    // The same large part in every key: cosines of all pairs near one number.
+    // All keys share a large part, so that the cosines of all pairs are nearly equal.
     let shared: Vec<f32> = good.iter().map(|x| 0.02 * x + 2.0).collect();
     let orthogonal = [0.0, 0.0, 0.0, 3.0];
     let others: Vec<f32> = (0..12)

@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 #[path = "training_peer/memory.rs"]
 mod memory;
 
-// As in the command `regard`.
+// The allocator of the command `regard`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

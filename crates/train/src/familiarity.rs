@@ -15,9 +15,10 @@
 //! model's file (`regard.familiarity`), where `regard model --familiarity` puts it.
 //!
 //! A sentence with a score of at least [`FAR`] is called far. With the embedded model these are 8 of the 1,000 sentences of
-//! Multi30k's test_2016_flickr (`regard translate --json --quiet < FILE | grep -c '"unfamiliar"'`; counts, means and deviations
-//! do not depend on these sentences, but [`FAR`] was chosen with them in view), and all greetings, questions, and sentences of
-//! other kinds in `crates/cli/tests/command/unfamiliar.rs`. It misses some: "My name is John." passes for a caption.
+//! Multi30k's test_2016_flickr (`regard translate --json --quiet < FILE | grep -c '"unfamiliar"'`), and all greetings, questions,
+//! and sentences of other kinds in `crates/cli/tests/command/unfamiliar.rs`. Counts, means and deviations do not depend on
+//! test_2016_flickr, but [`FAR`] was chosen with its sentences in view. Some sentences are missed: "My name is John." passes for
+//! a caption.
 
 use std::fmt;
 

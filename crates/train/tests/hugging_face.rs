@@ -1,5 +1,5 @@
-//! Tokenizers of the Hugging Face library: `golden/hugging_face_golden.py` and its output, what a model does with them, and files
-//! that are damaged on purpose.
+//! Tokenizers of the Hugging Face library: golden output of `golden/hugging_face_golden.py`, models that use such tokenizers, and
+//! files that are damaged on purpose.
 
 use std::{fs, path::Path, sync::atomic::AtomicBool};
 

@@ -30,7 +30,7 @@ Peak memory is the most that training had in use at a time.";
 #[derive(Debug, Args)]
 #[command(
     after_help = EXAMPLES,
-    // The same, short enough for a terminal of 80 columns.
+    // The usage that clap would print, shortened for a terminal of 80 columns.
     override_usage = "regard compare [OPTIONS] --budget <BUDGET> <[NAME=]RECIPE>..."
 )]
 pub struct Compare {

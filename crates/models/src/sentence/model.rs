@@ -22,7 +22,7 @@ use crate::{
 config! {
     /// Shares of units set to zero in training, by place, of a sentence classifier.
     pub struct SentenceDropout {
-        /// Of whole words, in [0, 1).
+        /// On whole words, in [0, 1).
         word: f64 = 0.1, in FRACTION;
         /// On word vectors, in [0, 1).
         embedding: f64 = 0.3, in FRACTION;

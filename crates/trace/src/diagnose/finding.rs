@@ -25,7 +25,7 @@ pub enum Finding {
     OneVisible {
         /// Which queries.
         queries: Vec<usize>,
-        /// Of how many.
+        /// How many queries there are.
         of: usize,
         /// How many keys there are.
         keys: usize,
@@ -60,7 +60,7 @@ pub enum Finding {
     MissingPositions {
         /// Two such places.
         pair: (usize, usize),
-        /// How many keys have an equal at another place.
+        /// How many keys equal a key at another position.
         keys: usize,
     },
     /// The weights are uniform.

@@ -25,7 +25,7 @@ pub enum Event {
     },
     /// The weights of several checkpoints were averaged, and judged.
     Averaged {
-        /// How many.
+        /// How many checkpoints.
         checkpoints: usize,
         /// Whether the average is the final model (it was no worse than the best checkpoint).
         taken: bool,

@@ -37,7 +37,7 @@ pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) const METRICS: &str = "metrics.jsonl";
 
-/// Where and on what a run works.
+/// The folder, the device and the stop flag of a run.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// The run folder; it is created.

@@ -47,7 +47,7 @@ const SIZE_OR_NONE: Range<usize> = Range {
 };
 
 config! {
-    /// How the model is judged on the way.
+    /// How the model is judged during training.
     pub struct Validation {
         /// The measure that decides on the best checkpoint and on early stopping: "bleu" (of translations),
         /// "accuracy" (of labels) or "loss"; if left out, "bleu" or "accuracy".

@@ -1,10 +1,10 @@
 //! Text to token ids and back, without loss.
 //!
 //! **What it computes.** Byte-pair encoding (Sennrich, Haddow and Birch 2016, arXiv:1508.07909)
-//! over bytes: text is cut into words (a word takes the space in front of it), each word starts
-//! as its UTF-8 bytes, and the pair of neighbours that is most frequent in the training text is
-//! merged into a new token until the vocabulary is full. All 256 bytes stay in the vocabulary, so
-//! every text has an encoding and
+//! over bytes: text is cut into words (a word takes the space in front of it), and each word starts
+//! as its UTF-8 bytes. Then the pair of neighbours that is most frequent in the training text is
+//! merged into a new token, again and again, until the vocabulary is full. All 256 bytes stay in the
+//! vocabulary, so every text has an encoding and
 //!
 //! `decode(encode(x)) = x` for every string `x` (its lower-cased form with `lowercase`).
 //!

@@ -110,7 +110,7 @@ const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#8a6d00",
 ];
 
-/// From this many points on, markers would hide the line.
+/// Series of this many points or more have no markers, which would hide the line.
 const MARKED_POINTS: usize = 60;
 
 impl Chart {
@@ -337,7 +337,7 @@ impl Chart {
         }
     }
 
-    /// Where the horizontal axis is marked, and with what.
+    /// The marks of the horizontal axis: their places and texts.
     fn x_marks(&self, axis: &Axis) -> Vec<(f64, String)> {
         if self.x_names.is_empty() {
             let ticks = axis.ticks();

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | had no row with a choice | without a choice |
 //! | is 98 % uniform or more | uniform |
-//! | puts half of its weight or more on one key | a sink, if that key is the first or a special token |
+//! | puts half of its weight or more on one key | a sink if that key is the first or a special token, else by that key |
 //! | puts half of its weight or more on the token before | a previous-token head |
 //! | puts half of its weight or more on earlier equal tokens | a duplicate-token head |
 //! | has a diagonality of .9 or more | along the diagonal |

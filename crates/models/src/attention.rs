@@ -8,9 +8,9 @@
 //! | `mask`, `decoder_mask` | [`SelfMaskConfig`] | which tokens self-attention of a Transformer sees |
 //!
 //! Each is a name, or a table with the name as `kind`: `normalizer = "sparsemax"`, `mask = { kind = "block", size = 16 }`. The
-//! mechanisms themselves are in [`regard_nn::score`], [`regard_nn::normalize`] and [`regard_nn::mask`]. A recurrent decoder has
-//! a kernel for all its steps with softmax and the decoder's usual score; with another score or normaliser it runs step by step
-//! through plain operations.
+//! mechanisms themselves are in [`regard_nn::score`], [`regard_nn::normalize`] and [`regard_nn::mask`]. The decoders of RNNsearch,
+//! Luong's model and GNMT have a kernel for all steps at once, which serves softmax and their usual scores; with another score or
+//! normaliser they run step by step through plain operations.
 
 use std::borrow::Cow;
 

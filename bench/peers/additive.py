@@ -4,9 +4,9 @@
     python3 bench/peers/additive.py [--rounds 12] [--python VENV/bin/python]
 
 Builds the Rust side, starts every side as a process of its own on the same numbers, checks that all compute
-the same context and gradients, and lets them take turns, round after round, so that whatever else the machine
-does falls on all. Prints median milliseconds and how many times as fast regard is (above 1: faster), forward
-alone and forward with backward; ratios are taken round by round, their quartiles say how sure they are.
+the same context and gradients, and lets them take turns, round after round, so that other work of the machine
+slows all of them. Prints median milliseconds and how many times as fast regard is (above 1: faster), forward
+alone and forward with backward. Ratios are taken round by round; their quartiles show how much they vary.
 `--python` names an interpreter that has torch and numpy (default: the one that runs this script).
 """
 

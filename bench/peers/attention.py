@@ -6,7 +6,7 @@
 Builds regard's side, makes a virtual environment in bench/.venv with PyTorch and ONNX Runtime unless --python
 names an interpreter that has them, and with --rust builds Burn's and candle's side too (minutes). Every side is
 a process of its own; all get the same inputs, must agree on what they compute, and take turns, round after
-round, so that whatever else the machine does falls on all.
+round, so that other work of the machine slows all of them.
 
 Prints the median milliseconds of each side, and how many times as fast regard is as each peer (above 1: faster).
 Ratios are taken round by round; their median is the answer. The rows of "products alone" set regard's whole forward pass
@@ -22,7 +22,7 @@ from pathlib import Path
 from common import PEERS, ROOT, Side, build, interpreter, turns
 
 REQUIREMENTS = {"torch": "torch==2.15.0", "numpy": "numpy", "onnxruntime": "onnxruntime", "onnx": "onnx"}
-# What the peers' BLAS takes for Q Kᵀ and its product with V, where regard's time is that of the whole forward pass.
+# The peers' time is that of the products Q Kᵀ and scores times V alone; regard's is that of the whole forward pass.
 ALONE = "forward beside the products alone"
 ROWS = [
     # name; kind batch heads key_heads queries keys dim causal dtype

@@ -1,4 +1,4 @@
-"""What the Python sides of attention.py share: questions, inputs by a formula that every side knows, probes."""
+"""Shared by the Python sides of attention.py: questions, inputs by a formula that every side has, probes."""
 
 import dataclasses
 import sys

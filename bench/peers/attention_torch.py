@@ -79,7 +79,7 @@ def padded(question):
 
 
 def products(question):
-    """Q Kᵀ and what has its size, times V: no softmax between them."""
+    """The two products alone: Q Kᵀ, and the result times V, without a softmax between them."""
     query, key, value = tensors(question)
 
     def call():

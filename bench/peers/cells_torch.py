@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class Tables(nn.Module):
-    """Source table, target table and output layer: three, or one and the same (`tie` "all"), or source and the rest."""
+    """Source table, target table and output layer: all separate, all shared (`tie` "all"), or target and output shared."""
 
     def __init__(self, source, target, embedding, readout, tie):
         super().__init__()

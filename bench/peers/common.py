@@ -1,4 +1,4 @@
-"""What the drivers of comparisons share: an interpreter with the peers, regard's programs, sides that take turns."""
+"""Shared by the scripts of comparisons: an interpreter with the peers, regard's programs, sides that take turns."""
 
 import json
 import os
@@ -58,7 +58,7 @@ class Side:
 
 
 def turns(sides, rounds):
-    """Every side once a round, each round in another order, so that none always follows the same one."""
+    """Every side once a round, in another order each round, so that no side always runs after the same other one."""
     for number in range(rounds):
         turn = number % len(sides)
         yield from sides[turn:] + sides[:turn]

@@ -1,16 +1,16 @@
-"""How many floating-point operations the products of a training step take: 2 m n k a product, three times over.
+"""How many floating-point operations the products of a training step take: three products of 2 m n k each for Y = X W.
 
     forward   Y = X W            2 m n k
     backward  dX = dY Wᵀ         2 m n k
               dW = Xᵀ dY         2 m n k
 
-Products only: what is computed value by value (softmax, gates, dropout, Adam) is not counted, nor what a causal
-mask hides. Every side is measured by the same count, whatever it computes beside it.
+Products only: elementwise work (softmax, gates, dropout, Adam) is not counted, nor pairs that a causal mask hides.
+Every side is measured by the same count, even if it computes more.
 """
 
 
 def training_step(config, batch, tokens):
-    """Of the model that `config` describes on `batch` sentences of `tokens` positions, source and target."""
+    """The operations of the model that `config` describes on `batch` sentences of `tokens` positions, source and target."""
     return 3 * 2 * FORWARD[config["kind"]](config, batch, tokens)
 
 

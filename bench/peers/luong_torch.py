@@ -67,7 +67,7 @@ class Luong(nn.Module):
         return attentional, hidden, cell
 
     def compile_steps(self):
-        """What is worth compiling: the steps of the loop. A graph of all time steps takes inductor many minutes."""
+        """Compiles the steps of the loop. A graph of all time steps would take inductor many minutes."""
         self.step = torch.compile(self.step, dynamic=False)
 
     @staticmethod

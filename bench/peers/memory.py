@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def peak_bytes():
-    """Of this process, as Linux counts it; None elsewhere."""
+    """The most memory that this process has held, as Linux counts it; None on other systems."""
     status = Path("/proc/self/status")
     if not status.exists():
         return None

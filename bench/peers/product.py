@@ -1,8 +1,8 @@
-"""The rate of a plain product of f32 matrices: what a library's BLAS gives at best, whatever a model does around it.
+"""The rate of a plain product of f32 matrices: the most that a model can reach with a library's BLAS.
 
     python3 bench/peers/product.py
 
-is numpy's side of training.py: it answers each line `product M K N` of standard input with a line of JSON.
+This is numpy's side of training.py: it answers each line `product M K N` of standard input with a line of JSON.
 """
 
 import json
@@ -14,7 +14,7 @@ REPEATS = 11
 
 
 def rate(full, multiply, question):
-    """Operations a second of `[M, K] x [K, N]`: the median of some products after a first."""
+    """Operations a second of `[M, K] x [K, N]`: the median of some products after one to warm up."""
     rows, inner, columns = map(int, question.split()[1:])
     left, right = full((rows, inner), 0.5), full((inner, columns), 0.5)
     seconds = []

@@ -6,7 +6,7 @@ layouts, so that both can start from one file.
 
 `encoder="cell"` runs Bahdanau's GRU (reset before the product) in both directions, step by step: the same
 model to the last digit. `encoder="library"` takes torch.nn.GRU instead, whose loop runs in C++ but which
-resets after the product: another model of the same size, for those who would make that trade.
+resets after the product: another model of the same size, which one may choose for its speed.
 """
 
 import torch
@@ -67,13 +67,13 @@ class RnnSearch(nn.Module):
         return self.tables.logits(self.output_dropout(maxout))
 
     def step(self, x, h, keys, values, gates, candidate):
-        """One step of the decoder: the state after it, and what it read."""
+        """One step of the decoder: the state after it, and the context that it read."""
         scores = (keys + self.query(h)[:, None]).tanh() @ self.vector
         context = torch.bmm(scores.softmax(1)[:, None], values)[:, 0]
         return self.decoder.step(x + self.decoder_context(context), h, gates, candidate), context
 
     def compile_steps(self):
-        """What is worth compiling: the steps of loops. A graph of all time steps takes inductor many minutes."""
+        """Compiles the steps of loops. A graph of all time steps would take inductor many minutes."""
         self.step = torch.compile(self.step, dynamic=False)
         for cell in (self.encoder_forward, self.encoder_backward):
             cell.step = torch.compile(cell.step, dynamic=False)

@@ -5,16 +5,16 @@
 
 Builds the Rust side, makes a virtual environment in bench/.venv with PyTorch unless --python names an
 interpreter that has it, starts every side as a process of its own from the same weights, and lets them take
-turns: a few steps each, round after round, so that whatever else the machine does falls on all. Before anything
+turns: a few steps each, round after round, so that other work of the machine slows all of them. Before anything
 is timed both must compute the same losses, over several updates with dropout off, to 1e-4.
 
 Prints the median milliseconds a step of each side, regard's share of each peer's time (below 1: faster), the
 fraction of this machine's peak of multiply-adds that each reaches, and the most memory that each held. Shares are
-taken round by round; their median is the answer, their quartiles say how sure it is.
+taken round by round; their median is the answer, and their quartiles show how much it varies.
 
-Below, the same of plain f32 products of the row's sizes in regard, PyTorch and numpy. Most of a step is products, so their rate
-bounds what a step can reach, and much of a difference between two sides may be that of their BLAS: PyTorch's MKL, for
-one, gives on AMD a fraction of what it gives on Intel. numpy from PyPI has OpenBLAS.
+Below each row it prints the rates of plain f32 products of the row's sizes in regard, PyTorch and numpy. Most of a step is
+products, so their rate bounds what a step can reach, and much of a difference between two sides may be that of their BLAS:
+PyTorch's MKL, for example, reaches on AMD a fraction of its rate on Intel. numpy from PyPI has OpenBLAS.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def check(row, ours, peers):
     """The same losses from the same weights, through forward, backward, clipping and Adam."""
     mine = ours.ask(f"check {CHECKED_STEPS}")["losses"]
     for name, arguments in row.peers.items():
-        # A library's encoder is another model, and what is compiled is the model checked before.
+        # Not checked: a library's encoder is another model, and a compiled model is one that was checked before.
         if arguments:
             continue
         theirs = peers[name].ask(f"check {CHECKED_STEPS}")["losses"]
@@ -127,7 +127,7 @@ def compare(row, binary, python, arguments, folder):
     check(row, ours, peers)
     sides = [ours, *peers.values()]
     for side in sides:
-        side.ask("2")  # what is compiled is compiled now
+        side.ask("2")  # warms up, and lets torch.compile compile
     times, peaks = {side.name: [] for side in sides}, []
     numpy = Side("numpy", [python, PEERS / "product.py"], threads)
     plain = [side for side in sides if side is ours or not row.peers[side.name]] + [numpy]

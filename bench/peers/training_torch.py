@@ -38,7 +38,7 @@ def build(config, encoder, longest):
 
 
 def load(model, arrays):
-    """Copies regard's weights in; what the file lacks (a library's encoder) keeps its own."""
+    """Copies regard's weights in; weights that the file lacks (those of a library's encoder) stay as drawn."""
     own = dict(model.named_parameters())
     # x W in regard, x Wᵀ in torch.nn's modules.
     turned = {
@@ -101,7 +101,7 @@ class Training:
         return time.perf_counter() - started, value
 
     def answer(self, question):
-        """What a question is answered with."""
+        """The answer to a question."""
         if question == "memory":
             return {"peak_bytes": peak_bytes()}
         if question.startswith("product "):

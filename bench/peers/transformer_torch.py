@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cells_torch import Tables
 
-# What these twins have of a layer's choices; other choices are refused.
+# The choices of a layer that these twins have; others are refused.
 FIXED = {"position": "none", "window": None}
 
 

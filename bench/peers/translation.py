@@ -7,12 +7,12 @@ Builds the Rust side, makes a virtual environment in bench/.venv with CTranslate
 that has it, converts the model (ctranslate2_convert.py), hands both sides the same sentences of ids in the same
 batches, sorted by length, and lets them take turns.
 
-Before anything is timed, both must find the same greedy translations, and with a beam of 5 and no length penalty, but for the ties that
-rounding breaks: 99 % of them. (CTranslate2 is told that a translation may be empty, as in regard: by probability alone the
-empty one wins now and then.) With a length penalty, which is what is timed, translations differ: CTranslate2 divides log P by
-|Y|^a where regard has ((5 + |Y|) / 6)^a, and its search ends when five have finished where regard's goes on until none is
-left. Then the model judges, by teacher forcing: ranked as regard ranks, its translations must not be worse than the best
-of all five that CTranslate2 found, neither in the mean nor in more than 5 % of the sentences.
+Before anything is timed, both must find the same translations by greedy search, and with a beam of 5 without a length penalty:
+99 % of them, as rounding breaks some ties. (CTranslate2 is told that a translation may be empty, as in regard: by probability
+alone the empty one wins now and then.) Timed is a beam of 5 with a length penalty. There translations differ: CTranslate2 divides
+log P by |Y|^a, regard by ((5 + |Y|) / 6)^a, and CTranslate2's search ends when five hypotheses have finished, regard's when none
+is left. So both sides' translations are scored by the model under teacher forcing and ranked by regard's formula: regard's must
+not be worse than the best of the five that CTranslate2 found, neither in the mean nor in more than 5 % of the sentences.
 
 Prints milliseconds a sentence, regard's share of CTranslate2's time (below 1: faster), and the most memory that each held.
 """
@@ -25,7 +25,7 @@ import sys
 
 from common import PEERS, ROOT, Side, build, interpreter, turns
 
-# What rounding can change of a rank, in nats.
+# How much rounding can change a score, in nats.
 TIE = 1e-3
 REQUIREMENTS = {"ctranslate2": "ctranslate2==4.8.5", "safetensors": "safetensors==0.8.0", "numpy": "numpy"}
 
@@ -50,13 +50,13 @@ def question(batch, beam, length_penalty=1.0, **more):
 
 
 def ranks(ours, sources, targets, length_penalty):
-    """What regard ranks targets by, from the model's log-probabilities by teacher forcing."""
+    """The scores by which regard ranks targets, from the model's log-probabilities under teacher forcing."""
     found = ours.ask(json.dumps({"sources": sources, "targets": targets}))["log_probabilities"]
     return [one / ((6 + len(target)) / 6) ** length_penalty for one, target in zip(found, targets)]
 
 
 def check(ours, theirs, sentences):
-    """The same model, and no worse a search: see the head of this file."""
+    """Checks that both sides have the same model, and that regard's search is not worse: see the head of this file."""
     for beam, length_penalty, least_same, most_worse in ((1, 0.0, 0.99, 0.01), (5, 0.0, 0.99, 0.01), (5, 1.0, 0.0, 0.05)):
         sources, found, others = [], [], []
         for batch in batches(sentences, 32):
@@ -66,7 +66,7 @@ def check(ours, theirs, sentences):
             others += theirs.ask(question(batch, beam, length_penalty, n_best=n_best))["translations"]
         same = statistics.mean(mine == n_best[0] for mine, n_best in zip(found, others))
         mine = ranks(ours, sources, found, length_penalty)
-        # Of what they found, what ranks best by our measure.
+        # The best of CTranslate2's five translations, by regard's ranking.
         pairs = [(source, one) for source, n_best in zip(sources, others) for one in n_best]
         ranked = iter(ranks(ours, *map(list, zip(*pairs)), length_penalty))
         gains = [a - max(next(ranked) for _ in n_best) for a, n_best in zip(mine, others)]

@@ -1,8 +1,8 @@
 """The CTranslate2 side of translation.py: f32, one translation at a time on all threads.
 
 Reads a question a line, as crates/train/examples/translation_peer does: {"sentences": [[ids], ..], "beam": n,
-"length_penalty": a} translates the sentences as one batch, "n_best": n besides gives the n best of each in place of the
-best alone; {"memory": true} tells the most memory that the process has held.
+"length_penalty": a} translates the sentences as one batch (with "n_best": n it gives the n best of each in place of the
+best alone); {"memory": true} asks for the most memory that the process has held.
 """
 
 import argparse
@@ -20,7 +20,7 @@ LONGEST = 250
 
 
 def answer(translator, question):
-    """What a question is answered with."""
+    """The answer to a question."""
     asked = json.loads(question)
     if "memory" in asked:
         return {"peak_bytes": peak_bytes()}

@@ -1,4 +1,4 @@
-//! The allocator, and how much memory was in use at most while somebody watched.
+//! The allocator, which can count the most memory that was in use during some work.
 
 use std::{
     alloc::{GlobalAlloc, Layout},
@@ -7,11 +7,11 @@ use std::{
 
 use mimalloc::MiMalloc;
 
-/// mimalloc, counted while it is watched: nobody watching costs one load of a flag a call.
+/// mimalloc with counting, which can be switched on; switched off it costs one load of a flag a call.
 pub struct Counted;
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
-/// Bytes allocated less those freed since watching began.
+/// Bytes allocated less those freed since counting began.
 static IN_USE: AtomicIsize = AtomicIsize::new(0);
 static MOST: AtomicIsize = AtomicIsize::new(0);
 
@@ -25,8 +25,8 @@ pub fn extra_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (result, MOST.load(Relaxed).unsigned_abs())
 }
 
-/// Keeps freed memory for the next update of a training, which wants as much again: giving it back and having the system clear
-/// new pages took a fifth of an update. Costs some 30 MB of 450.
+/// Keeps freed memory for the next update of a training, which needs as much again: returning it and having the system clear
+/// new pages took a fifth of an update. Keeping it costs some 30 MB of 450.
 pub fn keep_freed_memory() {
     // `mi_option_purge_delay` in mimalloc.h; the sys crate has no name for it.
     const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
@@ -42,7 +42,7 @@ fn count(change: isize) {
     }
 }
 
-// SAFETY: every call is passed on to mimalloc as it came; counting touches no memory of the caller's.
+// SAFETY: every call is passed on to mimalloc unchanged; counting touches no memory of the caller.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

@@ -1,10 +1,10 @@
-//! How a command ends when it does not end well.
+//! Errors of a command, and its exit codes.
 //!
 //! | exit code | meaning |
 //! |---|---|
-//! | 0 | done; also when whoever reads standard output has seen enough and closed it |
+//! | 0 | done; also when the reader of standard output has closed it |
 //! | 1 | it could not be done: a file, a model, a device, the disk |
-//! | 2 | the command line asks for something that cannot be |
+//! | 2 | the command line asks for something impossible |
 //! | 130 | interrupted, with everything saved |
 
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
@@ -26,7 +26,7 @@ pub enum Failure {
     ClosedPipe,
 }
 
-/// What the command itself, rather than a library below it, finds wrong.
+/// Errors of the command itself, rather than of a library below it.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// Output could not be written.
@@ -74,7 +74,7 @@ pub enum CommandError {
         /// What the system said.
         reason: String,
     },
-    /// A picture was asked for where nothing was looked at.
+    /// A picture was asked for, but there is no attention to draw.
     #[error("{}: nothing to draw: {reason}", path.display())]
     NothingToDraw {
         /// The picture.
@@ -82,7 +82,7 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
-    /// More pictures than anyone can look at.
+    /// Too many pictures were asked for.
     #[error(
         "pictures of more than {limit} translations were asked for; give fewer lines, or leave --svg, --png, --html and --trace out"
     )]
@@ -132,7 +132,7 @@ pub enum CommandError {
 }
 
 impl Failure {
-    /// Says what happened on standard error, and gives the exit code.
+    /// Prints what happened on standard error, and gives the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::ClosedPipe => ExitCode::SUCCESS,

@@ -17,8 +17,8 @@ use crate::failure::{CommandError, Failure};
 /// Stands for standard input where a file is expected.
 const STANDARD_INPUT: &str = "-";
 
-/// Lines in groups of whatever has arrived: a person at a terminal gets an answer at once, and a
-/// file is worked on in large batches.
+/// Lines in groups of all that have arrived: a person at a terminal gets an answer at once, and a
+/// file is processed in large batches.
 pub struct Groups {
     receiver: Receiver<Result<String, CorpusError>>,
     most: usize,
@@ -53,7 +53,7 @@ impl Groups {
                 }
             };
             for line in lines {
-                // Nobody receives once the command has failed.
+                // The receiver is gone once the command has failed.
                 if sender.send(line).is_err() {
                     return;
                 }

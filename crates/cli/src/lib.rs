@@ -1,6 +1,6 @@
 //! Every attention mechanism, fast, and in plain sight.
 //!
-//! The library: one dependency, features choose the floors.
+//! The library facade: one dependency, whose features choose the crates (floors) that it re-exports.
 //!
 //! | feature | module | what |
 //! |---|---|---|

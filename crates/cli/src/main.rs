@@ -1,15 +1,15 @@
 //! The command `regard`: train, translate, evaluate and see attention models.
 //!
-//! Everything here parses, calls and prints. What a model is, how it learns and how it is judged
-//! lives in the libraries below.
+//! The code here parses options, calls the libraries and prints. Models, training and evaluation are
+//! in the libraries.
 //!
 //! | file | what |
 //! |---|---|
-//! | [`allocator`] | mimalloc, and how much was in use while somebody watched |
+//! | [`allocator`] | mimalloc, with a count of the most memory in use during some work |
 //! | [`arguments`] | the command line, command by command |
 //! | [`commands`] | one file a command |
-//! | [`failure`] | how a command ends badly, and with which exit code |
-//! | [`output`] | standard output and error, whose other end may close |
+//! | [`failure`] | errors of a command, and exit codes |
+//! | [`output`] | standard output and error, whose reader may close them |
 //! | [`pictures`] | attention as SVG, PNG, HTML and trace files, and in the terminal |
 //! | [`progress`] | a bar on a terminal, plain lines elsewhere |
 //! | [`models`] | opening a model file, or the one that is compiled in |
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         ));
     }));
     let command_line = arguments::CommandLine::parse();
-    // A panic is told by the hook; here it only becomes an exit code.
+    // The hook prints a panic; here it only becomes an exit code.
     match panic::catch_unwind(AssertUnwindSafe(|| commands::run(command_line.command))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => failure.report(),

@@ -8,10 +8,10 @@ use regard_train::{
     Registry, model_file::ModelFileError, tasks::Translation, translator::Description,
 };
 
-/// What the embedded model is called.
+/// The name of the embedded model.
 pub const EMBEDDED_NAME: &str = "multi30k-en-de";
 
-/// What errors call its file.
+/// The name of its file in errors.
 const EMBEDDED_FILE: &str = "the embedded model";
 
 const EMBEDDED: &[u8] = include_bytes!("../models/multi30k-en-de/model.safetensors");

@@ -67,7 +67,7 @@ impl Output {
         self.text("\n")
     }
 
-    /// Sends everything on its way: to be called whenever a reader may wait, and at the end.
+    /// Writes out everything that is buffered: to be called whenever a reader may wait, and at the end.
     ///
     /// # Errors
     /// As for [`text`](Self::text).
@@ -98,9 +98,9 @@ pub fn print(text: &str) -> Result<(), Failure> {
     output.flush()
 }
 
-/// Says something on standard error.
+/// Prints a message on standard error.
 pub fn say(text: &str) {
-    // Where nobody listens, nobody can be told so.
+    // If standard error is closed, there is no way to report that.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
@@ -125,7 +125,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
             .into()
         });
     }
-    // A link keeps pointing where it did.
+    // The target of a symbolic link is replaced, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     Ok(regard_train::files::write_atomically(&path, bytes)?)
 }

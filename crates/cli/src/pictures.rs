@@ -22,17 +22,17 @@ use crate::{
     output,
 };
 
-/// One translation with its place among the others.
+/// One translation, with its line and its rank.
 pub struct Entry {
     /// The source line, counted from 1.
     pub line: usize,
-    /// The place among the translations of the line, counted from 1.
+    /// The rank among the translations of the line, counted from 1.
     pub rank: usize,
-    /// What the model looked at, between subwords.
+    /// What the model looked at, with maps between subwords.
     pub trace: Trace,
 }
 
-/// How heat maps are printed on this standard output, and which.
+/// Which heat maps are printed on standard output, and how.
 pub struct Screen {
     options: TerminalOptions,
     subwords: bool,
@@ -40,7 +40,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// As wide as the terminal, or as `COLUMNS` says, or 80 columns, with the colours that there are.
+    /// As wide as the terminal, or as `COLUMNS` says, or 80 columns, with the colours that the terminal has.
     pub fn detect(files: &PictureFiles) -> Self {
         Self {
             subwords: files.subwords,
@@ -49,7 +49,7 @@ impl Screen {
         }
     }
 
-    /// The same for one map as it is.
+    /// The same, for a single map that is drawn unchanged.
     pub fn plain() -> Self {
         let is_terminal = io::stdout().is_terminal();
         let variable = |name: &str| env::var(name).ok();
@@ -71,8 +71,8 @@ impl Screen {
         }
     }
 
-    /// The chosen heat maps of a trace, nothing if the model looked at nothing; how many there are beside them, if it was not
-    /// said which to show.
+    /// The chosen heat maps of a trace; an empty text if it has no maps. If the options choose none, a last line says how many
+    /// more maps there are.
     ///
     /// # Errors
     /// A map that the trace does not have.
@@ -161,7 +161,7 @@ fn write_maps(path: &Path, heatmaps: &[Heatmap], as_png: bool) -> Result<(), Fai
     }
 }
 
-/// The trace between words or subwords. A page merges by itself, so that its reader can choose.
+/// The trace with maps between words or subwords. A page always gets subwords: it merges them itself, as its reader chooses.
 fn shown(entry: &Entry, files: &PictureFiles, on_page: bool) -> Trace {
     match files.subwords || on_page {
         true => entry.trace.clone(),

@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 pub use training::Training;
 
-/// Counts things of which nobody knows how many there will be, on a terminal only.
+/// Counts things on a terminal, with or without a known total.
 pub struct Counter(ProgressBar);
 
 impl Counter {
-    /// A counter of `unit`; one that is not `shown` says nothing.
+    /// A counter of `unit` without a total; it prints nothing unless `shown`.
     pub fn new(unit: &str, shown: bool) -> Self {
         Self::with_length(unit, None, shown)
     }
@@ -32,19 +32,19 @@ impl Counter {
             None => format!("{{human_pos}} {unit}, {{per_sec}}"),
         };
         let bar = ProgressBar::with_draw_target(length, target);
-        // Were the template wrong, the bar would have its usual looks.
+        // With a wrong template the bar would keep its default style.
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
         Self(bar)
     }
 
-    /// So many are done.
+    /// Sets the number that is done.
     pub fn set(&self, done: usize) {
         self.0.set_position(done as u64);
     }
 
-    /// Everything is done: the line goes away.
+    /// Removes the line, when everything is done.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }

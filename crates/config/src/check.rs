@@ -4,15 +4,15 @@ use std::fmt::{self, Display};
 
 use crate::error::{ConfigError, Place};
 
-/// Sizes beyond this are slips of the keyboard.
+/// The largest size that is accepted; a larger one is taken for a typing error.
 pub const LARGEST_SIZE: usize = 1 << 20;
 
 /// What a number must satisfy.
 #[derive(Debug, Clone, Copy)]
 pub struct Range<T> {
-    /// Whether it does.
+    /// Whether a number satisfies it.
     pub holds: fn(T) -> bool,
-    /// The same in words, after "expected".
+    /// The condition in words, printed after "expected" in an error.
     pub expected: &'static str,
 }
 
@@ -28,7 +28,7 @@ pub const COUNT: Range<u64> = Range {
     expected: "at least 1",
 };
 
-/// A share of which something remains, such as dropout: `[0, 1)`.
+/// A share below 1, such as a dropout rate: `[0, 1)`.
 pub const FRACTION: Range<f64> = Range {
     holds: |value| (0.0..1.0).contains(&value),
     expected: "at least 0 and below 1",
@@ -52,9 +52,9 @@ pub const NOT_NEGATIVE: Range<f64> = Range {
     expected: "a number of at least 0",
 };
 
-/// A number, or one that may be left out.
+/// The type of a key that holds a number: the number itself or an `Option` of it.
 pub trait Bounded<T> {
-    /// The number that is to be in range, if there is one.
+    /// The number that has to be in range, if there is one.
     fn bounded(&self) -> Option<T>;
 }
 
@@ -103,7 +103,7 @@ impl Problem {
     }
 }
 
-/// Problems, as they are found. Keys are named as they stand in the table that is being checked.
+/// Collects problems as they are found. The caller names a key as it is written in the table that is being checked.
 #[derive(Debug, Default)]
 pub struct Check {
     /// The table that is being checked, with a dot at its end.
@@ -112,7 +112,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Says that `key` does not fit.
+    /// Reports that the value of `key` does not fit.
     pub fn fail(&mut self, key: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.problems.push(Problem {
             key: format!("{}{key}", self.table),
@@ -121,7 +121,7 @@ impl Check {
         });
     }
 
-    /// Says so unless it `holds`.
+    /// Reports a problem with `key` unless the condition `holds`.
     pub fn require(&mut self, holds: bool, key: &str, value: impl Display, expected: &str) {
         if !holds {
             self.fail(key, format!("found {value}"), expected);
@@ -140,7 +140,7 @@ impl Check {
         }
     }
 
-    /// Names keys as they stand in the table at key `name` while `inside` runs.
+    /// Runs `inside`, which names keys as they are written in the table at key `name`.
     pub fn within(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
         let outer = self.table.len();
         self.table.push_str(name);

@@ -1,4 +1,4 @@
-//! Choices that are the value of a key: a name, or a table with the name as `kind` and what goes with it.
+//! Choices that are the value of a key: a name, or a table with the name as `kind` and the keys that belong to it.
 
 use std::{fmt, marker::PhantomData};
 
@@ -22,38 +22,38 @@ pub struct Alternative {
     pub name: &'static str,
     /// The doc comment, line by line, as written (with its leading space).
     pub documentation: &'static [&'static str],
-    /// The keys that go with it.
+    /// The keys that belong to it.
     pub keys: &'static [Key],
     /// Those keys with their defaults.
     pub defaults: fn() -> Option<toml::Table>,
-    /// Whether a table of those keys has the right types.
+    /// Checks that a table of those keys has the right types.
     #[doc(hidden)]
     pub expect_types: fn(ValueDeserializer<'_>) -> Result<(), toml::de::Error>,
 }
 
 /// A documented choice: an enum that [`choice!`](crate::choice!) declares.
 pub trait Choice: Sized {
-    /// What there is to choose.
+    /// The alternatives.
     const ALTERNATIVES: &'static [Alternative];
 
-    /// The name of this one.
+    /// The name of the chosen alternative.
     fn kind(&self) -> &'static str;
 
-    /// Checks the ranges of the keys that go with it.
+    /// Checks the ranges of the keys that belong to it.
     fn check(&self, check: &mut Check);
 
-    /// The keys that go with it, if there are any.
+    /// The keys that belong to it, with their values; `None` if it has no keys.
     #[doc(hidden)]
     fn values(&self) -> Option<Values>;
 
-    /// The choice of this name, with these keys; nothing if there is none.
+    /// The alternative with the name `kind` and these keys; `None` if there is no such name.
     #[doc(hidden)]
     fn of(kind: &str, values: Json) -> Option<Result<Self, JsonError>>;
 }
 
-/// What a key may hold that is a choice, or one that may be left out.
+/// The type of a key that holds a choice: the [`Choice`] itself or an `Option` of it.
 pub trait ChoiceKey {
-    /// What there is to choose.
+    /// The alternatives.
     const ALTERNATIVES: &'static [Alternative];
 
     /// Checks the choice that stands at key `name`.
@@ -80,9 +80,9 @@ impl<C: Choice> ChoiceKey for Option<C> {
 
 /// Keys with their values.
 pub type Values = toml::Table;
-/// The same as a file holds them.
+/// Keys with their values, as JSON.
 pub type Json = Value;
-/// Why they are not those of a choice.
+/// Why keys and values cannot be read as a choice.
 pub type JsonError = serde_json::Error;
 
 /// The keys of a configuration with their values.
@@ -95,7 +95,7 @@ pub fn from_json<C: Config>(values: Json) -> Result<C, JsonError> {
     serde_json::from_value(values)
 }
 
-/// Expects no keys.
+/// Refuses any key: for an alternative that has none.
 pub fn without_keys(values: Json) -> Result<(), JsonError> {
     match values.as_object().and_then(|values| values.keys().next()) {
         Some(key) => Err(de::Error::custom(format!("unknown key {key}"))),
@@ -103,12 +103,12 @@ pub fn without_keys(values: Json) -> Result<(), JsonError> {
     }
 }
 
-/// Whether a table is that of a `C`.
+/// Checks that the values in a table have the types of a `C`.
 pub fn expect_types<C: Config>(table: ValueDeserializer<'_>) -> Result<(), toml::de::Error> {
     C::deserialize(table).map(drop)
 }
 
-/// The name alone where nothing goes with it, else a table.
+/// Writes a choice: as its name if no keys belong to it, else as a table.
 pub fn serialize<C: Choice, S: Serializer>(choice: &C, serializer: S) -> Result<S::Ok, S::Error> {
     let Some(values) = choice.values() else {
         return serializer.serialize_str(choice.kind());
@@ -121,7 +121,7 @@ pub fn serialize<C: Choice, S: Serializer>(choice: &C, serializer: S) -> Result<
     map.end()
 }
 
-/// A name, or a table with the key `kind`.
+/// Reads a choice from its name, or from a table with the key `kind`.
 pub fn deserialize<'de, C: Choice, D: Deserializer<'de>>(deserializer: D) -> Result<C, D::Error> {
     deserializer.deserialize_any(NameOrTable(PhantomData))
 }

@@ -1,4 +1,4 @@
-//! A configuration with every key explained.
+//! Prints a configuration with every key explained.
 
 use std::fmt::Write as _;
 
@@ -41,7 +41,7 @@ pub fn commented(sections: &[Section], values: &Table) -> String {
     text
 }
 
-/// Writes plain keys, then tables; `off` is `"# "` inside a table that is not there.
+/// Writes plain keys, then tables; `off` is `"# "` inside a table that is left out, so that its keys become comments.
 fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, off: &str) {
     for key in keys.iter().filter(|key| key.table.is_none()) {
         document(text, key);
@@ -50,7 +50,7 @@ fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, of
             alternatives.map(|known| known.name).collect()
         };
         let mut earlier = keys.iter().take_while(|earlier| earlier.name != key.name);
-        // Told once where several keys choose of the same.
+        // Where several keys have the same alternatives, only the first of them lists these.
         if !earlier.any(|earlier| names(earlier) == names(key)) {
             write_alternatives(text, key.choice.unwrap_or_default());
         }
@@ -76,7 +76,7 @@ fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, of
     }
 }
 
-/// A choice with its keys in their order.
+/// A choice as an inline table, its keys in the order of their declaration.
 fn inline(key: &Key, choice: &Table) -> String {
     let kind = choice.get("kind").and_then(Value::as_str);
     let mut alternatives = key.choice.unwrap_or_default().iter();
@@ -88,7 +88,7 @@ fn inline(key: &Key, choice: &Table) -> String {
     format!("{{ {} }}", values.collect::<Vec<_>>().join(", "))
 }
 
-/// Writes what there is to choose, and the keys that go with each.
+/// Writes the alternatives of a choice, and the keys of each.
 fn write_alternatives(text: &mut String, alternatives: &[Alternative]) {
     for known in alternatives {
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! What a configuration says of itself.
+//! The description of a configuration: its keys with their doc comments, defaults and ranges.
 
 use std::fmt::Debug;
 
@@ -19,7 +19,7 @@ pub struct Key {
     pub table: Option<&'static [Key]>,
     /// That table with its defaults.
     pub defaults: fn() -> Option<toml::Table>,
-    /// What there is to choose, where this key holds a choice.
+    /// The alternatives, where this key holds a choice.
     pub choice: Option<&'static [Alternative]>,
 }
 
@@ -33,11 +33,11 @@ pub trait Config:
     /// Its keys, in order.
     const KEYS: &'static [Key];
 
-    /// Checks every range, and what keys must satisfy together.
+    /// Checks every range, and the conditions between keys.
     fn check(&self, check: &mut Check);
 }
 
-/// What a key may hold that is a table: a configuration, or one that may be left out.
+/// The type of a key that holds a table: a [`Config`] or an `Option` of it.
 pub trait Table {
     /// The keys inside.
     const KEYS: &'static [Key];

@@ -9,7 +9,7 @@ use crate::{
     source::Source,
 };
 
-/// A [`Config`], whichever it is.
+/// Any [`Config`], behind an object-safe trait.
 pub trait AnyConfig: Any + Debug + Send + Sync {
     /// Its keys, in order.
     fn keys(&self) -> &'static [Key];
@@ -58,23 +58,24 @@ impl dyn AnyConfig {
         (self as &dyn Any).downcast_ref()
     }
 
-    /// The same, to change it.
+    /// The same as `downcast_ref`, for changing it.
     pub fn downcast_mut<C: Config>(&mut self) -> Option<&mut C> {
         (self as &mut dyn Any).downcast_mut()
     }
 }
 
-/// Reads a configuration from the section of a name.
+/// Reads a configuration from the section with this name.
 pub type ReadSection = fn(&mut Source<'_>, &'static str) -> Result<Box<dyn AnyConfig>, ConfigError>;
 
-/// One of the names that `kind` may be in a section whose choices are open, and the configuration that goes with it.
+/// A name that the key `kind` of a section may have, and the configuration that belongs to it. Such a list is open: a program
+/// can add names of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     /// The name.
     pub name: &'static str,
     /// The doc comment of the configuration, line by line.
     pub about: &'static [&'static str],
-    /// The keys that go with it.
+    /// The keys that belong to it.
     pub keys: &'static [Key],
     /// The configuration with all defaults.
     pub default: fn() -> Box<dyn AnyConfig>,
@@ -85,7 +86,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// `C` by this name.
+    /// The configuration `C` under this name.
     pub fn of<C: Config>(name: &'static str) -> Self {
         Self {
             name,

@@ -3,11 +3,11 @@
 //! [`config!`] declares a struct once: keys, defaults, ranges and doc comments. From it follow
 //! - reading TOML ([`Source`]), with an error that has line, column and the nearest known name;
 //! - writing TOML with every key explained ([`commented()`]);
-//! - checking ranges and what keys must satisfy together ([`Config::check`]).
+//! - checking ranges and the conditions between keys ([`Config::check`]).
 //!
-//! [`kinds!`] declares a choice between such structs by the key `kind` of a section, [`choice!`] one that is the value of a key:
-//! `"name"`, or `{ kind = "name", .. }` with the keys that go with the name. Where the choice is open, as it is between
-//! architectures, a [`Kind`] stands for one of them and an [`AnyConfig`] for the struct, whichever it is.
+//! [`kinds!`] declares a choice between such structs, made by the key `kind` of a section. [`choice!`] declares a choice that is
+//! the value of a key: `"name"`, or `{ kind = "name", .. }` with the keys that belong to the name. Where programs can add
+//! alternatives, as with architectures, a [`Kind`] describes one alternative and an [`AnyConfig`] holds its struct.
 //!
 //! ```
 //! use regard_config::{Keys, SIZE, Section, Source, config};

@@ -1,7 +1,7 @@
-//! The macros by which configurations are declared.
+//! The macros that declare configurations.
 
-/// Declares a struct whose fields carry their default and their range, and whose doc comments are kept as data: they are the
-/// comments of a printed file, and the names the list that unknown keys are checked against.
+/// Declares a struct with a default and a range for each field. The doc comments are kept as data and become the comments of a
+/// printed file. The names of the fields are the known keys, against which unknown keys are checked.
 ///
 /// ```
 /// use regard_config::{Check, FRACTION, SIZE, config};
@@ -38,9 +38,10 @@
 /// assert_eq!(problem.to_string(), "stack.heads: found 3; expected a divisor of hidden (256)");
 /// ```
 ///
-/// Each field is `name: type = default`, after `[table]` where it holds another such struct and `[choice]` where it holds a
-/// [`choice!`](crate::choice!), then, if it has them, `in` a [`Range`](crate::Range) and an `example` that is shown
-/// where the key is off. The function after `check` is called once all ranges hold. The crate that declares needs `serde`.
+/// Each field is written `name: type = default`. In front of it stands `[table]` if it holds another such struct, or `[choice]`
+/// if it holds a [`choice!`](crate::choice!). After it may follow `in` with a [`Range`](crate::Range), and `example` with the
+/// value that is shown where the key is off. The function after `check` is called once all ranges hold. The crate that
+/// declares the struct needs `serde`.
 #[macro_export]
 macro_rules! config {
     (
@@ -163,7 +164,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant(_) => $kind,)+ }
             }
 
-            /// What `kind` may be, with the keys that go with it.
+            /// The values that `kind` may have, with the keys of each.
             pub fn keys() -> $crate::Keys {
                 $crate::Keys::Kinds(vec![$(($kind, <$variant as $crate::Config>::KEYS),)+])
             }
@@ -171,7 +172,7 @@ macro_rules! kinds {
             /// Reads the section of this name.
             ///
             /// # Errors
-            /// A kind or a key that there is not, a value of another type.
+            /// An unknown kind or key, or a value of the wrong type.
             pub fn read(
                 source: &mut $crate::Source<'_>,
                 section: &'static str,
@@ -200,7 +201,7 @@ macro_rules! kinds {
     };
 }
 
-/// Declares a choice that is the value of a key: an enum, each variant with its name and, where keys go with it, the struct
+/// Declares a choice that is the value of a key: an enum, each variant with its name and, if keys belong to it, the struct
 /// that holds them. It is read from `"name"` and from `{ kind = "name", .. }`.
 ///
 /// ```
@@ -236,7 +237,7 @@ macro_rules! kinds {
 /// assert_eq!((slow.kind(), slow), ("exponential", Decay::Exponential(Exponential { share: 0.9 })));
 /// ```
 ///
-/// The crate that declares needs `serde`.
+/// The crate that declares the choice needs `serde`.
 #[macro_export]
 macro_rules! choice {
     (
@@ -315,7 +316,7 @@ macro_rules! choice {
     };
 }
 
-/// The first of `examples`.
+/// The first of `examples`, if there is one.
 pub const fn first(examples: &[&'static str]) -> Option<&'static str> {
     match examples {
         [] => None,

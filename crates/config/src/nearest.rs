@@ -2,10 +2,10 @@
 
 /// The entry of `known` that `key` most likely stands for, if one is close.
 ///
-/// Close is: the same but for case, `-` and `_`; or at most one typing slip (a letter missing,
-/// added, changed, or two swapped) in every three letters; or one name inside the other, if the
-/// shorter has at least four letters. Of several the one with the fewest slips is taken, and of
-/// equals the first.
+/// Two names are close if they differ only in case, `-` and `_`; or by at most one typing slip (a
+/// letter missing, added, changed, or two swapped) in every three letters; or if one contains the
+/// other and the shorter has at least four letters. Of several close names the one with the fewest
+/// slips is taken, and among equals the first.
 ///
 /// ```
 /// use regard_config::nearest;

@@ -1,4 +1,4 @@
-//! `section.key=value` laid over a parsed configuration.
+//! Overrides: `section.key=value` replaces a value of a parsed configuration.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use toml::de::{DeTable, DeValue};
 
 use crate::error::ConfigError;
 
-/// Far deeper than any key is.
+/// The most parts that the key of an override may have; no real key has as many.
 const DEEPEST: usize = 8;
 
-/// Lays `text` over `root`. The value, and every table made on the way, is given the span
-/// `span..span`, by which errors find their way back to the override.
+/// Applies the override `text` to `root`. The value, and every table that is created for it, gets
+/// the span `span..span`, from which an error finds the override.
 pub(super) fn apply<'i>(
     root: &mut DeTable<'i>,
     text: &'i str,
@@ -41,13 +41,13 @@ pub(super) fn apply<'i>(
         };
     }
     let key = Spanned::new(span..span, Cow::Borrowed(*last));
-    // The map would keep the key it has, with the span of the file.
+    // Removed first: inserting alone would keep the old key, whose span points into the file.
     table.remove(&key);
     table.insert(key, spanned(respanned(value_of(value.trim()), span)));
     Ok(())
 }
 
-/// `value` with the span `span..span` on all that is inside.
+/// `value` with the span `span..span` on everything inside it.
 fn respanned(value: DeValue<'_>, span: usize) -> DeValue<'_> {
     match value {
         DeValue::Table(table) => DeValue::Table(

@@ -1,4 +1,4 @@
-//! A configuration's text as it is taken apart: where things stand, and which keys are known.
+//! Reading a configuration's text: where each key stands, and which keys are known.
 
 use std::{collections::BTreeMap, fs, ops::Range, path::Path};
 
@@ -79,7 +79,7 @@ impl Keys {
     }
 }
 
-/// A text with overrides laid over it, and where each key was seen. Sections are taken out of it one by one.
+/// A text with its overrides applied, and the place of each key. Sections are taken out of it one by one.
 pub struct Source<'a> {
     text: &'a str,
     name: &'a str,
@@ -91,8 +91,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Reads TOML of these `sections`; `name` is what errors call the text, and each of `overrides` (`section.key=value`) is
-    /// laid over it.
+    /// Reads TOML that may have these `sections`. Errors call the text `name`. Each of `overrides` (`section.key=value`)
+    /// replaces a value of the text.
     ///
     /// # Errors
     /// [`ConfigError::Syntax`], [`ConfigError::Override`], or [`ConfigError::UnknownKey`] for a section.
@@ -117,7 +117,7 @@ impl<'a> Source<'a> {
             })?
             .into_inner();
         for (index, text) in overrides.iter().enumerate() {
-            // Overrides are said to stand beyond the end of the text.
+            // The spans of overrides lie beyond the end of the text.
             overrides::apply(&mut root, text, source.text.len() + 1 + index)?;
         }
         source.note("", &root);
@@ -127,7 +127,7 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// Runs `checks`, and refuses the first problem that they find, at its place.
+    /// Runs `checks`; the first problem that they find is returned as an error, with its place.
     ///
     /// # Errors
     /// [`ConfigError::Value`].
@@ -173,14 +173,14 @@ impl<'a> Source<'a> {
     /// Takes `kind` out of a section: one of its kinds, or `default` if it is not there.
     ///
     /// # Errors
-    /// [`ConfigError::Value`] or [`ConfigError::WrongType`] for another one.
+    /// [`ConfigError::Value`] or [`ConfigError::WrongType`] for any other value.
     pub fn kind(
         &mut self,
         section: &'static str,
         default: Option<&'static str>,
     ) -> Result<&'static str, ConfigError> {
         let names: Vec<&'static str> = self.kinds(section).iter().map(|&(name, _)| name).collect();
-        // A section that is no table is refused when it is read.
+        // A section that is not a table is refused when it is read.
         let found = match self.root.get_mut(section).map(Spanned::get_mut) {
             Some(DeValue::Table(table)) => table.remove("kind"),
             _ => None,
@@ -252,7 +252,7 @@ impl<'a> Source<'a> {
             .map_err(|error| self.wrong_type(section, &error, span))
     }
 
-    /// `error` of the section whose value is at `span`.
+    /// The parser's `error` as a [`ConfigError`]; `span` is that of the section, for an error that has none.
     fn wrong_type(
         &self,
         section: &str,
@@ -359,14 +359,14 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// What `kind` may be in a section, with the keys that go with it.
+    /// The values that `kind` may have in a section, with the keys of each.
     fn kinds(&self, section: &str) -> &'a [(&'static str, &'static [Key])] {
         let section = self.sections.iter().find(|known| known.name == section);
         section.map_or(&[], |section| section.keys.kinds())
     }
 
-    /// Where a key of exactly this name is at home: under another kind of the section, or in another section, as its full
-    /// name.
+    /// Where a key of exactly this name is known: the kind of the section that has it (`kind = ".."`), or the key's full name
+    /// in another section.
     fn home_of(&self, section: &str, name: &str) -> Option<String> {
         fn search(section: &str, keys: &[Key], name: &str) -> Option<String> {
             keys.iter().find_map(|key| {
@@ -400,7 +400,7 @@ impl<'a> Source<'a> {
         self.seen
             .iter()
             .filter(|(key, (_, value))| key.starts_with(section) && inside(value))
-            // Of a table and a key in it, the key; of one line's overrides, the longest path.
+            // A key is preferred to the table that holds it; among the keys of one override, the longest path.
             .min_by_key(|(key, (_, value))| (value.len(), std::cmp::Reverse(key.len())))
             .map_or_else(|| section.to_owned(), |(key, _)| key.clone())
     }
@@ -435,7 +435,7 @@ fn type_name(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// Serde's message in the words of a person who writes recipes.
+/// Serde's message, reworded for people who write recipes.
 fn readable(message: &str) -> String {
     let (found, expected) = match message.rsplit_once(", expected ") {
         Some(parts) => parts,

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// 97.5 % of a normal distribution lie below this many standard deviations.
 const QUANTILE: f64 = 1.959_963_984_540_054;
 
-/// How many of each class were taken for which.
+/// How many sentences of each true class got which label: a confusion matrix.
 ///
 /// ```
 /// use regard_evaluate::Accuracy;
@@ -43,7 +43,7 @@ impl Accuracy {
         }
     }
 
-    /// The accuracy, 0 to 1; 0 of no sentence.
+    /// The accuracy, 0 to 1; 0 if there is no sentence.
     pub fn share(&self) -> f64 {
         self.correct as f64 / self.sentences.max(1) as f64
     }

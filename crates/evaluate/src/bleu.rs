@@ -36,7 +36,7 @@ use crate::ngrams::{clipped_matches, ngram_count};
 use crate::tokenize::{is_space, words};
 use crate::{EvaluateError, Metric, Score, SegmentCounts, Signature, Tokenizer};
 
-/// What stands for the precision of an n-gram order without a match (Chen & Cherry 2014).
+/// The value in place of the precision of an n-gram order without a match (Chen & Cherry 2014).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Smoothing {
@@ -115,8 +115,8 @@ pub struct Bleu {
     pub lowercase: bool,
     /// What to do about orders without a match; `exp` by default.
     pub smoothing: Smoothing,
-    /// Whether the mean stops at the highest order that the hypotheses are long enough for;
-    /// no by default for a corpus, always for [`sentence`](Self::sentence).
+    /// Whether the mean leaves out orders that the hypotheses are too short for; no by default for
+    /// a corpus, always for [`sentence`](Self::sentence).
     pub effective_order: bool,
     /// `N`, the highest order; 4 by default.
     pub order: usize,
@@ -290,7 +290,7 @@ impl Bleu {
                 }
             };
         }
-        // sacrebleu's logarithm of 0 is -9999999999, whose exponential is 0 as that of -∞ is.
+        // sacrebleu takes -9999999999 for the logarithm of 0; its exponential is 0, like that of -∞.
         let logarithms: f64 = precisions[..orders]
             .iter()
             .map(|precision| precision.ln())

@@ -1,10 +1,10 @@
 //! A score by source length: the picture of Bahdanau et al. 2014, Fig. 2.
 //!
 //! Sentences are put into buckets by the number of words of their *source*; each bucket is scored
-//! as a corpus of its own, for each system, with a bootstrap interval. Without attention BLEU
-//! falls with length, with attention it holds. Buckets with few sentences say little, so a bucket
-//! below [`LengthBuckets::minimum`] is merged into its shorter neighbour, the first one into the
-//! next.
+//! as a corpus of its own, for each system, with a bootstrap interval. In that paper BLEU falls
+//! with length without attention, and hardly falls with it. Buckets with few sentences say little,
+//! so a bucket below [`LengthBuckets::minimum`] is merged into its shorter neighbour, the first one
+//! into the next.
 //!
 //! ```
 //! use regard_evaluate::{Bleu, LengthBuckets};
@@ -239,7 +239,7 @@ impl LengthBuckets {
                 .members
                 .push(member);
         }
-        // Where nothing is longer, an open end would promise sentences that are not there.
+        // Empty buckets at the end are dropped, or the last label would name lengths that no sentence has.
         while groups.len() > 1 && groups.last().is_some_and(|group| group.members.is_empty()) {
             groups.pop();
         }

@@ -185,7 +185,7 @@ fn triplets<T: Ord>(hypothesis: &[T], reference: &[T], order: usize, counts: &mu
     let matches = clipped_matches(hypothesis, &[reference], order);
     for (order, matched) in (1..).zip(matches) {
         let in_reference = ngram_count(reference.len(), order);
-        // A hypothesis' n-grams do not count against it where the reference has none.
+        // Where the reference has no n-grams of an order, those of the hypothesis are not counted either.
         let in_hypothesis = if in_reference > 0 {
             ngram_count(hypothesis.len(), order)
         } else {

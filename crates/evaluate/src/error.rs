@@ -98,7 +98,7 @@ pub enum EvaluateError {
         /// Conditioning of the second.
         second: &'static str,
     },
-    /// A loss is not a number that a perplexity can be made of.
+    /// A loss from which no perplexity can be computed.
     #[error(
         "negative log-likelihood {given} is not a finite number of at least 0; expected the summed cross-entropy of the tokens in nats"
     )]

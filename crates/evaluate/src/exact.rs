@@ -24,7 +24,7 @@ pub struct ExactMatch {
 }
 
 impl ExactMatch {
-    /// Counts the lines of `hypotheses` that equal the line of `reference` at their place.
+    /// Counts the lines of `hypotheses` that equal the line with the same number in `reference`.
     ///
     /// # Errors
     /// [`EvaluateError::LineCounts`] if the two differ in their number of lines.
@@ -43,7 +43,7 @@ impl ExactMatch {
         })
     }
 
-    /// From 0 to 1; 0 of no line.
+    /// The share, from 0 to 1; 0 if there is no line.
     pub fn share(&self) -> f64 {
         self.exact as f64 / self.lines.max(1) as f64
     }

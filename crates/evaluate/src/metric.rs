@@ -39,7 +39,7 @@ pub trait Metric: Sync {
     /// The string of settings to print beside the score.
     fn signature(&self, references: usize) -> Signature;
 
-    /// Refuses settings that mean nothing.
+    /// Refuses settings that make no sense.
     ///
     /// # Errors
     /// [`EvaluateError::InvalidOption`].

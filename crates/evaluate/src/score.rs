@@ -27,7 +27,7 @@ use serde_json::ser::{PrettyFormatter, Serializer as JsonSerializer};
 
 use crate::EvaluateError;
 
-/// The value of a signature's `version` field: the sacrebleu release whose numbers are equalled,
+/// The value of a signature's `version` field: the sacrebleu release whose numbers are reproduced,
 /// then our own version.
 pub const VERSION: &str = concat!("2.6.0+regard.", env!("CARGO_PKG_VERSION"));
 
@@ -51,7 +51,7 @@ impl Signature {
         Self { fields }
     }
 
-    /// The same signature saying that a bootstrap was made: `bs` and `seed` follow `nrefs`.
+    /// The same signature with the fields of a bootstrap: `bs` and `seed` follow `nrefs`.
     pub fn with_bootstrap(&self, resamples: usize, seed: u64) -> Self {
         let mut fields = self.fields.clone();
         fields.retain(|(key, _)| key != "bs" && key != "seed");
@@ -179,7 +179,7 @@ pub struct Score {
 }
 
 impl Score {
-    /// The same score with an interval, its signature saying so (`bs` and `seed`).
+    /// The same score with an interval, which is named in its signature (`bs` and `seed`).
     pub fn with_confidence(self, confidence: Confidence) -> Self {
         let signature = self
             .signature
@@ -217,8 +217,8 @@ impl Score {
         let mut bytes = Vec::new();
         let mut serializer =
             JsonSerializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b" "));
-        // Writing strings and finite numbers into memory has no way to fail; were there one, an
-        // empty string would be the answer.
+        // Writing strings and finite numbers into memory cannot fail; if it did, the result would be
+        // an empty string.
         match self.serialize_as_sacrebleu(&mut serializer, width) {
             Ok(()) => String::from_utf8(bytes).unwrap_or_default(),
             Err(_) => String::new(),

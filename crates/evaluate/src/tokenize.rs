@@ -2,8 +2,8 @@
 //!
 //! | name | words are | where |
 //! |---|---|---|
-//! | `13a` | western words; punctuation apart, `.` and `,` inside numbers kept, entities undone | mteval-v13a.pl, WMT; the default |
-//! | `intl` | as mteval-v14.pl: every `\p{P}` apart unless between digits, every `\p{S}` apart | many scripts |
+//! | `13a` | western words; punctuation split off except `.` and `,` inside numbers, entities decoded | mteval-v13a.pl, WMT; the default |
+//! | `intl` | as mteval-v14.pl: every `\p{P}` split off unless between digits, every `\p{S}` split off | many scripts |
 //! | `char` | every character that is not white space | Chinese, Japanese, any script |
 //! | `none` | what white space separates | text that is tokenised already |
 //!
@@ -144,8 +144,8 @@ fn normalize_13a(line: &str) -> String {
     line
 }
 
-/// The language-dependent part of mteval-v13a.pl: four substitutions, each over the whole line,
-/// each leaving the text it has just written untouched, as a regular expression's `sub` does.
+/// The language-dependent part of mteval-v13a.pl: four substitutions, each over the whole line. As
+/// with a regular expression's `sub`, none is applied again to the text that it has just written.
 fn separate_western(line: &str) -> String {
     let is_stop = |character: &char| matches!(character, '.' | ',');
 
@@ -196,7 +196,7 @@ fn separate_western(line: &str) -> String {
     dashes
 }
 
-/// The Unicode category, without a table for ASCII, which is most of most text.
+/// The Unicode category. ASCII, which is most of a usual text, needs no table.
 fn category(character: char) -> GeneralCategoryGroup {
     match character {
         'a'..='z' | 'A'..='Z' => GeneralCategoryGroup::Letter,

@@ -1,4 +1,4 @@
-//! Scoring two files end to end, as a program that replaces sacrebleu does, and what bad files say.
+//! Scoring two files end to end, as a program that replaces sacrebleu does, and the errors for bad files.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! What holds for the metrics whatever the text.
+//! Properties that the metrics have for any text.
 
 use proptest::prelude::*;
 use regard_evaluate::{Bleu, Bootstrap, Chrf, Metric, SegmentCounts, Smoothing, Tokenizer};
 
-/// Text with what tokenisers stumble over, beside arbitrary Unicode.
+/// Text with characters that tokenisers often get wrong, or arbitrary Unicode.
 fn line() -> impl Strategy<Value = String> {
     let nasty = "[a-cA-C0-3 .,'\"&;:/()-]{0,30}|(&amp;|&quot;|<skipped>|1\\.2|,5|ß|猫|[\u{1c}-\u{20}]){0,8}|\\PC{0,20}|.{0,20}";
     proptest::string::string_regex(nasty).expect("the pattern is valid")
@@ -152,7 +152,7 @@ proptest! {
             let once = tokenizer.apply(&line);
             (tokenizer.apply(&once), once)
         };
-        // Two stops side by side are separated one a pass: `.,0` gives `. ,0`, then `. , 0`.
+        // Of two adjacent stops one pass separates only the first: `.,0` gives `. ,0`, then `. , 0`.
         let stop = |character: char| matches!(character, '.' | ',');
         let adjacent = line.chars().zip(line.chars().skip(1)).any(|(l, r)| stop(l) && stop(r));
         if !adjacent {

@@ -1,15 +1,16 @@
-//! Score, normaliser and mask as keys of a configuration, and how a decoder reads its source by them.
+//! Score, normaliser and mask as keys of a configuration, and how a decoder reads its source with them.
 //!
 //! | key | choice | of |
 //! |---|---|---|
 //! | `score` | [`ScoreConfig`] | how well a query and a key match |
 //! | `normalizer` | [`NormalizerConfig`] | from scores to weights |
 //! | `mask` | [`SourceMaskConfig`] | what a recurrent decoder sees of its source |
-//! | `mask`, `decoder_mask` | [`SelfMaskConfig`] | what self-attention of a Transformer sees |
+//! | `mask`, `decoder_mask` | [`SelfMaskConfig`] | which tokens self-attention of a Transformer sees |
 //!
 //! Each is a name, or a table with the name as `kind`: `normalizer = "sparsemax"`, `mask = { kind = "block", size = 16 }`. The
-//! mechanisms themselves are in [`regard_nn::score`], [`regard_nn::normalize`] and [`regard_nn::mask`]. Whole decoders have
-//! kernels for softmax and their own score; with another one they go step by step through plain operations.
+//! mechanisms themselves are in [`regard_nn::score`], [`regard_nn::normalize`] and [`regard_nn::mask`]. The decoders of RNNsearch,
+//! Luong's model and GNMT have a kernel for all steps at once, which serves softmax and their usual scores; with another score or
+//! normaliser they run step by step through plain operations.
 
 use std::borrow::Cow;
 
@@ -68,9 +69,9 @@ config! {
 choice! {
     /// How well a query q and a key k match.
     pub enum ScoreConfig {
-        /// v^T tanh(W q + U k) (Bahdanau 2014; Luong's concat), of the size attention_dimension.
+        /// v^T tanh(W q + U k) with v of the size attention_dimension (Bahdanau 2014; Luong's concat).
         "additive" => Additive,
-        /// The same with a bias, and a v whose length is trained by itself (Salimans and Kingma 2016).
+        /// The same with a bias, and with the length of v as a parameter of its own (Salimans and Kingma 2016).
         "weight-norm-additive" => WeightNormAdditive,
         /// q^T W k (Luong 2015).
         "general" => General,
@@ -80,11 +81,11 @@ choice! {
         "dot" => Dot,
         /// q^T k / sqrt(size) (Vaswani 2017).
         "scaled-dot" => ScaledDot,
-        /// The cosine of q and k times a number that q chooses (Graves 2014).
+        /// The cosine of q and k times a number computed from q (Graves 2014).
         "cosine" => Cosine,
         /// -|q - k|^2 / sqrt(size) (Kim 2021).
         "distance" => Distance,
-        /// W q: the position alone (Luong 2015).
+        /// W q, a score for each source position, whatever the key there (Luong 2015).
         "location" => Location(LocationConfig),
     }
 }
@@ -134,7 +135,7 @@ impl ScoreConfig {
 config! {
     /// Keys of the normaliser "sink".
     pub struct SinkConfig {
-        /// Whether the sink's score is trained, one number a head; else it is 0 (softmax off by one).
+        /// Whether the sink's score is trained, one number for each head; if not, it is 0 (softmax off by one).
         learned: bool = true;
     }
 }
@@ -142,7 +143,7 @@ config! {
 config! {
     /// Keys of the normaliser "sigmoid".
     pub struct SigmoidConfig {
-        /// Added to every score; -ln of the usual number of keys lets a row begin with a sum of about 1.
+        /// Added to every score; with -ln of the usual number of keys a row sums to about 1 at first.
         bias: f64 = -3.0, in BIAS;
     }
 }
@@ -150,7 +151,7 @@ config! {
 config! {
     /// Keys of the normaliser "hard-gumbel".
     pub struct GumbelConfig {
-        /// Of the relaxed draw, 0.001 to 1000: lower is nearer to the draw, and noisier.
+        /// Temperature of the relaxed draw, 0.001 to 1000: if lower, nearer to the draw, with noisier gradients.
         temperature: f64 = 1.0, in TEMPERATURE;
     }
 }
@@ -158,13 +159,13 @@ config! {
 config! {
     /// Keys of the normaliser "hard-reinforce".
     pub struct ReinforceConfig {
-        /// Whether a step takes the softmax in place of the draw half of the time (as in the paper).
+        /// Whether the softmax takes the place of the draw with probability 1/2 (as in the paper).
         soften: bool = true;
         /// Weight of the reward: the log-likelihood per token, above a running mean.
         reward: f64 = 1.0, in NOT_NEGATIVE;
         /// Weight of the entropy of the softmax, which keeps the draws from settling early.
         entropy: f64 = 0.01, in NOT_NEGATIVE;
-        /// What the running mean keeps of its past at every update, in [0, 1).
+        /// Share of its former value that the running mean keeps at every update, in [0, 1).
         memory: f64 = 0.9, in FRACTION;
     }
 }
@@ -172,9 +173,9 @@ config! {
 config! {
     /// Keys of the normaliser "monotonic".
     pub struct MonotonicConfig {
-        /// Deviation of the noise on scores in training, which makes the reader decide.
+        /// Standard deviation of the noise on scores in training, which drives the stopping probabilities to 0 or 1.
         noise: f64 = 1.0, in DEVIATION;
-        /// Whether the search reads hard: on to the first key at which stopping is more likely than not.
+        /// Whether the search reads a single key: the next one with a stopping probability of at least 1/2.
         hard_search: bool = false;
     }
 }
@@ -192,21 +193,21 @@ choice! {
     pub enum NormalizerConfig {
         /// e^s over its sum.
         "softmax" => Softmax,
-        /// The same with one more score in the sum, whose weight falls on nothing (Xiao 2024).
+        /// The same with one more score in the sum, whose weight goes to no key (Xiao 2024).
         "sink" => Sink(SinkConfig),
         /// The nearest weights that sum to 1, many of them exactly 0 (Martins and Astudillo 2016).
         "sparsemax" => Sparsemax,
         /// Between softmax and sparsemax (Peters 2019).
         "entmax15" => Entmax15,
-        /// Each score by itself; a row sums to anything (Ramapuram 2024).
+        /// The sigmoid of each score; a row may sum to anything (Ramapuram 2024).
         "sigmoid" => Sigmoid(SigmoidConfig),
-        /// Hard attention: in training a drawn key, with the gradient of the softmax; in the search the best.
+        /// Hard attention: in training one drawn key, with the gradient of the softmax; in the search the best key.
         "hard-straight-through" => HardStraightThrough,
         /// The same with the gradient of the relaxed draw (Jang 2017).
         "hard-gumbel" => HardGumbel(GumbelConfig),
         /// The same trained by reward (Xu 2015).
         "hard-reinforce" => HardReinforce(ReinforceConfig),
-        /// A reader that only moves on, and stops (Raffel 2017).
+        /// Monotonic attention: reading only moves forward, and stops at a key (Raffel 2017).
         "monotonic" => Monotonic(MonotonicConfig),
         /// Softmax, mixed with the weights of the step before, shifted and sharpened (Graves 2014, NTM).
         "addressing" => Addressing(AddressingConfig),
@@ -214,7 +215,7 @@ choice! {
 }
 
 impl NormalizerConfig {
-    /// Draws a normaliser for so many heads, of queries of `query_size`.
+    /// Draws a normaliser for this many heads, with queries of `query_size`.
     pub fn init(&self, heads: usize, query_size: usize, init: &mut Initializer) -> Normalize {
         let hard = |estimator| Normalize::HardSample(HardSample::new(estimator));
         match self {
@@ -250,7 +251,7 @@ impl NormalizerConfig {
         self.sums_to_one() && !matches!(attention.locality(), Locality::Predictive { .. })
     }
 
-    /// What `draws`, if there are any, are rewarded by.
+    /// The draws of hard attention that learns by reward, with the rule of the reward.
     pub(crate) fn draws(&self, sampled: Option<Sampled>) -> Option<Draws> {
         match self {
             Self::HardReinforce(config) => Some(Draws {
@@ -266,7 +267,7 @@ impl NormalizerConfig {
         }
     }
 
-    /// `attention`, trained with this normaliser, as the search has it.
+    /// `attention`, trained with this normaliser, in the form that the search uses.
     pub(crate) fn searching<'a>(&self, attention: &'a Attention) -> Cow<'a, Attention> {
         match self {
             Self::Monotonic(MonotonicConfig {
@@ -301,7 +302,7 @@ choice! {
 }
 
 impl SourceMaskConfig {
-    /// The same as `regard-nn` has it.
+    /// The choice as the type of `regard-nn`.
     pub fn locality(&self) -> Locality {
         match self {
             Self::None => Locality::Global,
@@ -320,7 +321,7 @@ config! {
     pub struct LongformerConfig {
         /// How many tokens back (in the encoder: to either side) a token sees, itself among them.
         window: usize = 8, in SIZE;
-        /// Of these every token (1), every second (2) and so on.
+        /// Which of these it sees: every one (1), every second (2) and so on.
         dilation: usize = 1, in SIZE;
         /// Positions that see all and are seen by all, counted from 0.
         global: Vec<usize> = vec![0];
@@ -360,9 +361,9 @@ config! {
 }
 
 choice! {
-    /// What a token sees of its own sequence; the key window is a mask of its own.
+    /// What a token sees of its own sequence, apart from the key `window`, which is another mask.
     pub enum SelfMaskConfig {
-        /// All of it (in the decoder: what is before).
+        /// All of it (in the decoder: itself and the tokens before).
         "none" => None,
         /// A window, and a few global positions (Beltagy 2020).
         "longformer" => Longformer(LongformerConfig),
@@ -390,19 +391,19 @@ impl SelfMaskConfig {
     }
 }
 
-/// A source that a decoder reads step by step, and what reading goes on from.
+/// A source that a decoder reads step by step, with what is carried from one reading to the next.
 #[derive(Debug, Clone)]
 pub struct SourceReader {
     /// The annotations.
     pub memory: Memory,
-    /// Of normalisers whose rows follow from the rows before.
+    /// The carried state of normalisers whose rows depend on the rows before.
     carried: Option<Tensor<4>>,
     /// The number of the next step.
     step: usize,
 }
 
 impl SourceReader {
-    /// Before the first step over `annotations [batch, source, size]`.
+    /// A reader of `annotations [batch, source, size]`, before its first step.
     pub(crate) fn new(attention: &Attention, annotations: Tensor<3>, keep: PaddingMask) -> Self {
         Self {
             memory: expect_valid(attention.memory(annotations, keep)),
@@ -456,7 +457,7 @@ pub struct Draws {
     rule: Reinforce,
 }
 
-/// What was drawn step by step, as one; nothing where nothing was.
+/// The draws of all steps joined into one; `None` if nothing was drawn.
 pub(crate) fn all_steps(steps: impl IntoIterator<Item = Option<Sampled>>) -> Option<Sampled> {
     let steps: Option<Vec<Sampled>> = steps.into_iter().collect();
     let steps = steps.filter(|steps| !steps.is_empty())?;
@@ -471,9 +472,9 @@ pub(crate) fn all_steps(steps: impl IntoIterator<Item = Option<Sampled>>) -> Opt
 }
 
 impl Scored {
-    /// The term that REINFORCE adds to the loss, `[1]`, and the baseline after this batch; nothing of models that draw no keys by
-    /// it. The reward of a sentence is its mean log-likelihood per token, which long sentences and short ones share a baseline
-    /// for. Without a `baseline` it begins at the mean reward of this batch.
+    /// The term that REINFORCE adds to the loss, `[1]`, and the baseline after this batch; `None` for models that draw no keys by
+    /// it. The reward of a sentence is its mean log-likelihood per token, so that long and short sentences can share a
+    /// baseline. Without a `baseline` the mean reward of this batch is the first one.
     pub fn reinforced(
         &self,
         target: &TargetBatch,

@@ -1,4 +1,4 @@
-//! The role of whatever gives a sentence a label.
+//! The role of models that give a sentence a label.
 
 use burn::{
     module::Module,
@@ -14,10 +14,10 @@ use crate::{
     vocabulary::Vocabulary,
 };
 
-/// What a classifier reads and what it answers.
+/// The vocabulary of a classifier, and its number of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassifierSizes {
-    /// What is read.
+    /// The vocabulary of the sentences.
     pub vocabulary: Vocabulary,
     /// The number of classes.
     pub classes: usize,
@@ -36,10 +36,10 @@ impl ClassifierSizes {
 
 /// Sizes and choices of a [`Classifier`].
 pub trait ClassifierConfig: Config {
-    /// What they describe.
+    /// The model that they describe.
     type Model: Classifier;
 
-    /// Draws a model; every range holds, and there are at least 2 classes.
+    /// Draws a model. The caller has checked that every range holds and that there are at least 2 classes.
     fn draw(&self, sizes: &ClassifierSizes, initializer: &mut Initializer) -> Self::Model;
 
     /// Draws a model from `seed`.
@@ -79,30 +79,30 @@ pub trait ClassifierConfig: Config {
 
 /// A model that gives a sentence a label.
 pub trait Classifier: Module + Sync + 'static {
-    /// What it reads.
+    /// The vocabulary of its sentences.
     fn vocabulary(&self) -> Vocabulary;
 
     /// Classifies a batch.
     fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified;
 }
 
-/// What a classifier says of a batch.
+/// The output of a classifier for a batch.
 #[derive(Debug, Clone)]
 pub struct Classified {
     /// `[batch, classes]`.
     pub logits: Tensor<2>,
-    /// What is to be added to the loss, `[1]`.
+    /// A term to add to the loss, `[1]`.
     pub penalty: Option<Tensor<1>>,
-    /// What was looked at, layer by layer.
+    /// Attention maps, layer by layer.
     pub maps: Vec<ClassifierMap>,
 }
 
-/// What a classifier looked at.
+/// An attention map of a classifier.
 #[derive(Debug, Clone)]
 pub struct ClassifierMap {
-    /// What a picture calls it.
+    /// Its name in a picture.
     pub name: &'static str,
-    /// Who asked: every word of the sentence, or else the verdict alone.
+    /// Whether the queries are the words of the sentence; if not, there is a single query, for the label.
     pub by_words: bool,
     /// `[batch, heads, queries, words]`.
     pub weights: Tensor<4>,

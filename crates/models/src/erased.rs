@@ -1,5 +1,5 @@
-//! Models whose type is chosen at run time: [`AnyGenerator`] and [`AnyClassifier`] are Burn modules themselves, so that whatever
-//! trains, saves and searches is compiled once, not once for every architecture.
+//! Models whose type is chosen at run time: [`AnyGenerator`] and [`AnyClassifier`] are Burn modules themselves, so that the code
+//! that trains, saves and searches is compiled once, not once for every architecture.
 
 use std::{any::Any, fmt};
 
@@ -121,13 +121,13 @@ impl<C: ClassifierConfig> AnyClassifierConfig for C {
     }
 }
 
-/// A model that writes tokens, whichever it is.
+/// A model that writes tokens, of any architecture.
 pub struct AnyGenerator(Box<dyn DynGenerator>);
 
-/// A model that gives a sentence a label, whichever it is.
+/// A model that gives a sentence a label, of any architecture.
 pub struct AnyClassifier(Box<dyn DynClassifier>);
 
-/// A generator's state, whichever it is.
+/// A generator's state, of any architecture.
 pub struct AnyState(Box<dyn StateFace>);
 
 any_module!(AnyGenerator, Generator, DynGenerator, Some(M::NAME), {

@@ -8,7 +8,7 @@ use regard_nn::weights::Arrays;
 #[error("model: {0}")]
 pub struct ModelError(pub String);
 
-/// Checks every range of `config`, and what its keys must satisfy together.
+/// Checks every range of `config`, and the conditions between its keys.
 pub(crate) fn checked(config: &impl Config) -> Result<(), ModelError> {
     let mut check = Check::default();
     config.check(&mut check);
@@ -18,8 +18,8 @@ pub(crate) fn checked(config: &impl Config) -> Result<(), ModelError> {
     }
 }
 
-/// Checks that the weights of a file can be those of a model of so many layers: without this a damaged file could ask for any
-/// amount of memory. Other sizes cost nothing before weights of that size are found.
+/// Checks that the weights of a file can be those of a model with this many layers: without this a damaged file could ask for
+/// any amount of memory. Other sizes allocate nothing until weights of that size are found.
 pub(crate) fn expect_layers(layers: usize, arrays: &Arrays) -> Result<(), ModelError> {
     let weights = arrays.len();
     match layers <= weights {

@@ -1,4 +1,4 @@
-//! What model files said of their model before a configuration was the same in recipes and in files.
+//! Descriptions in older model files, from before recipes and files shared one configuration.
 //!
 //! | then | now |
 //! |---|---|
@@ -13,7 +13,7 @@ use crate::{
     vocabulary::{Vocabularies, Vocabulary},
 };
 
-/// A description as it is written now.
+/// A description in today's form.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Described {
     /// The name of the architecture.
@@ -24,7 +24,7 @@ pub struct Described {
     pub config: Value,
 }
 
-/// The sizes and choices of a model that translates, from the former metadata `regard.model`; nothing if it is not of that form.
+/// The sizes and choices of a model that translates, from the former metadata `regard.model`; `None` if it is not of that form.
 pub fn generator(former: &Value) -> Option<Described> {
     let mut keys = former.as_object()?.clone();
     let mut size = |name| Some(keys.remove(name)?.as_u64()? as usize);
@@ -67,7 +67,7 @@ pub fn generator(former: &Value) -> Option<Described> {
     })
 }
 
-/// The sizes and choices of a classifier of sentences, from the former metadata `regard.classifier`; nothing if it is not of
+/// The sizes and choices of a classifier of sentences, from the former metadata `regard.classifier`; `None` if it is not of
 /// that form.
 pub fn classifier(former: &Value) -> Option<Described> {
     let mut keys = former.as_object()?.clone();
@@ -90,13 +90,13 @@ pub fn classifier(former: &Value) -> Option<Described> {
     })
 }
 
-/// Sizes and choices of layers stood in a table `layer`, dropout in it too.
+/// Sizes and choices of layers, dropout included, formerly stood in a table `layer`.
 fn transformer(keys: &mut Map<String, Value>) -> Option<()> {
     let Value::Object(mut layer) = keys.remove("layer")? else {
         return None;
     };
     rename(&mut layer, "model_size", "d_model");
-    // What recipes never set, and a model of today cannot say.
+    // Keys that recipes never set, and that today's configuration does not have.
     for key in ["head_size", "layers", "query_key_norm", "scale", "softcap"] {
         match layer.remove(key) {
             None | Some(Value::Null) => {}
@@ -142,7 +142,7 @@ fn rename(keys: &mut Map<String, Value>, from: &str, to: &str) {
     keys.extend(value.map(|value| (to.to_owned(), value)));
 }
 
-/// `layer_dropout` and its like become a table `dropout`.
+/// `layer_dropout` and similar keys become a table `dropout`.
 fn gather_dropout(keys: &mut Map<String, Value>) {
     let mut dropout = Map::new();
     keys.retain(|key, share| match key.strip_suffix("_dropout") {

@@ -1,8 +1,8 @@
-//! The role of whatever writes tokens.
+//! The role of models that write tokens.
 //!
-//! A [`Generator`] scores a target under teacher forcing, and it steps, for [`generate`](crate::generate)'s greedy and beam
-//! search. It can be asked what it looked at. One that reads no source takes no notice of it. Its [`GeneratorConfig`] is the
-//! section `[model]` of a recipe, and what a model file holds beside the weights.
+//! A [`Generator`] scores a target under teacher forcing, and it makes single steps, for the greedy and beam search of
+//! [`generate`](crate::generate). It can be asked what it looked at. A generator without a source ignores the one that it is
+//! given. Its [`GeneratorConfig`] is the section `[model]` of a recipe, and stands in a model file beside the weights.
 
 use std::fmt::Debug;
 
@@ -28,10 +28,10 @@ use crate::{
 
 /// Sizes and choices of a [`Generator`].
 pub trait GeneratorConfig: Config {
-    /// What they describe.
+    /// The model that they describe.
     type Model: Generator;
 
-    /// Draws a model; every range holds.
+    /// Draws a model. The caller has checked that every range holds.
     ///
     /// # Errors
     /// Sizes that do not go together with the vocabularies.
@@ -56,8 +56,8 @@ pub trait GeneratorConfig: Config {
     }
 
     /// A model without values, for the weights `arrays` of a file: [`weights::apply`](regard_nn::weights::apply) gives them to
-    /// it. No weight is drawn or allocated, and no number of layers, which may have come with the file, is believed unless the
-    /// arrays bear it out.
+    /// it. No weight is drawn or allocated. The number of layers, which may come from the file, is checked against the
+    /// number of arrays.
     ///
     /// # Errors
     /// As [`GeneratorConfig::init`]; more layers than weights.
@@ -72,7 +72,7 @@ pub trait GeneratorConfig: Config {
         self.draw(vocabularies, &mut Initializer::deferred(device))
     }
 
-    /// The number of layers that have weights of their own: of the deepest stack.
+    /// The number of layers that have weights of their own, in the deepest stack.
     fn layers(&self) -> usize;
 
     /// Whether source and target must have one vocabulary.
@@ -80,7 +80,7 @@ pub trait GeneratorConfig: Config {
         false
     }
 
-    /// The longest source or target, in tokens with its marks, if there is a longest.
+    /// The longest source or target that the model can read, in tokens with its marks; `None` for no limit.
     fn longest(&self) -> Option<usize> {
         None
     }
@@ -88,13 +88,13 @@ pub trait GeneratorConfig: Config {
 
 /// A model that writes tokens.
 pub trait Generator: Module + Sync + 'static {
-    /// Stands before the names of its weights in a file.
+    /// The prefix of the names of its weights in a file.
     const NAME: &'static str;
 
-    /// What it carries from step to step.
+    /// The state that it carries from step to step.
     type State: DecoderState;
 
-    /// What it reads and writes.
+    /// The vocabularies that it reads and writes.
     fn vocabularies(&self) -> Vocabularies;
 
     /// Scores `target` given `source`, teacher-forced.
@@ -104,8 +104,8 @@ pub trait Generator: Module + Sync + 'static {
     /// Encodes a batch into the decoder's first state.
     fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Self::State;
 
-    /// One step of generation: what follows the `previous` token of each row (`[rows]`). The weights of a model with many
-    /// heads are reported if `observe` asks for them, those of others always.
+    /// One step of generation: the logits of the token after the `previous` one of each row (`[rows]`). A model with many heads
+    /// reports its weights only if `observe` asks for them, any other always.
     fn step(
         &self,
         previous: Tensor<1, Int>,
@@ -113,8 +113,8 @@ pub trait Generator: Module + Sync + 'static {
         observe: bool,
     ) -> (Output, Self::State);
 
-    /// Every weight of every head while the model reads `source` and writes `target`; nothing of models whose steps have one
-    /// row of weights, which [`Generator::step`] gives.
+    /// Every weight of every head while the model reads `source` and writes `target`; `None` for models with a single row of
+    /// weights in each step, which [`Generator::step`] gives.
     fn look(&self, _source: &SourceBatch, _target: &TargetBatch) -> Option<AttentionMaps> {
         None
     }
@@ -130,10 +130,10 @@ pub trait Generator: Module + Sync + 'static {
     }
 }
 
-/// What a decoder carries from step to step, a row for each hypothesis.
+/// The state that a decoder carries from step to step, a row for each hypothesis.
 pub trait DecoderState: Clone + Debug + 'static {
-    /// The rows at `rows`, in that order (rows may repeat): hypotheses of a beam survive, fork and end.
-    /// `same_sources` says that every row keeps the source it had, so that what was read of it can stay.
+    /// The rows at `rows`, in that order; as hypotheses of a beam survive, fork and end, rows may repeat or be left out.
+    /// `same_sources` says that every row keeps the source it had, so that data about the source can stay in place.
     fn select(self, rows: &[usize], same_sources: bool) -> Self;
 }
 
@@ -145,11 +145,11 @@ pub trait Packed: Debug + Send + Sync {
 
 /// A model at work on a batch of rows, one row per live hypothesis.
 pub trait Stepper {
-    /// What is written.
+    /// The vocabulary of the output.
     fn vocabulary(&self) -> Vocabulary;
 
-    /// Overwrites `log_probabilities` with those of what follows the `previous` token of each row, `[rows, vocabulary]`, and gives
-    /// the weights `[rows, source]` if the model attends.
+    /// Overwrites `log_probabilities` with those of the token after the `previous` one of each row, `[rows, vocabulary]`, and
+    /// gives the weights `[rows, source]` if the model attends.
     fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>>;
 
     /// Keeps the state of `rows`, in that order (rows may repeat). `same_sources` says that row `i`
@@ -160,16 +160,16 @@ pub trait Stepper {
 /// The result of scoring a target under teacher forcing.
 #[derive(Debug, Clone)]
 pub struct Scored {
-    /// What the output layer reads: `[time · batch, readout]`, time-major.
+    /// The input of the output layer: `[time · batch, readout]`, time-major.
     pub readout: Tensor<2>,
     /// The output layer.
     pub output: OutputWeights,
-    /// What each step looked at, `[batch, target, source]`; nothing without attention, and of models with many heads (see
+    /// The weights of each step, `[batch, target, source]`; `None` without attention, and for models with many heads (see
     /// [`Generator::look`]).
     pub weights: Option<Tensor<3>>,
-    /// The id of an output that does not count.
+    /// The id of padding in the outputs, which does not count in the loss.
     pub padding: u32,
-    /// What hard attention that learns by reward drew.
+    /// The keys drawn by hard attention that learns by reward.
     pub draws: Option<Draws>,
 }
 
@@ -200,7 +200,7 @@ impl Scored {
 pub struct Output {
     /// Before the softmax: `[rows, target vocabulary]`.
     pub logits: Tensor<2>,
-    /// What the step looked at, `[rows, source]`; nothing without attention.
+    /// The weights of the step, `[rows, source]`; `None` without attention.
     pub weights: Option<Tensor<2>>,
 }
 
@@ -215,7 +215,7 @@ pub struct AttentionMaps {
     pub cross: Vec<Tensor<4>>,
 }
 
-/// The value of what cannot fail, as its sizes follow from one configuration.
+/// The value of a result that cannot be an error, because all sizes follow from one configuration.
 ///
 /// # Panics
 /// With the error, if it does fail.

@@ -1,8 +1,8 @@
 //! Google's neural machine translation system (Wu et al. 2016, section 3).
 //!
 //! Deep stacks of LSTMs with residual connections. The first encoder layer reads in both directions, the others
-//! forward. Attention is asked by the *bottom* decoder layer and its answer is given to every decoder layer, so
-//! that only the bottom layer waits for attention and the layers above run over the whole sentence:
+//! forward. The query comes from the *bottom* decoder layer, and every decoder layer reads the context, so that
+//! only the bottom layer waits for attention and the layers above run over the whole sentence:
 //!
 //! ```text
 //! encoder   x¹_j = [→LSTM(E x)_j; ←LSTM(E x)_j],  x²_j = LSTM(x¹)_j,  xˡ_j = LSTM(xˡ⁻¹)_j + xˡ⁻¹_j   l ≥ 3
@@ -11,10 +11,10 @@
 //! p_t = softmax(W_o y^L_t)
 //! ```
 //!
-//! Every decoder layer starts from the last state of the encoder layer at its height, the bottom one from that of
-//! the backward direction, which has read the first word last (the paper leaves this open; so does its authors'
-//! later program). Dropout acts on the embeddings, on what each layer reads, on the annotations `x^L` and on what
-//! the output layer reads; a residual connection passes its numbers on whole.
+//! Every decoder layer starts from the last state of the encoder layer with its number, the bottom one from that of
+//! the backward direction, which has read the first word last. (The paper does not say how decoders start; neither
+//! does its authors' later program.) Dropout acts on the embeddings, on the input of each layer, on the annotations
+//! `x^L` and on the input of the output layer, but not on residual connections.
 //!
 //! The beam of the paper ranks by `log P / lp + cp`: [`BeamConfig::rank`](crate::generate::BeamConfig::rank).
 //!
@@ -184,7 +184,7 @@ pub struct Gnmt {
     dropout: StackDropout,
 }
 
-/// What the decoder carries from step to step.
+/// The state that the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub struct GnmtState {
     /// One state a layer, bottom first.
@@ -298,7 +298,7 @@ impl Generator for Gnmt {
 }
 
 impl Gnmt {
-    /// All steps of the bottom layer, which asks and reads; embedded inputs are `[time, batch, m]`.
+    /// All steps of the bottom layer, whose states are the queries; embedded inputs are `[time, batch, m]`.
     fn attend(
         &self,
         embedded: Tensor<3>,
@@ -352,7 +352,7 @@ impl Gnmt {
         }
     }
 
-    /// The same by plain tensor operations, step by step: the definition.
+    /// The same by plain tensor operations, step by step: the reference for the fused operation.
     fn attend_plain(
         &self,
         embedded: Tensor<3>,
@@ -380,7 +380,7 @@ impl Gnmt {
         }
     }
 
-    /// The layers above the bottom one: `hidden` and `contexts` are `[time, batch, n]`; so is what the top gives.
+    /// The layers above the bottom one: `hidden` and `contexts` are `[time, batch, n]`; so is the top layer's output.
     fn above(
         &self,
         hidden: Tensor<3>,
@@ -411,7 +411,7 @@ impl Gnmt {
     }
 }
 
-/// What layer `layer`, counted from 1, passes up.
+/// The output of layer `layer`, counted from 1, to the layer above.
 fn residual<const D: usize>(layer: usize, hidden: Tensor<D>, below: Tensor<D>) -> Tensor<D> {
     match layer >= FIRST_RESIDUAL {
         true => hidden + below,
@@ -432,7 +432,7 @@ struct Asked {
     sampled: Option<Sampled>,
 }
 
-/// What the bottom layer's state asks for.
+/// Attention with the bottom layer's state as the query.
 fn ask(
     attention: &Attention,
     bottom: &LstmState,

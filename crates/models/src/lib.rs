@@ -5,14 +5,15 @@
 //! | [`Seq2Seq`](seq2seq::Seq2Seq) | [`seq2seq`] | none: the baseline (Cho's GRU, Sutskever's LSTM) |
 //! | [`RnnSearch`](rnnsearch::RnnSearch) | [`rnnsearch`] | additive, on the previous state (Bahdanau 2014) |
 //! | [`Luong`](luong::Luong) | [`luong`] | dot, general, concat or location; global or local (Luong 2015) |
-//! | [`Gnmt`](gnmt::Gnmt) | [`gnmt`] | additive, asked by the bottom of a deep stack (Wu 2016) |
+//! | [`Gnmt`](gnmt::Gnmt) | [`gnmt`] | additive, with the bottom layer of a deep stack as query (Wu 2016) |
 //! | [`LstmnTranslation`](lstmn_translation::LstmnTranslation) | [`lstmn_translation`] | each side to its own earlier words, and to the source, beside or inside the cell (Cheng 2016) |
 //! | [`Transformer`](transformer::Transformer) | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
 //! | [`SentenceClassifier`](sentence::SentenceClassifier) | [`sentence`] | an LSTMN's tape (Cheng 2016), pooling (Lin 2017), or none |
 //!
-//! What a model is for is its role: a [`Generator`] writes tokens, a [`Classifier`] gives a sentence a label. An architecture
-//! is a configuration that documents itself ([`regard_config::config!`]), the model that it draws, and the role of that model;
-//! a program can add its own. [`AnyGenerator`] and [`AnyClassifier`] are models whose architecture is chosen at run time.
+//! The role of a model is what it does: a [`Generator`] writes tokens, a [`Classifier`] gives a sentence a label. An
+//! architecture is a configuration that documents itself ([`regard_config::config!`]), the model that it draws, and the role of
+//! that model; a program can add its own. [`AnyGenerator`] and [`AnyClassifier`] are models whose architecture is chosen at run
+//! time.
 //!
 //! Sequences of ids are time-major inside, `[time, batch]`; a [`Vocabulary`] says which ids are marks.
 #![deny(missing_docs)]
@@ -52,12 +53,13 @@ pub use seq2seq::Seq2SeqConfig;
 pub use transformer::TransformerConfig;
 pub use vocabulary::{Vocabularies, Vocabulary};
 
-/// What can be asked of a model whose architecture is chosen at run time. Not beside the roles, whose methods have these names.
+/// The object-safe traits of models whose architecture is chosen at run time. They have a module of their own because their
+/// methods have the same names as those of the roles.
 pub mod any {
     pub use crate::erased::{DynClassifier, DynGenerator};
 }
 
-/// How configurations are declared.
+/// The crate with which configurations are declared.
 pub use regard_config as config;
 
 /// The example of the README runs as a test.

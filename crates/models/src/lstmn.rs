@@ -38,7 +38,7 @@ pub struct LstmnEncoder {
 pub struct Reading {
     /// The top layer's states, `[time, batch, n]`.
     pub hidden: Tensor<3>,
-    /// Of each layer, bottom first, the links of every word to earlier ones, `[batch, time, time]`.
+    /// For each layer, bottom first, the weights of every word over earlier ones, `[batch, time, time]`.
     pub weights: Vec<Tensor<3>>,
 }
 

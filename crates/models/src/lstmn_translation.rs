@@ -16,9 +16,9 @@
 //! p         ∝ exp(W_o tanh(R h_t))
 //! ```
 //!
-//! The paper leaves open where the decoder starts and what the output layer reads: here the decoder's tape is empty at first, and
+//! The paper does not say how the decoder starts and what the output layer reads. Here the decoder's tape is empty at first, and
 //! one layer of the size of a word vector stands before the output, so that tables can be tied. Dropout acts on word vectors, on
-//! the source's hidden states and on what the output layer reads.
+//! the source's hidden states and on the input of the output layer.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -207,14 +207,14 @@ pub struct LstmnTranslation {
     dropout: LayerDropout,
 }
 
-/// What the decoder reads of the source.
+/// The source as the decoder reads it.
 #[derive(Debug, Clone)]
 enum Source {
     Shallow(SourceReader),
     Deep(PreparedSource),
 }
 
-/// What the decoder carries from step to step.
+/// The state that the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub struct LstmnTranslationState {
     /// The states of all steps so far.
@@ -327,7 +327,7 @@ struct Step {
 }
 
 impl LstmnTranslation {
-    /// The decoder's first state, and the links among the source's words, `[batch, source, source]`.
+    /// The decoder's first state, and the weights among the source's words, `[batch, source, source]`.
     fn read_source(
         &self,
         source: &SourceBatch,

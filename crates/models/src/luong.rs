@@ -10,12 +10,12 @@
 //! p    = softmax(W_s h̃_t)
 //! ```
 //!
-//! Another normaliser ([`crate::attention`]) takes the place of the softmax by a key of the configuration.
+//! A key of the configuration chooses another normaliser in place of the softmax ([`crate::attention`]).
 //!
 //! The decoder starts from the encoder's last states, layer by layer. The encoder may read the source
 //! reversed (as in the paper) or in both directions (each of half the size), as later systems do.
-//! Dropout acts on the embeddings, between layers, on the annotations and on `h̃_t`, which is fed on as it
-//! is then (paper: 0.2 between layers).
+//! Dropout acts on the embeddings, between layers, on the annotations and on `h̃_t`; input feeding feeds
+//! `h̃_t` after this dropout (paper: 0.2 between layers).
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -75,7 +75,7 @@ pub enum LuongScore {
     General,
     /// `vᵀ tanh(W_a [h_t; h̄_s])`
     Concat,
-    /// `softmax(W_a h_t)`: the position alone.
+    /// `softmax(W_a h_t)`: a score for each source position, whatever the state there.
     Location,
 }
 
@@ -272,7 +272,7 @@ pub struct Luong {
     dropout: StackDropout,
 }
 
-/// What the decoder carries from step to step.
+/// The state that the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub struct LuongState {
     /// One state per layer.
@@ -396,8 +396,8 @@ impl Generator for Luong {
 }
 
 impl Luong {
-    /// Without input feeding no step waits for attention: the LSTM runs through, then every step
-    /// attends at once.
+    /// Without input feeding no step waits for attention: the LSTM runs over the whole target, then all
+    /// steps attend at once.
     fn decode_at_once(
         &self,
         embedded: Tensor<3>,
@@ -449,8 +449,8 @@ impl Luong {
         }
     }
 
-    /// The dropout masks of every step, `[time, layers, batch, n]`: mask `l` falls on what layer `l`
-    /// passes up, the last one on `h̃`.
+    /// The dropout masks of every step, `[time, layers, batch, n]`: mask `l` is applied to the output of
+    /// layer `l`, the last one to `h̃`.
     fn masks(
         &self,
         length: usize,
@@ -557,7 +557,7 @@ impl Luong {
         }
     }
 
-    /// The same by plain tensor operations, step by step: the definition.
+    /// The same by plain tensor operations, step by step: the reference for the fused operation.
     fn decode_plain(
         &self,
         embedded: Tensor<3>,

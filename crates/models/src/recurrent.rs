@@ -1,4 +1,4 @@
-//! What recurrent models have in common.
+//! Dropout and state selection, which recurrent models share.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_config::{FRACTION, config};
@@ -55,7 +55,7 @@ impl StackDropout {
     }
 }
 
-/// The numbers of rows that are to be kept, as a tensor: what [`DecoderState::select`](crate::DecoderState::select) needs.
+/// The indices of the rows to keep, as a tensor for [`DecoderState::select`](crate::DecoderState::select).
 pub fn index(rows: &[usize], device: &Device) -> Tensor<1, Int> {
     let values: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
     Tensor::from_data(TensorData::new(values, [rows.len()]), device)
@@ -67,7 +67,7 @@ pub(crate) fn select_layers(layers: Vec<LstmState>, index: &Tensor<1, Int>) -> V
     layers.map(|layer| layer.select(index.clone())).collect()
 }
 
-/// The memory of the rows at `rows`, which stays as it is where every row keeps its source.
+/// The memory of the rows at `rows`; unchanged if every row keeps its source.
 pub(crate) fn select_memory(memory: Memory, rows: &[usize], same_sources: bool) -> Memory {
     match same_sources {
         true => memory,

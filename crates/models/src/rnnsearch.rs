@@ -14,8 +14,8 @@
 //! p    ∝ exp(W_o t)
 //! ```
 //!
-//! Another score, normaliser or mask ([`crate::attention`]) takes the place of the additive score and the softmax by keys of the
-//! configuration.
+//! Keys of the configuration choose another score, normaliser or mask in place of the additive score and the softmax
+//! ([`crate::attention`]).
 //!
 //! Dropout acts on embeddings, annotations and the maxout layer's output (none in the paper).
 //!
@@ -67,7 +67,7 @@ use crate::{
     vocabulary::Vocabularies,
 };
 
-/// How parameters start.
+/// The initial values of parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Initialisation {
@@ -222,7 +222,7 @@ pub struct RnnSearch {
     dropout: LayerDropout,
 }
 
-/// What the decoder carries from step to step.
+/// The state that the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub struct RnnSearchState {
     /// `s_{i-1} [rows, n]`
@@ -386,7 +386,7 @@ impl RnnSearch {
         }
     }
 
-    /// The same by plain tensor operations, step by step: the definition.
+    /// The same by plain tensor operations, step by step: the reference for the fused operation.
     fn decode_plain(
         &self,
         embedded: Tensor<3>,

@@ -10,7 +10,7 @@
 //! t    = maxout(O_s s_t + O_y E y_{t-1} + O_c c),    p ∝ exp(W_o t)
 //! ```
 //!
-//! The encoder's GRU resets before the product, as in the paper (its `z` is Bahdanau's `1 - z`).
+//! The encoder's GRU applies the reset gate before the product, as in the paper (its `z` is Bahdanau's `1 - z`).
 //!
 //! **Sutskever et al. 2014**, a stacked LSTM: the encoder's last states, layer by layer, are the
 //! decoder's first; the source may be read reversed; `p = softmax(W_o h_t)`.
@@ -54,11 +54,11 @@ use crate::{
     vocabulary::Vocabularies,
 };
 
-/// Which of the two baselines.
+/// The choice between the two baselines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cell {
-    /// Cho's GRU: the source's summary enters every step.
+    /// Cho's GRU: the summary of the source is an input of every step.
     #[default]
     GruContext,
     /// Sutskever's stacked LSTM: the decoder starts from the encoder's last state.
@@ -216,7 +216,7 @@ pub struct Seq2Seq {
     dropout: StackDropout,
 }
 
-/// What the decoder carries from step to step.
+/// The state that the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub enum Seq2SeqState {
     /// Cho's model.

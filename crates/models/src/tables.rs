@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::ModelError, generator::Scored, vocabulary::Vocabularies};
 
-/// Which tables are one and the same.
+/// Which tables are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Tie {
@@ -38,7 +38,7 @@ pub struct Tables {
     pub output: Option<Linear>,
     /// The output bias of a tied output layer, `[target vocabulary]`.
     pub output_bias: Option<Param<Tensor<1>>>,
-    /// What the ids are of.
+    /// The vocabularies of the ids.
     #[module(skip)]
     pub vocabularies: Vocabularies,
 }
@@ -46,11 +46,11 @@ pub struct Tables {
 /// The sizes of [`Tables`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TablesConfig {
-    /// What the ids are of.
+    /// The vocabularies of the ids.
     pub vocabularies: Vocabularies,
     /// The size of one embedding.
     pub embedding: usize,
-    /// The size of what the output layer reads.
+    /// The size of the output layer's input.
     pub readout: usize,
     /// Which tables are shared.
     pub tie: Tie,
@@ -147,7 +147,7 @@ impl Tables {
         self.output_weights().logits(readout)
     }
 
-    /// The output layer, be it tied or not.
+    /// The output layer, tied or not.
     pub fn output_weights(&self) -> OutputWeights {
         match &self.output {
             Some(output) => OutputWeights {
@@ -163,7 +163,7 @@ impl Tables {
         }
     }
 
-    /// The readouts `[time · batch, readout]` of all steps as what [`crate::Generator::forward`] gives.
+    /// The readouts `[time · batch, readout]` of all steps as the result of [`crate::Generator::forward`].
     pub fn scored(&self, readout: Tensor<2>, weights: Option<Tensor<3>>) -> Scored {
         Scored {
             readout,

@@ -1,4 +1,4 @@
-//! What a model knows of a vocabulary: how many entries it has, and which of them are marks.
+//! A vocabulary as a model sees it: how many entries it has, and which of them are marks (padding, start, end).
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// A vocabulary of so many entries whose first three are its marks, in the order of the fields. Others are written as a value:
+    /// A vocabulary of `size` entries, the first three of which are its marks, in the order of the fields. For other marks write
     /// `Vocabulary { size, padding, start, end }`.
     pub const fn new(size: usize) -> Self {
         Self {
@@ -46,17 +46,17 @@ impl fmt::Display for Vocabulary {
     }
 }
 
-/// The vocabularies of what is read and of what is written.
+/// The vocabularies of source and target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vocabularies {
-    /// What is read.
+    /// The vocabulary of the source.
     pub source: Vocabulary,
-    /// What is written.
+    /// The vocabulary of the target.
     pub target: Vocabulary,
 }
 
 impl Vocabularies {
-    /// Vocabularies of so many entries, with the marks of [`Vocabulary::new`].
+    /// Vocabularies of these sizes, with the marks of [`Vocabulary::new`].
     pub const fn new(source: usize, target: usize) -> Self {
         Self {
             source: Vocabulary::new(source),

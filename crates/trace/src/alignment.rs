@@ -81,9 +81,9 @@ impl AttentionMap {
         })
     }
 
-    /// How much the map is like an alignment of words, from 0 to 1: `2 P R / (P + R)`, where `P = (1/Q) Σ_q max_k α_qk` says
-    /// how surely each query has its key, and `R = (1/K) Σ_k max_q α_qk` how surely each key has its query. Heads are averaged
-    /// and subwords merged first. Special tokens do not count, so weight on `</s>` is lost.
+    /// How much the map is like an alignment of words, from 0 to 1: `2 P R / (P + R)`, where `P = (1/Q) Σ_q max_k α_qk` is the
+    /// mean over queries of their largest weight, and `R = (1/K) Σ_k max_q α_qk` the mean over keys of theirs. Heads are
+    /// averaged and subwords merged first. Special tokens do not count, so weight on `</s>` lowers the result.
     pub fn alignedness(&self) -> f64 {
         let map = self.mean_heads().merge_words();
         let plain = |axis: &Axis| -> Vec<usize> {
@@ -130,7 +130,8 @@ impl AttentionMap {
 
 impl Trace {
     /// The cross-attention map that is most like an alignment ([`AttentionMap::alignedness`]), the first of equals. In a
-    /// Transformer it is often not the last layer's: that one gets ready to write, and looks ahead or at `</s>`.
+    /// Transformer this is often not the last layer: that layer prepares the next prediction, and its weights lie on later
+    /// words or on `</s>`.
     pub fn most_aligned(&self) -> Option<&AttentionMap> {
         let cross = self.maps.iter().filter(|map| map.kind() == Kind::Cross);
         let measured = cross.map(|map| (map, map.alignedness()));

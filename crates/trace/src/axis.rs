@@ -1,4 +1,4 @@
-//! What a side of an attention map counts: tokens, image patches or bare positions.
+//! An axis of an attention map: tokens, image patches or bare positions.
 //!
 //! ```
 //! use regard_trace::{Axis, Token, Tokens};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Token, Tokens};
 
-/// One side of an [`AttentionMap`](crate::AttentionMap). Cloning is cheap.
+/// One axis, queries or keys, of an [`AttentionMap`](crate::AttentionMap). Cloning is cheap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -46,11 +46,11 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// How many entries the axis counts.
+    /// The number of entries of the axis.
     pub fn len(&self) -> usize {
         match self {
             Self::Tokens { tokens } => tokens.len(),
-            // A product that overflows can match no tensor, and is refused as such.
+            // A product that overflows matches no tensor, and so is refused when the weights are checked.
             Self::Image {
                 prefix,
                 rows,
@@ -60,7 +60,7 @@ impl Axis {
         }
     }
 
-    /// Whether the axis counts nothing.
+    /// Whether the axis has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -107,7 +107,7 @@ impl Axis {
         tokens.get(index).is_some_and(|token: &Token| token.special)
     }
 
-    /// The ranges of entries that make up words; whatever is no token is a word of its own.
+    /// The ranges of entries that make up words; an entry that is not a token is a word of its own.
     pub fn words(&self) -> Vec<Range<usize>> {
         match self {
             Self::Tokens { tokens } => tokens.words(),

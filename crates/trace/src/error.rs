@@ -101,7 +101,7 @@ pub enum TraceError {
         /// The last head there is.
         last: usize,
     },
-    /// The file system said no.
+    /// The system refused to read or write.
     #[error("{path}: {source}", path = .path.display())]
     Io {
         /// The file.
@@ -111,7 +111,7 @@ pub enum TraceError {
     },
     /// The file is larger than any trace this library reads.
     #[error(
-        "{path}: more than {limit} bytes, which is no trace file that regard wrote; check the path",
+        "{path}: more than {limit} bytes, too large for a trace file of regard; check the path",
         path = .path.display()
     )]
     TooLarge {
@@ -120,7 +120,7 @@ pub enum TraceError {
         /// The largest size accepted, in bytes.
         limit: u64,
     },
-    /// The bytes are no safetensors file, or a truncated one.
+    /// The bytes are not a safetensors file, or are a truncated one.
     #[error("not a complete safetensors file ({reason}); write the trace again")]
     Container {
         /// What the safetensors reader said.

@@ -21,13 +21,13 @@
 //! ```
 //!
 //! `queries`, `keys` and `predictions` are indices into `axes`, so that a deep model names its sequences once. An
-//! optional field may be added within a version; whatever an older reader would misread raises it.
-//! The same traces give the same bytes.
+//! optional field may be added without a new version; a change that an older reader would misread needs
+//! one. The same traces give the same bytes.
 //!
 //! | version | change |
 //! |---|---|
 //! | 1 | the first |
-//! | 2 | Of a decoder's self-attention the queries are the tokens that were read; what was written after each are its `predictions`, which may be missing. Version 1 had the predictions in place of the queries, and is read as if it had been written so. |
+//! | 2 | In a decoder's self-attention the queries are the tokens that were read; the tokens written after each are the `predictions`, which may be missing. Version 1 had the predictions in place of the queries, and is converted when it is read. |
 //!
 //! Input is hostile until checked: [`from_bytes`] returns an error, and never panics, on any bytes,
 //! and the maps it returns have passed the checks of [`AttentionMap::new`].
@@ -204,7 +204,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
     let description: Description = parse(json)?;
     let mut read = HashSet::new();
     for map in description.traces.iter().flat_map(|trace| &trace.maps) {
-        // A file that names one tensor again and again could fill any memory.
+        // A small file that names one tensor many times could fill all memory.
         if !read.insert(map.tensor.as_str()) {
             return Err(TraceError::Description {
                 key: METADATA_KEY,
@@ -308,8 +308,8 @@ fn read_map(
     Ok(map)
 }
 
-/// A map of version 1 as version 2 has it: where the queries of a decoder's self-attention are its keys one step later, they
-/// are what was predicted.
+/// Converts a map of version 1 to version 2: where the queries of a decoder's self-attention are its keys one step later, they
+/// become the predictions.
 fn queries_as_read(map: AttentionMap) -> AttentionMap {
     let shifted = match (map.queries.tokens(), map.keys.tokens()) {
         (Some(queries), Some(keys)) if queries.len() == keys.len() => {
@@ -342,7 +342,7 @@ pub fn write(path: impl AsRef<Path>, traces: &[Trace]) -> Result<(), TraceError>
 }
 
 fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A link keeps pointing where it did, and a pipe or a device cannot be replaced by a file.
+    // The target of a symbolic link is replaced, not the link; a pipe or a device is written to directly.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if fs::metadata(&path).is_ok_and(|existing| !existing.is_file()) {
         return File::options().write(true).open(&path)?.write_all(bytes);
@@ -356,7 +356,7 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // What any program's new file gets; the system takes the umask off.
+        // The usual permissions of a new file; the system applies the umask to them.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
     let mut file = builder.tempfile_in(folder)?;

@@ -4,13 +4,13 @@
 //! `α [heads, queries, keys]`: row `q` says how much query `q` took from every key. This crate
 //! holds such tables together with the texts they belong to, checks them on entry, folds subwords
 //! into words, reads word alignments off them, and stores them in a file that any
-//! [safetensors](https://docs.rs/safetensors) reader opens. It knows no tensor library and draws no
-//! picture; models fill a [`Trace`], `regard-view` shows it.
+//! [safetensors](https://docs.rs/safetensors) reader opens. It depends on no tensor library and
+//! draws no pictures; models fill a [`Trace`], `regard-view` shows it.
 //!
 //! | type | what it is |
 //! |---|---|
 //! | [`Token`], [`Tokens`] | a piece of text as shown, and the word it belongs to |
-//! | [`Axis`] | what a side of the table counts: tokens, image patches, bare positions |
+//! | [`Axis`] | rows or columns of the table: tokens, image patches, bare positions |
 //! | [`AttentionMap`] | weights `[heads, queries, keys]` with both axes, checked |
 //! | [`Trace`] | one output of a model: texts, score, all of its maps |
 //! | [`Alignment`] | links between source and target, written in Pharaoh format |

@@ -1,4 +1,4 @@
-//! One table of attention weights, with names on both sides.
+//! One table of attention weights, with names for its rows and columns.
 //!
 //! `α [heads, queries, keys]`, row-major; every row is finite, not negative, and sums to 1, or to 0
 //! when the query was allowed no key. Weights that are not meant to sum to 1 (a sigmoid, Luong's
@@ -30,18 +30,18 @@ pub const ROW_SUM_TOLERANCE: f64 = 5e-3;
 /// The most that the lengths of a map with an empty axis may multiply to.
 const EMPTY_LIMIT: usize = 1 << 16;
 
-/// Who looks at whom.
+/// Which sequence attends to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// A decoder at its encoder: queries are target entries, keys are source entries.
+    /// A decoder to its encoder: queries are target entries, keys are source entries.
     Cross,
-    /// An encoder at its own sequence.
+    /// An encoder to its own sequence.
     EncoderSelf,
-    /// A decoder at what it has written so far.
+    /// A decoder to what it has written so far.
     DecoderSelf,
-    /// A model with a single sequence at that sequence.
+    /// A model with a single sequence to that sequence.
     SelfAttention,
     /// Anything else; the map's name says what.
     Other,
@@ -196,7 +196,7 @@ impl AttentionMap {
         Ok(())
     }
 
-    /// Without weights nothing else bounds the lengths that a damaged file may claim.
+    /// Bounds the lengths of a map with an empty axis: it has no weights, so a damaged file could claim any lengths.
     fn check_empty(&self) -> Result<(), TraceError> {
         let size = self
             .shape()
@@ -227,8 +227,8 @@ impl AttentionMap {
         Self { layer, ..self }
     }
 
-    /// The same map where the model, standing at query `i`, predicted entry `i` of `predictions`. In a decoder's self-attention
-    /// a query is the token that was read at its place, as every key is; the token that follows is what it was read for.
+    /// The same map with the model's prediction at each query: entry `i` of `predictions` belongs to query `i`. In a decoder's
+    /// self-attention the queries, like the keys, are the tokens that were read; a prediction is the token written after one.
     ///
     /// # Errors
     /// [`TraceError::Predictions`] if there are more or fewer predictions than queries.
@@ -246,7 +246,7 @@ impl AttentionMap {
         &self.name
     }
 
-    /// Who looks at whom.
+    /// Which sequence attends to which.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -266,12 +266,12 @@ impl AttentionMap {
         self.normalized
     }
 
-    /// The axis of those who look: rows of the table.
+    /// The axis of the queries: rows of the table.
     pub fn queries(&self) -> &Axis {
         &self.queries
     }
 
-    /// The axis of those looked at: columns of the table.
+    /// The axis of the keys: columns of the table.
     pub fn keys(&self) -> &Axis {
         &self.keys
     }
@@ -294,7 +294,7 @@ impl AttentionMap {
         }
     }
 
-    /// What rows and columns are called in a picture: [`Kind::axis_names`], and that the rows tell the predictions.
+    /// What rows and columns are called in a picture: [`Kind::axis_names`], except that rows with predictions say so.
     pub fn axis_names(&self) -> (&'static str, &'static str) {
         match (&self.predictions, self.kind.axis_names()) {
             (Some(_), (_, keys)) => ("read (then written)", keys),
@@ -371,7 +371,7 @@ impl AttentionMap {
         self.with_weights(1, self.queries.clone(), self.keys.clone(), weights)
     }
 
-    /// The mean of several rows; in a normalised map, rows of zeros have no say.
+    /// The mean of several rows; in a normalised map, rows of zeros are left out.
     pub(crate) fn mean_rows<'a>(
         &self,
         rows: impl Iterator<Item = &'a [f32]>,

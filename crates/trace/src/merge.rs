@@ -1,8 +1,7 @@
 //! Subwords to words: sum over keys, mean over queries.
 //!
-//! A word that was cut into subwords was looked at as much as its pieces together, so weights add
-//! up along the keys; a word written in several steps looked around in each of them, so its row is
-//! the mean of theirs:
+//! A key word that was cut into subwords gets the sum of their weights. A query word that was written
+//! in several steps has a row of weights for each step, and gets the mean of these rows:
 //!
 //! `A_WV = (1/|W|) Σ_{q ∈ W} Σ_{k ∈ V} α_qk`
 //!
@@ -59,8 +58,8 @@ impl AttentionMap {
     }
 }
 
-/// What was predicted after each of `words`, ranges of queries: the whole word to which the prediction at a word's last piece
-/// belongs.
+/// The word that was predicted after each of `words`, which are ranges of queries: the whole word to which the prediction at
+/// the last piece of a range belongs.
 fn words_after(predictions: &Axis, words: &[Range<usize>]) -> Axis {
     let merged = predictions.merge_words();
     let ranges = predictions.words();

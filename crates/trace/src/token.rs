@@ -24,13 +24,13 @@ use serde::{Deserialize, Serialize};
 /// One token as shown to a person.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// The decoded text. It may hold anything, control characters included: whoever shows it
-    /// escapes it.
+    /// The decoded text. It may hold anything, control characters included: code that shows it
+    /// must escape it.
     pub text: String,
     /// Index of the word that this token is a part of; `None` makes it a word of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub word: Option<usize>,
-    /// Whether the token is no part of the text (`<s>`, `</s>`, `[CLS]`, padding). A special token
+    /// Whether the token is not part of the text (`<s>`, `</s>`, `[CLS]`, padding). A special token
     /// is its own word and takes no place in an alignment.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub special: bool,
@@ -46,7 +46,7 @@ impl Token {
         }
     }
 
-    /// A token that is no part of the text, such as `</s>`.
+    /// A token that is not part of the text, such as `</s>`.
     pub fn special(text: impl Into<String>) -> Self {
         Self {
             special: true,

@@ -1,4 +1,4 @@
-//! Diagnostics against numpy and networkx, and what holds for any map.
+//! Diagnostics against numpy and networkx, and properties of any map.
 
 mod common;
 
@@ -349,7 +349,7 @@ fn every_cause_of_uniform_attention_is_found() {
         &findings(&good, &[1e-9; 16], None, None)[0],
         &["the keys are zero"],
     );
-    // Short on one side only because the other is long: nothing is dead.
+    // Tiny vectors on one side and long ones on the other give usual scores: the head is not dead.
     let (tiny, long) = (
         good.iter().map(|x| x * 1e-8).collect::<Vec<_>>(),
         good.iter().map(|x| x * 1e8),
@@ -398,7 +398,7 @@ fn every_cause_of_uniform_attention_is_found() {
             .told(names)
             .contains("(a and d are the same vector)")
     );
-    // Numbers that are none.
+    // A NaN.
     let mut broken = good.clone();
     broken[9] = f32::NAN;
     let found = findings(&good, &broken, None, None);
@@ -420,7 +420,7 @@ fn says(found: &Finding, parts: &[&str]) {
 fn causes_of_uniform_and_saturated_weights_are_told_apart() {
     let good = healthy();
     let times = |factor: f32| good.iter().map(|x| factor * x).collect::<Vec<f32>>();
-    // The same large part in every key: cosines of all pairs near one number.
+    // All keys share a large part, so that the cosines of all pairs are nearly equal.
     let shared: Vec<f32> = good.iter().map(|x| 0.02 * x + 2.0).collect();
     let orthogonal = [0.0, 0.0, 0.0, 3.0];
     let others: Vec<f32> = (0..12)

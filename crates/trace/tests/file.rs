@@ -105,8 +105,8 @@ fn a_vast_map_without_weights_is_refused() {
     assert!(matches!(from_bytes(&bytes), Err(TraceError::Empty { .. })));
 }
 
-/// Files of version 1 stay readable, and version 1 stays what it is. `REGARD_BLESS=1` writes the
-/// file anew, which only a new version of the format may need.
+/// Files of version 1 stay readable, and the format of version 1 does not change. `REGARD_BLESS=1` writes
+/// the file anew, which only a new version of the format may need.
 #[test]
 fn version_1_is_what_it_was() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1.safetensors");
@@ -172,7 +172,7 @@ fn a_decoder_of_version_1_gets_the_tokens_that_it_read() {
     assert_eq!(map.queries(), decoder().queries());
     assert_eq!(map.predictions(), decoder().predictions());
     assert_eq!(open(1, "other").predictions(), None);
-    // What a later version says is taken as said.
+    // A file of version 2 is not converted.
     let map = open(2, "decoder_self");
     assert_eq!(map.predictions(), None);
     assert_eq!(map.queries().labels(), ["ein", "Mann", "</s>"]);
@@ -395,7 +395,7 @@ fn a_mutated_file_is_read_or_refused() {
     for seed in 0..4_000 {
         match from_bytes(&mutated(&file, &mut { seed })) {
             Ok(traces) => {
-                // What is read can be used.
+                // A trace that was read can be used without a panic.
                 for trace in traces {
                     let trace = trace.merge_words();
                     for map in &trace.maps {

@@ -7,8 +7,8 @@
 //! Answers each line of standard input with a line of JSON:
 //! - `{"sentences": [[ids], ..], "beam": n, "length_penalty": a}` translates the sentences as one batch:
 //!   `{"seconds": s, "translations": [[ids], ..]}`;
-//! - `{"sources": [[ids], ..], "targets": [[ids], ..]}` gives what the model says of each target, `</s>` included, by teacher
-//!   forcing: `{"log_probabilities": [..]}`;
+//! - `{"sources": [[ids], ..], "targets": [[ids], ..]}` gives the model's log-probability of each target, `</s>` included,
+//!   under teacher forcing: `{"log_probabilities": [..]}`;
 //! - `{"encode": "text"}` gives `{"ids": [..]}`, `{"decode": [ids]}` gives `{"text": ".."}`;
 //! - `{"memory": true}` gives `{"peak_bytes": ..}`, the most that the process has held.
 
@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 #[path = "training_peer/memory.rs"]
 mod memory;
 
-// As in the command `regard`.
+// The allocator of the command `regard`.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -108,7 +108,7 @@ impl Peer {
 }
 
 impl Peer {
-    /// Of `target` and `</s>`, teacher-forced.
+    /// The log-probability of `target` and `</s>`, teacher-forced.
     fn log_probability(&self, source: &[u32], target: &[u32]) -> f64 {
         let model = self.model.model();
         let marks = model.vocabularies();
@@ -145,7 +145,7 @@ fn run() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
-    // On a thread of the pool, as the command `regard` works.
+    // Runs on a thread of the pool, as the command `regard` does.
     match rayon::scope(|_| run().map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,10 +1,10 @@
 //! Several recipes under one budget: which of them learns most from the same time, or from the same text?
 //!
-//! A [`Budget`] takes the place of every limit in a recipe, so that all are trained equally long; an early stop
-//! (`training.patience`) stays, being part of a recipe. Each has a run folder of its own. What was spent is
-//! remembered there, so that a comparison that was interrupted goes on ([`standing`]), and one that is done can be
-//! extended by a larger budget. [`judged_by`] finds the text that all can be judged by, [`outcome`] reads what
-//! training left in a folder.
+//! A [`Budget`] takes the place of every limit in a recipe, so that all are trained equally long; early stopping
+//! (`training.patience`) stays, as it is part of a recipe. Each recipe has a run folder of its own, which also records
+//! what was spent. So a comparison that was interrupted goes on ([`standing`]), and a finished one can be extended by
+//! a larger budget. [`judged_by`] finds the text by which all can be judged, [`outcome`] reads the results of training
+//! from a folder.
 //!
 //! ```
 //! use regard_train::{Registry, compare::Budget};
@@ -38,7 +38,7 @@ use crate::{
     registry::Registry,
 };
 
-/// What [`Measured`] is saved as, beside the run's own files.
+/// The file in which [`Measured`] is saved, beside the run's own files.
 const MEASURED: &str = "measured.json";
 
 /// How much each recipe may spend.
@@ -51,10 +51,10 @@ pub enum Budget {
     Tokens(u64),
 }
 
-/// A text that is no budget.
+/// A text that cannot be read as a budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no budget; expected a time such as 20m, 90s or 2h, or tokens such as 5Mtokens or 500ktokens"
+    "{0:?} is not a budget; expected a time such as 20m, 90s or 2h, or tokens such as 5Mtokens or 500ktokens"
 )]
 pub struct BudgetError(pub String);
 
@@ -79,7 +79,7 @@ impl FromStr for Budget {
             "Gtokens" => tokens(1e9),
             _ => return Err(wrong()),
         };
-        // Beyond this a number of tokens is no longer exact, nor a number of minutes of any use.
+        // Larger numbers of tokens are no longer exact in f64, and larger numbers of minutes are of no use.
         let largest = (1u64 << 53) as f64;
         match budget {
             Self::Minutes(minutes) if minutes > 0.0 && minutes < largest => Ok(budget),
@@ -132,7 +132,7 @@ fn without_limits(mut recipe: Recipe) -> Recipe {
 /// A recipe that takes part.
 #[derive(Debug, Clone)]
 pub struct Contender {
-    /// What tables call it.
+    /// Its name in tables.
     pub name: String,
     /// Where it came from.
     pub path: PathBuf,
@@ -143,7 +143,7 @@ pub struct Contender {
 /// Why recipes cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// Two contenders of one name.
+    /// Two contenders with the same name.
     #[error("{} and {} are both called {name:?}; give one another name, NAME={}", first.display(), second.display(), second.display())]
     SameName {
         /// The name.
@@ -186,17 +186,17 @@ pub enum CompareError {
     /// Nothing to judge by.
     #[error("{}: the recipe names neither test nor validation data that all recipes have, so there is nothing to judge by", .0.display())]
     NoText(PathBuf),
-    /// The folder is taken.
+    /// The folder holds a run of another recipe.
     #[error("{}: holds a run of another recipe; choose another --folder, or remove this one", .0.display())]
     OtherRecipe(PathBuf),
-    /// More was spent than there is.
+    /// The run has spent more than the budget already.
     #[error("{}: has trained for {spent} already, more than {budget}; give a larger --budget, or another --folder", folder.display())]
     Overspent {
         /// The run folder.
         folder: PathBuf,
         /// What was spent.
         spent: Budget,
-        /// What there is.
+        /// The budget.
         budget: Budget,
     },
     /// A recipe is wrong.
@@ -213,7 +213,7 @@ pub enum CompareError {
     File(#[from] FileError),
 }
 
-/// Refuses contenders that are the same, and finds the part of their data that all can be judged by: the test data
+/// Refuses contenders that are the same, and finds the part of their data by which all can be judged: the test data
 /// if every recipe names it, else the validation data.
 ///
 /// # Errors
@@ -282,7 +282,7 @@ fn names(recipe: &Recipe, split: Split) -> bool {
     labelled || data.synthetic.is_some() || data.files(split).is_some()
 }
 
-/// Sources and what they should become.
+/// Sources and their references.
 fn text(
     recipe: &Recipe,
     split: Split,
@@ -296,19 +296,19 @@ fn text(
     })
 }
 
-/// How far a contender is.
+/// How far the training of a contender is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// Nothing was trained yet.
     New,
-    /// Something was, and there is more to do.
+    /// Training was begun, and is not finished.
     Begun,
     /// The budget is spent, or training stopped early.
     Done,
 }
 
-/// How far the run in `folder` is with `recipe`, which `budget` limits. A run that was done with less is made ready
-/// to go on.
+/// How far the run in `folder` is with `recipe`, which `budget` limits. A run that finished a smaller budget is made
+/// ready to go on.
 ///
 /// # Errors
 /// [`CompareError::OtherRecipe`], [`CompareError::Overspent`], and files that are damaged.
@@ -342,7 +342,7 @@ pub fn standing(
             budget,
         });
     }
-    // The finished model first: whatever happens in between, the run is one that was begun.
+    // The finished model is removed first: if this is interrupted before the recipe is written, the run still counts as begun.
     if model.exists() {
         fs::remove_file(&model).map_err(|source| FileError::new(&model, "remove", source))?;
     }
@@ -350,10 +350,10 @@ pub fn standing(
     Ok(Standing::Begun)
 }
 
-/// What only a watcher of the training can tell.
+/// What a training cannot record itself, and is measured from outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The most bytes in use at a time, over all sessions.
+    /// The most bytes in use at any time, over all sessions.
     pub peak_memory: u64,
 }
 
@@ -375,13 +375,13 @@ impl Measured {
         )?)
     }
 
-    /// What was measured of the run in `folder`, if anything was.
+    /// The measurements of the run in `folder`, if there are any.
     pub fn of(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(MEASURED)).ok()?).ok()
     }
 }
 
-/// One validation on the way.
+/// One validation during training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stop {
     /// Updates done.
@@ -392,7 +392,7 @@ pub struct Stop {
     pub loss: f64,
 }
 
-/// What training left in a run folder.
+/// The results of training in a run folder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// Weights of the model.
@@ -405,17 +405,17 @@ pub struct Outcome {
     pub seconds: f64,
     /// Target tokens per second of updates.
     pub tokens_per_second: f64,
-    /// The most bytes in use at a time, if somebody watched.
+    /// The most bytes in use at any time, if it was measured.
     pub peak_memory: Option<u64>,
     /// The finished model's loss on the validation data.
     pub validation_loss: Option<f64>,
     /// Whether it stopped before the budget was spent.
     pub stopped_early: bool,
-    /// The losses on the way.
+    /// The losses during training.
     pub curve: Vec<Stop>,
 }
 
-/// What training left in `folder`.
+/// The results of training in `folder`.
 ///
 /// # Errors
 /// Files that are missing or damaged.
@@ -443,10 +443,10 @@ pub fn outcome(folder: &Path, budget: Budget) -> Result<Outcome, CompareError> {
     })
 }
 
-/// What `metrics.jsonl` says of validations.
+/// The validations of `metrics.jsonl`.
 struct Metrics {
     curve: Vec<Stop>,
-    /// The loss of an average that became the finished model.
+    /// The loss of the averaged model, if it became the finished model.
     averaged: Option<f64>,
 }
 
@@ -456,7 +456,7 @@ impl Metrics {
             curve: vec![],
             averaged: None,
         };
-        // A line that a crash cut short is as good as none.
+        // A line that a crash cut short is ignored.
         let lines = text
             .lines()
             .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

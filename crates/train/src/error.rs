@@ -72,7 +72,7 @@ pub enum TrainError {
     /// The metric refused its input.
     #[error(transparent)]
     Evaluate(#[from] EvaluateError),
-    /// Whatever a task of another crate finds wrong.
+    /// An error of a task from another crate.
     #[error(transparent)]
     Task(Box<dyn Error + Send + Sync>),
     /// The folder holds a run already.

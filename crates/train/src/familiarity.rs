@@ -1,6 +1,7 @@
 //! How far a sentence is from what a translation model was trained on.
 //!
-//! A small model answers everything, and nonsense to what it does not know. Two numbers tell most such sentences apart:
+//! A small model translates any sentence, and writes nonsense for one unlike its training text. Two numbers detect most such
+//! sentences:
 //!
 //! ```text
 //! surprise     = (1/W) Σ_w min(s_max, Σ_{p in w} s_p),   s_p = -ln((n_p + 1) / (N + V)),   s_max = ln(N + V)
@@ -8,15 +9,16 @@
 //! score        = (surprise - m_s) / d_s + (uncertainty - m_u) / d_u
 //! ```
 //!
-//! `n_p` is how often piece `p` of the source vocabulary of `V` stands in the training text of `N` pieces, `W` counts the
-//! words that have a letter or a digit, and no word surprises more than one piece that was never seen; `y` is the model's own
-//! translation of `T` tokens. Means `m` and deviations `d` are those of held-out sentences. All of this is kept in the model's
-//! file (`regard.familiarity`), where `regard model --familiarity` puts it.
+//! `n_p` counts piece `p` of the source vocabulary of `V` pieces in the training text of `N` pieces. `W` counts the words that
+//! have a letter or a digit; the surprise of a word is at most that of a piece that was never seen, `s_max`. `y` is the model's
+//! own translation of `T` tokens. Means `m` and deviations `d` are those of held-out sentences. All of this is kept in the
+//! model's file (`regard.familiarity`), where `regard model --familiarity` puts it.
 //!
-//! From a score of [`FAR`] on a sentence is called far. With the embedded model these are 8 of the 1,000 sentences of
-//! Multi30k's test_2016_flickr (`regard translate --json --quiet < FILE | grep -c '"unfamiliar"'`; counts, means and deviations
-//! know nothing of them, but [`FAR`] was chosen with them in view), and all greetings, questions, and sentences of other kinds
-//! in `crates/cli/tests/command/unfamiliar.rs`. It misses some: "My name is John." passes for a caption.
+//! A sentence with a score of at least [`FAR`] is called far. With the embedded model these are 8 of the 1,000 sentences of
+//! Multi30k's test_2016_flickr (`regard translate --json --quiet < FILE | grep -c '"unfamiliar"'`), and all greetings, questions,
+//! and sentences of other kinds in `crates/cli/tests/command/unfamiliar.rs`. Counts, means and deviations do not depend on
+//! test_2016_flickr, but [`FAR`] was chosen with its sentences in view. Some sentences are missed: "My name is John." passes for
+//! a caption.
 
 use std::fmt;
 
@@ -27,16 +29,16 @@ use crate::{
     translator::{TranslateError, Translation, Translator},
 };
 
-/// From this score on, a sum of two standard scores, a sentence is far from the training text.
+/// A sentence with at least this score, a sum of two standard scores, is far from the training text.
 pub const FAR: f64 = 6.0;
 
-/// A part of the score is a reason from this standard score on.
+/// A part of the score is named as a reason if its standard score is at least this.
 const REASON: f64 = 2.0;
 
-/// Words rarer than one in so many pieces are named as rare.
+/// Words rarer than one in this many pieces are named as rare.
 const RARE: f64 = 10_000.0;
 
-/// The smallest deviation: sentences that are all alike must not make every other one strange.
+/// The smallest deviation: if the held-out sentences are all alike, not every other sentence is to be called far.
 const SMALLEST_DEVIATION: f64 = 0.05;
 
 /// Mean and standard deviation over held-out sentences.
@@ -48,7 +50,7 @@ pub struct Usual {
     pub deviation: f64,
 }
 
-/// What a model's training text and its own translations of held-out sentences are like.
+/// Statistics of a model's training text, and of its own translations of held-out sentences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Familiarity {
     /// How often each piece of the source vocabulary stands in the training text.
@@ -137,7 +139,7 @@ impl Familiarity {
         Ok(familiarity)
     }
 
-    /// What is wrong with numbers that were read, for a source vocabulary of so many pieces.
+    /// What is wrong with the numbers of a file, for a source vocabulary of this many pieces.
     pub(crate) fn problem(&self, vocabulary: usize) -> Option<String> {
         if self.pieces.len() != vocabulary {
             let counts = self.pieces.len();
@@ -147,7 +149,7 @@ impl Familiarity {
         (!sound).then(|| "a mean that is not finite, or a deviation that is not above 0".to_owned())
     }
 
-    /// Whether `line` and its best `translation` are far from what is familiar.
+    /// Whether `line` and its best `translation` are far from the training text.
     ///
     /// # Errors
     /// A tokenizer that fails on the line.
@@ -220,7 +222,7 @@ impl Familiarity {
     }
 }
 
-/// The mean surprise of words; nothing without words.
+/// The mean surprise of words; `None` without words.
 fn mean(words: &[(String, f64)]) -> Option<f64> {
     let sum: f64 = words.iter().map(|(_, surprise)| surprise).sum();
     (!words.is_empty()).then(|| sum / words.len() as f64)
@@ -233,7 +235,7 @@ fn uncertainty(translation: &Translation) -> f64 {
 
 impl fmt::Display for Unfamiliar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Words that are named.
+        /// The most words that are named.
         const NAMED: usize = 5;
         let mut reasons = vec![];
         if self.surprise >= REASON && !self.rare_words.is_empty() {

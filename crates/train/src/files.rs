@@ -1,4 +1,4 @@
-//! Writing files so that a full disk, a crash or a reader at the same moment never sees half of one.
+//! Writing files so that no full disk, crash or simultaneous reader ever leaves or sees half a file.
 
 use std::{
     fs, io,
@@ -29,8 +29,8 @@ impl FileError {
     }
 }
 
-/// Writes `bytes` to `path` by way of a temporary file in the same folder, which is flushed to disk
-/// and then renamed. Whatever goes wrong, a former file at `path` stays whole.
+/// Writes `bytes` to a temporary file in the same folder, which is flushed to disk and then renamed to
+/// `path`. Whatever goes wrong, a former file at `path` stays whole.
 ///
 /// # Errors
 /// Anything the system refuses: a full disk, a folder that is not there, no permission.
@@ -53,7 +53,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write().map_err(|source| FileError::new(path, "write", without_temporary(source)))
 }
 
-/// What the system said, without the name of the temporary file, which nobody has asked for.
+/// The system's error without the name of the temporary file, which means nothing to the user.
 fn without_temporary(error: io::Error) -> io::Error {
     match error.to_string().split_once(" at path ") {
         Some((said, _)) => io::Error::new(error.kind(), said.to_owned()),
@@ -61,7 +61,7 @@ fn without_temporary(error: io::Error) -> io::Error {
     }
 }
 
-/// Temporary files are private; a finished file is as readable as any other.
+/// Temporary files are private; this gives a finished file the usual permissions.
 #[cfg(unix)]
 fn set_ordinary_permissions(file: &fs::File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,16 +1,16 @@
 //! Corpora, recipes and training of attention models.
 //!
 //! - [`corpus`]: parallel text, labelled sentences and synthetic tasks, filtered and batched by length;
-//! - [`tokenizer`]: sub-words that lose nothing;
+//! - [`tokenizer`]: sub-words that keep every text without loss;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
 //! - [`tasks`]: what models are trained for, translation and classification;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`], [`sentence_classifier`] and [`model_file`]: a trained model at work, and its file;
-//! - [`familiarity`]: which sentences a model does not know;
+//! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
-//! Scores of what they write are in `regard-evaluate`.
+//! The scores of a model's output are in `regard-evaluate`.
 #![deny(missing_docs)]
 
 pub mod compare;

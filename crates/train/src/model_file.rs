@@ -6,12 +6,12 @@
 //! | `regard.tokenizers` | the tokenizers of source and target |
 //! | `regard.translate`, `regard.languages` | of a model that translates: the recipe's `[translate]`, source and target language |
 //! | `regard.labels` | of a classifier: the labels, in the order of the classes, and the most tokens of a sentence |
-//! | `regard.familiarity` | what tells sentences that the model does not know ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
+//! | `regard.familiarity` | statistics that detect unfamiliar sentences ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
 //!
 //! Files of former versions are read too: see [`regard_models::former`].
 //!
-//! A run folder is as good as a file: its `model.safetensors`, or while training goes on its
-//! `best.safetensors`, is taken.
+//! A run folder can be given in place of a file: its `model.safetensors` is read, or while training
+//! goes on its `best.safetensors`.
 
 use std::{
     collections::HashMap,
@@ -37,19 +37,19 @@ use crate::{
 const LARGEST: u64 = 8 << 30;
 
 const MODEL: &str = "regard.model";
-/// Where former versions described a classifier.
+/// The metadata key under which former versions described a classifier.
 const FORMER_CLASSIFIER: &str = "regard.classifier";
 const TOKENIZERS: &str = "regard.tokenizers";
 
 /// The metadata of a file.
 pub type Metadata = HashMap<String, String>;
 
-/// What a file says of its model, the weights apart.
+/// The description of a file's model, without the weights.
 #[derive(Debug)]
 pub struct Header {
     /// Architecture and configuration.
     pub model: Model,
-    /// The sizes of what it reads and writes, as the task stores them.
+    /// The sizes of vocabularies or classes, as the task stores them.
     pub sizes: Value,
 }
 
@@ -127,7 +127,7 @@ pub enum ModelFileError {
     /// Search settings that no recipe may have.
     #[error(transparent)]
     Settings(Box<ConfigError>),
-    /// Numbers that no training text and no translations have.
+    /// Familiarity statistics that cannot be those of any text.
     #[error(
         "{name}: metadata `regard.familiarity`: {problem}; measure it again with `regard model --familiarity`"
     )]
@@ -160,15 +160,15 @@ pub enum ModelFileError {
         name: String,
         /// "source" or "target".
         side: &'static str,
-        /// Of the tokenizer.
+        /// The tokenizer's vocabulary.
         tokenizer: Vocabulary,
-        /// Of the table.
+        /// The table's vocabulary.
         table: Vocabulary,
     },
 }
 
 impl Header {
-    /// Reads the metadata of the file called `name`, with the configuration that `kind` finds for an architecture.
+    /// Reads the metadata of the file called `name`; `kind` finds the configuration of an architecture.
     ///
     /// # Errors
     /// An entry that is missing or does not parse, or an architecture that is not known.
@@ -213,7 +213,7 @@ impl Header {
     /// The sizes, as the task stored them.
     ///
     /// # Errors
-    /// Others than those of the task.
+    /// An entry that does not parse as the sizes of the task.
     pub fn sizes<T: DeserializeOwned>(&self, name: &str) -> Result<T, ModelFileError> {
         serde_json::from_value(self.sizes.clone()).map_err(|source| ModelFileError::Metadata {
             name: name.to_owned(),
@@ -270,7 +270,7 @@ pub fn tokenizers(metadata: &Metadata, name: &str) -> Result<TokenizerPair, Mode
     })
 }
 
-/// Checks that the tokenizer of one side is that of a model's table.
+/// Checks that the tokenizer of one side fits the model's table.
 ///
 /// # Errors
 /// Both sizes and marks, if they differ.
@@ -307,7 +307,7 @@ pub fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
 /// The arrays and the metadata of a model file or a checkpoint.
 ///
 /// # Errors
-/// A file that cannot be read, is larger than any model, or is no whole safetensors file of weights.
+/// A file that cannot be read, is larger than any model, or is not a complete safetensors file of weights.
 pub(crate) fn read(path: &Path) -> Result<(Arrays, Metadata), ModelFileError> {
     open(path, |file, size| weights::read(file, size))
 }
@@ -315,7 +315,7 @@ pub(crate) fn read(path: &Path) -> Result<(Arrays, Metadata), ModelFileError> {
 /// The metadata alone.
 ///
 /// # Errors
-/// As [`read`]'s, as far as the header goes.
+/// Those of [`read`] that concern the header.
 pub(crate) fn metadata(path: &Path) -> Result<Metadata, ModelFileError> {
     open(path, |file, size| weights::metadata(file, size))
 }
@@ -336,7 +336,7 @@ fn open<T>(
     let result = match about.is_file() {
         true => read(&mut file, about.len()),
         false => {
-            // A pipe does not know its size.
+            // The size of a pipe is not known.
             let mut bytes = vec![];
             file.take(LARGEST)
                 .read_to_end(&mut bytes)

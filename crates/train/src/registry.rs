@@ -36,7 +36,7 @@ use crate::{
     translator::Translator,
 };
 
-/// `Registry::default()`: a line an architecture.
+/// Declares `Registry::default()`: one line for each architecture.
 macro_rules! architectures {
     ($($name:literal => $config:ty: $task:ident,)+) => {
         impl Default for Registry {
@@ -85,7 +85,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The same and one more, which takes the place of a former one of its name.
+    /// The same registry with one more architecture, which replaces one of the same name.
     pub fn with(mut self, architecture: Architecture) -> Self {
         let name = architecture.kind.name;
         self.architectures.retain(|known| known.kind.name != name);
@@ -93,7 +93,7 @@ impl Registry {
         self
     }
 
-    /// What `kind` may be.
+    /// The values that `kind` may have.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.architectures.iter().map(|known| &known.kind)
     }
@@ -110,7 +110,7 @@ impl Registry {
         }
     }
 
-    /// Reads the recipe at `path`, with `overrides` (`section.key=value`) laid over it.
+    /// Reads the recipe at `path`, with `overrides` (`section.key=value`) applied to it.
     ///
     /// # Errors
     /// [`ConfigError::Read`], and those of [`parse`](Self::parse).
@@ -123,7 +123,7 @@ impl Registry {
         self.parse(&read_text(path)?, &path.display().to_string(), overrides)
     }
 
-    /// A recipe from TOML; `name` is what errors call the text.
+    /// A recipe from TOML; errors call the text `name`.
     ///
     /// # Errors
     /// [`ConfigError::Syntax`], [`ConfigError::UnknownKey`], [`ConfigError::WrongType`],
@@ -169,7 +169,7 @@ impl Registry {
         }
     }
 
-    /// A complete recipe to start from, for an architecture; nothing if there is none of this name.
+    /// A complete recipe to start from, for an architecture; `None` if there is none of this name.
     ///
     /// ```
     /// use regard_train::Registry;
@@ -203,7 +203,7 @@ impl Registry {
         Ok(commented(&Recipe::sections(self.kinds()), &values))
     }
 
-    /// What models of the recipe do, after a name: "translates".
+    /// What models of the recipe do, as a verb after a name: "translates".
     ///
     /// # Panics
     /// If the recipe's architecture is not of this registry.
@@ -227,7 +227,7 @@ impl Registry {
         self.task(model).any().downcast_ref()
     }
 
-    /// Trains what `recipe` describes, from the start; `report` hears of everything.
+    /// Trains the model of `recipe` from the start; `report` is called for every event.
     ///
     /// # Errors
     /// Whatever [`TrainError`] names. What was saved before stays.
@@ -247,8 +247,8 @@ impl Registry {
             .train(recipe.clone(), run, report, false)
     }
 
-    /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) laid over its recipe. A run that died before
-    /// it wrote any state begins with that recipe, and makes the updates that it would have made.
+    /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) applied to its recipe. A run that died before
+    /// it wrote any state starts again with that recipe, and makes the updates that it would have made.
     ///
     /// # Errors
     /// Whatever [`TrainError`] names.
@@ -260,7 +260,7 @@ impl Registry {
     ) -> Result<Summary, TrainError> {
         let holds = |file: &str| run.folder.join(file).exists();
         let begun = holds(learner::LAST);
-        // A model without its state was moved here or lost it: it is not to be trained over.
+        // A folder with a model but without its state must not be trained in: the model would be overwritten.
         let lost = holds(learner::BEST) || holds(learner::MODEL);
         if !begun && (!holds(learner::RECIPE) || lost) {
             return Err(TrainError::NothingToResume(run.folder.to_owned()));
@@ -276,7 +276,7 @@ impl Registry {
     /// Opens a model file or a run folder.
     ///
     /// # Errors
-    /// Whatever [`ModelFileError`] names; a model of another task than `T` above all.
+    /// Whatever [`ModelFileError`] names, such as a model of another task than `T`.
     pub fn open<T: Task>(
         &self,
         path: &Path,
@@ -342,8 +342,8 @@ impl Registry {
         weights::to_bytes(arrays, task.metadata(description), storage)
     }
 
-    /// Whether the file or run folder at `path` holds a model of the task `T`; false for whatever else it is, which opening it
-    /// will say.
+    /// Whether the file or run folder at `path` holds a model of the task `T`; false for anything else, for which opening it
+    /// gives the error.
     pub fn holds<T: Task>(&self, path: &Path) -> bool {
         let metadata = model_file::locate(path).and_then(|path| model_file::metadata(&path));
         metadata.is_ok_and(|metadata| {
@@ -374,7 +374,7 @@ impl Registry {
         Ok(SentenceClassifier::new(model, description, device))
     }
 
-    /// What the metadata of the file called `name` says of its model.
+    /// The description of the model in the metadata of the file called `name`.
     ///
     /// # Errors
     /// An entry that is missing or does not parse, or an architecture that is not known.

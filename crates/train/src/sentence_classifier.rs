@@ -15,12 +15,12 @@ use crate::{
 /// Sentences classified together.
 const BATCH: usize = 32;
 
-/// What a classifier's file holds beside the weights.
+/// The content of a classifier's file apart from the weights.
 #[derive(Debug, Clone)]
 pub struct Description {
     /// The architecture.
     pub model: Model,
-    /// Text to ids; one tokenizer, on both sides.
+    /// Text to ids; a classifier has one tokenizer, which stands for both sides.
     pub tokenizers: TokenizerPair,
     /// The name of each class.
     pub labels: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Description {
     pub max_tokens: usize,
 }
 
-/// A classifier with its tokenizer and labels, ready to read.
+/// A classifier with its tokenizer and labels, ready for use.
 #[derive(Debug)]
 pub struct SentenceClassifier {
     model: AnyClassifier,
@@ -36,7 +36,7 @@ pub struct SentenceClassifier {
     device: Device,
 }
 
-/// What a classifier says of one sentence.
+/// The classification of one sentence.
 #[derive(Debug, Clone)]
 pub struct Classification {
     /// The class of the highest probability.
@@ -60,7 +60,7 @@ pub enum ClassifyError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The model's weights give numbers that are no attention weights.
+    /// The numbers that the model gives are not attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
 }
@@ -89,7 +89,7 @@ impl SentenceClassifier {
     /// within the call; batching changes no result.
     ///
     /// # Errors
-    /// Weights that are no weights.
+    /// A model whose numbers are not attention weights, or a tokenizer that fails.
     pub fn classify<S: AsRef<str>>(
         &self,
         lines: &[S],
@@ -137,7 +137,7 @@ impl SentenceClassifier {
     }
 }
 
-/// The part of `map` that is the sentence's at `row`, its padding cut off.
+/// The part of `map` that belongs to the sentence at `row`, without padding.
 fn drawn(
     map: &ClassifierMap,
     row: usize,
@@ -165,7 +165,7 @@ fn drawn(
     Ok(attention?.named(map.name))
 }
 
-/// The place of the largest number, the first of equals.
+/// The index of the largest number, the first of equals.
 fn best(numbers: &[f32]) -> usize {
     (0..numbers.len()).fold(0, |best, i| match numbers[i] > numbers[best] {
         true => i,

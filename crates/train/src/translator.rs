@@ -26,7 +26,7 @@ pub struct Languages {
     pub target: String,
 }
 
-/// What a model file holds beside the weights.
+/// The content of a model file apart from the weights.
 #[derive(Debug, Clone)]
 pub struct Description {
     /// The architecture.
@@ -37,7 +37,7 @@ pub struct Description {
     pub translate: Settings,
     /// Source and target.
     pub languages: Languages,
-    /// What tells sentences that the model does not know, if it was measured.
+    /// The statistics that detect unfamiliar sentences, if they were measured.
     pub familiarity: Option<Familiarity>,
 }
 
@@ -58,7 +58,7 @@ pub struct Translator {
 pub struct Translation {
     /// The text.
     pub text: String,
-    /// What hypotheses are ranked by (see [`BeamConfig::rank`]).
+    /// The score by which hypotheses are ranked (see [`BeamConfig::rank`]).
     pub score: f64,
     /// The sum of the tokens' log-probabilities, natural logarithm.
     pub log_probability: f64,
@@ -85,13 +85,13 @@ pub struct Translated {
 /// Why a line could not be translated.
 #[derive(Debug, thiserror::Error)]
 pub enum TranslateError {
-    /// A line beyond the limit, and the settings say that this is an error.
+    /// A line is longer than the limit, and the settings make that an error.
     #[error(transparent)]
     Line(#[from] CorpusError),
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The model's weights give numbers that are no attention weights.
+    /// The numbers that the model gives are not attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
 }
@@ -102,7 +102,7 @@ pub enum PerplexityError {
     /// The text cannot be batched.
     #[error(transparent)]
     Text(#[from] CorpusError),
-    /// The model's weights give numbers that are no likelihood.
+    /// The numbers that the model gives are not likelihoods.
     #[error("the model's weights may be damaged: {0}")]
     Likelihood(#[from] EvaluateError),
 }
@@ -118,8 +118,8 @@ impl Translator {
         }
     }
 
-    /// Whether a model with many heads is asked what it looked at, which takes a second pass over each translation. It is,
-    /// unless `looking` is false. Other models' weights come with the search.
+    /// Whether to record what a model with many heads looked at, which takes a second pass over each translation; true by
+    /// default. The weights of other models come with the search.
     pub fn looking(self, looking: bool) -> Self {
         Self { looking, ..self }
     }
@@ -189,12 +189,12 @@ impl Translator {
         }
     }
 
-    /// How well the model predicts the target side of `text`, teacher-forced; nothing if no pair has words on both sides.
+    /// How well the model predicts the target side of `text`, teacher-forced; `None` if no pair has words on both sides.
     /// Pairs beyond `max_source_tokens` of the model's search settings are left out.
     ///
     /// # Errors
-    /// [`PerplexityError::Text`] for text that cannot be batched, [`PerplexityError::Likelihood`] for a model whose weights
-    /// give numbers that are no likelihood.
+    /// [`PerplexityError::Text`] for text that cannot be batched, [`PerplexityError::Likelihood`] for a model that gives
+    /// numbers that are not likelihoods.
     pub fn perplexity(&self, text: &ParallelText) -> Result<Option<Perplexity>, PerplexityError> {
         let filter = LengthFilter {
             max_tokens: Some(self.settings().max_source_tokens),
@@ -249,7 +249,7 @@ impl Translator {
         })
     }
 
-    /// A map of this model, whose rows need not sum to 1 under every normaliser, nor under local-p.
+    /// A map of this model. Under some normalisers, and under local-p, its rows need not sum to 1.
     fn map(
         &self,
         kind: Kind,
@@ -264,8 +264,8 @@ impl Translator {
         }
     }
 
-    /// Every head of every layer while `source` is read and `hypothesis` written; nothing of a model whose weights come with
-    /// the search.
+    /// The maps of every layer while `source` is read and `hypothesis` written, with all heads; an empty list for a model
+    /// whose weights come with the search.
     fn look(
         &self,
         source: &[u32],
@@ -283,13 +283,13 @@ impl Translator {
         let tokens = &hypothesis.tokens;
         let read = axis(tokenizers.source(), source, true)?;
         let written = axis(tokenizers.target(), tokens, hypothesis.finished)?;
-        // At its first place the decoder reads the start, at each other what it wrote before.
+        // At its first position the decoder reads the start marker, at each other position the token that it wrote before.
         let start = tokenizers.target().token(vocabularies.target.start);
         let start = std::iter::once(Token::special(start.unwrap_or_default()));
         let past = written.iter().take(written.len().saturating_sub(1));
         let inputs: Tokens = start.chain(past.cloned()).collect();
         let mut maps = vec![];
-        // What the last layer reads of the source comes first: it is the nearest to an alignment.
+        // Cross-attention comes first, as it is nearest to an alignment.
         for (kind, layers, queries, keys) in [
             (Kind::Cross, looks.cross, &written, &read),
             (Kind::DecoderSelf, looks.decoder, &inputs, &inputs),

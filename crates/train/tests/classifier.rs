@@ -1,5 +1,5 @@
-//! Classifiers of sentences as a whole: labelled text is read, they learn, they stop and go on exactly,
-//! their files can be opened again, and what must be refused is refused.
+//! Classifiers of sentences as a whole: labelled text is read, they learn, they stop and resume exactly,
+//! their files can be opened again, and bad input is refused.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use regard_train::{
     tasks::{Classification, Translation},
 };
 
-/// Sentences whose label is told by one word, somewhere among others: `good` is 1, `bad` is 0.
+/// Sentences whose label follows from one word among others: `good` is 1, `bad` is 0.
 fn sentences(count: usize, seed: usize) -> String {
     const FILL: [&str; 6] = ["the", "film", "was", "a", "very", "story"];
     (0..count)
@@ -143,7 +143,7 @@ fn every_kind_learns_and_its_file_says_the_same_again() {
         for (whole, half) in found.iter().zip(half.classify(test.sentences()).unwrap()) {
             assert!((whole.probability() - half.probabilities[whole.class]).abs() < 0.02);
         }
-        // The one task's file is no file of the other.
+        // A file of one task is refused by the other.
         let error = registry.open::<Translation>(&run, &device).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("holds a classifier of sentences"), "{error}");
@@ -167,8 +167,8 @@ fn an_interrupted_classifier_goes_on_exactly() {
     }
 }
 
-/// Of an LSTMN a trace links words to earlier words; of a self-attentive classifier the label to words;
-/// of an LSTM there is nothing to see.
+/// The trace of an LSTMN has weights from words to earlier words, that of a self-attentive classifier from the label to
+/// words, and that of an LSTM has no map.
 #[test]
 fn traces_show_what_was_looked_at() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +179,7 @@ fn traces_show_what_was_looked_at() {
         let classifier = Registry::default()
             .classifier(&run, &Device::flex())
             .unwrap();
-        // Beside a longer one, so that there is padding to be cut off; an empty one is no error.
+        // A short sentence beside a longer one has padding to be cut off; an empty sentence is not an error.
         let lines = [
             "the film was good",
             "the very very very bad story was a film",

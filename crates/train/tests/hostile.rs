@@ -1,5 +1,5 @@
-//! Model files that a bad disk or a bad person has changed: each is opened or refused, and never ends in a panic or an
-//! allocation by a size that the file does not bear out.
+//! Model files that a bad disk or a bad person has changed: each is opened or refused. None causes a panic, nor an allocation by
+//! a size that the file's weights do not confirm.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -279,7 +279,7 @@ fn a_mutated_model_file_is_read_or_refused() {
                 Ok(translator) => {
                     let mut settings = translator.settings().clone();
                     settings.max_length.absolute = settings.max_length.absolute.min(5);
-                    // What is opened can be used.
+                    // A model that was opened can be used without a panic.
                     let _ = translator.translate(&["two red dogs", ""], &settings);
                     opened += 1;
                 }
@@ -317,8 +317,8 @@ fn a_mutated_classifier_file_is_read_or_refused() {
     }
 }
 
-/// The sizes of a description, one after the other made vast: the error names the size, or the weight that has another, and
-/// nothing was allocated by it.
+/// Each size of a description is made vast in turn: the error names the size, or the weight whose size differs, and nothing was
+/// allocated by it.
 #[test]
 fn a_size_that_the_weights_do_not_bear_out_is_refused() {
     for (name, file) in models() {
@@ -335,7 +335,7 @@ fn a_size_that_the_weights_do_not_bear_out_is_refused() {
             "feed_forward",
             "heads",
         ] {
-            // Below and above what any recipe may say.
+            // The largest size that a recipe may have, and larger ones.
             for vast in [1u64 << 20, 1 << 40, u64::MAX] {
                 let mut described = described.clone();
                 let Some(size) = described["config"].get_mut(key) else {
@@ -346,7 +346,7 @@ fn a_size_that_the_weights_do_not_bear_out_is_refused() {
                 let changed = HashMap::from([("regard.model".to_owned(), described.to_string())]);
                 let metadata = metadata.clone().into_iter().chain(changed).collect();
                 let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).unwrap();
-                // A choice may leave a size unused; then it says nothing of the weights.
+                // Some choices do not use the size; then the weights do not depend on it.
                 let Err(error) = open(&bytes, "file") else {
                     assert!(vast == 1 << 20, "{name}: {key}");
                     continue;

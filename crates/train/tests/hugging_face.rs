@@ -1,5 +1,5 @@
-//! Tokenizers of the Hugging Face library: `golden/hugging_face_golden.py` and its output, what a model does with them, and files
-//! that are damaged on purpose.
+//! Tokenizers of the Hugging Face library: golden output of `golden/hugging_face_golden.py`, models that use such tokenizers, and
+//! files that are damaged on purpose.
 
 use std::{fs, path::Path, sync::atomic::AtomicBool};
 
@@ -22,7 +22,7 @@ fn golden() -> Vec<(String, Value)> {
     golden.into_iter().collect()
 }
 
-/// What has to be named of the tokenizers that do not have the usual tokens.
+/// The tokens that have to be named for tokenizers without the usual ones.
 fn special(name: &str) -> SpecialTokens<'static> {
     match name {
         "split" => SpecialTokens {
@@ -107,7 +107,7 @@ fn marks_are_found_by_their_names() {
     assert_eq!((split.padding, split.start, split.end), (381, 380, 380));
 }
 
-/// Words of a picture are those of the text, whichever signs the tokenizer has for its tokens.
+/// The words of a picture are those of the text, however the tokenizer writes its tokens.
 #[test]
 fn pieces_join_to_the_words_of_the_text() {
     let visible = |text: &str| -> String { text.chars().filter(|c| !c.is_whitespace()).collect() };
@@ -127,7 +127,7 @@ fn pieces_join_to_the_words_of_the_text() {
             for pair in pieces.windows(2) {
                 assert!(pair[1].word - pair[0].word <= 1, "{name}: {pieces:?}");
             }
-            // These have tokens of a word and the full stop after it.
+            // These have tokens that hold a word together with the full stop after it.
             let joins =
                 ["unigram", "sentencepiece_model", "byte_fallback"].contains(&name.as_str());
             if joins || ids.iter().any(|&id| tokenizer.is_special(id)) {
@@ -333,7 +333,7 @@ fn files_that_would_take_any_memory_are_refused() {
     assert!(message.contains("4000000000"), "{message}");
 }
 
-/// A regular expression that never comes to an end is an error, not a panic.
+/// A regular expression that runs without end is an error, not a panic.
 #[test]
 fn a_text_that_a_damaged_file_cannot_read_is_an_error() {
     let mut document = family("split");
@@ -536,7 +536,7 @@ fn a_model_that_translates_keeps_its_tokenizers() {
             recipe
         );
         let run = trained(folder, &recipe);
-        // A model is one file: the tokenizers' own are needed no more.
+        // A model is one file: the files of the tokenizers are not needed any more.
         fs::remove_file(folder.join("tokenizer.json")).unwrap();
         let translator = registry.translator(&run, &Device::flex()).unwrap();
         let tokenizers = &translator.description().tokenizers;

@@ -1,4 +1,4 @@
-//! Training as a whole: it learns, it stops and goes on exactly, and it refuses what it must.
+//! Training as a whole: it learns, it stops and resumes exactly, and it refuses bad input.
 
 use std::{
     fs,
@@ -286,7 +286,7 @@ fn every_kind_of_model_trains_and_translates() {
     }
 }
 
-/// Every way from scores to weights learns from a recipe.
+/// A model with each of the normalisers learns from a recipe.
 #[test]
 fn every_normalizer_learns() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +315,7 @@ fn every_normalizer_learns() {
     }
 }
 
-/// Trains in `folder` until update `dies_at` is reported, which kills the session: nothing is saved any more.
+/// Trains in `folder` until update `dies_at` is reported; then the session dies without saving anything more.
 fn train_and_die(recipe: &Recipe, folder: &Path, dies_at: Option<u64>) {
     let run = Run {
         folder,
@@ -348,7 +348,7 @@ fn a_run_that_was_killed_before_its_first_validation_goes_on_exactly() {
         let run = folder.path().join(name);
         train_and_die(&recipe, &run, dies_at);
         assert_eq!(run.join("last.safetensors").exists(), dies_at.is_some());
-        // Another recipe beside it changes nothing: the run has its own.
+        // The recipe given here is ignored: the run has its own.
         let resumed = train(&self::recipe(&["training.seed=99"]), &run, None, true).unwrap();
         assert_eq!(resumed.reason, Reason::Limit, "{name}");
         assert_eq!(content(&whole), content(&run), "{name}");
@@ -393,7 +393,7 @@ fn damaged_checkpoints_are_refused() {
         error.contains("last.safetensors") && error.contains("safetensors"),
         "{error}"
     );
-    // A model file is no checkpoint.
+    // A model file is not a checkpoint.
     fs::copy(run.join("model.safetensors"), &last).unwrap();
     let error = train(&recipe, &run, None, true).unwrap_err().to_string();
     assert!(error.contains("regard.training"), "{error}");

@@ -478,7 +478,7 @@ fn score_normalizer_and_mask_are_keys() {
         "normalizer = \"softmax\"",
         &["model.normalizer={kind=\"sigmoid\", bias=-1}"],
     );
-    // Whole numbers are numbers.
+    // A whole number is accepted where a float is expected.
     let changed = changed.unwrap();
     let model = changed.model.config::<RnnSearchConfig>().unwrap();
     assert_eq!(
@@ -606,7 +606,7 @@ fn the_commented_recipe_explains_every_key() {
         let recipe = Registry::default().example(kind).unwrap();
         let text = Registry::default().commented(&recipe).unwrap();
         assert_eq!(overridden(&text, &[]).unwrap(), recipe);
-        // Every commented-out key is one: switched on, the recipe is still known to the last key.
+        // Every commented-out key is a real one: with all of them switched on, no key is unknown.
         let all_on: String = text
             .lines()
             .map(|line| {

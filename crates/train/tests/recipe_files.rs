@@ -1,5 +1,5 @@
-//! Every recipe of `recipes/`, as it stands there, makes two updates, on a text of this test's own; and it makes twenty with
-//! fused operations and twenty without, whose losses agree.
+//! Every recipe of `recipes/`, unchanged but for its data, makes two updates on a text of this test; and it makes twenty updates
+//! with fused operations and twenty without, whose losses agree.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ fn sentence(index: usize) -> (String, String, bool) {
     )
 }
 
-/// Writes the three parts of the text; gives the overrides that put it in the place of a recipe's data.
+/// Writes the three parts of the text; gives the overrides that put it in place of a recipe's data.
 fn text(folder: &Path, labelled: bool) -> Vec<String> {
     let mut overrides = vec![];
     for (part, count) in [("train", 140), ("valid", 8), ("test", 8)] {
@@ -163,8 +163,8 @@ fn every_recipe_file_makes_two_updates() {
     }
 }
 
-/// Two computations of a loss differ by rounding, and each update carries that on. Weights whose true gradient is 0 get one of
-/// rounding alone, which Adam raises to a full step; no loss depends on them.
+/// Two computations of a loss differ by rounding, and each update passes the difference on. A weight whose true gradient is 0
+/// gets a gradient of rounding errors alone, which Adam scales to a full step; no loss depends on such weights.
 #[test]
 fn every_recipe_trains_alike_with_and_without_kernels() {
     let folder = tempfile::tempdir().unwrap();

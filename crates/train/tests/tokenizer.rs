@@ -1,4 +1,4 @@
-//! The tokenizer as its users see it: no loss, no surprise, the same every time.
+//! The tokenizer as its users see it: without loss, and the same every time.
 
 use std::process::Command;
 
@@ -33,7 +33,7 @@ fn learned(size: usize, lower: bool) -> SubwordTokenizer {
     SubwordTokenizer::learn(LINES.iter(), size, lower).unwrap()
 }
 
-/// Text with all that is awkward in it, often.
+/// Text in which awkward characters are frequent.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -101,7 +101,7 @@ proptest! {
         let place = place.index(bytes.len());
         if cut { bytes.truncate(place) } else { bytes[place] = byte }
         if let Ok(tokenizer) = SubwordTokenizer::from_bytes(&bytes) {
-            // A damage that went unseen changed a token's spelling or a merge, nothing more.
+            // If the file is still accepted, only a token's spelling or a merge has changed.
             tokenizer.decode(&tokenizer.encode("A man").unwrap()).unwrap();
         }
     }

@@ -1,4 +1,4 @@
-//! Draws every kind of picture of made-up traces into a folder, to be looked at:
+//! Draws every kind of picture, from made-up traces, into a folder:
 //! `cargo run --release -p regard-view --example gallery -- FOLDER`
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! Which maps of a trace a picture shows.
 //!
-//! A Transformer of four layers and four heads looks in 48 ways at once. Unless told otherwise a picture shows one: the
-//! cross-attention of the layer that is most like an alignment, the mean of its heads. The title of each map says what it is.
+//! A Transformer of four layers and four heads has 48 maps. Unless told otherwise a picture shows one: the cross-attention of
+//! the layer that is most like an alignment, the mean of its heads. The title of each map says what it shows.
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens, Trace};
@@ -89,12 +89,12 @@ fn numbers(layers: &[usize]) -> String {
 }
 
 impl Choice {
-    /// Whether anything but the usual was asked for.
+    /// Whether anything other than the usual was asked for.
     pub fn is_made(&self) -> bool {
         *self != Self::default()
     }
 
-    /// The pictures of the chosen maps, lowest layer first; nothing of a trace without maps. Merge subwords first with
+    /// The pictures of the chosen maps, lowest layer first; an empty list for a trace without maps. Merge subwords first with
     /// [`Trace::merge_words`] if words are wanted.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Choice {
                 heatmaps.extend(self.heads(map, &title)?);
             }
         }
-        // Where there is but one thing to see, nothing is to be told apart.
+        // The only map of a trace needs no title.
         if let ([single], [map]) = (heatmaps.as_mut_slice(), trace.maps.as_slice())
             && map.heads() == 1
         {
@@ -155,7 +155,7 @@ impl Choice {
         }
     }
 
-    /// The chosen ones of `layers`, each with what the title says of why it was chosen.
+    /// The chosen ones of `layers`, each with the end of its title, which says why it was chosen.
     fn layers<'a>(
         &self,
         trace: &'a Trace,

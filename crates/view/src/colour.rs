@@ -1,9 +1,8 @@
 //! Colours for numbers: ramps whose steps look equally large, and colours that terminals have.
 //!
 //! A [`Ramp`] maps `[0, 1]` to sRGB. [`Ramp::VIRIDIS`] (van der Walt and Smith 2015) runs from dark
-//! blue to yellow in steps of equal lightness and stands on dark and light ground alike;
-//! [`Ramp::PAPER`] starts at the white of the page, so that where nothing was looked at there is
-//! nothing to see.
+//! blue to yellow in steps of equal lightness, for dark and light backgrounds; [`Ramp::PAPER`]
+//! starts at the white of the page, so that weights of 0 are invisible.
 //!
 //! ```
 //! use regard_view::colour::{Ramp, Rgb};
@@ -62,7 +61,7 @@ impl Rgb {
         }
     }
 
-    /// This colour with `part` of the way gone towards another, in sRGB.
+    /// The mixture of this colour and `part` of another, in sRGB.
     pub(crate) fn mix(self, other: Rgb, part: f32) -> Rgb {
         let channel =
             |a: u8, b: u8| (f32::from(a) + (f32::from(b) - f32::from(a)) * part).round() as u8;
@@ -107,7 +106,7 @@ fn xterm_256(index: u8) -> Rgb {
 pub struct Ramp(&'static [Rgb]);
 
 impl Ramp {
-    /// Dark blue, green, yellow: for any ground.
+    /// Dark blue, green, yellow: for any background.
     pub const VIRIDIS: Ramp = Ramp(&[
         Rgb::hex(0x440154),
         Rgb::hex(0x48186a),

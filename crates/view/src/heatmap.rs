@@ -1,4 +1,4 @@
-//! A table of numbers with names on both sides: what the terminal and SVG pictures draw.
+//! A table of numbers with names for its rows and columns: what the terminal and SVG pictures draw.
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens};
@@ -138,9 +138,9 @@ impl Heatmap {
         }
     }
 
-    /// The picture seen from afar: tiles of `tall` rows and `wide` columns, each showing its
-    /// largest number. Rows are named by the numbers of the entries they cover, columns by that of
-    /// their first.
+    /// The picture reduced in size: each cell shows the largest number of a tile of `tall` rows and
+    /// `wide` columns. A row is named by the numbers of the first and last entry that it covers, a
+    /// column by that of the first.
     pub(crate) fn pooled(&self, tall: usize, wide: usize) -> Self {
         let (tall, wide) = (tall.max(1), wide.max(1));
         let tiles = |labels: &[String], step: usize, name: fn(usize, usize) -> String| {

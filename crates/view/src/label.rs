@@ -1,8 +1,8 @@
 //! Token texts made safe and visible, and fitted into a width.
 //!
 //! A token is whatever a tokeniser produced: half a character, a tab, an escape sequence, an
-//! override of the writing direction. [`visible`] turns it into text that can be shown anywhere,
-//! and says what was there:
+//! override of the writing direction. [`visible`] turns it into text that can be shown anywhere
+//! and still says what the token was:
 //!
 //! ```
 //! use regard_view::label::visible;
@@ -25,7 +25,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// - Control characters and invisible format characters (directional overrides, zero-width spaces,
 ///   byte order marks, line separators) are written out: `\n`, `\x1b`, `\u{202e}`. The joiners
 ///   U+200C and U+200D stay where they stand between letters, as Persian, Hindi and emoji need them.
-/// - A combining mark at the start, which would sit on whatever is left of the token, gets `◌`.
+/// - A combining mark at the start, which would combine with whatever stands before the token, gets `◌`.
 pub fn visible(text: &str) -> String {
     if text.is_empty() {
         return "∅".to_owned();
@@ -71,7 +71,7 @@ fn push_escaped(out: &mut String, c: char) {
     }
 }
 
-/// Whether a character shows by itself what it is.
+/// Whether a character can be shown as it is.
 fn is_plain(c: char) -> bool {
     let hidden = c.is_control()
         || matches!(u32::from(c),
@@ -88,7 +88,7 @@ fn is_plain(c: char) -> bool {
     !hidden && !odd_space
 }
 
-/// A number with at most `digits` decimals. What would look like a whole number but is none has a `≈` before it.
+/// A number with at most `digits` decimals. A number that is not whole, but is rounded to one, has a `≈` before it.
 ///
 /// ```
 /// use regard_view::label::number;
@@ -145,8 +145,8 @@ pub fn is_joined(text: &str) -> bool {
             .any(|c| matches!(u32::from(c), 0x900..=0x109f | 0x1780..=0x18af))
 }
 
-/// The characters in the order in which they stand from left to right on a device that knows
-/// nothing of writing directions (Unicode's bidirectional algorithm, with its mirrored brackets).
+/// The characters in their order from left to right on a device that ignores writing directions
+/// (Unicode's bidirectional algorithm, with its mirrored brackets).
 pub fn visual_order(text: &str) -> String {
     if !has_rtl(text) {
         return text.to_owned();
@@ -189,7 +189,7 @@ fn mirrored(c: char) -> char {
         .unwrap_or(c)
 }
 
-/// The longest beginning of `text`, in whole characters as people count them, that takes at most
+/// The longest beginning of `text`, in whole graphemes, that takes at most
 /// `limit` columns together with `ellipsis`; the whole text if it fits by itself. `order` is applied
 /// before measuring, as a reordered text can be wider. Empty if not even the ellipsis fits.
 pub(crate) fn fit(
@@ -205,7 +205,7 @@ pub(crate) fn fit(
     let mut cut = text;
     while let Some((last, _)) = cut.grapheme_indices(true).next_back() {
         cut = &cut[..last];
-        // Measuring a long text anew for every character would be quadratic.
+        // A long text is shortened at once: measuring it again for every character would be quadratic.
         if cut.len() > 8 * limit + 64 {
             let mut end = 8 * limit + 64;
             while !cut.is_char_boundary(end) {

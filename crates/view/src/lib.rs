@@ -1,12 +1,12 @@
 //! Pictures of attention: terminal, SVG, PNG and one-file HTML.
 //!
 //! Every function here is pure: a [`Trace`](regard_trace::Trace) or [`Heatmap`] goes in, text or
-//! bytes come out, and printing or saving them is the caller's part. No token can drive a terminal
-//! or end a tag, whatever it is made of: see [`label`].
+//! bytes come out, and the caller prints or saves them. No token, whatever its text, can control a
+//! terminal or end a tag: see [`label`].
 //!
 //! | module | what comes out |
 //! |---|---|
-//! | [`terminal`] | a heat map in truecolor, 256 colours or ASCII, never wider than it may be |
+//! | [`terminal`] | a heat map in truecolor, 256 colours or ASCII, never wider than a given width |
 //! | [`svg`] | a standalone SVG, one heat map or a grid of them |
 //! | [`png`] | any SVG as PNG, with fonts built in |
 //! | [`html`] | one page to explore traces in: hover, threshold, heads, words and subwords, lines |
@@ -14,7 +14,7 @@
 //! | [`chart`] | a line chart, such as BLEU against source length |
 //! | [`vectors`] | vectors of two numbers as arrows in a plane, of three in space |
 //! | [`steps`] | the way from scores to weights: bars for one query, maps for several |
-//! | [`mask`] | what a mask lets be seen, a square for each query and key |
+//! | [`mask`] | which keys a mask lets each query see, a square for each pair |
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens};

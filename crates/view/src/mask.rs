@@ -45,7 +45,7 @@ impl MaskPicture {
         self.seen.first().map_or(0, Vec::len)
     }
 
-    /// How many pairs of a query and a key are seen, of how many.
+    /// The number of pairs of a query and a key that it may see, and the number of all pairs.
     pub fn share(&self) -> (usize, usize) {
         let keys = self.keys();
         let seen = self.seen.iter().flat_map(|row| row.iter().take(keys));
@@ -62,7 +62,7 @@ impl MaskPicture {
         let legend = format!("{seen} of {of} pairs seen ({percent:.1} %)");
         let left = 74.0;
         let width = left + wide.max(text_width(&legend, 13.0)).max(190.0) + 28.0;
-        // Bold letters are wider than those that are measured.
+        // The title is bold, and so wider than the regular letters that are measured.
         let title = wrapped(&self.title, 16.0, (width - 40.0) / 1.08);
         let top = 76.0 + LINE * title.len().max(1) as f64;
         let mut out = String::new();
@@ -141,7 +141,7 @@ impl MaskPicture {
             coordinate(cell - gap),
             coordinate(if cell >= 12.0 { 2.0 } else { 0.0 }),
         );
-        // Small squares without gaps would show the ground through their soft edges.
+        // Without gaps, the background would show through the smoothed edges of small squares.
         let edges = if gap == 0.0 {
             r#" shape-rendering="crispEdges""#
         } else {

@@ -1,8 +1,8 @@
-//! Any SVG of this crate as PNG, the same on every machine.
+//! Turns any SVG of this crate into a PNG, the same on every machine.
 //!
 //! Fonts are built in: Noto Sans for Latin, Greek and Cyrillic, with Hebrew, Arabic, and symbols.
 //! The system's fonts are searched only when a text has characters that these lack (Chinese,
-//! Japanese, Korean, Indic scripts, emoji); where those have nothing either, there is a box.
+//! Japanese, Korean, Indic scripts, emoji); a character that these lack too is drawn as a box.
 //!
 //! ```
 //! use regard_view::png::{PngOptions, from_svg};
@@ -55,7 +55,7 @@ pub enum PngError {
         /// The scale asked for.
         scale: f32,
     },
-    /// Not even a picture of one pixel is allowed, or none that large can be held.
+    /// `max_pixels` is 0, or memory for a picture of this size cannot be had.
     #[error(
         "a picture of {width} x {height} pixels with at most {max_pixels} cannot be made; raise max_pixels"
     )]
@@ -105,7 +105,7 @@ fn bundled() -> Database {
 fn parse(svg: &str, fonts: Arc<Database>) -> Result<(Tree, bool), PngError> {
     let lacking = AtomicBool::new(false);
     let default = FontResolver::default_fallback_selector();
-    // Labels are sans-serif; of several fonts that have a character, one like that is preferred.
+    // Labels are sans-serif, so of several fonts that have a character a sans-serif one is preferred.
     let unlike: Vec<ID> = fonts
         .faces()
         .filter(|face| {
@@ -139,7 +139,7 @@ fn parse(svg: &str, fonts: Arc<Database>) -> Result<(Tree, bool), PngError> {
     Ok((tree, lacking.into_inner()))
 }
 
-/// Draws an SVG into a PNG. No file that the SVG may name is read.
+/// Draws an SVG into a PNG. Files that the SVG names are not read.
 ///
 /// # Errors
 /// See [`PngError`].

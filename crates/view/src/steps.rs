@@ -1,8 +1,8 @@
 //! The steps from scores to weights, side by side: bars for one query, a map for several.
 //!
-//! Keys stand along each panel, numbers where there is room for them. What a mask hides is hatched and has no number.
-//! A panel may have curves over the keys' positions, marks at positions, a line at a threshold, and columns beside
-//! those of the keys, such as the weight of a sink.
+//! The keys are the columns of each panel; numbers are written where there is room for them. A masked cell is hatched and
+//! has no number. A panel may have curves over the keys' positions, marks at positions, a line at a threshold, and columns
+//! beside those of the keys, such as the weight of a sink.
 //!
 //! ```
 //! use regard_view::steps::{Panel, Steps};
@@ -67,13 +67,13 @@ impl Panel {
         self
     }
 
-    /// The numbers are shares of 1: colours and bars reach to 1 at least.
+    /// Says that the numbers are shares of 1: the scale of colours and bars then reaches at least to 1.
     pub fn shares(mut self) -> Self {
         self.shares = true;
         self
     }
 
-    /// The last `columns` are no keys: they stand a little apart.
+    /// Says that the last `columns` are not keys: they are drawn a little apart.
     pub fn beside(mut self, columns: usize) -> Self {
         self.beside = columns.min(self.columns.len());
         self
@@ -105,7 +105,7 @@ impl Panel {
         *self.cells.get(query)?.get(column)?
     }
 
-    /// The numbers as far as an axis can hold them.
+    /// The numbers that an axis can hold.
     fn values(&self) -> impl Iterator<Item = f64> {
         let cells = self.cells.iter().flatten().filter_map(|cell| *cell);
         let drawn = cells.filter(|value| value.abs() <= LARGEST);
@@ -160,10 +160,10 @@ const BAR: &str = "#3b90c1";
 const OTHER: &str = "#8a94a3";
 const BELOW: &str = "#c8743a";
 
-/// Largest number drawn: beyond, differences leave `f64`.
+/// Largest number drawn: differences of larger ones leave the range of `f64`.
 const LARGEST: f64 = 1e150;
 
-/// Smaller numbers are drawn as 0: steps of an axis between them leave `f64`.
+/// Smaller numbers are drawn as 0: the steps of an axis between them leave the range of `f64`.
 const LEAST_DRAWN: f64 = 1e-150;
 
 /// Decimals of a number in the picture.
@@ -315,19 +315,19 @@ impl Steps {
     }
 }
 
-/// How many panels stand in a row: rows of about as many each, none wider than [`WIDEST`] unless a panel alone is.
+/// How many panels stand in a row. Rows have about equal numbers of panels, and only a single panel is wider than [`WIDEST`].
 fn flow(plans: &[Plan<'_>]) -> usize {
     let fits = |row: &[Plan<'_>]| row.len() == 1 || across(row) <= WIDEST;
     let mut in_row = plans.len().max(1);
     while !plans.chunks(in_row).all(fits) {
         in_row -= 1;
     }
-    // Four panels of which three fit stand two by two.
+    // If three panels fit into a row, four are drawn two by two.
     let rows = plans.len().div_ceil(in_row).max(1);
     plans.len().div_ceil(rows).max(1)
 }
 
-/// The cells of a row of panels begin at one height, whatever stands above them.
+/// Lets the cells of all panels in a row begin at the same height, whatever stands above them.
 fn align(row: &mut [Plan<'_>]) {
     let top = row.iter().map(|plan| plan.top).fold(0.0, f64::max);
     for plan in row {
@@ -350,7 +350,7 @@ struct Plan<'a> {
     /// The upper left corner of the cells.
     left: f64,
     top: f64,
-    /// Whether the names of columns are turned, as they would overlap.
+    /// Whether the names of columns are slanted, because they would overlap.
     turned: bool,
     /// The numbers that colours and bars span.
     axis: Axis,
@@ -487,7 +487,7 @@ impl<'a> Plan<'a> {
         (-0.5..=self.panel.keys() as f64 - 0.5).contains(&position)
     }
 
-    /// How far up a value stands, from 0 to 1; what is no number stands at 0.
+    /// How far up the axis a value lies, from 0 to 1; NaN is drawn as the value 0.
     fn share(&self, value: f64) -> f64 {
         let value = if value.is_nan() { 0.0 } else { value };
         self.axis.place(value.clamp(self.axis.low, self.axis.high))
@@ -518,7 +518,7 @@ impl<'a> Plan<'a> {
     }
 
     fn column_names(&self, out: &mut String, y: f64, below: bool) {
-        // Names of columns that are narrower than a line would cover each other.
+        // In columns narrower than a line of text the names would cover each other, so some are left out.
         let every = (NAME * 1.1 / self.cell.0).ceil().max(1.0) as usize;
         for (column, name) in self.panel.columns.iter().enumerate() {
             if column % every > 0 && column < self.panel.keys() {
@@ -697,7 +697,7 @@ impl<'a> Plan<'a> {
             );
         }
         if let Some(size) = self.size() {
-            // Whatever runs behind a number leaves it readable.
+            // A white outline keeps a number readable in front of lines.
             out.push_str(r##"<g stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke">"##);
             for column in 0..self.panel.columns.len() {
                 let Some(value) = self.panel.cell(0, column) else {

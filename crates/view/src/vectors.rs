@@ -1,8 +1,8 @@
 //! Vectors as arrows: of two numbers in a plane, of three in space.
 //!
 //! A plane is seen from above. Space is seen from in front of its corner, without perspective, so that equal lengths along an axis
-//! are equal on paper. Each tip has a dashed plumb line to the floor, where a dot says what lies below it: a flat
-//! picture alone would leave one number of three open.
+//! are equal on paper. From each tip a dashed plumb line leads to a dot on the floor: without it, a flat picture would
+//! leave one of the three numbers open.
 //!
 //! `p = (r·v, u·v)`, `r = (-sin φ, cos φ, 0)`, `u = (-sin θ cos φ, -sin θ sin φ, cos θ)`, azimuth `φ`, elevation `θ`.
 //!
@@ -39,7 +39,7 @@ pub struct Arrow {
 }
 
 impl Arrow {
-    /// An arrow in the colour of its place in the list.
+    /// An arrow; its colour follows from its place in the list.
     pub fn new(name: impl Into<String>, vector: [f64; 3]) -> Self {
         Self {
             name: name.into(),
@@ -65,7 +65,7 @@ impl Arrow {
         }
     }
 
-    /// The same arrow in the dark of the text, as a query among its keys.
+    /// The same arrow in the dark colour of the text, for a query among its keys.
     pub fn emphasized(self) -> Self {
         Self {
             emphasis: true,
@@ -82,7 +82,7 @@ pub struct Vectors {
     captions: Vec<String>,
 }
 
-/// Colours that also the colour-blind tell apart (Okabe and Ito 2008).
+/// Colours that colour-blind people can tell apart too (Okabe and Ito 2008).
 const COLOURS: [&str; 6] = [
     "#0072b2", "#009e73", "#d55e00", "#cc79a7", "#8a6d00", "#56b4e9",
 ];
@@ -95,7 +95,7 @@ const ELEVATION: f64 = 22.0;
 const ROOM: f64 = 430.0;
 const SIDE: f64 = 150.0;
 
-/// Largest number drawn: squares of larger ones leave `f64`.
+/// Largest number drawn: squares of larger ones leave the range of `f64`.
 const LARGEST: f64 = 1e100;
 
 impl Vectors {
@@ -168,7 +168,7 @@ impl Vectors {
                 space.shadow(out, arrow.vector, colour);
             }
         }
-        // What is further from the eye is drawn first.
+        // Arrows further from the eye are drawn first.
         let mut order: Vec<_> = arrows.iter().collect();
         order.sort_by(|a, b| space.depth(a.0.vector).total_cmp(&space.depth(b.0.vector)));
         for (arrow, colour) in order {
@@ -187,7 +187,7 @@ impl Vectors {
 /// The box around the arrows, and where it stands on paper.
 struct Space {
     axes: [Axis; 3],
-    /// Right and up on paper, and towards the eye.
+    /// The directions to the right and up on paper, and towards the eye.
     directions: [[f64; 3]; 3],
     /// Whether the floor alone is drawn, seen from above.
     flat: bool,
@@ -221,7 +221,7 @@ fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
 }
 
 impl Space {
-    /// One step for all axes, so that the cube of a step is a cube.
+    /// All axes have the same step, so that lengths can be compared.
     fn around(vectors: impl Iterator<Item = [f64; 3]>, flat: bool, top: f64) -> Self {
         let vectors: Vec<[f64; 3]> = vectors.collect();
         let all = Axis::around(vectors.iter().flatten().copied(), true, 4);
@@ -365,7 +365,7 @@ impl Space {
         let down = if upright { 4.0 } else { 2.2 * aside.1 };
         let (x, y) = match (self.flat, axis) {
             (false, _) => (middle.0 + 3.6 * aside.0, middle.1 + down),
-            // At the far ends, where no tip can be beyond.
+            // At the far ends of the axes, where no tip can lie beyond the name.
             (true, 0) => (ends[1].0, ends[1].1 + 36.0),
             (true, _) => (ends[1].0, ends[1].1 - 12.0),
         };
@@ -376,7 +376,7 @@ impl Space {
         words(out, x, y, name, ["x", "y", "z"][axis]);
     }
 
-    /// The plumb line from a tip, the dot on the floor, and the way there from below the origin.
+    /// The plumb line from a tip, the dot on the floor, and the line on the floor from the origin to the dot.
     fn shadow(&self, out: &mut String, vector: [f64; 3], colour: &str) {
         let floor = self.axes[2].low;
         let tip = self.place(vector);
@@ -470,7 +470,7 @@ fn labels(out: &mut String, space: &Space, arrows: &[(&Arrow, &str)], width: f64
             .filter(|((x, _), ..)| (*x < origin.0) == (side < 0.0))
             .collect();
         tips.sort_by(|a, b| a.0.1.total_cmp(&b.0.1));
-        // From the middle outwards would move less, but from above is enough for a handful.
+        // Names are pushed down one after the other; starting in the middle would move them less, but they are few.
         let mut lowest = f64::NEG_INFINITY;
         for ((x, y), arrow, colour) in tips {
             let place = (y - 4.0).max(lowest + PITCH);
@@ -491,7 +491,7 @@ fn labels(out: &mut String, space: &Space, arrows: &[(&Arrow, &str)], width: f64
                 r#"<path d="{}" stroke="{colour}" stroke-opacity="0.5" stroke-width="0.8" fill="none"/>"#,
                 way(&[(x + side * 3.0, y), (at - side * 3.0, place)])
             );
-            // What runs behind a name would be read as a part of it.
+            // A white rectangle, so that no line runs behind a name and looks like a part of it.
             let values_width = if with_values {
                 text_width(&values, 11.5) + 6.0
             } else {

@@ -1,4 +1,4 @@
-//! SVG, PNG, charts and pages: snapshots, and what holds for any token.
+//! SVG, PNG, charts and pages: snapshots, and properties for any token.
 
 mod common;
 

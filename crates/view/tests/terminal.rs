@@ -1,4 +1,4 @@
-//! Terminal pictures: snapshots, and what holds for any token and any width.
+//! Terminal pictures: snapshots, and properties for any token and any width.
 
 mod common;
 

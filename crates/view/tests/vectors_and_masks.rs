@@ -1,4 +1,4 @@
-//! Arrows, pictures of masks and of steps: snapshots, and what holds for any numbers and names.
+//! Arrows, pictures of masks and of steps: snapshots, and properties for any numbers and names.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! A score and a model of one's own, trained on the reverse task through `regard-train`.
+//! A new score and a new model, trained on the reverse task through `regard-train`.
 //!
 //! ```text
 //! h_j  = GRU(E x)_j
@@ -110,7 +110,7 @@ impl DecoderState for State {
 }
 
 impl Nearest {
-    /// One step from `embedded [rows, n]`: what the output layer reads, the weights, and the next state.
+    /// One step from `embedded [rows, n]`: the input of the output layer, the weights, and the next state.
     fn advance(&self, embedded: Tensor<2>, state: State) -> (Tensor<2>, Tensor<2>, State) {
         let query = state.hidden.clone().unsqueeze_dim(1);
         let read = self

@@ -1,4 +1,4 @@
-//! What Burn's and candle's side share: the questions that `attention.py` asks, and how they are answered.
+//! Shared by Burn's and candle's sides: the questions that `attention.py` asks, and how they are answered.
 //!
 //! A question is a line `kind batch heads key_heads queries keys dim causal dtype repeats`; the answer a line
 //! of JSON with the seconds of each repeat and a few numbers of the result, or with the reason why this side
@@ -53,7 +53,7 @@ impl Question {
     }
 }
 
-/// Numbers in `[-1, 1]` by a formula that every side knows.
+/// Numbers in `[-1, 1]` by a formula that every side has.
 fn numbers(seed: usize, count: usize) -> Vec<f32> {
     (0..count)
         .map(|i| (((i * 7919 + seed * 104_729) % 2003) as f64 / 1001.5 - 1.0) as f32)
@@ -78,7 +78,7 @@ pub fn timed<T>(
     Ok((seconds, probe))
 }
 
-/// Seconds and probes, or why not.
+/// Seconds and probes, or the reason why this side cannot answer.
 pub type Answer = Result<(Vec<f64>, Vec<f32>), String>;
 
 /// Answers questions until there are no more.

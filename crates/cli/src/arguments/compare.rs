@@ -26,15 +26,15 @@ again what is done. A larger --budget continues the runs of a smaller one.
 
 Peak memory is the most that training had in use at a time.";
 
-/// Train several recipes under one budget, and compare what came of it
+/// Train several recipes under one budget, and compare the results
 #[derive(Debug, Args)]
 #[command(
     after_help = EXAMPLES,
-    // The same, short enough for a terminal of 80 columns.
+    // The usage that clap would print, shortened for a terminal of 80 columns.
     override_usage = "regard compare [OPTIONS] --budget <BUDGET> <[NAME=]RECIPE>..."
 )]
 pub struct Compare {
-    /// The recipes, TOML files; a NAME is what tables and folders call one
+    /// The recipes, TOML files; NAME stands for one in tables and folders
     #[arg(value_name = "[NAME=]RECIPE", required = true, num_args = 2..)]
     pub recipes: Vec<Named>,
     /// How long each is trained: a time such as 20m, 90s or 2h, or tokens such as 5Mtokens
@@ -48,7 +48,7 @@ pub struct Compare {
         default_value = "runs/compare"
     )]
     pub folder: PathBuf,
-    /// Lay a value over every recipe's, such as training.seed=2; may be repeated
+    /// Replace a value of every recipe, such as training.seed=2; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
     /// Resamples of the bootstrap that gives the intervals

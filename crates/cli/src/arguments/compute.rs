@@ -10,7 +10,7 @@ use crate::failure::{CommandError, Failure};
 /// Kinds of devices that Burn knows but that this build leaves out.
 const ELSEWHERE: [&str; 7] = ["cuda", "rocm", "metal", "vulkan", "wgpu", "webgpu", "gpu"];
 
-/// More than any machine serves.
+/// The most threads that may be asked for.
 const MOST_THREADS: usize = 1024;
 /// Bytes of a thread's stack: what a main thread has.
 const STACK: usize = 8 << 20;
@@ -26,7 +26,7 @@ pub struct Compute {
     threads: Option<NonZeroUsize>,
 }
 
-/// A device as it is named.
+/// A device, by its name.
 #[derive(Debug, Clone, Default)]
 enum DeviceName {
     #[default]
@@ -46,12 +46,12 @@ fn device_name(text: &str) -> Result<DeviceName, String> {
 }
 
 impl Compute {
-    /// Starts the threads and does `work` on one of them, with the device. `threads` counts where the command line is
-    /// silent; without either there is one for each core.
+    /// Starts the threads and does `work` on one of them, with the device. `threads` is used if the command line gives no
+    /// number; without either there is one thread for each core.
     ///
-    /// Work that is on a thread of the pool shares its parts out without sleeping and waking: from outside,
-    /// each of some hundred operations of an update, or of a word, would switch threads twice. Work within work goes on where
-    /// it is.
+    /// On a thread of the pool, operations are split among threads without putting the caller to sleep and waking it. From
+    /// outside the pool, each of some hundred operations of an update, or of a word, would switch threads twice. A call of
+    /// `run` inside `work` stays on the same pool.
     ///
     /// # Errors
     /// A device that is not there, threads that cannot be had, and those of `work`.
@@ -71,7 +71,7 @@ impl Compute {
         }
         if rayon::current_thread_index().is_none() {
             let built = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads.unwrap_or(0)) // 0 is rayon's word for all that there are
+                .num_threads(threads.unwrap_or(0)) // rayon takes 0 for one thread per core
                 .stack_size(STACK)
                 .build_global();
             if let (Err(error), Some(threads)) = (built, threads) {

@@ -38,7 +38,7 @@ pub struct Evaluate {
     /// [default with --source alone: the embedded model]
     #[arg(long, value_name = "[NAME=]PATH", num_args = 1..)]
     pub model: Vec<Named>,
-    /// What the translations should be; several files are several references of each sentence
+    /// Reference translations; several files are several references of each sentence
     #[arg(short, long, value_name = "FILE", num_args = 1..)]
     pub references: Vec<PathBuf>,
     /// The text to translate: for --model and --by-length
@@ -58,7 +58,7 @@ pub struct Evaluate {
     /// What to compute
     #[arg(short, long, value_name = "METRIC", num_args = 1.., default_value = "bleu", help_heading = "Scores")]
     pub metric: Vec<MetricName>,
-    /// What BLEU calls a word: 13a, intl, char or none
+    /// BLEU's tokeniser: 13a, intl, char or none
     #[arg(
         long,
         alias = "tokenize",
@@ -97,10 +97,10 @@ pub struct Evaluate {
     )]
     pub seed: u64,
 
-    /// Score sentences of each length apart; needs the source
+    /// Also give scores by source length; needs the source
     #[arg(long, help_heading = "Scores by length")]
     pub by_length: bool,
-    /// How they are grouped and drawn.
+    /// How lengths are grouped, and where the scores are drawn.
     #[command(flatten)]
     pub lengths: Lengths,
 
@@ -135,8 +135,8 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// What `regard compare` asks of finished runs: BLEU and chrF with their intervals, by length, the first run
-    /// against the others, on a part of its recipe's data.
+    /// The options with which `regard compare` scores finished runs: BLEU and chrF with their intervals, by length, the
+    /// first run against the others, on a part of its recipe's data.
     pub fn of_runs(model: Vec<Named>, part: Part) -> Self {
         Self {
             hypotheses: vec![],

@@ -20,10 +20,10 @@ Examples:
   regard explain mask \"window:3 & causal\"
   regard explain mask longformer:2:0 --size 12 --png mask.png
 
-A vector is numbers parted by commas, a list of vectors is parted by semicolons. Without vectors the \
-words of the preset `words` are taken; sparsemax and entmax15 take longer queries, gaussian-window queries \
-of its own, and ntm --gate 0.5 --shift 0,0.2,0.8 --sharpening 2. Matrices act from the left, one row for each output. An option \
-that the mechanism does not have is refused.";
+Numbers of a vector are separated by commas, vectors of a list by semicolons. Without vectors the \
+example has those of the preset `words`, but sparsemax and entmax15 have longer queries, gaussian-window has queries \
+of its own, and ntm has --gate 0.5 --shift 0,0.2,0.8 --sharpening 2. Matrices act from the left, one row for each output. An \
+option that the mechanism does not have is refused.";
 
 /// Show a mechanism at work, step by step, on vectors small enough to read
 #[derive(Debug, Args)]
@@ -38,21 +38,21 @@ pub struct Explain {
     /// List mechanisms, presets, normalisers and masks
     #[arg(long, conflicts_with_all = ["svg", "png", "check", "quiet"])]
     pub list: bool,
-    /// What is compared.
+    /// Queries, keys and values.
     #[command(flatten)]
     pub vectors: Vectors,
-    /// How it is compared.
+    /// Mask, normaliser and other choices.
     #[command(flatten)]
     pub mechanism: Mechanism,
-    /// By which numbers.
+    /// Parameters of mechanisms.
     #[command(flatten)]
     pub parameters: ParameterOptions,
-    /// What comes out.
+    /// What to print and draw.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// Vectors, and what they are called.
+/// Vectors and their names.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Vectors")]
 pub struct Vectors {
@@ -78,7 +78,7 @@ pub struct Vectors {
     pub key_names: Vec<String>,
 }
 
-/// What is chosen of the mechanism.
+/// The choices of a mechanism.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Mechanism")]
 pub struct Mechanism {
@@ -153,7 +153,7 @@ pub struct ParameterOptions {
     pub position_vector: Option<Vector>,
 }
 
-/// What comes out.
+/// What to print and draw.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct Output {
@@ -179,13 +179,13 @@ pub struct Output {
     /// Print JSON, with all digits
     #[arg(long)]
     pub json: bool,
-    /// Print weights and context alone; of a mask, no count
+    /// Print weights and context alone, or a mask without its count
     #[arg(short, long)]
     pub quiet: bool,
 }
 
 impl Explain {
-    /// What is given of the numbers that some mechanisms need beside queries and keys.
+    /// The given parameters, which some mechanisms need beside queries and keys.
     pub fn parameters(&self) -> Parameters {
         let matrix = |matrix: &Option<Matrix>| matrix.as_ref().map(|matrix| matrix.0.clone());
         let vector = |vector: &Option<Vector>| vector.as_ref().map(|vector| vector.0.clone());
@@ -211,7 +211,7 @@ impl Explain {
         }
     }
 
-    /// The options that are given and say something of a mechanism, which a mask alone does not have.
+    /// The given options that are about a mechanism, and so mean nothing for a mask alone.
     pub fn of_mechanisms(&self) -> Option<String> {
         let options = [
             ("query", self.vectors.query.is_some()),
@@ -233,7 +233,7 @@ impl Explain {
     }
 }
 
-/// More squares than this show nothing.
+/// The most queries or keys of a mask: in a larger picture nothing could be seen.
 const LARGEST_SIZE: usize = 512;
 
 /// `8` or `4x8`.

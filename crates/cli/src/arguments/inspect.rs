@@ -16,22 +16,22 @@ Examples:
   regard inspect --model runs/sst2-lstmn \"a film that is never dull\"
   regard inspect --model runs/sst2-lstmn --json < sentences.txt
 
-Of a trace, what is remarkable is told: heads that look at the token before, at earlier tokens of the \
+For a trace, the output names what is remarkable: heads that look at the token before, at earlier tokens of the \
 same text, at one key whatever the query; words that were hardly looked at. With --all each head gets a \
 row of measures and a sentence. Layers and heads are counted from 1, as in pictures (in JSON from 0). In \
-a decoder's self-attention a query is the token that was read at its place. Entropy is in nats; `uniform` is its share of the largest possible; `first` \
-the weight of the first key; `diagonal` 1 for a head along the diagonal, 0.67 for a uniform one; \
-`previous` and `duplicate` the weight of the token before and of earlier equal ones; `covered` the share \
-of the keys that were looked at; `keys` how many keys a query looks at; `span` how many neighbours hold \
-90 %.
+a decoder's self-attention the queries are the tokens that were read. Entropy is in nats; `uniform` is its share of the \
+largest possible; `first` is the weight of the first key; `diagonal` is 1 for a head along the diagonal, 0.67 for a uniform \
+one; `previous` and `duplicate` are the weights of the token before and of earlier equal ones; `covered` is the share \
+of the keys that were looked at; `keys` says how many keys a query looks at; `span` says how many neighbours hold \
+90 % of a row.
 
-With --model, each sentence is answered with its label, the label's probability and a heat map. Of an \
+With --model, the output for each sentence is its label, the label's probability and a heat map. For an \
 LSTMN the rows and the columns are the sentence's words: a row says which earlier words its word was \
-linked to. Of a self-attentive classifier there is one row a hop: what the verdict was taken from. \
+linked to. For a self-attentive classifier there is one row for each hop: the words from which the label was taken. \
 Without TEXT and --input, lines are read from standard input. With --json each sentence becomes one JSON \
 object on a line of its own, weights included.";
 
-/// Say what the heads of saved attention do, or what a classifier makes of a sentence and what it looked at
+/// Describe what the heads of saved attention do, or classify a sentence and show what the model looked at
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Inspect {
@@ -44,17 +44,17 @@ pub struct Inspect {
     /// Print JSON, an object a line
     #[arg(long)]
     pub json: bool,
-    /// What to say of a trace.
+    /// Options for traces.
     #[command(flatten)]
     pub heads: InspectHeads,
-    /// How to read and show sentences.
+    /// Options for classifiers.
     #[command(flatten)]
     pub sentences: InspectSentences,
 }
 
-/// What to say of a trace.
+/// Options for traces.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Of a trace")]
+#[command(next_help_heading = "For a trace")]
 pub struct InspectHeads {
     /// Inspect entry N alone, counted from 1
     #[arg(long, value_name = "N", conflicts_with = "model")]
@@ -68,17 +68,17 @@ pub struct InspectHeads {
     /// Show the same by maximum flow; slow beyond some fifty tokens
     #[arg(long, conflicts_with = "model")]
     pub flow: bool,
-    /// Tell every head, with its measures in a table
+    /// Describe every head, with its measures in a table
     #[arg(long, conflicts_with = "model")]
     pub all: bool,
-    /// Tell every head in a sentence, without the table
+    /// Describe every head in a sentence, without the table
     #[arg(short, long, conflicts_with_all = ["model", "all"])]
     pub quiet: bool,
 }
 
-/// How to read and show sentences.
+/// Options for classifiers.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Of a classifier")]
+#[command(next_help_heading = "For a classifier")]
 pub struct InspectSentences {
     /// Read sentences from a file, plain or gzip
     #[arg(

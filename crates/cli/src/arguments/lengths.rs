@@ -9,7 +9,7 @@ const HEADING: &str = "Scores by length";
 /// Buckets of source lengths, and pictures of their scores.
 #[derive(Debug, Clone, Args)]
 pub struct Lengths {
-    /// The longest source of each bucket, in words, rising [default: 10,20,30,40,50,60]
+    /// The longest source of each bucket, in words, in rising order [default: 10,20,30,40,50,60]
     #[arg(long, value_name = "N,N,..", help_heading = HEADING)]
     pub buckets: Option<Edges>,
     /// Merge buckets of fewer sentences into a neighbour

@@ -65,15 +65,15 @@ pub enum Command {
     Train(Train),
     /// Score translations, models and alignments
     Evaluate(Box<Evaluate>),
-    /// Train several recipes under one budget, and compare what came of it
+    /// Train several recipes under one budget, and compare the results
     Compare(Compare),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
-    /// Say what the heads of saved attention do, or what a classifier makes of a sentence
+    /// Describe what the heads of saved attention do, or classify a sentence
     Inspect(Box<Inspect>),
     /// Show a mechanism at work, step by step, on vectors small enough to read
     Explain(Box<Explain>),
-    /// Say what a model is, or write it in another form
+    /// Describe a model, or write it in another form
     Model(ModelFile),
     /// Measure the kernels on this machine
     Bench(Bench),

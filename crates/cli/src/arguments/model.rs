@@ -11,11 +11,11 @@ Examples:
   regard model runs/small --f16 model.safetensors
   regard model runs/small --familiarity runs/small/recipe.toml --f16 model.safetensors
 
-With --f16 the weights are stored in 16 bits: half the size, the same translations but for rare ties. \
+With --f16 the weights are stored in 16 bits: half the size, the same translations except for rare ties. \
 The file holds the tokenizers and settings too, so that it is all that `regard translate --model` \
 needs. The embedded model is made so: see crates/cli/models/multi30k-en-de/README.md.";
 
-/// Say what a model is, or write it in another form
+/// Describe a model, or write it in another form
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("form").multiple(true))]
 pub struct ModelFile {
@@ -28,8 +28,9 @@ pub struct ModelFile {
     /// Write the model with weights of 32 bits
     #[arg(long, value_name = "FILE", group = "form")]
     pub f32: Option<PathBuf>,
-    /// Measure on the data of a recipe what sentences the model knows, and keep it in the file that is written: `regard
-    /// translate` then warns of others. The training sources are counted, the validation sources translated
+    /// Measure on the data of a recipe which sentences are familiar to the model, and store this in the file that is written:
+    /// `regard translate` then warns of other sentences. The pieces of the training sources are counted, and the validation
+    /// sources translated
     #[arg(long, value_name = "RECIPE", requires = "form")]
     pub familiarity: Option<PathBuf>,
     /// Print JSON

@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-/// A path, and what tables and pictures call it.
+/// A path, and its name in tables and pictures.
 #[derive(Debug, Clone)]
 pub struct Named {
     /// The name; the file's name if none was given.
@@ -20,7 +20,7 @@ impl FromStr for Named {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let named = match text.split_once('=') {
-            // A path with `=` in it is a path, as long as it is there.
+            // A text with `=` that is the path of an existing file is that path.
             Some((name, path)) if !name.is_empty() && !Path::new(text).exists() => Self {
                 name: name.to_owned(),
                 path: PathBuf::from(path),

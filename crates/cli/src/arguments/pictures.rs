@@ -19,7 +19,7 @@ pub struct PictureFiles {
     /// Write one page with all translations, to explore in a browser; it needs no network
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub html: Option<PathBuf>,
-    /// Keep the subwords that the model works on apart, in place of whole words
+    /// Show the subwords that the model works on, in place of whole words
     #[arg(long, help_heading = "Pictures")]
     pub subwords: bool,
     /// Which attention to draw [default: cross, if there is any]
@@ -37,16 +37,16 @@ pub struct PictureFiles {
 /// Which attention of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Map {
-    /// What the decoder reads of the source
+    /// Attention of the decoder to the source
     Cross,
-    /// The encoder, at the source itself
+    /// Self-attention of the encoder
     Encoder,
-    /// The decoder, at what it wrote before
+    /// Self-attention of the decoder
     Decoder,
-    /// A model of one sequence, at that sequence
+    /// Self-attention of a model with a single sequence
     #[value(name = "self")]
     Own,
-    /// Whatever is none of these, such as a classifier's pooling
+    /// Any other, such as a classifier's pooling
     Other,
     /// All of them
     All,
@@ -75,7 +75,7 @@ impl PictureFiles {
         self.svg.is_some() || self.png.is_some()
     }
 
-    /// Which maps are drawn. A page has them all, for its reader to choose.
+    /// Which maps are drawn. A page has all of them, and its reader chooses.
     pub fn choice(&self) -> Choice {
         let pick = |number: Option<Number>| number.map_or(Pick::Usual, |Number(pick)| pick);
         Choice {

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use regard_train::recipe::{LongSource, Translation};
 
-/// Settings of beam search; what is not given is as the model's recipe says.
+/// Settings of beam search; those that are not given are taken from the model's recipe.
 #[derive(Debug, Default, Args)]
 pub struct Search {
     /// Hypotheses kept at every step; 1 is greedy search
@@ -16,7 +16,7 @@ pub struct Search {
     /// Weight of the coverage penalty (Wu et al. 2016); larger leaves fewer words untranslated
     #[arg(long, value_name = "B", value_parser = not_negative, help_heading = "Search")]
     coverage_penalty: Option<f64>,
-    /// Let no run of N tokens occur twice; 0 allows it
+    /// Forbid any run of N tokens to occur twice; 0 allows all
     #[arg(long, value_name = "N", help_heading = "Search")]
     no_repeat_ngram: Option<usize>,
     /// Most tokens of a translation
@@ -43,7 +43,7 @@ enum LongLines {
 }
 
 impl Search {
-    /// `settings` with what the command line says laid over them. One translation a sentence.
+    /// `settings` with those that the command line gives replaced. One translation a sentence.
     pub fn over(&self, settings: &Translation) -> Translation {
         let mut settings = settings.clone();
         settings.n_best = 1;
@@ -68,7 +68,7 @@ impl Search {
     }
 }
 
-/// The widest beam: beyond it nothing is gained, and memory is lost.
+/// The widest beam: a wider one gains nothing and takes memory.
 const WIDEST_BEAM: usize = 1024;
 
 /// A width of the beam.
@@ -79,7 +79,7 @@ pub fn beam(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number of things of which there must be one.
+/// A number of at least 1.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),

@@ -40,7 +40,7 @@ pub struct Train {
     /// The run folder [default: runs/NAME for the recipe NAME.toml]
     #[arg(long, alias = "out", value_name = "FOLDER", conflicts_with_all = ["resume", "example"])]
     pub folder: Option<PathBuf>,
-    /// Lay a value over the recipe's, such as training.epochs=5; may be repeated
+    /// Replace a value of the recipe, such as training.epochs=5; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE", conflicts_with = "example")]
     pub set: Vec<String>,
     /// Print what happens as JSON, one object a line, on standard output
@@ -54,7 +54,7 @@ pub struct Train {
     pub compute: Compute,
 }
 
-/// The architectures that there are recipes for.
+/// The architectures for which an example can be printed.
 fn architectures() -> PossibleValuesParser {
     let registry = Registry::default();
     let values = registry.kinds().map(|kind| {

@@ -22,13 +22,13 @@ the score is the log-probability in nats, with the penalties. With --json each s
 one JSON object on a line of its own.
 
 On a terminal a single TEXT is shown with a heat map: rows are the translation's words, columns the \
-source's, and a row says where the model looked as it wrote that word. Of a model with many maps that \
+source's, and a row says where the model looked as it wrote that word. For a model with many maps this \
 is the cross-attention of the layer most like an alignment of words, the mean of its heads; --map, \
 --layer and --head choose others.
 
-A sentence that is far from what the model was trained on is warned of on standard error, with the \
-reason; with --json the line has it as `unfamiliar`. A model's file must have been measured for that \
-(`regard model --familiarity`), as the embedded one is.";
+If a sentence is far from what the model was trained on, a warning on standard error says why; with \
+--json the reason is the key `unfamiliar` of the line. The model's file must hold measurements for this \
+(`regard model --familiarity`), as that of the embedded model does.";
 
 /// Translate text, and see what the model looked at
 #[derive(Debug, Args)]

@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-/// Numbers parted by commas.
+/// Numbers separated by commas.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vector(pub Vec<f64>);
 
-/// Vectors parted by semicolons. They may differ in length: whoever takes them says what fits.
+/// Vectors separated by semicolons. They may differ in length; the code that uses them checks this.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrix(pub Vec<Vec<f64>>);
 
@@ -22,7 +22,7 @@ impl FromStr for Matrix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Whoever ends the last vector as the others ends no empty one.
+        // A semicolon after the last vector does not begin an empty one.
         let text = text.trim().strip_suffix(';').unwrap_or(text);
         let rows = text
             .split(';')

@@ -14,9 +14,9 @@ Examples:
   regard view look.safetensors --map encoder --layer 1 --head all --svg look.svg
   regard view look.safetensors --html look.html
 
-Of a model with many maps one is shown, and its title says which: the cross-attention of the layer that is most like an alignment \
-of words, the mean of its heads. Of a decoder's self-attention a row is the token that was read, with what was written after it in \
-parentheses.";
+For a model with many maps one is shown, and its title says which: the cross-attention of the layer that is most like an \
+alignment of words, the mean of its heads. In a decoder's self-attention a row is the token that was read, with the token that \
+was written after it in parentheses.";
 
 /// Show saved attention: a file of `regard translate --trace`
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub struct View {
     /// The trace file
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
-    /// Print heat maps; this is what happens if no picture is asked for
+    /// Print heat maps; the default if no picture is asked for
     #[arg(long)]
     pub terminal: bool,
     /// Show entry N alone, counted from 1

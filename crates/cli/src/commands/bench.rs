@@ -83,7 +83,7 @@ fn memory(options: &Bench, out: &mut Output) -> Result<(), Failure> {
         ))?;
     }
     if let Some(smallest) = cases.first() {
-        // What a pool allocates when it first works is not the kernel's.
+        // The first work of the thread pool allocates memory that is not the kernel's.
         smallest.prepare()()?;
     }
     for case in cases {

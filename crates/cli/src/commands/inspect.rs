@@ -20,7 +20,7 @@ use crate::{
 /// Inspects a trace file.
 ///
 /// # Errors
-/// A file that is no trace, an entry that is not there.
+/// A file that is not a trace, an entry that does not exist.
 pub fn run(options: &Inspect) -> Result<(), Failure> {
     let [file] = options.subjects.as_slice() else {
         return Err(Failure::Usage(format!(

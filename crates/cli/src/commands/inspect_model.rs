@@ -46,7 +46,7 @@ fn inspect(options: &Inspect, model: &Path, device: &Device) -> Result<(), Failu
     for Group { lines, error } in Groups::read(options.sentences.input.as_deref(), AT_ONCE) {
         writer.classify(&lines)?;
         if let Some(error) = error {
-            // What was classified is whole, and its pictures are too.
+            // The sentences classified before the error still get their pictures.
             writer.finish()?;
             return Err(error.into());
         }
@@ -57,7 +57,7 @@ fn inspect(options: &Inspect, model: &Path, device: &Device) -> Result<(), Failu
     writer.finish()
 }
 
-/// Where answers and pictures go.
+/// Writes answers and pictures.
 struct Writer<'a> {
     options: &'a Inspect,
     classifier: &'a SentenceClassifier,

@@ -1,4 +1,4 @@
-//! What each command does.
+//! The commands, one file for each.
 
 mod bench;
 mod compare;

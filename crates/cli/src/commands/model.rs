@@ -1,4 +1,4 @@
-//! `regard model`: what a model is, and the same model in another form.
+//! `regard model`: describes a model, and writes it in another form.
 
 use std::path::Path;
 
@@ -75,7 +75,7 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
     output::print(&format!("{text}\n"))
 }
 
-/// What `translator` knows, measured on the data of the recipe at `path`.
+/// The familiarity statistics of `translator`, measured on the data of the recipe at `path`.
 fn familiarity(translator: &Translator, path: &Path) -> Result<Familiarity, Failure> {
     let recipe = Registry::default().load(path, &[])?;
     let load = |split, part| match recipe.data.load(split, recipe.training.seed)? {
@@ -91,7 +91,7 @@ fn familiarity(translator: &Translator, path: &Path) -> Result<Familiarity, Fail
     Ok(measured?)
 }
 
-/// The same of a classifier of sentences.
+/// Describes or writes a classifier of sentences.
 fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
     if options.familiarity.is_some() {
         return Err(Failure::Usage(

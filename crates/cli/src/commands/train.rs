@@ -24,7 +24,7 @@ use crate::{
     progress::Training,
 };
 
-/// Where run folders go unless another is named.
+/// The folder of run folders, unless another one is given.
 const RUNS: &str = "runs";
 
 /// Trains, resumes, or prints a recipe.
@@ -61,7 +61,7 @@ fn train(options: &Train, recipe: &Recipe, folder: &Path, device: &Device) -> Re
         Some(_) => Registry::default().train(recipe, &run, &mut report),
         None => Registry::default().resume(&options.set, &run, &mut report),
     };
-    // The bar must be gone before anything else is said.
+    // The progress bar must be gone before anything else is printed.
     let failed = watcher.finish();
     let summary = trained?;
     failed?;
@@ -90,7 +90,7 @@ fn folder(options: &Train) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The recipe of the run in `folder`, for what must be known before it is resumed.
+/// The recipe of the run in `folder`, whose settings are needed before the run is resumed.
 fn resumed_recipe(folder: &Path, overrides: &[String]) -> Result<Recipe, Failure> {
     let path = folder.join("recipe.toml");
     match path.exists() {
@@ -116,7 +116,7 @@ pub(super) fn listen(quiet: bool) -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Passes events on to whoever wants them.
+/// Shows events, as progress or as JSON.
 enum Watcher {
     Progress(Box<Training>),
     Json {
@@ -144,7 +144,7 @@ impl Watcher {
         match self {
             Self::Progress(progress) => progress.show(event),
             Self::Json { output, failed } => {
-                // A reader that has gone away is no reason to stop training.
+                // Training goes on although the reader of standard output is gone.
                 if failed.is_none() {
                     *failed = write(output, event).err();
                 }

@@ -28,7 +28,7 @@ const BATCHES_AT_ONCE: usize = 8;
 /// Pictures are kept in memory until they are written.
 const MOST_PICTURES: usize = 10_000;
 
-/// Lines that are named because the model does not know them; the others are counted.
+/// The most unfamiliar lines that are warned of one by one; further ones are counted.
 const WARNED: usize = 5;
 
 /// Translates arguments, a file or standard input.
@@ -85,7 +85,7 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
         work.translate(&lines)?;
         counter.set(work.line);
         if let Some(error) = error {
-            // What was translated is whole, and its pictures are too.
+            // The lines translated before the error still get their pictures.
             work.finish()?;
             return Err(error.into());
         }
@@ -101,7 +101,7 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     work.finish()
 }
 
-/// A translation going on.
+/// The state of the command while it translates.
 struct Work<'a> {
     translator: Translator,
     settings: Settings,
@@ -113,7 +113,7 @@ struct Work<'a> {
     line: usize,
     /// Translations that the length limit ended.
     unfinished: usize,
-    /// Lines that the model does not know.
+    /// Lines that are far from the model's training text.
     unfamiliar: usize,
 }
 
@@ -123,7 +123,7 @@ impl Work<'_> {
             Ok(translated) => return self.write(lines, &translated),
             Err(error) => error,
         };
-        // The lines before the one that was refused have their translations.
+        // The lines before the refused one are still translated.
         if let TranslateError::Line(CorpusError::LongLine {
             line,
             side,
@@ -152,7 +152,7 @@ impl Work<'_> {
         Err(error.into())
     }
 
-    /// Writes the pictures, and says what should be known of the whole.
+    /// Writes the pictures, and prints warnings about the whole input.
     fn finish(&mut self) -> Result<(), Failure> {
         if self.unfinished > 0 && !self.quiet {
             output::warn(&format!(
@@ -169,7 +169,7 @@ impl Work<'_> {
         self.writer.finish()
     }
 
-    /// Warns of a sentence that the model does not know.
+    /// Warns of a sentence that is far from the model's training text.
     fn warn_of(&mut self, source: &str, why: &Unfamiliar) {
         self.unfamiliar += 1;
         if self.quiet || self.unfamiliar > WARNED {
@@ -217,7 +217,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Where translations and pictures go.
+/// Writes translations and pictures.
 struct Writer<'a> {
     options: &'a Translate,
     output: Output,
@@ -252,7 +252,7 @@ struct JsonTranslation<'a> {
     attention: Option<JsonAttention>,
 }
 
-/// The map that a picture would show, or several.
+/// The weights of one map, or several maps.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum JsonAttention {
@@ -260,10 +260,10 @@ enum JsonAttention {
     Several(Vec<JsonMap>),
 }
 
-/// `weights[target][source]`, of self-attention `[query][key]`.
+/// `weights[target][source]`, or `[query][key]` for self-attention.
 #[derive(Serialize)]
 struct JsonMap {
-    /// Which map, of a model that has several.
+    /// The name of the map, for a model that has several.
     #[serde(skip_serializing_if = "String::is_empty")]
     map: String,
     source: Vec<String>,
@@ -298,7 +298,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Whether anything of what the model looked at is printed or kept.
+    /// Whether any attention weights are printed or written to a file.
     fn shows_attention(&self) -> bool {
         self.screen.is_some()
             || self.options.pictures.any()
@@ -349,7 +349,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A translation that keeps to its line, and that a terminal shows without obeying it.
+    /// A translation on a single line, without characters that could control a terminal.
     fn one_line(&self, text: &str) -> String {
         text.chars()
             .map(|c| match c {

@@ -1,4 +1,4 @@
-//! `regard view`: saved attention, shown.
+//! `regard view`: shows saved attention.
 
 use crate::{
     arguments::View,
@@ -10,7 +10,7 @@ use crate::{
 /// Shows a trace file.
 ///
 /// # Errors
-/// A file that is no trace, an entry that is not there, a picture that cannot be written.
+/// A file that is not a trace, an entry that does not exist, a picture that cannot be written.
 pub fn run(options: &View) -> Result<(), Failure> {
     let pictures = &options.pictures;
     let drawn = !pictures.any() || options.terminal || pictures.draws_chosen();

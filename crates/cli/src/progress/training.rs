@@ -1,4 +1,4 @@
-//! How training goes on.
+//! The progress of training.
 
 use std::{
     io::{self, IsTerminal},
@@ -12,10 +12,10 @@ use regard_train::learner::{
 
 use crate::output;
 
-/// The bar has so many parts; it shows a share, not a count.
+/// The number of parts of the bar, which shows a share and not a count.
 const PARTS: u64 = 1000;
 
-/// Shows what training tells.
+/// Shows the events of training.
 pub struct Training {
     bar: Option<ProgressBar>,
     started: Instant,
@@ -24,7 +24,7 @@ pub struct Training {
     done_before: Option<f64>,
     /// What the last validation found, in words.
     last: Option<String>,
-    /// How BLEU is computed, once it has been told.
+    /// The signature of BLEU, once it has been printed.
     signature: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Limits {
 }
 
 impl Training {
-    /// Progress of a training of at most so many minutes; a bar if standard error is a terminal.
+    /// Progress of a training of at most `minutes`; a bar if standard error is a terminal.
     pub fn new(minutes: Option<f64>) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(PARTS);
@@ -118,7 +118,7 @@ impl Training {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -140,7 +140,7 @@ impl Training {
         }
     }
 
-    /// The rate of this session, carried on; it needs two reports.
+    /// The time left at the rate of this session; it needs two reports.
     fn time_left(&mut self, share: f64) -> Option<Duration> {
         let Some(before) = self.done_before else {
             self.done_before = Some(share);

@@ -1,4 +1,4 @@
-//! Whatever is wrong with the input: a clear message, the right exit code, and nothing lost.
+//! Bad input: a clear message, the right exit code, and nothing lost.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
 fn a_missing_or_unreadable_file_is_named() {
     let folder = tempdir().unwrap();
     let (_, none) = inside(folder.path(), "none");
-    // A folder cannot be read as a file, whoever asks.
+    // A folder cannot be read as a file, by any user.
     let unreadable = text(folder.path());
     refused(
         ["translate", "-m", &none, "a"],
@@ -182,7 +182,7 @@ fn a_line_of_ten_thousand_words_is_cut_or_refused() {
         "b a\n",
         "the lines before have their translations"
     );
-    // What the recipe says goes without a word on the command line: here its 1000 tokens.
+    // Without an option the recipe's setting holds: here its 1000 tokens.
     let assert = run([
         "translate",
         "-m",
@@ -380,7 +380,7 @@ fn a_device_that_is_not_there_is_an_error() {
     }
 }
 
-/// A full disk, played by a limit on the size of files: writing beyond it is an error.
+/// A full disk, simulated by a limit on the size of files: writing beyond it is an error.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_leaves_the_former_checkpoint() {

@@ -7,7 +7,7 @@ use tempfile::tempdir;
 
 use crate::{file, inside, refused, regard, run, stderr, stdout, text, trained};
 
-/// Sentences whose label is told by one word.
+/// Sentences whose label follows from one word.
 fn sentences(count: usize) -> String {
     const FILL: [&str; 5] = ["the", "film", "was", "very", "story"];
     (0..count)

@@ -22,7 +22,7 @@ fn without_attention() -> String {
     )
 }
 
-/// A folder with `att.toml` and `none.toml`, and the folder for what comes of them.
+/// A folder with `att.toml` and `none.toml`, and the folder for their results.
 fn recipes() -> (TempDir, [String; 2], String) {
     let folder = tempdir().unwrap();
     let files = [
@@ -95,7 +95,7 @@ fn two_recipes_from_start_to_table() {
             "{row:?}"
         );
     }
-    // Without attention there is nothing to align by.
+    // Without attention there is no alignment.
     assert!(att[9].parse::<f64>().unwrap() <= 1.0 && none[9] == "-");
     for part in [
         "Each trained for 6000 tokens; judged on the test data.",
@@ -123,7 +123,7 @@ fn two_recipes_from_start_to_table() {
     let svg = fs::read_to_string(out_folder.join("loss.svg")).unwrap();
     assert!(svg.contains("att") && svg.contains("none"));
 
-    // Nothing is trained again, and everything is as it was.
+    // Nothing is trained again, and no file changes.
     let stamp = |name: &str| {
         let file = out_folder.join(name).join("model.safetensors");
         fs::metadata(file).unwrap().modified().unwrap()
@@ -166,7 +166,7 @@ fn two_recipes_from_start_to_table() {
         assert!(first["recipes"][index]["judged"]["scores"][0]["score"].is_f64());
     }
 
-    // A larger budget goes on with the same runs; less than was spent cannot be.
+    // A larger budget continues the same runs; a budget below what was spent is refused.
     let longer = compare(&recipes, &out, "8ktokens", &["--json", "--quiet"]).success();
     assert_eq!(stderr(&longer), "");
     let longer = parsed(&longer);
@@ -230,7 +230,7 @@ fn an_interrupted_comparison_goes_on() {
     assert!(run.join("last.safetensors").is_file() && !run.join("model.safetensors").exists());
     assert!(!folder.path().join("out/none").exists());
 
-    // What was spent is known, so that the budget is what it says.
+    // The time spent is recorded, so that the budget holds over several sessions.
     let validated = ["--set", "training.validate_every=100"];
     let refusal = stderr(&compare(&recipes, &out, "1tokens", &validated).code(1));
     let (_, tokens) = refusal.split_once("has trained for ").unwrap();
@@ -365,7 +365,7 @@ fn what_cannot_be_compared() {
     );
     run(["compare", &att, "--budget", "1s"]).code(2);
     run(["compare", &att, &none]).code(2);
-    // Nothing was begun.
+    // No training was begun.
     assert!(!Path::new(&out).exists());
     refused_command(
         regard().args([

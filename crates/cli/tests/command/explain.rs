@@ -207,10 +207,10 @@ fn masks_are_drawn() {
     snapshot("explain-mask.txt", &text);
     let sized = explained(["explain", "mask", "causal", "--size", "2x4"]);
     assert!(sized.contains("■■■·\n■■■■\n7 of 8 pairs"), "{sized}");
-    // A list says how long the sequence is.
+    // The list gives the length of the sequence.
     let documents = explained(["explain", "mask", "document:0,0,1", "-q"]);
     assert_eq!(documents, "■■·\n■■·\n··■\n");
-    // Whatever is added holds for the whole of what was given.
+    // --causal is combined with the whole mask, not with its last alternative.
     let either = explained([
         "explain",
         "mask",
@@ -236,14 +236,14 @@ fn masks_are_drawn() {
         first.contains("■ is seen; positions count from 0\n"),
         "{first}"
     );
-    // What is added may be an alternative itself.
+    // A mask with `|` can itself be added by --mask.
     let added = ["--mask", "window:1 | global:0", "--size", "3", "-q"];
     let all = regard()
         .args(["explain", "mask", "causal"])
         .args(added)
         .assert();
     assert_eq!(stdout(&all.success()), "■··\n■■·\n■·■\n");
-    // Blocks say how long the sequence is.
+    // The blocks give the length of the sequence.
     let blocks = explained(["explain", "mask", "block-sparse:1:10/11", "-q"]);
     assert_eq!(blocks, "■·\n■■\n");
 }
@@ -318,7 +318,7 @@ fn holds(name: &str, picture: &str, expected: &Holds) {
             "{name}: {part:?} is not in {text}"
         );
     }
-    // What a mask hides says so and has no number.
+    // A hidden cell is called hidden and has no number.
     assert_eq!(
         hidden > 0,
         picture.contains("hidden from the query: weight 0"),
@@ -748,14 +748,14 @@ fn sentences_of_a_picture_follow_the_options() {
 
 #[test]
 fn an_option_changes_one_thing_of_an_example() {
-    // NTM's example interpolates, shifts and sharpens; what is not given stays so.
+    // NTM's example interpolates, shifts and sharpens; parameters that are not given stay as they are.
     let text = explained(["explain", "ntm", "--beta", "2"]);
     for part in ["β = 2", "g = 0.5", "γ = 2"] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     let text = explained(["explain", "ntm", "--gate", "1"]);
     assert!(text.contains("g = 1\n") && text.contains("γ = 2"), "{text}");
-    // With other weights, or vectors of one's own, nothing of it is left.
+    // With another normaliser, or with given vectors, none of the example's parameters are used.
     let text = explained(["explain", "ntm", "--normalizer", "softmax"]);
     assert!(!text.contains("γ"), "{text}");
     let text = explained(["explain", "ntm", "--query", "1,0", "--keys", "1,0;0,1"]);
@@ -949,7 +949,7 @@ fn checks_say_why_attention_is_uniform() {
             && finding.contains("the vectors are long, queries 15 and keys"),
         "{finding}"
     );
-    // Numbers beyond f32 are numbers.
+    // Numbers beyond the range of f32 are accepted.
     let far = explained([
         "explain",
         "dot",

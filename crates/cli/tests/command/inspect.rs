@@ -180,7 +180,7 @@ fn a_translation_can_be_inspected() {
     assert!(found.contains("layer 1 head 1: "), "{found}");
 }
 
-/// A Transformer's decoder looks from the token that it reads, not from the one that it writes.
+/// In a decoder's self-attention the queries are the tokens that it reads, not those that it writes.
 #[test]
 fn a_decoder_is_seen_at_what_it_reads() {
     let folder = tempdir().unwrap();

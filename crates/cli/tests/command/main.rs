@@ -58,7 +58,7 @@ validate_every = 100
 log_every = 5
 "#;
 
-/// The program, in an environment without a terminal's habits.
+/// The program, without the environment variables that change terminal output.
 pub fn regard() -> Command {
     let mut command = cargo_bin_cmd!("regard");
     for variable in ["NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "COLUMNS"] {
@@ -182,7 +182,7 @@ const COMMANDS: [&str; 9] = [
     "bench",
 ];
 
-/// What `--help` says, of the whole program and of each command, on a terminal so many columns wide.
+/// The text of `--help`, of the whole program and of each command, on a terminal of this many columns.
 fn helps(columns: &str) -> Vec<String> {
     let whole = std::iter::once(vec!["--help"]);
     let each = COMMANDS.iter().map(|&command| vec![command, "--help"]);

@@ -12,7 +12,7 @@ use tempfile::tempdir;
 
 use crate::{RECIPE, file, inside, refused, regard, run, stderr, stdout, text, trained};
 
-/// The lines of a run's metrics without what time and place decide.
+/// The lines of a run's metrics without those values that depend on time and folder.
 fn metrics(folder: &Path) -> Vec<Value> {
     let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
     text.lines()
@@ -269,7 +269,7 @@ fn the_examples_are_recipes() {
         assert!(example.contains(&format!("kind = \"{kind}\"")) && example.contains('#'));
         let name = format!("{kind}.toml");
         file(folder.path(), &name, example);
-        // It reads well, and then lacks its data.
+        // It can be read, but lacks its data.
         let mut command = regard();
         crate::refused_command(
             command.current_dir(folder.path()).args(["train", &name]),

@@ -1,4 +1,4 @@
-//! Sentences that a model does not know, and those that it does.
+//! Sentences that are far from a model's training text, and those that are not.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::tempdir;
 
 use crate::{RECIPE, file, inside, refused, regard, run, stderr, stdout, trained};
 
-/// What people type first, and text of other kinds: the embedded model knows captions.
+/// Sentences that people type first, and text of other kinds: the embedded model was trained on captions.
 const STRANGE: [&str; 20] = [
     "Hello",
     "Hello.",
@@ -85,7 +85,7 @@ fn json_tells_the_strange_from_the_familiar() {
     );
 }
 
-/// Any model that translates can be taught what it knows.
+/// Familiarity can be measured for any model that translates.
 #[test]
 fn familiarity_is_measured_on_the_data_of_a_recipe() {
     let folder = tempdir().unwrap();
@@ -108,7 +108,7 @@ fn familiarity_is_measured_on_the_data_of_a_recipe() {
     let strange = warned("x y z");
     assert!(strange.contains("`<unk>` is rare"), "{strange}");
 
-    // What is measured is kept when the model is written again, and says so when it is damaged.
+    // The measurement is kept when the model is written again, and damage to it is an error.
     let (_, again) = inside(folder.path(), "again.safetensors");
     run(["model", &model, "--f16", &again]).success();
     assert!(about(&again).contains("warns         of sentences"));

@@ -1,4 +1,4 @@
-//! Beam search over anything that steps.
+//! Beam search over any [`Stepper`].
 
 use std::{cmp::Ordering, rc::Rc};
 
@@ -14,7 +14,7 @@ pub struct Hypothesis {
     pub tokens: Vec<u32>,
     /// The sum of log-probabilities, natural logarithm, `</s>` included.
     pub log_probability: f64,
-    /// What hypotheses are ranked by.
+    /// The score by which hypotheses are ranked.
     pub score: f64,
     /// One row of weights over the source per token, `</s>` included; empty without attention.
     pub weights: Vec<Vec<f32>>,
@@ -35,7 +35,7 @@ impl Hypothesis {
     }
 }
 
-/// A live hypothesis. Its past is a list shared with its siblings.
+/// A live hypothesis. It shares the list of its past tokens with the hypotheses that have the same beginning.
 struct Beam {
     sentence: usize,
     log_probability: f64,
@@ -158,7 +158,7 @@ pub fn beam_search<S: Stepper + ?Sized>(
         live = next;
     }
     for hypotheses in &mut finished {
-        // Finished ones first: a cut one is a last resort. The sort is stable, so ties keep search order.
+        // Finished hypotheses come before those that were cut. The sort is stable, so ties keep the order of the search.
         hypotheses.sort_by(|a, b| {
             b.finished
                 .cmp(&a.finished)
@@ -169,7 +169,7 @@ pub fn beam_search<S: Stepper + ?Sized>(
     finished
 }
 
-/// Higher probability first; ties by row and token, so that the order never depends on chance.
+/// Higher probability first; ties by row and token, so that the order is always the same.
 fn better(a: &Candidate, b: &Candidate) -> Ordering {
     b.log_probability
         .total_cmp(&a.log_probability)
@@ -177,14 +177,14 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
         .then(a.token.cmp(&b.token))
 }
 
-/// The likeliest tokens of every row, as many as `of_row` says, without those that it forbids; rows are shared out among threads.
+/// The likeliest tokens of every row. `of_row` says how many, and which are forbidden. Rows are shared out among threads.
 fn likely_tokens(
     log_probabilities: &[f32],
     vocabulary: usize,
     marks: &Vocabulary,
     of_row: impl Fn(usize) -> (usize, Vec<u32>),
 ) -> Vec<Vec<(u32, f32)>> {
-    // A few rows are done before a thread is awake.
+    // Waking a thread takes longer than a few rows.
     const ROWS_AT_ONCE: usize = 16;
     let rows = log_probabilities.chunks_exact(vocabulary.max(1));
     let asked: Vec<(usize, Vec<u32>)> = (0..rows.len()).map(of_row).collect();
@@ -219,7 +219,7 @@ fn best_tokens(
         best.insert(place, (token, score));
         best.truncate(count);
     }
-    // Where everything is forbidden, ending is always allowed.
+    // If every token is forbidden, the end marker is allowed.
     if best.is_empty() {
         let end = scores.get(marks.end as usize).copied();
         best.push((marks.end, end.unwrap_or(f32::NEG_INFINITY)));

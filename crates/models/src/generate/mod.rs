@@ -36,9 +36,8 @@ pub fn translate(
     search(model, None, sentences, config, device)
 }
 
-/// A model made ready to generate, with its weights in the order in which generation reads them where there is a kernel for
-/// that (see [`Generator::pack`](crate::Generator::pack)). It holds a copy of these weights, and is made anew when the model
-/// has learned.
+/// A model prepared for generation: if there is a kernel for it, a copy of its weights is packed in the order in which
+/// generation reads them (see [`Generator::pack`](crate::Generator::pack)). After further training it has to be made anew.
 #[derive(Debug)]
 pub struct Prepared {
     model: AnyGenerator,
@@ -46,7 +45,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Makes `model` ready.
+    /// Prepares `model`.
     pub fn new(model: AnyGenerator) -> Self {
         let packed = model.pack();
         Self { model, packed }
@@ -94,7 +93,7 @@ fn search(
     }
     let batch: Vec<Vec<u32>> = full.iter().map(|&i| sentences[i].clone()).collect();
     let source = SourceBatch::new(&batch, &model.vocabularies().source, device);
-    // Packed weights say nothing of what was looked at, by which hypotheses may have to be ranked.
+    // The packed model reports no attention weights, which the coverage penalty needs.
     let observe = config.coverage_penalty != 0.0;
     let mut stepper: Box<dyn Stepper + '_> = match packed {
         Some(packed) if !observe => packed.begin(&source),
@@ -116,7 +115,7 @@ struct ModelStepper<'a> {
     model: &'a AnyGenerator,
     device: &'a Device,
     state: Option<AnyState>,
-    /// Whether hypotheses are ranked by what they looked at.
+    /// Whether attention weights are needed to rank hypotheses.
     observe: bool,
 }
 

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct LengthLimit {
     /// Tokens per source token.
     pub factor: f64,
-    /// Tokens on top.
+    /// Tokens added to that.
     pub constant: usize,
-    /// The limit whatever the source.
+    /// The largest limit, whatever the source.
     pub most: usize,
 }
 

@@ -23,7 +23,7 @@ pub struct LstmEncoder {
 pub struct SelfAttentiveEncoder {
     /// The annotations.
     pub lstm: LstmEncoder,
-    /// What is made of them.
+    /// The attentive pooling of the annotations.
     pub pooling: AttentivePooling,
     /// The weight of the penalty `‖A Aᵀ - I‖²` in the loss.
     #[module(skip)]
@@ -50,11 +50,11 @@ pub(super) fn check_halves(hidden: usize, check: &mut Check) {
     check.require(hidden.is_multiple_of(2), "hidden", hidden, expected);
 }
 
-/// What an encoder made of a batch.
+/// The output of an encoder for a batch.
 pub(super) struct Pooled {
     /// One vector a sentence, `[batch, n]`.
     pub(super) vector: Tensor<2>,
-    /// What is to be added to the loss, `[1]`.
+    /// A term to add to the loss, `[1]`.
     pub(super) penalty: Option<Tensor<1>>,
     pub(super) maps: Vec<ClassifierMap>,
 }

@@ -6,11 +6,11 @@
 //! p          = softmax(W ReLU(U s + b) + c)
 //! ```
 //!
-//! | configuration | what it reads with | what it can show |
+//! | configuration | encoder | what it can show |
 //! |---|---|---|
 //! | [`LstmnConfig`] | a tape searched by attention (Cheng et al. 2016) | which earlier words each word was linked to |
 //! | [`LstmConfig`] | an LSTM, in one direction or both | nothing: the baseline |
-//! | [`SelfAttentiveConfig`] | an LSTM in both directions, pooled by attention (Lin et al. 2017) | which words the verdict was taken from |
+//! | [`SelfAttentiveConfig`] | an LSTM in both directions, pooled by attention (Lin et al. 2017) | which words the label was taken from |
 //!
 //! ```
 //! use burn::tensor::Device;

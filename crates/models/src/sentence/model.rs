@@ -1,4 +1,4 @@
-//! What all classifiers of sentences have in common.
+//! The parts that all classifiers of sentences share.
 
 use burn::{
     module::Module,
@@ -22,7 +22,7 @@ use crate::{
 config! {
     /// Shares of units set to zero in training, by place, of a sentence classifier.
     pub struct SentenceDropout {
-        /// Of whole words, in [0, 1).
+        /// On whole words, in [0, 1).
         word: f64 = 0.1, in FRACTION;
         /// On word vectors, in [0, 1).
         embedding: f64 = 0.3, in FRACTION;
@@ -63,8 +63,8 @@ pub struct SentenceClassifier {
 }
 
 impl SentenceClassifier {
-    /// A classifier of word vectors of size `embedding` and a hidden layer of size `readout` about the encoder that `encoder`
-    /// draws; it says the size of the pooled vector too.
+    /// A classifier with word vectors of size `embedding` and a hidden layer of size `readout`. The function `encoder` draws the
+    /// encoder and returns it with the size of its pooled vector.
     pub(super) fn draw(
         sizes: &ClassifierSizes,
         [embedding, readout]: [usize; 2],

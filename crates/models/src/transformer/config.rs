@@ -29,7 +29,7 @@ pub enum Norm {
     Rms,
 }
 
-/// How a Transformer knows where a token stands.
+/// How a Transformer encodes the position of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Positions {
@@ -53,7 +53,7 @@ config! {
     pub struct TransformerDropout {
         /// On the sums of word vectors and positions, in [0, 1).
         embedding: f64 = 0.1, in FRACTION;
-        /// On what each block gives, before the residual sum, in [0, 1).
+        /// On the output of each block, before the residual sum, in [0, 1).
         residual: f64 = 0.1, in FRACTION;
         /// On attention weights, in [0, 1).
         attention: f64 = 0.0, in FRACTION;
@@ -78,20 +78,20 @@ config! {
         key_value_heads: Option<usize> = None, in SIZE, example "2";
         /// Inner size of the feed-forward network (there 2048).
         feed_forward: usize = 1_024, in SIZE;
-        /// Between its products: "relu", "gelu" or "swiglu".
+        /// Activation of the feed-forward network: "relu", "gelu" or "swiglu".
         activation: Activation = Activation::Relu;
         /// Norms: "layer" or "rms".
         norm: Norm = Norm::Layer;
         /// Added to the variance under the root of a norm, above 0.
         norm_epsilon: f64 = 1e-5, in POSITIVE;
-        /// Where they stand: "pre" (before each block) or "post" (after it, as in the paper).
+        /// Place of the norms: "pre" (before each block) or "post" (after it, as in the paper).
         norm_place: NormPlace = NormPlace::Pre;
-        /// How a token knows its place: "sinusoidal", "learned", "rotary", "relative", "buckets" or
+        /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets" or
         /// "alibi".
         positions: Positions = Positions::Sinusoidal;
         /// Longest sentence in tokens, its marks included; for positions "learned".
         max_length: usize = 256, in SIZE;
-        /// Largest distance that has a vector of its own; for positions "relative".
+        /// Largest distance with a vector of its own; for positions "relative".
         max_distance: usize = 16, in SIZE;
         /// How many tokens back (in the encoder: to either side) self-attention sees, the token
         /// itself among them; all if left out.
@@ -104,11 +104,11 @@ config! {
         [choice] score: ScoreConfig = ScoreConfig::ScaledDot;
         /// From scores to weights; not "hard-reinforce" or "monotonic".
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
-        /// The same of attention to the source, if it is another.
+        /// Normaliser of the attention to the source, if it is a different one.
         [choice] cross_normalizer: Option<NormalizerConfig> = None, example "\"sparsemax\"";
         /// What a token sees of its own sequence, in the encoder and in the decoder.
         [choice] mask: SelfMaskConfig = SelfMaskConfig::None;
-        /// The same in the decoder, if it is another.
+        /// The same in the decoder, if it is a different one.
         [choice] decoder_mask: Option<SelfMaskConfig> = None, example "\"none\"";
         /// Dropout.
         [table] dropout: TransformerDropout = TransformerDropout::default();
@@ -191,7 +191,7 @@ impl TransformerConfig {
         }
     }
 
-    /// What stands in `cross_normalizer`, or else in `normalizer`.
+    /// The value of `cross_normalizer`, or that of `normalizer` if it is left out.
     fn cross_normalizer(&self) -> &NormalizerConfig {
         self.cross_normalizer.as_ref().unwrap_or(&self.normalizer)
     }

@@ -7,9 +7,10 @@
 //! p_t    ∝ exp(W_o s_t)
 //! ```
 //!
-//! The heads' score, normaliser and mask are keys of the configuration ([`crate::attention`]). Layers are those of [`regard_nn::transformer`], with norms before or after the blocks; positions are added to the embeddings
-//! (sinusoidal, learned) or act in self-attention (rotary, relative, ALiBi). Generation keeps keys and values: a step costs what
-//! one token costs, and gives the numbers of the whole target at once.
+//! The heads' score, normaliser and mask are keys of the configuration ([`crate::attention`]). Layers are those of
+//! [`regard_nn::transformer`], with norms before or after the blocks; positions are added to the embeddings (sinusoidal,
+//! learned) or act in self-attention (rotary, relative, ALiBi, T5's buckets). Generation caches keys and values: a step computes
+//! one token, and its numbers are those of a pass over the whole target.
 //!
 //! ```
 //! use burn::tensor::Device;

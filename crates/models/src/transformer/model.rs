@@ -38,7 +38,7 @@ pub struct Transformer {
     pub(super) normalized: bool,
 }
 
-/// What the decoder carries from step to step.
+/// The state that the decoder carries from step to step.
 #[derive(Debug, Clone)]
 pub struct TransformerState {
     pub(super) cache: StackCache,
@@ -126,7 +126,7 @@ impl Transformer {
         expect_valid(self.decoder.forward(y, Some(encoded), &options, noise))
     }
 
-    /// `√d E w + PE` of one token for each row, which all stand at `position`: `[rows, d]`.
+    /// `√d E w + PE` of one token for each row, all at `position`: `[rows, d]`.
     pub(super) fn embed_step(&self, previous: Tensor<1, Int>, position: usize) -> Tensor<2> {
         let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(1)); // [rows, 1, d]
         let noise = &mut DropoutRng::none();

@@ -1,7 +1,7 @@
-//! A Transformer made ready to generate: weights that every step multiplies are packed once, not at every step.
+//! A Transformer prepared for generation: the weights that every step multiplies by are packed once, not at every step.
 //!
-//! Steps run on [`regard_kernels::decoder`], but for what that kernel does not serve (positions inside self-attention, GELU). The
-//! numbers are the same up to rounding.
+//! Steps run on [`regard_kernels::decoder`], except for models that this kernel does not serve (such as those with positions
+//! inside self-attention, or with GELU). The numbers are the same up to rounding.
 
 use burn::{
     nn::Linear,
@@ -32,7 +32,7 @@ pub(super) struct PackedTransformer {
 }
 
 impl PackedTransformer {
-    /// The weights of `model` packed, if the kernel does all that its decoder does.
+    /// The packed weights of `model`, if the kernel serves its decoder.
     pub(super) fn of(model: &Transformer) -> Option<Self> {
         Some(Self {
             decoder: packed(model)?,
@@ -89,7 +89,7 @@ impl Stepper for PackedStepper<'_> {
     }
 }
 
-/// The decoder's weights packed, if the kernel does all that this decoder does.
+/// The packed weights of the decoder, if the kernel serves it.
 fn packed(model: &Transformer) -> Option<Decoder> {
     let decoder = &model.decoder;
     let first = decoder.layers.first()?;
@@ -175,7 +175,7 @@ fn activation(layer: &FeedForward) -> Option<decoder::Activation> {
     }
 }
 
-/// The norm before a block or after its sum, if it stands nowhere else.
+/// The norm of a block, if it stands before the block or after its residual sum and nowhere else.
 fn residual_norm(residual: &Residual) -> Option<NormWeights> {
     match residual.place() {
         NormPlace::Pre | NormPlace::Post => residual.norm.as_ref().map(norm),

@@ -58,7 +58,7 @@ fn variants() -> Vec<TransformerConfig> {
     ]
 }
 
-/// Step by step with keys and values kept, the model says what it says of the whole target.
+/// Single steps with cached keys and values give the numbers of a pass over the whole target.
 #[test]
 fn cached_steps_are_the_whole_target_at_once() {
     let device = Device::flex();
@@ -86,7 +86,7 @@ fn cached_steps_are_the_whole_target_at_once() {
     }
 }
 
-/// Neither padding nor the other sentences of a batch change what is said of a sentence.
+/// Neither padding nor the other sentences of a batch change the numbers of a sentence.
 #[test]
 fn a_batch_gives_what_each_sentence_gives_alone() {
     let device = Device::flex();

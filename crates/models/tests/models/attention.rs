@@ -1,5 +1,5 @@
-//! Scores, normalisers and masks chosen by keys: in every model each steps as it is scored, learns, and is refused where it
-//! cannot be.
+//! Scores, normalisers and masks chosen by keys: in every model, each gives the same numbers step by step and under teacher
+//! forcing, learns, and is refused by a model that cannot have it.
 
 use std::slice;
 
@@ -118,7 +118,7 @@ fn expect_steps(name: &str, model: &AnyGenerator, device: &Device) {
     for t in 0..time {
         let inputs: Tensor<1, Int> = target.inputs.clone().narrow(0, t, 1).squeeze_dim(0);
         let (output, next) = model.step(inputs, state, true);
-        // Of a beam of one; what is carried goes along.
+        // Rows are selected as for a beam of one; the carried state is selected too.
         state = next.select(&(0..rows).collect::<Vec<_>>(), t % 2 == 0);
         let expected = numbers(&scored.logits().narrow(0, t * rows, rows));
         let error = distance(&numbers(&output.logits), &expected);
@@ -166,7 +166,7 @@ fn loss(model: &AnyGenerator, device: &Device, seed: u64) -> Tensor<1> {
 fn expect_gradients(name: &str, config: &AnyBox) {
     let device = Device::flex().autodiff();
     let model = model(&**config, 5, 2.0, &device);
-    // A single draw may miss a weight; these do not.
+    // The gradient of a single draw may miss a weight; those of four seeds together do not.
     let loss = (0..4).map(|seed| loss(&model, &device, seed));
     let loss = loss.reduce(|a, b| a + b).unwrap();
     let found = gradients(&model, &loss.backward());
@@ -292,7 +292,7 @@ fn every_score_in_every_model() {
     }
 }
 
-/// The usual choices, said or not, are one model.
+/// A model is the same whether its default choices are written or left out.
 #[test]
 fn the_usual_choices_change_no_number() {
     let device = Device::flex();
@@ -313,7 +313,7 @@ fn the_usual_choices_change_no_number() {
         logits(Box::new(LuongConfig::tiny())),
         logits(Box::new(dressed))
     );
-    // A mask that hides nothing, by another way through the kernels.
+    // A mask that hides nothing takes another path through the kernels.
     let wide = TransformerConfig {
         mask: SelfMaskConfig::Block(BlockConfig { size: 100 }),
         cross_normalizer: Some(NormalizerConfig::Softmax),
@@ -360,7 +360,7 @@ fn masks_of_a_transformer_hide_what_they_say() {
     assert_eq!(seen(&maps.cross[0]), ["#####"; 4]);
 }
 
-/// The search may read hard what was trained soft.
+/// The search may read a single key of a model that was trained with soft weights.
 #[test]
 fn a_monotonic_reader_decides_in_the_search() {
     let device = Device::flex();
@@ -408,7 +408,7 @@ fn reinforced() -> (AnyGenerator, Device) {
     (model(&config, 4, 2.0, &device), device)
 }
 
-/// Padding draws nothing that counts, and the baseline goes on from the mean reward.
+/// Draws at padding do not count, and the baseline starts at the mean reward.
 #[test]
 fn the_term_of_reinforce_is_the_mean_over_sentences() {
     let (model, device) = reinforced();
@@ -447,7 +447,7 @@ fn the_term_of_reinforce_is_the_mean_over_sentences() {
     assert!((baseline - (0.75 * -2.0 + 0.25 * rewards / count)).abs() < 1e-5);
 }
 
-/// Without softening only the term brings a gradient to the score.
+/// Without softening, only REINFORCE's term gives the score a gradient.
 #[test]
 fn reward_alone_trains_the_score_of_a_hard_reader() {
     let (model, device) = reinforced();

@@ -1,4 +1,4 @@
-//! Classifiers: what stands in the padding plays no part, every weight learns, bad sizes are refused.
+//! Classifiers: padding has no influence, every weight learns, bad sizes are refused.
 
 use burn::tensor::{Device, Tensor};
 use regard_models::{
@@ -101,7 +101,7 @@ fn a_sentence_in_a_batch_is_the_sentence_alone() {
 #[test]
 fn every_weight_learns() {
     let device = Device::flex().autodiff();
-    // Of a handful of rectified units all may be silent at first; of so many, some are not.
+    // All of a handful of ReLU units may be 0 at first; of 32, some are not.
     for (kind, config) in configurations(32) {
         let model = init(&*config, &device);
         let sentences = [vec![5, 6, 7, 8, 9], vec![10, 4, 3], vec![4, 11, 12, 13]];

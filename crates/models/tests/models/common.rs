@@ -23,7 +23,7 @@ use regard_nn::{
 /// A configuration of any architecture.
 pub type AnyBox = Box<dyn AnyGeneratorConfig>;
 
-/// What the models of [`configs`] read and write.
+/// The vocabularies of the models of [`configs`].
 pub const VOCABULARIES: Vocabularies = Vocabularies::new(16, 16);
 
 /// The marks of either side.
@@ -180,7 +180,8 @@ pub fn with_dropout(config: &dyn AnyGeneratorConfig, p: f64) -> AnyBox {
         .unwrap()
 }
 
-/// A model whose weights are `factor` times the drawn ones: the larger, the surer it is. It likes to end.
+/// A model whose weights are `factor` times the drawn ones: with larger ones its probabilities are further from uniform. The end
+/// marker is likely.
 pub fn model(
     config: &dyn AnyGeneratorConfig,
     seed: u64,

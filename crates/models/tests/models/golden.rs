@@ -17,7 +17,7 @@ const GNMT: &[u8] = include_bytes!("../golden/gnmt.safetensors");
 const LSTMN: &[u8] = include_bytes!("../golden/lstmn.safetensors");
 const TRANSFORMER: &[u8] = include_bytes!("../golden/transformer.safetensors");
 
-/// The files describe their models in the form that model files once had.
+/// The files describe their models in the form of older model files.
 fn check<C: GeneratorConfig>(golden: &[u8], kind: &str, expected_cases: usize) {
     let golden = GoldenFile::read(golden);
     let cases = golden.cases(kind);

@@ -1,4 +1,4 @@
-//! Gradients by finite differences, with dropout on: what the golden files, made without noise, cannot see.
+//! Gradients by finite differences, with dropout on: the golden files, made without dropout, do not test this.
 //!
 //! For each weight tensor and a direction `d` of ±1: `(L(w + hd) - L(w - hd)) / 2h` against `g · d`. Two step
 //! sizes say how far truncation takes the quotient. `L` is computed in f64 from the f32 logits, whose rounding
@@ -70,7 +70,7 @@ fn gradients_with_dropout_by_finite_differences() {
         for (weight, gradient) in &gradients {
             let signs = values(&format!("{name}/{weight}"), gradient.values.len(), 1.0);
             let signs: Vec<f32> = signs.iter().map(|sign| sign.signum()).collect();
-            // Along all entries of a large tensor the loss would bend too soon.
+            // The more entries a tensor has, the smaller their step, as the loss would not be linear over a longer way.
             let step = STEP / (signs.len() as f32).sqrt();
             let at = |h: f32| {
                 let mut moved = arrays.clone();
@@ -107,6 +107,6 @@ fn gradients_with_dropout_by_finite_differences() {
         }
     }
     assert!(checked > 120, "{checked}");
-    // A gradient that is lost or doubled must be seen in most places.
+    // In most places the test must be sharp enough to see a gradient that is lost or doubled.
     assert!(sharp * 2 > checked, "{sharp} of {checked}");
 }

@@ -1,5 +1,5 @@
-//! What must not change the numbers: padding, company in the batch, stepping, dropout of 0, the number of
-//! threads, storage. And what must: the seed.
+//! What must not change the numbers: padding, other sentences in the batch, single steps, dropout of 0, the
+//! number of threads, storage. And what must: the seed.
 
 use std::{collections::HashMap, process::Command};
 
@@ -210,7 +210,7 @@ fn dropout_follows_its_seed_and_nothing_else() {
     }
 }
 
-/// Scheduled sampling that replaces nothing reads the same inputs, and changes nothing.
+/// Scheduled sampling that replaces no input changes nothing.
 #[test]
 fn inputs_put_back_change_nothing() {
     let (source, target) = batch(&device());
@@ -314,7 +314,7 @@ fn fingerprint() -> String {
     format!("{hash:016x} of {count} numbers")
 }
 
-/// The same bits on one, two and three threads, in a process each, as the pool is the process's.
+/// The same bits on one, two and three threads. Each count has a process of its own, as a process has one thread pool.
 #[test]
 fn threads_do_not_change_bits() {
     if std::env::var_os(CHILD).is_some() {

@@ -1,6 +1,6 @@
 //! Whole models and generation, from outside.
 //!
-//! | module | what holds |
+//! | module | what is tested |
 //! |---|---|
 //! | [`attention`] | scores, normalisers and masks chosen by keys |
 //! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |

@@ -14,7 +14,7 @@ const START: u32 = 1;
 const END: u32 = 2;
 const VOCABULARY: u32 = 7;
 
-/// What follows depends on the language, the sentence and everything said so far.
+/// A language model whose next token depends on the language, the sentence and everything written so far.
 #[derive(Clone, Copy)]
 struct Language {
     seed: u64,
@@ -39,7 +39,7 @@ impl Language {
         values.iter().map(|value| value / sum).collect()
     }
 
-    /// Log-probabilities of what follows; padding and start are likely, to be refused.
+    /// Log-probabilities of the next token; padding and start are likely, so that the search has to refuse them.
     fn log_probabilities(self, sentence: usize, said: &[u32]) -> Vec<f32> {
         let share = |token: u32| self.number(sentence, said, u64::from(token)).powi(2) + 1e-3;
         let shares = Self::normalised((0..VOCABULARY).map(share));
@@ -52,7 +52,7 @@ impl Language {
     }
 }
 
-/// The language as a model at work. It also checks what it is told.
+/// The language as a [`Stepper`]. It also checks the arguments of each call.
 struct Table {
     language: Language,
     lengths: Vec<usize>,
@@ -241,7 +241,7 @@ fn limit(most: usize) -> LengthLimit {
     }
 }
 
-/// Every sequence of at most `most` tokens, `</s>` included, and those that the limit cuts.
+/// Every sequence of at most `most` tokens: those that end with `</s>`, and those that the limit cuts.
 fn everything(language: Language, source: usize, most: usize) -> Vec<Hypothesis> {
     let (mut all, mut open) = (vec![], vec![vec![]]);
     for length in 1..=most {

@@ -117,7 +117,7 @@ fn hypotheses_scored_again_under_teacher_forcing() {
     );
 }
 
-/// A model whose tables have their entries in another order translates alike: marks are where the vocabulary says.
+/// A model whose tables have their entries in another order gives the same translations: the vocabulary says where the marks are.
 #[test]
 fn marks_may_be_any_ids() {
     let size = VOCABULARIES.target.size;
@@ -216,7 +216,7 @@ fn a_beam_of_one_is_greedy() {
     }
 }
 
-/// Sentences translated together, in any company, come out as each one alone.
+/// Sentences translated together give the same translations as each one alone.
 #[test]
 fn a_batch_is_each_sentence_alone() {
     for (name, config) in configs() {

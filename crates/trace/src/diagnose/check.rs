@@ -1,15 +1,15 @@
 //! "My attention is uniform over all tokens, why?": checks of queries, keys, scale and mask.
 //!
 //! The weights are those of a scaled-dot head, `α = softmax(mask(scale · q kᵀ))`; from a map alone one
-//! cannot tell a head that has nothing to say from one that is wired wrongly, so the checks look at what
-//! went in. [`check`] returns what it found, worst first, each with a sentence that says what to do.
+//! cannot tell a head without a preference from one that is wired wrongly, so the checks look at the
+//! head's inputs. [`check`] returns what it found, worst first, each with a sentence that says what to do.
 //!
 //! | finding | what it means |
 //! |---|---|
 //! | [`Finding::NotFinite`] | a NaN or an infinity came in |
 //! | [`Finding::NothingVisible`] | the mask hides every key from some queries |
 //! | [`Finding::InvertedMask`] | every query sees the future and nothing else: true means *may be seen* here |
-//! | [`Finding::OneVisible`] | a query with one visible key gives it weight 1, whatever it asks |
+//! | [`Finding::OneVisible`] | a query with one visible key gives it weight 1, whatever the query is |
 //! | [`Finding::DeadHead`] | queries or keys are zero: every score is 0 |
 //! | [`Finding::CollapsedKeys`] | keys are all the same vector: no query can tell them apart |
 //! | [`Finding::CollapsedQueries`] | queries are all the same vector: every row is the same |
@@ -17,7 +17,7 @@
 //! | [`Finding::MissingPositions`] | equal keys at different places: content alone, no position |
 //! | [`Finding::Uniform`] | all weights are about equal |
 //!
-//! The last and saturation come with their [`Cause`]s: scale, lengths, directions, softcap.
+//! [`Finding::Uniform`] and [`Finding::Saturated`] list their [`Cause`]s: scale, lengths, directions, softcap.
 //!
 //! ```
 //! use regard_trace::diagnose::{Cause, Finding, Problem, check};
@@ -97,25 +97,25 @@ pub struct ProblemError {
     pub advice: &'static str,
 }
 
-/// Vectors shorter than this are zero, unless the other side is long enough to make scores of them.
+/// Vectors shorter than this count as zero, unless those of the other side are so long that the scores are not.
 const ZERO: f64 = 1e-6;
 
-/// No score reaches this where a head is dead.
+/// All scores of a dead head are smaller than this.
 const NO_SCORE: f64 = 1e-3;
 
-/// Vectors that differ by a smaller share of their length are the same.
+/// Vectors that differ by a smaller share of their length count as the same.
 const COLLAPSED: f64 = 0.01;
 
-/// Entropy from this share of the largest possible on is uniform.
+/// Weights count as uniform if their entropy is at least this share of the largest possible.
 const UNIFORM: f64 = 0.98;
 
-/// A row with a larger weight is saturated.
+/// A row with a weight above this counts as saturated.
 const SATURATED: f64 = 0.999;
 
-/// A factor of the scores that is this many times off what is usual is a cause.
+/// A factor of the scores counts as a cause if it is this many times larger or smaller than usual.
 const OFF: f64 = 3.0;
 
-/// Looks for what makes a head's attention uniform or useless, worst first; nothing if all is well.
+/// Looks for what makes a head's attention uniform or useless, worst first; an empty list if all is well.
 ///
 /// # Errors
 /// Lengths that do not fit together.
@@ -136,7 +136,7 @@ pub fn check(problem: &Problem) -> Result<Vec<Finding>, ProblemError> {
     findings.extend(equal_keys.map(|spread| Finding::CollapsedKeys { spread }));
     let equal_queries = spread(&head.query).filter(|&spread| spread < COLLAPSED);
     findings.extend(equal_queries.map(|spread| Finding::CollapsedQueries { spread }));
-    // Equal keys say all of it.
+    // Equal keys explain uniform weights and equal positions, so these are not reported as well.
     if equal_keys.is_none() {
         findings.extend(softmax);
         findings.extend(head.check_positions());
@@ -244,7 +244,7 @@ impl Head {
         } else if !none.is_empty() {
             findings.push(Finding::NothingVisible { queries: none });
         }
-        // The first query of a causal mask has one key and that is as it should be.
+        // The first query of a causal mask has one key, as it should.
         let queries = seeing(1);
         let (single, is_first) = (queries.len(), of > 1 && queries == [0]);
         if single > 0 && !is_first && 2 * single >= of {
@@ -334,11 +334,11 @@ impl Head {
         })
     }
 
-    /// The factors of `scale · |q| |k| · cos(q, k)` that are far from those of vectors of unit variance: far too
-    /// `small`, or far too large. The furthest comes first.
+    /// The factors of `scale · |q| |k| · cos(q, k)` that are much smaller (`small`) or much larger than those of
+    /// vectors of unit variance. The one that is furthest off comes first.
     fn causes(&self, choices: &[Choice], small: bool) -> Vec<Cause> {
         let size = self.query[0].len() as f64;
-        let usual = size.sqrt(); // length; the scale is 1/√d, and so is the deviation of cosines
+        let usual = size.sqrt(); // the usual length; the usual scale and deviation of cosines are 1/√d
         let mean = |of: &dyn Fn(&Choice) -> f64| {
             choices.iter().map(of).sum::<f64>() / choices.len() as f64
         };
@@ -362,7 +362,7 @@ impl Head {
                 },
             ),
         ];
-        // Cosines are never too far apart, and vectors of one number have no directions.
+        // Cosines cannot be too far apart, and vectors of one number have no directions.
         if small && size > 1.0 {
             factors.push((
                 mean(&|row| standard_deviation(&row.cosines)) * usual,
@@ -405,10 +405,10 @@ impl Head {
     }
 }
 
-/// A query that sees more than one key.
+/// A query that sees more than one key, and so has a choice.
 struct Choice {
     query: usize,
-    /// Of the visible keys, with the scale, before the softcap.
+    /// The scores of the visible keys, scaled, before the softcap.
     scores: Vec<f64>,
     cosines: Vec<f64>,
     /// Mean of `|q| |k|`.
@@ -444,7 +444,7 @@ impl Symptoms {
     }
 }
 
-/// Directions that make scores even: away from all keys, or towards all of them.
+/// Why the directions make scores even: queries are orthogonal to all keys, or see them all in about one direction.
 fn directions(choices: &[Choice], usual: f64) -> Cause {
     let all = choices.iter().flat_map(|row| &row.cosines);
     let largest = all.map(|cosine| cosine.abs()).fold(0.0, f64::max);
@@ -457,7 +457,7 @@ fn directions(choices: &[Choice], usual: f64) -> Cause {
         row.cosines.iter().fold(ends, wider)
     };
     let ranges = choices.iter().map(|row| (row.query, ends(row)));
-    // The first of the widest, up to rounding.
+    // The widest range; of ranges that are equal up to rounding, the first.
     let widest = ranges.reduce(|a, b| match b.1.1 - b.1.0 > a.1.1 - a.1.0 + 1e-9 {
         true => b,
         false => a,
@@ -512,7 +512,7 @@ fn standard_deviation(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let away = values.iter().map(|x| (x - mean).abs());
-    // Squares of very large or very small numbers leave f64.
+    // Squares of very large or very small numbers leave the range of f64.
     let largest = away.clone().fold(0.0, f64::max);
     match largest > 0.0 {
         true => (away.map(|x| (x / largest).powi(2)).sum::<f64>() / count).sqrt() * largest,

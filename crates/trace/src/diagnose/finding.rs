@@ -1,9 +1,9 @@
-//! What the checks of a head can find, and how it is told.
+//! What the checks of a head can find, and the sentences that report it.
 
 use std::fmt;
 
-/// Something that explains uniform, or useless, attention. Its `Display` is a sentence in words, in which queries
-/// are called `q1, q2, ..` and keys `k1, k2, ..`; [`Finding::told`] calls them by their names.
+/// Something that explains uniform, or useless, attention. Its `Display` is a sentence in which queries are called
+/// `q1, q2, ..` and keys `k1, k2, ..`; [`Finding::told`] takes other names for them.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Finding {
@@ -25,12 +25,12 @@ pub enum Finding {
     OneVisible {
         /// Which queries.
         queries: Vec<usize>,
-        /// Of how many.
+        /// How many queries there are.
         of: usize,
         /// How many keys there are.
         keys: usize,
     },
-    /// Queries or keys have no length to speak of.
+    /// Queries or keys are all about zero.
     DeadHead {
         /// Queries or keys.
         side: Side,
@@ -60,7 +60,7 @@ pub enum Finding {
     MissingPositions {
         /// Two such places.
         pair: (usize, usize),
-        /// How many keys have an equal at another place.
+        /// How many keys equal a key at another position.
         keys: usize,
     },
     /// The weights are uniform.
@@ -265,7 +265,7 @@ impl Finding {
 }
 
 impl Cause {
-    /// The cause in a clause with its numbers; `small` where it makes scores too even.
+    /// The cause as a clause with its numbers; `small` says that it makes scores too even.
     fn told(&self, names: Names<'_>, small: bool) -> String {
         match self {
             Self::Scale { scale, .. } if *scale == 0.0 => "the scale is 0".to_owned(),

@@ -3,8 +3,8 @@
 //! The layers become a network: a node for each position of each layer and of the input, an edge from
 //! position `i` of layer `l` to position `j` below it with the capacity `Ã_l[i, j]` (see
 //! [`rollout`](super::rollout())). The flow from output `i` to input `j` is the maximum flow between the
-//! two nodes, each input taken for itself; a row is then divided by its sum, as in the authors' code.
-//! Rollout asks what share came along all paths; flow asks how much the narrowest places let through.
+//! two nodes, computed for each input separately; a row is then divided by its sum, as in the authors' code.
+//! Rollout adds up the shares along all paths; flow is bounded by the smallest capacities on the way.
 //!
 //! Shapes as for rollout. Cost: one maximum flow (Dinic 1970) for each pair asked for, over
 //! `layers · length²` edges: for sentences, not for documents; [`flow_from`] asks for one row.
@@ -66,10 +66,10 @@ fn row(stack: &Stack<'_>, output: usize) -> Vec<f64> {
     flows.iter().map(|flow| flow / total).collect()
 }
 
-/// What rounding leaves of a capacity that is used up.
+/// A capacity up to this is a rounding error, and counts as used up.
 const EXHAUSTED: f64 = 1e-14;
 
-/// Residual capacities; edge `2e + 1` is the way back along edge `2e`.
+/// Residual capacities; edge `2e + 1` is the reverse of edge `2e`.
 #[derive(Clone)]
 struct Network {
     /// Edges that leave each node.
@@ -106,7 +106,7 @@ impl Network {
         }
     }
 
-    /// Dinic's algorithm: shortest ways, blocked all at once, until there are none.
+    /// Dinic's algorithm: a blocking flow along all shortest paths at once, repeated until no path is left.
     fn maximum_flow(mut self, source: usize, sink: usize) -> f64 {
         let mut total = 0.0;
         while let Some(levels) = self.levels(source, sink) {
@@ -122,7 +122,7 @@ impl Network {
         total
     }
 
-    /// The distance of every node from the source; nothing when the sink cannot be reached.
+    /// The distance of every node from the source; `None` when the sink cannot be reached.
     fn levels(&self, source: usize, sink: usize) -> Option<Vec<usize>> {
         let mut levels = vec![usize::MAX; self.leaving.len()];
         levels[source] = 0;
@@ -139,7 +139,7 @@ impl Network {
         (levels[sink] != usize::MAX).then_some(levels)
     }
 
-    /// Sends at most `limit` along one shortest way. The recursion is as deep as that way is long.
+    /// Sends at most `limit` along one shortest path. The recursion is as deep as that path is long.
     fn push(
         &mut self,
         node: usize,

@@ -1,9 +1,9 @@
 //! Measures of one head: `α [queries, keys]`, one row a query.
 //!
 //! A key counts as *visible* to a query if any head of the map gave it weight there: a mask is the
-//! same for all heads, and a softmax gives every visible key something. (A sparse normaliser in a
-//! map of one head makes keys look masked.) A row in which nothing is visible has no say in
-//! anything; a row in which one key is visible had no choice, and has a say in coverage alone.
+//! same for all heads, and a softmax gives every visible key some weight. (A sparse normaliser in a
+//! map of one head makes keys look masked.) A row without a visible key counts in no measure; a row
+//! with one visible key had no choice, and counts in coverage alone.
 //!
 //! | measure | formula, mean over rows | source |
 //! |---|---|---|
@@ -19,10 +19,10 @@
 //! | distance | `Σ_j α_ij \|i - j\|` | Vig & Belinkov 2019 |
 //! | largest weight | `max_j α_ij` | "confidence", Voita 2019 |
 //!
-//! Diagonality is the cumulative attention diagonality of Shim, Choi and Sung, the weight within a
-//! share `r` of the length around the diagonal integrated over `r` from 0 to 1, in closed form; `i` and
-//! `j` are taken relative to their lengths, so that cross attention has one too. A uniform square map
-//! has 2/3. Rows of an unnormalised map are divided by their sums, except for coverage.
+//! Diagonality is the cumulative attention diagonality of Shim, Choi and Sung, in closed form: the
+//! weight within a share `r` of the length around the diagonal, integrated over `r` from 0 to 1. Here
+//! `i` and `j` are taken relative to their lengths, so that it is defined for cross attention too. A
+//! uniform square map has 2/3. Rows of an unnormalised map are divided by their sums, except for coverage.
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens, diagnose::heads};
@@ -48,7 +48,7 @@ use crate::{AttentionMap, Kind};
 /// The share of a row's weight that its effective span holds.
 pub const SPAN_SHARE: f64 = 0.9;
 
-/// What one head did, see the [module page](self). A measure is `None` where no row has a say in it.
+/// What one head did, see the [module page](self). A measure is `None` if no row counts in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HeadDiagnostics {
     /// The head, counted from 0.
@@ -110,7 +110,7 @@ pub(super) fn is_self(map: &AttentionMap) -> bool {
     by_kind && map.queries().len() == map.keys().len()
 }
 
-/// A mean that knows whether there was anything to take it of.
+/// A mean that is `None` if no value was added.
 #[derive(Default)]
 struct Mean {
     sum: f64,
@@ -231,7 +231,7 @@ fn first_largest(values: &[f64]) -> Option<usize> {
 
 /// The length of the shortest run of neighbouring keys that holds [`SPAN_SHARE`] of the row.
 fn shortest_run(row: &[f64]) -> usize {
-    // The weights come from `f32`: what lacks a rounding counts as reached.
+    // The weights come from `f32`: a sum that is short by a rounding error counts as reached.
     const ROUNDING: f64 = 1e-6;
     let (mut start, mut sum, mut best) = (0, 0.0, row.len());
     for end in 0..row.len() {

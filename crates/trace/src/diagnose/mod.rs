@@ -24,7 +24,7 @@
 //!                    0.94, 0.03, 0.03];
 //! let map = AttentionMap::new(Kind::DecoderSelf, tokens.clone(), tokens, 1, weights)?;
 //! let head = &heads(&map)[0];
-//! // The first query saw one key alone and had no choice, so it has no say.
+//! // The first query saw one key alone and had no choice, so it does not count.
 //! assert!((head.first_token.unwrap() - 0.92).abs() < 1e-6);
 //! assert_eq!(describe(&map, head), "layer 1 head 1: 92 % on `<s>`, a sink");
 //! # Ok::<(), regard_trace::TraceError>(())

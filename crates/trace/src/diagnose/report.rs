@@ -1,13 +1,13 @@
 //! Diagnostics in words.
 //!
-//! One line a head ([`describe`]), with the most telling thing about it, in this order; and what is remarkable about a whole
-//! trace ([`summary`]).
+//! One line for each head ([`describe`]), which says the first of the following that is true of it; and what is remarkable
+//! about a whole trace ([`summary`]).
 //!
-//! | a head that | is said to be |
+//! | a head that | is described as |
 //! |---|---|
 //! | had no row with a choice | without a choice |
 //! | is 98 % uniform or more | uniform |
-//! | puts half of its weight or more on one key | a sink, if that key is the first or a special token |
+//! | puts half of its weight or more on one key | a sink if that key is the first or a special token, else by that key |
 //! | puts half of its weight or more on the token before | a previous-token head |
 //! | puts half of its weight or more on earlier equal tokens | a duplicate-token head |
 //! | has a diagonality of .9 or more | along the diagonal |
@@ -27,19 +27,19 @@
 use super::head::{HeadDiagnostics, heads};
 use crate::{AttentionMap, Kind, Trace};
 
-/// From this share of the largest entropy on a head is called uniform.
+/// A head with at least this share of the largest entropy is called uniform.
 pub const UNIFORM: f64 = 0.98;
 
-/// From this mean weight on one place names the head.
+/// A head is named after the place (a key, the token before, ..) that has at least this mean weight.
 pub const DOMINANT: f64 = 0.5;
 
-/// From this diagonality on a head follows the diagonal.
+/// A head with at least this diagonality follows the diagonal.
 pub const DIAGONAL: f64 = 0.9;
 
-/// From this mean largest weight on a head looks at one key at a time.
+/// A head with at least this mean largest weight looks at one key at a time.
 pub const SHARP: f64 = 0.9;
 
-/// A key whose weights over all queries sum to less was hardly looked at.
+/// A key whose weights over all queries sum to less than this was hardly looked at.
 pub const UNCOVERED: f64 = 0.1;
 
 /// One head in a line: ``layer 2 head 5: 92 % on `<s>`, a sink``, counted from 1 as in pictures. `head` is one of
@@ -53,7 +53,7 @@ pub fn describe(map: &AttentionMap, head: &HeadDiagnostics) -> String {
     )
 }
 
-/// What a head is said to be; the table at the top of this page has the bounds.
+/// How a head is described; the table at the top of this page has the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
@@ -78,7 +78,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The roles that a summary tells, in its order.
+    /// The roles that a summary lists, in that order.
     const REMARKABLE: [Self; 7] = [
         Self::PreviousToken,
         Self::DuplicateToken,
@@ -175,7 +175,7 @@ fn verdict(map: &AttentionMap, head: &HeadDiagnostics) -> String {
 }
 
 /// What is remarkable about a trace, line by line: the maps there are, the one most like an alignment, the heads that have a
-/// [`Role`], the most pronounced first, and the source words that cross-attention hardly looked at. Nothing without maps.
+/// [`Role`], the most pronounced first, and the source words that cross-attention hardly looked at. Empty without maps.
 ///
 /// ```
 /// use regard_trace::{AttentionMap, Kind, Tokens, Trace, diagnose::report};

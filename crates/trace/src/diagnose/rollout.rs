@@ -3,9 +3,9 @@
 //! `Ã_l = ½(Ā_l + I)`, rows renormalised, `Ā_l` the mean over heads; `R_l = Ã_l R_{l-1}`, `R_0 = I`.
 //! The half of `I` stands for the residual connection, by which a position keeps what it had.
 //!
-//! Row `i` of the result says what position `i` of the top layer took from every input. A model with
-//! a class token is read at that row; one that pools all positions by their mean, at the mean of the
-//! rows ([`AttentionMap::mean_queries`]); a language model at its last row.
+//! Row `i` of the result says what position `i` of the top layer took from every input. For a model
+//! with a class token, read the row of that token; for one that pools all positions by their mean, the
+//! mean of the rows ([`AttentionMap::mean_queries`]); for a language model, the last row.
 //!
 //! Shapes: maps `[heads, length, length]`, lowest layer first, to one map `[1, length, length]`.
 //! Cost: `layers · length³`.
@@ -29,7 +29,7 @@ use crate::map::as_weight;
 /// What every position of the top layer took from every input: a map `rollout`, `[1, length, length]`.
 ///
 /// # Errors
-/// No layers, a layer that is no self-attention, or layers of different lengths.
+/// No layers, a layer that is not self-attention, or layers of different lengths.
 pub fn rollout(layers: &[&AttentionMap]) -> Result<AttentionMap, StackError> {
     let stack = Stack::new(layers)?;
     let length = stack.length;

@@ -2,7 +2,7 @@
 
 use crate::{AttentionMap, Axis, Kind, Trace};
 
-/// Why maps are no stack of layers.
+/// Why maps do not form a stack of layers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {

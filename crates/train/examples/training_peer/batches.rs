@@ -1,4 +1,4 @@
-//! Random sentences of one length: every batch is as large as the next, so that steps can be compared.
+//! Random sentences of one length: all batches have the same size, so that steps can be compared.
 
 /// Ids below this one, marks among them, are not drawn.
 pub const RESERVED: u32 = 4;
@@ -14,7 +14,7 @@ pub const BATCHES: usize = 8;
 pub struct Shape {
     /// Sentences.
     pub batch: usize,
-    /// Positions of a sentence, one of them a marker's.
+    /// Positions of a sentence, one of which holds a marker.
     pub tokens: usize,
 }
 

@@ -34,7 +34,7 @@ pub struct LanguageModelConfig {
     embedding_dropout: f64,
 }
 
-/// Layers that see what stands before, and one table for input and output.
+/// Causal layers, with one table for input and output.
 #[derive(Module, Debug)]
 pub struct LanguageModel {
     tables: Tables,
@@ -48,7 +48,7 @@ impl LanguageModelConfig {
     /// Draws a model from `seed`.
     ///
     /// # Errors
-    /// Sizes that do not go together.
+    /// Sizes that do not fit together.
     pub fn init(&self, seed: u64, device: &Device) -> Result<LanguageModel, Failure> {
         let mut initializer = Initializer::new(seed, device);
         let size = self.layer.d_model;

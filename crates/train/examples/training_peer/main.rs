@@ -5,14 +5,15 @@
 //! cargo run --release -p regard-train --example training_peer -- --model JSON [--batch 64] [--tokens 20] [--rounds 5]
 //! ```
 //!
-//! JSON is a model's `regard.model` as a model file holds it, now or formerly, or a language model's configuration. Prints milliseconds a step.
+//! JSON is the entry `regard.model` of a model file, in today's or a former form, or a language model's configuration. Prints
+//! milliseconds a step.
 //!
 //! - `--export FILE` first writes the drawn weights (by their names) and the ids of all batches (`ids.source`,
 //!   `ids.target`: `[batches, batch, tokens - 1]`, markers left out) to FILE as safetensors;
 //! - `--serve` answers each line of standard input with a line of JSON: `N` makes N steps and gives
 //!   `{"seconds": [..], "losses": [..]}`; `check N` the same with dropout off; `peak` gives
-//!   `{"multiply_adds": operations a second}` of nothing but multiply-adds on all threads, `product M K N` those of a
-//!   plain product `[M, K] x [K, N]`, and `memory` `{"peak_bytes": ..}`, the most that the process has held.
+//!   `{"multiply_adds": operations a second}`, measured by multiply-adds alone on all threads; `product M K N` gives the
+//!   same for a plain product `[M, K] x [K, N]`; `memory` gives `{"peak_bytes": ..}`, the most that the process has held.
 
 mod allocator;
 mod batches;
@@ -84,7 +85,7 @@ fn answer(training: &mut dyn Training, line: &str) -> Result<Value, Failure> {
     let (count, noisy) = match line.trim() {
         "memory" => return Ok(json!({ "peak_bytes": memory::peak_bytes() })),
         "peak" => {
-            // The first call warms the clock up.
+            // The first call raises the processor's clock.
             let peak = || fma_peak(Level::current(), rayon::current_num_threads());
             return Ok(json!({ "multiply_adds": peak().max(peak()).max(peak()) }));
         }
@@ -100,7 +101,7 @@ fn answer(training: &mut dyn Training, line: &str) -> Result<Value, Failure> {
     Ok(json!({ "seconds": seconds, "losses": losses }))
 }
 
-/// Operations a second of the product `[rows, inner] x [inner, columns]`, median of eleven after a first.
+/// Operations a second of the product `[rows, inner] x [inner, columns]`: the median of eleven runs after one to warm up.
 fn product(rows: usize, inner: usize, columns: usize) -> f64 {
     let device = Device::flex();
     let matrix = |shape| Tensor::<2>::full(shape, 0.5, &device);
@@ -163,7 +164,7 @@ fn run() -> Result<(), Failure> {
 
 fn main() -> ExitCode {
     allocator::keep_freed_memory();
-    // On a thread of the pool, as the command `regard` works.
+    // Runs on a thread of the pool, as the command `regard` does.
     match rayon::scope(|_| run().map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// The most memory that this process has held, as Linux counts it; nothing elsewhere.
+/// The most memory that this process has held, as Linux counts it; `None` on other systems.
 pub fn peak_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -58,7 +58,7 @@ impl Trained for LanguageModel {
         device: &Device,
         noise: &mut DropoutRng,
     ) -> Result<CrossEntropy, Failure> {
-        // Of a vocabulary the marks alone matter here.
+        // A batch needs only the marks of a vocabulary, not its size.
         let text = TargetBatch::new(targets, &Vocabulary::new(0), device);
         Ok(LanguageModel::loss(self, text, LABEL_SMOOTHING, noise)?)
     }
@@ -152,7 +152,7 @@ impl<M: Trained> Training for InTraining<M> {
         let batch = model.loss(sources, targets, &self.device, &mut noise)?;
         let value = f64::from(batch.loss.clone().into_scalar::<f32>());
         let gradients = batch.loss.backward();
-        // Given away, not cloned: weights that nobody else holds are updated in place.
+        // Moved out, not cloned: weights with a single owner are updated in place.
         let model = self.model.take().ok_or(LOST)?;
         self.model = Some(self.optimizer.update(model, gradients, LEARNING_RATE)?.0);
         Ok((started.elapsed().as_secs_f64(), value))

@@ -221,7 +221,7 @@ impl LengthFilter {
         ))
     }
 
-    /// Encodes one source line for translation. An empty line has no ids, and is no error.
+    /// Encodes one source line for translation. An empty line has no ids, and is not an error.
     ///
     /// Nothing can be left out of a translation, so [`LongLines::Drop`] cuts as
     /// [`LongLines::Cut`] does. `max_words` and `max_ratio` do not matter here.

@@ -7,8 +7,8 @@ use super::error::CorpusError;
 use super::lines::Lines;
 use super::parallel::ParallelText;
 
-/// Sentences and their labels: one `sentence TAB label` a line. The label is what follows the last tab;
-/// it is any text without one, white space around it taken away.
+/// Sentences and their labels: one `sentence TAB label` a line. The label is the text after the last tab,
+/// without white space around it.
 ///
 /// ```
 /// use regard_train::corpus::LabelledText;
@@ -21,7 +21,7 @@ use super::parallel::ParallelText;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelledText {
     name: String,
-    /// Sentence and label side by side, so that what filters pairs filters these.
+    /// Sentences and labels as pairs, so that the filters of pairs apply to them.
     pairs: ParallelText,
 }
 
@@ -42,10 +42,10 @@ impl LabelledText {
         }
     }
 
-    /// Reads from anything; `name` is what errors call it.
+    /// Reads from any reader; errors call it `name`.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read), but no text at all is no error.
+    /// Those of [`read`](Self::read), except that empty input is not an error.
     pub fn read_from(reader: impl std::io::Read + Send, name: &str) -> Result<Self, CorpusError> {
         Self::from_lines(Lines::new(reader, name)?, name.to_owned())
     }
@@ -89,7 +89,7 @@ impl LabelledText {
         labels.into_iter().cloned().collect()
     }
 
-    /// The place of every sentence's label in `labels`.
+    /// The index of every sentence's label in `labels`.
     ///
     /// # Errors
     /// [`CorpusError::UnknownLabel`] for a label that is not among them.

@@ -2,7 +2,7 @@
 //!
 //! A line ends at `\n`, or at `\r\n`; nothing else ends a line (not NUL, not U+2028, not a lone
 //! `\r`), so that files stay aligned. A last line without `\n` counts. A byte-order mark at the
-//! very start is taken away. Gzip is recognised by its first two bytes, not by the file's name.
+//! very start is removed. Gzip is recognised by its first two bytes, not by the file's name.
 //!
 //! ```
 //! use regard_train::corpus::Lines;
@@ -23,9 +23,9 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const BUFFER: usize = 64 << 10;
 
-/// The lines of a reader, one at a time, as they come: an empty line is an empty string.
+/// The lines of a reader, one at a time, as they arrive; an empty line is an empty string.
 ///
-/// After an error the iterator is at its end.
+/// After an error the iterator ends.
 pub struct Lines<'a> {
     reader: Box<dyn BufRead + Send + 'a>,
     name: String,
@@ -37,7 +37,7 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines of `reader`; `name` is what errors call it.
+    /// Lines of `reader`; errors call it `name`.
     ///
     /// Blocks until the first byte has come or the input has ended.
     ///
@@ -50,8 +50,8 @@ impl<'a> Lines<'a> {
         let name = name.into();
         let mut reader = BufReader::with_capacity(BUFFER, reader);
         let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-        // The second byte is waited for only if the first one is gzip's: a person at a terminal
-        // may have typed no more than an empty line.
+        // Waits for a second byte only if the first one is that of gzip: a person at a terminal may
+        // have typed an empty line and nothing else.
         for expected in GZIP_MAGIC {
             if let Err(source) = reader.by_ref().take(1).read_to_end(&mut magic) {
                 return Err(CorpusError::Read { name, source });
@@ -78,7 +78,7 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// How many lines have been given out.
+    /// How many lines the iterator has returned.
     pub fn count_so_far(&self) -> u64 {
         self.line
     }
@@ -150,7 +150,7 @@ impl Lines<'static> {
         }
     }
 
-    /// Lines of standard input, plain or gzip, given out as they arrive.
+    /// Lines of standard input, plain or gzip, returned as they arrive.
     ///
     /// # Errors
     /// [`CorpusError::Read`].

@@ -1,12 +1,12 @@
-//! Parallel text: reading, filtering, batching, and tasks made up on the spot.
+//! Parallel text: reading, filtering, batching, and synthetic tasks.
 //!
 //! **What it does.** Two files aligned by line ([`ParallelText`]) go through a [`LengthFilter`],
 //! which encodes them and counts what it drops, into [`EncodedPair`]s; [`Batches`] orders these
 //! for an epoch under a token budget. `regard_models::{SourceBatch, TargetBatch}` pad them.
 //!
-//! **Order.** The batches of an epoch depend on the pairs, the budget, the seed and the epoch's
-//! number alone, not on the epochs before: a training that resumes at batch `b` of epoch `e` sees
-//! the batches that an uninterrupted one would have seen.
+//! **Order.** The batches of an epoch depend only on the pairs, the budget, the seed and the epoch's
+//! number, not on the epochs before: a training that resumes at batch `b` of epoch `e` sees the
+//! batches that an uninterrupted one would have seen.
 //!
 //! ```
 //! use regard_train::corpus::{Batches, Budget, LengthFilter, Synthetic, Task};

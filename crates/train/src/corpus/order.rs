@@ -1,9 +1,9 @@
 //! Which pairs go into which batch, and in what order.
 //!
-//! Pairs are shuffled and cut into pools; each pool is sorted by length, in turn upwards and
-//! downwards so that neighbours are alike across pools too; the whole is cut into batches, and
-//! these are shuffled. With one pool for the corpus the batches waste least on padding; with
-//! small pools their composition is more random, and a pool of 1 does not sort at all.
+//! Pairs are shuffled and cut into pools. Each pool is sorted by length, in turn upwards and
+//! downwards, so that lengths are alike across the border of two pools too. The whole list is cut into
+//! batches, and these are shuffled. With one pool for the corpus the batches need least padding;
+//! with small pools their composition is more random, and a pool of 1 does not sort at all.
 
 use super::error::CorpusError;
 use super::filter::EncodedPair;
@@ -35,7 +35,7 @@ impl Default for Budget {
 /// The batches of a corpus, epoch after epoch.
 #[derive(Debug, Clone)]
 pub struct Batches {
-    /// Of each pair, the lengths of source and target with their marker.
+    /// The lengths of source and target of each pair, their markers included.
     lengths: Vec<(usize, usize)>,
     budget: Budget,
 }
@@ -52,7 +52,7 @@ impl Batches {
         Self::of_lengths(lengths.collect(), budget)
     }
 
-    /// Plans batches of sentences of which only the source counts.
+    /// Plans batches for which only the sources' lengths count.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -106,7 +106,7 @@ impl Batches {
         batches
     }
 
-    /// The pairs in order of length, for validation: the same batches every time, least padding.
+    /// Batches of the pairs in order of length, for validation: the same every time, with the least padding.
     pub fn sorted(&self) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.lengths.len()).collect();
         order.sort_by_key(|&pair| self.lengths[pair]);

@@ -1,8 +1,8 @@
 //! A random number generator whose sequence will not change.
 //!
 //! SplitMix64 (Steele, Lea and Flood 2014): `x += 0x9e3779b97f4a7c15`, then three xor-shift and
-//! multiply rounds. The order of a corpus is part of an experiment, and a resumed run must see it
-//! again with a later release of the program, so it does not hang on the choices of a library.
+//! multiply rounds. The order of a corpus is part of an experiment, and a resumed run must see the
+//! same order with a later release of the program, so it does not depend on a library's choices.
 //!
 //! ```
 //! use regard_train::corpus::Random;

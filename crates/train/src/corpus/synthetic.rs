@@ -1,7 +1,7 @@
-//! Tasks whose right answer and true alignment are known: copy, reverse, sort.
+//! Tasks whose correct output and true alignment are known: copy, reverse, sort.
 //!
 //! A source is a random string of symbols, and every target symbol comes from exactly one source
-//! position, so a trained model's attention picture can be marked right or wrong.
+//! position, so a trained model's attention can be checked against the truth.
 //!
 //! | task | target | `j` is aligned to |
 //! |---|---|---|
@@ -28,25 +28,25 @@ use super::error::CorpusError;
 use super::parallel::ParallelText;
 use super::random::Random;
 
-/// What is to be done with the source.
+/// How the target follows from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
-    /// Say it again.
+    /// The same symbols.
     Copy,
-    /// Say it backwards.
+    /// The symbols in reverse.
     #[default]
     Reverse,
-    /// Say it in order.
+    /// The symbols in increasing order.
     Sort,
 }
 
-/// A corpus made to order.
+/// The description of a synthetic corpus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Synthetic {
     /// The task.
     pub task: Task,
-    /// The number of different symbols: letters up to 26 of them, numbers of equal width beyond.
+    /// The number of different symbols: letters if there are at most 26, else numbers of equal width.
     pub symbols: usize,
     /// Fewest symbols in a source.
     pub min_length: usize,
@@ -80,9 +80,9 @@ pub struct SyntheticCorpus {
 }
 
 impl Synthetic {
-    /// Makes the corpus; the same seed gives the same corpus, another seed another one.
+    /// Makes the corpus; it follows from the seed.
     ///
-    /// Short sequences of few symbols repeat: corpora of different seeds can share some.
+    /// There are few different short sequences of few symbols, so corpora of different seeds can share some.
     ///
     /// # Errors
     /// [`CorpusError::Setting`] if there are no symbols or sentences, a length is 0, or the
@@ -158,7 +158,7 @@ impl Task {
         match self {
             Self::Copy => {}
             Self::Reverse => places.reverse(),
-            // Stable, so that the first of equal symbols is used first.
+            // A stable sort: equal symbols keep the order of the source.
             Self::Sort => places.sort_by_key(|&place| source[place]),
         }
         places

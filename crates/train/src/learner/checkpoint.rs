@@ -1,4 +1,4 @@
-//! The full state of a training run in one file, so that an interrupted run goes on exactly.
+//! The full state of a training run in one file, so that an interrupted run can be resumed exactly.
 //!
 //! `last.safetensors` holds the weights (`model.*`), the optimizer's state (`optimizer.first.*`,
 //! `optimizer.second.*`) and, as metadata, the [`Progress`] and the model's description. It replaces
@@ -14,7 +14,7 @@ use crate::model_file::{self, ModelFileError};
 
 const PROGRESS: &str = "regard.training";
 
-/// Where a run stands.
+/// How far a run is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Updates done.
@@ -25,13 +25,13 @@ pub struct Progress {
     pub position: usize,
     /// Updates of the optimizer (equal to `step` unless the optimizer was changed on resuming).
     pub optimizer_step: u32,
-    /// What was summed since the last report.
+    /// The sums since the last report.
     pub window: Window,
     /// The best validation so far.
     pub best: Option<Best>,
     /// Validations in a row without improvement.
     pub stale: u64,
-    /// The schedule's memory.
+    /// The state of the learning rate's schedule.
     pub schedule: ScheduleState,
     /// Seconds of training.
     pub seconds: f64,
@@ -41,7 +41,7 @@ pub struct Progress {
     /// Target tokens trained on; of labelled sentences, their own tokens.
     #[serde(default)]
     pub tokens: u64,
-    /// The running mean of the reward, where a model learns by reward.
+    /// The running mean of the reward, if the model learns by reward.
     #[serde(default)]
     pub baseline: Option<f32>,
     /// The updates whose models are kept for averaging.
@@ -62,26 +62,26 @@ pub struct Best {
 /// Sums over the updates since the last report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Of the smoothed loss.
+    /// Sum of the smoothed loss.
     pub loss: f64,
-    /// Of the negative log-likelihood.
+    /// Sum of the negative log-likelihood.
     pub negative_log_likelihood: f64,
-    /// Of the gradient norms.
+    /// Sum of the gradient norms.
     pub gradient_norm: f64,
-    /// Of the predictions: target tokens, or labelled sentences.
+    /// Number of predictions: target tokens, or labelled sentences.
     pub predictions: u64,
-    /// Of the tokens.
+    /// Number of tokens.
     pub tokens: u64,
-    /// Updates.
+    /// Number of updates.
     pub updates: u64,
-    /// Of the seconds.
+    /// Seconds of the updates.
     pub seconds: f64,
 }
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The system refused, or the weights are damaged.
+    /// The file could not be read or written, or its weights are damaged.
     #[error(transparent)]
     File(#[from] ModelFileError),
     /// The progress is damaged or missing.
@@ -99,9 +99,9 @@ pub enum CheckpointError {
 /// A checkpoint's content.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Where the run stands.
+    /// How far the run is.
     pub progress: Progress,
-    /// What a model file says beside the weights.
+    /// The metadata of a model file.
     pub metadata: HashMap<String, String>,
     /// The weights.
     pub model: Arrays,

@@ -1,4 +1,4 @@
-//! What training tells whoever watches, and the same as lines of `metrics.jsonl`.
+//! The events that training reports, to its caller and as lines of `metrics.jsonl`.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::corpus::FilterReport;
 
-/// Something worth telling.
+/// An event of training.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Event {
@@ -25,7 +25,7 @@ pub enum Event {
     },
     /// The weights of several checkpoints were averaged, and judged.
     Averaged {
-        /// How many.
+        /// How many checkpoints.
         checkpoints: usize,
         /// Whether the average is the final model (it was no worse than the best checkpoint).
         taken: bool,
@@ -57,7 +57,7 @@ pub struct Started {
     pub updates_per_epoch: usize,
     /// The share of padding in the first epoch's batches, 0 to 1.
     pub padding: f64,
-    /// The update after which a resumed run goes on; nothing for a new one.
+    /// The update after which a resumed run goes on; `None` for a new run.
     pub resumed_at: Option<u64>,
     /// The update at which training will end at the latest, if that is known.
     pub last_update: Option<u64>,
@@ -65,7 +65,7 @@ pub struct Started {
     pub folder: PathBuf,
 }
 
-/// What became of the corpus.
+/// How much of the corpus was kept and dropped.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct FilterReportSummary {
     /// Pairs kept.
@@ -123,9 +123,9 @@ pub struct ValidationMetrics {
     /// Mean negative log-likelihood per target token (teacher-forced) or sentence (classified), nats,
     /// without smoothing.
     pub loss: f64,
-    /// `exp` of it: for translation the teacher-forced perplexity.
+    /// `exp` of the loss: for translation the teacher-forced perplexity.
     pub perplexity: f64,
-    /// What the model made of the validation set.
+    /// How good the model's output for the validation set is.
     #[serde(flatten)]
     pub quality: Quality,
     /// Whether this is the best so far.

@@ -1,10 +1,10 @@
 //! The training loop.
 //!
-//! A run lives in a folder:
+//! Each run has a folder:
 //!
 //! | file | content |
 //! |---|---|
-//! | `recipe.toml` | the recipe with every override laid in |
+//! | `recipe.toml` | the recipe with every override applied |
 //! | `tokenizer.json` | the tokenizers of source and target |
 //! | `last.safetensors` | the full state: weights, optimizer, progress (see [`checkpoint`]) |
 //! | `best.safetensors` | the model of the best validation |
@@ -15,8 +15,8 @@
 //!
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
 //! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not. The state is written
-//! before the first update, after every validation and on request, so a run that is killed loses what it did since the last of
-//! these, and nothing else.
+//! before the first update, after every validation and on request, so a run that is killed loses only its work since the last
+//! of these.
 
 pub mod checkpoint;
 pub mod events;
@@ -37,7 +37,7 @@ pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) const METRICS: &str = "metrics.jsonl";
 
-/// Where and on what a run works.
+/// The folder, the device and the stop flag of a run.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// The run folder; it is created.

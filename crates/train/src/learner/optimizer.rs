@@ -1,5 +1,5 @@
-//! Adam, AdamW, Adadelta and SGD over all weights of a module at once, by the fused steps of
-//! `regard_kernels::optim`, with clipping by the global norm.
+//! Adam, AdamW, Adadelta and SGD over all weights of a module at once, with the fused steps of
+//! `regard_kernels::optim` and clipping by the global norm.
 //!
 //! State is kept by weight name (`decoder.recurrent`), so that a checkpoint restores it exactly.
 
@@ -169,7 +169,7 @@ impl Optimizer {
     /// An optimizer with the state of [`Optimizer::state`].
     ///
     /// # Errors
-    /// Arrays that are no such state.
+    /// Arrays that are not the state of such an optimizer.
     pub fn restore(settings: Settings, arrays: Arrays, step: u32) -> Result<Self, OptimizerError> {
         let two = !matches!(settings, Settings::Sgd(_));
         let mut state = BTreeMap::<String, State>::new();

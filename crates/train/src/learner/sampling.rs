@@ -3,7 +3,7 @@
 //!
 //! At update `t` each input is replaced with probability `p(t) = p_final · min(1, t / decay)`. The
 //! decoder runs step by step without gradient, as no gradient passes through a chosen token; the
-//! inputs it ended up with then go through the ordinary, teacher-forced pass.
+//! resulting inputs then go through the ordinary, teacher-forced pass.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_models::{AnyGenerator, SourceBatch, TargetBatch};
@@ -42,7 +42,7 @@ pub fn mix(
         let predicted: Vec<i32> = predicted.into_data().iter().collect();
         for (b, &prediction) in predicted.iter().enumerate() {
             let place = (t + 1) * batch + b;
-            // One draw per place, padding included, so that a batch's draws do not depend on lengths.
+            // One draw for each position, padding included, so that the draws of a batch do not depend on its lengths.
             if random.uniform() < probability && reference[place] != padding {
                 inputs[place] = prediction;
             }

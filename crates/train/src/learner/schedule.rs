@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::recipe::Schedule as Settings;
 
-/// What a schedule remembers between validations.
+/// The state of a schedule between validations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleState {
     /// The product of the reductions so far.
@@ -42,7 +42,7 @@ impl ScheduleState {
         }
     }
 
-    /// Takes note of a validation.
+    /// Updates the state after a validation.
     pub fn validated(&mut self, settings: &Settings, improved: bool) {
         let Settings::Plateau(s) = settings else {
             return;

@@ -41,7 +41,7 @@ pub(crate) struct Session<'a, T: Task> {
 }
 
 impl<'a, T: Task> Session<'a, T> {
-    /// A run from its first update; `resumed` says that an earlier session died before it could write any state.
+    /// Starts a run at its first update; `resumed` says that an earlier session died before it could write any state.
     pub(crate) fn start(
         task: &'a T,
         recipe: Recipe,
@@ -73,7 +73,7 @@ impl<'a, T: Task> Session<'a, T> {
         })
     }
 
-    /// Goes on from the checkpoint in the run folder; `describe` reads what its metadata says.
+    /// Goes on from the checkpoint in the run folder; `describe` reads the description in its metadata.
     pub(crate) fn resume(
         task: &'a T,
         recipe: Recipe,
@@ -116,7 +116,7 @@ impl<'a, T: Task> Session<'a, T> {
     pub(crate) fn run(mut self) -> Result<Summary, TrainError> {
         self.tell_start();
         if self.progress.step == 0 {
-            // From here on the run can be resumed, however it ends: the state before the first update counts as one.
+            // From here on the run can be resumed however it ends: the state before the first update is saved too.
             self.save()?;
         }
         let mut order = self.order();
@@ -210,7 +210,7 @@ impl<'a, T: Task> Session<'a, T> {
             .progress
             .schedule
             .learning_rate(&self.recipe.schedule, step);
-        // Given away, not cloned: weights that nobody else holds are updated in place.
+        // Moved out, not cloned: weights with a single owner are updated in place.
         let model = self.model.take().expect(AWAY);
         let (model, norm) = self.optimizer.update(model, gradients, rate)?;
         self.model = Some(model);
@@ -315,7 +315,7 @@ impl<'a, T: Task> Session<'a, T> {
         }
         while self.progress.recent.len() > keep {
             let oldest = self.progress.recent.remove(0);
-            // A file that is gone already is as good as removed.
+            // An error is ignored: the file may be gone already.
             let _ = fs::remove_file(self.run.folder.join(recent(oldest)));
         }
         Ok(())
@@ -463,7 +463,7 @@ impl<'a, T: Task> Session<'a, T> {
         self.tell(event)
     }
 
-    /// Tells the watcher and adds a line to `metrics.jsonl`.
+    /// Reports an event to the caller and adds a line to `metrics.jsonl`.
     fn tell(&mut self, event: Event) -> Result<(), TrainError> {
         let path = self.run.folder.join(METRICS);
         let mut line = serde_json::to_string(&event).expect("plain data serialises");
@@ -495,7 +495,7 @@ fn recent(step: u64) -> String {
     format!("{RECENT}/step-{step}.safetensors")
 }
 
-/// Drops the lines of `metrics.jsonl` that lie after update `step`: they will be written again.
+/// Drops the lines of `metrics.jsonl` after update `step`: they will be written again.
 fn keep_metrics(path: &std::path::Path, step: u64) -> Result<(), TrainError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

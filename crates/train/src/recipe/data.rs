@@ -27,7 +27,7 @@ const SENTENCES: Range<usize> = Range {
 };
 
 config! {
-    /// The text to train on, from files or made up, and how it becomes tokens.
+    /// The text to train on, from files or a synthetic task, and how it becomes tokens.
     pub struct Data {
         /// Source language, as a tag such as "en"; for cards and pictures.
         source_language: String = "en".to_owned();
@@ -50,13 +50,13 @@ config! {
         lowercase: bool = false;
         /// Sub-word vocabulary, learned from the training text.
         [table] vocabulary: Vocabulary = Vocabulary::default();
-        /// A finished tokenizer in place of a vocabulary that is learned: of both sides, unless the target has its own.
+        /// A finished tokenizer in place of a learned vocabulary: for both sides, unless the target has its own.
         [table] tokenizer: Option<TokenizerFile> = None;
         /// The target's own finished tokenizer.
         [table] target_tokenizer: Option<TokenizerFile> = None;
         /// Which training pairs are left out.
         [table] filter: Filter = Filter::default();
-        /// A task made up on the spot, in place of the files.
+        /// A synthetic task, in place of the files.
         [table] synthetic: Option<SyntheticData> = None;
         /// Sentences with a label each, in place of the files: for the classifiers.
         [table] labelled: Option<LabelledData> = None;
@@ -65,25 +65,25 @@ config! {
 }
 
 config! {
-    /// A file tokenizer.json of the Hugging Face library. The tokens that pad, start and end a sentence need a name where the
-    /// file has other ones than the usual.
+    /// A file tokenizer.json of the Hugging Face library. The tokens that pad, start and end a sentence have to be named if the
+    /// file has others than the usual ones.
     pub struct TokenizerFile {
         /// The file.
         path: Option<PathBuf> = None, example "\"tokenizer.json\"";
-        /// The token that fills a batch; else the file's own padding, <pad> or [PAD].
+        /// The padding token; if left out, the file's own padding, <pad> or [PAD].
         padding: Option<String> = None, example "\"<pad>\"";
-        /// The token that starts a target; else <s>, [BOS], <bos> or [CLS].
+        /// The token that starts a target; if left out, <s>, [BOS], <bos> or [CLS].
         start: Option<String> = None, example "\"<s>\"";
-        /// The token that ends a sentence; else </s>, [EOS], <eos> or [SEP].
+        /// The token that ends a sentence; if left out, </s>, [EOS], <eos> or [SEP].
         end: Option<String> = None, example "\"</s>\"";
-        /// The token for what is not in the vocabulary; else the file's own.
+        /// The token for text that is not in the vocabulary; if left out, the file's own.
         unknown: Option<String> = None, example "\"<unk>\"";
     }
     check TokenizerFile::agree
 }
 
 config! {
-    /// The sub-word vocabulary. A synthetic task has its symbols for one.
+    /// The sub-word vocabulary. The vocabulary of a synthetic task is its symbols.
     pub struct Vocabulary {
         /// Whether source and target share one vocabulary.
         joint: bool = true;
@@ -142,11 +142,11 @@ config! {
 /// A part of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// To learn from.
+    /// For training.
     Train,
-    /// To judge by on the way.
+    /// For validation during training.
     Valid,
-    /// To score at the end.
+    /// For the score at the end.
     Test,
 }
 
@@ -155,7 +155,7 @@ pub enum Split {
 pub struct Loaded {
     /// The sentence pairs.
     pub text: ParallelText,
-    /// The true alignment of each pair, links (source, target) counted from 0: synthetic tasks.
+    /// The true alignment of each pair of a synthetic task: links (source, target) counted from 0.
     pub alignments: Option<Vec<Vec<(usize, usize)>>>,
 }
 
@@ -170,9 +170,9 @@ impl Data {
         source.as_ref().zip(target.as_ref())
     }
 
-    /// Reads a part from its files, or makes it up; `None` if the recipe names no files for it.
+    /// Reads a part from its files, or generates it; `None` if the recipe names no files for it.
     ///
-    /// The same `seed` makes up the same text, and each part another one.
+    /// The same `seed` generates the same text; each part has a text of its own.
     ///
     /// # Errors
     /// Those of [`ParallelText::read`] and [`Synthetic::generate`].

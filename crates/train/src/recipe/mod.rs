@@ -1,17 +1,17 @@
-//! A training, written down: one TOML file that says everything.
+//! Recipes: everything that a training depends on, in one TOML file.
 //!
 //! **What it is.** Sections `[model]`, `[data]`, `[batch]`, `[optimizer]`, `[schedule]`,
 //! `[training]`, `[validation]` and `[translate]`; a key that is left out has the default that
-//! [`Registry::commented`](crate::Registry::commented) prints, with every key explained. `kind` chooses what the other keys of
-//! `[model]`, `[optimizer]` and `[schedule]` are.
+//! [`Registry::commented`](crate::Registry::commented) prints, with every key explained. In `[model]`, `[optimizer]` and
+//! `[schedule]` the key `kind` decides which other keys there are.
 //!
-//! **What it refuses.** A key it does not know (naming file, line and the nearest key it knows),
-//! a value of the wrong type, a value out of range, keys that contradict each other.
+//! **What is refused.** An unknown key (the error names file, line and the nearest known key), a
+//! value of the wrong type, a value out of range, keys that contradict each other.
 //!
 //! **Paths** are relative to the working directory, not to the recipe.
 //!
-//! **Overrides** of the form `section.key=value` are laid over the file before it is checked; the
-//! value is read as TOML, and as a string where it is none (`data.target_language=fr`).
+//! **Overrides** of the form `section.key=value` replace values of the file before it is checked; the
+//! value is read as TOML, or as a string if it is not TOML (`data.target_language=fr`).
 //!
 //! ```
 //! use regard_models::RnnSearchConfig;
@@ -58,26 +58,26 @@ pub use translation::{LongSource, MaxLength, Measure, Translation, Validation};
 /// Everything that a training depends on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recipe {
-    /// What is trained.
+    /// The architecture and its sizes.
     pub model: Model,
-    /// On which text.
+    /// The text to train on.
     pub data: Data,
     /// How the text is cut into batches.
     pub batch: Batching,
-    /// Who moves the parameters.
+    /// The optimizer.
     pub optimizer: Optimizer,
-    /// How fast, and when slower.
+    /// The learning rate over time.
     pub schedule: Schedule,
-    /// How long, and with which regularisation.
+    /// How long to train, and with which regularisation.
     pub training: Training,
-    /// How it is judged on the way.
+    /// How the model is judged during training.
     pub validation: Validation,
-    /// How it translates afterwards.
+    /// How the trained model translates.
     pub translate: Translation,
 }
 
 impl Recipe {
-    /// A recipe for `model` with the default of every other key. It lacks its data.
+    /// A recipe for `model` with the default of every other key. Its data still has to be set.
     pub fn new(model: Model) -> Self {
         Self {
             model,

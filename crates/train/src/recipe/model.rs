@@ -26,7 +26,7 @@ impl Model {
         self.config.downcast_ref()
     }
 
-    /// The same, to change it.
+    /// As [`config`](Self::config), for changing it.
     pub fn config_mut<C: Config>(&mut self) -> Option<&mut C> {
         self.config.downcast_mut()
     }
@@ -52,7 +52,7 @@ impl Serialize for Model {
         let values = self.config.values().map_err(S::Error::custom)?;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("kind", self.kind)?;
-        // In the order of the declaration, but tables last, as TOML wants it.
+        // In the order of the declaration, but with tables last, as TOML requires.
         for tables in [false, true] {
             for key in self.config.keys() {
                 if let Some(value) = values

@@ -139,15 +139,15 @@ kinds! {
     pub enum Schedule {
         /// Always the same.
         "constant" => Constant,
-        /// Up in a straight line, then down with the root of the step.
+        /// A linear rise, then a fall with the inverse square root of the step.
         "inverse-square-root" => InverseSquareRoot,
-        /// Down when validation no longer improves.
+        /// Lower whenever validation no longer improves.
         "plateau" => Plateau,
     }
 }
 
 impl Schedule {
-    /// The learning rate that the others are multiples of.
+    /// The learning rate of the recipe, of which every update's is a multiple.
     pub fn learning_rate(&self) -> f64 {
         match self {
             Self::Constant(schedule) => schedule.learning_rate,
@@ -183,7 +183,7 @@ config! {
         learning_rate: f64 = 0.001, in POSITIVE;
         /// What the learning rate is multiplied by, in (0, 1).
         factor: f64 = 0.5, in FACTOR;
-        /// Validations without improvement before it is, at least 1.
+        /// Validations without improvement before that, at least 1.
         patience: u64 = 2, in COUNT;
         /// The lowest learning rate, at least 0.
         min_learning_rate: f64 = 1e-6;

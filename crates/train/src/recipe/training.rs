@@ -59,7 +59,7 @@ impl Training {
         }
     }
 
-    /// Whether there is an end to it.
+    /// Whether there is a limit at which training ends.
     pub(super) fn is_limited(&self) -> bool {
         let counts = [self.epochs, self.steps, self.tokens];
         self.minutes.is_some() || counts.iter().any(Option::is_some)

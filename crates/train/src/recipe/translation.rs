@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::corpus::{LengthFilter, LongLines};
 
-/// What decides which checkpoint is best.
+/// The measure by which the best checkpoint is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
@@ -47,14 +47,14 @@ const SIZE_OR_NONE: Range<usize> = Range {
 };
 
 config! {
-    /// How the model is judged on the way.
+    /// How the model is judged during training.
     pub struct Validation {
-        /// What decides which checkpoint is best, and early stopping: "bleu" (of translations),
-        /// "accuracy" (of labels) or "loss". Left out, it is the one that is not the loss.
+        /// The measure that decides on the best checkpoint and on early stopping: "bleu" (of translations),
+        /// "accuracy" (of labels) or "loss"; if left out, "bleu" or "accuracy".
         measure: Option<Measure> = None, example "\"loss\"";
         /// Beam for the translated validation text; 1 is greedy.
         beam: usize = 1, in BEAM;
-        /// Only the first so many pairs.
+        /// Number of pairs to validate on, the first ones; all if left out.
         max_sentences: Option<usize> = None, in SOME, example "1000";
         /// Sentences translated together.
         batch_sentences: usize = 64, in SIZE;
@@ -76,7 +76,7 @@ config! {
         coverage_penalty: f64 = 0.0, in NOT_NEGATIVE;
         /// Translations given for each sentence, at most beam.
         n_best: usize = 1;
-        /// No run of so many tokens occurs twice in a translation; 0 allows it.
+        /// Length of n-grams that must not occur twice in a translation; 0 allows all.
         no_repeat_ngram: usize = 0, in SIZE_OR_NONE;
         /// Sentences translated together.
         batch_sentences: usize = 32, in SIZE;
@@ -97,7 +97,7 @@ config! {
         factor: f64 = 2.0, in POSITIVE;
         /// Tokens added.
         extra: usize = 10, in SIZE_OR_NONE;
-        /// The limit whatever the source.
+        /// The largest limit, whatever the source.
         absolute: usize = 250, in SIZE;
     }
 }
@@ -124,7 +124,7 @@ impl Translation {
         check.require(holds, "n_best", self.n_best, "1 to translate.beam");
     }
 
-    /// Checks the settings of the file called `name` as those of a recipe are.
+    /// Checks the settings of the model file called `name` as those of a recipe are checked.
     ///
     /// # Errors
     /// [`ConfigError::Value`] for the first key whose value is out of range.

@@ -28,13 +28,13 @@ use crate::{
 
 const LABELS: &str = "regard.labels";
 
-/// A padding class that no sentence has: every prediction counts.
+/// The class of padding, which no sentence has, so that every prediction counts.
 const NO_CLASS: usize = usize::MAX;
 
 /// Models that give a sentence a label.
 #[derive(Debug, Clone, Copy)]
 pub struct Classification {
-    /// The configuration as that of a classifier, if it is of this architecture.
+    /// Downcasts a configuration to that of a classifier, if it is of this architecture.
     classifier: fn(&dyn AnyConfig) -> Option<&dyn AnyClassifierConfig>,
 }
 
@@ -58,7 +58,7 @@ pub struct Data {
 #[derive(Debug)]
 struct Encoded {
     sentences: Vec<EncodedPair>,
-    /// Of each of them.
+    /// The class of each sentence.
     classes: Vec<usize>,
     batches: Batches,
 }
@@ -99,7 +99,7 @@ impl Encoded {
     }
 }
 
-/// What a file says beside the model and the tokenizer.
+/// The labels in the metadata of a file.
 #[derive(Serialize, Deserialize)]
 struct Labels {
     labels: Vec<String>,
@@ -309,7 +309,7 @@ fn sizes(description: &Description) -> ClassifierSizes {
     }
 }
 
-/// Files of labelled sentences and no others.
+/// Checks that the data are files of labelled sentences and no others.
 fn check_files(data: &recipe::Data, check: &mut Check) {
     let files = [
         ("train_source", &data.train_source),

@@ -1,8 +1,8 @@
-//! What models are trained for: a file a task.
+//! What models are trained for: one file for each task.
 //!
-//! A [`Task`] says what a recipe must name, reads the data, makes models, gives the loss of a batch, judges a model, and says
-//! what a model file holds beside the weights. The [learner](crate::learner) and the [registry](crate::Registry) know nothing
-//! else of it, so that a program can add its own.
+//! A [`Task`] checks what it needs of a recipe, reads the data, makes models, gives the loss of a batch, judges a model, and
+//! describes what a model file holds beside the weights. The [learner](crate::learner) and the [registry](crate::Registry) use
+//! nothing else, so that a program can add its own task.
 
 pub mod classification;
 pub mod translation;
@@ -31,25 +31,25 @@ use crate::{
 
 /// A kind of data, a kind of model, and how the one is judged on the other.
 pub trait Task: Debug + Send + Sync + 'static {
-    /// What a model of this task is, in messages.
+    /// A noun for a model of this task, in messages.
     const MODEL: &'static str;
 
-    /// What it does, in messages: after a name.
+    /// A verb for what a model does, in messages: it follows the name.
     const DOES: &'static str;
 
-    /// What is trained.
+    /// The models that are trained.
     type Model: Module;
 
-    /// What a model file holds beside the weights.
+    /// The content of a model file apart from the weights.
     type Description: Clone + Debug;
 
-    /// What is trained on.
+    /// The data to train on.
     type Data;
 
-    /// Fills an example of a recipe with what this task needs of it.
+    /// Fills in the keys that this task needs in an example of a recipe.
     fn example(&self, recipe: &mut Recipe);
 
-    /// Checks what this task needs of a recipe, whose every range holds.
+    /// Checks what this task needs of a recipe. Its ranges have been checked already.
     fn check(&self, recipe: &Recipe, check: &mut Check);
 
     /// Reads the data. What was learned from it before (tokenizers, labels) is taken from the `former` description, if there
@@ -74,11 +74,11 @@ pub trait Task: Debug + Send + Sync + 'static {
         device: &Device,
     ) -> Result<Self::Model, ModelError>;
 
-    /// A model for the weights `arrays` of a file, which will be given to it: no weight needs to be drawn, and no size of the
-    /// description, which came with the file, is to be believed unless the arrays bear it out.
+    /// A model for the weights `arrays` of a file, which will be given to it: no weight needs to be drawn. The sizes of the
+    /// description come from the file too, so nothing may be allocated by them before the arrays confirm them.
     ///
     /// # Errors
-    /// Sizes that do not go together, or that no model of these weights has.
+    /// Sizes that do not fit together, or that do not fit the arrays.
     fn without_values(
         &self,
         description: &Self::Description,
@@ -92,7 +92,7 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// The description from the metadata of the file called `name`, whose `header` is read already.
     ///
     /// # Errors
-    /// What is missing, does not parse or does not go together.
+    /// An entry that is missing, does not parse, or does not fit the others.
     fn describe(
         &self,
         header: Header,
@@ -100,7 +100,7 @@ pub trait Task: Debug + Send + Sync + 'static {
         name: &str,
     ) -> Result<Self::Description, ModelFileError>;
 
-    /// What there is to train on.
+    /// The examples to train on.
     fn contents<'a>(
         &self,
         data: &'a Self::Data,
@@ -111,7 +111,7 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// number of the update.
     fn loss(&self, data: &Self::Data, model: &Self::Model, update: &Update<'_>) -> BatchLoss;
 
-    /// Judges `model`, which lives on `device` without autodiff; nothing without validation data.
+    /// Judges `model`, which is on `device` without autodiff; `None` without validation data.
     ///
     /// # Errors
     /// A model that cannot be judged.
@@ -131,7 +131,7 @@ pub trait TaskFor<C: Config>: Task {
     fn of() -> Self;
 }
 
-/// What a task has to train on.
+/// The examples that a task trains on.
 pub struct Contents<'a> {
     /// What one example is called, in the plural.
     pub examples: &'static str,
@@ -139,7 +139,7 @@ pub struct Contents<'a> {
     pub tokenizers: &'a TokenizerPair,
     /// The training examples by length.
     pub batches: &'a Batches,
-    /// What became of the corpus.
+    /// How much of the corpus was kept and dropped.
     pub filtered: &'a FilterReport,
     /// Examples of the validation set.
     pub validation: usize,
@@ -147,40 +147,40 @@ pub struct Contents<'a> {
 
 /// One update.
 pub struct Update<'a> {
-    /// What the run is made by.
+    /// The recipe of the run.
     pub recipe: &'a Recipe,
     /// The training examples.
     pub rows: &'a [usize],
     /// The update's number, counted from 1.
     pub step: u64,
-    /// With autodiff.
+    /// The device with autodiff.
     pub training: &'a Device,
-    /// The same device without.
+    /// The same device without autodiff.
     pub device: &'a Device,
-    /// What the update before left in [`BatchLoss::baseline`].
+    /// The [`BatchLoss::baseline`] of the update before.
     pub baseline: Option<f32>,
 }
 
 /// The loss of a batch.
 pub struct BatchLoss {
-    /// What is minimised, `[1]`.
+    /// The loss that is minimised, `[1]`.
     pub loss: Tensor<1>,
     /// The sum of the negative log-likelihoods, nats.
     pub negative_log_likelihood: f64,
-    /// What the mean is over: target tokens, or sentences.
+    /// The number of predictions that the loss is a mean of: target tokens, or sentences.
     pub predictions: usize,
     /// Tokens that were processed, for the speed.
     pub tokens: usize,
-    /// The running mean of the reward, where a model learns by reward; saved with the run.
+    /// The running mean of the reward, if the model learns by reward; saved with the run.
     pub baseline: Option<f32>,
 }
 
-/// How a model did.
+/// The result of a validation.
 pub struct Verdict {
     /// Nats per prediction.
     pub loss: f64,
     /// BLEU or accuracy.
     pub quality: Quality,
-    /// What it made of the validation set, line by line.
+    /// The model's output for the validation set, line by line.
     pub lines: Vec<String>,
 }

@@ -33,7 +33,7 @@ const FAMILIARITY: &str = "regard.familiarity";
 /// Models that translate.
 #[derive(Debug, Clone, Copy)]
 pub struct Translation {
-    /// The configuration as that of a generator, if it is of this architecture.
+    /// Downcasts a configuration to that of a generator, if it is of this architecture.
     generator: fn(&dyn AnyConfig) -> Option<&dyn AnyGeneratorConfig>,
 }
 
@@ -41,7 +41,7 @@ impl Translation {
     /// Draws a model of this architecture.
     ///
     /// # Errors
-    /// Sizes that do not go together.
+    /// Sizes that do not fit together.
     pub fn draw(
         &self,
         model: &recipe::Model,
@@ -77,7 +77,7 @@ pub struct Data {
 #[derive(Debug)]
 struct ValidationSet {
     text: ParallelText,
-    /// The same as ids.
+    /// The pairs as ids.
     pairs: Vec<EncodedPair>,
     batches: Batches,
 }
@@ -273,7 +273,7 @@ impl Task for Translation {
         let reinforced = scored.reinforced(&target, update.baseline);
         let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
         let (loss, baseline) = match reinforced {
-            // Its gradient counts; its value says nothing, and would hide that of the loss.
+            // Only the gradient of the term is wanted: its value is subtracted again, so that the reported loss stays as it is.
             Some((term, baseline)) => {
                 let no_value = term.clone() - term.detach();
                 (batch.loss + no_value, Some(baseline))
@@ -342,7 +342,7 @@ fn vocabularies(tokenizers: &TokenizerPair) -> Vocabularies {
     }
 }
 
-/// Files for both sides of every part, or a synthetic task.
+/// Checks that there are files for both sides of every part, or a synthetic task.
 fn check_files(data: &recipe::Data, check: &mut Check) {
     let files = [
         ("train", &data.train_source, &data.train_target),
@@ -398,7 +398,7 @@ fn check_files(data: &recipe::Data, check: &mut Check) {
     }
 }
 
-/// Room for everything that training and translation can meet; a mark is added to each sentence.
+/// Checks that the model has room for the longest sentence of training and translation, to which a mark is added.
 fn check_lengths(recipe: &Recipe, room: usize, check: &mut Check) {
     let translate = &recipe.translate;
     for (key, longest) in [

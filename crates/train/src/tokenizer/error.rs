@@ -47,7 +47,7 @@ pub enum TokenizerError {
         /// Why.
         source: std::io::Error,
     },
-    /// The bytes are no tokenizer, or one that cannot be used.
+    /// The bytes are not a tokenizer, or are one that cannot be used.
     #[error("{origin}: not a usable tokenizer: {problem}", origin = origin_name(.path))]
     Malformed {
         /// The file, when the bytes came from one.
@@ -55,7 +55,7 @@ pub enum TokenizerError {
         /// What was found and what was expected.
         problem: String,
     },
-    /// The tokenizer could not read or write a text, which only a damaged `tokenizer.json` makes happen.
+    /// The tokenizer could not encode or decode a text, which happens only if its `tokenizer.json` is damaged.
     #[error("the tokenizer fails: {message}; its tokenizer.json may be damaged")]
     Failed {
         /// What went wrong.

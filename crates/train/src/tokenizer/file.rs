@@ -1,4 +1,4 @@
-//! A tokenizer as a file: JSON that is checked before it is believed.
+//! A tokenizer as a file: JSON that is checked before it is used.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ pub(super) struct Stored<'a> {
     vocabulary: Cow<'a, [String]>,
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     merges: Cow<'a, [(u32, u32)]>,
-    /// Of a tokenizer of the Hugging Face library: its own file, and which of its tokens are marks.
+    /// For a tokenizer of the Hugging Face library: its own file, and which of its tokens are marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokenizer: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,8 +62,8 @@ impl SubwordTokenizer {
         Self::from_stored(from_json(bytes)?)
     }
 
-    /// Writes [`to_bytes`](Self::to_bytes) to `path` by way of a temporary file in the same
-    /// folder, so that a full disk leaves a former file whole.
+    /// Writes [`to_bytes`](Self::to_bytes) to a temporary file in the same folder and renames it to
+    /// `path`, so that a full disk leaves a former file whole.
     ///
     /// # Errors
     /// [`TokenizerError::Write`].

@@ -18,16 +18,16 @@ const PADDING: [&str; 2] = ["<pad>", "[PAD]"];
 const START: [&str; 4] = ["<s>", "[BOS]", "<bos>", "[CLS]"];
 const END: [&str; 4] = ["</s>", "[EOS]", "<eos>", "[SEP]"];
 
-/// The tokens with a part of their own, where a `tokenizer.json` does not say so itself.
+/// The tokens with a special role, where a `tokenizer.json` does not name them itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SpecialTokens<'a> {
-    /// What fills a batch; else the file's own padding, `<pad>` or `[PAD]`.
+    /// The padding token; if `None`, the file's own padding, `<pad>` or `[PAD]`.
     pub padding: Option<&'a str>,
-    /// What starts a target; else `<s>`, `[BOS]`, `<bos>` or `[CLS]`.
+    /// The token that starts a target; if `None`, `<s>`, `[BOS]`, `<bos>` or `[CLS]`.
     pub start: Option<&'a str>,
-    /// What ends a sentence; else `</s>`, `[EOS]`, `<eos>` or `[SEP]`.
+    /// The token that ends a sentence; if `None`, `</s>`, `[EOS]`, `<eos>` or `[SEP]`.
     pub end: Option<&'a str>,
-    /// What stands for a word or character that is not in the vocabulary; else the file's own.
+    /// The token for a word or character that is not in the vocabulary; if `None`, the file's own.
     pub unknown: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ pub struct SpecialTokens<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct HuggingFace {
     tokenizer: Tokenizer,
-    /// What it was read from.
+    /// The JSON document from which it was read.
     document: String,
 }
 
@@ -196,8 +196,8 @@ impl HuggingFace {
         guarded(|| self.tokenizer.decode(ids, true))
     }
 
-    /// The part of the text of `ids` that each of them adds to those before it, as the file's decoder has it. A character whose
-    /// bytes are several tokens' is the first one's.
+    /// The text that each of `ids` adds to the text of those before it, by the file's decoder. A character whose bytes are spread
+    /// over several tokens belongs to the first of them.
     pub(super) fn parts(&self, ids: &[u32]) -> Result<Vec<String>, TokenizerError> {
         let text = self.decode(ids)?;
         let mut parts = vec![String::new(); ids.len()];
@@ -222,7 +222,7 @@ impl HuggingFace {
         Ok(parts)
     }
 
-    /// That no token has the part that `key` names, though `tried` would do.
+    /// The error that no token has the role `key`; `tried` lists the names that were looked for.
     fn lacks(&self, key: &str, tried: &str) -> TokenizerError {
         const SHOWN: usize = 50;
         let mut special: Vec<(u32, String)> = self
@@ -248,8 +248,8 @@ impl HuggingFace {
     }
 }
 
-/// What the library gives, its panics as errors: it has some for damaged files, and its regular expressions for others that
-/// never come to an end.
+/// The result of a call of the library, with its panics as errors: it panics on some damaged files, and on regular expressions
+/// that run without end.
 fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TokenizerError> {
     let result = catch_unwind(AssertUnwindSafe(call));
     let message = match result {
@@ -260,7 +260,7 @@ fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Tokeniz
     Err(TokenizerError::Failed { message })
 }
 
-/// Says which token of a model stands for what is unknown.
+/// Sets the token of a model that stands for unknown text.
 fn name_unknown(model: &mut Value, token: &str) {
     let place = model["vocab"]
         .as_array()
@@ -273,7 +273,7 @@ fn name_unknown(model: &mut Value, token: &str) {
     }
 }
 
-/// Whether a model has the token for what is unknown that it needs: all but BPE, which may know every byte, need one.
+/// Whether a model has the token for unknown text if it needs one: all but BPE, which may know every byte, need it.
 fn has_unknown(model: &Value) -> bool {
     match (&model["vocab"], &model["unk_token"]) {
         _ if model["merges"].is_array() => true,
@@ -282,8 +282,8 @@ fn has_unknown(model: &Value) -> bool {
     }
 }
 
-/// Refuses steps that could take any memory for a short text: replacements that replace each other's results, and a table of
-/// characters that is longer than its bytes.
+/// Refuses steps that could take any amount of memory for a short text: replacements that replace each other's results, and a
+/// table of characters whose stated length exceeds its bytes.
 fn check_steps(document: &Value) -> Result<(), TokenizerError> {
     for key in ["normalizer", "pre_tokenizer", "decoder"] {
         let growth = growth(&document[key])?;

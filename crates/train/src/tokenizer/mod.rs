@@ -1,27 +1,27 @@
 //! Text to token ids and back, without loss.
 //!
 //! **What it computes.** Byte-pair encoding (Sennrich, Haddow and Birch 2016, arXiv:1508.07909)
-//! over bytes: text is cut into words (a word takes the space in front of it), each word starts
-//! as its UTF-8 bytes, and the pair of neighbours that is most frequent in the training text is
-//! merged into a new token until the vocabulary is full. All 256 bytes stay in the vocabulary, so
-//! every text has an encoding and
+//! over bytes: text is cut into words (a word takes the space in front of it), and each word starts
+//! as its UTF-8 bytes. Then the pair of neighbours that is most frequent in the training text is
+//! merged into a new token, again and again, until the vocabulary is full. All 256 bytes stay in the
+//! vocabulary, so every text has an encoding and
 //!
 //! `decode(encode(x)) = x` for every string `x` (its lower-cased form with `lowercase`).
 //!
-//! One space is put in front of the text before encoding and taken away after decoding: a word at
-//! the start of a sentence gets the same tokens as inside it.
+//! One space is put in front of the text before encoding and removed after decoding, so that a word
+//! at the start of a sentence gets the same tokens as inside it.
 //!
 //! **Shapes.** One string to a list of ids `[tokens]`, each in `0..vocabulary_size`. The first
 //! four ids are reserved ([`SPECIAL_TOKENS`]); no text encodes to them, not even
-//! the text `"</s>"` (`<unk>` is reached in the word-level mode alone, which serves the synthetic
-//! tasks: there a symbol is a token, and an unknown one is `<unk>`). Which ids are marks is asked of
-//! [`vocabulary`](SubwordTokenizer::vocabulary).
+//! the text `"</s>"`. (Only in the word-level mode of the synthetic tasks, where a symbol is a token,
+//! an unknown symbol encodes to `<unk>`.) [`vocabulary`](SubwordTokenizer::vocabulary) says which ids
+//! are marks.
 //!
 //! Learning is deterministic: the same lines give the same bytes of the saved file.
 //!
-//! A finished tokenizer, any `tokenizer.json` of the Hugging Face library, takes the place of a learned one
-//! ([`from_hugging_face`](SubwordTokenizer::from_hugging_face)). What holds of it is what its file says: it need not keep
-//! every text, its marks have any ids, and text that spells a special token is that token, as in the library.
+//! A finished tokenizer, any `tokenizer.json` of the Hugging Face library, can take the place of a learned one
+//! ([`from_hugging_face`](SubwordTokenizer::from_hugging_face)). Its properties are those of its file: it may lose parts of
+//! a text, its marks may have any ids, and text that spells a special token becomes that token, as in the library.
 //!
 //! ```
 //! use regard_train::tokenizer::SubwordTokenizer;

@@ -31,7 +31,7 @@ pub struct TokenizerPair {
 struct StoredPair<'a> {
     #[serde(borrow)]
     source: Stored<'a>,
-    /// Absent when the source's serves both.
+    /// Absent when the source's tokenizer serves both sides.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     target: Option<Stored<'a>>,
 }

@@ -98,7 +98,7 @@ fn text_pieces(
     let mut end = 0;
     let mut next = 0;
     let mut current = 0;
-    // The words of the last token: as the text counts them, and without those that begin inside a token.
+    // The word of the last token: its number in the text, and its number without words that begin inside a token.
     let (mut former, mut counted) = (0, first_word);
     for token in tokens {
         let start = end;

@@ -12,8 +12,8 @@ use super::error::TokenizerError;
 use super::hugging_face::HuggingFace;
 use super::words::split_words;
 
-/// The reserved tokens of a vocabulary that is learned here, in the order of their ids: first the marks, as
-/// [`Vocabulary::new`] has them, then what stands for a symbol that is unknown.
+/// The reserved tokens of a vocabulary that is learned here, in the order of their ids: first the marks, in the order of
+/// [`Vocabulary::new`], then the token for an unknown symbol.
 pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<s>", "</s>", "<unk>"];
 pub(super) const UNKNOWN: u32 = 3;
 /// The smallest sub-word vocabulary: the reserved tokens and the 256 bytes.
@@ -68,9 +68,9 @@ impl SubwordTokenizer {
     /// Learns a byte-level BPE of at most `vocabulary_size` tokens from `lines`.
     ///
     /// Text too small to fill the vocabulary gives a smaller one: see
-    /// [`vocabulary_size`](Self::vocabulary_size). Equal frequencies are broken by the order of
-    /// the tokens' ids, so the same lines give the same tokenizer, in any order and on any number
-    /// of threads.
+    /// [`vocabulary_size`](Self::vocabulary_size). Ties between equal frequencies are broken by the
+    /// order of the tokens' ids, so the same lines give the same tokenizer, in any order and on any
+    /// number of threads.
     ///
     /// # Errors
     /// [`TokenizerError::VocabularyTooSmall`] below [`MINIMUM_VOCABULARY_SIZE`];
@@ -278,7 +278,7 @@ impl SubwordTokenizer {
     /// The ids of `text`, without start and end. Empty text has no ids.
     ///
     /// # Errors
-    /// [`TokenizerError::Failed`] where a `tokenizer.json` is damaged; the others know every text.
+    /// [`TokenizerError::Failed`] if a `tokenizer.json` is damaged; other tokenizers encode every text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         Ok(match &self.model {
             Model::HuggingFace(_) if text.is_empty() => vec![],
@@ -342,12 +342,12 @@ impl SubwordTokenizer {
         })
     }
 
-    /// What a model knows of the vocabulary: its size, and which ids are marks.
+    /// The size of the vocabulary and the ids of its marks, which a model needs.
     pub fn vocabulary(&self) -> Vocabulary {
         self.marks
     }
 
-    /// Whether a token is no text: a mark, or another that is reserved or special.
+    /// Whether a token stands for no text: a mark, or another reserved or special token.
     pub fn is_special(&self, id: u32) -> bool {
         match &self.model {
             Model::HuggingFace(file) => {
@@ -376,7 +376,7 @@ impl SubwordTokenizer {
         matches!(self.model, Model::Words { .. })
     }
 
-    /// The id of a token as the vocabulary writes it, if it has it.
+    /// The id of a token, written as in the vocabulary, if it is there.
     pub fn id(&self, token: &str) -> Option<u32> {
         let place = self.vocabulary.iter().position(|known| known == token)?;
         u32::try_from(place).ok()
@@ -410,7 +410,7 @@ fn fold(text: &str, lower: bool) -> Cow<'_, str> {
     }
 }
 
-/// The text as the merges see it: folded, one space in front; `None` if there is no text.
+/// The text to which merges are applied: in lower case if asked for, one space in front; `None` if there is no text.
 fn prepared(text: &str, lower: bool) -> Option<String> {
     (!text.is_empty()).then(|| format!(" {}", fold(text, lower)))
 }

@@ -1,4 +1,4 @@
-//! Text into words: the units inside which tokens are learned and merged for display.
+//! Splits text into words: tokens are learned inside words, and merged into words for display.
 //!
 //! A word is a run of letters (with their combining marks), a run of digits, or a run of other
 //! visible characters, together with one space in front of it; an apostrophe before a short
@@ -92,7 +92,7 @@ fn run_length(text: &str, kind: Class) -> usize {
         .map_or(text.len(), |(_, (offset, _))| offset)
 }
 
-/// The length of an ending of one or two letters that nothing but letters' end follows.
+/// The length of an ending of one or two letters, if no further letter follows it.
 fn short_ending(text: &str) -> Option<usize> {
     let end = text
         .char_indices()

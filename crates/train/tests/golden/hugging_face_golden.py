@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes hugging_face.json: small tokenizers of the families that are in use, and what the library tokenizers makes of some lines,
-for tests/hugging_face.rs.
+"""Writes hugging_face.json: small tokenizers of the families that are in use, and the output of the library tokenizers for some
+lines, for tests/hugging_face.rs.
 
 Run:  python3 -m venv venv && venv/bin/pip install tokenizers==0.22.2 sentencepiece==0.2.3 protobuf==7.36.2
       venv/bin/python crates/train/tests/golden/hugging_face_golden.py
-The library's trainers break ties anew in every run, so that the vocabularies differ from run to run; what is written fits together.
+The library's trainers break ties differently in every run, so the vocabularies differ from run to run; the tokenizers and
+outputs in one file belong together.
 """
 
 import io
@@ -121,7 +122,7 @@ def sentencepiece_model():
 def byte_fallback():
     """Llama 2 and Gemma: BPE over metaspace whose unknown characters are bytes."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    # Such vocabularies were learned word by word, though their files cut no words.
+    # Such vocabularies were learned word by word, though their files do not split text into words.
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Sequence([
         decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
@@ -141,7 +142,7 @@ def main():
     for make in [byte_level, split, wordpiece, unigram, sentencepiece_model, byte_fallback]:
         tokenizer = make()
         document = json.loads(tokenizer.to_str())
-        # What regard leaves out.
+        # Switched off, as regard leaves them out.
         tokenizer.no_padding()
         tokenizer.no_truncation()
         cases = []

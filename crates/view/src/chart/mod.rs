@@ -55,7 +55,7 @@ impl Point {
         }
     }
 
-    /// Whether it can be drawn: finite, and within what differences can be taken of.
+    /// Whether it can be drawn: finite, and so far from the limits of `f64` that differences are finite too.
     fn is_drawable(&self) -> bool {
         drawable(self.x) && drawable(self.y)
     }
@@ -105,12 +105,12 @@ pub struct Chart {
     size: (f64, f64),
 }
 
-/// Colour and marker of each series; beyond the eighth they come round again.
+/// Colour and marker of each series; after the eighth they repeat.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#8a6d00",
 ];
 
-/// From this many points on, markers would hide the line.
+/// Series of this many points or more have no markers, which would hide the line.
 const MARKED_POINTS: usize = 60;
 
 impl Chart {
@@ -223,7 +223,7 @@ impl Chart {
             .filter(|p| p.is_drawable())
     }
 
-    /// The horizontal and the vertical axis; each has about so many steps.
+    /// The horizontal axis, in about `across` steps, and the vertical axis, in about `up` steps.
     fn axes(&self, across: usize, up: usize) -> (Axis, Axis) {
         let ends = self.points().flat_map(|p| {
             let (low, high) = p.drawable_interval().unwrap_or((p.y, p.y));
@@ -236,7 +236,7 @@ impl Chart {
         };
         let mut x_axis = Axis::around(xs(), false, across);
         if !self.x_names.is_empty() {
-            // Named places need no round ends, but room for the outer names.
+            // An axis with names need not end at round numbers, but needs room for the outer names.
             let (low, high) = (
                 xs().fold(f64::INFINITY, f64::min),
                 xs().fold(f64::NEG_INFINITY, f64::max),
@@ -337,7 +337,7 @@ impl Chart {
         }
     }
 
-    /// Where the horizontal axis is marked, and with what.
+    /// The marks of the horizontal axis: their places and texts.
     fn x_marks(&self, axis: &Axis) -> Vec<(f64, String)> {
         if self.x_names.is_empty() {
             let ticks = axis.ticks();
@@ -373,7 +373,7 @@ impl Chart {
     }
 }
 
-/// Where the plot stands and what its axes count.
+/// Where the plot stands, and its axes.
 struct Frame {
     x_axis: Axis,
     y_axis: Axis,
@@ -393,7 +393,7 @@ impl Frame {
     }
 }
 
-/// Draws one series, all of it moved `aside` pixels.
+/// Draws one series, moved sideways by `aside` pixels.
 fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f64) {
     let colour = COLOURS[index % COLOURS.len()];
     let mut path = String::new();

@@ -1,12 +1,12 @@
 //! A chart in plain characters, for a terminal or a log.
 //!
-//! Every series has a character of its own, which stands at its points; dots connect them. Where two lines cross,
-//! the points of the later one are seen.
+//! Every series has a character of its own, which marks its points; dots connect them. Where two lines cross,
+//! the points of the later one are shown.
 
 use super::{Chart, Point, Series};
 use crate::label::{visible, width};
 
-/// The character of each series; beyond the eighth they come round again.
+/// The character of each series; after the eighth they repeat.
 const MARKS: [char; 8] = ['o', 'x', '+', '*', '#', '@', '%', '&'];
 
 /// What connects the points.
@@ -92,7 +92,7 @@ impl Chart {
     }
 }
 
-/// A line with each name below its column, as far as they do not meet.
+/// A line with each name below its column; a name that would touch the one before is left out.
 fn below<'a>(marks: impl Iterator<Item = (usize, &'a str)>, across: usize) -> String {
     let mut line = String::new();
     for (column, name) in marks {

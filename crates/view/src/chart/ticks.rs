@@ -1,6 +1,6 @@
 //! Round numbers along an axis.
 
-/// An axis from a round number to a round number.
+/// An axis that begins and ends at a round number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
     pub low: f64,
@@ -27,7 +27,7 @@ impl Axis {
             (low, high) = (low - pad, high + pad);
         }
         let step = round_step((high - low) / count.max(1) as f64);
-        // A value that only rounding puts beyond a tick, such as a BLEU of 100.00000000000004, stays on the axis that ends there.
+        // A value that lies beyond a tick only by rounding, such as a BLEU of 100.00000000000004, does not extend the axis.
         const ROUNDING: f64 = 1e-10;
         Self {
             low: (low / step + ROUNDING).floor() * step,
@@ -51,7 +51,7 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// The number as it stands at a tick.
+    /// The number as it is written at a tick.
     pub fn name(&self, value: f64) -> String {
         let value = if value.abs() < self.step * 1e-6 {
             0.0

@@ -1,10 +1,10 @@
 //! One HTML page to explore traces in: a single file that loads nothing from anywhere.
 //!
 //! The page shows a heat map or lines between the two texts; hovering, touching or the arrow keys
-//! tell the weight and mark its row and column. Controls choose the n-best entry, the map, the head
+//! show a weight and mark its row and column. Controls choose the n-best entry, the map, the head
 //! or the mean, words or subwords, and the least weight shown. It follows the reader's light or dark
-//! scheme. Opened with `#lines` or `#subwords` behind its name it starts with these. Without scripts
-//! the first map is shown as a picture.
+//! scheme. An address that ends in `#lines` or `#subwords` opens the page in that view. Without
+//! scripts the first map is shown as a picture.
 //!
 //! Weights are stored with 16 bits, as shares of the map's largest: the error is below 1e-5 of it.
 //!
@@ -27,7 +27,7 @@ use crate::Heatmap;
 use crate::label::visible;
 use crate::svg::{self, SvgOptions, base64, xml::escape};
 
-/// What the page says about itself.
+/// Options of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtmlOptions {
     /// The title. Default "What the model looked at".
@@ -85,8 +85,8 @@ pub fn page(traces: &[Trace], options: &HtmlOptions) -> String {
     let page = Page {
         entries: traces.iter().map(entry).collect(),
     };
-    // Strings and finite numbers always have a JSON form. `<` would allow a token to end the
-    // element.
+    // Strings and finite numbers always have a JSON form. With an unescaped `<` a token could end
+    // the element.
     let json = serde_json::to_string(&page)
         .unwrap_or_else(|_| r#"{"entries":[]}"#.to_owned())
         .replace('<', "\\u003c");

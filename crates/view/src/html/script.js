@@ -40,7 +40,7 @@ function current() {
   return { map, queries: table.queries, keys: table.keys, values, max };
 }
 
-// In a normalised map, a head that masked a whole row has no say in that row's mean.
+// In a normalised map, a head that masked a whole row is left out of that row's mean.
 function meanOver(all, size, keys, map) {
   if (map.heads === 1) return all;
   const mean = new Float32Array(size);

@@ -1,9 +1,9 @@
 //! Standalone SVG: one heat map, or several side by side.
 //!
-//! Keys stand above the columns, queries beside the rows; a bar names the colours; hovering over a
-//! cell says `query → key: 0.83`. A map of more than [`SvgOptions::hover_cells`] is embedded as an image of one pixel
-//! a cell, so that 300 x 300 weights take some ten kilobytes. The ground is white. Nothing is loaded
-//! from elsewhere.
+//! Keys stand above the columns, queries beside the rows; a colour bar shows the scale; hovering over a
+//! cell shows `query → key: 0.83`. A map of more than [`SvgOptions::hover_cells`] cells is embedded as an image of one
+//! pixel a cell, so that 300 x 300 weights take some ten kilobytes. The background is white. Nothing is
+//! loaded from elsewhere.
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens};

@@ -1,4 +1,4 @@
-//! One heat map with its labels, drawn at a place of its own choosing.
+//! One heat map with its labels, drawn from its own corner at (0, 0).
 
 use std::fmt::Write;
 
@@ -16,10 +16,10 @@ const CELL: (f64, f64) = (30.0, 2.0);
 /// The largest and smallest size of labels, in pixels.
 const LABEL: (f64, f64) = (13.0, 9.0);
 
-/// Up to so many rows or columns each has its label; the cells are at least so large, and the picture grows instead.
+/// Up to this many rows or columns each has a label. Their cells are then at least this large, and the picture grows.
 const LABELLED: (usize, f64) = (80, 11.0);
 
-/// Pixels that a label above a column and one beside a row may take before it is cut.
+/// Pixels that a label may take before it is cut: above a column, and beside a row.
 const LABEL_ROOM: f64 = 150.0;
 const ROW_ROOM: f64 = 220.0;
 
@@ -153,7 +153,7 @@ impl<'a> Panel<'a> {
         words(out, right, self.top - 6.0, face, &row);
     }
 
-    /// Every how many labels one is drawn, so that they do not overlap.
+    /// One label of this many is drawn, so that labels do not overlap.
     fn step(&self) -> usize {
         (self.label * 1.15 / self.cell).ceil().max(1.0) as usize
     }
@@ -207,7 +207,7 @@ impl<'a> Panel<'a> {
             .iter()
             .map(|c| escape(&visible(c)))
             .collect();
-        // Neighbours without a gap would show the ground through their soft edges.
+        // Without gaps, the background would show through the smoothed edges of the cells.
         let edges = if gap == 0.0 {
             r#" shape-rendering="crispEdges""#
         } else {
@@ -285,7 +285,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// A weight for hovering: two decimals, more for the small.
+/// A weight for hovering: two decimals, more for small weights.
 fn weight(value: f32) -> String {
     if value == 0.0 || value >= 0.01 {
         format!("{value:.2}")

@@ -43,8 +43,8 @@ pub(crate) fn coordinate(value: f64) -> String {
     }
 }
 
-/// About how wide a text is when set in `size` pixels: on the wide side for common sans-serifs, as
-/// the fonts of the reader are not known.
+/// About how wide a text is when set in `size` pixels. The estimate is rather too large for common
+/// sans-serif fonts, as the fonts of the reader are not known.
 pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     let em: f64 = text
         .graphemes(true)
@@ -92,7 +92,7 @@ pub(crate) fn shown(label: &str, size: f64, limit: f64) -> Shown {
 /// The text made visible, in lines of at most `limit` pixels in size `size`, broken between words, but not
 /// beside `=`; a longer word has a line to itself. No lines for an empty text.
 pub(crate) fn wrapped(text: &str, size: f64, limit: f64) -> Vec<String> {
-    // What is said to be equal stays together.
+    // Both sides of `=` stay on one line.
     let mut parts: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         match parts.last_mut() {
@@ -119,9 +119,9 @@ pub(crate) fn wrapped(text: &str, size: f64, limit: f64) -> Vec<String> {
     lines
 }
 
-/// A text that begins in a right-to-left script and has punctuation, digits or letters of another
-/// script in it, marked so that these stand where that script's reader expects them. An SVG text
-/// runs from left to right by itself, and viewers disagree about what else would change that.
+/// A text that begins in a right-to-left script, marked as such if it also has punctuation, digits or
+/// letters of another script, so that these stand where a reader of the script expects them. An SVG
+/// text runs from left to right by default, and viewers disagree about other ways to change that.
 fn isolated(text: &str) -> String {
     let letters_only = text.chars().all(|c| c.is_alphabetic() && !c.is_ascii());
     if is_rtl(text) && !letters_only {
@@ -131,7 +131,7 @@ fn isolated(text: &str) -> String {
     }
 }
 
-/// Where a text hangs on its point.
+/// Which part of a text lies at its point.
 #[derive(Clone, Copy)]
 pub(crate) enum Anchor {
     Start,

@@ -66,8 +66,8 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Terminals known to reorder by themselves (VTE: GNOME Terminal and kin, Konsole, mlterm,
-    /// Apple's Terminal), and whatever reads a file or a pipe, are left to do so.
+    /// [`Direction::Leave`] for terminals known to reorder by themselves (VTE: GNOME Terminal and
+    /// others, Konsole, mlterm, Apple's Terminal), and for output into a file or a pipe.
     pub fn detect(get: impl Fn(&str) -> Option<String>, is_tty: bool) -> Self {
         let set = |name: &str| get(name).is_some_and(|value| !value.is_empty());
         let reorders = set("VTE_VERSION")

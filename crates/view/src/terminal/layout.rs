@@ -1,9 +1,9 @@
 //! Where the columns of a heat map go on a terminal of a given width.
 //!
-//! From the roomiest that fits to the tightest: words above wide cells, with the weight inside;
+//! The widest layout that fits is taken, in this order: words above wide cells, with the weight inside;
 //! words above wide cells; a staircase of words with leaders down to cells two columns wide; words
-//! stacked letter by letter; numbers with a key beneath. Cells go down to one column before the
-//! columns are split into several blocks.
+//! stacked letter by letter; numbers with a key beneath. Cells become as narrow as one column before
+//! the columns are split into several blocks.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::label::{is_joined, width};
 /// The most columns that get a staircase, which needs one line for each.
 const STAIRCASE_COLUMNS: usize = 20;
 
-/// A word wider than this is cut when its width would decide on the layout.
+/// A wider word is cut to this width, so that one long word does not decide on the layout.
 const WORD_WIDTH: usize = 14;
 
 /// The most lines of a stacked word.
@@ -53,13 +53,13 @@ impl Block {
     }
 }
 
-/// The columns that row names get out of `width`, given the widest name.
+/// How many of `width` columns the row names get, given the width of the widest name.
 pub(super) fn row_label_width(widest: usize, width: usize) -> usize {
     let share = (width / 3).max(width.min(12) / 2);
     widest.min(share.min(24))
 }
 
-/// The blocks for columns of these names in `room` columns; `low` asks for a header of few lines.
+/// The blocks in which keys of these names fit into `room` columns; `low` asks for a header of few lines.
 pub(super) fn blocks(names: &[String], room: usize, low: bool) -> Vec<Block> {
     let count = names.len();
     let room = room.max(1);

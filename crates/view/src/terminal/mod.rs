@@ -1,9 +1,9 @@
 //! A heat map in a terminal: queries downwards, keys to the right, both named.
 //!
-//! No line is wider than [`TerminalOptions::width`]: see the layouts, from words with the weight in
-//! each cell down to numbered columns in several blocks. A picture taller than
-//! [`TerminalOptions::height`] is drawn from afar, each cell showing the largest weight of a tile.
-//! The colour of a weight is its share of the largest one; the legend says which that is.
+//! No line is wider than [`TerminalOptions::width`]: layouts go from words with the weight in each
+//! cell down to numbered columns in several blocks. A picture taller than [`TerminalOptions::height`]
+//! is reduced in size, and each cell then shows the largest weight of a tile. The colour of a weight
+//! is its share of the largest one, which the legend names.
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens};
@@ -106,7 +106,7 @@ pub fn heatmap(heatmap: &Heatmap, options: &TerminalOptions) -> String {
     if low.lines().count() <= height {
         return low;
     }
-    // One block first, then as few rows as it takes.
+    // First as many columns in a tile as one block needs, then more rows until the picture fits.
     let room = options.width.saturating_sub(8).max(1);
     let wide = (2 * heatmap.columns().len()).div_ceil(room).max(1);
     let mut tall = heatmap.rows().len().div_ceil(height.max(1)).max(1);
@@ -205,7 +205,7 @@ impl Painter<'_> {
         };
         let label = layout::row_label_width(widest, self.options.width);
         let blocks = layout::blocks(&self.columns, room(label), self.low);
-        // Shorter row names are a small price for columns that stay together.
+        // Row names are shortened if all columns then fit into one block.
         let short = label.min(SHORT_ROW_LABEL);
         if blocks.len() > 1 {
             let together = layout::blocks(&self.columns, room(short), self.low);
@@ -236,7 +236,7 @@ impl Painter<'_> {
                 line.plain(&format!("{}{number}{}", side(before), side(after)));
             } else {
                 let style = Style {
-                    // Most numbers are small; the eye should find the others.
+                    // Most numbers are small, and are written faintly so that the others stand out.
                     faint: share < FAINT_SHARE,
                     ..Style::on(self.options.ramp.at(share))
                 };

@@ -11,7 +11,7 @@ use crate::label::width;
 pub(super) struct Style {
     pub ground: Option<Rgb>,
     pub bold: bool,
-    /// Less contrast: in the terminal's own way on its own ground, by the ink on a given one.
+    /// Less contrast: by the terminal's own attribute on its own background, by a paler ink on a given one.
     pub faint: bool,
 }
 

@@ -10,15 +10,15 @@ use crate::{
     failure::Failure,
 };
 
-/// What the models are worth, in the order of the contenders.
+/// The scores of the models, in the order of the contenders.
 pub enum Judgement {
-    /// BLEU, chrF and what goes with them.
+    /// BLEU and chrF with everything that is printed beside them.
     Translations(Report),
     /// Accuracies.
     Labels(Vec<Accuracy>),
 }
 
-/// Lets every model translate (or label) the text that all are judged by.
+/// Lets every model translate (or label) the text by which all are judged.
 ///
 /// # Errors
 /// Models or data that are wrong.

@@ -1,4 +1,4 @@
-//! `regard compare`: several recipes under one budget, and what came of it.
+//! `regard compare`: several recipes under one budget, and their results.
 //!
 //! | file | what |
 //! |---|---|
@@ -32,7 +32,7 @@ use crate::{
     progress::Training,
 };
 
-/// Trains what is not trained yet, judges all, and says what came of it.
+/// Trains the recipes that are not trained yet, judges all, and prints the results.
 ///
 /// # Errors
 /// Recipes that cannot be compared, whatever training or judging finds wrong; an interruption.
@@ -92,7 +92,7 @@ fn contenders(options: &Compare) -> Result<Vec<Contender>, Failure> {
     options.recipes.iter().map(read).collect()
 }
 
-/// The given name, or that of the file without `.toml`; it must do for a folder.
+/// The given name, or that of the file without `.toml`; it must be possible as a folder's name.
 fn name(named: &Named) -> Result<String, Failure> {
     let own = named.path.file_name() == Some(named.name.as_ref());
     let name = match own {
@@ -103,7 +103,7 @@ fn name(named: &Named) -> Result<String, Failure> {
     match (parts.next(), parts.next()) {
         (Some(Component::Normal(part)), None) if part == name => Ok(name.to_owned()),
         _ => Err(Failure::Usage(format!(
-            "{name:?} does not do for the name of a folder; give another one, NAME={}",
+            "{name:?} cannot be the name of a folder; give another one, NAME={}",
             named.path.display()
         ))),
     }
@@ -144,11 +144,11 @@ fn train(
         Standing::New => registry.train(&contender.recipe, &run, &mut report),
         _ => registry.resume(&[], &run, &mut report),
     });
-    // The bar must be gone before anything else is said.
+    // The progress bar must be gone before anything else is printed.
     drop(progress);
     let summary = trained?;
     Measured::add(&folder, peak as u64)?;
-    // Between two recipes nobody else looks at the flag.
+    // The training checks the flag only while it runs; between two recipes it is checked here.
     if summary.reason == Reason::Interrupted || stop.load(Ordering::SeqCst) {
         return Err(Failure::Interrupted(format!(
             "interrupted and saved; the same command goes on in {}",

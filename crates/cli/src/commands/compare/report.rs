@@ -1,4 +1,4 @@
-//! Everything that came of a comparison: a table, plots, JSON.
+//! The results of a comparison: a table, plots, JSON.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -141,7 +141,7 @@ fn table(contenders: &[Contender], outcomes: &[Outcome], judgement: &Judgement) 
     columns(&rows)
 }
 
-/// What the numbers of the table mean, and what they do not.
+/// Notes on the meaning of the table's numbers.
 fn notes(
     contenders: &[Contender],
     outcomes: &[Outcome],

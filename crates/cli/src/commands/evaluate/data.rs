@@ -1,4 +1,4 @@
-//! What systems are compared with.
+//! The data that systems are scored with: source, references, gold alignment.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,9 @@ use crate::{
 
 /// Texts that are aligned by line.
 pub struct Data {
-    /// What is called in errors when a system has another number of lines: a file, and its lines.
+    /// A file and its number of lines, named in the error if a system has another number of lines.
     pub standard: (String, usize),
-    /// What the source is called in errors.
+    /// The name of the source in errors.
     pub source_name: String,
     /// The source, if there is one.
     pub source: Option<Vec<String>>,

@@ -37,7 +37,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     output::print(&print(&judge(options)?, options)?)
 }
 
-/// The classifiers that the options name, and how many sentences each labels as they are.
+/// The classifiers that the options name, and how many sentences each labels correctly.
 ///
 /// # Errors
 /// Options that lack something, files that are wrong.
@@ -90,7 +90,7 @@ fn judge_all<'a>(
 /// A classifier and its accuracy.
 pub struct Judged<'a> {
     named: &'a Named,
-    /// How many sentences got their label.
+    /// How many sentences got their true label.
     pub accuracy: Accuracy,
     labels: Vec<String>,
 }
@@ -131,7 +131,7 @@ fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
 }
 
 impl Judged<'_> {
-    /// The accuracy, and how each label's sentences were labelled.
+    /// The accuracy, and how the sentences of each label were labelled.
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.accuracy);
         for (class, label) in self.labels.iter().enumerate() {

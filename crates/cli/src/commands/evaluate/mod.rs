@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`data`] | source, references and gold alignment, from files or from a recipe |
 //! | [`systems`] | the translations to score: read, or made by a model |
-//! | [`report`] | everything that was found out, as text or JSON |
+//! | [`report`] | all results, as text or JSON |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
@@ -29,7 +29,7 @@ pub use report::Report;
 use report::{Comparison, Judged};
 use systems::System;
 
-/// Scores what the options name.
+/// Scores the systems that the options name.
 ///
 /// # Errors
 /// Options that lack or contradict something, files that are wrong.
@@ -56,7 +56,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     output::print(&report.print(options)?)
 }
 
-/// Translates what is to be translated, and scores it.
+/// Translates with the models, and scores all systems.
 ///
 /// # Errors
 /// Files that are wrong.
@@ -66,7 +66,7 @@ pub fn report(options: &Evaluate) -> Result<Report, Failure> {
     score(options, &data, &systems)
 }
 
-/// Of classifiers, in the order of the options.
+/// The accuracies of classifiers, in the order of the options.
 ///
 /// # Errors
 /// Files that are wrong.
@@ -75,7 +75,7 @@ pub fn accuracies(options: &Evaluate) -> Result<Vec<Accuracy>, Failure> {
     Ok(judged.into_iter().map(|one| one.accuracy).collect())
 }
 
-/// What the command line's grammar cannot say.
+/// Checks the options for contradictions that the declaration of the command line cannot express.
 fn check(options: &Evaluate) -> Result<(), Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
     if options.alignments.is_some() {

@@ -1,4 +1,4 @@
-//! What was found out, as text and as JSON.
+//! The results, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub struct Judged {
     exact: Option<ExactMatch>,
     lines: usize,
     perplexity: Option<Perplexity>,
-    /// How its attention aligns words, where the truth is known.
+    /// The alignment error rate of its attention, if the true alignment is known.
     pub alignment: Option<Aer>,
 }
 
@@ -32,13 +32,13 @@ pub struct Comparison {
     pub signature: Signature,
     /// The first system.
     pub baseline: String,
-    /// The one it is compared with.
+    /// The system that is compared with it.
     pub system: String,
-    /// How they compare.
+    /// The result of the paired bootstrap.
     pub result: PairedBootstrap,
 }
 
-/// Everything.
+/// All results.
 pub struct Report {
     /// System by system.
     pub systems: Vec<Judged>,
@@ -49,10 +49,10 @@ pub struct Report {
 }
 
 impl Judged {
-    /// What there is to say before metrics are computed.
+    /// The results that need no metric: perplexity, alignment, exact lines. Scores are added later.
     ///
     /// # Errors
-    /// None that is known: system and data are as long as each other, which was checked when they were read.
+    /// None that is known: system and data have the same number of lines, which was checked when they were read.
     pub fn new(system: &System, data: &Data) -> Result<Self, Failure> {
         let exact = || ExactMatch::of(&system.lines, &data.references[0]);
         let links = system.links.as_deref().zip(data.gold.as_deref());
@@ -87,7 +87,7 @@ impl Judged {
         text
     }
 
-    /// Everything of it as JSON.
+    /// The system's results as JSON.
     ///
     /// # Errors
     /// None that is known: numbers and strings always have a JSON form.
@@ -140,7 +140,7 @@ impl Comparison {
         )
     }
 
-    /// The same as JSON.
+    /// The comparison as JSON.
     ///
     /// # Errors
     /// None that is known: numbers and strings always have a JSON form.

@@ -27,18 +27,18 @@ use crate::{
     progress::Counter,
 };
 
-/// Batches that are translated between two movements of the progress line.
+/// Batches that are translated between two updates of the progress line.
 const BATCHES_AT_ONCE: usize = 8;
 
 /// One system's translations.
 pub struct System {
-    /// What tables call it.
+    /// Its name in tables.
     pub name: String,
-    /// Line by line.
+    /// The translations, line by line.
     pub lines: Vec<String>,
-    /// Of a model: how well it predicts the references.
+    /// For a model: its perplexity on the references.
     pub perplexity: Option<Perplexity>,
-    /// Of a model with attention: each target word's most attended source word.
+    /// For a model with attention: each target word's most attended source word.
     pub links: Option<Vec<Alignment>>,
     /// Whether a model made the translations.
     pub is_model: bool,
@@ -196,7 +196,7 @@ fn alignment(trace: &Trace) -> Alignment {
     links.links().iter().copied().map(link).collect()
 }
 
-/// Whether the words of the picture are those that white space separates.
+/// Whether the source words of the trace are those that white space separates.
 fn counts_alike(trace: &Trace, source: &str) -> bool {
     let Some(map) = trace.maps.first() else {
         return true;

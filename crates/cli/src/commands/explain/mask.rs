@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{masked, picture, refused};
 use crate::{arguments::Explain, failure::Failure, output};
 
-/// Queries and keys where neither an option nor a list says how many.
+/// The number of queries and keys if neither an option nor a list gives it.
 const DEFAULT_SIZE: usize = 8;
 
 /// Draws a mask.

@@ -28,10 +28,10 @@ use serde_json::{Value, json};
 
 use crate::{arguments::Explain, failure::Failure, output};
 
-/// What is drawn in place of a mechanism.
+/// The name that asks for a mask in place of a mechanism.
 const MASK: &str = "mask";
 
-/// Explains.
+/// Runs the command.
 ///
 /// # Errors
 /// A name that is not known, vectors and parameters that do not fit, a picture that cannot be written.
@@ -101,7 +101,7 @@ fn path(example: &Example, options: &Explain) -> Result<(), Failure> {
     output::print(&format!("{text}\n"))
 }
 
-/// The example of a preset or mechanism, with everything that the options say of it.
+/// The example of a preset or mechanism, with the options applied to it.
 fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
     let given = options.parameters();
     let (vectors, mechanism) = (&options.vectors, &options.mechanism);
@@ -149,7 +149,7 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
             }
         };
     }
-    // NTM's example has parameters of its own; those that are not given stay.
+    // NTM's example has parameters of its own, which stay unless the options give others.
     let own = std::mem::take(&mut example.parameters);
     example.parameters = match example.normalizer {
         Normalizer::Addressing => Parameters {
@@ -163,14 +163,14 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
     Ok(example)
 }
 
-/// A mask together with --mask and --causal.
+/// The mask `own` combined with --mask and --causal.
 fn masked(own: Option<String>, options: &Explain) -> Option<String> {
     let causal = options.mechanism.causal.then(|| "causal".to_owned());
     let masks = [own, options.mechanism.mask.clone(), causal];
     masks.into_iter().flatten().reduce(both)
 }
 
-/// A mask that shows what both show; `&` binds before `|`.
+/// The text of a mask that shows a key only where both do; `&` binds before `|`.
 fn both(a: String, b: String) -> String {
     let whole = |mask: String| match mask.contains('|') {
         true => format!("({mask})"),
@@ -197,7 +197,7 @@ fn named(
     })
 }
 
-/// Whatever is wrong with an example is wrong with the command line.
+/// An error of the example, reported as an error of the command line.
 fn refused(error: ExplainError) -> Failure {
     Failure::Usage(refusal(error))
 }
@@ -230,7 +230,7 @@ fn option(parameter: &str) -> String {
     format!("--{}", parameter.replace(' ', "-"))
 }
 
-/// Why the weights are as they are.
+/// Explains uniform or saturated weights.
 fn findings(example: &Example, explanation: &Explanation) -> Result<Vec<String>, Failure> {
     let scale = match (example.scorer, example.normalizer) {
         (Scorer::Dot, Normalizer::Softmax) => Some(1.0),

@@ -13,7 +13,7 @@ use regard_view::{
 
 use crate::{arguments::Explain, failure::Failure, output};
 
-/// With more numbers below a picture nobody reads them.
+/// The most numbers below a picture: more would not be read.
 const MOST_CAPTIONS: usize = 6;
 
 /// Points of a curve between two keys.
@@ -47,7 +47,7 @@ pub fn draw(example: &Example, explanation: &Explanation) -> Steps {
     let drawn = |step: &&Step| matches!(step.quantity, Quantity::Scores | Quantity::Weights);
     let steps: Vec<&Step> = explanation.steps.iter().filter(drawn).collect();
     for (index, step) in steps.iter().enumerate() {
-        // Scores that are the weights are drawn once.
+        // If the scores are the weights themselves, they are drawn only once.
         let next = steps.get(index + 1);
         let is_same = next.is_some_and(|next| {
             step.quantity != next.quantity && cells(explanation, step) == cells(explanation, next)
@@ -64,7 +64,7 @@ pub fn draw(example: &Example, explanation: &Explanation) -> Steps {
     picture
 }
 
-/// The numbers of a step; what is hidden has none, in whatever step.
+/// The numbers of a step; a hidden key has none, in any step.
 fn cells(explanation: &Explanation, step: &Step) -> Vec<Vec<Option<f64>>> {
     let rows = step.table.rows.iter().zip(&explanation.seen);
     let cells = rows.map(|(row, seen)| {
@@ -94,7 +94,7 @@ fn panel(explanation: &Explanation, step: &Step, is_last: bool, is_before_weight
     if let ([threshold], true) = (explanation.thresholds.as_slice(), is_before_weights) {
         panel = panel.line(*threshold);
     }
-    // local-p's curve is the factor before its weights; Graves's is the weights themselves.
+    // The curve of local-p is a factor of its weights, drawn in the panel before them; that of Graves's window is the weights.
     if !explanation.bumps.is_empty() && (step.name == "Gaussian" || is_last) {
         let centres = explanation.bumps.iter();
         panel = panel.marks(
@@ -126,7 +126,7 @@ fn curves(explanation: &Explanation) -> Vec<Vec<(f64, f64)>> {
     explanation.bumps.iter().map(curve).collect()
 }
 
-/// The vectors of the plain dot product; other mechanisms are not seen in them.
+/// The vectors as arrows, for the plain dot product only: arrows do not show other mechanisms.
 fn arrows(example: &Example, explanation: &Explanation) -> Option<Vectors> {
     let is_plain = example.scorer == Scorer::Dot
         && example.normalizer == Normalizer::Softmax
@@ -156,7 +156,7 @@ fn arrows(example: &Example, explanation: &Explanation) -> Option<Vectors> {
     let mut captions = Vec::new();
     for (i, query) in query_names.iter().enumerate() {
         for (j, key) in key_names.iter().enumerate() {
-            // In one set each pair of different vectors is said once.
+            // If queries and keys are the same vectors, each pair of different ones is listed once.
             if !one_set || j > i {
                 let score = number(explanation.scores[i][j], 4);
                 captions.push(format!("{query} · {key} = {score}"));
@@ -171,7 +171,7 @@ fn arrows(example: &Example, explanation: &Explanation) -> Option<Vectors> {
     Some(picture)
 }
 
-/// What is peculiar to the mechanism, in sentences with its numbers.
+/// The special properties of the mechanism, in sentences with its numbers.
 fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
     let parameters = &example.parameters;
     let short = |value: f64| number(value, DIGITS);
@@ -243,7 +243,7 @@ fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
             each(&|query| explanation.bumps[query][0].centre)
         )),
     }
-    // Bars have a line there.
+    // Bars, which are drawn for a single query, have a line at the threshold.
     let line = match explanation.queries.len() {
         1 => ", the dashed line,",
         _ => "",

@@ -13,7 +13,7 @@ use crate::arguments::Explain;
 /// What a masked cell shows.
 const HIDDEN: &str = "·";
 
-/// Decimals of a number where no option says how many.
+/// Decimals of a number unless an option says how many.
 const DIGITS: u8 = 8;
 
 /// All steps; the weights and the context alone if `quiet`.
@@ -50,7 +50,7 @@ fn step(text: &mut String, step: &Step, digits: u8) {
     text.push('\n');
 }
 
-/// A table with its columns set right, two spaces apart.
+/// A table with its columns aligned to the right, two spaces apart.
 fn table(table: &Table, digits: u8) -> String {
     let header =
         std::iter::once(String::new()).chain(table.columns.iter().map(|name| visible(name)));
@@ -65,7 +65,7 @@ fn table(table: &Table, digits: u8) -> String {
     columns(&lines)
 }
 
-/// Lines of cells: the first column set left, the others right.
+/// Lines of cells: the first column aligned to the left, the others to the right.
 pub fn columns(lines: &[Vec<String>]) -> String {
     let count = lines.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)
@@ -94,7 +94,7 @@ pub fn columns(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// What the checks say.
+/// The findings of the checks, as text.
 pub fn findings(findings: &[String], locality: Locality) -> String {
     let mut text = match locality {
         Locality::Predictive { .. } => "checks of the softmax, before the Gaussian:\n".to_owned(),
@@ -109,7 +109,7 @@ pub fn findings(findings: &[String], locality: Locality) -> String {
     text
 }
 
-/// Everything that can be explained.
+/// The list of everything that can be explained.
 pub fn list() -> String {
     let mut text = String::new();
     let mut section = |title: &str, rows: Vec<(String, String)>| {

@@ -45,7 +45,7 @@ pub enum KernelError {
     /// A view reaches past the end of its slice.
     #[error(
         "`{argument}` of shape {shape:?} with strides {strides:?} needs {expected} numbers, found {found}: \
-         pass a longer slice or mend the shape or the strides"
+         pass a longer slice or correct the shape or the strides"
     )]
     Extent {
         /// Name of the argument.

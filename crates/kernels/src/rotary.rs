@@ -10,9 +10,9 @@
 //! let (cosine, sine) = ([1.0, 0.0], [0.0, 1.0]);
 //! let rotary = Rotary { length: 2, heads: 1, size: 2, cosine: &cosine, sine: &sine, interleaved: false };
 //! let mut x = [3.0, 4.0, 3.0, 4.0];
-//! rotary::turn(&rotary, &mut x)?;
+//! rotary::rotate(&rotary, &mut x)?;
 //! assert_eq!(x, [3.0, 4.0, -4.0, 3.0]);
-//! rotary::turn_back(&rotary, &mut x)?;
+//! rotary::rotate_back(&rotary, &mut x)?;
 //! assert_eq!(x, [3.0, 4.0, 3.0, 4.0]);
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
@@ -44,7 +44,7 @@ pub struct Rotary<'a> {
 ///
 /// # Errors
 /// [`KernelError`] if a length does not fit the sizes, or a head has fewer than `2 · pairs` features.
-pub fn turn(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
+pub fn rotate(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
     rotary.run(x, 1.0)
 }
 
@@ -52,7 +52,7 @@ pub fn turn(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
 ///
 /// # Errors
 /// As [`turn`].
-pub fn turn_back(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
+pub fn rotate_back(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
     rotary.run(x, -1.0)
 }
 
@@ -93,12 +93,12 @@ impl Rotary<'_> {
                             for (pair, angle) in head.as_chunks_mut::<2>().0.iter_mut().zip(angles)
                             {
                                 let [x, y] = pair;
-                                (*x, *y) = turned(*x, *y, angle);
+                                (*x, *y) = rotated(*x, *y, angle);
                             }
                         } else {
                             let (xs, ys) = head.split_at_mut(pairs);
                             for ((x, y), angle) in xs.iter_mut().zip(ys).zip(angles) {
-                                (*x, *y) = turned(*x, *y, angle);
+                                (*x, *y) = rotated(*x, *y, angle);
                             }
                         }
                     }
@@ -110,7 +110,7 @@ impl Rotary<'_> {
 }
 
 #[inline(always)]
-fn turned(x: f32, y: f32, (cosine, sine): (f32, f32)) -> (f32, f32) {
+fn rotated(x: f32, y: f32, (cosine, sine): (f32, f32)) -> (f32, f32) {
     (x * cosine - y * sine, y * cosine + x * sine)
 }
 
@@ -145,7 +145,7 @@ mod tests {
                     interleaved,
                 };
                 let mut found = x.clone();
-                turn(&rotary, &mut found).unwrap();
+                rotate(&rotary, &mut found).unwrap();
                 for (i, &found) in found.iter().enumerate() {
                     let (feature, head) = (i % size, i - i % size);
                     let position = i / (heads * size) % length;
@@ -164,7 +164,7 @@ mod tests {
                     };
                     assert!((f64::from(found) - expected).abs() < 1e-6, "{i}");
                 }
-                turn_back(&rotary, &mut found).unwrap();
+                rotate_back(&rotary, &mut found).unwrap();
                 let off = found.iter().zip(&x).map(|(a, b)| (a - b).abs());
                 assert!(off.fold(0.0, f32::max) < 1e-6);
             }
@@ -181,8 +181,8 @@ mod tests {
             sine: &[0.0; 2],
             interleaved: false,
         };
-        assert!(turn(&rotary, &mut [0.0; 4]).is_ok());
-        assert!(turn(&rotary, &mut []).is_ok());
+        assert!(rotate(&rotary, &mut [0.0; 4]).is_ok());
+        assert!(rotate(&rotary, &mut []).is_ok());
         for (rotary, numbers, argument) in [
             (rotary, 3, "`x`"),
             (
@@ -219,7 +219,7 @@ mod tests {
                 "`cosine`",
             ),
         ] {
-            let error = turn(&rotary, &mut vec![0.0; numbers])
+            let error = rotate(&rotary, &mut vec![0.0; numbers])
                 .unwrap_err()
                 .to_string();
             assert!(error.starts_with(argument), "{error}");

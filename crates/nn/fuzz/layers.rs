@@ -46,7 +46,7 @@ fn position(dice: &mut Dice) -> PositionConfig {
         1 => PositionConfig::Alibi,
         2 => PositionConfig::Buckets(RelativeBucketsConfig {
             buckets: dice.pick(&[4, 8, 32, 3]),
-            maximum_distance: 3 + dice.below(20),
+            max_distance: 3 + dice.below(20),
             bidirectional: dice.once_in(2),
         }),
         3 => PositionConfig::Relative {

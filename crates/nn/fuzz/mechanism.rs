@@ -7,7 +7,7 @@ use burn::{
 use regard_nn::{
     Attention,
     initialize::Initializer,
-    mask::{Alignment, Grid, PaddingMask, Mask, PositionPredictor},
+    mask::{Alignment, Grid, Mask, PaddingMask, PositionPredictor},
     normalize::{
         Addressing, Entmax15, Estimator, Form, HardSample, Hardmax, Identity, Monotonic, Normalize,
         Sigmoid, Sink, Softmax, Sparsemax,

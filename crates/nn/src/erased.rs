@@ -19,7 +19,7 @@ use burn::{
 #[macro_export]
 macro_rules! any_module {
     ($any:ident, $role:ident, $face:ident, $prefix:expr, { $($asked:tt)* } { $($answered:tt)* }) => {
-        #[doc = concat!("What can be asked of any [`", stringify!($role), "`]; see there.")]
+        #[doc = concat!("Object-safe form of the trait [`", stringify!($role), "`]: the methods that any implementation has.")]
         pub trait $face: ::std::fmt::Debug + Send + Sync {
             #[doc(hidden)]
             fn boxed(&self) -> Box<dyn $face>;

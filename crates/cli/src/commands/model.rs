@@ -175,7 +175,7 @@ fn describe(name: &str, model: &AnyGenerator, description: &Description) -> Stri
         settings.coverage_penalty,
         match description.familiarity {
             Some(_) => "of sentences far from its training text",
-            None => "of nothing; --familiarity measures what it knows",
+            None => "never; `regard model --familiarity` makes it warn of unfamiliar sentences",
         },
     )
 }

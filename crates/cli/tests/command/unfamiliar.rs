@@ -92,7 +92,7 @@ fn familiarity_is_measured_on_the_data_of_a_recipe() {
     let recipe = file(folder.path(), "r.toml", RECIPE);
     let (path, model) = inside(folder.path(), "model.safetensors");
     let about = |model: &str| stdout(&run(["model", model]).success());
-    assert!(about(trained()).contains("warns         of nothing"));
+    assert!(about(trained()).contains("warns         never"));
     run([
         "model",
         trained(),

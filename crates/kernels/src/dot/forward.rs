@@ -51,7 +51,7 @@ use super::{
     prefetch::Prefetch,
     rescale::{Head, Rescale, Scratch},
     score_block::ScoreBlock,
-    scores::{drop_weights, turn_bias},
+    scores::{drop_weights, transpose_bias},
     stored::Rows,
 };
 
@@ -173,7 +173,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                         .tile
                         .fill(&visible, task, S::LANES, &near_all, part.end, &mut first);
                 if job.attention.bias.is_some() {
-                    self.turn_bias(s, scratch, task);
+                    self.transpose_bias(s, scratch, task);
                 }
                 for member in 0..task.heads {
                     self.tile(s, scratch, member, &task.of(member), careful);
@@ -219,7 +219,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
 
     /// Transposes the biases of the tile, which a task's heads share.
     #[inline(always)]
-    fn turn_bias<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
+    fn transpose_bias<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
         let Some(bias) = &self.job.attention.bias else {
             return;
         };
@@ -228,7 +228,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             for row in (0..segment.keys).step_by(TILE_KEYS) {
                 let keys = segment.key + row..segment.key + (row + TILE_KEYS).min(segment.keys);
                 let to = &mut scratch.bias[(segment.row + row) * width::<S>()..];
-                turn_bias(s, &plane, task, keys, segment.first..segment.end, to);
+                transpose_bias(s, &plane, task, keys, segment.first..segment.end, to);
             }
         }
     }

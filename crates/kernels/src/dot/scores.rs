@@ -185,7 +185,7 @@ pub(super) fn softcap_tanh<S: Simd>(s: S, x: S::V) -> S::V {
 /// Transposes the biases of up to 16 `keys` so that queries lie in the lanes, `[16, width]`, and prefetches those of the keys
 /// that come soon.
 #[inline(always)]
-pub(super) fn turn_bias<S: Simd>(
+pub(super) fn transpose_bias<S: Simd>(
     s: S,
     bias: &Plane<f32>,
     task: &Task,

@@ -241,7 +241,7 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+    unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2] {
         // SAFETY: AVX2 is there; the caller vouches for the memory.
         unsafe {
             let words = _mm256_loadu_si256(from.cast());

@@ -252,7 +252,7 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+    unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2] {
         // SAFETY: AVX-512F is there; the caller vouches for the memory.
         unsafe {
             let words = _mm512_loadu_si512(from.cast());

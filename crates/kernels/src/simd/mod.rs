@@ -197,7 +197,7 @@ pub(crate) trait Simd: Copy + Send + Sync {
     ///
     /// # Safety
     /// They can be read.
-    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2];
+    unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2];
     /// `LANES` numbers of IEEE half precision from `from` on.
     ///
     /// # Safety

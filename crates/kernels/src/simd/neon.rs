@@ -250,7 +250,7 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+    unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2] {
         // SAFETY: NEON is there; the caller vouches for the memory.
         let words = unsafe { [vld1q_u16(from.cast()), vld1q_u16(from.add(8).cast())] };
         let words = halves(|h| intrinsic!(vreinterpretq_u32_u16(words[h])));

@@ -151,7 +151,7 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16_dealt(self, from: *const half::bf16) -> [Self::V; 2] {
+    unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2] {
         // SAFETY: the caller vouches for the memory.
         let pairs = unsafe { from.cast::<[[half::bf16; 2]; LANES]>().read() };
         [0, 1].map(|half| pairs.map(|pair| pair[half].to_f32()))

@@ -278,7 +278,7 @@ impl Kernel for Dealt {
             })
             .collect();
         // SAFETY: there are two vectors of numbers behind the first.
-        let halves = unsafe { s.load_bf16_dealt(numbers[1..].as_ptr()) };
+        let halves = unsafe { s.load_bf16_interleaved(numbers[1..].as_ptr()) };
         for (half, x) in halves.into_iter().enumerate() {
             let mut lanes = [0.0; 16];
             s.store(&mut lanes, x);
@@ -291,7 +291,7 @@ impl Kernel for Dealt {
 }
 
 #[test]
-fn sums_of_each_and_dealt_numbers_on_every_level() {
+fn sums_of_each_and_interleaved_numbers_on_every_level() {
     for &level in Level::available() {
         run(level, SumsOfEach);
         run(level, Dealt);

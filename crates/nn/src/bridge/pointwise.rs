@@ -132,7 +132,7 @@ fn owned(mut x: FlexTensor) -> FlexTensor {
 fn storage(x: &mut FlexTensor) -> &mut [f32] {
     match x.try_storage_mut::<f32>() {
         Some(storage) => storage,
-        None => unreachable!("nobody else holds it"),
+        None => unreachable!("the storage has one owner"),
     }
 }
 

@@ -251,7 +251,7 @@ impl Operation for Projected {
                 raw.push(std::mem::replace(product, normed));
             }
             if let Some(angles) = &self.angles {
-                rotary::turn(&self.rotary(i, angles), product)?;
+                rotary::rotate(&self.rotary(i, angles), product)?;
             }
         }
         let kept = |x: Vec<f32>| {
@@ -329,7 +329,7 @@ impl Operation for Projected {
         let mut gains = vec![];
         for (i, d_part) in d_parts.iter_mut().enumerate().take(2) {
             if let Some(angles) = &self.angles {
-                rotary::turn_back(&self.rotary(i, angles), d_part)?;
+                rotary::rotate_back(&self.rotary(i, angles), d_part)?;
             }
             if let Some(epsilon) = self.epsilon {
                 let (mut d_raw, mut gain) = (vec![0.0; d_part.len()], vec![0.0; self.sizes[i]]);

@@ -4,14 +4,14 @@
 //! `score(i, j) = q_iᵀ k_j + B[bucket(j - i), h]`, `B [buckets, heads]`
 //!
 //! Of the `n` buckets for one direction, the first `n/2` hold one distance each, the others hold ranges of
-//! distances that grow by a constant factor up to `maximum_distance`, and the last one also everything
+//! distances that grow by a constant factor up to `max_distance`, and the last one also everything
 //! beyond. A bidirectional layer gives half of its buckets to the keys after the query; a causal one puts
 //! all of those into bucket 0. T5 does not divide the score by `√d`, and shares one table among all layers
 //! of a stack.
 //!
 //! - **Shapes**: the bias is `[1, heads, queries, keys]`.
 //! - **When**: encoders and encoder-decoders; where a model should learn for itself which distances
-//!   matter. **When not**: where distances beyond `maximum_distance` must be told apart.
+//!   matter. **When not**: where distances beyond `max_distance` must be told apart.
 //! - **Cost**: `buckets · heads` parameters; `heads · queries · keys` numbers of memory for the bias.
 //!
 //! ```
@@ -44,7 +44,7 @@ pub struct RelativeBucketsConfig {
     /// How many buckets there are (T5: 32).
     pub buckets: usize,
     /// The distance, in tokens, from which on all fall into the last bucket (T5: 128).
-    pub maximum_distance: usize,
+    pub max_distance: usize,
     /// Whether keys after the query have buckets of their own (an encoder) or not (a causal decoder).
     pub bidirectional: bool,
 }
@@ -53,7 +53,7 @@ impl Default for RelativeBucketsConfig {
     fn default() -> Self {
         Self {
             buckets: 32,
-            maximum_distance: 128,
+            max_distance: 128,
             bidirectional: true,
         }
     }
@@ -69,7 +69,7 @@ impl RelativeBucketsConfig {
     ///
     /// # Errors
     /// If there are fewer buckets than one for a single distance and one for the rest, if a bidirectional
-    /// table has an odd number of them, or if `maximum_distance` is one of the distances that have their
+    /// table has an odd number of them, or if `max_distance` is one of the distances that have their
     /// own bucket.
     pub fn check(&self) -> Result<(), AttentionError> {
         let ways = if self.bidirectional { 2 } else { 1 };
@@ -86,10 +86,10 @@ impl RelativeBucketsConfig {
             ));
         }
         let exact = self.one_way() / 2;
-        if self.maximum_distance <= exact {
+        if self.max_distance <= exact {
             return Err(AttentionError::value(
-                "maximum_distance",
-                self.maximum_distance,
+                "max_distance",
+                self.max_distance,
                 format!("more than the {exact} distances that have a bucket each"),
                 "T5 has 128; with fewer buckets a smaller one will do",
             ));
@@ -111,7 +111,7 @@ impl RelativeBucketsConfig {
         }
         // In f32, as the authors compute it, so that distances on an edge get the same bucket.
         let share = (distance as f32 / exact as f32).ln()
-            / (self.maximum_distance as f64 / exact as f64).ln() as f32;
+            / (self.max_distance as f64 / exact as f64).ln() as f32;
         let bucket = exact + (share * (one_way - exact) as f32) as usize;
         first + bucket.min(one_way - 1)
     }

@@ -201,7 +201,7 @@ fn variants() {
                 "buckets" => {
                     config.position = PositionConfig::Buckets(RelativeBucketsConfig {
                         buckets: 4,
-                        maximum_distance: 8,
+                        max_distance: 8,
                         bidirectional: false,
                     });
                 }

@@ -66,7 +66,7 @@ pub fn mechanisms(
     let rotary = RotaryConfig::new(head_size / 2 * 2);
     let buckets = RelativeBucketsConfig {
         buckets: 6,
-        maximum_distance: 12,
+        max_distance: 12,
         bidirectional: false,
     };
     vec![

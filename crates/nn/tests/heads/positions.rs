@@ -123,7 +123,7 @@ fn relative_buckets() {
     for mut case in cases {
         let config = RelativeBucketsConfig {
             buckets: count(&case, "buckets"),
-            maximum_distance: count(&case, "maximum"),
+            max_distance: count(&case, "maximum"),
             bidirectional: flag(&case, "bidirectional"),
         };
         let steps: Vec<(i64, usize)> =
@@ -204,7 +204,7 @@ fn gradients_equal_finite_differences() {
     };
     let config = RelativeBucketsConfig {
         buckets: 6,
-        maximum_distance: 9,
+        max_distance: 9,
         bidirectional: true,
     };
     let buckets = double(RelativeBuckets::new(&config, 2, &mut initializer()).unwrap());
@@ -343,7 +343,7 @@ proptest! {
             queries: here.queries.start + shift..here.queries.end + shift,
             keys: here.keys.start + shift..here.keys.end + shift,
         };
-        let config = RelativeBucketsConfig { buckets: 8, maximum_distance: 20, bidirectional };
+        let config = RelativeBucketsConfig { buckets: 8, max_distance: 20, bidirectional };
         let alibi = Alibi::new(heads).unwrap();
         let buckets = RelativeBuckets::new(&config, heads, &mut initializer()).unwrap();
         let relative = Relative::new(3, 4, Some(2), &mut initializer()).unwrap();

@@ -42,9 +42,9 @@ fn of_positions() {
         high_frequency_factor: high,
         original_length,
     };
-    let buckets = |buckets, maximum_distance, bidirectional| RelativeBucketsConfig {
+    let buckets = |buckets, max_distance, bidirectional| RelativeBucketsConfig {
         buckets,
-        maximum_distance,
+        max_distance,
         bidirectional,
     };
     let scaled = |scaling| RotaryConfig { scaling, ..rotary }.init().unwrap_err();
@@ -134,7 +134,7 @@ fn of_positions() {
         ),
         (
             RelativeBuckets::new(&buckets(8, 4, false), 2, init).unwrap_err(),
-            "maximum_distance",
+            "max_distance",
             "4",
         ),
         (

@@ -20,7 +20,8 @@
 //! let words = Tokens::from_words("one two three four");
 //! let map = AttentionMap::new(Kind::EncoderSelf, words.clone(), words, 1, vec![0.25; 16])?.at_layer(2);
 //! let text = report::describe(&map, &heads(&map)[0]);
-//! assert_eq!(text, "layer 3 head 1: uniform over about 4 keys: no key is preferred; `regard_trace::diagnose::check` says why, given queries and keys");
+//! assert_eq!(text, "layer 3 head 1: uniform over about 4 keys: no key is preferred");
+//! // `diagnose::check` says why, given queries and keys.
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
@@ -151,10 +152,7 @@ fn verdict(map: &AttentionMap, head: &HeadDiagnostics) -> String {
     let how = match role {
         Role::NoChoice => return "no query had a choice between keys".to_owned(),
         Role::Uniform => {
-            return format!(
-                "uniform over about {keys:.0} keys: no key is preferred; \
-                 `regard_trace::diagnose::check` says why, given queries and keys"
-            );
+            return format!("uniform over about {keys:.0} keys: no key is preferred");
         }
         Role::Sink => return format!("{share} on `{}`, a sink", label()),
         Role::OneKey => return format!("{share} on `{}`, whatever the query", label()),

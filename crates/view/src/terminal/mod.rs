@@ -354,7 +354,7 @@ impl Painter<'_> {
         lines.push(scale);
         if let Some((tall, wide)) = tile {
             let mut note = Line::default();
-            let text = format!("seen from afar: a cell is the largest of {tall} x {wide} weights");
+            let text = format!("reduced in size: a cell is the largest of {tall} x {wide} weights");
             note.push(Style::FAINT, &self.fit(&text, options.width));
             lines.push(note);
         }

@@ -18,7 +18,7 @@ use super::{
         Job,
         panel::width,
         plan::{Segment, Task},
-        scores::{biased, softcap_tanh, turn_bias},
+        scores::{biased, softcap_tanh, transpose_bias},
     },
     blocks::log_weight,
     split::Target,
@@ -64,7 +64,7 @@ pub(super) fn weights<S: Simd>(
         {
             let keys = key..key + TILE_KEYS.min(segment.keys - j);
             let plane = Plane::new(bias, task.index, task.head);
-            turn_bias(s, &plane, task, keys, live.clone(), &mut slopes.bias);
+            transpose_bias(s, &plane, task, keys, live.clone(), &mut slopes.bias);
         }
         for v in live.clone() {
             let lane = v * S::LANES;

@@ -12,7 +12,7 @@ use crate::{
 
 use super::{
     Call, TILE, Task,
-    tile::{Scores, Values, Weigh, deal, gather},
+    tile::{Scores, Values, Weigh, gather, interleave},
 };
 
 /// Takes tasks whose query rows come in blocks of `R`.
@@ -26,7 +26,7 @@ pub(super) struct Worker<'a, T, const R: usize> {
 
 /// One worker's memory. Rows are padded to whole blocks.
 struct Scratch<'a> {
-    /// `[rows / R, padded dim / LANES, R, LANES]`, as [`deal`] says
+    /// `[rows / R, padded dim / LANES, R, LANES]`, as [`interleave`] says
     query: Buffer,
     /// `[rows, TILE]`: scores, then weights.
     weights: Buffer,
@@ -106,7 +106,7 @@ impl<'a, T: Element, const R: usize> Worker<'a, T, R> {
             let from = call.query.row(task.batch, head, query);
             let (block, r) = (row / R * R, row % R);
             let to = &mut scratch.query[block * query_width..][..R * query_width];
-            deal::<S, T, R>(from, r, to);
+            interleave::<S, T, R>(from, r, to);
             let visible = call.visible(task.batch, head);
             let seen = visible.seen_by_all(query, 1);
             all = all.start.max(seen.start)..all.end.min(seen.end);

@@ -60,7 +60,7 @@ impl<'a, T> Prefetch<'a, T> {
     }
 }
 
-/// Two vectors of the numbers from `from` on, in the order of [`deal`].
+/// Two vectors of the numbers from `from` on, in the order of [`interleave`].
 ///
 /// # Safety
 /// `2 LANES` numbers can be read.
@@ -69,7 +69,7 @@ unsafe fn load_two<S: Simd, T: Element>(s: S, from: *const T) -> [S::V; 2] {
     // SAFETY: the caller vouches for the memory; `KIND` says what `T` is.
     unsafe {
         match T::KIND {
-            Kind::Bf16 => s.load_bf16_dealt(from.cast()),
+            Kind::Bf16 => s.load_bf16_interleaved(from.cast()),
             Kind::F32 | Kind::F16 => [load(s, from), load(s, from.add(S::LANES))],
         }
     }
@@ -78,7 +78,11 @@ unsafe fn load_two<S: Simd, T: Element>(s: S, from: *const T) -> [S::V; 2] {
 /// Copies a row of numbers to row `r` of a block. Those of bfloat16 are interleaved in two vectors, as [`load_two`]
 /// gives them, as long as there are enough for both.
 #[inline(always)]
-pub(super) fn deal<S: Simd, T: Element, const R: usize>(row: &[f32], r: usize, block: &mut [f32]) {
+pub(super) fn interleave<S: Simd, T: Element, const R: usize>(
+    row: &[f32],
+    r: usize,
+    block: &mut [f32],
+) {
     let pairs = interleaved::<S, T>(row.len());
     for (two, at) in row[..pairs].chunks_exact(2 * S::LANES).zip(0..) {
         for half in 0..2 {
@@ -93,7 +97,7 @@ pub(super) fn deal<S: Simd, T: Element, const R: usize>(row: &[f32], r: usize, b
     }
 }
 
-/// The inverse of [`deal`].
+/// The inverse of [`interleave`].
 #[inline(always)]
 pub(super) fn gather<S: Simd, T: Element, const R: usize>(
     block: &[f32],
@@ -138,7 +142,7 @@ unsafe fn load_up_to<S: Simd, T: Element>(s: S, from: *const T, count: usize) ->
 
 /// Scores of `R` query rows with the keys of a tile.
 pub(super) struct Scores<'a, T, const R: usize> {
-    /// `[padded dim / LANES, R, LANES]`, see [`deal`]; zeros past `dim`.
+    /// `[padded dim / LANES, R, LANES]`, see [`interleave`]; zeros past `dim`.
     pub(super) query: &'a [f32],
     pub(super) dim: usize,
     pub(super) scale: f32,
@@ -349,7 +353,7 @@ pub(super) struct Values<'a, T, const R: usize> {
     pub(super) value_dim: usize,
     /// Rows to prefetch, one for each that is read; or empty.
     pub(super) prefetch: &'a [*const T],
-    /// `[padded value_dim / LANES, R, LANES]`, see [`deal`].
+    /// `[padded value_dim / LANES, R, LANES]`, see [`interleave`].
     pub(super) output: &'a mut [f32],
 }
 

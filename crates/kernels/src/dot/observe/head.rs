@@ -19,7 +19,7 @@ use super::super::{
     plan::{Segment, Task, Tile},
     prefetch::Prefetch,
     score_block::ScoreBlock,
-    scores::turn_bias,
+    scores::transpose_bias,
     sink_log,
     stored::Rows,
 };
@@ -194,7 +194,7 @@ impl Observer<'_> {
             if let Some(bias) = &job.attention.bias {
                 let plane = Plane::new(bias, task.index, task.head);
                 let live = segment.first..segment.end;
-                turn_bias(s, &plane, task, range.clone(), live, &mut scratch.bias);
+                transpose_bias(s, &plane, task, range.clone(), live, &mut scratch.bias);
             }
             let at = (segment.row + row) * width;
             let rows = &mut scratch.weights[at..][..TILE_KEYS * width];

@@ -1,7 +1,7 @@
 //! The kernels against their definition.
 
 mod definition;
-mod door;
+mod public;
 mod extremes;
 mod observe;
 mod properties;

@@ -11,7 +11,7 @@ use crate::{
     damage::{Results, damage},
     dice::Dice,
     problem::{Problem, Tensor, tensor},
-    stored,
+    rotary, stored,
 };
 
 /// The outcome of a case.
@@ -82,7 +82,8 @@ fn calls(seed: u64, dice: &mut Dice, mut problem: Problem) -> Result<Verdict, St
             decode(dice, &problem, truth)?;
             additive::case(dice, compared).map_err(|error| format!("additive: {error}"))?;
             stored::case(dice, problem, compared)
-                .map_err(|error| format!("half the width: {error}"))?;
+                .map_err(|error| format!("half precision: {error}"))?;
+            rotary::case(dice).map_err(|error| format!("rotary: {error}"))?;
             Ok(Verdict {
                 what: "computed",
                 compared,

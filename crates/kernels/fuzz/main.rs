@@ -1,5 +1,5 @@
 //! Calls attention with random shapes, strides, options and damaged arguments: dot-product attention (forward, backward,
-//! decoding; `f32` and half precision) and additive attention.
+//! decoding; `f32` and half precision), additive attention and rotary positions.
 //!
 //! ```text
 //! cd crates/kernels/fuzz
@@ -20,6 +20,7 @@ mod check;
 mod damage;
 mod dice;
 mod problem;
+mod rotary;
 mod stored;
 
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};

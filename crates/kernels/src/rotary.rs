@@ -51,7 +51,7 @@ pub fn rotate(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
 /// Turns `x [rows, heads · size]` in place by the negative angles, as the backward pass does with gradients.
 ///
 /// # Errors
-/// As [`turn`].
+/// As [`rotate`].
 pub fn rotate_back(rotary: &Rotary<'_>, x: &mut [f32]) -> Result<(), KernelError> {
     rotary.run(x, -1.0)
 }

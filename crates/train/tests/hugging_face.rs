@@ -665,3 +665,115 @@ fn recipes_that_contradict_themselves_are_refused() {
         assert!(message.contains(expected), "{message}");
     }
 }
+
+/// Nodes of a document, itself first.
+fn nodes(document: &Value) -> usize {
+    1 + match document {
+        Value::Array(items) => items.iter().map(nodes).sum(),
+        Value::Object(fields) => fields.values().map(nodes).sum::<usize>(),
+        _ => 0,
+    }
+}
+
+/// The node of a number in the order of [`nodes`].
+fn node(document: &mut Value, number: usize) -> &mut Value {
+    if number == 0 {
+        return document;
+    }
+    let mut rest = number - 1;
+    let children: Box<dyn Iterator<Item = &mut Value>> = match document {
+        Value::Array(items) => Box::new(items.iter_mut()),
+        Value::Object(fields) => Box::new(fields.iter_mut().map(|(_, value)| value)),
+        _ => unreachable!("a leaf has one node"),
+    };
+    for child in children {
+        let count = nodes(child);
+        if rest < count {
+            return node(child, rest);
+        }
+        rest -= count;
+    }
+    unreachable!("the number is below the count")
+}
+
+/// A copy of a document with something wrong: a field outside the vocabulary is replaced by something else, by another field of
+/// the document, or removed; or the text is cut off or has a wrong byte.
+fn damaged(document: &Value, random: &mut Random) -> Vec<u8> {
+    let mut damaged = document.clone();
+    let text = document.to_string().into_bytes();
+    match random.below(8) {
+        0 => return text[..random.below(text.len())].to_vec(),
+        1 => {
+            let mut text = text;
+            let at = random.below(text.len());
+            text[at] ^= 1 << random.below(8);
+            return text;
+        }
+        _ => {}
+    }
+    for _ in 0..1 + random.below(3) {
+        // The vocabulary has nearly all nodes: most changes are made elsewhere.
+        let keys = [
+            "added_tokens",
+            "normalizer",
+            "pre_tokenizer",
+            "post_processor",
+            "decoder",
+            "model",
+        ];
+        let part = &mut damaged[keys[random.below(keys.len())]];
+        let other = document[keys[random.below(keys.len())]].clone();
+        let place = random.below(nodes(part).min(40));
+        let found = node(part, place);
+        *found = match random.below(12) {
+            0 => Value::Null,
+            1 => json!(0),
+            2 => json!(-1),
+            3 => json!(u64::MAX),
+            4 => json!(1e308),
+            5 => json!(""),
+            6 => json!("("),
+            7 => json!([]),
+            8 => json!({}),
+            9 => {
+                json!({ "type": "Sequence", "normalizers": [], "pretokenizers": [], "decoders": [] })
+            }
+            10 => json!([found.clone(), found.clone()]),
+            _ => other,
+        };
+    }
+    damaged.to_string().into_bytes()
+}
+
+#[test]
+fn a_damaged_file_is_read_or_refused() {
+    for (seed, (name, family)) in golden().into_iter().enumerate() {
+        let (mut read, mut refused) = (0, 0);
+        for way in 0..400 {
+            let random = &mut Random::new(&[seed as u64, way]);
+            let file = damaged(&family["tokenizer"], random);
+            match SubwordTokenizer::from_hugging_face(&file, &special(&name), way % 2 == 0) {
+                Ok(tokenizer) => {
+                    // What was read can be used without a panic, and stored.
+                    for text in ["", "Two red dogs.", "Ça\u{301} 中 🐕\u{0}"] {
+                        if let Ok(ids) = tokenizer.encode(text) {
+                            assert!(
+                                ids.iter()
+                                    .all(|&id| (id as usize) < tokenizer.vocabulary().size)
+                            );
+                            let _ = tokenizer.decode(&ids);
+                            let _ = tokenizer.pieces(&ids);
+                        }
+                    }
+                    let _ = SubwordTokenizer::from_bytes(&tokenizer.to_bytes());
+                    read += 1;
+                }
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    refused += 1;
+                }
+            }
+        }
+        assert!(read > 20 && refused > 100, "{name}: {read}, {refused}");
+    }
+}

@@ -1,10 +1,10 @@
 //! The kernels against their definition.
 
 mod definition;
-mod public;
 mod extremes;
 mod observe;
 mod properties;
+mod public;
 mod together;
 
 use super::{Observe, Top, forward_at, observe::observe_at, reference};

@@ -310,7 +310,7 @@ impl Generator for Seq2Seq {
                 }
                 let summaries = summary.unsqueeze_dim::<3>(0).repeat_dim(0, states.len());
                 gru.readout(
-                    Tensor::cat(states, 0),
+                    Tensor::stack::<3>(states, 0).flatten(0, 1),
                     embedded.flatten(0, 1),
                     summaries.flatten(0, 1),
                 )

@@ -32,6 +32,60 @@ pub struct Entry {
     pub trace: Trace,
 }
 
+/// The most traces that are kept in memory until they are written.
+const MOST_KEPT: usize = 10_000;
+
+/// The traces that are kept until the end, to be written as pictures and as a file.
+pub struct Kept<'a> {
+    files: &'a PictureFiles,
+    traces: Option<&'a Path>,
+    entries: Vec<Entry>,
+}
+
+impl<'a> Kept<'a> {
+    /// Without traces.
+    pub fn new(files: &'a PictureFiles, traces: &'a Option<PathBuf>) -> Self {
+        Self {
+            files,
+            traces: traces.as_deref(),
+            entries: vec![],
+        }
+    }
+
+    /// Whether anything will be written.
+    pub fn is_wanted(&self) -> bool {
+        self.files.any() || self.traces.is_some()
+    }
+
+    /// Keeps a trace, if anything will be written.
+    ///
+    /// # Errors
+    /// More traces than anyone can look at.
+    pub fn push(&mut self, line: usize, rank: usize, trace: &Trace) -> Result<(), Failure> {
+        if !self.is_wanted() {
+            return Ok(());
+        }
+        if self.entries.len() == MOST_KEPT {
+            return Err(CommandError::TooManyPictures { limit: MOST_KEPT }.into());
+        }
+        let trace = trace.clone();
+        self.entries.push(Entry { line, rank, trace });
+        Ok(())
+    }
+
+    /// Writes the traces and the pictures.
+    ///
+    /// # Errors
+    /// Nothing to draw, or a file that cannot be written.
+    pub fn write(&self) -> Result<(), Failure> {
+        if let Some(path) = self.traces {
+            let traces = self.entries.iter().map(|entry| entry.trace.clone());
+            regard_trace::write(path, &traces.collect::<Vec<_>>())?;
+        }
+        write(self.files, &self.entries)
+    }
+}
+
 /// Which heat maps are printed on standard output, and how.
 pub struct Screen {
     options: TerminalOptions,
@@ -77,10 +131,7 @@ impl Screen {
     /// # Errors
     /// A map that the trace does not have.
     pub fn draw(&self, trace: &Trace) -> Result<String, Failure> {
-        let shown = match self.subwords {
-            true => trace.clone(),
-            false => trace.merge_words(),
-        };
+        let shown = shown(trace, self.subwords);
         let heatmaps = self.choice.heatmaps(&shown)?;
         let options = TerminalOptions {
             title: heatmaps.len() > 1 || self.choice.is_made(),
@@ -110,7 +161,7 @@ pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
     if let Some(path) = &files.html {
         let traces: Vec<Trace> = entries
             .iter()
-            .map(|entry| shown(entry, files, true))
+            .map(|entry| entry.trace.clone()) // a page merges words by itself, so that its reader can choose
             .collect();
         output::write_file(
             path,
@@ -118,7 +169,8 @@ pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
         )?;
     }
     write_figures(files, entries, &why_nothing(entries), |entry| {
-        Ok(files.choice().heatmaps(&shown(entry, files, false))?)
+        let trace = shown(&entry.trace, files.subwords);
+        Ok(files.choice().heatmaps(&trace)?)
     })
 }
 
@@ -161,11 +213,11 @@ fn write_maps(path: &Path, heatmaps: &[Heatmap], as_png: bool) -> Result<(), Fai
     }
 }
 
-/// The trace with maps between words or subwords. A page always gets subwords: it merges them itself, as its reader chooses.
-fn shown(entry: &Entry, files: &PictureFiles, on_page: bool) -> Trace {
-    match files.subwords || on_page {
-        true => entry.trace.clone(),
-        false => entry.trace.merge_words(),
+/// The trace between words or subwords.
+pub fn shown(trace: &Trace, subwords: bool) -> Trace {
+    match subwords {
+        true => trace.clone(),
+        false => trace.merge_words(),
     }
 }
 

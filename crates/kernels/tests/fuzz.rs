@@ -13,6 +13,8 @@ mod damage;
 mod dice;
 #[path = "../fuzz/problem.rs"]
 mod problem;
+#[path = "../fuzz/rotary.rs"]
+mod rotary;
 #[path = "../fuzz/stored.rs"]
 mod stored;
 

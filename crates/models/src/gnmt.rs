@@ -42,7 +42,6 @@ use burn::{
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
     Attention,
-    attention::Sampled,
     bridge::{
         self,
         sequence::{self, AdditiveFields, Unit},
@@ -55,11 +54,11 @@ use regard_nn::{
 };
 
 use crate::{
-    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader, all_steps},
+    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{DecoderState, Generator, GeneratorConfig, Output, Scored},
-    recurrent::{StackDropout, index, select_layers},
+    recurrent::{Decoded, StackDropout, ask, index, select_layers},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -110,15 +109,6 @@ impl GnmtConfig {
         let expected = "at least 2: one that reads both ways and one above it";
         check.require(self.layers > 1, "layers", self.layers, expected);
     }
-
-    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
-        TablesConfig {
-            vocabularies: *vocabularies,
-            embedding: self.embedding,
-            readout: self.hidden,
-            tie: self.tie,
-        }
-    }
 }
 
 impl GeneratorConfig for GnmtConfig {
@@ -139,7 +129,7 @@ impl GeneratorConfig for GnmtConfig {
                 .with_locality(self.mask.locality(), n, init)
         };
         Ok(Gnmt {
-            tables: self.tables(vocabularies).init(init)?,
+            tables: TablesConfig::new(vocabularies, [m, n], self.tie).init(init)?,
             encoder_forward: Lstm::new(m, n, init),
             encoder_backward: Lstm::new(m, n, init),
             encoder: (2..=self.layers)
@@ -245,7 +235,6 @@ impl Generator for Gnmt {
         target: &TargetBatch,
         noise: &mut DropoutRng,
     ) -> Scored {
-        let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
@@ -256,12 +245,10 @@ impl Generator for Gnmt {
         let bottom = self.attend(embedded, first, state.source, noise);
         let top = self.above(bottom.hidden, bottom.contexts, layers, noise);
         let readout = dropout(top, self.dropout.output, noise);
-        let n = self.encoder_forward.size();
-        let readout = readout.reshape([length * batch, n]);
         let weights = bottom.weights.swap_dims(0, 1);
         Scored {
             draws: self.normalizer.draws(bottom.sampled),
-            ..self.tables.scored(readout, Some(weights))
+            ..self.tables.scored(readout.flatten(0, 1), Some(weights))
         }
     }
 
@@ -271,13 +258,10 @@ impl Generator for Gnmt {
         mut state: GnmtState,
         _observe: bool,
     ) -> (Output, GnmtState) {
-        let mut below: Tensor<2> = self
-            .tables
-            .embed_target(previous.unsqueeze_dim::<2>(0))
-            .squeeze_dim(0);
+        let mut below = self.tables.embed_previous(previous);
         let attention = self.normalizer.searching(&self.attention);
         let (source, noise) = (&mut state.source, &mut DropoutRng::none());
-        let asked = ask(&attention, &state.layers[0], source, noise);
+        let asked = ask(&attention, &state.layers[0].hidden, source, noise);
         let mut layers = Vec::with_capacity(state.layers.len());
         for (at, state) in state.layers.into_iter().enumerate() {
             let state = self.layer_step(at, below.clone(), asked.context.clone(), state);
@@ -305,7 +289,7 @@ impl Gnmt {
         state: LstmState,
         source: SourceReader,
         noise: &mut DropoutRng,
-    ) -> Bottom {
+    ) -> Decoded {
         let usual = self.normalizer == NormalizerConfig::Softmax
             && self.attention.locality() == Locality::Global;
         match &self.attention.score {
@@ -322,7 +306,7 @@ impl Gnmt {
         embedded: Tensor<3>,
         state: LstmState,
         source: SourceReader,
-    ) -> Bottom {
+    ) -> Decoded {
         let [_, _, m] = embedded.dims();
         let lstm = &self.decoder[0];
         let n = lstm.size();
@@ -344,7 +328,7 @@ impl Gnmt {
         let keep = (!keep.is_full()).then(|| keep.tensor());
         let output = sequence::additive_decoder(Unit::Lstm, inputs, keep, None);
         let all = output.output; // [time, batch, n + n + n], the cells in the middle
-        Bottom {
+        Decoded {
             hidden: all.clone().narrow(2, 0, n),
             contexts: all.narrow(2, 2 * n, n),
             weights: output.weights,
@@ -359,25 +343,14 @@ impl Gnmt {
         mut state: LstmState,
         mut source: SourceReader,
         noise: &mut DropoutRng,
-    ) -> Bottom {
-        let [length, _, _] = embedded.dims();
-        let (mut hidden, mut contexts) = (vec![], vec![]);
-        let (mut weights, mut sampled) = (vec![], vec![]);
-        for t in 0..length {
-            let x = embedded.clone().narrow(0, t, 1).squeeze_dim(0);
-            let asked = ask(&self.attention, &state, &mut source, noise);
-            state = self.layer_step(0, x, asked.context.clone(), state);
-            hidden.push(state.hidden.clone());
-            contexts.push(asked.context);
-            weights.push(asked.weights);
-            sampled.push(asked.sampled);
-        }
-        Bottom {
-            hidden: Tensor::stack(hidden, 0),
-            contexts: Tensor::stack(contexts, 0),
-            weights: Tensor::stack(weights, 0),
-            sampled: all_steps(sampled),
-        }
+    ) -> Decoded {
+        let steps = embedded.iter_dim(0).map(|x| {
+            let asked = ask(&self.attention, &state.hidden, &mut source, noise);
+            let context = asked.context.clone();
+            state = self.layer_step(0, x.squeeze_dim(0), context, state.clone());
+            (state.hidden.clone(), asked)
+        });
+        Decoded::of(steps)
     }
 
     /// The layers above the bottom one: `hidden` and `contexts` are `[time, batch, n]`; so is the top layer's output.
@@ -416,35 +389,6 @@ fn residual<const D: usize>(layer: usize, hidden: Tensor<D>, below: Tensor<D>) -
     match layer >= FIRST_RESIDUAL {
         true => hidden + below,
         false => hidden,
-    }
-}
-
-struct Bottom {
-    hidden: Tensor<3>,   // [time, batch, n]
-    contexts: Tensor<3>, // [time, batch, n]
-    weights: Tensor<3>,  // [time, batch, source]
-    sampled: Option<Sampled>,
-}
-
-struct Asked {
-    context: Tensor<2>, // [rows, n]
-    weights: Tensor<2>, // [rows, source]
-    sampled: Option<Sampled>,
-}
-
-/// Attention with the bottom layer's state as the query.
-fn ask(
-    attention: &Attention,
-    bottom: &LstmState,
-    source: &mut SourceReader,
-    noise: &mut DropoutRng,
-) -> Asked {
-    let query = bottom.hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-    let attended = source.read(attention, query, noise);
-    Asked {
-        context: attended.context.squeeze_dim(1),
-        weights: attended.weights.squeeze_dim(1),
-        sampled: attended.sampled,
     }
 }
 

@@ -62,7 +62,7 @@ use crate::{
     generator::{
         AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid,
     },
-    recurrent::{LayerDropout, index},
+    recurrent::{LayerDropout, ask, index},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -151,13 +151,7 @@ impl GeneratorConfig for LstmnTranslationConfig {
         init: &mut Initializer,
     ) -> Result<LstmnTranslation, ModelError> {
         let (m, n, a) = (self.embedding, self.hidden, self.attention_dimension);
-        let tables = TablesConfig {
-            vocabularies: *vocabularies,
-            embedding: m,
-            readout: m,
-            tie: self.tie,
-        };
-        let tables = tables.init(init)?;
+        let tables = TablesConfig::new(vocabularies, [m, m], self.tie).init(init)?;
         let encoder = Lstmn::new(m, n, a, init);
         let (attention, decoder) = match self.fusion {
             Fusion::Shallow => {
@@ -275,12 +269,11 @@ impl Generator for LstmnTranslation {
         state: LstmnTranslationState,
         _observe: bool,
     ) -> (Output, LstmnTranslationState) {
-        let embedded = self.tables.embed_target(previous.unsqueeze_dim::<2>(0));
+        let embedded = self.tables.embed_previous(previous);
         let attention = self.attention.as_ref();
         let attention = attention.map(|attention| self.normalizer.searching(attention));
         let noise = &mut DropoutRng::none();
-        let (step, state) =
-            self.advance(attention.as_deref(), embedded.squeeze_dim(0), state, noise);
+        let (step, state) = self.advance(attention.as_deref(), embedded, state, noise);
         let output = Output {
             logits: self.tables.logits(self.read_out(step.hidden)),
             weights: Some(step.source_weights),
@@ -382,24 +375,19 @@ impl LstmnTranslation {
         noise: &mut DropoutRng,
     ) -> (Step, LstmnTranslationState) {
         let LstmnTranslationState { tape, mut source } = state;
-        let (read, reading) = match (&mut source, attention) {
+        let (read, weights, sampled) = match (&mut source, attention) {
             (Source::Shallow(source), Some(attention)) => {
-                let query = tape.last().hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-                let reading = source.read(attention, query, noise);
-                let context = reading.context.clone().squeeze_dim(1);
-                let x = Tensor::cat(vec![embedded, context], 1);
-                let read = self.decoder.step(x, tape, None);
-                (expect_valid(read), Some(reading))
+                let asked = ask(attention, &tape.last().hidden, source, noise);
+                let x = Tensor::cat(vec![embedded, asked.context], 1);
+                let read = expect_valid(self.decoder.step(x, tape, None));
+                (read, Some(asked.weights), asked.sampled)
             }
             (Source::Deep(source), None) => {
-                let read = self.decoder.step(embedded, tape, Some(source));
-                (expect_valid(read), None)
+                let mut read = expect_valid(self.decoder.step(embedded, tape, Some(source)));
+                let weights = read.source_weights.take();
+                (read, weights, None)
             }
             _ => unreachable!("a state of this model"),
-        };
-        let (weights, sampled) = match reading {
-            Some(reading) => (Some(reading.weights.squeeze_dim(1)), reading.sampled),
-            None => (read.source_weights, None),
         };
         let step = Step {
             hidden: read.tape.last().hidden.clone(),

@@ -59,7 +59,7 @@ use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid},
-    recurrent::{StackDropout, index, select_layers},
+    recurrent::{LstmEncoder, StackDropout, ask, check_halves, index, select_layers},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -155,9 +155,7 @@ impl LuongConfig {
 
     fn agree(&self, check: &mut Check) {
         if self.encoder == Reading::Bidirectional {
-            let expected = "an even number: each direction has half of the units";
-            let holds = self.hidden.is_multiple_of(2);
-            check.require(holds, "hidden", self.hidden, expected);
+            check_halves(self.hidden, check);
         }
         if self.score == LuongScore::Location && self.attention != LuongAttention::Global {
             check.fail(
@@ -176,15 +174,6 @@ impl LuongConfig {
             LuongAttention::LocalP => Locality::Predictive { half_width },
         }
     }
-
-    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
-        TablesConfig {
-            vocabularies: *vocabularies,
-            embedding: self.embedding,
-            readout: self.hidden,
-            tie: self.tie,
-        }
-    }
 }
 
 impl GeneratorConfig for LuongConfig {
@@ -195,7 +184,7 @@ impl GeneratorConfig for LuongConfig {
         vocabularies: &Vocabularies,
         init: &mut Initializer,
     ) -> Result<Luong, ModelError> {
-        let n = self.hidden;
+        let (m, n) = (self.embedding, self.hidden);
         let score = match self.score {
             LuongScore::Dot => Score::dot(),
             LuongScore::General => Score::General(General::new(n, n, init)),
@@ -204,27 +193,22 @@ impl GeneratorConfig for LuongConfig {
             }
             LuongScore::Location => Score::Location(Location::new(n, self.max_source_length, init)),
         };
-        let (units, directions) = match self.encoder {
-            Reading::Bidirectional => (n / 2, 2),
-            _ => (n, 1),
+        let directions = match self.encoder {
+            Reading::Bidirectional => 2,
+            _ => 1,
         };
         let fed = if self.input_feeding { n } else { 0 };
         Ok(Luong {
-            tables: self.tables(vocabularies).init(init)?,
+            tables: TablesConfig::new(vocabularies, [m, n], self.tie).init(init)?,
             encoder: (0..self.layers)
-                .map(|layer| EncoderLayer {
-                    directions: (0..directions)
-                        .map(|_| {
-                            let input = if layer == 0 { self.embedding } else { n };
-                            expect_valid(LstmStack::new(1, input, units, init))
-                        })
-                        .collect(),
+                .map(|layer| {
+                    LstmEncoder::new(directions, [if layer == 0 { m } else { n }, n, 1], init)
                 })
                 .collect(),
             attention: Attention::new(score)
                 .with_normalize(self.normalizer.init(1, n, init))
                 .with_locality(self.locality(), n, init),
-            decoder: expect_valid(LstmStack::new(self.layers, self.embedding + fed, n, init)),
+            decoder: expect_valid(LstmStack::new(self.layers, m + fed, n, init)),
             combine: init.linear(2 * n, n, false),
             input_feeding: self.input_feeding,
             reading: self.encoder,
@@ -242,20 +226,13 @@ impl GeneratorConfig for LuongConfig {
     }
 }
 
-/// One encoder layer: one direction, or two side by side.
-#[derive(Module, Debug)]
-pub struct EncoderLayer {
-    /// Forward (or reversed), then backward.
-    pub directions: Vec<LstmStack>,
-}
-
 /// Luong's encoder-decoder with attention.
 #[derive(Module, Debug)]
 pub struct Luong {
     /// Embeddings and output layer.
     pub tables: Tables,
-    /// The encoder, bottom layer first.
-    pub encoder: Vec<EncoderLayer>,
+    /// The encoder, bottom layer first: one direction, or two side by side.
+    pub encoder: Vec<LstmEncoder>,
     /// Score and locality.
     pub attention: Attention,
     /// The decoder.
@@ -309,36 +286,18 @@ impl Generator for Luong {
         let embedded = self.tables.embed_source(source.ids.clone());
         let mut below = dropout(embedded, self.dropout.embedding, noise);
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
+        let reading = match self.reading {
+            Reading::Reversed => [Direction::Backward, Direction::Forward],
+            _ => [Direction::Forward, Direction::Backward],
+        };
         let mut layers = Vec::with_capacity(self.encoder.len());
         for (l, layer) in self.encoder.iter().enumerate() {
             if l > 0 {
                 below = dropout(below, self.dropout.layers, noise);
             }
-            let (mut outputs, mut hidden, mut cell) = (vec![], vec![], vec![]);
-            for (d, stack) in layer.directions.iter().enumerate() {
-                let direction = match (self.reading, d) {
-                    (Reading::Reversed, _) | (_, 1) => Direction::Backward,
-                    _ => Direction::Forward,
-                };
-                let (output, mut last) = expect_valid(stack.sequence(
-                    below.clone(),
-                    None,
-                    keep.clone(),
-                    direction,
-                    0.0,
-                    noise,
-                ));
-                outputs.push(output);
-                if let Some(state) = last.pop() {
-                    hidden.push(state.hidden);
-                    cell.push(state.cell);
-                }
-            }
-            below = Tensor::cat(outputs, 2); // [time, batch, n]
-            layers.push(LstmState {
-                hidden: Tensor::cat(hidden, 1),
-                cell: Tensor::cat(cell, 1),
-            });
+            let (states, last) = layer.sequence(below, keep.clone(), reading, 0.0, noise);
+            below = states; // [time, batch, n]
+            layers.push(last);
         }
         let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
         LuongState {
@@ -354,7 +313,6 @@ impl Generator for Luong {
         target: &TargetBatch,
         noise: &mut DropoutRng,
     ) -> Scored {
-        let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
@@ -362,8 +320,7 @@ impl Generator for Luong {
             true => self.decode_feeding(embedded, state, noise),
             false => self.decode_at_once(embedded, state, noise),
         };
-        let n = self.decoder.size();
-        let readout = decoded.attentional.reshape([length * batch, n]);
+        let readout = decoded.attentional.flatten(0, 1);
         Scored {
             draws: self.normalizer.draws(decoded.sampled),
             ..self.tables.scored(readout, Some(decoded.weights))
@@ -376,10 +333,7 @@ impl Generator for Luong {
         mut state: LuongState,
         _observe: bool,
     ) -> (Output, LuongState) {
-        let embedded: Tensor<2> = self
-            .tables
-            .embed_target(previous.unsqueeze_dim::<2>(0))
-            .squeeze_dim(0);
+        let embedded = self.tables.embed_previous(previous);
         let attention = self.normalizer.searching(&self.attention);
         let noise = &mut DropoutRng::none();
         let (weights, _) = self.advance(&attention, embedded, &mut state, &[], noise);
@@ -608,16 +562,15 @@ impl Luong {
         let between = &masks[..masks.len().min(last)];
         let layers = std::mem::take(&mut state.layers);
         let (top, layers) = expect_valid(self.decoder.step(x, layers, between));
-        let query = top.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-        let attended = state.source.read(attention, query, noise);
-        let combined = Tensor::cat(vec![attended.context.squeeze_dim(1), top], 1);
+        let asked = ask(attention, &top, &mut state.source, noise);
+        let combined = Tensor::cat(vec![asked.context, top], 1);
         let attentional = bridge::apply(&self.combine, combined).tanh();
         state.layers = layers;
         state.attentional = match masks.get(last) {
             Some(mask) => attentional * mask.clone(),
             None => attentional,
         };
-        (attended.weights.squeeze_dim(1), attended.sampled)
+        (asked.weights, asked.sampled)
     }
 }
 

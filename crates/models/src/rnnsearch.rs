@@ -44,7 +44,6 @@ use burn::{
 use regard_config::{Check, SIZE, config};
 use regard_nn::{
     Attention,
-    attention::Sampled,
     bridge::{
         self,
         sequence::{self, AdditiveFields, Unit},
@@ -58,11 +57,11 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader, all_steps},
+    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{DecoderState, Generator, GeneratorConfig, Output, Scored},
-    recurrent::{LayerDropout, index},
+    recurrent::{Asked, Decoded, LayerDropout, ask, index, maxout},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -125,15 +124,6 @@ impl RnnSearchConfig {
         let sizes = [self.hidden, 2 * self.hidden];
         self.score.expect_sizes(sizes, check);
     }
-
-    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
-        TablesConfig {
-            vocabularies: *vocabularies,
-            embedding: self.embedding,
-            readout: self.maxout,
-            tie: self.tie,
-        }
-    }
 }
 
 impl GeneratorConfig for RnnSearchConfig {
@@ -164,7 +154,7 @@ impl GeneratorConfig for RnnSearchConfig {
         let attention = Attention::new(score)
             .with_normalize(self.normalizer.init(1, n, init))
             .with_locality(self.mask.locality(), n, init);
-        let tables = self.tables(vocabularies);
+        let tables = TablesConfig::new(vocabularies, [m, l], self.tie);
         Ok(RnnSearch {
             tables: match paper {
                 true => tables.as_in_paper(init)?,
@@ -285,16 +275,14 @@ impl Generator for RnnSearch {
         target: &TargetBatch,
         noise: &mut DropoutRng,
     ) -> Scored {
-        let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
         let decoded = self.decode(embedded.clone(), state, noise); // states before each step
-        let rows = length * batch;
         let readout = self.readout(
-            decoded.previous.reshape([rows as i64, -1]),
-            embedded.reshape([rows as i64, -1]),
-            decoded.contexts.reshape([rows as i64, -1]),
+            decoded.hidden.flatten(0, 1),
+            embedded.flatten(0, 1),
+            decoded.contexts.flatten(0, 1),
         );
         let readout = dropout(readout, self.dropout.output, noise);
         let weights = decoded.weights.swap_dims(0, 1);
@@ -310,10 +298,7 @@ impl Generator for RnnSearch {
         mut state: RnnSearchState,
         _observe: bool,
     ) -> (Output, RnnSearchState) {
-        let embedded: Tensor<2> = self
-            .tables
-            .embed_target(previous.unsqueeze_dim::<2>(0))
-            .squeeze_dim(0);
+        let embedded = self.tables.embed_previous(previous);
         let x = self.decoder.project(embedded.clone());
         let attention = self.normalizer.searching(&self.attention);
         let noise = &mut DropoutRng::none();
@@ -379,7 +364,7 @@ impl RnnSearch {
             previous.push(both.clone().narrow(2, 0, n).narrow(0, 0, length - 1));
         }
         Decoded {
-            previous: Tensor::cat(previous, 0),
+            hidden: Tensor::cat(previous, 0),
             contexts: both.narrow(2, n, 2 * n),
             weights: output.weights,
             sampled: None,
@@ -393,24 +378,13 @@ impl RnnSearch {
         mut state: RnnSearchState,
         noise: &mut DropoutRng,
     ) -> Decoded {
-        let [length, _, _] = embedded.dims();
         let inputs = self.decoder.project(embedded); // [time, batch, 3n]
-        let (mut previous, mut contexts) = (vec![], vec![]);
-        let (mut weights, mut sampled) = (vec![], vec![]);
-        for t in 0..length {
-            let x = inputs.clone().narrow(0, t, 1).squeeze_dim(0);
-            previous.push(state.hidden.clone());
-            let step = self.advance(&self.attention, x, &mut state, noise);
-            contexts.push(step.context);
-            weights.push(step.weights);
-            sampled.push(step.sampled);
-        }
-        Decoded {
-            previous: Tensor::stack(previous, 0),
-            contexts: Tensor::stack(contexts, 0),
-            weights: Tensor::stack(weights, 0),
-            sampled: all_steps(sampled),
-        }
+        let steps = inputs.iter_dim(0).map(|x| {
+            let before = state.hidden.clone();
+            let asked = self.advance(&self.attention, x.squeeze_dim(0), &mut state, noise);
+            (before, asked)
+        });
+        Decoded::of(steps)
     }
 
     /// One step from `x [rows, 3n]` (projected).
@@ -420,40 +394,21 @@ impl RnnSearch {
         x: Tensor<2>,
         state: &mut RnnSearchState,
         noise: &mut DropoutRng,
-    ) -> Advanced {
-        let query = state.hidden.clone().unsqueeze_dim::<3>(1); // [rows, 1, n]
-        let attended = state.source.read(attention, query, noise);
-        let context: Tensor<2> = attended.context.squeeze_dim(1);
-        let projected = bridge::apply(&self.decoder_context, context.clone());
+    ) -> Asked {
+        let asked = ask(attention, &state.hidden, &mut state.source, noise);
+        let projected = bridge::apply(&self.decoder_context, asked.context.clone());
         state.hidden = self.decoder.step(x, state.hidden.clone(), Some(projected));
-        Advanced {
-            context,
-            weights: attended.weights.squeeze_dim(1),
-            sampled: attended.sampled,
-        }
+        asked
     }
 
     /// Maxout of `U_o s + V_o E y + C_o c`: `[rows, l]`.
     fn readout(&self, hidden: Tensor<2>, embedded: Tensor<2>, context: Tensor<2>) -> Tensor<2> {
-        let pre = bridge::apply(&self.readout_state, hidden)
-            + bridge::apply(&self.readout_embedding, embedded)
-            + bridge::apply(&self.readout_context, context);
-        let [rows, double] = pre.dims();
-        pre.reshape([rows, double / 2, 2]).max_dim(2).squeeze_dim(2)
+        maxout(
+            bridge::apply(&self.readout_state, hidden)
+                + bridge::apply(&self.readout_embedding, embedded)
+                + bridge::apply(&self.readout_context, context),
+        )
     }
-}
-
-struct Decoded {
-    previous: Tensor<3>, // [time, batch, n]: s_{i-1}
-    contexts: Tensor<3>, // [time, batch, 2n]
-    weights: Tensor<3>,  // [time, batch, source]
-    sampled: Option<Sampled>,
-}
-
-struct Advanced {
-    context: Tensor<2>,
-    weights: Tensor<2>,
-    sampled: Option<Sampled>,
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ fn the_fused_decoder_is_the_plain_one() {
             true => model.decode(embedded, state, &mut DropoutRng::none()),
             false => model.decode_plain(embedded, state, &mut DropoutRng::none()),
         };
-        let both = Tensor::cat(vec![decoded.previous, decoded.contexts], 2);
+        let both = Tensor::cat(vec![decoded.hidden, decoded.contexts], 2);
         let wave = Tensor::arange(0..both.shape().num_elements() as i64, &device)
             .float()
             .sin()

@@ -49,7 +49,7 @@ use crate::{
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid},
-    recurrent::{StackDropout, index, select_layers},
+    recurrent::{StackDropout, index, maxout, select_layers},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -112,18 +112,6 @@ impl Seq2SeqConfig {
             );
         }
     }
-
-    fn tables(&self, vocabularies: &Vocabularies) -> TablesConfig {
-        TablesConfig {
-            vocabularies: *vocabularies,
-            embedding: self.embedding,
-            readout: match self.cell {
-                Cell::GruContext => self.maxout,
-                Cell::Lstm => self.hidden,
-            },
-            tie: self.tie,
-        }
-    }
 }
 
 impl GeneratorConfig for Seq2SeqConfig {
@@ -135,8 +123,12 @@ impl GeneratorConfig for Seq2SeqConfig {
         init: &mut Initializer,
     ) -> Result<Seq2Seq, ModelError> {
         let (m, n, l) = (self.embedding, self.hidden, self.maxout);
+        let readout = match self.cell {
+            Cell::GruContext => l,
+            Cell::Lstm => n,
+        };
         Ok(Seq2Seq {
-            tables: self.tables(vocabularies).init(init)?,
+            tables: TablesConfig::new(vocabularies, [m, readout], self.tie).init(init)?,
             gru: (self.cell == Cell::GruContext).then(|| GruPair {
                 encoder: Gru::new(m, n, Reset::BeforeProduct, init),
                 summary: init.linear(n, n, true),
@@ -296,11 +288,9 @@ impl Generator for Seq2Seq {
         target: &TargetBatch,
         noise: &mut DropoutRng,
     ) -> Scored {
-        let [length, batch] = target.inputs.dims();
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
-        let rows = length * batch;
         let readout = match (self.weights(), state) {
             (
                 Weights::Gru(gru),
@@ -312,16 +302,17 @@ impl Generator for Seq2Seq {
                 let x = gru.decoder.project(embedded.clone());
                 let context = bridge::apply(&gru.decoder_context, summary.clone()); // [batch, 3n]
                 let mut states = vec![];
-                for t in 0..length {
-                    let x = x.clone().narrow(0, t, 1).squeeze_dim(0);
-                    hidden = gru.decoder.step(x, hidden, Some(context.clone()));
+                for x in x.iter_dim(0) {
+                    hidden = gru
+                        .decoder
+                        .step(x.squeeze_dim(0), hidden, Some(context.clone()));
                     states.push(hidden.clone());
                 }
-                let summaries = summary.unsqueeze_dim::<3>(0).repeat_dim(0, length);
+                let summaries = summary.unsqueeze_dim::<3>(0).repeat_dim(0, states.len());
                 gru.readout(
-                    Tensor::stack::<3>(states, 0).reshape([rows as i64, -1]),
-                    embedded.reshape([rows as i64, -1]),
-                    summaries.reshape([rows as i64, -1]),
+                    Tensor::stack::<3>(states, 0).flatten(0, 1),
+                    embedded.flatten(0, 1),
+                    summaries.flatten(0, 1),
                 )
             }
             (Weights::Lstm(lstm), Seq2SeqState::Lstm(states)) => {
@@ -334,7 +325,7 @@ impl Generator for Seq2Seq {
                     dropout,
                     noise,
                 ));
-                top.reshape([rows as i64, -1])
+                top.flatten(0, 1)
             }
             _ => unreachable!("the state comes from this model's own encoder"),
         };
@@ -348,10 +339,7 @@ impl Generator for Seq2Seq {
         state: Seq2SeqState,
         _observe: bool,
     ) -> (Output, Seq2SeqState) {
-        let embedded: Tensor<2> = self
-            .tables
-            .embed_target(previous.unsqueeze_dim::<2>(0))
-            .squeeze_dim(0);
+        let embedded = self.tables.embed_previous(previous);
         let (readout, state) = match (self.weights(), state) {
             (Weights::Gru(gru), Seq2SeqState::Gru { hidden, summary }) => {
                 let x = gru.decoder.project(embedded.clone());
@@ -392,10 +380,10 @@ enum Weights<'a> {
 impl GruPair {
     /// Maxout of `O_s s + O_y E y + O_c c`: `[rows, l]`.
     fn readout(&self, hidden: Tensor<2>, embedded: Tensor<2>, summary: Tensor<2>) -> Tensor<2> {
-        let pre = bridge::apply(&self.readout_state, hidden)
-            + bridge::apply(&self.readout_embedding, embedded)
-            + bridge::apply(&self.readout_context, summary);
-        let [rows, double] = pre.dims();
-        pre.reshape([rows, double / 2, 2]).max_dim(2).squeeze_dim(2)
+        maxout(
+            bridge::apply(&self.readout_state, hidden)
+                + bridge::apply(&self.readout_embedding, embedded)
+                + bridge::apply(&self.readout_context, summary),
+        )
     }
 }

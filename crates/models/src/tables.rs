@@ -57,6 +57,16 @@ pub struct TablesConfig {
 }
 
 impl TablesConfig {
+    /// Tables of word vectors of `embedding` and an output layer that reads vectors of `readout`.
+    pub fn new(vocabularies: &Vocabularies, [embedding, readout]: [usize; 2], tie: Tie) -> Self {
+        Self {
+            vocabularies: *vocabularies,
+            embedding,
+            readout,
+            tie,
+        }
+    }
+
     /// Checks that the sizes allow the tie.
     ///
     /// # Errors
@@ -140,6 +150,11 @@ impl Tables {
     /// `[time, batch]` target ids -> `[time, batch, embedding]`.
     pub fn embed_target(&self, ids: Tensor<2, Int>) -> Tensor<3> {
         self.target.forward(ids)
+    }
+
+    /// The token that each row wrote last, `[rows]` -> `[rows, embedding]`.
+    pub fn embed_previous(&self, previous: Tensor<1, Int>) -> Tensor<2> {
+        self.embed_target(previous.unsqueeze_dim(0)).squeeze_dim(0)
     }
 
     /// `[rows, readout]` -> logits `[rows, target vocabulary]`.

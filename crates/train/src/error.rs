@@ -13,7 +13,7 @@ use crate::{
     learner::{checkpoint::CheckpointError, optimizer::OptimizerError},
     model_file::ModelFileError,
     tokenizer::TokenizerError,
-    translator::TranslateError,
+    translator::LineError,
 };
 
 /// Why training could not start or go on.
@@ -68,7 +68,7 @@ pub enum TrainError {
     },
     /// The validation text could not be translated.
     #[error(transparent)]
-    Translate(#[from] TranslateError),
+    Translate(#[from] LineError),
     /// The metric refused its input.
     #[error(transparent)]
     Evaluate(#[from] EvaluateError),

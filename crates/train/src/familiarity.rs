@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     tokenizer::{SubwordTokenizer, TokenizerError},
-    translator::{TranslateError, Translation, Translator},
+    translator::{LineError, Translation, Translator},
 };
 
 /// A sentence with at least this score, a sum of two standard scores, is far from the training text.
@@ -107,7 +107,7 @@ impl Familiarity {
         translator: &Translator,
         training: &[S],
         held_out: &[S],
-    ) -> Result<Self, TranslateError> {
+    ) -> Result<Self, LineError> {
         let description = translator.description();
         let tokenizer = description.tokenizers.source();
         let mut pieces = vec![0u32; tokenizer.vocabulary_size()];

@@ -3,13 +3,13 @@
 use burn::tensor::{Device, activation::softmax};
 use regard_models::{AnyClassifier, ClassifierMap, SourceBatch};
 use regard_nn::dropout::DropoutRng;
-use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
+use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
 
 use crate::{
-    corpus::{CorpusError, LengthFilter, LongLines},
+    corpus::{LengthFilter, LongLines},
     recipe::Model,
-    tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
-    translator::axis,
+    tokenizer::{SubwordTokenizer, TokenizerPair},
+    translator::{LineError, axis},
 };
 
 /// Sentences classified together.
@@ -51,20 +51,6 @@ pub struct Classification {
     pub trace: Trace,
 }
 
-/// Why a sentence could not be classified.
-#[derive(Debug, thiserror::Error)]
-pub enum ClassifyError {
-    /// The sentence was refused.
-    #[error(transparent)]
-    Line(#[from] CorpusError),
-    /// The tokenizer failed.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// The numbers that the model gives are not attention weights.
-    #[error("the model's attention is broken, its weights may be damaged: {0}")]
-    Trace(#[from] TraceError),
-}
-
 impl SentenceClassifier {
     /// A classifier from its parts.
     pub fn new(model: AnyClassifier, description: Description, device: &Device) -> Self {
@@ -90,23 +76,14 @@ impl SentenceClassifier {
     ///
     /// # Errors
     /// A model whose numbers are not attention weights, or a tokenizer that fails.
-    pub fn classify<S: AsRef<str>>(
-        &self,
-        lines: &[S],
-    ) -> Result<Vec<Classification>, ClassifyError> {
+    pub fn classify<S: AsRef<str>>(&self, lines: &[S]) -> Result<Vec<Classification>, LineError> {
         let tokenizer = self.description.tokenizers.source();
         let filter = LengthFilter {
             max_tokens: Some(self.description.max_tokens),
             long_lines: LongLines::Cut,
             ..LengthFilter::default()
         };
-        let limited = lines
-            .iter()
-            .enumerate()
-            .map(|(line, text)| filter.limit(line, text.as_ref(), tokenizer))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut order: Vec<usize> = (0..lines.len()).collect();
-        order.sort_by_key(|&i| limited[i].ids.len());
+        let (limited, order) = filter.limit_all(lines, tokenizer)?;
         let mut results: Vec<Option<Classification>> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(BATCH) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
@@ -144,7 +121,7 @@ fn drawn(
     ids: &[u32],
     label: &str,
     tokenizer: &SubwordTokenizer,
-) -> Result<AttentionMap, ClassifyError> {
+) -> Result<AttentionMap, LineError> {
     let [_, heads, queries, _] = map.weights.dims();
     let keys = axis(tokenizer, ids, true)?;
     let length = keys.len();

@@ -82,10 +82,10 @@ pub struct Translated {
     pub unfamiliar: Option<Unfamiliar>,
 }
 
-/// Why a line could not be translated.
+/// Why a line could not be translated or classified.
 #[derive(Debug, thiserror::Error)]
-pub enum TranslateError {
-    /// A line is longer than the limit, and the settings make that an error.
+pub enum LineError {
+    /// A line beyond the limit, and the settings say that this is an error.
     #[error(transparent)]
     Line(#[from] CorpusError),
     /// The tokenizer failed.
@@ -143,16 +143,9 @@ impl Translator {
         &self,
         lines: &[S],
         settings: &Settings,
-    ) -> Result<Vec<Translated>, TranslateError> {
+    ) -> Result<Vec<Translated>, LineError> {
         let tokenizer = self.description.tokenizers.source();
-        let filter = settings.length_filter();
-        let limited = lines
-            .iter()
-            .enumerate()
-            .map(|(line, text)| filter.limit(line, text.as_ref(), tokenizer))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut order: Vec<usize> = (0..lines.len()).collect();
-        order.sort_by_key(|&i| limited[i].ids.len());
+        let (limited, order) = settings.length_filter().limit_all(lines, tokenizer)?;
         let beam = beam_config(settings);
         let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(settings.batch_sentences.max(1)) {
@@ -222,7 +215,7 @@ impl Translator {
         source: &[u32],
         hypothesis: Hypothesis,
         rank: usize,
-    ) -> Result<Translation, TranslateError> {
+    ) -> Result<Translation, LineError> {
         let tokenizers = &self.description.tokenizers;
         let text = tokenizers.target().decode(&hypothesis.tokens)?;
         let mut trace = Trace::new(self.description.model.kind, line, text.clone())
@@ -270,7 +263,7 @@ impl Translator {
         &self,
         source: &[u32],
         hypothesis: &Hypothesis,
-    ) -> Result<Vec<AttentionMap>, TranslateError> {
+    ) -> Result<Vec<AttentionMap>, LineError> {
         let model = self.model.model();
         let vocabularies = model.vocabularies();
         let written = std::slice::from_ref(&hypothesis.tokens);

@@ -10,7 +10,6 @@
 
 use std::fmt::Write;
 
-use crate::label::visible;
 use crate::svg::xml::{
     Anchor, Face, coordinate, escape, open, shown, text, text_width, words, wrapped,
 };
@@ -66,15 +65,8 @@ impl MaskPicture {
         let title = wrapped(&self.title, 16.0, (width - 40.0) / 1.08);
         let top = 76.0 + LINE * title.len().max(1) as f64;
         let mut out = String::new();
-        let name = match self.title.as_str() {
-            "" => "mask".to_owned(),
-            title => visible(title),
-        };
-        open(&mut out, width, top + high + 56.0, &name);
-        let bold = Face {
-            bold: true,
-            ..Face::new(16.0, Anchor::Start)
-        };
+        open(&mut out, width, top + high + 56.0, &self.title, "mask");
+        let bold = Face::new(16.0, Anchor::Start).bold();
         for (line, y) in title.iter().zip(1..) {
             let y = 12.0 + LINE * f64::from(y);
             text(&mut out, 20.0, y, bold, &shown(line, 16.0, width - 40.0));

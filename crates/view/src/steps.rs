@@ -19,7 +19,8 @@ use crate::chart::ticks::Axis;
 use crate::colour::{Ramp, Rgb};
 use crate::label::{number, visible};
 use crate::svg::xml::{
-    Anchor, FAINT, Face, coordinate, escape, open, shown, text, text_width, words, wrapped,
+    Anchor, FAINT, Face, coordinate, escape, open, open_group, shown, text, text_width, words,
+    wrapped,
 };
 use crate::vectors::Vectors;
 
@@ -224,10 +225,7 @@ impl Steps {
 
         let mut body = String::new();
         let mut y = 34.0;
-        let bold = Face {
-            bold: true,
-            ..Face::new(17.0, Anchor::Start)
-        };
+        let bold = Face::new(17.0, Anchor::Start).bold();
         if !self.title.is_empty() {
             text(
                 &mut body,
@@ -245,12 +243,7 @@ impl Steps {
         y += 16.0;
         if let Some(vectors) = &self.vectors {
             let x = MARGIN + (inside - Vectors::WIDTH) / 2.0;
-            let _ = writeln!(
-                body,
-                r#"<g transform="translate({} {})">"#,
-                coordinate(x),
-                coordinate(y)
-            );
+            open_group(&mut body, x, y);
             y += vectors.draw(&mut body) + 8.0;
             body.push_str("</g>\n");
         }
@@ -291,11 +284,8 @@ impl Steps {
         }
 
         let mut out = String::new();
-        let name = match self.title.as_str() {
-            "" => "attention".to_owned(),
-            title => visible(title),
-        };
-        open(&mut out, inside + 2.0 * MARGIN, y + 20.0, &name);
+        let width = inside + 2.0 * MARGIN;
+        open(&mut out, width, y + 20.0, &self.title, "attention");
         out.push_str(
             "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
              patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#f1f3f6\"/>\
@@ -439,16 +429,8 @@ impl<'a> Plan<'a> {
     }
 
     fn draw(&self, out: &mut String, x: f64, y: f64) {
-        let _ = writeln!(
-            out,
-            r#"<g transform="translate({} {})">"#,
-            coordinate(x),
-            coordinate(y)
-        );
-        let bold = Face {
-            bold: true,
-            ..Face::new(14.0, Anchor::Start)
-        };
+        open_group(out, x, y);
+        let bold = Face::new(14.0, Anchor::Start).bold();
         text(
             out,
             0.0,

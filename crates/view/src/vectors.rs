@@ -127,12 +127,8 @@ impl Vectors {
     pub fn svg(&self) -> String {
         let mut body = String::new();
         let height = self.draw(&mut body);
-        let name = match self.title.as_str() {
-            "" => "vectors".to_owned(),
-            title => visible(title),
-        };
         let mut out = String::new();
-        open(&mut out, Self::WIDTH, height, &name);
+        open(&mut out, Self::WIDTH, height, &self.title, "vectors");
         out.push_str(&body);
         out.push_str("</svg>\n");
         out
@@ -154,10 +150,7 @@ impl Vectors {
         let flat = !arrows.is_empty() && arrows.iter().all(|(arrow, _)| arrow.flat);
         let space = Space::around(arrows.iter().map(|(arrow, _)| arrow.vector), flat, top);
         let bottom = space.bottom + if flat { 66.0 } else { 52.0 };
-        let bold = Face {
-            bold: true,
-            ..Face::new(17.0, Anchor::Start)
-        };
+        let bold = Face::new(17.0, Anchor::Start).bold();
         let room = Self::WIDTH - 48.0;
         if !self.title.is_empty() {
             text(out, 24.0, 34.0, bold, &shown(&self.title, 17.0, room));
@@ -369,10 +362,7 @@ impl Space {
             (true, 0) => (ends[1].0, ends[1].1 + 36.0),
             (true, _) => (ends[1].0, ends[1].1 - 12.0),
         };
-        let name = Face {
-            bold: true,
-            ..Face::new(13.0, anchor).faint()
-        };
+        let name = Face::new(13.0, anchor).faint().bold();
         words(out, x, y, name, ["x", "y", "z"][axis]);
     }
 

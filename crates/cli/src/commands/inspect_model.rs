@@ -3,20 +3,18 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use regard_trace::{AttentionMap, Trace};
+use regard_trace::AttentionMap;
 use regard_train::{Classification, Registry, SentenceClassifier, corpus::CorpusError};
 use serde_json::{Value, json};
 
 use crate::{
     arguments::Inspect,
-    failure::{CommandError, Failure},
+    failure::Failure,
     input::{Group, Groups},
     output::{self, Output},
-    pictures::{self, Entry, Screen},
+    pictures::{self, Kept, Screen},
 };
 
-/// Pictures are kept in memory until they are written.
-const MOST_PICTURES: usize = 10_000;
 /// Most sentences that are classified together.
 const AT_ONCE: usize = 32;
 
@@ -36,7 +34,7 @@ fn inspect(options: &Inspect, model: &Path, device: &Device) -> Result<(), Failu
         classifier: &classifier,
         output: Output::standard(),
         screen: Screen::detect(&options.sentences.pictures),
-        kept: vec![],
+        kept: Kept::new(&options.sentences.pictures, &options.sentences.trace),
         line: 0,
     };
     if !options.subjects.is_empty() {
@@ -63,7 +61,7 @@ struct Writer<'a> {
     classifier: &'a SentenceClassifier,
     output: Output,
     screen: Screen,
-    kept: Vec<Entry>,
+    kept: Kept<'a>,
     line: usize,
 }
 
@@ -89,27 +87,9 @@ impl Writer<'_> {
                     self.output.text(&self.screen.draw(&found.trace)?)?;
                 }
             }
-            self.keep(found.trace)?;
+            self.kept.push(self.line, 1, &found.trace)?;
         }
         self.output.flush()
-    }
-
-    fn keep(&mut self, trace: Trace) -> Result<(), Failure> {
-        if !self.options.sentences.pictures.any() && self.options.sentences.trace.is_none() {
-            return Ok(());
-        }
-        if self.kept.len() == MOST_PICTURES {
-            return Err(CommandError::TooManyPictures {
-                limit: MOST_PICTURES,
-            }
-            .into());
-        }
-        self.kept.push(Entry {
-            line: self.line,
-            rank: 1,
-            trace,
-        });
-        Ok(())
     }
 
     fn json(&self, text: &str, found: &Classification) -> Value {
@@ -119,10 +99,7 @@ impl Writer<'_> {
             .zip(&found.probabilities)
             .map(|(label, &probability)| (label.clone(), json!(probability)))
             .collect();
-        let trace = match self.options.sentences.pictures.subwords {
-            true => found.trace.clone(),
-            false => found.trace.merge_words(),
-        };
+        let trace = pictures::shown(&found.trace, self.options.sentences.pictures.subwords);
         json!({
             "line": self.line,
             "text": text,
@@ -135,11 +112,7 @@ impl Writer<'_> {
     /// Writes the pictures.
     fn finish(&mut self) -> Result<(), Failure> {
         self.output.flush()?;
-        if let Some(path) = &self.options.sentences.trace {
-            let traces: Vec<Trace> = self.kept.iter().map(|entry| entry.trace.clone()).collect();
-            regard_trace::write(path, &traces)?;
-        }
-        pictures::write(&self.options.sentences.pictures, &self.kept)
+        self.kept.write()
     }
 }
 

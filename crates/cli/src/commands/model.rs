@@ -38,17 +38,7 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
             Translator::new(model.clone(), description.clone(), &device).looking(false);
         description.familiarity = Some(familiarity(&translator, recipe)?);
     }
-    let forms = [
-        (options.f16.as_deref(), Storage::F16),
-        (options.f32.as_deref(), Storage::F32),
-    ];
-    let mut written = false;
-    for (path, storage) in forms {
-        if let Some(path) = path {
-            write::<Translation>(path, &description.model, &model, &description, storage)?;
-            written = true;
-        }
-    }
+    let written = write::<Translation>(options, &description.model, &model, &description)?;
     if written && !options.json {
         return Ok(());
     }
@@ -99,15 +89,7 @@ fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
         ));
     }
     let (model, description) = Registry::default().open::<Classification>(path, &Device::flex())?;
-    let forms = [(&options.f16, Storage::F16), (&options.f32, Storage::F32)];
-    let mut written = false;
-    for (path, storage) in forms {
-        if let Some(path) = path {
-            let kind = &description.model;
-            write::<Classification>(path, kind, &model, &description, storage)?;
-            written = true;
-        }
-    }
+    let written = write::<Classification>(options, &description.model, &model, &description)?;
     if written && !options.json {
         return Ok(());
     }
@@ -135,16 +117,21 @@ fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
     output::print(&format!("{text}\n"))
 }
 
+/// Writes the model in the forms that are asked for; whether there is one.
 fn write<T: Task>(
-    path: &Path,
+    options: &ModelFile,
     kind: &Model,
     model: &T::Model,
     description: &T::Description,
-    storage: Storage,
-) -> Result<(), Failure> {
-    let arrays = weights::collect(model);
-    let bytes = Registry::default().to_bytes::<T>(kind, &arrays, description, storage)?;
-    output::write_file(path, &bytes)
+) -> Result<bool, Failure> {
+    for (path, storage) in [(&options.f16, Storage::F16), (&options.f32, Storage::F32)] {
+        if let Some(path) = path {
+            let arrays = weights::collect(model);
+            let bytes = Registry::default().to_bytes::<T>(kind, &arrays, description, storage)?;
+            output::write_file(path, &bytes)?;
+        }
+    }
+    Ok(options.f16.is_some() || options.f32.is_some())
 }
 
 fn describe(name: &str, model: &AnyGenerator, description: &Description) -> String {

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use regard_trace::Trace;
 use regard_train::{
     Translated, Translator, corpus::CorpusError, familiarity::Unfamiliar,
-    recipe::Translation as Settings, translator::TranslateError,
+    recipe::Translation as Settings, translator::LineError,
 };
 use regard_view::{Heatmap, label::visible};
 use serde::Serialize;
@@ -17,16 +17,13 @@ use crate::{
     input::{self, Group, Groups},
     models,
     output::{self, Output},
-    pictures::{self, Entry, Screen},
+    pictures::{self, Kept, Screen},
     progress::Counter,
 };
 
 /// Batches that are collected before they are translated: sorting more lines by length wastes less,
 /// but the first answer comes later.
 const BATCHES_AT_ONCE: usize = 8;
-
-/// Pictures are kept in memory until they are written.
-const MOST_PICTURES: usize = 10_000;
 
 /// The most unfamiliar lines that are warned of one by one; further ones are counted.
 const WARNED: usize = 5;
@@ -124,28 +121,15 @@ impl Work<'_> {
             Err(error) => error,
         };
         // The lines before the refused one are still translated.
-        if let TranslateError::Line(CorpusError::LongLine {
-            line,
-            side,
-            length,
-            limit,
-            unit,
-        }) = error
-        {
-            let before = self.line;
+        if let LineError::Line(source @ CorpusError::LongLine { line, .. }) = error {
+            let source = source.after(self.line);
             let whole = &lines[..(line - 1).min(lines.len())];
             let translated = self.translator.translate(whole, &self.settings)?;
             self.write(whole, &translated)?;
             self.writer.flush()?;
             return Err(CommandError::Line {
                 name: self.name.clone(),
-                source: CorpusError::LongLine {
-                    line: before + line,
-                    side,
-                    length,
-                    limit,
-                    unit,
-                },
+                source,
             }
             .into());
         }
@@ -223,7 +207,7 @@ struct Writer<'a> {
     output: Output,
     is_terminal: bool,
     screen: Option<Screen>,
-    kept: Vec<Entry>,
+    kept: Kept<'a>,
     /// The model without attention whose heat map was asked for.
     unattended: Option<String>,
 }
@@ -293,7 +277,7 @@ impl<'a> Writer<'a> {
             output: Output::open(options.output.as_deref())?,
             is_terminal,
             screen: (drawn && !options.json).then(|| Screen::detect(&options.pictures)),
-            kept: vec![],
+            kept: Kept::new(pictures, &options.trace),
             unattended: None,
         })
     }
@@ -301,8 +285,7 @@ impl<'a> Writer<'a> {
     /// Whether any attention weights are printed or written to a file.
     fn shows_attention(&self) -> bool {
         self.screen.is_some()
-            || self.options.pictures.any()
-            || self.options.trace.is_some()
+            || self.kept.is_wanted()
             || self.options.attention == Attention::Always
     }
 
@@ -332,19 +315,7 @@ impl<'a> Writer<'a> {
             if let Some(screen) = &self.screen {
                 self.output.text(&screen.draw(&translation.trace)?)?;
             }
-            if self.options.pictures.any() || self.options.trace.is_some() {
-                if self.kept.len() == MOST_PICTURES {
-                    return Err(CommandError::TooManyPictures {
-                        limit: MOST_PICTURES,
-                    }
-                    .into());
-                }
-                self.kept.push(Entry {
-                    line,
-                    rank,
-                    trace: translation.trace.clone(),
-                });
-            }
+            self.kept.push(line, rank, &translation.trace)?;
         }
         Ok(())
     }
@@ -391,10 +362,7 @@ impl<'a> Writer<'a> {
     }
 
     fn attention(&self, trace: &Trace) -> Result<Option<JsonAttention>, Failure> {
-        let trace = match self.options.pictures.subwords {
-            true => trace.clone(),
-            false => trace.merge_words(),
-        };
+        let trace = pictures::shown(trace, self.options.pictures.subwords);
         let maps = self.options.pictures.choice().heatmaps(&trace)?;
         let json = |map: &Heatmap| JsonMap {
             map: map.title().to_owned(),
@@ -428,10 +396,6 @@ impl<'a> Writer<'a> {
                 "{model} is a model without attention: there is nothing to show"
             ));
         }
-        if let Some(path) = &self.options.trace {
-            let traces: Vec<Trace> = self.kept.iter().map(|entry| entry.trace.clone()).collect();
-            regard_trace::write(path, &traces)?;
-        }
-        pictures::write(&self.options.pictures, &self.kept)
+        self.kept.write()
     }
 }

@@ -46,21 +46,9 @@ impl Simd for Avx2 {
         intrinsic!(_mm256_set1_ps(x))
     }
     #[inline(always)]
-    fn load(self, from: &[f32]) -> Self::V {
-        let from = &from[..LANES];
-        // SAFETY: AVX2 is there, and the slice has been cut to 8 numbers.
-        unsafe { _mm256_loadu_ps(from.as_ptr()) }
-    }
-    #[inline(always)]
     fn load_partial(self, from: &[f32]) -> Self::V {
         // SAFETY: AVX2 is there; lanes past the slice's end are masked and not read.
         unsafe { _mm256_maskload_ps(from.as_ptr(), lane_mask(self, from.len())) }
-    }
-    #[inline(always)]
-    fn store(self, to: &mut [f32], v: Self::V) {
-        let to = &mut to[..LANES];
-        // SAFETY: AVX2 is there, and the slice has been cut to 8 numbers.
-        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), v) }
     }
     #[inline(always)]
     fn store_partial(self, to: &mut [f32], v: Self::V) {

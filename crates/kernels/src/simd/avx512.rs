@@ -54,21 +54,9 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_set1_ps(x))
     }
     #[inline(always)]
-    fn load(self, from: &[f32]) -> Self::V {
-        let from = &from[..LANES];
-        // SAFETY: AVX-512F is there, and the slice has been cut to 16 numbers.
-        unsafe { _mm512_loadu_ps(from.as_ptr()) }
-    }
-    #[inline(always)]
     fn load_partial(self, from: &[f32]) -> Self::V {
         // SAFETY: AVX-512F is there; lanes past the slice's end are masked and not read.
         unsafe { _mm512_maskz_loadu_ps(lane_mask(from.len()), from.as_ptr()) }
-    }
-    #[inline(always)]
-    fn store(self, to: &mut [f32], v: Self::V) {
-        let to = &mut to[..LANES];
-        // SAFETY: AVX-512F is there, and the slice has been cut to 16 numbers.
-        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
     }
     #[inline(always)]
     fn store_partial(self, to: &mut [f32], v: Self::V) {

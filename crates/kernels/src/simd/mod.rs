@@ -125,11 +125,21 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// The same number in every lane.
     fn splat(self, x: f32) -> Self::V;
     /// The first `LANES` numbers of `from`. Panics if there are fewer.
-    fn load(self, from: &[f32]) -> Self::V;
+    #[inline(always)]
+    fn load(self, from: &[f32]) -> Self::V {
+        let from = &from[..Self::LANES];
+        // SAFETY: the slice has been cut to `LANES` numbers.
+        unsafe { self.load_from(from.as_ptr()) }
+    }
     /// As many numbers as `from` has, at most `LANES`; zeros in the remaining lanes.
     fn load_partial(self, from: &[f32]) -> Self::V;
     /// Writes the first `LANES` numbers of `to`. Panics if there are fewer.
-    fn store(self, to: &mut [f32], v: Self::V);
+    #[inline(always)]
+    fn store(self, to: &mut [f32], v: Self::V) {
+        let to = &mut to[..Self::LANES];
+        // SAFETY: the slice has been cut to `LANES` numbers.
+        unsafe { self.store_to(to.as_mut_ptr(), v) }
+    }
     /// Writes as many numbers as `to` has, at most `LANES`.
     fn store_partial(self, to: &mut [f32], v: Self::V);
 

@@ -68,23 +68,11 @@ impl Simd for Neon {
         [intrinsic!(vdupq_n_f32(x)); 2]
     }
     #[inline(always)]
-    fn load(self, from: &[f32]) -> Self::V {
-        let from = &from[..LANES];
-        // SAFETY: NEON is there, and the slice has been cut to 8 numbers.
-        unsafe { self.load_from(from.as_ptr()) }
-    }
-    #[inline(always)]
     fn load_partial(self, from: &[f32]) -> Self::V {
         let mut lanes = [0.0; LANES];
         let count = from.len().min(LANES);
         lanes[..count].copy_from_slice(&from[..count]);
         self.load(&lanes)
-    }
-    #[inline(always)]
-    fn store(self, to: &mut [f32], v: Self::V) {
-        let to = &mut to[..LANES];
-        // SAFETY: NEON is there, and the slice has been cut to 8 numbers.
-        unsafe { self.store_to(to.as_mut_ptr(), v) }
     }
     #[inline(always)]
     fn store_partial(self, to: &mut [f32], v: Self::V) {

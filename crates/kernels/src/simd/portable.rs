@@ -23,21 +23,12 @@ impl Simd for Portable {
         [x; LANES]
     }
     #[inline(always)]
-    fn load(self, from: &[f32]) -> Self::V {
-        let from = &from[..LANES];
-        std::array::from_fn(|i| from[i])
-    }
-    #[inline(always)]
     fn load_partial(self, from: &[f32]) -> Self::V {
         let mut lanes = [0.0; LANES];
         for (lane, &x) in lanes.iter_mut().zip(from) {
             *lane = x;
         }
         lanes
-    }
-    #[inline(always)]
-    fn store(self, to: &mut [f32], v: Self::V) {
-        to[..LANES].copy_from_slice(&v);
     }
     #[inline(always)]
     fn store_partial(self, to: &mut [f32], v: Self::V) {

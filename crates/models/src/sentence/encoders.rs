@@ -1,22 +1,15 @@
 //! From word vectors to one vector of a sentence.
 
 use burn::{module::Module, tensor::Tensor};
-use regard_config::Check;
 use regard_nn::{
     dropout::DropoutRng,
-    initialize::Initializer,
     mask::PaddingMask,
-    recurrent::{AttentivePooling, Direction, LstmStack},
+    recurrent::{AttentivePooling, Direction},
 };
 
+pub use crate::recurrent::LstmEncoder;
+pub(super) use crate::recurrent::check_halves;
 use crate::{classifier::ClassifierMap, generator::expect_valid, lstmn::LstmnEncoder};
-
-/// An LSTM in one direction or both.
-#[derive(Module, Debug)]
-pub struct LstmEncoder {
-    /// Forward, then backward.
-    pub directions: Vec<LstmStack>,
-}
 
 /// An LSTM in both directions with attentive pooling.
 #[derive(Module, Debug)]
@@ -44,12 +37,6 @@ pub enum SentenceEncoder {
     SelfAttentive(SelfAttentiveEncoder),
 }
 
-/// Checks that two directions can share `hidden` units.
-pub(super) fn check_halves(hidden: usize, check: &mut Check) {
-    let expected = "an even number: each direction has half of the units";
-    check.require(hidden.is_multiple_of(2), "hidden", hidden, expected);
-}
-
 /// The output of an encoder for a batch.
 pub(super) struct Pooled {
     /// One vector a sentence, `[batch, n]`.
@@ -57,49 +44,6 @@ pub(super) struct Pooled {
     /// A term to add to the loss, `[1]`.
     pub(super) penalty: Option<Tensor<1>>,
     pub(super) maps: Vec<ClassifierMap>,
-}
-
-impl LstmEncoder {
-    /// Layers of `hidden` units for word vectors of `embedding`, in 1 or 2 `directions`, which share the units.
-    pub(super) fn new(
-        directions: usize,
-        [embedding, hidden, layers]: [usize; 3],
-        init: &mut Initializer,
-    ) -> Self {
-        let units = hidden / directions;
-        let stack = |_| expect_valid(LstmStack::new(layers, embedding, units, init));
-        Self {
-            directions: (0..directions).map(stack).collect(),
-        }
-    }
-
-    /// The top states of every direction, `[time, batch, n]`.
-    fn forward(
-        &self,
-        x: Tensor<3>,
-        keep: &PaddingMask,
-        dropout_probability: f64,
-        noise: &mut DropoutRng,
-    ) -> Tensor<3> {
-        let mask = (!keep.is_full()).then(|| keep.time_major());
-        let states = self
-            .directions
-            .iter()
-            .zip([Direction::Forward, Direction::Backward])
-            .map(|(stack, direction)| {
-                let (states, _) = expect_valid(stack.sequence(
-                    x.clone(),
-                    None,
-                    mask.clone(),
-                    direction,
-                    dropout_probability,
-                    noise,
-                ));
-                states
-            })
-            .collect();
-        Tensor::cat(states, 2)
-    }
 }
 
 impl SentenceEncoder {
@@ -116,6 +60,11 @@ impl SentenceEncoder {
             penalty: None,
             maps: vec![],
         };
+        let states = |lstm: &LstmEncoder, x, noise: &mut DropoutRng| {
+            let real = (!keep.is_full()).then(|| keep.time_major());
+            let both = [Direction::Forward, Direction::Backward];
+            lstm.sequence(x, real, both, between, noise).0
+        };
         match self {
             Self::Lstmn(encoder) => {
                 let read = encoder.forward(x, keep, between, noise);
@@ -130,10 +79,9 @@ impl SentenceEncoder {
                     ..plain(mean(read.hidden, keep))
                 }
             }
-            Self::Lstm(encoder) => plain(mean(encoder.forward(x, keep, between, noise), keep)),
+            Self::Lstm(encoder) => plain(mean(states(encoder, x, noise), keep)),
             Self::SelfAttentive(encoder) => {
-                let states = encoder.lstm.forward(x, keep, between, noise);
-                let states = states.swap_dims(0, 1);
+                let states = states(&encoder.lstm, x, noise).swap_dims(0, 1);
                 let pooled = expect_valid(encoder.pooling.forward_with(states, keep, noise));
                 let [batch, hops, size] = pooled.context.dims();
                 let redundancy = || AttentivePooling::redundancy(pooled.weights.clone());

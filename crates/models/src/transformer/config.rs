@@ -274,12 +274,7 @@ impl GeneratorConfig for TransformerConfig {
             Positions::Learned => Learned::new(self.max_length, size, init).map(Some),
             _ => Ok(None),
         };
-        let tables = TablesConfig {
-            vocabularies: *vocabularies,
-            embedding: size,
-            readout: size,
-            tie: self.tie,
-        };
+        let tables = TablesConfig::new(vocabularies, [size, size], self.tie);
         let mut model = Transformer {
             source_positions: learned(init).map_err(refused)?,
             target_positions: learned(init).map_err(refused)?,

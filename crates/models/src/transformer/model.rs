@@ -12,10 +12,12 @@ use regard_nn::{
     transformer::{Stack, StackCache, StackOptions, StackOutput},
 };
 
+use super::packed::PackedTransformer;
 use crate::{
     batch::{SourceBatch, TargetBatch},
-    generator::{AttentionMaps, Output, Scored, expect_valid},
+    generator::{AttentionMaps, DecoderState, Generator, Output, Packed, Scored, expect_valid},
     tables::Tables,
+    vocabulary::Vocabularies,
 };
 
 /// Encoder and decoder of Transformer layers.
@@ -45,8 +47,15 @@ pub struct TransformerState {
     pub(super) keep: PaddingMask,
 }
 
-impl Transformer {
-    pub(super) fn scored(
+impl Generator for Transformer {
+    const NAME: &'static str = "Transformer";
+    type State = TransformerState;
+
+    fn vocabularies(&self) -> Vocabularies {
+        self.tables.vocabularies
+    }
+
+    fn forward(
         &self,
         source: &SourceBatch,
         target: &TargetBatch,
@@ -57,22 +66,7 @@ impl Transformer {
         self.tables.scored(time_major(decoded.states), None)
     }
 
-    pub(super) fn maps(&self, source: &SourceBatch, target: &TargetBatch) -> AttentionMaps {
-        let noise = &mut DropoutRng::none();
-        let encoded = self.read(source, Observe::Weights, noise);
-        let decoded = self.write(encoded.states, source, target, Observe::Weights, noise);
-        let weights = |attended: Vec<regard_nn::Attended>| {
-            let weights = attended.into_iter().filter_map(|attended| attended.weights);
-            weights.collect()
-        };
-        AttentionMaps {
-            encoder: weights(encoded.own),
-            decoder: weights(decoded.own),
-            cross: weights(decoded.cross),
-        }
-    }
-
-    pub(super) fn begin(&self, source: &SourceBatch, noise: &mut DropoutRng) -> TransformerState {
+    fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> TransformerState {
         let encoded = self.read(source, Observe::Nothing, noise).states;
         TransformerState {
             cache: expect_valid(self.decoder.cache(Some(encoded))),
@@ -80,7 +74,8 @@ impl Transformer {
         }
     }
 
-    pub(super) fn advance(
+    /// The weights are those on the source, the mean over the heads of the last layer.
+    fn step(
         &self,
         previous: Tensor<1, Int>,
         mut state: TransformerState,
@@ -103,6 +98,31 @@ impl Transformer {
         (output, state)
     }
 
+    fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
+        let noise = &mut DropoutRng::none();
+        let encoded = self.read(source, Observe::Weights, noise);
+        let decoded = self.write(encoded.states, source, target, Observe::Weights, noise);
+        let weights = |attended: Vec<regard_nn::Attended>| {
+            let weights = attended.into_iter().filter_map(|attended| attended.weights);
+            weights.collect()
+        };
+        Some(AttentionMaps {
+            encoder: weights(encoded.own),
+            decoder: weights(decoded.own),
+            cross: weights(decoded.cross),
+        })
+    }
+
+    fn is_normalized(&self) -> bool {
+        self.normalized
+    }
+
+    fn pack(&self) -> Option<Box<dyn Packed>> {
+        PackedTransformer::of(self).map(|packed| Box::new(packed) as _)
+    }
+}
+
+impl Transformer {
     fn read(&self, source: &SourceBatch, observe: Observe, noise: &mut DropoutRng) -> StackOutput {
         let embedded = self.tables.embed_source(source.ids.clone().swap_dims(0, 1)); // [batch, time, d]
         let x = self.place(embedded, &self.source_positions, 0, noise);
@@ -160,8 +180,8 @@ impl Transformer {
     }
 }
 
-impl TransformerState {
-    pub(super) fn rows(mut self, rows: &[usize], same_sources: bool) -> Self {
+impl DecoderState for TransformerState {
+    fn select(mut self, rows: &[usize], same_sources: bool) -> Self {
         expect_valid(self.cache.select(rows, same_sources));
         if !same_sources {
             self.keep = self.keep.select(rows);

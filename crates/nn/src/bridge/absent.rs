@@ -3,13 +3,13 @@
 // The results of fused operations, which are never read here.
 #![allow(dead_code)]
 
-use std::fmt::Debug;
-
 use burn::{
     backend::DispatchTensor,
     tensor::{DType, Shape, Tensor},
 };
-use regard_kernels::{KernelError, View};
+use regard_kernels::View;
+
+pub(super) use super::operation::{Forward, Operation};
 
 /// A tensor that kernels could read: there can be none.
 #[derive(Debug, Clone)]
@@ -53,28 +53,6 @@ impl Layout {
     pub(super) fn num_elements(&self) -> usize {
         match *self {}
     }
-}
-
-#[derive(Debug)]
-pub(super) struct Forward {
-    pub(super) output: FlexTensor,
-    pub(super) beside: Option<FlexTensor>,
-    pub(super) saved: Vec<FlexTensor>,
-}
-
-pub(super) trait Operation: Debug + Send + Sync + 'static {
-    fn reads_strides(&self) -> bool {
-        false
-    }
-
-    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError>;
-
-    fn backward(
-        &self,
-        saved: Vec<FlexTensor>,
-        gradient: FlexTensor,
-        wanted: &[bool],
-    ) -> Result<Vec<Option<FlexTensor>>, KernelError>;
 }
 
 /// Runs `work`: without the feature `kernels` there is nothing to suspend.

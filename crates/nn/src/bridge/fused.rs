@@ -22,39 +22,9 @@ use burn::{
     },
     tensor::{Bytes, DType, Shape, Tensor},
 };
-use regard_kernels::{KernelError, View};
+use regard_kernels::View;
 
-/// The results of a forward pass.
-#[derive(Debug)]
-pub(super) struct Forward {
-    /// The differentiable output.
-    pub(super) output: FlexTensor,
-    /// An output without gradient.
-    pub(super) beside: Option<FlexTensor>,
-    /// What the backward pass needs; left empty if no backward pass will follow.
-    pub(super) saved: Vec<FlexTensor>,
-}
-
-/// A fused operation with its backward pass.
-pub(super) trait Operation: Debug + Send + Sync + 'static {
-    /// Whether inputs may have any strides, as long as the last dimension is contiguous ([`view`]).
-    fn reads_strides(&self) -> bool {
-        false
-    }
-
-    /// Computes the outputs. `inputs` are contiguous `f32` (but see [`Operation::reads_strides`]). They are owned, so that the
-    /// storage of an input without other handles can be reused.
-    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError>;
-
-    /// The gradients of the inputs, in their order, from that of the output (contiguous `f32`). The gradient of an input that
-    /// is not `wanted` may be `None`.
-    fn backward(
-        &self,
-        saved: Vec<FlexTensor>,
-        gradient: FlexTensor,
-        wanted: &[bool],
-    ) -> Result<Vec<Option<FlexTensor>>, KernelError>;
-}
+pub(super) use super::operation::{Forward, Operation};
 
 type Tracked = FloatTensor<Autodiff<Flex>>;
 

@@ -43,6 +43,7 @@ mod fused;
 mod linear;
 mod loss;
 mod norm;
+mod operation;
 mod output_loss;
 mod pointwise;
 mod product;

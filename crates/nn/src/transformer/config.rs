@@ -24,9 +24,8 @@ pub struct StackDropout {
     pub activation: f64,
 }
 
-/// Which products have biases. In files, one `true` or `false` may stand for all.
+/// Which products have biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "BiasesInFile")]
 pub struct Biases {
     /// The products of queries, keys and values.
     pub query_key_value: bool,
@@ -54,34 +53,6 @@ impl Biases {
 impl From<bool> for Biases {
     fn from(all: bool) -> Self {
         if all { Self::ALL } else { Self::NONE }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum BiasesInFile {
-    All(bool),
-    Each {
-        query_key_value: bool,
-        attention_output: bool,
-        feed_forward: bool,
-    },
-}
-
-impl From<BiasesInFile> for Biases {
-    fn from(found: BiasesInFile) -> Self {
-        match found {
-            BiasesInFile::All(all) => all.into(),
-            BiasesInFile::Each {
-                query_key_value,
-                attention_output,
-                feed_forward,
-            } => Self {
-                query_key_value,
-                attention_output,
-                feed_forward,
-            },
-        }
     }
 }
 
@@ -150,7 +121,6 @@ pub struct StackConfig {
     #[serde(default)]
     pub layers: Vec<LayerChoice>,
     /// Which products have biases.
-    #[serde(alias = "bias")]
     pub biases: Biases,
     /// Normalises queries and keys of self-attention to one length (Qwen 3, Gemma 3).
     #[serde(default)]

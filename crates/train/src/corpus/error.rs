@@ -124,3 +124,13 @@ pub enum CorpusError {
         problem: String,
     },
 }
+
+impl CorpusError {
+    /// The same of a line that stands behind `before` others: the number of a long line counts them too.
+    pub fn after(mut self, before: usize) -> Self {
+        if let Self::LongLine { line, .. } = &mut self {
+            *line += before;
+        }
+        self
+    }
+}

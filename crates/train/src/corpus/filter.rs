@@ -159,42 +159,22 @@ impl LengthFilter {
         for ((side, text, tokenizer), ids) in sides.into_iter().zip(&mut encoded) {
             let text = match first_words(text, self.max_words) {
                 Ok(text) => text,
-                Err((length, start)) => match self.long_lines {
-                    LongLines::Drop => return Ok(Verdict::TooLong),
-                    LongLines::Cut => {
-                        cut = true;
-                        start
+                Err((length, start)) => {
+                    let limit = self.max_words.unwrap_or(length);
+                    if !self.cuts(line, side, length, limit, "words")? {
+                        return Ok(Verdict::TooLong);
                     }
-                    LongLines::Error => {
-                        return Err(CorpusError::LongLine {
-                            line: line + 1,
-                            side,
-                            length,
-                            limit: self.max_words.unwrap_or(length),
-                            unit: "words",
-                        });
-                    }
-                },
+                    cut = true;
+                    start
+                }
             };
             *ids = tokenizer.encode(text)?;
-            let Some(limit) = self.max_tokens.filter(|&limit| ids.len() > limit) else {
-                continue;
-            };
-            match self.long_lines {
-                LongLines::Drop => return Ok(Verdict::TooLong),
-                LongLines::Cut => {
-                    cut = true;
-                    ids.truncate(limit);
+            if let Some(limit) = self.max_tokens.filter(|&limit| ids.len() > limit) {
+                if !self.cuts(line, side, ids.len(), limit, "tokens")? {
+                    return Ok(Verdict::TooLong);
                 }
-                LongLines::Error => {
-                    return Err(CorpusError::LongLine {
-                        line: line + 1,
-                        side,
-                        length: ids.len(),
-                        limit,
-                        unit: "tokens",
-                    });
-                }
+                cut = true;
+                ids.truncate(limit);
             }
         }
         let [source, target] = encoded;
@@ -221,6 +201,28 @@ impl LengthFilter {
         ))
     }
 
+    /// Whether a side beyond a limit is cut; else its pair is dropped.
+    fn cuts(
+        &self,
+        line: usize,
+        side: &'static str,
+        length: usize,
+        limit: usize,
+        unit: &'static str,
+    ) -> Result<bool, CorpusError> {
+        match self.long_lines {
+            LongLines::Drop => Ok(false),
+            LongLines::Cut => Ok(true),
+            LongLines::Error => Err(CorpusError::LongLine {
+                line: line + 1,
+                side,
+                length,
+                limit,
+                unit,
+            }),
+        }
+    }
+
     /// Encodes one source line for translation. An empty line has no ids, and is not an error.
     ///
     /// Nothing can be left out of a translation, so [`LongLines::Drop`] cuts as
@@ -237,28 +239,31 @@ impl LengthFilter {
     ) -> Result<Limited, CorpusError> {
         let mut ids = tokenizer.encode(text)?;
         let length = ids.len();
-        match self.max_tokens {
-            Some(limit) if length > limit => {
-                if self.long_lines == LongLines::Error {
-                    return Err(CorpusError::LongLine {
-                        line: line + 1,
-                        side: "source",
-                        length,
-                        limit,
-                        unit: "tokens",
-                    });
-                }
-                ids.truncate(limit);
-                Ok(Limited {
-                    ids,
-                    cut_from: Some(length),
-                })
-            }
-            _ => Ok(Limited {
-                ids,
-                cut_from: None,
-            }),
+        let mut cut_from = None;
+        if let Some(limit) = self.max_tokens.filter(|&limit| length > limit) {
+            self.cuts(line, "source", length, limit, "tokens")?;
+            ids.truncate(limit);
+            cut_from = Some(length);
         }
+        Ok(Limited { ids, cut_from })
+    }
+
+    /// [`LengthFilter::limit`] of all `lines`, and their order by length.
+    ///
+    /// # Errors
+    /// As of one line.
+    pub(crate) fn limit_all<S: AsRef<str>>(
+        &self,
+        lines: &[S],
+        tokenizer: &SubwordTokenizer,
+    ) -> Result<(Vec<Limited>, Vec<usize>), CorpusError> {
+        let lines = lines.iter().enumerate();
+        let limited = lines
+            .map(|(line, text)| self.limit(line, text.as_ref(), tokenizer))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut order: Vec<usize> = (0..limited.len()).collect();
+        order.sort_by_key(|&line| limited[line].ids.len());
+        Ok((limited, order))
     }
 }
 

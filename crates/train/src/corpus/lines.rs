@@ -78,11 +78,6 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// How many lines the iterator has returned.
-    pub fn count_so_far(&self) -> u64 {
-        self.line
-    }
-
     fn read_line(&mut self) -> Result<Option<String>, CorpusError> {
         self.buffer.clear();
         let read = match self.reader.read_until(b'\n', &mut self.buffer) {

@@ -37,13 +37,9 @@ impl ParallelText {
             }
             Ok(lines)
         };
-        let (source_path, target_path) = (source.as_ref(), target.as_ref());
-        Self::paired(
-            read(source_path)?,
-            read(target_path)?,
-            || source_path.display().to_string(),
-            || target_path.display().to_string(),
-        )
+        let paths = [source.as_ref(), target.as_ref()];
+        let names = paths.map(|path| path.display().to_string());
+        Self::paired(read(paths[0])?, read(paths[1])?, names)
     }
 
     /// Pairs lines that are already in memory.
@@ -51,25 +47,20 @@ impl ParallelText {
     /// # Errors
     /// [`CorpusError::LineCounts`].
     pub fn new(source: Vec<String>, target: Vec<String>) -> Result<Self, CorpusError> {
-        Self::paired(
-            source,
-            target,
-            || "the source".to_owned(),
-            || "the target".to_owned(),
-        )
+        let names = ["the source", "the target"].map(str::to_owned);
+        Self::paired(source, target, names)
     }
 
     fn paired(
         source: Vec<String>,
         target: Vec<String>,
-        source_name: impl Fn() -> String,
-        target_name: impl Fn() -> String,
+        [source_name, target_name]: [String; 2],
     ) -> Result<Self, CorpusError> {
         if source.len() != target.len() {
             return Err(CorpusError::LineCounts {
-                source_name: source_name(),
+                source_name,
                 source_lines: source.len(),
-                target_name: target_name(),
+                target_name,
                 target_lines: target.len(),
             });
         }
@@ -102,11 +93,5 @@ impl ParallelText {
             .iter()
             .zip(&self.target)
             .map(|(source, target)| (source.as_str(), target.as_str()))
-    }
-
-    /// Keeps the first `limit` pairs.
-    pub fn truncate(&mut self, limit: usize) {
-        self.source.truncate(limit);
-        self.target.truncate(limit);
     }
 }

@@ -49,28 +49,14 @@ impl<'a, T: Task> Session<'a, T> {
         report: &'a mut dyn FnMut(&Event),
         resumed: bool,
     ) -> Result<Self, TrainError> {
-        let (data, description) = task.load(&recipe, None)?;
-        let training = run.device.clone().autodiff();
-        let model = task.init(&description, recipe.training.seed, &training)?;
+        let mut session = Self::new(task, recipe, run, report, None)?;
+        session.resumed = resumed;
         files::create_folder(run.folder)?;
-        files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
-        task.contents(&data, &description)
-            .tokenizers
-            .save(run.folder.join(TOKENIZER))?;
+        session.write_recipe()?;
+        let tokenizers = session.contents().tokenizers;
+        tokenizers.save(run.folder.join(TOKENIZER))?;
         files::write_atomically(&run.folder.join(METRICS), b"")?;
-        Ok(Self {
-            optimizer: Optimizer::new(recipe.optimizer.clone()),
-            progress: Progress::default(),
-            recipe,
-            run,
-            report,
-            training,
-            task,
-            data,
-            description,
-            model: Some(model),
-            resumed,
-        })
+        Ok(session)
     }
 
     /// Goes on from the checkpoint in the run folder; `describe` reads the description in its metadata.
@@ -85,19 +71,35 @@ impl<'a, T: Task> Session<'a, T> {
         let checkpoint = Checkpoint::load(&path)?;
         let name = path.display().to_string();
         let former = describe(&checkpoint.metadata, &name)?;
-        let (data, description) = task.load(&recipe, Some(former))?;
+        let mut session = Self::new(task, recipe, run, report, Some(former))?;
+        let model = session.model.take().expect(AWAY);
+        session.model = Some(weights::apply(model, checkpoint.model)?);
+        session.progress = checkpoint.progress;
+        session.optimizer = Optimizer::restore(
+            session.recipe.optimizer.clone(),
+            checkpoint.optimizer,
+            session.progress.optimizer_step,
+        )?;
+        session.resumed = true;
+        session.write_recipe()?;
+        keep_metrics(&run.folder.join(METRICS), session.progress.step)?;
+        Ok(session)
+    }
+
+    /// Data and a model as drawn; `former` is the description of an earlier session.
+    fn new(
+        task: &'a T,
+        recipe: Recipe,
+        run: &'a Run<'a>,
+        report: &'a mut dyn FnMut(&Event),
+        former: Option<T::Description>,
+    ) -> Result<Self, TrainError> {
+        let (data, description) = task.load(&recipe, former)?;
         let training = run.device.clone().autodiff();
         let model = task.init(&description, recipe.training.seed, &training)?;
-        let model = weights::apply(model, checkpoint.model)?;
-        let progress = checkpoint.progress;
-        let optimizer = Optimizer::restore(
-            recipe.optimizer.clone(),
-            checkpoint.optimizer,
-            progress.optimizer_step,
-        )?;
-        files::write_atomically(&run.folder.join(RECIPE), recipe.to_toml()?.as_bytes())?;
-        keep_metrics(&run.folder.join(METRICS), progress.step)?;
         Ok(Self {
+            optimizer: Optimizer::new(recipe.optimizer.clone()),
+            progress: Progress::default(),
             recipe,
             run,
             report,
@@ -106,10 +108,13 @@ impl<'a, T: Task> Session<'a, T> {
             data,
             description,
             model: Some(model),
-            optimizer,
-            progress,
-            resumed: true,
+            resumed: false,
         })
+    }
+
+    fn write_recipe(&self) -> Result<(), TrainError> {
+        let (path, text) = (self.run.folder.join(RECIPE), self.recipe.to_toml()?);
+        Ok(files::write_atomically(&path, text.as_bytes())?)
     }
 
     /// Trains until a limit, an early stop or a request to stop.

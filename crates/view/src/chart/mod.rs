@@ -161,18 +161,10 @@ impl Chart {
     /// The chart as a standalone SVG on white ground.
     pub fn svg(&self) -> String {
         let mut out = String::new();
-        let name = if self.title.is_empty() {
-            "chart"
-        } else {
-            &self.title
-        };
-        open(&mut out, self.size.0, self.size.1, &visible(name));
+        open(&mut out, self.size.0, self.size.1, &self.title, "chart");
         let mut top = 16.0;
         if !self.title.is_empty() {
-            let face = Face {
-                bold: true,
-                ..Face::new(16.0, Anchor::Start)
-            };
+            let face = Face::new(16.0, Anchor::Start).bold();
             text(
                 &mut out,
                 20.0,

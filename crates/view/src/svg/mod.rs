@@ -21,14 +21,12 @@ pub(crate) mod base64;
 mod panel;
 pub(crate) mod xml;
 
-use std::fmt::Write;
-
 use regard_trace::Trace;
 
 use crate::Heatmap;
 use crate::colour::Ramp;
 use panel::{Panel, colour_bar};
-use xml::{coordinate, open};
+use xml::{open, open_group};
 
 /// How heat maps are drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,17 +70,14 @@ pub fn heatmap(heatmap: &Heatmap, options: &SvgOptions) -> String {
     let below = (bar - panel.map_height()).max(0.0);
     let mut out = String::new();
     let width = panel.width() + BAR + 2.0 * MARGIN;
-    let name = match heatmap.title() {
-        "" => "attention".to_owned(),
-        title => crate::label::visible(title),
-    };
     open(
         &mut out,
         width,
         panel.height() + below + 2.0 * MARGIN,
-        &name,
+        heatmap.title(),
+        "attention",
     );
-    let _ = writeln!(out, r#"<g transform="translate({MARGIN} {MARGIN})">"#);
+    open_group(&mut out, MARGIN, MARGIN);
     panel.draw(&mut out, heatmap.max());
     let x = panel.left + panel.map_width() + 16.0;
     colour_bar(&mut out, options, x, panel.top, bar, heatmap.max());
@@ -121,16 +116,12 @@ pub fn grid(heatmaps: &[Heatmap], options: &SvgOptions) -> String {
         &mut out,
         right + BAR + 2.0 * MARGIN,
         height + 2.0 * MARGIN,
+        "",
         "attention",
     );
-    let _ = writeln!(out, r#"<g transform="translate({MARGIN} {MARGIN})">"#);
+    open_group(&mut out, MARGIN, MARGIN);
     for (panel, (x, y)) in panels.iter().zip(places) {
-        let _ = writeln!(
-            out,
-            r#"<g transform="translate({} {})">"#,
-            coordinate(x),
-            coordinate(y)
-        );
+        open_group(&mut out, x, y);
         panel.draw(&mut out, max);
         out.push_str("</g>\n");
     }

@@ -118,10 +118,7 @@ impl<'a> Panel<'a> {
     /// Appends the panel with its own corner at (0, 0); colours run from 0 to `max`.
     pub fn draw(&self, out: &mut String, max: f32) {
         if self.title > 0.0 {
-            let face = Face {
-                bold: true,
-                ..Face::new(15.0, Anchor::Start)
-            };
+            let face = Face::new(15.0, Anchor::Start).bold();
             text(
                 out,
                 0.0,

@@ -167,6 +167,10 @@ impl Face {
             ..self
         }
     }
+
+    pub fn bold(self) -> Self {
+        Self { bold: true, ..self }
+    }
 }
 
 /// Appends a `<text>`; `label` must have gone through [`shown`] or be the caller's own words.
@@ -214,10 +218,19 @@ pub(crate) fn words(out: &mut String, x: f64, y: f64, face: Face, text_of: &str)
     text(out, x, y, face, &label);
 }
 
-/// The opening of a document of this size on white ground.
-pub(crate) fn open(out: &mut String, width: f64, height: f64, name: &str) {
+/// The opening of a group whose own corner is at `(x, y)`.
+pub(crate) fn open_group(out: &mut String, x: f64, y: f64) {
+    let (x, y) = (coordinate(x), coordinate(y));
+    let _ = writeln!(out, r#"<g transform="translate({x} {y})">"#);
+}
+
+/// The opening of a document of this size on white ground; without a title it is called `untitled`.
+pub(crate) fn open(out: &mut String, width: f64, height: f64, title: &str, untitled: &str) {
     let (w, h) = (coordinate(width.ceil()), coordinate(height.ceil()));
-    let name = escape(name);
+    let name = match title {
+        "" => untitled.to_owned(),
+        title => escape(&visible(title)),
+    };
     let _ = write!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" \

@@ -12,7 +12,7 @@ use regard_trace::Trace;
 use regard_train::{
     Translator,
     corpus::{CorpusError, ParallelText},
-    translator::{Description, TranslateError},
+    translator::{Description, LineError},
 };
 
 use super::{
@@ -164,23 +164,11 @@ fn translate(
 }
 
 /// The error with the line's number in the whole text in place of that in the chunk.
-fn numbered(error: TranslateError, name: &str, before: usize) -> Failure {
+fn numbered(error: LineError, name: &str, before: usize) -> Failure {
     match error {
-        TranslateError::Line(CorpusError::LongLine {
-            line,
-            side,
-            length,
-            limit,
-            unit,
-        }) => CommandError::Line {
+        LineError::Line(source @ CorpusError::LongLine { .. }) => CommandError::Line {
             name: name.to_owned(),
-            source: CorpusError::LongLine {
-                line: before + line,
-                side,
-                length,
-                limit,
-                unit,
-            },
+            source: source.after(before),
         }
         .into(),
         other => other.into(),

@@ -80,13 +80,6 @@ impl Options {
         }
     }
 
-    pub(super) fn packed(offsets: Vec<u32>) -> Self {
-        Self {
-            offsets: Some(offsets),
-            ..Self::default()
-        }
-    }
-
     pub(super) fn attention(&self, shape: Shape) -> Attention<'_> {
         let plane = [1, 1, shape.length, shape.length];
         Attention {
@@ -128,7 +121,7 @@ pub(super) fn causal_pairs(length: usize, window: usize) -> f64 {
 }
 
 /// Lengths of 64 sentences from 5 to 80 tokens, as offsets.
-pub(super) fn sentences() -> Vec<u32> {
+fn sentences() -> Vec<u32> {
     let lengths = (0..64u32).map(|sentence| 5 + sentence * 29 % 76);
     std::iter::once(0)
         .chain(lengths.scan(0, |total, length| {
@@ -217,7 +210,8 @@ pub(super) fn cases() -> Vec<Case> {
     ));
     cases.push(block_sparse());
     for dim in [32, 64] {
-        cases.push(variable_lengths(dim));
+        let of = |shape, options: &_, pairs| forward("dot forward packed", shape, options, pairs);
+        cases.push(variable_lengths(dim, of));
     }
     cases.extend(optional());
     cases
@@ -262,16 +256,22 @@ fn block_sparse() -> Case {
     )
 }
 
-/// Sentences of different lengths one after the other.
-fn variable_lengths(dim: usize) -> Case {
+/// A case of sentences of different lengths one after the other.
+pub(super) fn variable_lengths(
+    dim: usize,
+    case: impl FnOnce(Shape, &Options, f64) -> Case,
+) -> Case {
     let offsets = sentences();
     let pairs = offsets
         .windows(2)
         .map(|pair| f64::from(pair[1] - pair[0]).powi(2))
         .sum();
     let shape = Shape::new(1, 8, offsets[offsets.len() - 1] as usize, dim);
-    let options = Options::packed(offsets);
-    let mut case = forward("dot forward packed", shape, &options, pairs);
+    let options = Options {
+        offsets: Some(offsets),
+        ..Options::default()
+    };
+    let mut case = case(shape, &options, pairs);
     case.shape = format!("64 x 5-80 h8 d{dim}");
     case
 }
@@ -281,87 +281,43 @@ fn optional() -> Vec<Case> {
     let shape = Shape::new(1, 8, 2048, 64);
     let length = shape.length;
     let plane = length * length;
-    let none = Options::default();
     let half = Window {
         left: Some(length / 4),
         right: Some(length / 4),
     };
-    let options: [(&str, Options, f64); 9] = [
-        ("dot forward", none.clone(), plane as f64),
-        (
-            "dot forward softcap",
-            Options {
-                softcap: Some(20.0),
-                ..none.clone()
-            },
-            plane as f64,
-        ),
-        (
-            "dot forward bias",
-            Options {
-                bias: Some(numbers(4, plane, 1.0)),
-                ..none.clone()
-            },
-            plane as f64,
-        ),
-        (
-            "dot forward alibi",
-            Options {
-                alibi: Some(vec![0.01; 8]),
-                ..none.clone()
-            },
-            plane as f64,
-        ),
-        (
-            "dot forward sink",
-            Options {
-                sink: Some(vec![0.5; 8]),
-                ..none.clone()
-            },
-            plane as f64,
-        ),
-        (
-            "dot forward keep mask",
-            // This mask hides next to nothing, so that the work stays the same: what is measured is
-            // the cost of reading it.
-            Options {
-                keep: Some((0..plane).map(|x| u8::from(x % 61 != 0)).collect()),
-                ..none.clone()
-            },
-            plane as f64,
-        ),
-        (
-            "dot forward lengths",
-            Options {
-                lengths: Some(vec![2000]),
-                ..none.clone()
-            },
-            (2000 * length) as f64,
-        ),
-        (
-            "dot forward window ±512",
-            Options {
-                window: Some(half),
-                ..none.clone()
-            },
-            2.0 * causal_pairs(length, length / 4 + 1) - length as f64,
-        ),
-        (
-            "dot forward dropout",
-            Options {
-                dropout: Some(Dropout {
-                    probability: 0.1,
-                    seed: 1,
-                }),
-                ..none
-            },
-            plane as f64,
-        ),
-    ];
-    options
-        .into_iter()
-        .map(|(kernel, options, pairs)| forward(kernel, shape, &options, pairs))
-        .collect()
+    let mut cases = vec![];
+    let mut case = |kernel: &str, pairs: f64, set: &dyn Fn(&mut Options)| {
+        let mut options = Options::default();
+        set(&mut options);
+        cases.push(forward(kernel, shape, &options, pairs));
+    };
+    let all = plane as f64;
+    case("dot forward", all, &|_| {});
+    case("dot forward softcap", all, &|o| o.softcap = Some(20.0));
+    case("dot forward bias", all, &|o| {
+        o.bias = Some(numbers(4, plane, 1.0));
+    });
+    case("dot forward alibi", all, &|o| o.alibi = Some(vec![0.01; 8]));
+    case("dot forward sink", all, &|o| o.sink = Some(vec![0.5; 8]));
+    // This mask hides next to nothing, so that the work stays the same: what is measured is the cost of reading it.
+    case("dot forward keep mask", all, &|o| {
+        o.keep = Some((0..plane).map(|x| u8::from(x % 61 != 0)).collect());
+    });
+    let pairs = (2000 * length) as f64;
+    case("dot forward lengths", pairs, &|o| {
+        o.lengths = Some(vec![2000]);
+    });
+    let pairs = 2.0 * causal_pairs(length, length / 4 + 1) - length as f64;
+    case("dot forward window ±512", pairs, &|o| {
+        o.window = Some(half)
+    });
+    case("dot forward dropout", all, &|o| {
+        o.dropout = Some(Dropout {
+            probability: 0.1,
+            seed: 1,
+        });
+    });
+    cases
 }
 
 #[cfg(test)]

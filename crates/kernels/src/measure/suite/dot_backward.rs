@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-use super::dot::{MEMORY_LENGTHS, Options, Shape, causal_pairs, forward, sentences};
+use super::dot::{MEMORY_LENGTHS, Options, Shape, causal_pairs, forward, variable_lengths};
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = Options::default();
@@ -29,22 +29,9 @@ pub(super) fn cases() -> Vec<Case> {
         ));
     }
     for dim in [32, 64] {
-        let offsets = sentences();
-        let pairs = offsets
-            .windows(2)
-            .map(|pair| f64::from(pair[1] - pair[0]).powi(2))
-            .sum();
-        let shape = Shape::new(1, 8, offsets[offsets.len() - 1] as usize, dim);
-        let options = Options::packed(offsets);
-        let mut case = case(
-            "dot forward + backward packed",
-            shape,
-            &options,
-            pairs,
-            true,
-        );
-        case.shape = format!("64 x 5-80 h8 d{dim}");
-        cases.push(case);
+        cases.push(variable_lengths(dim, |shape, options, pairs| {
+            case("dot forward + backward packed", shape, options, pairs, true)
+        }));
     }
     cases
 }

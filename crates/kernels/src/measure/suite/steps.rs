@@ -33,113 +33,44 @@ pub(super) fn cases() -> Vec<Case> {
     let logits = (ROWS * CLASSES * size_of::<f32>()) as f64;
     let cell = (STEPS * BATCH * HIDDEN * HIDDEN) as f64;
     let layer = format!("t{STEPS} b{BATCH} n{HIDDEN}");
-    let (operations, bytes) = (Unit::Operations, Unit::Bytes);
-    let mut cases = vec![
-        case(
-            "matmul",
-            "64 x 256 x 768",
-            operations,
-            Yardstick::FmaOneThread,
-            2.0 * (64 * 256 * 768) as f64,
-            product,
-        ),
-        case(
-            "gru forward",
-            &layer,
-            operations,
-            Yardstick::Fma,
-            6.0 * cell,
-            || recurrent_layer(sequence::Unit::PyTorchGru, false),
-        ),
-        case(
-            "gru forward + backward",
-            &layer,
-            operations,
-            Yardstick::Fma,
-            18.0 * cell,
-            || recurrent_layer(sequence::Unit::PyTorchGru, true),
-        ),
-        case(
-            "lstm forward",
-            &layer,
-            operations,
-            Yardstick::Fma,
-            8.0 * cell,
-            || recurrent_layer(sequence::Unit::Lstm, false),
-        ),
-        case(
-            "lstm forward + backward",
-            &layer,
-            operations,
-            Yardstick::Fma,
-            24.0 * cell,
-            || recurrent_layer(sequence::Unit::Lstm, true),
-        ),
-        case(
-            "cross-entropy forward",
-            "1280 x 8000",
-            bytes,
-            Yardstick::Stream,
-            logits,
-            || cross_entropy(false),
-        ),
-        case(
-            "cross-entropy forward + backward",
-            "1280 x 8000",
-            bytes,
-            Yardstick::Stream,
-            2.0 * logits,
-            || cross_entropy(true),
-        ),
-        case(
-            "layer norm forward",
-            "32768 x 512",
-            bytes,
-            Yardstick::Stream,
-            2.0 * rows_of_norm,
-            || normalise(norm::Kind::Layer, false),
-        ),
-        case(
-            "layer norm forward + backward",
-            "32768 x 512",
-            bytes,
-            Yardstick::Stream,
-            5.0 * rows_of_norm,
-            || normalise(norm::Kind::Layer, true),
-        ),
-        case(
-            "rms norm forward",
-            "32768 x 512",
-            bytes,
-            Yardstick::Stream,
-            2.0 * rows_of_norm,
-            || normalise(norm::Kind::RootMeanSquare, false),
-        ),
-        case(
-            "rms norm forward + backward",
-            "32768 x 512",
-            bytes,
-            Yardstick::Stream,
-            5.0 * rows_of_norm,
-            || normalise(norm::Kind::RootMeanSquare, true),
-        ),
-        case(
-            "adam",
-            "6000000",
-            bytes,
-            Yardstick::Stream,
-            28.0 * PARAMETERS as f64,
-            adam,
-        ),
-        case(
-            "squared norm",
-            "6000000",
-            bytes,
-            Yardstick::Stream,
-            4.0 * PARAMETERS as f64,
-            squared_norm,
-        ),
-    ];
+    let operations = (Unit::Operations, Yardstick::Fma);
+    let one_thread = (Unit::Operations, Yardstick::FmaOneThread);
+    let bytes = (Unit::Bytes, Yardstick::Stream);
+    let name = |kernel: &str, with_backward| match with_backward {
+        true => format!("{kernel} forward + backward"),
+        false => format!("{kernel} forward"),
+    };
+    let work = 2.0 * (64 * 256 * 768) as f64;
+    let mut cases = vec![case("matmul", "64 x 256 x 768", one_thread, work, product)];
+    for (kernel, unit, forward) in [
+        ("gru", sequence::Unit::PyTorchGru, 6.0),
+        ("lstm", sequence::Unit::Lstm, 8.0),
+    ] {
+        for (with_backward, times) in [(false, 1.0), (true, 3.0)] {
+            let (name, work) = (name(kernel, with_backward), times * forward * cell);
+            let prepare = move || recurrent_layer(unit, with_backward);
+            cases.push(case(&name, &layer, operations, work, prepare));
+        }
+    }
+    for (with_backward, times) in [(false, 1.0), (true, 2.0)] {
+        let (name, work) = (name("cross-entropy", with_backward), times * logits);
+        let prepare = move || cross_entropy(with_backward);
+        cases.push(case(&name, "1280 x 8000", bytes, work, prepare));
+    }
+    for (kernel, kind) in [
+        ("layer norm", norm::Kind::Layer),
+        ("rms norm", norm::Kind::RootMeanSquare),
+    ] {
+        for (with_backward, times) in [(false, 2.0), (true, 5.0)] {
+            let (name, work) = (name(kernel, with_backward), times * rows_of_norm);
+            let prepare = move || normalise(kind, with_backward);
+            cases.push(case(&name, "32768 x 512", bytes, work, prepare));
+        }
+    }
+    let parameters = PARAMETERS as f64;
+    cases.push(case("adam", "6000000", bytes, 28.0 * parameters, adam));
+    let work = 4.0 * parameters;
+    cases.push(case("squared norm", "6000000", bytes, work, squared_norm));
     type InPlace = fn(&mut [f32]);
     let functions: [(&str, InPlace); 3] = [
         ("exp", simd::exp_in_place),
@@ -150,8 +81,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(case(
             name,
             "8192, one thread",
-            Unit::Values,
-            Yardstick::Nothing,
+            (Unit::Values, Yardstick::Nothing),
             8192.0,
             move || {
                 let from = numbers(1, 8192, 3.0);
@@ -170,8 +100,7 @@ pub(super) fn cases() -> Vec<Case> {
 fn case(
     kernel: &str,
     shape: &str,
-    unit: Unit,
-    yardstick: Yardstick,
+    (unit, yardstick): (Unit, Yardstick),
     work: f64,
     prepare: impl Fn() -> Call + 'static,
 ) -> Case {

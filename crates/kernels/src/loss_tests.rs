@@ -154,7 +154,7 @@ fn huge_logits_give_finite_losses() {
 }
 
 #[test]
-fn the_door_names_what_is_wrong() {
+fn errors_name_what_is_wrong() {
     let spec = CrossEntropy {
         rows: 2,
         classes: 3,

@@ -358,7 +358,7 @@ fn extreme_pre_activations_stay_finite() {
 }
 
 #[test]
-fn the_door_names_what_is_wrong() {
+fn errors_name_what_is_wrong() {
     let step = Step {
         batch: 2,
         units: 3,

@@ -234,7 +234,7 @@ fn empty_shapes_are_fine() {
 }
 
 #[test]
-fn the_door_names_what_is_wrong() {
+fn errors_name_what_is_wrong() {
     let problem = Problem::new(Kind::Layer, 2, 3);
     let error = forward(&problem.norm(), &problem.input, &mut [0.0; 5]).unwrap_err();
     assert_eq!(

@@ -234,7 +234,7 @@ fn the_norm_is_exact_and_repeatable() {
 }
 
 #[test]
-fn the_door_names_what_is_wrong() {
+fn errors_name_what_is_wrong() {
     let adam = Adam::default();
     let (mut p, mut m, mut v) = ([0.0; 3], [0.0; 3], [0.0; 2]);
     let error = adam.step(1, &mut p, &[0.0; 3], &mut m, &mut v).unwrap_err();

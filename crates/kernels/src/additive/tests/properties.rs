@@ -127,7 +127,7 @@ fn a_bias_of_minus_infinity_shuts_out() {
 }
 
 #[test]
-fn the_door_names_what_is_wrong() {
+fn errors_name_what_is_wrong() {
     let problem = Problem::new([2, 1, 3, 4, 5]);
     let (mut context, mut weights) = (vec![0.0; 10], vec![0.0; 6]);
     let mut input = problem.input();

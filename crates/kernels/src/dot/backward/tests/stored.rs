@@ -128,7 +128,7 @@ fn hidden_keys_have_no_influence() {
 }
 
 #[test]
-fn the_door_names_what_does_not_fit() {
+fn errors_name_what_does_not_fit() {
     let (rows, numbers) = ([bf16::ONE; 8], [0.0f32; 6]);
     let view = |shape| View::heads_first(&rows, shape);
     let [mut a, mut b, mut c] = [[f32::NAN; 8]; 3];

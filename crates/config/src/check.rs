@@ -22,6 +22,12 @@ pub const SIZE: Range<usize> = Range {
     expected: "1 to 1048576",
 };
 
+/// A number of stacked layers: 1 to 1024.
+pub const LAYERS: Range<usize> = Range {
+    holds: |value| (1..=1024).contains(&value),
+    expected: "1 to 1024",
+};
+
 /// A number of things or steps: at least 1.
 pub const COUNT: Range<u64> = Range {
     holds: |value| value >= 1 && value <= i64::MAX as u64,

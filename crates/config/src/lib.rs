@@ -52,8 +52,8 @@ mod overrides;
 mod source;
 
 pub use check::{
-    Bounded, COUNT, Check, FRACTION, LARGEST_SIZE, NOT_NEGATIVE, POSITIVE, PROBABILITY, Problem,
-    Range, SIZE,
+    Bounded, COUNT, Check, FRACTION, LARGEST_SIZE, LAYERS, NOT_NEGATIVE, POSITIVE, PROBABILITY,
+    Problem, Range, SIZE,
 };
 pub use choice::{Alternative, Choice, ChoiceKey};
 pub use commented::commented;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     batch::SourceBatch,
-    error::{ModelError, checked, expect_layers},
+    error::{ModelError, checked, drawn, expect_layers},
     vocabulary::Vocabulary,
 };
 
@@ -54,7 +54,7 @@ pub trait ClassifierConfig: Config {
     ) -> Result<Self::Model, ModelError> {
         checked(self)?;
         sizes.check()?;
-        Ok(self.draw(sizes, &mut Initializer::new(seed, device)))
+        drawn(|init| Ok(self.draw(sizes, init)), seed, device)
     }
 
     /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).

@@ -1,7 +1,11 @@
 //! A configuration that no model can have.
 
+use burn::{module::Module, tensor::Device};
 use regard_config::{Check, Config};
-use regard_nn::weights::Arrays;
+use regard_nn::{initialize::Initializer, weights::Arrays};
+
+/// The most weights of a model that is drawn: 4 GiB of them, and three times as much again while it is trained.
+const MOST_WEIGHTS: usize = 1 << 30;
 
 /// A configuration that no model can have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +19,22 @@ pub(crate) fn checked(config: &impl Config) -> Result<(), ModelError> {
     match check.into_first() {
         None => Ok(()),
         Some(problem) => Err(ModelError(problem.to_string())),
+    }
+}
+
+/// The model that `draw` makes from `seed`, unless it has more weights than can be held: they are counted before any is drawn.
+pub(crate) fn drawn<M: Module>(
+    draw: impl Fn(&mut Initializer) -> Result<M, ModelError>,
+    seed: u64,
+    device: &Device,
+) -> Result<M, ModelError> {
+    let weights = draw(&mut Initializer::deferred(device))?.num_params();
+    match weights <= MOST_WEIGHTS {
+        true => draw(&mut Initializer::new(seed, device)),
+        false => Err(ModelError(format!(
+            "its sizes make {weights} weights; expected at most {MOST_WEIGHTS}: choose a smaller vocabulary, fewer layers or \
+             smaller ones"
+        ))),
     }
 }
 

@@ -22,7 +22,7 @@ use regard_nn::{
 use crate::{
     attention::Draws,
     batch::{SourceBatch, TargetBatch},
-    error::{ModelError, checked, expect_layers},
+    error::{ModelError, checked, drawn, expect_layers},
     vocabulary::{Vocabularies, Vocabulary},
 };
 
@@ -52,7 +52,7 @@ pub trait GeneratorConfig: Config {
         device: &Device,
     ) -> Result<Self::Model, ModelError> {
         checked(self)?;
-        self.draw(vocabularies, &mut Initializer::new(seed, device))
+        drawn(|init| self.draw(vocabularies, init), seed, device)
     }
 
     /// A model without values, for the weights `arrays` of a file: [`weights::apply`](regard_nn::weights::apply) gives them to

@@ -39,7 +39,7 @@ use burn::{
     module::{Module, Param},
     tensor::{Int, Tensor},
 };
-use regard_config::{Check, SIZE, config};
+use regard_config::{Check, LAYERS, SIZE, config};
 use regard_nn::{
     Attention,
     bridge::{
@@ -75,7 +75,7 @@ config! {
         /// Size of a layer's state, and of each direction of the first encoder layer (there 1024).
         hidden: usize = 256, in SIZE;
         /// Number of layers of the encoder and of the decoder, at least 2 (there 8).
-        layers: usize = 8, in SIZE;
+        layers: usize = 8, in LAYERS;
         /// Size of the alignment model's hidden layer (there 1024).
         attention_dimension: usize = 256, in SIZE;
         /// Shared word vectors: "none", "target" or "all".

@@ -38,7 +38,7 @@ use burn::{
     nn::Linear,
     tensor::{Device, Int, Tensor},
 };
-use regard_config::{Check, SIZE, config};
+use regard_config::{Check, LAYERS, SIZE, config};
 use regard_nn::{
     Attention,
     attention::Sampled,
@@ -113,7 +113,7 @@ config! {
         /// Size of a layer's state.
         hidden: usize = 256, in SIZE;
         /// Number of stacked layers in encoder and decoder.
-        layers: usize = 1, in SIZE;
+        layers: usize = 1, in LAYERS;
         /// Score function: "dot", "general", "concat" or "location".
         score: LuongScore = LuongScore::General;
         /// Where to look: "global", "local-m" (monotonic) or "local-p" (predicted).

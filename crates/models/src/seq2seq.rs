@@ -36,7 +36,7 @@ use burn::{
     nn::Linear,
     tensor::{Int, Tensor},
 };
-use regard_config::{Check, SIZE, config};
+use regard_config::{Check, LAYERS, SIZE, config};
 use regard_nn::{
     bridge,
     dropout::{DropoutRng, dropout},
@@ -75,7 +75,7 @@ config! {
         /// Size of a layer's state.
         hidden: usize = 256, in SIZE;
         /// Number of stacked layers; cell "gru-context" has one.
-        layers: usize = 1, in SIZE;
+        layers: usize = 1, in LAYERS;
         /// Size of the readout after maxout; for cell "gru-context".
         maxout: usize = 256, in SIZE;
         /// Whether the encoder reads the source backwards.

@@ -79,7 +79,7 @@ pub enum TraceError {
     /// A row of a normalised map does not sum to 1 (or 0, when everything is masked).
     #[error(
         "attention map {map:?}: the weights of head {head}, query {query} sum to {sum:.4}, not to 1 (or \
-         to 0 when every key is masked); use AttentionMap::unnormalized if that is meant"
+         to 0 when every key is masked); the map is damaged, or it is one for AttentionMap::unnormalized"
     )]
     RowSum {
         /// Name of the map.

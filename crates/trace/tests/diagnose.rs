@@ -65,6 +65,24 @@ fn a_summary_counts_heads_without_a_choice_apart() {
     );
 }
 
+/// Weights of exactly 0 in cross-attention hide nothing: every row of hard attention had a choice, and made it.
+#[test]
+fn hard_attention_is_certain() {
+    let words = || Tokens::from_words("a b c");
+    let weights = vec![0., 0., 1., 0., 1., 0., 1., 0., 0.];
+    let map = AttentionMap::new(Kind::Cross, words(), words(), 1, weights).unwrap();
+    let head = &heads(&map)[0];
+    assert_eq!(
+        (head.uniformity, head.effective_keys),
+        (Some(0.0), Some(1.0))
+    );
+    let summary = report::summary(&Trace::new("m", "a b c", "c b a").with_map(map));
+    assert!(
+        !summary.join(" ").contains("without a choice"),
+        "{summary:?}"
+    );
+}
+
 #[test]
 fn measures_equal_numpy() {
     let mut checked = 0;

@@ -193,7 +193,7 @@ impl Familiarity {
         (total + self.pieces.len() as f64).ln()
     }
 
-    /// The words of a line that have a letter or a digit, each with its surprise in nats.
+    /// The words of a line that have a letter or a digit (all words, if none has), each with its surprise in nats.
     fn words(
         &self,
         tokenizer: &SubwordTokenizer,
@@ -213,9 +213,11 @@ impl Familiarity {
                 _ => words.push((piece.word, piece.text.clone(), surprise)),
             }
         }
+        let is_word = |text: &str| text.chars().any(char::is_alphanumeric);
+        let all = !words.iter().any(|(_, text, _)| is_word(text));
         let worded = words
             .into_iter()
-            .filter(|(_, text, _)| text.chars().any(char::is_alphanumeric));
+            .filter(|(_, text, _)| all || is_word(text));
         Ok(worded
             .map(|(_, text, surprise)| (text, surprise.min(never_seen)))
             .collect())

@@ -715,7 +715,7 @@ proptest! {
         change::<LstmnConfig>(model, |c| { c.hidden = size; c.dropout.word = fraction; });
         change::<LstmConfig>(model, |c| { c.readout = size; c.dropout.layers = fraction; });
         change::<SelfAttentiveConfig>(model, |c| { c.hops = size; c.penalty = fraction; });
-        change::<GnmtConfig>(model, |c| { c.layers = size + 1; c.dropout.annotation = fraction; });
+        change::<GnmtConfig>(model, |c| { c.layers = size % 1000 + 2; c.dropout.annotation = fraction; });
         let file = Some(PathBuf::from(&path));
         recipe.schedule = Schedule::Constant(regard_train::recipe::Constant { learning_rate: rate });
         recipe.optimizer = Optimizer::Adadelta(Default::default());

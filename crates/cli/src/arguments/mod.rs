@@ -47,7 +47,7 @@ Results go to standard output, progress and warnings to standard error.
 
 Exit code: 0 done, 1 it failed, 2 wrong command line, 130 interrupted and saved.";
 
-/// Train translation models with attention, translate with them, and see what they looked at.
+/// Train models with attention, translate and classify with them, and see what they looked at.
 #[derive(Debug, Parser)]
 #[command(name = "regard", version, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct CommandLine {

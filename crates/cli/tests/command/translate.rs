@@ -30,6 +30,20 @@ fn an_argument_is_a_sentence() {
     assert_eq!(stdout(&assert), "e f\n\ne b a d\n");
 }
 
+/// The embedded model's sub-words hold white space.
+#[test]
+fn white_space_around_a_sentence_plays_no_part() {
+    let translated = |text: &str| stdout(&run(["translate", "--quiet", text]).success());
+    let expected = translated("Two dogs are playing in the snow.");
+    for text in [
+        " Two dogs are playing in the snow. ",
+        "Two dogs are\tplaying in the\u{a0}snow.\n",
+    ] {
+        assert_eq!(translated(text), expected, "{text:?}");
+    }
+    assert_eq!(translated(" \t "), "\n");
+}
+
 #[test]
 fn one_line_in_is_one_line_out_in_order() {
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The LSTM as a classifier: the baseline.
 
-use regard_config::{Check, SIZE, config};
+use regard_config::{Check, LAYERS, SIZE, config};
 use regard_nn::initialize::Initializer;
 
 use super::{
@@ -17,7 +17,7 @@ config! {
         /// Size of a layer's state, of both directions together.
         hidden: usize = 168, in SIZE;
         /// Number of stacked layers.
-        layers: usize = 1, in SIZE;
+        layers: usize = 1, in LAYERS;
         /// Whether it reads in both directions, each with half of the units.
         bidirectional: bool = false;
         /// Size of the classifier's hidden layer.

@@ -1,6 +1,6 @@
 //! The long short-term memory-network as a classifier (Cheng, Dong and Lapata 2016).
 
-use regard_config::{SIZE, config};
+use regard_config::{LAYERS, SIZE, config};
 use regard_nn::initialize::Initializer;
 
 use super::{
@@ -21,7 +21,7 @@ config! {
         /// Size of a layer's state (there 168).
         hidden: usize = 168, in SIZE;
         /// Number of stacked layers (there 1 and 2).
-        layers: usize = 1, in SIZE;
+        layers: usize = 1, in LAYERS;
         /// Size in which a word and the states read so far are compared.
         attention_dimension: usize = 64, in SIZE;
         /// Size of the classifier's hidden layer.

@@ -1,6 +1,6 @@
 //! The self-attentive encoder as a classifier (Lin et al. 2017).
 
-use regard_config::{Check, Choice, NOT_NEGATIVE, SIZE, config};
+use regard_config::{Check, Choice, LAYERS, NOT_NEGATIVE, SIZE, config};
 use regard_nn::{initialize::Initializer, recurrent::AttentivePooling};
 
 use super::{
@@ -21,12 +21,12 @@ config! {
         /// Size of a layer's state, of both directions together (there 600).
         hidden: usize = 168, in SIZE;
         /// Number of stacked layers.
-        layers: usize = 1, in SIZE;
+        layers: usize = 1, in LAYERS;
         /// Size of the alignment model's hidden layer (d_a, there 350).
         attention_dimension: usize = 64, in SIZE;
         /// Number of hops (r, there 30).
         hops: usize = 4, in SIZE;
-        /// From scores to weights (in the paper "softmax").
+        /// From scores to weights (in the paper "softmax"); not "hard-reinforce" or "addressing".
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// Weight of the penalty on hops that look at the same words, at least 0.
         penalty: f64 = 0.1, in NOT_NEGATIVE;
@@ -57,7 +57,7 @@ impl SelfAttentiveConfig {
         check_halves(self.hidden, check);
         let why = match &self.normalizer {
             NormalizerConfig::HardReinforce(_) => {
-                "its rule rewards the draws of a decoder; \"hard-straight-through\" or \"hard-gumbel\""
+                "\"hard-straight-through\" or \"hard-gumbel\": this one rewards the draws of a decoder"
             }
             NormalizerConfig::Addressing(_) => {
                 "one that looks at scores alone: a pooling has no queries"

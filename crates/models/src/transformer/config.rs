@@ -1,6 +1,6 @@
 //! Sizes and choices of the Transformer.
 
-use regard_config::{Check, Choice, FRACTION, POSITIVE, SIZE, config};
+use regard_config::{Check, Choice, FRACTION, LAYERS, POSITIVE, SIZE, config};
 use regard_nn::{
     AttentionError,
     initialize::Initializer,
@@ -69,9 +69,9 @@ config! {
         /// Size of a word vector and of every state (there 512).
         d_model: usize = 256, in SIZE;
         /// Layers of the encoder (there 6).
-        encoder_layers: usize = 3, in SIZE;
+        encoder_layers: usize = 3, in LAYERS;
         /// Layers of the decoder (there 6).
-        decoder_layers: usize = 3, in SIZE;
+        decoder_layers: usize = 3, in LAYERS;
         /// Heads, a divisor of d_model (there 8).
         heads: usize = 8, in SIZE;
         /// Key/value heads, a divisor of heads; as many as heads if left out.
@@ -102,7 +102,7 @@ config! {
         tie: Tie = Tie::None;
         /// How well a query and a key of a head match ("additive" of a head's size); not "location".
         [choice] score: ScoreConfig = ScoreConfig::ScaledDot;
-        /// From scores to weights; not "hard-reinforce" or "monotonic".
+        /// From scores to weights; not "hard-reinforce", "monotonic" or "addressing".
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// Normaliser of the attention to the source, if it is a different one.
         [choice] cross_normalizer: Option<NormalizerConfig> = None, example "\"sparsemax\"";
@@ -170,7 +170,7 @@ impl TransformerConfig {
             };
             let why = match normalizer {
                 NormalizerConfig::HardReinforce(_) => {
-                    "its rule rewards the draws of one attention; \"hard-straight-through\" or \"hard-gumbel\""
+                    "\"hard-straight-through\" or \"hard-gumbel\": this one rewards the draws of a single attention"
                 }
                 NormalizerConfig::Monotonic(_) | NormalizerConfig::Addressing(_) => {
                     "one whose rows do not follow from each other: the queries of a Transformer are computed at once"

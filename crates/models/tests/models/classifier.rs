@@ -177,8 +177,17 @@ fn sizes_that_no_classifier_can_have() {
     );
     check(&|c| c.hops = 0, "hops: found 0");
     check(
+        &|c| c.layers = 2000,
+        "layers: found 2000; expected 1 to 1024",
+    );
+    // Counted before a number is drawn: these would be some terabytes.
+    check(
+        &|c| (c.hidden, c.attention_dimension) = (1 << 20, 1 << 20),
+        "weights; expected at most 1073741824",
+    );
+    check(
         &|c| c.normalizer = NormalizerConfig::HardReinforce(ReinforceConfig::default()),
-        "normalizer: found \"hard-reinforce\"; expected its rule",
+        "normalizer: found \"hard-reinforce\"; expected \"hard-straight-through\"",
     );
     check(
         &|c| c.normalizer = NormalizerConfig::Addressing(AddressingConfig::default()),

@@ -243,6 +243,14 @@ fn normalizer(example: &Example) -> Result<(), ExplainError> {
         finite("previous", previous)?;
         let advice = "give the weight of each key";
         count("previous", previous.len(), example.keys.len(), advice)?;
+        let sum: f64 = previous.iter().sum();
+        ensure(
+            previous.iter().all(|&weight| weight >= 0.0) && sum <= 1.0 + 1e-6,
+            "previous",
+            format!("{previous:?}"),
+            "weights of at least 0 that sum to at most 1",
+            advice,
+        )?;
     }
     if let Some(shift) = &parameters.shift {
         finite("shift", shift)?;

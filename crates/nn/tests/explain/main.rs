@@ -495,6 +495,14 @@ fn whatever_does_not_fit_is_named() {
         let error = explain(&example).unwrap_err().to_string();
         assert!(error.contains("`shift` is"), "{error}");
     }
+    for previous in [vec![1.0; 4], vec![-0.5, 0.5, 0.5, 0.5]] {
+        let (mut example, _) = scored("dot");
+        example.normalizer = Normalizer::Monotonic;
+        let keys = example.keys.len();
+        example.parameters.previous = Some(previous[..keys].to_vec());
+        let error = explain(&example).unwrap_err().to_string();
+        assert!(error.contains("`previous` is"), "{error}");
+    }
     refused(
         |e| e.parameters.previous = Some(vec![1.0; 4]),
         "`previous` is no parameter of dot",

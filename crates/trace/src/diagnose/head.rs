@@ -1,8 +1,9 @@
 //! Measures of one head: `α [queries, keys]`, one row a query.
 //!
 //! A key counts as *visible* to a query if any head of the map gave it weight there: a mask is the
-//! same for all heads, and a softmax gives every visible key some weight. (A sparse normaliser in a
-//! map of one head makes keys look masked.) A row without a visible key counts in no measure; a row
+//! same for all heads, and a softmax gives every visible key some weight. In cross-attention a key that any query
+//! gave weight is visible to all, so that hard and sparse weights hide nothing; in self-attention a sparse normaliser
+//! in a map of one head makes keys look masked. A row without a visible key counts in no measure; a row
 //! with one visible key had no choice, and counts in coverage alone.
 //!
 //! | measure | formula, mean over rows | source |
@@ -95,9 +96,18 @@ pub fn heads(map: &AttentionMap) -> Vec<HeadDiagnostics> {
 fn visible_keys(map: &AttentionMap) -> Vec<usize> {
     let [heads, queries, keys] = map.shape();
     let sees = |query, key| (0..heads).any(|head| map.weight(head, query, key) > 0.0);
-    (0..queries)
-        .map(|query| (0..keys).filter(|&key| sees(query, key)).count())
-        .collect()
+    let count = |query| (0..keys).filter(|&key| sees(query, key)).count();
+    let mut visible: Vec<usize> = (0..queries).map(count).collect();
+    if map.kind() == Kind::Cross {
+        // Every query sees the same source: a weight of exactly 0, as of hard attention or sparsemax, hides nothing.
+        let seen = |&key: &usize| (0..queries).any(|query| sees(query, key));
+        let source = (0..keys).filter(seen).count();
+        visible
+            .iter_mut()
+            .filter(|count| **count > 0)
+            .for_each(|count| *count = source);
+    }
+    visible
 }
 
 /// Whether queries and keys are the same sequence.

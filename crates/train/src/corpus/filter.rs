@@ -223,7 +223,8 @@ impl LengthFilter {
         }
     }
 
-    /// Encodes one source line for translation. An empty line has no ids, and is not an error.
+    /// Encodes one source line for translation. An empty line, or one of white space, has no ids, and is not an error. White
+    /// space around the text plays no part; tabs and other white space in it count as spaces.
     ///
     /// Nothing can be left out of a translation, so [`LongLines::Drop`] cuts as
     /// [`LongLines::Cut`] does. `max_words` and `max_ratio` do not matter here.
@@ -237,7 +238,9 @@ impl LengthFilter {
         text: &str,
         tokenizer: &SubwordTokenizer,
     ) -> Result<Limited, CorpusError> {
-        let mut ids = tokenizer.encode(text)?;
+        let blank = |c: char| if c.is_whitespace() { ' ' } else { c };
+        let text: String = text.trim().chars().map(blank).collect();
+        let mut ids = tokenizer.encode(&text)?;
         let length = ids.len();
         let mut cut_from = None;
         if let Some(limit) = self.max_tokens.filter(|&limit| length > limit) {

@@ -22,8 +22,8 @@ const RATIO: Range<f64> = Range {
 };
 
 const SENTENCES: Range<usize> = Range {
-    holds: |sentences| (1..=100_000_000).contains(&sentences),
-    expected: "1 to 100000000",
+    holds: |sentences| (1..=10_000_000).contains(&sentences),
+    expected: "1 to 10000000",
 };
 
 config! {

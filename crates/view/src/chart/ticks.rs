@@ -24,7 +24,8 @@ impl Axis {
         }
         if high - low <= low.abs().max(high.abs()) * 1e-9 {
             let pad = if low == 0.0 { 1.0 } else { low.abs() * 0.1 };
-            (low, high) = (low - pad, high + pad);
+            let below = if from_zero && low == 0.0 { 0.0 } else { pad };
+            (low, high) = (low - below, high + pad);
         }
         let step = round_step((high - low) / count.max(1) as f64);
         // A value that lies beyond a tick only by rounding, such as a BLEU of 100.00000000000004, does not extend the axis.
@@ -113,6 +114,8 @@ mod tests {
         let percent = ["0", "20", "40", "60", "80", "100"];
         assert_eq!(names(&[21.0, 100.000_000_000_000_04], true), percent);
         assert_eq!(names(&[-1e-14, 100.0], false), percent);
+        // Models that score 0.
+        assert_eq!(names(&[0.0, 0.0], true).first().unwrap(), "0.0");
     }
 
     #[test]

@@ -25,6 +25,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    corpus::with_spaces,
     tokenizer::{SubwordTokenizer, TokenizerError},
     translator::{LineError, Translation, Translator},
 };
@@ -200,7 +201,7 @@ impl Familiarity {
         line: &str,
     ) -> Result<Vec<(String, f64)>, TokenizerError> {
         let never_seen = self.never_seen();
-        let ids = tokenizer.encode(line)?;
+        let ids = tokenizer.encode(&with_spaces(line))?;
         let mut words: Vec<(usize, String, f64)> = vec![];
         for (piece, &id) in tokenizer.pieces(&ids)?.iter().zip(&ids) {
             let count = self.pieces.get(id as usize).copied().unwrap_or(0);

@@ -41,7 +41,13 @@ fn white_space_around_a_sentence_plays_no_part() {
     ] {
         assert_eq!(translated(text), expected, "{text:?}");
     }
-    assert_eq!(translated(" \t "), "\n");
+    let blank = run(["translate", " \t "]).success();
+    assert_eq!(
+        (stdout(&blank).as_str(), stderr(&blank).as_str()),
+        ("\n", "")
+    );
+    let face = run(["translate", "😀"]).success();
+    assert!(stderr(&face).contains("far from what the model was trained on"));
 }
 
 #[test]

@@ -238,9 +238,7 @@ impl LengthFilter {
         text: &str,
         tokenizer: &SubwordTokenizer,
     ) -> Result<Limited, CorpusError> {
-        let blank = |c: char| if c.is_whitespace() { ' ' } else { c };
-        let text: String = text.trim().chars().map(blank).collect();
-        let mut ids = tokenizer.encode(&text)?;
+        let mut ids = tokenizer.encode(&with_spaces(text))?;
         let length = ids.len();
         let mut cut_from = None;
         if let Some(limit) = self.max_tokens.filter(|&limit| length > limit) {
@@ -268,6 +266,12 @@ impl LengthFilter {
         order.sort_by_key(|&line| limited[line].ids.len());
         Ok((limited, order))
     }
+}
+
+/// `text` as a model reads it: without white space around it, and with spaces for tabs and other white space in it.
+pub(crate) fn with_spaces(text: &str) -> String {
+    let space = |c: char| if c.is_whitespace() { ' ' } else { c };
+    text.trim().chars().map(space).collect()
 }
 
 /// `text`, or if it has more than `limit` words their number and the text's start.

@@ -36,6 +36,7 @@ mod random;
 mod synthetic;
 
 pub use error::CorpusError;
+pub(crate) use filter::with_spaces;
 pub use filter::{EncodedPair, FilterReport, LengthFilter, Limited, LongLines};
 pub use labelled::LabelledText;
 pub use lines::{Lines, read_lines};

@@ -32,8 +32,8 @@ pub(crate) fn drawn<M: Module>(
     match weights <= MOST_WEIGHTS {
         true => draw(&mut Initializer::new(seed, device)),
         false => Err(ModelError(format!(
-            "its sizes make {weights} weights; expected at most {MOST_WEIGHTS}: choose a smaller vocabulary, fewer layers or \
-             smaller ones"
+            "its sizes make {weights} weights; expected at most {MOST_WEIGHTS}: choose a smaller vocabulary, or fewer or \
+             smaller layers"
         ))),
     }
 }

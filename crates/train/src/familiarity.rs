@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `n_p` counts piece `p` of the source vocabulary of `V` pieces in the training text of `N` pieces. `W` counts the words that
-//! have a letter or a digit; the surprise of a word is at most that of a piece that was never seen, `s_max`. `y` is the model's
+//! have a letter or a digit (all words, if none has); the surprise of a word is at most that of a piece that was never seen, `s_max`. `y` is the model's
 //! own translation of `T` tokens. Means `m` and deviations `d` are those of held-out sentences. All of this is kept in the
 //! model's file (`regard.familiarity`), where `regard model --familiarity` puts it.
 //!
@@ -215,10 +215,10 @@ impl Familiarity {
             }
         }
         let is_word = |text: &str| text.chars().any(char::is_alphanumeric);
-        let all = !words.iter().any(|(_, text, _)| is_word(text));
+        let wordless = !words.iter().any(|(_, text, _)| is_word(text));
         let worded = words
             .into_iter()
-            .filter(|(_, text, _)| all || is_word(text));
+            .filter(|(_, text, _)| wordless || is_word(text));
         Ok(worded
             .map(|(_, text, surprise)| (text, surprise.min(never_seen)))
             .collect())

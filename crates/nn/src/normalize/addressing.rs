@@ -33,7 +33,7 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Bool, Int, Tensor, TensorData, activation},
+    tensor::{Bool, Device, Int, Tensor, TensorData, activation},
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized, masked_softmax};
@@ -75,7 +75,7 @@ impl Addressing {
         query: Tensor<4>,
         before: Option<Tensor<4>>,
     ) -> Normalized {
-        let [batch, heads, queries, keys] = scores.dims();
+        let [_, _, queries, _] = scores.dims();
         if scores.dims().contains(&0) {
             return Normalized {
                 carried: before,
@@ -87,99 +87,98 @@ impl Addressing {
         let gate = activation::sigmoid(apply(&self.gate, query.clone()));
         let shift = activation::softmax(apply(&self.shift, query.clone()), 3);
         let sharpening = activation::softplus(apply(&self.sharpening, query), 1.0) + 1.0;
-        let circle = seen
-            .as_ref()
-            .map(|seen| Circle::new(seen, [batch, heads, keys], shift.dims()[3]));
-        let mut before = before.unwrap_or_else(|| match &circle {
-            Some(circle) => circle.first.clone().cast(content.dtype()),
-            None => {
-                let none = Tensor::zeros_like(&content.clone().narrow(2, 0, 1));
-                none.slice_fill([0..batch, 0..heads, 0..1, 0..1], 1.0)
-            }
-        });
+        let mut before = before;
         let mut rows = Vec::with_capacity(queries);
+        let mut circle = None;
         for t in 0..queries {
             let at = |x: &Tensor<4>| x.clone().narrow(2, t, 1);
-            let seen = super::seen_by(t, &seen);
-            let gate = at(&gate);
-            let mixed = gate.clone() * at(&content) + (gate.neg() + 1.0) * before;
+            let (gate, content, shift) = (at(&gate), at(&content), at(&shift));
+            let seen_now = super::seen_by(t, &seen);
+            if let Some(seen_now) = &seen_now
+                && (t == 0 || seen.as_ref().is_some_and(|seen| seen.dims()[2] > 1))
+            {
+                circle = Some(Circle::new(seen_now, content.dims()));
+            }
+            let previous = before.take().unwrap_or_else(|| first(&content, &circle));
+            let mixed = gate.clone() * content + (gate.neg() + 1.0) * previous;
             report("interpolated", || mixed.clone());
-            let shifted = convolve(mixed, at(&shift), |weights, i, by| match &circle {
-                Some(circle) => weights.gather(3, circle.at(t, i)),
-                None => weights.roll_dim(by.rem_euclid(keys as i64), 3),
-            });
-            let shifted = super::hide(shifted, &seen);
+            let shifted = super::hide(convolve(mixed, shift, &circle), &seen_now);
             report("shifted", || shifted.clone());
-            before = sharpen(shifted, at(&sharpening));
-            rows.push(before.clone());
+            let weights = sharpen(shifted, at(&sharpening));
+            rows.push(weights.clone());
+            before = Some(weights);
         }
         Normalized {
-            carried: Some(before),
+            carried: before,
             ..Normalized::new(Tensor::cat(rows, 2))
         }
     }
 }
 
-/// `Σ_r s_r · weights(i - r)`, with the shares `s` of the shifts `-R..=R` and `moved(weights, R + r, r)` for `weights(i - r)`.
-fn convolve(
-    weights: Tensor<4>,
-    shift: Tensor<4>,
-    moved: impl Fn(Tensor<4>, usize, i64) -> Tensor<4>,
-) -> Tensor<4> {
+/// All weight on the first key that is seen, in the shape of `content [batch, heads, 1, keys]`.
+fn first(content: &Tensor<4>, circle: &Option<Circle>) -> Tensor<4> {
+    let shape @ [_, _, _, keys] = content.dims();
+    let mut weights = vec![0.0f32; shape.iter().product()];
+    for (row, weights) in weights.chunks_exact_mut(keys).enumerate() {
+        let seen = circle.as_ref().map(|circle| &circle.rows[row]);
+        let first = seen.and_then(|seen| seen.first().copied());
+        weights[first.unwrap_or(0)] = 1.0;
+    }
+    Tensor::<4>::from_data(TensorData::new(weights, shape), &content.device()).cast(content.dtype())
+}
+
+/// `Σ_r s_r · weights(i - r)` around the circle, with the shares `s` of the shifts `-R..=R`.
+fn convolve(weights: Tensor<4>, shift: Tensor<4>, circle: &Option<Circle>) -> Tensor<4> {
+    let [_, _, _, keys] = weights.dims();
     let range = (shift.dims()[3] / 2) as i64;
-    let shares = shift.split(1, 3).into_iter().zip(-range..).enumerate();
-    let parts = shares.map(|(i, (share, by))| moved(weights.clone(), i, by) * share);
+    let parts = shift
+        .split(1, 3)
+        .into_iter()
+        .zip(-range..)
+        .map(|(share, by)| {
+            let weights = weights.clone();
+            let moved = match circle {
+                None => weights.roll_dim(by.rem_euclid(keys as i64), 3),
+                Some(circle) => weights.gather(3, circle.before(by)),
+            };
+            moved * share
+        });
     parts.reduce(|sum, part| sum + part).unwrap_or(weights)
 }
 
-/// The keys that each query sees, in a circle.
+/// The keys that one query sees, in a circle.
 struct Circle {
-    /// For each shift `r` in `-R..=R` the key that is `r` places before a seen one: `[batch, heads, queries or 1, keys]`.
-    /// A hidden key has itself.
-    shifted: Vec<Tensor<4, Int>>,
-    /// 1 at the first key that the first query sees, `[batch, heads, 1, keys]`.
-    first: Tensor<4>,
+    /// Of each batch element and head, in order.
+    rows: Vec<Vec<usize>>,
+    /// `[batch, heads, 1, keys]`
+    shape: [usize; 4],
+    device: Device,
 }
 
 impl Circle {
-    /// Of `seen`, each of whose sizes may be 1, for so many shifts.
-    fn new(seen: &Tensor<4, Bool>, [batch, heads, keys]: [usize; 3], shifts: usize) -> Self {
+    /// Of `seen`, each of whose sizes may be 1, for weights of `shape [batch, heads, 1, keys]`.
+    fn new(seen: &Tensor<4, Bool>, shape: [usize; 4]) -> Self {
         let device = seen.device();
-        let shape = [batch, heads, seen.dims()[2], keys];
         let seen: Vec<bool> = spread(seen.clone(), shape).into_data().iter().collect();
-        let rows: Vec<Vec<usize>> = seen
-            .chunks_exact(keys)
-            .map(|row| (0..keys).filter(|&key| row[key]).collect())
-            .collect();
-        let range = (shifts / 2) as i64;
-        let shifted = (-range..).take(shifts).map(|by| {
-            let mut from: Vec<i64> = (0..rows.len()).flat_map(|_| 0..keys as i64).collect();
-            for (from, seen) in from.chunks_exact_mut(keys).zip(&rows) {
-                for (rank, &key) in seen.iter().enumerate() {
-                    let neighbour = (rank as i64 - by).rem_euclid(seen.len() as i64);
-                    from[key] = seen[neighbour as usize] as i64;
-                }
-            }
-            Tensor::from_data(TensorData::new(from, shape), &device)
-        });
-        let mut first = vec![0.0f32; batch * heads * keys];
-        let first_queries = rows.iter().step_by(shape[2]);
-        for (first, seen) in first.chunks_exact_mut(keys).zip(first_queries) {
-            first[seen.first().copied().unwrap_or(0)] = 1.0;
-        }
+        let of_row = |row: &[bool]| (0..row.len()).filter(|&key| row[key]).collect();
         Self {
-            shifted: shifted.collect(),
-            first: Tensor::from_data(TensorData::new(first, [batch, heads, 1, keys]), &device),
+            rows: seen.chunks_exact(shape[3]).map(of_row).collect(),
+            shape,
+            device,
         }
     }
 
-    /// The keys from which query `t` takes weights at shift `i`, `[batch, heads, 1, keys]`.
-    fn at(&self, t: usize, i: usize) -> Tensor<4, Int> {
-        let keys = self.shifted[i].clone();
-        match keys.dims()[2] {
-            1 => keys,
-            _ => keys.narrow(2, t, 1),
+    /// For each seen key the one that is `by` places before it; for a hidden key itself.
+    fn before(&self, by: i64) -> Tensor<4, Int> {
+        let keys = self.shape[3];
+        let mut from: Vec<i64> = self.rows.iter().flat_map(|_| 0..keys as i64).collect();
+        for (from, seen) in from.chunks_exact_mut(keys).zip(&self.rows) {
+            for (rank, &key) in seen.iter().enumerate() {
+                let place = (rank as i64 - by).rem_euclid(seen.len() as i64);
+                from[key] = seen[place as usize] as i64;
+            }
         }
+        Tensor::from_data(TensorData::new(from, self.shape), &self.device)
     }
 }
 

@@ -131,6 +131,7 @@ impl AttentivePooling {
         let scores = linear(hidden, self.hops.val(), None).swap_dims(1, 2);
         let scores = reshaped(scores, [batch, hops, 1, positions]);
         let seen = (!keep.is_full()).then(|| keep.tensor().unsqueeze_dims(&[1, 1]));
+        // The scores stand in for queries, which no normaliser that comes this far looks at.
         let normalized = self
             .normalize
             .forward(scores.clone(), seen, &scores, None, Some(noise));

@@ -233,7 +233,21 @@ impl Dot {
         }
         let attention = self.attention(inputs);
         let (query, key) = (view(&inputs[0]), view(&inputs[1]));
-        if let Err(error) = dot::observe(&attention, query, key, lse, wanted) {
+        let run = |lse: &[f32]| dot::observe(&attention, query, key, lse, wanted);
+        let result = match self.decodes {
+            false => run(lse),
+            // The kernel for one query adds up a score in another order than `dot::observe` does, and under a large scale its
+            // `lse` is that of other scores. `dot::forward` adds up in the same order; the keys stand in for values.
+            true => {
+                let shape @ [_, _, _, size] = dims(&inputs[0]);
+                let mut context = vec![0.0; shape.iter().product()];
+                let mut lse = vec![0.0; 3 * context.len() / size];
+                let to = ViewMut::heads_first(&mut context, shape);
+                dot::forward(&attention, query, key, key, to, Some(&mut lse))
+                    .and_then(|()| run(&lse))
+            }
+        };
+        if let Err(error) = result {
             panic!("{self:?}, observing: {error}");
         }
         let mut observed = Observed::default();

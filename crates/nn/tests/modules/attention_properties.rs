@@ -16,7 +16,7 @@ use regard_nn::{
     initialize::Initializer,
     mask::{Alignment, Grid, Mask, PaddingMask, Place, PositionPredictor},
     normalize::{Addressing, Form, Monotonic, Normalize},
-    score::{Additive, Cosine, Distance, GaussianWindow, Score},
+    score::{Additive, Cosine, Distance, GaussianWindow, ScaledDot, Score},
 };
 
 use crate::{
@@ -801,6 +801,35 @@ fn half_precision() {
             let slope = numbers(&leaf.grad(&slopes).unwrap());
             let name = named(&attention);
             assert!(slope.iter().all(|x| x.is_finite()), "{name}: {slope:?}");
+        }
+    }
+}
+
+/// Weights that are looked at belong to scores that are computed once more. One query is read by a kernel that adds up a score in
+/// another order: with a large scale its sum of exponentials is not theirs, and rows summed to 0 or to more than 1.
+#[test]
+fn observed_rows_of_one_query_sum_to_one_at_any_scale() {
+    for exponent in [0, 4, 8, 16, 30] {
+        let scale = 10f64.powi(exponent);
+        let attention = Attention::new(Score::ScaledDot(ScaledDot::with_scale(scale)));
+        for case in 0..40 {
+            // Where gradients are recorded, another kernel reads.
+            let of = |name: &str, shape| drawn(&format!("{name} {case}"), shape, 2.0).inner();
+            let x = [
+                of("query", [2, 4, 1, 40]),
+                of("key", [2, 2, 7, 40]),
+                of("value", [2, 2, 7, 3]),
+            ];
+            let attended = attend(&attention, &x, AttentionOptions::new(Observe::Weights));
+            for row in numbers(&attended.weights.unwrap()).chunks(7) {
+                let sum: f32 = row.iter().sum();
+                assert!((sum - 1.0).abs() < 1e-5, "scale {scale}: {row:?}");
+            }
+            let entropy = attend(&attention, &x, AttentionOptions::new(Observe::Entropy)).entropy;
+            let most = 7f32.ln() + 1e-4;
+            for h in numbers(&entropy.unwrap()) {
+                assert!((-1e-4..=most).contains(&h), "scale {scale}: {h}");
+            }
         }
     }
 }

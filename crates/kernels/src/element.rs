@@ -5,9 +5,10 @@ use half::{bf16, f16};
 use crate::simd::Simd;
 
 /// The kinds of storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
     /// Single precision.
+    #[default]
     F32,
     /// bfloat16: the upper half of an `f32`.
     Bf16,

@@ -5,7 +5,7 @@
 //! | [`dot`] | dot-product attention: `softmax(scale · q kᵀ) v` with masks, biases, sinks, dropout; decoding; attention weights after the fact |
 //! | [`additive`] | Bahdanau's additive attention, forward and backward |
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
-//! | [`decoder`] | a Transformer's decoder, token by token for many hypotheses |
+//! | [`stack`] | Transformer blocks for inference: prompts, token by token for many hypotheses, encoders |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
@@ -51,7 +51,6 @@
 
 pub mod additive;
 pub mod cell;
-pub mod decoder;
 pub mod dot;
 mod element;
 mod error;
@@ -70,6 +69,7 @@ pub mod rotary;
 mod rows;
 pub mod sequence;
 pub mod simd;
+pub mod stack;
 mod threads;
 mod view;
 

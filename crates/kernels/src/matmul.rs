@@ -23,15 +23,18 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+mod stored;
 mod tile;
 mod transposed;
 
+pub use stored::Storage;
 pub(crate) use tile::{Strides, Write};
 pub(crate) use transposed::{Matrix, transposed_product};
 
-use crate::error::{KernelError, check_length};
+use crate::error::{KernelError, check_length, check_value};
 use crate::simd::{Level, run};
-use tile::{Product, lanes, pack};
+use stored::{Number, Panels};
+use tile::{PANEL, Product, lanes, pack};
 
 /// The right-hand matrix `B [inner, columns]` of many products, packed for the micro-kernel.
 #[derive(Debug, Clone)]
@@ -39,7 +42,7 @@ pub struct Packed {
     inner: usize,
     columns: usize,
     level: Level,
-    panels: Vec<f32>,
+    panels: Panels,
 }
 
 impl Packed {
@@ -106,8 +109,78 @@ impl Packed {
             inner,
             columns,
             level,
+            panels: Panels::F32(panels),
+        }
+    }
+
+    /// A matrix of zeros, to be filled by [`Packed::set_column`].
+    ///
+    /// ```
+    /// use regard_kernels::matmul::{Packed, Storage};
+    ///
+    /// let mut b = Packed::zeros(Storage::Int8, 2, 1);
+    /// b.set_column(0, &[1.27, 0.1])?;
+    /// let mut column = [0.0; 2];
+    /// b.column(0, &mut column)?;
+    /// assert!((column[1] - 0.1).abs() <= 0.005);
+    /// # Ok::<(), regard_kernels::KernelError>(())
+    /// ```
+    pub fn zeros(storage: Storage, inner: usize, columns: usize) -> Self {
+        let level = Level::current();
+        let panels = Panels::zeros(storage, inner, columns.next_multiple_of(lanes(level)));
+        Self {
+            inner,
+            columns,
+            level,
             panels,
         }
+    }
+
+    /// Stores `values [inner]` as column `index`, rounded to the matrix's storage.
+    ///
+    /// # Errors
+    /// [`KernelError`] if there is no such column, or `values` has another length.
+    pub fn set_column(&mut self, index: usize, values: &[f32]) -> Result<(), KernelError> {
+        check_length("values", "[inner]", &[self.inner], values.len())?;
+        let place = self.place(index)?;
+        self.panels.set_column(values, place);
+        Ok(())
+    }
+
+    /// Reads column `index`, widened.
+    ///
+    /// # Errors
+    /// [`KernelError`] if there is no such column, or `to` is not `[inner]`.
+    pub fn column(&self, index: usize, to: &mut [f32]) -> Result<(), KernelError> {
+        check_length("to", "[inner]", &[self.inner], to.len())?;
+        self.panels.column(to, self.place(index)?);
+        Ok(())
+    }
+
+    /// The bytes of memory that the numbers take.
+    pub fn bytes(&self) -> usize {
+        self.panels.bytes()
+    }
+
+    /// Where a column is: the first column of its panel, the panel's width, the place in it.
+    fn place(&self, index: usize) -> Result<[usize; 3], KernelError> {
+        let there = index < self.columns;
+        check_value("column", "one of the matrix", index as f64, there)?;
+        let lanes = lanes(self.level);
+        let at = index % (PANEL * lanes);
+        let first = index - at;
+        let width = (self.columns - first).min(PANEL * lanes);
+        Ok([first, width.next_multiple_of(lanes), at])
+    }
+
+    /// How many columns a panel has.
+    pub(crate) fn panel(&self) -> usize {
+        PANEL * lanes(self.level)
+    }
+
+    /// `[inner, columns]`
+    pub fn sizes(&self) -> [usize; 2] {
+        [self.inner, self.columns]
     }
 
     /// The columns of `B`.
@@ -136,23 +209,74 @@ impl Packed {
         rows: usize,
         write: Write,
     ) {
-        run(
-            self.level,
-            Product {
-                a,
-                a_strides: Strides {
-                    row: a_row,
-                    column: 1,
-                },
-                panels: &self.panels,
-                c,
-                c_row,
-                rows,
-                inner: self.inner,
-                columns: self.columns,
-                write,
+        self.part(a, a_row, c, c_row, rows, [0, self.columns], write);
+    }
+
+    /// The columns `first..end` of [`Packed::product`]; `first` is the first one of a panel. `C` has these columns only.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn part(
+        &self,
+        a: &[f32],
+        a_row: usize,
+        c: &mut [f32],
+        c_row: usize,
+        rows: usize,
+        [first, end]: [usize; 2],
+        write: Write,
+    ) {
+        let product = Part {
+            a,
+            a_row,
+            c,
+            c_row,
+            rows,
+            inner: self.inner,
+            columns: end - first,
+            write,
+        };
+        let from = self.inner * first;
+        match &self.panels {
+            Panels::F32(panels) => product.run(self.level, &panels[from..], &[]),
+            Panels::Bf16(panels) => product.run(self.level, &panels[from..], &[]),
+            Panels::F16(panels) => product.run(self.level, &panels[from..], &[]),
+            Panels::Int8(panels, scales) => {
+                let scales = &scales[self.inner.div_ceil(stored::GROUP) * first..];
+                product.run(self.level, &panels[from..], scales);
+            }
+        }
+    }
+}
+
+/// A product, but for the matrix.
+struct Part<'a> {
+    a: &'a [f32],
+    a_row: usize,
+    c: &'a mut [f32],
+    c_row: usize,
+    rows: usize,
+    inner: usize,
+    columns: usize,
+    write: Write,
+}
+
+impl Part<'_> {
+    fn run<T: Number>(self, level: Level, panels: &[T], scales: &[half::f16]) {
+        let product = Product {
+            a: self.a,
+            a_strides: Strides {
+                row: self.a_row,
+                column: 1,
             },
-        );
+            panels,
+            scales,
+            c: self.c,
+            c_row: self.c_row,
+            rows: self.rows,
+            inner: self.inner,
+            columns: self.columns,
+            write: self.write,
+        };
+        run(level, product);
     }
 }
 

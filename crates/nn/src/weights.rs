@@ -29,10 +29,8 @@ use burn::{
     tensor::{Tensor, TensorData},
 };
 use half::{bf16, f16};
-use safetensors::{
-    Dtype, SafeTensorError, View,
-    tensor::{Metadata, TensorInfo},
-};
+pub use safetensors::Dtype;
+use safetensors::{SafeTensorError, View, tensor::Metadata};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// The most bytes of a file's header: the limit of the library `safetensors`.
@@ -45,6 +43,102 @@ pub struct Array {
     pub shape: Vec<usize>,
     /// As many values as the product of the shape.
     pub values: Vec<f32>,
+}
+
+/// The values of a tensor, as wide as a file stores them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// 32 bits.
+    F32(Vec<f32>),
+    /// IEEE 754's 16 bits.
+    F16(Vec<f16>),
+    /// The first 16 bits of an `f32`.
+    Bf16(Vec<bf16>),
+}
+
+impl Values {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::F16(values) => values.len(),
+            Self::Bf16(values) => values.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The values in 32 bits, exactly. Those that are stored so are not copied.
+    pub fn into_f32(self) -> Vec<f32> {
+        match self {
+            Self::F32(values) => values,
+            Self::F16(values) => values.into_iter().map(f16::to_f32).collect(),
+            Self::Bf16(values) => values.into_iter().map(bf16::to_f32).collect(),
+        }
+    }
+
+    /// The place of the first value that is NaN or infinite.
+    pub fn first_not_finite(&self) -> Option<usize> {
+        match self {
+            Self::F32(values) => values.iter().position(|value| !value.is_finite()),
+            Self::F16(values) => values.iter().position(|value| !value.is_finite()),
+            Self::Bf16(values) => values.iter().position(|value| !value.is_finite()),
+        }
+    }
+}
+
+/// A tensor as the header of a safetensors file describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// The size of each dimension.
+    pub shape: Vec<usize>,
+    /// The type of its values.
+    pub dtype: Dtype,
+    /// Where its values begin, in bytes from the beginning of the file.
+    pub offset: u64,
+}
+
+impl Entry {
+    /// A tensor whose values stand alone, without a file around them.
+    pub fn alone(name: &str, shape: &[usize], dtype: Dtype) -> Self {
+        Self {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            dtype,
+            offset: 0,
+        }
+    }
+
+    /// Reads the values from `file`, which stands at [`Entry::offset`].
+    ///
+    /// # Errors
+    /// A type other than F32, F16 and BF16, or an error of the system.
+    pub fn read(&self, mut file: impl Read) -> Result<Values, WeightsError> {
+        let (file, count) = (&mut file, self.shape.iter().product());
+        Ok(match self.dtype {
+            Dtype::F32 => Values::F32(numbers(file, count, |bits| {
+                f32::from_bits(u32::from_le(bits))
+            })?),
+            Dtype::F16 => Values::F16(numbers(file, count, |bits| {
+                f16::from_bits(u16::from_le(bits))
+            })?),
+            Dtype::BF16 => Values::Bf16(numbers(file, count, |bits| {
+                bf16::from_bits(u16::from_le(bits))
+            })?),
+            other => {
+                return Err(WeightsError::Dtype {
+                    name: self.name.clone(),
+                    dtype: other.to_string(),
+                });
+            }
+        })
+    }
 }
 
 /// Weights by name.
@@ -363,6 +457,31 @@ pub fn metadata(mut file: impl Read, size: u64) -> Result<HashMap<String, String
     Ok(header.metadata().clone().unwrap_or_default())
 }
 
+/// What a safetensors file of `size` bytes holds, in the order of the file, by its header alone: names that differ, shapes that
+/// fit the bytes, values one after the other to the end of the file.
+///
+/// # Errors
+/// As [`read`]'s, as far as the header goes.
+pub fn entries(mut file: impl Read, size: u64) -> Result<Vec<Entry>, WeightsError> {
+    let header = header(&mut file, size)?;
+    Ok(listed(&header, size))
+}
+
+fn listed(header: &Metadata, size: u64) -> Vec<Entry> {
+    let start = size - header.data_len() as u64;
+    let entry = |name: String| {
+        let info = header.info(&name)?;
+        Some(Entry {
+            shape: info.shape.clone(),
+            dtype: info.dtype,
+            offset: start + info.data_offsets.0 as u64,
+            name,
+        })
+    };
+    let names = header.offset_keys().into_iter();
+    names.filter_map(entry).collect()
+}
+
 /// The arrays and metadata of a safetensors file of `size` bytes. Nothing is allocated beyond the size.
 ///
 /// # Errors
@@ -374,36 +493,20 @@ pub fn read(
 ) -> Result<(Arrays, HashMap<String, String>), WeightsError> {
     let header = header(&mut file, size)?;
     let mut arrays = Arrays::new();
-    for name in header.offset_keys() {
-        let Some(TensorInfo { dtype, shape, .. }) = header.info(&name) else {
-            continue;
-        };
-        let count = shape.iter().product();
-        let values = match dtype {
-            Dtype::F32 => numbers(&mut file, count, |bits| f32::from_bits(u32::from_le(bits)))?,
-            Dtype::F16 => numbers(&mut file, count, |bits| {
-                f16::from_bits(u16::from_le(bits)).to_f32()
-            })?,
-            Dtype::BF16 => numbers(&mut file, count, |bits| {
-                bf16::from_bits(u16::from_le(bits)).to_f32()
-            })?,
-            other => {
-                let dtype = format!("{other:?}");
-                return Err(WeightsError::Dtype { name, dtype });
-            }
-        };
-        let shape = shape.clone();
+    for entry in listed(&header, size) {
+        let values = entry.read(&mut file)?.into_f32();
+        let Entry { name, shape, .. } = entry;
         arrays.insert(name, Array { shape, values });
     }
     Ok((arrays, header.metadata().clone().unwrap_or_default()))
 }
 
-/// The next `count` numbers of a file, which are stored as `T`. Where `T` is as wide as `f32`, they are converted in place.
-fn numbers<T: bytemuck::Pod>(
+/// The next `count` numbers of a file, which are stored as `T`. Where `T` is as wide as `U`, they are converted in place.
+fn numbers<T: bytemuck::Pod, U>(
     file: &mut impl Read,
     count: usize,
-    number: impl Fn(T) -> f32,
-) -> io::Result<Vec<f32>> {
+    number: impl Fn(T) -> U,
+) -> io::Result<Vec<U>> {
     let mut bits = vec![T::zeroed(); count];
     file.read_exact(bytemuck::cast_slice_mut(&mut bits))?;
     Ok(bits.into_iter().map(number).collect())

@@ -407,8 +407,8 @@ fn check_shape(
     Ok(())
 }
 
-/// Queries in a panel at `level`.
-fn panel_width(level: Level) -> usize {
+/// Queries in a panel at `level`. The order in which a causal row is summed depends on its place in the panel.
+pub(crate) fn panel_width(level: Level) -> usize {
     struct Width;
     impl Kernel for Width {
         type Output = usize;

@@ -11,8 +11,12 @@
 //! A panel is read front to back by every tile of rows. The remaining rows are computed in tiles of 4, 2 and 1 rows,
 //! the remaining columns in a panel of 2 vectors or 1.
 //!
-//! What was tried is in `docs/experiments.md`.
+//! Panels may be stored at half width or in 8 bits (`stored.rs`). A few rows widen each number as they load it; for more, a panel
+//! is widened once. What was tried is in `docs/experiments.md`.
 
+use half::f16;
+
+use super::stored::{GROUP, Number};
 use crate::simd::{Kernel, Level, Simd, run};
 
 /// Vectors of lanes in one panel of packed columns.
@@ -86,11 +90,16 @@ pub(super) fn pack(
     }
 }
 
+/// From this many rows on, a stored panel is widened before it is multiplied with: twice as many as the tallest tile.
+const WIDENED_ROWS: usize = 2 * TILE_ROWS;
+
 /// One product of strided rows with packed panels.
-pub(super) struct Product<'a> {
+pub(super) struct Product<'a, T = f32> {
     pub(super) a: &'a [f32],
     pub(super) a_strides: Strides,
-    pub(super) panels: &'a [f32],
+    pub(super) panels: &'a [T],
+    /// `[groups, panel width]` for each panel, if the numbers have scales; else empty.
+    pub(super) scales: &'a [f16],
     pub(super) c: &'a mut [f32],
     pub(super) c_row: usize,
     pub(super) rows: usize,
@@ -99,7 +108,7 @@ pub(super) struct Product<'a> {
     pub(super) write: Write,
 }
 
-impl Kernel for Product<'_> {
+impl<T: Number> Kernel for Product<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -129,36 +138,71 @@ impl Kernel for Product<'_> {
     }
 }
 
-impl Product<'_> {
+/// A panel: its numbers, and its scales if it has some.
+type Panel<'a, T> = (&'a [T], &'a [f16]);
+
+impl<T: Number> Product<'_, T> {
     /// The columns of the panel that starts at column `first`, `VECTORS` vectors wide.
     #[inline(always)]
     fn panel<S: Simd, const VECTORS: usize>(&mut self, s: S, first: usize) {
-        let panel = &self.panels[self.inner * first..][..self.inner * VECTORS * S::LANES];
+        let width = VECTORS * S::LANES;
+        let panel = &self.panels[self.inner * first..][..self.inner * width];
+        let scales = match T::SCALED {
+            true => {
+                let groups = self.inner.div_ceil(GROUP);
+                &self.scales[groups * first..][..groups * width]
+            }
+            false => &[],
+        };
+        let stored = (panel, scales);
+        if size_of::<T>() < 4 && self.rows >= WIDENED_ROWS {
+            let mut wide = vec![0.0; panel.len()];
+            let lines = wide.chunks_exact_mut(width).enumerate();
+            for (k, to) in lines {
+                let line = line::<S, T, VECTORS>(s, stored, k);
+                for (v, &line) in line.iter().enumerate() {
+                    s.store(&mut to[v * S::LANES..], line);
+                }
+            }
+            self.rows_of::<S, f32, VECTORS>(s, (&wide, &[]), first);
+        } else {
+            self.rows_of::<S, T, VECTORS>(s, stored, first);
+        }
+    }
+
+    /// All rows, against one panel.
+    #[inline(always)]
+    fn rows_of<S: Simd, U: Number, const VECTORS: usize>(
+        &mut self,
+        s: S,
+        panel: Panel<'_, U>,
+        first: usize,
+    ) {
         let mut row = 0;
         // Eight rows of accumulators need the 32 registers that come with 16 lanes.
         while S::LANES == 16 && row + TILE_ROWS <= self.rows {
-            self.tile::<S, TILE_ROWS, VECTORS>(s, panel, first, row);
+            self.tile::<S, U, TILE_ROWS, VECTORS>(s, panel, first, row);
             row += TILE_ROWS;
         }
         while row + 4 <= self.rows {
-            self.tile::<S, 4, VECTORS>(s, panel, first, row);
+            self.tile::<S, U, 4, VECTORS>(s, panel, first, row);
             row += 4;
         }
         if row + 2 <= self.rows {
-            self.tile::<S, 2, VECTORS>(s, panel, first, row);
+            self.tile::<S, U, 2, VECTORS>(s, panel, first, row);
             row += 2;
         }
         if row < self.rows {
-            self.tile::<S, 1, VECTORS>(s, panel, first, row);
+            self.tile::<S, U, 1, VECTORS>(s, panel, first, row);
         }
     }
 
     /// `ROWS` rows from `row` on, all in registers.
     #[inline(always)]
-    fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    fn tile<S: Simd, U: Number, const ROWS: usize, const VECTORS: usize>(
         &mut self,
         s: S,
-        panel: &[f32],
+        (panel, scales): Panel<'_, U>,
         first: usize,
         row: usize,
     ) {
@@ -168,24 +212,36 @@ impl Product<'_> {
         } = self.a_strides;
         let mut sums = [[s.zero(); VECTORS]; ROWS];
         let mut at = row * a_row;
-        for line in panel.chunks_exact(VECTORS * S::LANES) {
-            let mut b = [s.zero(); VECTORS];
-            for (v, b) in b.iter_mut().enumerate() {
-                *b = s.load(&line[v * S::LANES..]);
+        let width = VECTORS * S::LANES;
+        let group = if U::SCALED { GROUP } else { self.inner };
+        for (g, lines) in panel.chunks(group * width).enumerate() {
+            let mut scale = [s.zero(); VECTORS];
+            if U::SCALED {
+                scale = scales_of(s, &scales[g * width..]);
             }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                debug_assert!(at + r * a_row < self.a.len());
-                // SAFETY: `call` asserted that the last row's last element lies inside `a`; the
-                // panel has `inner` lines, so `at` never passes that element's column.
-                let a = s.splat(unsafe { *self.a.get_unchecked(at + r * a_row) });
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = s.fma(a, b[v], *sum);
+            for line in lines.chunks_exact(width) {
+                let mut b = [s.zero(); VECTORS];
+                for (v, b) in b.iter_mut().enumerate() {
+                    // SAFETY: a line has `VECTORS · LANES` numbers.
+                    *b = unsafe { U::load(s, line.as_ptr().add(v * S::LANES)) };
+                    if U::SCALED {
+                        *b = s.mul(*b, scale[v]);
+                    }
                 }
-                if ROWS * VECTORS == 12 {
-                    *sums = s.before_loads(*sums);
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    debug_assert!(at + r * a_row < self.a.len());
+                    // SAFETY: `call` asserted that the last row's last element lies inside `a`; the
+                    // panel has `inner` lines, so `at` never passes that element's column.
+                    let a = s.splat(unsafe { *self.a.get_unchecked(at + r * a_row) });
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = s.fma(a, b[v], *sum);
+                    }
+                    if ROWS * VECTORS == 12 {
+                        *sums = s.before_loads(*sums);
+                    }
                 }
+                at += a_step;
             }
-            at += a_step;
         }
         for (r, sums) in sums.iter().enumerate() {
             let line = &mut self.c[(row + r) * self.c_row..][first..self.columns];
@@ -199,4 +255,30 @@ impl Product<'_> {
             }
         }
     }
+}
+
+/// Line `k` of a panel, widened and scaled.
+#[inline(always)]
+fn line<S: Simd, T: Number, const VECTORS: usize>(
+    s: S,
+    (panel, scales): Panel<'_, T>,
+    k: usize,
+) -> [S::V; VECTORS] {
+    let width = VECTORS * S::LANES;
+    let line = &panel[k * width..][..width];
+    // SAFETY: the line has `VECTORS · LANES` numbers.
+    let numbers = std::array::from_fn(|v| unsafe { T::load(s, line.as_ptr().add(v * S::LANES)) });
+    if !T::SCALED {
+        return numbers;
+    }
+    let scale = scales_of::<S, VECTORS>(s, &scales[k / GROUP * width..]);
+    std::array::from_fn(|v| s.mul(numbers[v], scale[v]))
+}
+
+/// The scales of a group.
+#[inline(always)]
+fn scales_of<S: Simd, const VECTORS: usize>(s: S, scales: &[f16]) -> [S::V; VECTORS] {
+    let scales = &scales[..VECTORS * S::LANES];
+    // SAFETY: there are `VECTORS · LANES` scales.
+    std::array::from_fn(|v| unsafe { s.load_f16(scales.as_ptr().add(v * S::LANES)) })
 }

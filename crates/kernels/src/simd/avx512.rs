@@ -240,6 +240,11 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> Self::V {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+    #[inline(always)]
     unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2] {
         // SAFETY: AVX-512F is there; the caller vouches for the memory.
         unsafe {

@@ -213,6 +213,11 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// They can be read.
     unsafe fn load_f16(self, from: *const half::f16) -> Self::V;
+    /// `LANES` whole numbers of 8 bits from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_i8(self, from: *const i8) -> Self::V;
     /// Writes `LANES` numbers from `to` on.
     ///
     /// # Safety

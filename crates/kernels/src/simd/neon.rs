@@ -238,6 +238,20 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> Self::V {
+        // SAFETY: NEON is there; the caller vouches for the memory.
+        let x = unsafe { vld1_s8(from) };
+        intrinsic! {
+            {
+                let x = vmovl_s8(x);
+                [
+                    vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))),
+                    vcvtq_f32_s32(vmovl_s16(vget_high_s16(x))),
+                ]
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2] {
         // SAFETY: NEON is there; the caller vouches for the memory.
         let words = unsafe { [vld1q_u16(from.cast()), vld1q_u16(from.add(8).cast())] };

@@ -142,6 +142,11 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
+    unsafe fn load_i8(self, from: *const i8) -> Self::V {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { from.cast::<[i8; LANES]>().read().map(f32::from) }
+    }
+    #[inline(always)]
     unsafe fn load_bf16_interleaved(self, from: *const half::bf16) -> [Self::V; 2] {
         // SAFETY: the caller vouches for the memory.
         let pairs = unsafe { from.cast::<[[half::bf16; 2]; LANES]>().read() };

@@ -88,6 +88,13 @@ pub struct L2QueryKeyNorm {
     pub scale: Param<Tensor<1>>,
 }
 
+impl RmsQueryKeyNorm {
+    /// `ε`
+    pub fn epsilon(&self) -> f64 {
+        self.epsilon
+    }
+}
+
 impl QueryKeyNorm {
     /// A normalisation for heads of `size`; gains start at 1.
     ///

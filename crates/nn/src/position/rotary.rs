@@ -233,6 +233,11 @@ impl Rotary {
         2 * self.frequencies.len()
     }
 
+    /// `[r / 2]`: the angle of each pair at position 1, in radians.
+    pub fn frequencies(&self) -> &[f64] {
+        &self.frequencies
+    }
+
     /// Which features form a pair.
     pub fn layout(&self) -> Layout {
         self.layout

@@ -1,0 +1,609 @@
+//! The attention of a stack: to a row's own past, and to its source.
+
+use std::sync::Mutex;
+
+use super::helper::Helper;
+use super::rotation::Angles;
+use super::state::{Past, Sources, State};
+use super::{SelfAttention, Sizes, Stack};
+use crate::dot::{self, Cache};
+use crate::element::Element;
+use crate::error::{KernelError, check_size};
+use crate::simd::Level;
+use crate::threads::{RowsMut, for_each_chunk, rows};
+use crate::{Attention, Offsets, View, ViewMut, Window};
+
+/// Keys are gathered from a multiple of this many on, a multiple of every tile, so that a window that begins inside the past has
+/// its tiles, and bits, where the whole sequence has them.
+const ALIGNED: usize = 1024;
+
+/// Told of every attention that it asks for. Nothing that it does changes a result.
+pub trait Observer {
+    /// Whether attention of block `layer` is wanted: to the source (`cross`) or to the own past.
+    fn wants(&self, layer: usize, cross: bool) -> bool;
+
+    /// The attention of one row.
+    ///
+    /// # Errors
+    /// Whatever it finds; the pass ends with it.
+    fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError>;
+}
+
+/// One attention of one row, as [`dot::observe`] takes it.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// The block.
+    pub layer: usize,
+    /// Whether to the source.
+    pub cross: bool,
+    /// The row.
+    pub row: usize,
+    /// The position of the first key.
+    pub first_key: usize,
+    /// Scale, softcap, mask.
+    pub attention: Attention<'a>,
+    /// `[1, heads, queries, head]`
+    pub query: View<'a>,
+    /// `[1, key_value_heads, keys, head]`
+    pub key: View<'a>,
+    /// `[1, heads, queries, 3]`
+    pub lse: &'a [f32],
+}
+
+/// An observer, if there is one.
+pub(super) type Observing<'o> = Option<&'o mut (dyn Observer + Send)>;
+
+/// Which keys each row has: pages and how many positions of them there are.
+struct Table {
+    /// `[rows, pages of a row]`
+    pages: Vec<u32>,
+    /// `[rows]`
+    filled: Vec<u32>,
+}
+
+/// What is the same for all blocks of a pass.
+pub(super) struct Pass<'a> {
+    sizes: Sizes,
+    counts: Vec<usize>,
+    /// `[rows + 1]`: where each row's positions begin.
+    offsets: Vec<u32>,
+    /// The states of each row, those of this pass included; empty without a cache.
+    ancestors: Vec<Vec<u32>>,
+    /// The source of each row.
+    sources: Vec<usize>,
+    /// Whether no row had positions before.
+    fresh: bool,
+    /// Whether this pass is a step: each row has one more position.
+    step: bool,
+    /// Of each rotation of the stack.
+    angles: Vec<Angles<'a>>,
+    /// For a step, the pages of each window in the stack.
+    tables: Vec<(Option<usize>, Table)>,
+}
+
+impl<'a> Pass<'a> {
+    /// Enters the new positions in `state`, in whose past every block then pushes its keys and values.
+    pub(super) fn new(
+        stack: &'a Stack,
+        mut state: Option<&mut State>,
+        counts: &[usize],
+    ) -> Result<Self, KernelError> {
+        let total: usize = counts.iter().sum();
+        let mut offsets = vec![0u32];
+        for &count in counts {
+            offsets.push(offsets[offsets.len() - 1] + count as u32);
+        }
+        let mut positions = Vec::with_capacity(total);
+        let (mut ancestors, mut sources, mut fresh) = (vec![], vec![], true);
+        if let Some(state) = state.as_deref_mut() {
+            let reason = "a count for each row of the state";
+            check_size("counts", "rows", counts.len(), state.rows.len(), reason)?;
+            let room = (u32::MAX - state.states) as usize;
+            if total > room {
+                let (argument, shape) = ("x", "[positions, model]");
+                return Err(KernelError::TooLarge { argument, shape });
+            }
+            for (row, &count) in state.rows.iter_mut().zip(counts) {
+                let before = row.ancestors.len();
+                fresh &= before == 0;
+                positions.extend(before..before + count);
+                let end = state.states + count as u32;
+                row.ancestors.extend(state.states..end);
+                state.states = end;
+            }
+            ancestors = state.rows.iter().map(|row| row.ancestors.clone()).collect();
+            sources = state.rows.iter().map(|row| row.source).collect();
+        } else {
+            positions.extend(counts.iter().flat_map(|&count| 0..count));
+        }
+        let lengths = counts.iter().enumerate().flat_map(|(row, &count)| {
+            let length = ancestors.get(row).map_or(count, Vec::len);
+            std::iter::repeat_n(length, count)
+        });
+        let lengths: Vec<usize> = lengths.collect();
+        let places = || positions.iter().copied().zip(lengths.iter().copied());
+        let angles = stack.rotations.iter();
+        let mut pass = Self {
+            sizes: stack.sizes,
+            counts: counts.to_vec(),
+            offsets,
+            ancestors,
+            sources,
+            fresh,
+            step: state.is_some() && counts.iter().all(|&count| count == 1),
+            angles: angles.map(|rotation| rotation.angles(places())).collect(),
+            tables: vec![],
+        };
+        if pass.step {
+            for block in &stack.blocks {
+                let window = block.attention.window;
+                if pass.tables.iter().all(|(known, _)| *known != window) {
+                    pass.tables.push((window, pass.table(window)));
+                }
+            }
+        }
+        Ok(pass)
+    }
+
+    /// The last `window` states of each row, as pages of one position.
+    fn table(&self, window: Option<usize>) -> Table {
+        let kept = |row: &Vec<u32>| window.map_or(row.len(), |window| row.len().min(window));
+        let width = self.ancestors.iter().map(kept).max().unwrap_or(0);
+        let mut table = Table {
+            pages: Vec::with_capacity(width * self.ancestors.len()),
+            filled: vec![],
+        };
+        for row in &self.ancestors {
+            let kept = kept(row);
+            table.pages.extend_from_slice(&row[row.len() - kept..]);
+            let padded = table.pages.len() + width - kept;
+            table.pages.resize(padded, 0);
+            table.filled.push(kept as u32);
+        }
+        table
+    }
+
+    fn total(&self) -> usize {
+        self.offsets[self.counts.len()] as usize
+    }
+
+    /// The context of every position `[positions, heads · head]`, from `joint [positions, q | k | v]`.
+    pub(super) fn own(
+        &self,
+        layer: usize,
+        own: &SelfAttention,
+        mut joint: Vec<f32>,
+        past: Option<&mut Past>,
+        observer: &mut Observing<'_>,
+        helper: &Helper<'_, '_, '_>,
+    ) -> Result<Vec<f32>, KernelError> {
+        let Sizes { heads, head, .. } = self.sizes;
+        let (query, key) = self.sizes.widths();
+        let width = query + 2 * key;
+        self.place(own, &mut joint)?;
+        let past = past.map(|past| {
+            for row in joint.chunks_exact_mut(width) {
+                past.push(&mut row[query..]);
+            }
+            &*past
+        });
+        let wanted = wanted(observer, layer, false);
+        let mut read = vec![0.0; self.total() * heads * head];
+        if let (true, Some(past)) = (self.step, past) {
+            let known = self.tables.iter().find(|(window, _)| *window == own.window);
+            if let Some((_, table)) = known {
+                match past {
+                    Past::F32(past) => self.decode(
+                        (&joint, width),
+                        own.scale,
+                        past,
+                        1,
+                        table,
+                        &mut read,
+                        helper,
+                    ),
+                    Past::Bf16(past) => self.decode(
+                        (&joint, width),
+                        own.scale,
+                        past,
+                        1,
+                        table,
+                        &mut read,
+                        helper,
+                    ),
+                    Past::F16(past) => self.decode(
+                        (&joint, width),
+                        own.scale,
+                        past,
+                        1,
+                        table,
+                        &mut read,
+                        helper,
+                    ),
+                }?;
+            }
+            if !wanted {
+                return Ok(read);
+            }
+        }
+        if self.work(query) {
+            helper.dismiss();
+        }
+        if self.fresh && !wanted {
+            let part = |first, heads| View {
+                data: joint.get(first..).unwrap_or_default(),
+                shape: [1, heads, self.total(), head],
+                strides: [0, head, width],
+            };
+            let offsets = Offsets {
+                query: &self.offsets,
+                key: &self.offsets,
+            };
+            let attention = Attention {
+                offsets: Some(offsets),
+                ..self.attention(own)
+            };
+            let groups = self.sizes.key_value_heads;
+            let (query_view, key_view, value_view) = (
+                part(0, heads),
+                part(query, groups),
+                part(query + key, groups),
+            );
+            let to = ViewMut::length_first(&mut read, [1, heads, self.total(), head]);
+            dot::forward(&attention, query_view, key_view, value_view, to, None)?;
+            return Ok(read);
+        }
+        for (row, &count) in self.counts.iter().enumerate() {
+            if count == 0 {
+                continue;
+            }
+            let first = self.offsets[row] as usize;
+            let queries = &joint[first * width..(first + count) * width];
+            let (key_values, start) = match past {
+                Some(past) => {
+                    let ancestors = &self.ancestors[row];
+                    let reach = own.window.map_or(usize::MAX, |window| window + count);
+                    let start = ancestors.len().saturating_sub(reach) / ALIGNED * ALIGNED;
+                    (past.gather(&ancestors[start..], 2 * key), start)
+                }
+                None => {
+                    let states = queries.chunks_exact(width).flat_map(|row| &row[query..]);
+                    (states.copied().collect(), 0)
+                }
+            };
+            let to = &mut read[first * query..(first + count) * query];
+            let context = match self.step {
+                // The context is there already; only the lse is wanted.
+                true => &mut vec![0.0; to.len()][..],
+                false => to,
+            };
+            let seen = Place {
+                layer,
+                cross: false,
+                row,
+                first_key: start,
+            };
+            let attention = self.attention(own);
+            let observer = match wanted {
+                true => observer.as_mut().map(|observer| &mut **observer as _),
+                false => None,
+            };
+            self.row(
+                seen,
+                attention,
+                (queries, width),
+                &key_values,
+                context,
+                observer,
+            )?;
+        }
+        Ok(read)
+    }
+
+    /// The context of every position `[positions, heads · head]`, from `queries` of the same shape.
+    pub(super) fn cross(
+        &self,
+        layer: usize,
+        queries: Vec<f32>,
+        scale: Option<f32>,
+        sources: Option<&Sources>,
+        observer: &mut Observing<'_>,
+        helper: &Helper<'_, '_, '_>,
+    ) -> Result<Vec<f32>, KernelError> {
+        let Some(sources) = sources else {
+            let (argument, axis, reason) = ("state", "sources", "its blocks read a source");
+            return Err(KernelError::Size {
+                argument,
+                axis,
+                expected: self.counts.len(),
+                found: 0,
+                reason,
+            });
+        };
+        let (query, key) = self.sizes.widths();
+        let states = &sources.key_values[layer];
+        let wanted = wanted(observer, layer, true);
+        let mut read = vec![0.0; queries.len()];
+        if self.counts.iter().all(|&count| count == 1) {
+            let filled = self.sources.iter().map(|&s| sources.lengths[s] as u32);
+            let table = Table {
+                pages: self.sources.iter().map(|&source| source as u32).collect(),
+                filled: filled.collect(),
+            };
+            let page = sources.length;
+            self.decode(
+                (&queries, query),
+                scale,
+                states,
+                page,
+                &table,
+                &mut read,
+                helper,
+            )?;
+            if !wanted {
+                return Ok(read);
+            }
+        }
+        let single = self.counts.iter().all(|&count| count == 1);
+        for (row, &count) in self.counts.iter().enumerate() {
+            if count == 0 {
+                continue;
+            }
+            let first = self.offsets[row] as usize * query;
+            let place = first..first + count * query;
+            let source = self.sources[row];
+            let from = source * sources.length * 2 * key;
+            let key_values = &states[from..from + sources.lengths[source] * 2 * key];
+            let to = &mut read[place.clone()];
+            let context = match single {
+                true => &mut vec![0.0; to.len()][..],
+                false => to,
+            };
+            let seen = Place {
+                layer,
+                cross: true,
+                row,
+                first_key: 0,
+            };
+            let attention = Attention {
+                scale,
+                softcap: self.sizes.softcap,
+                ..Attention::default()
+            };
+            let observer = match wanted {
+                true => observer.as_mut().map(|observer| &mut **observer as _),
+                false => None,
+            };
+            self.row(
+                seen,
+                attention,
+                (&queries[place], query),
+                key_values,
+                context,
+                observer,
+            )?;
+        }
+        Ok(read)
+    }
+
+    /// Norms and positions of queries and keys.
+    fn place(&self, own: &SelfAttention, joint: &mut [f32]) -> Result<(), KernelError> {
+        let angles = own.rotation.map(|rotation| &self.angles[rotation]);
+        if angles.is_none() && own.query_norm.is_none() && own.key_norm.is_none() {
+            return Ok(());
+        }
+        let (query, key) = self.sizes.widths();
+        let width = query + 2 * key;
+        let failed = Mutex::new(None);
+        let place_row = |at: usize, row: &mut [f32]| {
+            let (queries, rest) = row.split_at_mut(query);
+            if let Some(norm) = &own.query_norm {
+                queries.copy_from_slice(&norm.apply(queries)?);
+            }
+            if let Some(norm) = &own.key_norm {
+                let keys = &mut rest[..key];
+                keys.copy_from_slice(&norm.apply(keys)?);
+            }
+            match angles {
+                Some(angles) => angles.turn(at, &mut row[..query + key], self.sizes.head),
+                None => Ok(()),
+            }
+        };
+        let work = joint.len() as f64;
+        let items = rows(joint, width);
+        for_each_chunk(
+            items,
+            self.total(),
+            16,
+            work,
+            &|first, chunk: RowsMut<f32>| {
+                for (at, row) in (first..).zip(chunk.data.chunks_exact_mut(width)) {
+                    if let Err(error) = place_row(at, row)
+                        && let Ok(mut failed) = failed.lock()
+                    {
+                        failed.get_or_insert(error);
+                    }
+                }
+            },
+        );
+        match failed.into_inner() {
+            Ok(Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What self-attention may see.
+    fn attention(&self, own: &SelfAttention) -> Attention<'static> {
+        let Sizes {
+            softcap, causal, ..
+        } = self.sizes;
+        let window = own.window.map(|window| match causal {
+            true => Window {
+                left: Some(window.saturating_sub(1)),
+                right: None,
+            },
+            false => Window {
+                left: Some(window),
+                right: Some(window),
+            },
+        });
+        Attention {
+            scale: own.scale,
+            softcap,
+            causal,
+            window,
+            ..Attention::default()
+        }
+    }
+
+    /// Whether attention over the new positions is worth the threads of the helpers.
+    fn work(&self, query: usize) -> bool {
+        let pairs = |(row, &count): (usize, &usize)| {
+            let keys = self.ancestors.get(row).map_or(count, Vec::len);
+            count * keys
+        };
+        let pairs: usize = self.counts.iter().enumerate().map(pairs).sum();
+        pairs * query > 1 << 20
+    }
+
+    /// One query of each row against pages of `page` states, `[pages, page, k | v]`. A row's query is at the beginning of `width`
+    /// numbers.
+    #[allow(clippy::too_many_arguments)]
+    fn decode<T: Element>(
+        &self,
+        (queries, width): (&[f32], usize),
+        scale: Option<f32>,
+        states: &[T],
+        page: usize,
+        table: &Table,
+        read: &mut [f32],
+        helper: &Helper<'_, '_, '_>,
+    ) -> Result<(), KernelError> {
+        let Sizes {
+            heads,
+            key_value_heads,
+            head,
+            softcap,
+            ..
+        } = self.sizes;
+        let (rows, state) = (table.filled.len(), 2 * key_value_heads * head);
+        let keys: u64 = table.filled.iter().map(|&keys| u64::from(keys)).sum();
+        if keys * state as u64 > 1 << 18 {
+            helper.dismiss();
+        }
+        let pages = states.len().checked_div(page * state).unwrap_or(0);
+        let part = |first: usize| View {
+            data: states.get(first..).unwrap_or_default(),
+            shape: [pages, key_value_heads, page, head],
+            strides: [page * state, head, state],
+        };
+        let cache = Cache::Paged {
+            key: part(0),
+            value: part(state / 2),
+            table: &table.pages,
+            filled: &table.filled,
+        };
+        let shape = [rows, heads, 1, head];
+        let query = View {
+            data: queries,
+            shape,
+            strides: [width, head, head],
+        };
+        let attention = Attention {
+            scale,
+            softcap,
+            ..Attention::default()
+        };
+        let to = ViewMut::heads_first(read, shape);
+        dot::decode(&attention, query, cache, to, None)
+    }
+
+    /// The queries of one row, at the beginning of `width` numbers each, against `key_values [keys, k | v]`.
+    fn row(
+        &self,
+        place: Place,
+        attention: Attention<'_>,
+        (queries, width): (&[f32], usize),
+        key_values: &[f32],
+        context: &mut [f32],
+        observer: Option<&mut (dyn Observer + Send + '_)>,
+    ) -> Result<(), KernelError> {
+        let Sizes {
+            heads,
+            key_value_heads,
+            head,
+            ..
+        } = self.sizes;
+        let state = 2 * key_value_heads * head;
+        let (count, keys) = (queries.len() / width, key_values.len() / state);
+        // Rows of zeros in front put every query in the place of its panel where the whole sequence has it.
+        let before = match attention.causal {
+            true => place.first_key + keys - count,
+            false => 0,
+        };
+        let padded = before % dot::panel_width(Level::current());
+        let mut with_padding = vec![];
+        let (mut in_place, mut to) = (queries, &mut *context);
+        let mut padded_context = vec![];
+        if padded > 0 {
+            with_padding.resize(padded * width, 0.0);
+            with_padding.extend_from_slice(queries);
+            padded_context.resize((padded + count) * heads * head, 0.0);
+            (in_place, to) = (&with_padding, &mut padded_context);
+        }
+        let all = padded + count;
+        let view = |data, count| View {
+            data,
+            shape: [1, heads, count, head],
+            strides: [0, head, width],
+        };
+        let part = |first: usize| View {
+            data: key_values.get(first..).unwrap_or_default(),
+            shape: [1, key_value_heads, keys, head],
+            strides: [0, head, state],
+        };
+        let (key, value) = (part(0), part(state / 2));
+        let mut lse = match observer {
+            Some(_) => vec![0.0; heads * all * 3],
+            None => vec![],
+        };
+        let asked = observer.is_some().then_some(&mut lse[..]);
+        let to = ViewMut::length_first(to, [1, heads, all, head]);
+        dot::forward(&attention, view(in_place, all), key, value, to, asked)?;
+        if padded > 0 {
+            context.copy_from_slice(&padded_context[padded * heads * head..]);
+            let of_head = lse.chunks_exact(all * 3);
+            lse = of_head
+                .flat_map(|lse| &lse[padded * 3..])
+                .copied()
+                .collect();
+        }
+        match observer {
+            None => Ok(()),
+            Some(observer) => observer.see(Seen {
+                layer: place.layer,
+                cross: place.cross,
+                row: place.row,
+                first_key: place.first_key,
+                attention,
+                query: view(queries, count),
+                key,
+                lse: &lse,
+            }),
+        }
+    }
+}
+
+/// Where an attention is.
+struct Place {
+    layer: usize,
+    cross: bool,
+    row: usize,
+    first_key: usize,
+}
+
+fn wanted(observer: &Observing<'_>, layer: usize, cross: bool) -> bool {
+    observer
+        .as_ref()
+        .is_some_and(|observer| observer.wants(layer, cross))
+}

@@ -1,0 +1,314 @@
+//! A stack of Transformer blocks for inference: encoders over whole batches, decoders over prompts and token by token.
+//!
+//! ```text
+//! x ← after(x + inside(W_o attend(turn(norm(W_qkv before(x))), own past)))      for each block; every norm is optional
+//! x ← after(x + inside(W_o attend(W_q before(x), source)))                      if the stack reads a source
+//! x ← after(x + inside(W_2 φ(W_1 before(x))))                                   or W_2 (φ(W_g ..) ∘ W_1 ..)
+//! ```
+//! Weights are packed once ([`Product`]), in `f32`, half precision or 8 bits. A step of generation multiplies a few rows with every
+//! weight, so it takes as long as the weights take to come from memory: all threads read them side by side (`helper.rs`). A prompt
+//! is many rows, which are divided among the threads.
+//!
+//! ```text
+//! past:              | k v of state 0 | k v of state 1 | ..    a state for each position of each row, in the order of their steps
+//! row 2's ancestors: position 0: state 0, position 1: state 1, position 2: state 4, ..
+//! ```
+//! Beam search reorders, drops and repeats rows after every step. Keys and values stay where they are: only the list of ancestors
+//! of each row is copied. Keys and values of a source are kept once for all of its hypotheses. To [`dot::decode`](crate::dot::decode()) both are pages
+//! and their table: a page of one position for each state, and one for each source.
+//!
+//! Positions of several sequences are packed: sequence 0's, then sequence 1's, .., `counts[i]` of sequence `i`.
+//!
+//! | positions of each row in a call | attention by |
+//! |---|---|
+//! | one | [`dot::decode`](crate::dot::decode()) |
+//! | any, none before them | one packed [`dot::forward`](crate::dot::forward()) |
+//! | any, after others | [`dot::forward`](crate::dot::forward()), row by row |
+//!
+//! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads. A prompt in
+//! one call has the bits of the same prompt in several calls of two or more positions, except for blocks with a window; these, and
+//! steps of one position, agree with it to rounding, as their keys are added up in another order. Looking ([`Observer`]) changes no bit.
+//!
+//! ```
+//! use regard_kernels::stack::{Activation, Block, FeedForward, Norms, Product, SelfAttention, Sizes, Stack};
+//!
+//! // One head of one feature in a model of two, all weights 0: every state keeps its value.
+//! let zeros = |inner, columns| Product::new(&vec![0.0; inner * columns], inner, columns, None);
+//! let block = Block {
+//!     attention: SelfAttention {
+//!         query_key_value: zeros(2, 3)?,
+//!         output: zeros(1, 2)?,
+//!         query_norm: None,
+//!         key_norm: None,
+//!         scale: None,
+//!         window: None,
+//!         rotation: None,
+//!         norms: Norms::default(),
+//!     },
+//!     cross: None,
+//!     feed_forward: FeedForward {
+//!         inner: zeros(2, 4)?,
+//!         activation: Activation::Relu,
+//!         gated: false,
+//!         outer: zeros(4, 2)?,
+//!         norms: Norms::default(),
+//!         parallel: false,
+//!     },
+//! };
+//! let stack = Stack::new(Sizes::new(2, 1, 1, 1), vec![block], None, vec![])?;
+//! let mut state = stack.begin(1, Default::default());
+//! let states = stack.forward(Some(&mut state), &[1.0, 2.0, 3.0, 4.0], &[2], None)?;
+//! assert_eq!(states, [1.0, 2.0, 3.0, 4.0]);
+//! assert_eq!(state.length(0), 2);
+//! # Ok::<(), regard_kernels::KernelError>(())
+//! ```
+//!
+//! What was tried is in `docs/experiments.md`.
+
+mod attend;
+mod helper;
+mod product;
+mod rotation;
+mod state;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+pub use attend::{Observer, Seen};
+pub use product::Product;
+pub use rotation::{LongTexts, Rotation};
+pub use state::State;
+pub use weights::{
+    Activation, Block, CrossAttention, FeedForward, NormWeights, Norms, SelfAttention, Sizes,
+};
+
+use crate::element::Kind;
+use crate::error::{KernelError, check_length, check_size};
+use attend::Pass;
+use helper::Helper;
+use state::{Past, Row, Sources};
+
+/// Blocks one after another, ready for inference.
+#[derive(Debug, Clone)]
+pub struct Stack {
+    sizes: Sizes,
+    blocks: Vec<Block>,
+    last_norm: Option<NormWeights>,
+    rotations: Vec<Rotation>,
+}
+
+impl Stack {
+    /// A stack from its weights.
+    ///
+    /// # Errors
+    /// [`KernelError`] that names the first weight whose sizes do not fit.
+    pub fn new(
+        sizes: Sizes,
+        blocks: Vec<Block>,
+        last_norm: Option<NormWeights>,
+        rotations: Vec<Rotation>,
+    ) -> Result<Self, KernelError> {
+        sizes.check()?;
+        for block in &blocks {
+            block.check(&sizes, rotations.len())?;
+        }
+        if let Some(norm) = &last_norm {
+            norm.check(sizes.model)?;
+        }
+        for rotation in &rotations {
+            let turning = 2 * rotation.frequencies.len();
+            let most = turning.min(sizes.head);
+            check_size("rotation", "features", turning, most, "a head has no more")?;
+            let reason = "one for each pair, for texts of any length";
+            let pairs = rotation.frequencies.len();
+            let long = if rotation.is_whole() {
+                pairs
+            } else {
+                pairs + 1
+            };
+            check_size("rotation", "frequencies", long, pairs, reason)?;
+        }
+        Ok(Self {
+            sizes,
+            blocks,
+            last_norm,
+            rotations,
+        })
+    }
+
+    /// The sizes.
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// The blocks.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Begins `rows` sequences whose keys and values are kept in `cache`.
+    pub fn begin(&self, rows: usize, cache: Kind) -> State {
+        let row = |source| Row {
+            source,
+            ancestors: vec![],
+        };
+        State {
+            past: self.blocks.iter().map(|_| Past::new(cache)).collect(),
+            sources: None,
+            rows: (0..rows).map(row).collect(),
+            states: 0,
+        }
+    }
+
+    /// Begins a sequence for each of `lengths.len()` sources, whose states are `encoded [sources, length, source size]`, of which
+    /// source `i` has `lengths[i]` real ones.
+    ///
+    /// # Errors
+    /// [`KernelError`] if `encoded` does not hold `sources · length` states, or a real length is more than `length`.
+    pub fn begin_with_sources(
+        &self,
+        encoded: &[f32],
+        length: usize,
+        lengths: &[usize],
+        cache: Kind,
+    ) -> Result<State, KernelError> {
+        if let Some(position) = lengths.iter().position(|&real| real > length) {
+            return Err(KernelError::Entry {
+                argument: "lengths",
+                position,
+                expected: format!("at most {length}, the padded length"),
+                found: lengths[position].to_string(),
+            });
+        }
+        let states = lengths.len() * length;
+        let of_block = |block: &Block| {
+            let Some(cross) = &block.cross else {
+                return Ok(vec![]);
+            };
+            let [size, _] = cross.key_value.sizes();
+            let shape = "[sources, length, source size]";
+            check_length("encoded", shape, &[states, size], encoded.len())?;
+            cross.key_value.forward(encoded, states)
+        };
+        let key_values = self
+            .blocks
+            .iter()
+            .map(of_block)
+            .collect::<Result<_, KernelError>>()?;
+        let mut state = self.begin(lengths.len(), cache);
+        state.sources = Some(Sources {
+            key_values,
+            length,
+            lengths: lengths.to_vec(),
+        });
+        Ok(state)
+    }
+
+    /// The states of `counts[i]` more positions of each sequence `i`: `[positions, model]`, from their embeddings
+    /// `x [positions, model]`. Without a `state` the sequences are whole, and nothing is kept.
+    ///
+    /// # Errors
+    /// [`KernelError`] if `counts` is not one for each row of `state`, or `x` does not hold that many positions; blocks that read
+    /// a source, without one.
+    pub fn forward(
+        &self,
+        state: Option<&mut State>,
+        x: &[f32],
+        counts: &[usize],
+        observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<Vec<f32>, KernelError> {
+        Helper::beside(|helper| self.run(state, x, counts, observer, helper))
+    }
+
+    /// [`Stack::forward`], and of the last position of each sequence the product with `output`: `[rows, columns]`, in the memory
+    /// of `to`.
+    ///
+    /// # Errors
+    /// As [`Stack::forward`]; a sequence without a position; an `output` of another size.
+    pub fn last_outputs(
+        &self,
+        state: &mut State,
+        x: &[f32],
+        counts: &[usize],
+        output: &Product,
+        to: &mut Vec<f32>,
+        observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<(), KernelError> {
+        let model = self.sizes.model;
+        let [inner, _] = output.sizes();
+        check_size("output", "inner", inner, model, "the size of a state")?;
+        if let Some(position) = counts.iter().position(|&count| count == 0) {
+            return Err(KernelError::Entry {
+                argument: "counts",
+                position,
+                expected: "at least 1".to_owned(),
+                found: "0".to_owned(),
+            });
+        }
+        Helper::beside(|helper| {
+            let states = self.run(Some(state), x, counts, observer, helper)?;
+            let mut end = 0;
+            let last = counts.iter().flat_map(|count| {
+                end += count;
+                &states[(end - 1) * model..end * model]
+            });
+            let last: Vec<f32> = last.copied().collect();
+            output.apply_to(&last, counts.len(), to, helper);
+            Ok(())
+        })
+    }
+
+    fn run<'a>(
+        &'a self,
+        mut state: Option<&mut State>,
+        x: &[f32],
+        counts: &[usize],
+        mut observer: Option<&mut (dyn Observer + Send)>,
+        helper: &Helper<'_, '_, 'a>,
+    ) -> Result<Vec<f32>, KernelError> {
+        let total = counts.iter().sum::<usize>();
+        let shape = "[positions, model]";
+        check_length("x", shape, &[total, self.sizes.model], x.len())?;
+        let pass = Pass::new(self, state.as_deref_mut(), counts)?;
+        let mut x = x.to_vec();
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let own = &block.attention;
+            let entered = own.norms.enter(&x)?;
+            let joint = own.query_key_value.apply(&entered, total, helper);
+            let past = state.as_deref_mut().map(|state| &mut state.past[layer]);
+            let read = pass.own(layer, own, joint, past, &mut observer, helper)?;
+            let read = own.output.apply(&read, total, helper);
+            own.norms.leave(&mut x, read)?;
+
+            if let Some(cross) = &block.cross {
+                let sources = state.as_deref().and_then(|state| state.sources.as_ref());
+                let queries = cross.query.apply(&cross.norms.enter(&x)?, total, helper);
+                let read =
+                    pass.cross(layer, queries, cross.scale, sources, &mut observer, helper)?;
+                let read = cross.output.apply(&read, total, helper);
+                cross.norms.leave(&mut x, read)?;
+            }
+
+            let part = &block.feed_forward;
+            let entered = match part.parallel {
+                true => entered,
+                false => part.norms.enter(&x)?,
+            };
+            let mut inner = part.inner.apply(&entered, total, helper);
+            match part.gated {
+                true => {
+                    let [_, width] = part.inner.sizes();
+                    inner = part.activation.apply_gated(&inner, width);
+                }
+                false => part.activation.apply(&mut inner),
+            }
+            let outer = part.outer.apply(&inner, total, helper);
+            part.norms.leave(&mut x, outer)?;
+        }
+        match &self.last_norm {
+            Some(norm) => norm.apply(&x),
+            None => Ok(x),
+        }
+    }
+}

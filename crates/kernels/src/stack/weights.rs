@@ -1,0 +1,530 @@
+//! The weights of a stack, the checks of their sizes, its norms and its activations.
+
+use super::product::Product;
+use crate::error::{KernelError, check_length, check_size, check_value};
+use crate::norm::{self, Kind, Norm};
+use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::threads::{RowsMut, for_each_chunk, rows};
+
+/// The sizes of a stack, and how it scores.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sizes {
+    /// The size of a state.
+    pub model: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads, a divisor of `heads`.
+    pub key_value_heads: usize,
+    /// The features of a head.
+    pub head: usize,
+    /// `c` of `c tanh(score / c)`.
+    pub softcap: Option<f32>,
+    /// Whether a position sees only itself and those before it.
+    pub causal: bool,
+}
+
+impl Sizes {
+    /// Causal, without a softcap.
+    pub fn new(model: usize, heads: usize, key_value_heads: usize, head: usize) -> Self {
+        Self {
+            model,
+            heads,
+            key_value_heads,
+            head,
+            softcap: None,
+            causal: true,
+        }
+    }
+
+    /// The features of all queries, and of all keys, of a position.
+    pub(super) fn widths(&self) -> (usize, usize) {
+        (self.heads * self.head, self.key_value_heads * self.head)
+    }
+}
+
+/// The weights of a norm.
+#[derive(Debug, Clone)]
+pub struct NormWeights {
+    /// The kind of norm.
+    pub kind: Kind,
+    /// `[width]`
+    pub weight: Vec<f32>,
+    /// `[width]`, for layer norm.
+    pub bias: Option<Vec<f32>>,
+    /// `ε`
+    pub epsilon: f64,
+}
+
+/// The norms around a part of a block: `x ← after(x + inside(f(before(x))))`, each of them optional.
+#[derive(Debug, Clone)]
+pub struct Norms<N = NormWeights> {
+    /// Applied to the part's input (pre-norm).
+    pub before: Option<N>,
+    /// Applied to the part's output (Gemma 2 and 3).
+    pub inside: Option<N>,
+    /// Applied to the residual sum (post-norm).
+    pub after: Option<N>,
+}
+
+impl<N> Norms<N> {
+    /// Pre-norm.
+    pub fn before(norm: N) -> Self {
+        Self {
+            before: Some(norm),
+            ..Self::default()
+        }
+    }
+
+    /// Post-norm.
+    pub fn after(norm: N) -> Self {
+        Self {
+            after: Some(norm),
+            ..Self::default()
+        }
+    }
+}
+
+impl<N> Default for Norms<N> {
+    fn default() -> Self {
+        Self {
+            before: None,
+            inside: None,
+            after: None,
+        }
+    }
+}
+
+/// The activation between the products of a feed-forward network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `max(x, 0)`
+    Relu,
+    /// `x Φ(x)`, with the distribution function of the normal distribution.
+    Gelu,
+    /// `x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2`
+    GeluTanh,
+    /// `x σ(x)`
+    Silu,
+}
+
+/// Self-attention of one block.
+#[derive(Debug, Clone)]
+pub struct SelfAttention<P = Product, N = NormWeights> {
+    /// `W^Q | W^K | W^V`, `[model, (heads + 2 key_value_heads) head]`.
+    pub query_key_value: P,
+    /// `W^O [heads · head, model]`
+    pub output: P,
+    /// Normalises each query.
+    pub query_norm: Option<N>,
+    /// Normalises each key.
+    pub key_norm: Option<N>,
+    /// The factor of the scores; `None` for `1 / √head`.
+    pub scale: Option<f32>,
+    /// How many positions a position sees, including itself; in a stack that is not causal, to either side of itself, without
+    /// itself. `None` for all.
+    pub window: Option<usize>,
+    /// Which of the stack's [`Rotation`](super::Rotation)s turns queries and keys.
+    pub rotation: Option<usize>,
+    /// Norms around it.
+    pub norms: Norms<N>,
+}
+
+/// Attention of one block to a source.
+#[derive(Debug, Clone)]
+pub struct CrossAttention<P = Product, N = NormWeights> {
+    /// `W^Q [model, heads · head]`
+    pub query: P,
+    /// `W^K | W^V`, `[source size, 2 key_value_heads · head]`.
+    pub key_value: P,
+    /// `W^O [heads · head, model]`
+    pub output: P,
+    /// The factor of the scores; `None` for `1 / √head`.
+    pub scale: Option<f32>,
+    /// Norms around it.
+    pub norms: Norms<N>,
+}
+
+/// The feed-forward network of one block.
+#[derive(Debug, Clone)]
+pub struct FeedForward<P = Product, N = NormWeights> {
+    /// `W_1 [model, inner]`; with a gate `W_g | W_1 [model, 2 inner]`.
+    pub inner: P,
+    /// `φ`
+    pub activation: Activation,
+    /// Whether `φ(W_g x)` multiplies `W_1 x`.
+    pub gated: bool,
+    /// `W_2 [inner, model]`
+    pub outer: P,
+    /// Norms around it. `before` is not used if `parallel`.
+    pub norms: Norms<N>,
+    /// Whether its input is that of self-attention, after the norm, and not its output.
+    pub parallel: bool,
+}
+
+/// One block. A field of a matrix or a norm may also hold something that it is made of, such as its name in a file: see
+/// [`Block::try_map`].
+#[derive(Debug, Clone)]
+pub struct Block<P = Product, N = NormWeights> {
+    /// Self-attention.
+    pub attention: SelfAttention<P, N>,
+    /// Attention to a source.
+    pub cross: Option<CrossAttention<P, N>>,
+    /// Feed-forward network.
+    pub feed_forward: FeedForward<P, N>,
+}
+
+impl<P, N> Block<P, N> {
+    /// The same block with every matrix made by `product` and every norm by `norm`.
+    ///
+    /// # Errors
+    /// The first one of `product` or `norm`.
+    pub fn try_map<Q, M, E>(
+        self,
+        mut product: impl FnMut(P) -> Result<Q, E>,
+        mut norm: impl FnMut(N) -> Result<M, E>,
+    ) -> Result<Block<Q, M>, E> {
+        let own = self.attention;
+        let attention = SelfAttention {
+            query_key_value: product(own.query_key_value)?,
+            output: product(own.output)?,
+            query_norm: own.query_norm.map(&mut norm).transpose()?,
+            key_norm: own.key_norm.map(&mut norm).transpose()?,
+            scale: own.scale,
+            window: own.window,
+            rotation: own.rotation,
+            norms: own.norms.try_map(&mut norm)?,
+        };
+        let cross = match self.cross {
+            None => None,
+            Some(cross) => Some(CrossAttention {
+                query: product(cross.query)?,
+                key_value: product(cross.key_value)?,
+                output: product(cross.output)?,
+                scale: cross.scale,
+                norms: cross.norms.try_map(&mut norm)?,
+            }),
+        };
+        let inner = self.feed_forward;
+        Ok(Block {
+            attention,
+            cross,
+            feed_forward: FeedForward {
+                inner: product(inner.inner)?,
+                activation: inner.activation,
+                gated: inner.gated,
+                outer: product(inner.outer)?,
+                norms: inner.norms.try_map(&mut norm)?,
+                parallel: inner.parallel,
+            },
+        })
+    }
+}
+
+impl<N> Norms<N> {
+    fn try_map<M, E>(self, mut norm: impl FnMut(N) -> Result<M, E>) -> Result<Norms<M>, E> {
+        Ok(Norms {
+            before: self.before.map(&mut norm).transpose()?,
+            inside: self.inside.map(&mut norm).transpose()?,
+            after: self.after.map(&mut norm).transpose()?,
+        })
+    }
+}
+
+/// Checks both sizes of a matrix.
+fn expect(
+    argument: &'static str,
+    shape: &'static str,
+    found: &Product,
+    expected: [usize; 2],
+) -> Result<(), KernelError> {
+    let [inner, columns] = found.sizes();
+    check_length(argument, shape, &[expected[0]], inner)?;
+    check_length(argument, shape, &[expected[1]], columns)
+}
+
+impl Sizes {
+    pub(super) fn check(&self) -> Result<(), KernelError> {
+        let small = (1..=crate::MAX_DIM).contains(&self.head);
+        check_value("head", "a size of 1 to 256", self.head as f64, small)?;
+        let remainder = self.heads.checked_rem(self.key_value_heads);
+        let (found, heads) = (self.key_value_heads, self.heads);
+        let expected = if remainder == Some(0) { found } else { heads };
+        let reason = "it must divide the query heads";
+        check_size("key_value_heads", "count", found, expected, reason)
+    }
+}
+
+impl Block {
+    pub(super) fn check(&self, sizes: &Sizes, rotations: usize) -> Result<(), KernelError> {
+        let model = sizes.model;
+        let (query, key) = sizes.widths();
+        let own = &self.attention;
+        let shape = "[model, (heads + 2 key_value_heads) head]";
+        let joint = [model, query + 2 * key];
+        expect("query_key_value", shape, &own.query_key_value, joint)?;
+        expect(
+            "output",
+            "[heads · head, model]",
+            &own.output,
+            [query, model],
+        )?;
+        for norm in [&own.query_norm, &own.key_norm].into_iter().flatten() {
+            norm.check(sizes.head)?;
+        }
+        if let Some(rotation) = own.rotation {
+            let there = rotation < rotations;
+            check_value("rotation", "one of the stack's", rotation as f64, there)?;
+        }
+        own.norms.check(model)?;
+        if let Some(cross) = &self.cross {
+            expect(
+                "cross query",
+                "[model, heads · head]",
+                &cross.query,
+                [model, query],
+            )?;
+            let [source, _] = cross.key_value.sizes();
+            let shape = "[source size, 2 key_value_heads · head]";
+            expect(
+                "cross key_value",
+                shape,
+                &cross.key_value,
+                [source, 2 * key],
+            )?;
+            let shape = "[heads · head, model]";
+            expect("cross output", shape, &cross.output, [query, model])?;
+            cross.norms.check(model)?;
+        }
+        let inner = &self.feed_forward;
+        let [_, width] = inner.inner.sizes();
+        expect("inner", "[model, inner]", &inner.inner, [model, width])?;
+        let width = match inner.gated {
+            true => {
+                let (half, even) = (width / 2, width.is_multiple_of(2));
+                check_value("inner", "columns of gate and value", width as f64, even)?;
+                half
+            }
+            false => width,
+        };
+        expect("outer", "[inner, model]", &inner.outer, [width, model])?;
+        inner.norms.check(model)
+    }
+}
+
+impl Norms {
+    fn check(&self, model: usize) -> Result<(), KernelError> {
+        let norms = [&self.before, &self.inside, &self.after];
+        let mut norms = norms.into_iter().flatten();
+        norms.try_for_each(|norm| norm.check(model))
+    }
+
+    /// The input of the part.
+    pub(super) fn enter(&self, x: &[f32]) -> Result<Vec<f32>, KernelError> {
+        match &self.before {
+            Some(norm) => norm.apply(x),
+            None => Ok(x.to_vec()),
+        }
+    }
+
+    /// Adds the output of the part.
+    pub(super) fn leave(&self, x: &mut Vec<f32>, mut y: Vec<f32>) -> Result<(), KernelError> {
+        if let Some(norm) = &self.inside {
+            y = norm.apply(&y)?;
+        }
+        let work = x.len() as f64 * 0.3;
+        let both = [rows(x, 1), rows(&mut y, 1)];
+        let count = both[0].data.len();
+        for_each_chunk(both, count, 16384, work, &|_, [x, y]: [RowsMut<f32>; 2]| {
+            x.data.iter_mut().zip(y.data).for_each(|(x, y)| *x += *y);
+        });
+        if let Some(norm) = &self.after {
+            *x = norm.apply(x)?;
+        }
+        Ok(())
+    }
+}
+
+impl NormWeights {
+    pub(super) fn check(&self, width: usize) -> Result<(), KernelError> {
+        check_length("norm weight", "[width]", &[width], self.weight.len())?;
+        match &self.bias {
+            Some(bias) => check_length("norm bias", "[width]", &[width], bias.len()),
+            None => Ok(()),
+        }
+    }
+
+    /// The norm of each row of `x [rows, width]`.
+    ///
+    /// # Errors
+    /// [`KernelError`] if the lengths do not fit, or `ε` is out of range.
+    pub fn apply(&self, x: &[f32]) -> Result<Vec<f32>, KernelError> {
+        let width = self.weight.len();
+        let mut y = vec![0.0; x.len()];
+        let norm = Norm {
+            kind: self.kind,
+            rows: x.len() / width.max(1),
+            width,
+            weight: Some(&self.weight),
+            bias: self.bias.as_deref(),
+            epsilon: self.epsilon,
+        };
+        norm::forward(&norm, x, &mut y)?;
+        Ok(y)
+    }
+}
+
+impl Activation {
+    /// `φ` of each number, in place.
+    ///
+    /// ```
+    /// use regard_kernels::stack::Activation;
+    /// let mut x = [-1.0, 0.0, 2.0];
+    /// Activation::Relu.apply(&mut x);
+    /// assert_eq!(x, [0.0, 0.0, 2.0]);
+    /// ```
+    pub fn apply(self, x: &mut [f32]) {
+        let work = x.len() as f64;
+        let count = x.len();
+        for_each_chunk(rows(x, 1), count, 8192, work, &|_, x: RowsMut<f32>| {
+            self.run(x.data, None);
+        });
+    }
+
+    /// `φ(g) ∘ x` of rows `[g | x]`, each of `width` numbers: rows of half as many.
+    pub(super) fn apply_gated(self, x: &[f32], width: usize) -> Vec<f32> {
+        let half = width / 2;
+        let mut out = vec![0.0; x.len() / 2];
+        let count = x.len() / width.max(1);
+        let chunk = (8192 / width.max(1)).max(1);
+        let work = x.len() as f64;
+        for_each_chunk(rows(&mut out, half), count, chunk, work, &|first,
+                                                                   out: RowsMut<
+            f32,
+        >| {
+            let from = x[first * width..].chunks_exact(width);
+            for (to, row) in out.data.chunks_exact_mut(half.max(1)).zip(from) {
+                let (gate, value) = row.split_at(half);
+                to.copy_from_slice(gate);
+                self.run(to, Some(value));
+            }
+        });
+        out
+    }
+
+    fn run(self, x: &mut [f32], factor: Option<&[f32]>) {
+        let kernel = Activate {
+            activation: self,
+            x,
+            factor,
+        };
+        run(Level::current(), kernel);
+    }
+}
+
+/// `x = φ(x)`, or `x = φ(x) factor`.
+struct Activate<'a> {
+    activation: Activation,
+    x: &'a mut [f32],
+    factor: Option<&'a [f32]>,
+}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let (x, factor) = (self.x, self.factor);
+        match self.activation {
+            Activation::Relu => map(
+                s,
+                x,
+                factor,
+                #[inline(always)]
+                |x| s.max(x, s.zero()),
+            ),
+            Activation::Gelu => map(
+                s,
+                x,
+                factor,
+                #[inline(always)]
+                |x| gelu(s, x),
+            ),
+            Activation::GeluTanh => map(
+                s,
+                x,
+                factor,
+                #[inline(always)]
+                |x| gelu_tanh(s, x),
+            ),
+            Activation::Silu => {
+                map(
+                    s,
+                    x,
+                    factor,
+                    #[inline(always)]
+                    |x| s.mul(x, simd::sigmoid(s, x)),
+                );
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn map<S: Simd>(s: S, x: &mut [f32], factor: Option<&[f32]>, f: impl Fn(S::V) -> S::V) {
+    match factor {
+        None => simd::zip_map(
+            s,
+            [],
+            [x],
+            #[inline(always)]
+            |[], [x]| [f(x)],
+        ),
+        Some(factor) => {
+            simd::zip_map(
+                s,
+                [factor],
+                [x],
+                #[inline(always)]
+                |[y], [x]| [s.mul(f(x), y)],
+            );
+        }
+    }
+}
+
+#[inline(always)]
+fn gelu_tanh<S: Simd>(s: S, x: S::V) -> S::V {
+    let inner = s.fma(s.mul(s.splat(0.044715), s.mul(x, x)), x, x);
+    // (1 + tanh y) / 2 = σ(2 y)
+    let doubled = s.mul(s.splat(2.0 * 0.797_884_6), inner);
+    s.mul(x, simd::sigmoid(s, doubled))
+}
+
+/// `x Φ(x) = x erfc(-x / √2) / 2`, by the rational Chebyshev fit of Numerical Recipes (`erfcc`), whose relative error is below
+/// 1.2e-7 everywhere.
+#[inline(always)]
+fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
+    const TERMS: [f32; 10] = [
+        0.170_872_77,
+        -0.822_152_23,
+        1.488_515_9,
+        -1.135_204,
+        0.278_868_07,
+        -0.186_288_06,
+        0.096_784_18,
+        0.374_091_96,
+        1.000_023_7,
+        -1.265_512_2,
+    ];
+    let z = s.mul(s.abs(x), s.splat(std::f32::consts::FRAC_1_SQRT_2));
+    let t = s.div(s.splat(1.0), s.fma(s.splat(0.5), z, s.splat(1.0)));
+    let [first, rest @ ..] = TERMS;
+    let mut sum = s.splat(first);
+    for term in rest {
+        sum = s.fma(sum, t, s.splat(term));
+    }
+    // erfc(z) / 2: the tail beyond |x| on one side.
+    let tail = s.mul(s.mul(s.splat(0.5), t), simd::exp(s, s.fnma(z, z, sum)));
+    let positive = s.greater(x, s.zero());
+    let below = s.select(positive, s.sub(s.splat(1.0), tail), tail);
+    s.mul(x, below)
+}

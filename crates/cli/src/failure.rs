@@ -74,6 +74,34 @@ pub enum CommandError {
         /// What the system said.
         reason: String,
     },
+    /// A prompt is longer than the model reads.
+    #[error(
+        "a text of {tokens} tokens does not fit the model's context of {context} with room to go on; give a shorter one"
+    )]
+    LongPrompt {
+        /// Its tokens.
+        tokens: usize,
+        /// The most that the model reads.
+        context: usize,
+    },
+    /// More weights were asked for than fit in memory.
+    #[error(
+        "{numbers} weights were asked for, at most {most} are kept; choose some by --layer, --head or --query of `regard look`"
+    )]
+    TooManyWeights {
+        /// How many.
+        numbers: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A pretrained model cannot do what it was asked for.
+    #[error("{}: expected {expected}", folder.display())]
+    OtherModel {
+        /// The model's folder.
+        folder: PathBuf,
+        /// What the command needs.
+        expected: String,
+    },
     /// A picture was asked for, but there is no attention to draw.
     #[error("{}: nothing to draw: {reason}", path.display())]
     NothingToDraw {

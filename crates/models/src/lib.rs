@@ -30,11 +30,14 @@ pub mod gnmt;
 pub mod lstmn;
 pub mod lstmn_translation;
 pub mod luong;
+mod packed;
+pub mod pretrained;
 pub mod recurrent;
 pub mod rnnsearch;
 pub mod sentence;
 pub mod seq2seq;
 pub mod tables;
+pub mod text;
 pub mod transformer;
 mod vocabulary;
 

@@ -6,13 +6,18 @@
 mod bench;
 mod compare;
 mod compute;
+mod embed;
 mod evaluate;
 mod explain;
+mod fill;
+mod generate;
 mod inspect;
 mod lengths;
+mod look;
 mod model;
 mod named;
 mod pictures;
+mod pretrained;
 mod search;
 mod train;
 mod translate;
@@ -24,10 +29,14 @@ use clap::{Parser, Subcommand};
 pub use bench::Bench;
 pub use compare::Compare;
 pub use compute::Compute;
+pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, Part};
 pub use explain::Explain;
+pub use fill::Fill;
+pub use generate::Generate;
 pub use inspect::Inspect;
 pub use lengths::Lengths;
+pub use look::{Look as LookText, Query};
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::PictureFiles;
@@ -61,6 +70,14 @@ pub struct CommandLine {
 pub enum Command {
     /// Translate text, and see what the model looked at
     Translate(Box<Translate>),
+    /// Write on from a prompt with a pretrained language model
+    Generate(Box<Generate>),
+    /// Show what a pretrained model looks at while it reads a text
+    Look(Box<LookText>),
+    /// Fill in the masked words of a text with a pretrained model
+    Fill(Fill),
+    /// Turn texts into vectors with a pretrained encoder
+    Embed(Embed),
     /// Train a model from a recipe
     Train(Train),
     /// Score translations, models and alignments

@@ -7,7 +7,7 @@ use regard_trace::Kind;
 use regard_view::choice::{Choice, Pick};
 
 /// Pictures and traces of the attention.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct PictureFiles {
     /// Write a heat map as SVG; of several translations, FILE-LINE or FILE-LINE-RANK is written
     /// for each
@@ -73,6 +73,11 @@ impl PictureFiles {
     /// Whether a figure of the chosen maps is asked for.
     pub fn draws_chosen(&self) -> bool {
         self.svg.is_some() || self.png.is_some()
+    }
+
+    /// Draws the only head of maps that have one.
+    pub fn only_head(&mut self) {
+        self.head = None;
     }
 
     /// Which maps are drawn. A page has all of them, and its reader chooses.

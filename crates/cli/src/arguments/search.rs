@@ -87,7 +87,8 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-fn not_negative(text: &str) -> Result<f64, String> {
+/// A finite number of at least 0.
+pub fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
         _ => Err("expected a number of at least 0, such as 0.6".to_owned()),

@@ -2,11 +2,16 @@
 
 mod bench;
 mod compare;
+mod embed;
 mod evaluate;
 mod explain;
+mod fill;
+mod generate;
 mod inspect;
 mod inspect_model;
+mod look;
 mod model;
+mod pretrained;
 mod train;
 mod translate;
 mod view;
@@ -20,6 +25,10 @@ use crate::{arguments::Command, failure::Failure};
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Translate(options) => translate::run(&options),
+        Command::Generate(options) => generate::run(&options),
+        Command::Look(options) => look::run(&options),
+        Command::Fill(options) => fill::run(&options),
+        Command::Embed(options) => embed::run(&options),
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::Compare(options) => compare::run(&options),

@@ -9,6 +9,7 @@ mod evaluate;
 mod explain;
 mod inspect;
 mod pictures;
+mod pretrained;
 mod train;
 mod translate;
 mod unfamiliar;
@@ -170,8 +171,12 @@ fn help_and_version_are_results() {
     assert_eq!(version, format!("regard {}\n", env!("CARGO_PKG_VERSION")));
 }
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 13] = [
     "translate",
+    "generate",
+    "look",
+    "fill",
+    "embed",
     "train",
     "evaluate",
     "compare",

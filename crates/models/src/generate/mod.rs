@@ -1,4 +1,4 @@
-//! Generation: greedy and beam search, batched, with the attention weights following the
+//! Generation: greedy and beam search and sampling, batched, with the attention weights following the
 //! back-pointers, so that every entry of an n-best list has its own picture.
 //!
 //! A hypothesis `Y` of a source of `S` positions is ranked as in GNMT (Wu et al. 2016):
@@ -9,9 +9,11 @@
 
 mod beam;
 mod penalty;
+mod sample;
 
 pub use beam::{Hypothesis, beam_search};
 pub use penalty::{BeamConfig, LengthLimit};
+pub use sample::{Prompt, SampleConfig, SampleEnd, SampleError, Sampled, sample};
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
 use regard_nn::dropout::DropoutRng;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use regard_models::text::LibraryError;
+
 /// An error of learning, reading or writing a tokenizer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -67,6 +69,15 @@ pub enum TokenizerError {
         /// What the library said.
         message: String,
     },
+}
+
+impl From<LibraryError> for TokenizerError {
+    fn from(error: LibraryError) -> Self {
+        match error {
+            LibraryError::Malformed(problem) => Self::malformed(problem),
+            LibraryError::Failed(message) => Self::Failed { message },
+        }
+    }
 }
 
 impl TokenizerError {

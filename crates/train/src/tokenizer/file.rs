@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
-use regard_models::Vocabulary;
+use regard_models::{Vocabulary, text::MAXIMUM_VOCABULARY_SIZE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::TokenizerError;
 use super::hugging_face::SpecialTokens;
-use super::subword::{MAXIMUM_VOCABULARY_SIZE, Model, SPECIAL_TOKENS, SubwordTokenizer};
+use super::subword::{Model, SPECIAL_TOKENS, SubwordTokenizer};
 use crate::files::write_atomically;
 
 const FORMAT: &str = "regard-tokenizer";

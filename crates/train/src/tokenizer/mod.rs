@@ -44,11 +44,9 @@ mod hugging_face;
 mod pair;
 mod pieces;
 mod subword;
-mod words;
 
 pub use error::TokenizerError;
 pub use hugging_face::SpecialTokens;
 pub use pair::TokenizerPair;
-pub use pieces::Piece;
+pub use regard_models::text::{Piece, split_words};
 pub use subword::{MINIMUM_VOCABULARY_SIZE, SPECIAL_TOKENS, SubwordTokenizer, lowercase};
-pub use words::split_words;

@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use regard_models::Vocabulary;
+use regard_models::{
+    Vocabulary,
+    text::{MAXIMUM_VOCABULARY_SIZE, split_words},
+};
 use tokenizers::models::bpe::{BPE, BpeTrainer, Vocab};
 use tokenizers::{Model as _, Trainer as _};
 
 use super::alphabet;
 use super::error::TokenizerError;
 use super::hugging_face::HuggingFace;
-use super::words::split_words;
 
 /// The reserved tokens of a vocabulary that is learned here, in the order of their ids: first the marks, in the order of
 /// [`Vocabulary::new`], then the token for an unknown symbol.
@@ -18,8 +20,6 @@ pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<s>", "</s>", "<unk>"];
 pub(super) const UNKNOWN: u32 = 3;
 /// The smallest sub-word vocabulary: the reserved tokens and the 256 bytes.
 pub const MINIMUM_VOCABULARY_SIZE: usize = SPECIAL_TOKENS.len() + 256;
-/// The largest vocabulary that is accepted.
-pub(super) const MAXIMUM_VOCABULARY_SIZE: usize = 1 << 20;
 
 /// A pair of neighbours must be seen this often to become a token.
 const MINIMUM_FREQUENCY: u64 = 2;
@@ -316,7 +316,7 @@ impl SubwordTokenizer {
         Ok(match &self.model {
             Model::HuggingFace(file) => {
                 let text = ids.iter().copied().filter(|&id| !self.is_mark(id));
-                file.decode(&text.collect::<Vec<_>>())?
+                file.library.decode(&text.collect::<Vec<_>>(), true)?
             }
             Model::Bytes { bytes, .. } => {
                 let mut joined = Vec::with_capacity(ids.len() * 4);
@@ -351,7 +351,10 @@ impl SubwordTokenizer {
     pub fn is_special(&self, id: u32) -> bool {
         match &self.model {
             Model::HuggingFace(file) => {
-                self.is_mark(id) || self.token(id).is_some_and(|token| file.is_special(token))
+                self.is_mark(id)
+                    || self
+                        .token(id)
+                        .is_some_and(|token| file.library.is_special(token))
             }
             _ => position(id) < SPECIAL_TOKENS.len(),
         }

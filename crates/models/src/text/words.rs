@@ -38,7 +38,7 @@ fn class(character: char) -> Class {
 /// The words of `text`, in order; joined they are `text` again.
 ///
 /// ```
-/// use regard_train::tokenizer::split_words;
+/// use regard_models::text::split_words;
 /// let words: Vec<&str> = split_words("It's 12 o'clock,  Zoë!").collect();
 /// assert_eq!(words, ["It", "'s", " 12", " o", "'", "clock", ",", " ", " Zoë", "!"]);
 /// ```

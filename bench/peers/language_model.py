@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Times regard's pretrained models beside transformers (PyTorch) and ONNX Runtime, in turns in one run.
+
+    python3 bench/peers/language_model.py --folder FOLDER [--rounds 5] [--threads 2]
+
+FOLDER takes 2.2 GB of checkpoints of real size with random weights, which the PyTorch side makes if they are not there. Builds the
+Rust side, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. Prints the median of
+each side, and regard's time as a share of the others' (below 1: faster). Before timing, continuations in f32 must be the same.
+"""
+
+import argparse
+import json
+import statistics
+
+from common import PEERS, ROOT, Side, build, interpreter, turns
+
+REQUIREMENTS = {
+    "torch": "torch==2.15.0", "transformers": "transformers==5.23.0", "onnxruntime": "onnxruntime==1.32.0", "onnx": "onnx",
+    "onnxscript": "onnxscript", "safetensors": "safetensors",
+}
+WORK = [
+    *({"work": "decode", "model": model, "dtype": dtype, "tokens": 64} for model in ("gpt2", "llama") for dtype in ("f32", "bf16")),
+    *({"work": "prompt", "model": model, "dtype": dtype, "length": 512} for model in ("gpt2", "llama") for dtype in ("f32", "bf16")),
+    *({"work": "encode", "model": "minilm", "dtype": "f32", "batch": b, "length": n} for b, n in ((1, 32), (32, 64), (8, 256))),
+    {"work": "encode", "model": "bert", "dtype": "f32", "batch": 8, "length": 128},
+]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--python")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    python = interpreter(options.python, REQUIREMENTS)
+    ours = build(ROOT, "-p", "regard-models", "--example", "language_model_peer")["language_model_peer"]
+    script = lambda name: [python, PEERS / f"language_model_{name}.py", "--folder", options.folder]
+    for work in WORK:
+        # Processes of their own for each row: none keeps another row's memory, or its threads.
+        sides = [Side("torch", script("torch"), options.threads)]
+        sides[0].ask(json.dumps(work))  # makes the checkpoint
+        sides.append(Side("regard", [ours, "--folder", options.folder], options.threads))
+        if work["work"] == "encode":
+            sides.append(Side("onnx", script("onnx"), options.threads))
+        question = json.dumps(work)
+        first = {side.name: side.ask(question) for side in sides}
+        if work["work"] == "decode" and work["dtype"] == "f32":
+            same = first["regard"]["ids"] == first["torch"]["ids"]
+            print("", "same tokens" if same else "OTHER TOKENS", sep="  ")
+        seconds = {side.name: [] for side in sides}
+        for side in turns(sides, options.rounds):
+            seconds[side.name].append(side.ask(question)["seconds"])
+        median = {name: statistics.median(times) for name, times in seconds.items()}
+        shown = "  ".join(f"{name} {1000 * time:8.1f} ms" for name, time in median.items())
+        shares = "  ".join(f"{median['regard'] / time:.2f} of {name}" for name, time in median.items() if name != "regard")
+        row = " ".join(str(value) for value in work.values())
+        rate = f"  {work['tokens'] / median['regard']:.1f} tokens/s, torch {work['tokens'] / median['torch']:.1f}" if "tokens" in work else ""
+        print(f"{row:32s} {shown}  {shares}{rate}", flush=True)
+        for side in sides:
+            side.close()
+
+
+if __name__ == "__main__":
+    main()

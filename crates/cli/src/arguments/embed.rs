@@ -1,0 +1,33 @@
+//! `regard embed`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Compute, pretrained::Pretrained};
+
+const EXAMPLES: &str = "\
+Examples:
+  regard embed --model sentence-transformers/all-MiniLM-L6-v2 \"How are you?\" \"What is your age?\"
+  regard embed --model ./minilm --output vectors.safetensors < sentences.txt
+
+Each text becomes one vector: the mean of the states of its tokens, of length 1, or what the model's `1_Pooling/config.json` says. \
+Without --output, a JSON object a text is printed. A file of --output holds `vectors [texts, size]`.";
+
+/// Turn texts into vectors with a pretrained encoder
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Embed {
+    /// Texts, one an argument; without any, lines of standard input
+    #[arg(value_name = "TEXT")]
+    pub texts: Vec<String>,
+    /// The model.
+    #[command(flatten)]
+    pub model: Pretrained,
+    /// Write the vectors to a file (safetensors)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}

@@ -1,0 +1,98 @@
+//! `regard generate`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    Compute, PictureFiles,
+    pretrained::{Cache, Pretrained},
+    search::{at_least_one, beam, not_negative},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  regard generate --model openai-community/gpt2 \"Once upon a time\"
+  regard generate --model ./smollm --chat \"Why is the sky blue?\"
+  regard generate --model ./gpt2 --temperature 0 --max-tokens 50 --png look.png \"The animal didn't cross the street because\"
+  regard generate --model ./gpt2 --json < prompts.txt
+
+The text is printed as it is written. Without PROMPT, each line of standard input is a prompt; several prompts are written \
+together. At the end standard error says how fast it went.
+
+Tokens are drawn after these steps, in this order: the repetition penalty, the temperature, --top-k, --top-p, --min-p. \
+A temperature of 0 takes the likeliest token each time. The same seed gives the same text.
+
+Pictures show the self-attention of the whole text, the prompt included, from one more pass over it.";
+
+/// Write on from a prompt with a pretrained language model
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Generate {
+    /// Prompts, one an argument; without any, lines of standard input
+    #[arg(value_name = "PROMPT")]
+    pub prompts: Vec<String>,
+    /// The model.
+    #[command(flatten)]
+    pub model: Pretrained,
+    /// Most tokens of a text
+    #[arg(long, value_name = "N", default_value = "128", value_parser = at_least_one)]
+    pub max_tokens: usize,
+    /// End a text before it contains TEXT; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// The prompt is a message to the model, by the model's own template of conversations
+    #[arg(long)]
+    pub chat: bool,
+    /// A message before it that says how to answer
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    pub system: Option<String>,
+    /// Divides the scores: below 1 likely tokens become likelier; 0 takes the likeliest
+    #[arg(long, value_name = "T", default_value = "0.8", value_parser = not_negative, help_heading = "Search")]
+    pub temperature: f64,
+    /// Draw from the K likeliest tokens; 0 for all
+    #[arg(long, value_name = "K", default_value = "40", help_heading = "Search")]
+    pub top_k: usize,
+    /// Draw from the fewest tokens whose probabilities sum to P
+    #[arg(long, value_name = "P", default_value = "0.95", value_parser = not_negative, help_heading = "Search")]
+    pub top_p: f64,
+    /// Draw from tokens at least P times as likely as the likeliest
+    #[arg(long, value_name = "P", default_value = "0", value_parser = not_negative, help_heading = "Search")]
+    pub min_p: f64,
+    /// Above 1, tokens that have occurred become less likely
+    #[arg(long, value_name = "X", default_value = "1", value_parser = not_negative, help_heading = "Search")]
+    pub repetition_penalty: f64,
+    /// Where random numbers begin
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Search")]
+    pub seed: u64,
+    /// Search for the likeliest text with N hypotheses, without drawing
+    #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search",
+          conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"])]
+    pub beam: Option<usize>,
+    /// How keys and values are kept
+    #[arg(
+        long,
+        value_name = "TYPE",
+        default_value = "f32",
+        help_heading = "Computing"
+    )]
+    pub cache: Cache,
+    /// Print a heat map below the text
+    #[arg(long, help_heading = "Pictures")]
+    pub attention: bool,
+    /// Pictures to write.
+    #[command(flatten)]
+    pub pictures: PictureFiles,
+    /// Write what the model looked at, for `regard view` and for Python (safetensors)
+    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
+    pub trace: Option<PathBuf>,
+    /// Print JSON, an object a prompt, on a line of its own
+    #[arg(long)]
+    pub json: bool,
+    /// Print no warnings and no speed
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}

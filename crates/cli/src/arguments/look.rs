@@ -1,0 +1,65 @@
+//! `regard look`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Compute, PictureFiles, pretrained::Pretrained};
+
+const EXAMPLES: &str = "\
+Examples:
+  regard look --model openai-community/gpt2 \"The animal didn't cross the street because it was tired\"
+  regard look --model ./bert --layer 3 --head 7 --png head.png \"Time flies like an arrow.\"
+  regard look --model ./llama --layer 12 --query last \"$(cat long.txt)\"
+  regard look --model ./gpt2 --trace look.safetensors --html look.html \"Two dogs play.\"
+
+The text is read in one pass, and the weights of its attention are computed from the queries and keys of this pass. The output \
+says in words what is remarkable about the heads, with a heat map; pictures and the trace have every head, or the layer and \
+the head that are chosen. What is not asked for is not computed: of a long text choose a layer, a head or a query.";
+
+/// Show what a pretrained model looks at while it reads a text
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Look {
+    /// The text; `-` for standard input
+    #[arg(value_name = "TEXT")]
+    pub text: String,
+    /// The model.
+    #[command(flatten)]
+    pub model: Pretrained,
+    /// The row of one query: a position, counted from 1, or `last`
+    #[arg(long, value_name = "N|last", value_parser = query)]
+    pub query: Option<Query>,
+    /// Pictures to write.
+    #[command(flatten)]
+    pub pictures: PictureFiles,
+    /// Write what the model looked at, for `regard view` and for Python (safetensors)
+    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
+    pub trace: Option<PathBuf>,
+    /// Print JSON, with the weights
+    #[arg(long)]
+    pub json: bool,
+    /// Print no heat map
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+/// A position of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Query {
+    /// Counted from 0.
+    At(usize),
+    /// The last one.
+    Last,
+}
+
+fn query(text: &str) -> Result<Query, String> {
+    match (text, text.parse::<usize>()) {
+        ("last", _) => Ok(Query::Last),
+        (_, Ok(number)) if number > 0 => Ok(Query::At(number - 1)),
+        _ => Err("expected a position, counted from 1, or `last`".to_owned()),
+    }
+}

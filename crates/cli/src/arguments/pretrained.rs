@@ -1,0 +1,63 @@
+//! Which pretrained model, and how it is kept in memory.
+
+use clap::{Args, ValueEnum};
+use regard_kernels::{Kind, matmul::Storage};
+
+/// A pretrained model.
+#[derive(Debug, Args)]
+pub struct Pretrained {
+    /// A folder as Hugging Face models have it, a name in the local cache such as `openai-community/gpt2`, or `hf:NAME`, which is
+    /// downloaded
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: String,
+    /// How weights are kept in memory [default: as the files have them]
+    #[arg(long, value_name = "TYPE", help_heading = "Computing")]
+    weights: Option<Weights>,
+}
+
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Weights {
+    /// 32 bits
+    F32,
+    /// 16 bits, 8 of them mantissa
+    Bf16,
+    /// 16 bits, 11 of them mantissa
+    F16,
+    /// 8 bits, with a scale for each group of 32
+    Int8,
+}
+
+impl Pretrained {
+    /// How weights are kept; `None` for as the files have them.
+    pub fn storage(&self) -> Option<Storage> {
+        self.weights.map(|weights| match weights {
+            Weights::F32 => Storage::F32,
+            Weights::Bf16 => Storage::Bf16,
+            Weights::F16 => Storage::F16,
+            Weights::Int8 => Storage::Int8,
+        })
+    }
+}
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Cache {
+    /// 32 bits
+    F32,
+    /// 16 bits, 8 of them mantissa
+    Bf16,
+    /// 16 bits, 11 of them mantissa
+    F16,
+}
+
+impl Cache {
+    /// The kernels' name of it.
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::F32 => Kind::F32,
+            Self::Bf16 => Kind::Bf16,
+            Self::F16 => Kind::F16,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `regard embed`.
+
+use regard_models::pretrained::{Input, Pooling, TextEncoder};
+use regard_nn::weights::{self, Array, Arrays, Storage};
+use serde_json::json;
+
+use super::pretrained::{Opened, texts};
+use crate::{
+    arguments::Embed,
+    failure::Failure,
+    output::{self, Output},
+};
+
+/// How many texts are computed together.
+const BATCH: usize = 32;
+
+/// Turns texts into vectors.
+///
+/// # Errors
+/// A model that is no encoder, a text that is too long.
+pub fn run(options: &Embed) -> Result<(), Failure> {
+    options.compute.run(None, |_| work(options))
+}
+
+fn work(options: &Embed) -> Result<(), Failure> {
+    let opened = Opened::find(&options.model.model)?;
+    let model = TextEncoder::open(&opened.folder, options.model.storage())?;
+    opened.tokenizer.expect_rows(model.vocabulary())?;
+    let pooling = Pooling::open(opened.folder.path())?;
+    let mut out = Output::standard();
+    let (mut all, mut count) = (vec![], 0);
+    for texts in texts(&options.texts)?.chunks(BATCH) {
+        let encoded: Result<Vec<_>, _> = texts
+            .iter()
+            .map(|text| opened.tokenizer.encode(text, true))
+            .collect();
+        let encoded = encoded?;
+        let inputs: Vec<Input> = encoded
+            .iter()
+            .map(|encoded| Input {
+                ids: &encoded.ids,
+                types: &encoded.types,
+            })
+            .collect();
+        let states = model.states(&inputs, None)?;
+        for (text, states) in texts.iter().zip(&states) {
+            let vector = pooling.vector(&model, states);
+            count += 1;
+            match options.output {
+                Some(_) => all.extend(vector),
+                None => out.line(&json!({"text": text, "vector": vector}).to_string())?,
+            }
+        }
+    }
+    out.flush()?;
+    if let Some(path) = &options.output {
+        let array = Array {
+            shape: vec![count, model.size()],
+            values: all,
+        };
+        let arrays = Arrays::from([("vectors".to_owned(), array)]);
+        let bytes = weights::to_bytes(&arrays, Default::default(), Storage::F32)?;
+        output::write_file(path, &bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,389 @@
+//! `regard generate`.
+
+use std::{
+    io::{self, IsTerminal},
+    ops::ControlFlow,
+    time::Instant,
+};
+
+use regard_kernels::loss;
+use regard_models::{
+    Stepper, Vocabulary,
+    generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
+    pretrained::{ChatTemplate, LanguageModel, Look, Message, Reading},
+};
+use serde_json::json;
+
+use super::pretrained::{Opened, expect_room, texts};
+use crate::{
+    arguments::Generate,
+    failure::{CommandError, Failure},
+    output::{self, Output},
+    pictures::{Kept, Screen},
+};
+
+/// Writes on from prompts.
+///
+/// # Errors
+/// A model that cannot be read, a prompt that is too long.
+pub fn run(options: &Generate) -> Result<(), Failure> {
+    options.compute.run(None, |_| work(options))
+}
+
+/// A prompt and what became of it.
+struct Text {
+    prompt: String,
+    ids: Vec<u32>,
+    /// The text after the prompt, as far as it is certain.
+    written: String,
+    /// Text that may be the beginning of a stop text.
+    held: String,
+    ended: &'static str,
+}
+
+fn work(options: &Generate) -> Result<(), Failure> {
+    let started = Instant::now();
+    let config = SampleConfig {
+        temperature: options.temperature,
+        top_k: options.top_k,
+        top_p: options.top_p,
+        min_p: options.min_p,
+        repetition_penalty: options.repetition_penalty,
+        seed: options.seed,
+        ..SampleConfig::default()
+    };
+    config
+        .check()
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let opened = Opened::find(&options.model.model)?;
+    let model = LanguageModel::open(&opened.folder, options.model.storage())?;
+    opened.tokenizer.expect_rows(model.vocabulary())?;
+    let loaded = started.elapsed().as_secs_f64();
+    let mut all = prompts(options, &opened)?;
+    let longest = all.iter().map(|text| text.ids.len()).max().unwrap_or(0);
+    if longest >= model.context() {
+        return Err(CommandError::LongPrompt {
+            tokens: longest,
+            context: model.context(),
+        }
+        .into());
+    }
+    let config = SampleConfig {
+        limit: options.max_tokens.min(model.context() - longest),
+        stop: opened.tokenizer.special().eos.clone(),
+        ..config
+    };
+    let begun = Instant::now();
+    let mut reading = model.begin(all.len(), options.cache.kind());
+    let before: Vec<&[u32]> = all
+        .iter()
+        .map(|text| text.ids.split_last().map_or(&[][..], |(_, before)| before))
+        .collect();
+    reading.read(&before, None)?;
+    let read = begun.elapsed().as_secs_f64();
+    let prompt_tokens: usize = before.iter().map(|before| before.len()).sum();
+    let begun = Instant::now();
+    let tokens = match options.beam {
+        Some(width) => search(&mut all, reading, &config, width, &opened)?,
+        None => draw(options, &mut all, reading, &config, &opened)?,
+    };
+    let wrote = begun.elapsed().as_secs_f64();
+    finish(options, &opened, &model, &all)?;
+    if !options.quiet {
+        let ended = all.iter().filter(|text| text.ended == "limit").count();
+        if ended > 0 && config.limit < options.max_tokens {
+            output::warn(&format!(
+                "{ended} of {} texts were ended by the model's context of {} tokens",
+                all.len(),
+                model.context()
+            ));
+        }
+        output::say(&format!(
+            "opened in {loaded:.2} s; {prompt_tokens} tokens read in {read:.2} s ({:.0} a second); {tokens} written in {wrote:.2} s ({:.1} a second)",
+            prompt_tokens as f64 / read.max(1e-9),
+            tokens as f64 / wrote.max(1e-9)
+        ));
+    }
+    Ok(())
+}
+
+/// The prompts as tokens.
+fn prompts(options: &Generate, opened: &Opened) -> Result<Vec<Text>, Failure> {
+    let template = match options.chat {
+        true => Some(ChatTemplate::open(opened.folder.path())?),
+        false => None,
+    };
+    let mut all = vec![];
+    for prompt in texts(&options.prompts)? {
+        let (text, special) = match &template {
+            Some(template) => {
+                let system = options
+                    .system
+                    .iter()
+                    .map(|text| Message::new("system", text));
+                let user = Message::new("user", &prompt);
+                let messages: Vec<Message> = system.chain([user]).collect();
+                (template.render(&messages, true)?, false)
+            }
+            None => (prompt.clone(), true),
+        };
+        let mut ids = opened.tokenizer.encode(&text, special)?.ids;
+        let marks = opened.tokenizer.special();
+        // An encoder's tokenizer ends a text; here it goes on.
+        if template.is_none()
+            && ids.last().is_some_and(|id| marks.eos.contains(id))
+            && ids.len() > 1
+        {
+            ids.pop();
+        }
+        if ids.is_empty() {
+            let start = marks.bos.or(marks.eos.first().copied());
+            ids.push(start.ok_or_else(|| {
+                Failure::Usage(
+                    "an empty prompt, and the model has no token that starts a text; give some text"
+                        .to_owned(),
+                )
+            })?);
+        }
+        all.push(Text {
+            prompt,
+            ids,
+            written: String::new(),
+            held: String::new(),
+            ended: "limit",
+        });
+    }
+    Ok(all)
+}
+
+/// Draws token by token, printing the text of a single prompt as it comes; gives the number of tokens.
+fn draw(
+    options: &Generate,
+    all: &mut [Text],
+    mut reading: Reading<'_>,
+    config: &SampleConfig,
+    opened: &Opened,
+) -> Result<usize, Failure> {
+    let prompts: Vec<Prompt> = (0..)
+        .zip(all.iter())
+        .map(|(stream, text)| Prompt {
+            tokens: text.ids.clone(),
+            stream,
+        })
+        .collect();
+    let streams: Result<Vec<_>, _> = all
+        .iter()
+        .map(|text| opened.tokenizer.stream(&text.ids, true))
+        .collect();
+    let mut streams = streams?;
+    let shown = (all.len() == 1 && !options.json).then(Output::standard);
+    let mut shown = shown.map(|out| Printer {
+        out,
+        controls: io::stdout().is_terminal(),
+    });
+    if let Some(printer) = shown.as_mut().filter(|_| !options.chat) {
+        printer.print(&all[0].prompt)?;
+    }
+    let mut failed = None;
+    let mut tokens = 0;
+    let each = |row: usize, id: u32| {
+        tokens += 1;
+        let text = &mut all[row];
+        let added = match streams[row].push(id) {
+            Ok(added) => added,
+            Err(error) => {
+                failed = Some(Failure::Error(Box::new(error)));
+                return ControlFlow::Break(());
+            }
+        };
+        let (certain, stopped) = text.add(&added, &options.stop);
+        if let Some(printer) = &mut shown
+            && let Err(error) = printer.print(&certain)
+        {
+            failed = Some(error);
+            return ControlFlow::Break(());
+        }
+        match stopped {
+            true => {
+                text.ended = "stop";
+                ControlFlow::Break(())
+            }
+            false => ControlFlow::Continue(()),
+        }
+    };
+    let sampled = sample(&mut reading, &prompts, config, each)?;
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    for ((text, sampled), stream) in all.iter_mut().zip(sampled).zip(streams) {
+        text.ids.extend(&sampled.tokens);
+        if matches!(sampled.end, SampleEnd::Stop(_)) {
+            text.ended = "end";
+        }
+        if text.ended != "stop" {
+            let rest = stream.finish()?;
+            let rest = std::mem::take(&mut text.held) + &rest;
+            text.written += &rest;
+            if let Some(printer) = &mut shown {
+                printer.print(&rest)?;
+            }
+        }
+    }
+    if let Some(printer) = &mut shown {
+        printer.print("\n")?;
+    }
+    Ok(tokens)
+}
+
+/// Prints text as it comes.
+struct Printer {
+    out: Output,
+    /// Whether the text may reach a terminal, which control characters would confuse.
+    controls: bool,
+}
+
+impl Printer {
+    fn print(&mut self, text: &str) -> Result<(), Failure> {
+        let safe = |c: char| match c {
+            c if self.controls && c.is_control() && c != '\n' && c != '\t' => '\u{fffd}',
+            c => c,
+        };
+        self.out.text(&text.chars().map(safe).collect::<String>())?;
+        self.out.flush()
+    }
+}
+
+impl Text {
+    /// Adds text; gives what is certain of it, and whether a stop text has come.
+    fn add(&mut self, added: &str, stops: &[String]) -> (String, bool) {
+        self.held += added;
+        let found = stops.iter().filter_map(|stop| self.held.find(stop)).min();
+        if let Some(at) = found {
+            let certain = self.held[..at].to_owned();
+            self.held.clear();
+            self.written += &certain;
+            return (certain, true);
+        }
+        // What could be the beginning of a stop text waits.
+        let begins = |at: &usize| stops.iter().any(|stop| stop.starts_with(&self.held[*at..]));
+        let mut starts = self.held.char_indices().map(|(at, _)| at);
+        let end = starts.find(begins).unwrap_or(self.held.len());
+        let rest = self.held.split_off(end);
+        let certain = std::mem::replace(&mut self.held, rest);
+        self.written += &certain;
+        (certain, false)
+    }
+}
+
+/// Beam search of each prompt; gives the number of tokens.
+fn search(
+    all: &mut [Text],
+    reading: Reading<'_>,
+    config: &SampleConfig,
+    width: usize,
+    opened: &Opened,
+) -> Result<usize, Failure> {
+    let mut tokens = 0;
+    for (row, text) in all.iter_mut().enumerate() {
+        let mut rows = reading.clone();
+        rows.select(&[row], false);
+        let mut searching = Searching {
+            vocabulary: Vocabulary {
+                start: text.ids[text.ids.len() - 1],
+                // Padding is never written: an id that no token has.
+                padding: u32::MAX,
+                end: config.stop.first().copied().unwrap_or(u32::MAX),
+                ..rows.vocabulary()
+            },
+            reading: rows,
+        };
+        let beam = BeamConfig {
+            size: width,
+            n_best: 1,
+            limit: LengthLimit {
+                factor: 0.0,
+                constant: config.limit,
+                most: config.limit,
+            },
+            ..BeamConfig::default()
+        };
+        let found = beam_search(&mut searching, &[config.limit], &beam);
+        let Some(best) = found.into_iter().flatten().next() else {
+            continue;
+        };
+        tokens += best.tokens.len();
+        text.ended = if best.finished { "end" } else { "limit" };
+        let mut stream = opened.tokenizer.stream(&text.ids, true)?;
+        for &id in &best.tokens {
+            text.written += &stream.push(id)?;
+        }
+        text.written += &stream.finish()?;
+        text.ids.extend(best.tokens);
+    }
+    Ok(tokens)
+}
+
+/// A language model as beam search needs it: log-probabilities after the prompt's last token.
+struct Searching<'a> {
+    reading: Reading<'a>,
+    vocabulary: Vocabulary,
+}
+
+impl Stepper for Searching<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        self.vocabulary
+    }
+
+    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
+        self.reading.step(previous, log_probabilities);
+        loss::log_softmax(log_probabilities, self.vocabulary.size);
+        None
+    }
+
+    fn select(&mut self, rows: &[usize], same_sources: bool) {
+        self.reading.select(rows, same_sources);
+    }
+}
+
+/// Prints what was not printed yet, and writes pictures.
+fn finish(
+    options: &Generate,
+    opened: &Opened,
+    model: &LanguageModel,
+    all: &[Text],
+) -> Result<(), Failure> {
+    let mut kept = Kept::new(&options.pictures, &options.trace);
+    let mut out = Output::standard();
+    let screen = (options.attention && !options.json).then(|| Screen::detect(&options.pictures));
+    let printed = all.len() == 1 && options.beam.is_none();
+    for (line, text) in (1..).zip(all) {
+        if options.json {
+            let line = json!({
+                "prompt": text.prompt,
+                "text": text.written,
+                "tokens": text.ids.len(),
+                "ended": text.ended,
+            });
+            out.line(&line.to_string())?;
+        } else if !printed {
+            let prompt = if options.chat { "" } else { &text.prompt };
+            out.line(&format!("{prompt}{}", text.written))?;
+        }
+        if screen.is_none() && !kept.is_wanted() {
+            continue;
+        }
+        let mut look = Look::new(text.ids.len());
+        let stack = model.stack();
+        expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
+        model
+            .begin(1, options.cache.kind())
+            .read(&[&text.ids], Some(&mut look))?;
+        let trace = opened.trace(&text.prompt, &text.ids, look)?;
+        if let Some(screen) = &screen {
+            out.text(&screen.draw(&trace)?)?;
+        }
+        kept.push(line, 1, &trace)?;
+    }
+    out.flush()?;
+    kept.write()
+}

@@ -1,0 +1,151 @@
+//! `regard look`.
+
+use regard_models::pretrained::{Input, LanguageModel, Look, TextEncoder};
+use regard_trace::diagnose::{self, report};
+use regard_view::{choice::Pick, label::visible};
+use serde_json::json;
+
+use super::pretrained::{Opened, expect_room};
+use crate::{
+    arguments::{LookText, Query},
+    failure::{CommandError, Failure},
+    input,
+    output::Output,
+    pictures::{Kept, Screen},
+};
+
+/// Reads a text and shows what the model looked at.
+///
+/// # Errors
+/// A model that cannot be read, a text that is too long, a layer or a head that is not there.
+pub fn run(options: &LookText) -> Result<(), Failure> {
+    options.compute.run(None, |_| work(options))
+}
+
+/// Either kind of model.
+enum Model {
+    Writes(Box<LanguageModel>),
+    Reads(Box<TextEncoder>),
+}
+
+fn work(options: &LookText) -> Result<(), Failure> {
+    let opened = Opened::find(&options.model.model)?;
+    let storage = options.model.storage();
+    let family = regard_models::pretrained::family(&opened.folder)?;
+    let model = match family.encoder {
+        Some(_) => Model::Reads(Box::new(TextEncoder::open(&opened.folder, storage)?)),
+        None => Model::Writes(Box::new(LanguageModel::open(&opened.folder, storage)?)),
+    };
+    let (stack, rows, context) = match &model {
+        Model::Writes(model) => (model.stack(), model.vocabulary(), model.context()),
+        Model::Reads(model) => (model.stack(), model.vocabulary(), model.context()),
+    };
+    opened.tokenizer.expect_rows(rows)?;
+    let text = match options.text.as_str() {
+        "-" => String::from_utf8_lossy(&input::bytes("-".as_ref())?).into_owned(),
+        text => text.to_owned(),
+    };
+    let encoded = opened.tokenizer.encode(&text, true)?;
+    let tokens = encoded.ids.len();
+    if tokens > context {
+        return Err(CommandError::LongPrompt { tokens, context }.into());
+    }
+    if tokens == 0 {
+        return Err(Failure::Usage(
+            "the text has no tokens; give some text".to_owned(),
+        ));
+    }
+    let (layers, heads) = (stack.blocks().len(), stack.sizes().heads);
+    let choice = options.pictures.choice();
+    let one = |pick, name: &str, count: usize| match pick {
+        Pick::One(number) if number >= count => Err(Failure::Usage(format!(
+            "--{name} {}: the model has {count}",
+            number + 1
+        ))),
+        Pick::One(number) => Ok(Some(number)),
+        _ => Ok(None),
+    };
+    let query = match options.query {
+        None => None,
+        Some(Query::Last) => Some(tokens - 1),
+        Some(Query::At(position)) if position < tokens => Some(position),
+        Some(Query::At(position)) => {
+            return Err(Failure::Usage(format!(
+                "--query {}: the text has {tokens} tokens",
+                position + 1
+            )));
+        }
+    };
+    let mut look = Look::new(tokens);
+    look.layer = one(choice.layer, "layer", layers)?;
+    look.head = one(choice.head, "head", heads)?;
+    look.query = query;
+    let shown_head = look.head;
+    expect_room(&look, layers, heads)?;
+    match &model {
+        Model::Writes(model) => model
+            .begin(1, Default::default())
+            .read(&[&encoded.ids], Some(&mut look)),
+        Model::Reads(model) => {
+            let input = Input {
+                ids: &encoded.ids,
+                types: &encoded.types,
+            };
+            model.states(&[input], Some(&mut look)).map(|_| ())
+        }
+    }?;
+    let trace = opened.trace(&text, &encoded.ids, look)?;
+    let mut out = Output::standard();
+    let mut pictures = options.pictures.clone();
+    if shown_head.is_some() {
+        // The map has this head alone.
+        pictures.only_head();
+    }
+    if options.json {
+        for map in &trace.maps {
+            let [heads, queries, keys] = map.shape();
+            let weights: Vec<Vec<&[f32]>> = (0..heads)
+                .map(|head| (0..queries).map(|query| map.row(head, query)).collect())
+                .collect();
+            let line = json!({
+                "layer": map.layer(),
+                "head": shown_head,
+                "queries": map.queries().labels(),
+                "keys": map.keys().labels(),
+                "weights": weights,
+            });
+            debug_assert_eq!(map.weights().len(), heads * queries * keys);
+            out.line(&line.to_string())?;
+        }
+    } else {
+        if query.is_none() {
+            if let Some(head) = shown_head {
+                for map in &trace.maps {
+                    // The only head of its map, whatever its number in the model.
+                    for found in diagnose::heads(map) {
+                        let told = report::describe(map, &found);
+                        let told = told.split_once(": ").map_or("", |(_, told)| told);
+                        let (layer, head) = (map.layer() + 1, head + 1);
+                        out.line(&format!("layer {layer} head {head}: {}", visible(told)))?;
+                    }
+                }
+            }
+            let lines = match shown_head {
+                Some(_) => vec![],
+                None => report::summary(&trace),
+            };
+            for line in lines {
+                let told = line.trim_start();
+                let indent = &line[..line.len() - told.len()];
+                out.line(&format!("{indent}{}", visible(told)))?;
+            }
+        }
+        if !options.quiet {
+            out.text(&Screen::detect(&pictures).draw(&trace)?)?;
+        }
+    }
+    out.flush()?;
+    let mut kept = Kept::new(&pictures, &options.trace);
+    kept.push(1, 1, &trace)?;
+    kept.write()
+}

@@ -1,0 +1,112 @@
+//! What the commands for pretrained models share.
+
+use std::path::PathBuf;
+
+use regard_models::pretrained::{Folder, Look, PretrainedError, Tokenizer, resolve};
+use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
+
+use crate::{
+    failure::{CommandError, Failure},
+    input,
+};
+
+/// The most weights that are kept of one text: 1 GB.
+const MOST_WEIGHTS: usize = 1 << 28;
+
+/// A model's folder and tokenizer.
+pub struct Opened {
+    /// Its folder.
+    pub folder: Folder,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// What it was asked for as.
+    pub name: String,
+}
+
+impl Opened {
+    /// Finds a model by a path or a name.
+    ///
+    /// # Errors
+    /// What is wrong with its files.
+    pub fn find(name: &str) -> Result<Self, Failure> {
+        let path = resolve(name)?;
+        Ok(Self {
+            folder: Folder::open(&path)?,
+            tokenizer: Tokenizer::open(&path)?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// `ids` as the tokens of a picture's axis.
+    ///
+    /// # Errors
+    /// A tokenizer that cannot decode them.
+    pub fn axis(&self, ids: &[u32]) -> Result<Tokens, PretrainedError> {
+        let pieces = self.tokenizer.pieces(ids)?.into_iter();
+        let tokens = pieces.zip(ids).map(|(piece, &id)| {
+            let token = match self.tokenizer.is_special(id) {
+                true => Token::special(piece.text),
+                false => Token::new(piece.text),
+            };
+            token.in_word(piece.word)
+        });
+        Ok(tokens.collect())
+    }
+
+    /// The trace of a text from what was seen of it.
+    ///
+    /// # Errors
+    /// Weights that no map can have.
+    pub fn trace(&self, text: &str, ids: &[u32], look: Look) -> Result<Trace, Failure> {
+        let tokens = self.axis(ids)?;
+        let mut trace = Trace::new(&self.name, text, "");
+        let (query, head) = (look.query, look.head);
+        for (layer, seen) in look.maps() {
+            let queries = match query {
+                None => tokens.clone(),
+                Some(query) => tokens[query..=query].iter().cloned().collect(),
+            };
+            let (queries, keys) = (Axis::from(queries), Axis::from(tokens.clone()));
+            let kind = Kind::SelfAttention;
+            let map = AttentionMap::new(kind, queries, keys, seen.heads, seen.weights)?;
+            let map = match head {
+                Some(head) => map.named(format!("self, head {}", head + 1)),
+                None => map,
+            };
+            trace = trace.with_map(map.at_layer(layer));
+        }
+        Ok(trace)
+    }
+}
+
+/// Refuses a look at more weights than fit in memory.
+///
+/// # Errors
+/// How many they are, and what to choose.
+pub fn expect_room(look: &Look, layers: usize, heads: usize) -> Result<(), Failure> {
+    let numbers = look.numbers(layers, heads);
+    match numbers <= MOST_WEIGHTS {
+        true => Ok(()),
+        false => Err(CommandError::TooManyWeights {
+            numbers,
+            most: MOST_WEIGHTS,
+        }
+        .into()),
+    }
+}
+
+/// The texts of the command line, or else the lines of standard input, without empty ones.
+///
+/// # Errors
+/// Standard input that cannot be read, or has no text.
+pub fn texts(given: &[String]) -> Result<Vec<String>, Failure> {
+    if !given.is_empty() {
+        return Ok(given.to_vec());
+    }
+    let mut lines = input::segments(&PathBuf::from("-"))?;
+    lines.retain(|line| !line.trim().is_empty());
+    match lines.is_empty() {
+        true => Err(Failure::Usage("standard input has no text".to_owned())),
+        false => Ok(lines),
+    }
+}

@@ -1,0 +1,192 @@
+//! `generate`, `look`, `fill` and `embed`, with tiny models of random weights.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::{regard, stderr, stdout, text};
+
+/// A copy of a golden checkpoint with a tokenizer of whole words, as many as the model has.
+fn model(case: &str, folder: &Path) -> String {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/pretrained");
+    let to = folder.join(case);
+    fs::create_dir(&to).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(golden.join(case).join(name), to.join(name)).unwrap();
+    }
+    let reads = case.starts_with("bert");
+    let special: &[&str] = match reads {
+        true => &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        false => &["<unk>", "</s>"],
+    };
+    let rows = if reads { 51 } else { 53 };
+    let words = special.iter().map(|name| (*name).to_owned());
+    let words = words.chain((0..).map(|i| format!("w{i}"))).take(rows);
+    let vocabulary: Value = words.zip(0..).map(|(word, id)| (word, json!(id))).collect();
+    let added = special.iter().zip(0..).map(|(token, id)| {
+        json!({"id": id, "content": token, "special": true, "single_word": false, "lstrip": false,
+               "rstrip": false, "normalized": false})
+    });
+    let around = json!({"type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                   {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
+                           "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}}});
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added.collect::<Vec<_>>(),
+        "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": if reads { around } else { Value::Null }, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": special[usize::from(reads)]}
+    });
+    fs::write(to.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let marks = match reads {
+        true => {
+            json!({"mask_token": "[MASK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"})
+        }
+        false => json!({"eos_token": "</s>", "unk_token": "<unk>"}),
+    };
+    fs::write(to.join("tokenizer_config.json"), marks.to_string()).unwrap();
+    text(&to)
+}
+
+#[test]
+fn text_is_written_the_same_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("gpt2", folder.path());
+    let write = |more: &[&str]| {
+        let arguments = [
+            "generate",
+            "--model",
+            &model,
+            "--max-tokens",
+            "12",
+            "w1 w2 w3",
+        ];
+        let done = regard().args(arguments).args(more).assert().success();
+        (stdout(&done), stderr(&done))
+    };
+    let (written, told) = write(&[]);
+    assert!(written.starts_with("w1 w2 w3"), "{written}");
+    assert!(told.contains("a second"), "{told}");
+    assert_eq!(write(&["--threads", "1"]).0, written);
+    assert_ne!(write(&["--seed", "7"]).0, written);
+    let (greedy, _) = write(&["--temperature", "0", "--quiet"]);
+    // A beam of one hypothesis is greedy.
+    assert_eq!(write(&["--beam", "1"]).0, greedy);
+    let line: Value = serde_json::from_str(&write(&["--temperature", "0", "--json"]).0).unwrap();
+    let written = line["text"].as_str().unwrap();
+    assert_eq!(format!("w1 w2 w3{written}\n"), greedy);
+    // A word of the text ends it.
+    let word = written.split_whitespace().nth(3).unwrap();
+    let (stopped, _) = write(&["--temperature", "0", "--stop", word]);
+    assert!(
+        greedy.starts_with(stopped.trim_end()) && stopped.len() < greedy.len(),
+        "{stopped}"
+    );
+    for weights in ["bf16", "f16", "int8"] {
+        assert!(
+            write(&["--weights", weights, "--cache", "bf16"])
+                .0
+                .starts_with("w1 w2 w3")
+        );
+    }
+}
+
+#[test]
+fn what_a_model_looks_at_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    for case in ["gpt2", "bert", "gemma3"] {
+        let model = model(case, folder.path());
+        let trace = folder.path().join(format!("{case}.safetensors"));
+        let page = folder.path().join(format!("{case}.html"));
+        let files = ["--trace", &text(&trace), "--html", &text(&page)];
+        let arguments = ["look", "--model", &model, "w1 w2 w3 w4 w5"];
+        let done = regard().args(arguments).args(files).assert().success();
+        assert!(stdout(&done).contains("layer"), "{}", stdout(&done));
+        let seen = regard().args(["inspect", &text(&trace)]).assert().success();
+        assert!(stdout(&seen).contains("w1 w2 w3 w4 w5"));
+        assert!(fs::read_to_string(page).unwrap().contains("w5"));
+        let one = ["--layer", "2", "--head", "1", "--query", "last", "--json"];
+        let done = regard().args(arguments).args(one).assert().success();
+        let line: Value = serde_json::from_str(&stdout(&done)).unwrap();
+        assert_eq!(
+            (line["layer"].as_u64(), line["head"].as_u64()),
+            (Some(1), Some(0))
+        );
+        let weights = line["weights"][0][0].as_array().unwrap();
+        let sum: f64 = weights.iter().map(|weight| weight.as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-5, "{case}: {sum}");
+    }
+}
+
+#[test]
+fn masked_words_are_filled_and_texts_become_vectors() {
+    let folder = tempfile::tempdir().unwrap();
+    let masked = model("bert", folder.path());
+    let fill = [
+        "fill",
+        "--model",
+        &masked,
+        "--top",
+        "51",
+        "--json",
+        "w1 [MASK] w3",
+    ];
+    let done = regard().args(fill).assert().success();
+    let line: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    let tokens = line["places"][0]["tokens"].as_array().unwrap();
+    let sum: f64 = tokens
+        .iter()
+        .map(|token| token["probability"].as_f64().unwrap())
+        .sum();
+    assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    let sentences = model("bert-sentence", folder.path());
+    let done = regard()
+        .args(["embed", "--model", &sentences, "w1 w2", "w3"])
+        .assert()
+        .success();
+    let lines = stdout(&done);
+    assert_eq!(lines.lines().count(), 2);
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let vector = line["vector"].as_array().unwrap();
+        let square: f64 = vector.iter().map(|x| x.as_f64().unwrap().powi(2)).sum();
+        assert!(
+            (square - 1.0).abs() < 1e-5 && vector.len() == 18,
+            "{square}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writes, reads) = (model("gpt2", folder.path()), model("bert", folder.path()));
+    let said = |arguments: &[&str], code: i32| {
+        let done = regard().args(arguments).assert().code(code);
+        stderr(&done)
+    };
+    let error = said(&["generate", "--model", &reads, "w1"], 1);
+    assert!(
+        error.contains("model_type") && error.contains("bert"),
+        "{error}"
+    );
+    let error = said(&["fill", "--model", &writes, "w1"], 1);
+    assert!(error.contains("encoders"), "{error}");
+    let error = said(&["fill", "--model", &reads, "w1"], 2);
+    assert!(error.contains("[MASK]"), "{error}");
+    let long = "w1 ".repeat(97);
+    let error = said(&["generate", "--model", &writes, &long], 1);
+    assert!(error.contains("97") && error.contains("96"), "{error}");
+    let error = said(&["look", "--model", &writes, "--layer", "4", "w1"], 2);
+    assert!(
+        error.contains("--layer 4") && error.contains('3'),
+        "{error}"
+    );
+    let error = said(&["generate", "--model", "no/such-model", "w1"], 1);
+    assert!(error.contains("no/such-model"), "{error}");
+    let error = said(&["generate", "--model", &writes, "--top-p", "2", "w1"], 2);
+    assert!(error.contains("top_p"), "{error}");
+}

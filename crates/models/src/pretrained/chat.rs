@@ -1,0 +1,429 @@
+//! The template by which a model reads a conversation.
+
+use std::{
+    io::{self, Write},
+    panic::resume_unwind,
+    path::{Path, PathBuf},
+    thread,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use minijinja::{
+    Environment, Error, ErrorKind, Value,
+    syntax::SyntaxConfig,
+    value::{Kwargs, Serde, ValueKind},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    error::PretrainedError,
+    json::{LARGEST_SETTINGS, settings, text},
+    tokenizer::{content, special_tokens},
+};
+
+/// Steps that a template may take. Those of published models take a few hundred for each message.
+const FUEL: u64 = 500_000;
+/// The longest conversation in bytes.
+const LONGEST_OUTPUT: usize = 64 << 20;
+/// Lists inside lists, of which a template can make one with every few steps, are written and dropped by recursion.
+const STACK: usize = 512 << 20;
+/// The deepest list inside lists that `tojson` writes.
+const DEEPEST: usize = 100;
+
+/// A message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who says it: `system`, `user` or `assistant`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A message.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self {
+            role: role.into(),
+            content: content.into(),
+        }
+    }
+}
+
+/// A model's own template for conversations, in the language Jinja.
+///
+/// A template reaches nothing outside the conversation, and one that does not end is stopped.
+///
+/// ```
+/// use regard_models::pretrained::{ChatTemplate, Message};
+///
+/// let text = "{% for message in messages %}<{{ message.role }}> {{ message.content | trim }}\n{% endfor %}\
+///             {% if add_generation_prompt %}<assistant>{% endif %}";
+/// let template = ChatTemplate::new("chat_template.jinja", text, [])?;
+/// let prompt = template.render(&[Message::new("user", " Hello! ")], true)?;
+/// assert_eq!(prompt, "<user> Hello!\n<assistant>");
+/// # Ok::<(), regard_models::pretrained::PretrainedError>(())
+/// ```
+#[derive(Debug)]
+pub struct ChatTemplate {
+    path: PathBuf,
+    environment: Environment<'static>,
+    /// What the template knows beside the conversation: `bos_token` and so on.
+    tokens: Vec<(String, String)>,
+}
+
+impl ChatTemplate {
+    /// The template of a folder: `chat_template.jinja`, or the key `chat_template` of `tokenizer_config.json`, of several templates
+    /// the one named `default`.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] if there is none, or one that cannot be read.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
+        let folder = folder.as_ref();
+        let (file, config_file) = (
+            folder.join("chat_template.jinja"),
+            folder.join("tokenizer_config.json"),
+        );
+        let config = settings(&config_file)?;
+        let tokens = special_tokens(folder, &config)?;
+        let tokens = tokens.iter().filter_map(|(role, token)| {
+            Some((format!("{role}_token"), content(token)?.to_owned()))
+        });
+        if file.exists() {
+            return Self::new(&file, &text(&file, LARGEST_SETTINGS)?, tokens);
+        }
+        let problem = match config.get("chat_template") {
+            Some(serde_json::Value::String(template)) => {
+                return Self::new(&config_file, template, tokens);
+            }
+            Some(serde_json::Value::Array(named)) => {
+                let default = named.iter().find(|template| template["name"] == "default");
+                if let Some(template) = default.and_then(|named| named["template"].as_str()) {
+                    return Self::new(&config_file, template, tokens);
+                }
+                let names = named
+                    .iter()
+                    .filter_map(|template| template["name"].as_str());
+                let names: Vec<&str> = names.collect();
+                format!(
+                    "chat_template: found {}; expected one named default",
+                    names.join(", ")
+                )
+            }
+            _ => "no chat_template: the model was not trained on conversations; give it plain text"
+                .to_owned(),
+        };
+        Err(PretrainedError::malformed(&config_file, problem))
+    }
+
+    /// A template from its text. Errors name `path`; `tokens` are variables of the template, such as `bos_token`.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] with the line of a mistake.
+    pub fn new(
+        path: impl Into<PathBuf>,
+        template: &str,
+        tokens: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, PretrainedError> {
+        let path = path.into();
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build();
+        environment.set_syntax(syntax.map_err(|error| refused(&path, "cannot be read", &error))?);
+        environment.set_fuel(Some(FUEL));
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", tojson);
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> Result<Value, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, message))
+            },
+        );
+        environment.add_function("strftime_now", |format: &str| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            strftime(format, now.map_or(0, |since| since.as_secs()))
+        });
+        let added = environment.add_template_owned(NAME, without_marks(template));
+        added.map_err(|error| refused(&path, "cannot be read", &error))?;
+        Ok(Self {
+            path,
+            environment,
+            tokens: tokens.into_iter().collect(),
+        })
+    }
+
+    /// A conversation as the model reads it. `answer` says whether the text ends where an answer begins. It already has the model's
+    /// special tokens: encode it without adding them again.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] with what the template says about the conversation, or if it does not end.
+    pub fn render(&self, messages: &[Message], answer: bool) -> Result<String, PretrainedError> {
+        // The template's values are dropped on the thread, too.
+        let render = || -> Result<Vec<u8>, Error> {
+            let tokens = self.tokens.iter();
+            let mut context: Vec<(&str, Value)> = tokens
+                .map(|(name, token)| (name.as_str(), token.as_str().into()))
+                .collect();
+            context.extend([
+                ("messages", Serde(messages).into()),
+                ("add_generation_prompt", answer.into()),
+                ("tools", ().into()),
+                ("documents", ().into()),
+            ]);
+            let mut output = Limited(vec![]);
+            let template = self.environment.get_template(NAME)?;
+            template.render_captured_to(Value::from_pairs(context), &mut output)?;
+            Ok(output.0)
+        };
+        let output = thread::scope(|scope| {
+            let thread = thread::Builder::new().stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, render);
+            let thread = thread.map_err(PretrainedError::read(&self.path))?;
+            let output = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            output.map_err(|error| refused(&self.path, "fails", &error))
+        })?;
+        String::from_utf8(output).map_err(|_| {
+            PretrainedError::malformed(&self.path, "the chat template writes no UTF-8")
+        })
+    }
+}
+
+const NAME: &str = "chat_template";
+
+/// A template without the marks around what an assistant says, which matter in training alone.
+fn without_marks(template: &str) -> String {
+    let mut template = template.to_owned();
+    for name in ["generation", "endgeneration"] {
+        for (open, close) in [("{%", "%}"), ("{%-", "%}"), ("{%", "-%}"), ("{%-", "-%}")] {
+            // A condition that always holds trims the space around it as the mark would.
+            let statement = if name == "generation" {
+                "if true"
+            } else {
+                "endif"
+            };
+            let mark = format!("{open} {name} {close}");
+            template = template.replace(&mark, &format!("{open} {statement} {close}"));
+        }
+    }
+    template
+}
+
+fn refused(path: &Path, what: &str, error: &Error) -> PretrainedError {
+    let place = error
+        .line()
+        .map_or_else(String::new, |line| format!(" in line {line}"));
+    let reason = match error.kind() {
+        ErrorKind::OutOfFuel => format!("it does not end within {FUEL} steps"),
+        _ => {
+            let detail = error.detail().map(str::to_owned);
+            detail.unwrap_or_else(|| error.kind().to_string())
+        }
+    };
+    PretrainedError::malformed(path, format!("the chat template {what}{place}: {reason}"))
+}
+
+/// Refuses output beyond [`LONGEST_OUTPUT`].
+struct Limited(Vec<u8>);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LONGEST_OUTPUT {
+            let problem = format!("the conversation is longer than {LONGEST_OUTPUT} bytes");
+            return Err(io::Error::other(problem));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Python's `json.dumps` without escapes of other letters, as templates expect it.
+fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
+    options.assert_all_used()?;
+    let (comma, colon) = match separators.as_deref() {
+        Some([comma, colon]) => (comma.as_str(), colon.as_str()),
+        _ => (if indent.is_some() { "," } else { ", " }, ": "),
+    };
+    let mut text = String::new();
+    let style = Style {
+        comma,
+        colon,
+        indent,
+    };
+    style.write(value, 0, &mut text)?;
+    Ok(Value::from_safe_string(text))
+}
+
+struct Style<'a> {
+    comma: &'a str,
+    colon: &'a str,
+    indent: Option<usize>,
+}
+
+impl Style<'_> {
+    fn write(&self, value: &Value, depth: usize, text: &mut String) -> Result<(), Error> {
+        if depth > DEEPEST || text.len() > LONGEST_OUTPUT {
+            let problem = "tojson: the value is too deep or too long";
+            return Err(Error::new(ErrorKind::InvalidOperation, problem));
+        }
+        match value.kind() {
+            ValueKind::Undefined | ValueKind::None => text.push_str("null"),
+            ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => text.push_str(&value.to_string()),
+            ValueKind::Map => {
+                text.push('{');
+                for (place, key) in value.try_iter()?.enumerate() {
+                    self.begin(place, depth + 1, text);
+                    text.push_str(&quoted(&key));
+                    text.push_str(self.colon);
+                    self.write(&value.get_item(&key)?, depth + 1, text)?;
+                }
+                self.end(value, depth, text);
+                text.push('}');
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                text.push('[');
+                for (place, item) in value.try_iter()?.enumerate() {
+                    self.begin(place, depth + 1, text);
+                    self.write(&item, depth + 1, text)?;
+                }
+                self.end(value, depth, text);
+                text.push(']');
+            }
+            _ => text.push_str(&quoted(value)),
+        }
+        Ok(())
+    }
+
+    fn begin(&self, place: usize, depth: usize, text: &mut String) {
+        if place > 0 {
+            text.push_str(self.comma);
+        }
+        self.line(depth, text);
+    }
+
+    fn end(&self, value: &Value, depth: usize, text: &mut String) {
+        if value.len() != Some(0) {
+            self.line(depth, text);
+        }
+    }
+
+    fn line(&self, depth: usize, text: &mut String) {
+        if let Some(indent) = self.indent {
+            text.push('\n');
+            text.extend(std::iter::repeat_n(' ', indent.min(DEEPEST) * depth));
+        }
+    }
+}
+
+fn quoted(value: &Value) -> String {
+    let text = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
+    serde_json::Value::String(text).to_string()
+}
+
+/// The time `seconds` after 1970 in UTC by the format of C's `strftime`, with the fields that templates use.
+fn strftime(format: &str, seconds: u64) -> String {
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    const DAYS: [&str; 7] = [
+        "Thursday",
+        "Friday",
+        "Saturday",
+        "Sunday",
+        "Monday",
+        "Tuesday",
+        "Wednesday",
+    ];
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years of 400 begin in March, so that a leap day is the last of its year (Howard Hinnant's civil_from_days).
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = (month + 2) % 12;
+    let year = year + era * 400 + u64::from(month < 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let (month_name, day_name) = (MONTHS[month as usize], DAYS[(days % 7) as usize]);
+    let mut text = String::new();
+    let mut characters = format.chars();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            text.push(character);
+            continue;
+        }
+        let field = match characters.next() {
+            Some('Y') => year.to_string(),
+            Some('y') => format!("{:02}", year % 100),
+            Some('m') => format!("{:02}", month + 1),
+            Some('B') => month_name.to_owned(),
+            Some('b' | 'h') => month_name[..3].to_owned(),
+            Some('d') => format!("{day:02}"),
+            Some('e') => format!("{day:2}"),
+            Some('A') => day_name.to_owned(),
+            Some('a') => day_name[..3].to_owned(),
+            Some('H') => format!("{hour:02}"),
+            Some('I') => format!("{:02}", (hour + 11) % 12 + 1),
+            Some('p') => if hour < 12 { "AM" } else { "PM" }.to_owned(),
+            Some('M') => format!("{minute:02}"),
+            Some('S') => format!("{second:02}"),
+            Some('%') => "%".to_owned(),
+            Some(other) => format!("%{other}"),
+            None => "%".to_owned(),
+        };
+        text.push_str(&field);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::strftime;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let format = "%A %a %d %e %B %b %m %Y %y %H:%M:%S %I %p %% %q %";
+        for (seconds, expected) in [
+            (
+                0,
+                "Thursday Thu 01  1 January Jan 01 1970 70 00:00:00 12 AM % %q %",
+            ),
+            (
+                951_825_599,
+                "Tuesday Tue 29 29 February Feb 02 2000 00 11:59:59 11 AM % %q %",
+            ),
+            (
+                1_735_689_599,
+                "Tuesday Tue 31 31 December Dec 12 2024 24 23:59:59 11 PM % %q %",
+            ),
+            (
+                1_741_000_000,
+                "Monday Mon 03  3 March Mar 03 2025 25 11:06:40 11 AM % %q %",
+            ),
+        ] {
+            assert_eq!(strftime(format, seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Models that read a text as a whole, with the heads that people use: masked words, classes of texts and of tokens, the span of an
+//! answer, and vectors of texts.
+
+use regard_kernels::{
+    matmul::Storage,
+    simd,
+    stack::{Activation, NormWeights, Observer, Product, Stack},
+};
+
+use super::{
+    error::PretrainedError,
+    folder::{Folder, Names},
+    language_model::InputError,
+    source::{Expected, Matrix, Norm, StackSource},
+};
+
+/// What a head is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heads {
+    /// The token at each position.
+    MaskedTokens,
+    /// The class of a text, with the names of the classes.
+    Classes(Vec<String>),
+    /// The class of each token.
+    TokenClasses(Vec<String>),
+    /// Where an answer begins and ends.
+    Span,
+}
+
+/// The layers after the stack, `W_2 norm(φ(W_1 x))`, on the state of each position, or of the first one for classes of texts.
+/// Of matrices and norms, or what they are made of.
+#[derive(Debug, Clone)]
+pub struct Head<P = Product, N = NormWeights> {
+    /// What it is for.
+    pub purpose: Heads,
+    /// `W_1 [model, model]`
+    pub dense: Option<P>,
+    /// `φ`; `None` for tanh.
+    pub activation: Option<Activation>,
+    /// Its norm.
+    pub norm: Option<N>,
+    /// `W_2`; `None` for the table of tokens.
+    pub output: Option<P>,
+    /// The bias beside the table of tokens.
+    pub bias: Option<String>,
+}
+
+/// An encoder by the names of its weights; each family makes one from its configuration.
+#[derive(Debug, Clone)]
+pub struct TextEncoderSource {
+    /// `[vocabulary, model]`
+    pub tokens: Matrix,
+    /// `[positions, model]`
+    pub positions: Matrix,
+    /// The position of the first token.
+    pub first_position: usize,
+    /// `[types, model]`
+    pub types: Option<Matrix>,
+    /// The norm of the embeddings.
+    pub norm: Norm,
+    /// The blocks.
+    pub stack: StackSource,
+    /// `tanh(W h_0)`
+    pub pooler: Option<Matrix>,
+    /// The head.
+    pub head: Option<Head<Matrix, Norm>>,
+    /// The longest text, in tokens.
+    pub context: usize,
+    /// How names may differ.
+    pub names: Names<'static>,
+}
+
+/// An encoder of texts with packed weights.
+#[derive(Debug, Clone)]
+pub struct TextEncoder {
+    tokens: Product,
+    positions: Product,
+    first_position: usize,
+    types: Option<Product>,
+    norm: NormWeights,
+    stack: Stack,
+    pooler: Option<Product>,
+    head: Option<Head>,
+    output_bias: Option<Vec<f32>>,
+    context: usize,
+}
+
+/// A text as an encoder reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Input<'a> {
+    /// Its tokens, special ones included.
+    pub ids: &'a [u32],
+    /// The type of each token: 0 for the first text, 1 for the second; empty for all 0.
+    pub types: &'a [u32],
+}
+
+/// Where an answer may begin and end: a score for each token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spans {
+    /// `[tokens]`
+    pub start: Vec<f32>,
+    /// `[tokens]`
+    pub end: Vec<f32>,
+}
+
+impl TextEncoderSource {
+    /// Reads the weights of `folder` into `storage`, or as they are stored.
+    ///
+    /// # Errors
+    /// [`PretrainedError`] that lists every weight that is missing, left over or of another shape; weights that are not finite.
+    pub fn read(
+        self,
+        folder: &Folder,
+        storage: Option<Storage>,
+    ) -> Result<TextEncoder, PretrainedError> {
+        let head = self.head.as_ref();
+        let dense = head.and_then(|head| head.dense.as_ref());
+        let output = head.and_then(|head| head.output.as_ref());
+        let mut expected = Expected::default()
+            .matrix(Some(&self.tokens))
+            .matrix(Some(&self.positions))
+            .matrix(self.types.as_ref())
+            .norm(Some(&self.norm))
+            .stack(&self.stack)
+            .matrix(self.pooler.as_ref())
+            .matrix(dense)
+            .norm(head.and_then(|head| head.norm.as_ref()))
+            .matrix(output);
+        let bias = head.and_then(|head| head.bias.clone());
+        if let Some(bias) = &bias {
+            expected.0.push((bias.clone(), vec![self.tokens.outputs()]));
+        }
+        let weights = expected.weights(folder, &self.names)?;
+        let read = |matrix: &Matrix| matrix.read(&weights, storage);
+        let tokens = read(&self.tokens)?;
+        let head = match self.head {
+            None => None,
+            Some(head) => Some(Head {
+                purpose: head.purpose,
+                dense: head.dense.as_ref().map(read).transpose()?,
+                activation: head.activation,
+                norm: head.norm.map(|norm| norm.read(&weights)).transpose()?,
+                output: head.output.as_ref().map(read).transpose()?,
+                bias: head.bias,
+            }),
+        };
+        let output_bias = match &bias {
+            Some(bias) => Some(weights.read(bias)?.values.into_f32()),
+            None => None,
+        };
+        Ok(TextEncoder {
+            tokens,
+            positions: read(&self.positions)?,
+            first_position: self.first_position,
+            types: self.types.as_ref().map(read).transpose()?,
+            norm: self.norm.read(&weights)?,
+            pooler: self.pooler.as_ref().map(read).transpose()?,
+            head,
+            output_bias,
+            context: self.context,
+            stack: self.stack.read(&weights, storage)?,
+        })
+    }
+}
+
+impl TextEncoder {
+    /// Reads a model's folder with any of the known [`FAMILIES`](super::FAMILIES).
+    ///
+    /// # Errors
+    /// [`PretrainedError`].
+    pub fn open(folder: &Folder, storage: Option<Storage>) -> Result<Self, PretrainedError> {
+        let family = super::families::of(folder)?;
+        match family.encoder {
+            Some(source) => source(folder)?.read(folder, storage),
+            None => {
+                let expected = "a family of encoders, such as bert";
+                Err(folder.config().refuse("model_type", expected))
+            }
+        }
+    }
+
+    /// The size of the vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        let [_, rows] = self.tokens.sizes();
+        rows
+    }
+
+    /// The longest text, in tokens.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The size of a state.
+    pub fn size(&self) -> usize {
+        self.stack.sizes().model
+    }
+
+    /// The blocks.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// What its head is for, if it has one.
+    pub fn purpose(&self) -> Option<&Heads> {
+        self.head.as_ref().map(|head| &head.purpose)
+    }
+
+    /// The states of each text, `[tokens, model]`. Texts are computed together, without padding.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn states(
+        &self,
+        texts: &[Input<'_>],
+        observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<Vec<Vec<f32>>, InputError> {
+        let size = self.size();
+        let mut embedded = vec![];
+        for text in texts {
+            self.embed(text, &mut embedded)?;
+        }
+        let embedded = expect(self.norm.apply(&embedded));
+        let counts: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
+        let states = expect(self.stack.forward(None, &embedded, &counts, observer));
+        let mut rest = &states[..];
+        let parts = counts.iter().map(|count| {
+            let (part, after) = rest.split_at(count * size);
+            rest = after;
+            part.to_vec()
+        });
+        Ok(parts.collect())
+    }
+
+    fn embed(&self, text: &Input<'_>, to: &mut Vec<f32>) -> Result<(), InputError> {
+        let (size, vocabulary) = (self.size(), self.vocabulary());
+        let (tokens, context) = (text.ids.len(), self.context);
+        if tokens > context {
+            return Err(InputError::Long { tokens, context });
+        }
+        let mut other = vec![0.0; size];
+        for (at, &id) in text.ids.iter().enumerate() {
+            let start = to.len();
+            to.resize(start + size, 0.0);
+            let row = &mut to[start..];
+            if self.tokens.column(id as usize, row).is_err() {
+                return Err(InputError::Token { id, vocabulary });
+            }
+            let mut add = |table: &Product, index: usize| {
+                let found = table.column(index, &mut other);
+                row.iter_mut().zip(&other).for_each(|(x, y)| *x += y);
+                found
+            };
+            if let Some(types) = &self.types {
+                let id = text.types.get(at).copied().unwrap_or(0);
+                let [_, vocabulary] = types.sizes();
+                if add(types, id as usize).is_err() {
+                    return Err(InputError::Token { id, vocabulary });
+                }
+            }
+            expect(add(&self.positions, self.first_position + at));
+        }
+        Ok(())
+    }
+
+    /// The pooled vector of a text from its states: `tanh(W h_0)`, if the model has a pooler.
+    pub fn pooled(&self, states: &[f32]) -> Option<Vec<f32>> {
+        let first = states.get(..self.size())?;
+        let mut pooled = expect(self.pooler.as_ref()?.forward(first, 1));
+        simd::tanh_in_place(&mut pooled);
+        Some(pooled)
+    }
+
+    /// The output of the head, `[positions, outputs]`: of every position of `states [tokens, model]`, or of the first one if the
+    /// head is for classes of texts. `None` without a head.
+    pub fn outputs(&self, states: &[f32]) -> Option<Vec<f32>> {
+        let head = self.head.as_ref()?;
+        let size = self.size();
+        let mut x = match head.purpose {
+            Heads::Classes(_) => states.get(..size)?.to_vec(),
+            _ => states.to_vec(),
+        };
+        let count = x.len() / size;
+        if let Some(dense) = &head.dense {
+            x = expect(dense.forward(&x, count));
+            match head.activation {
+                Some(activation) => activation.apply(&mut x),
+                None => simd::tanh_in_place(&mut x),
+            }
+        }
+        if let Some(norm) = &head.norm {
+            x = expect(norm.apply(&x));
+        }
+        let output = head.output.as_ref().unwrap_or(&self.tokens);
+        let mut y = expect(output.forward(&x, count));
+        if let Some(bias) = &self.output_bias {
+            for row in y.chunks_exact_mut(bias.len()) {
+                row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+            }
+        }
+        Some(y)
+    }
+
+    /// The scores of each token to begin and to end an answer, if that is what the head is for.
+    pub fn spans(&self, states: &[f32]) -> Option<Spans> {
+        if self.purpose() != Some(&Heads::Span) {
+            return None;
+        }
+        let both = self.outputs(states)?;
+        let (start, end) = both.chunks_exact(2).map(|row| (row[0], row[1])).unzip();
+        Some(Spans { start, end })
+    }
+}
+
+/// A result that cannot be an error, as all sizes follow from one model.
+fn expect<T>(result: Result<T, regard_kernels::KernelError>) -> T {
+    result.unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// How the states of a text's tokens become one vector, as sentence-transformers has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pooling {
+    first: bool,
+    normalized: bool,
+}
+
+impl Pooling {
+    /// Of a folder: `1_Pooling/config.json` (the mean, or the state of the first token); the mean where there is no such file.
+    /// `modules.json` says whether vectors have length 1; without this file they have.
+    ///
+    /// # Errors
+    /// [`PretrainedError`] for another way of pooling, or files that cannot be read.
+    pub fn open(folder: impl AsRef<std::path::Path>) -> Result<Self, PretrainedError> {
+        let folder = folder.as_ref();
+        let (file, modules) = (
+            folder.join("1_Pooling/config.json"),
+            folder.join("modules.json"),
+        );
+        let mut pooling = Self {
+            first: false,
+            normalized: true,
+        };
+        if file.exists() {
+            let config = super::config::Config::read_file(&file)?;
+            pooling.first = config.flag_or("pooling_mode_cls_token", false)?;
+            let mean = config.flag_or("pooling_mode_mean_tokens", !pooling.first)?;
+            if mean == pooling.first {
+                let expected =
+                    "either the mean or the first token; other ways of pooling are not supported";
+                return Err(config.refuse("pooling_mode_mean_tokens", expected));
+            }
+        }
+        if modules.exists() {
+            let list = super::json::json(&modules, super::json::LARGEST_LIST)?;
+            let list: serde_json::Value = list;
+            let kinds = list.as_array().into_iter().flatten();
+            pooling.normalized = kinds
+                .filter_map(|module| module["type"].as_str())
+                .any(|kind| kind.ends_with("Normalize"));
+        }
+        Ok(pooling)
+    }
+
+    /// The vector of a text from its states `[tokens, model]`.
+    pub fn vector(&self, model: &TextEncoder, states: &[f32]) -> Vec<f32> {
+        let size = model.size();
+        let mut vector = vec![0.0f32; size];
+        let used = if self.first {
+            &states[..size.min(states.len())]
+        } else {
+            states
+        };
+        let count = used.len() / size;
+        for state in used.chunks_exact(size) {
+            vector.iter_mut().zip(state).for_each(|(sum, x)| *sum += x);
+        }
+        let mut factor = 1.0 / count.max(1) as f32;
+        if self.normalized {
+            let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+            factor = 1.0 / length.max(1e-12);
+        }
+        vector.iter_mut().for_each(|x| *x *= factor);
+        vector
+    }
+}

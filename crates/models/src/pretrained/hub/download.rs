@@ -1,0 +1,215 @@
+//! The download of a model, file by file.
+
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+};
+
+use hf_hub::{
+    Cache, Repo, RepoType,
+    api::{
+        Progress,
+        sync::{ApiBuilder, ApiError, ApiRepo},
+    },
+};
+use serde_json::{Map, Value};
+
+use super::{Hub, Name, not_found};
+use crate::pretrained::{
+    error::PretrainedError,
+    json::{LARGEST_LIST, json},
+};
+
+/// The files beside the weights, in the order in which they are downloaded.
+const SETTINGS: [&str; 6] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "tokenizer.json",
+];
+/// The files of a tokenizer without `tokenizer.json`.
+const FORMER: [&str; 4] = ["vocab.json", "merges.txt", "vocab.txt", "added_tokens.json"];
+/// Names of weights, in the order in which [`Folder`](crate::pretrained::Folder) looks for them.
+const WEIGHTS: [&str; 4] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+];
+
+impl Hub {
+    /// The folder of a model, after what is missing of it was downloaded. A model that is in the cache is found without a network.
+    pub(super) fn download(
+        &self,
+        name: Name<'_>,
+        progress: &mut dyn FnMut(&str, u64, u64),
+    ) -> Result<PathBuf, PretrainedError> {
+        if self.offline {
+            return self.cached(name).ok_or_else(|| {
+                let problem =
+                    "it is not in the cache, and HF_HUB_OFFLINE forbids a download; unset it";
+                not_found(name.repository, problem.to_owned())
+            });
+        }
+        let failed = |file: &str, problem: String| PretrainedError::Download {
+            name: name.repository.to_owned(),
+            file: file.to_owned(),
+            problem,
+        };
+        let repository = self
+            .repository(name)
+            .map_err(|error| failed("anything", error))?;
+        let listed = match guarded(|| repository.info()) {
+            Ok(info) => info,
+            Err(problem) => {
+                return match self.cached(name) {
+                    Some(folder) => Ok(folder),
+                    None => Err(failed("the list of its files", self.advice(&problem))),
+                };
+            }
+        };
+        let files: BTreeSet<String> = listed
+            .siblings
+            .into_iter()
+            .map(|file| file.rfilename)
+            .collect();
+        let mut get = |file: &str| {
+            let progress = Report {
+                file: file.to_owned(),
+                done: 0,
+                total: 0,
+                tell: progress,
+            };
+            // What is there is not downloaded again.
+            let cache = Cache::new(self.cache.clone()).repo(repo(name));
+            let found = match cache.get(file) {
+                Some(path) => Ok(path),
+                None => guarded(|| repository.download_with_progress(file, progress)),
+            };
+            found.map_err(|problem| failed(file, self.advice(&problem)))
+        };
+        let Some(weights) = weights(&files) else {
+            let problem = "the repository has no weights that can be read (safetensors, or a checkpoint of PyTorch)";
+            return Err(failed("its weights", problem.to_owned()));
+        };
+        if !files.contains(SETTINGS[0]) {
+            let problem =
+                "the repository has no such file, so it is no model of the library transformers";
+            return Err(failed(SETTINGS[0], problem.to_owned()));
+        }
+        let mut wanted: Vec<&str> = SETTINGS.to_vec();
+        if !files.contains("tokenizer.json") {
+            wanted.extend(FORMER);
+        }
+        let mut config = None;
+        for file in wanted {
+            if files.contains(file) {
+                let path = get(file)?;
+                config.get_or_insert(path);
+            }
+        }
+        let first = get(weights)?;
+        if weights.ends_with(".index.json") {
+            let index: Map<String, Value> = json(&first, LARGEST_LIST)?;
+            let shards = index.get("weight_map").and_then(Value::as_object);
+            let shards: BTreeSet<&str> = shards
+                .into_iter()
+                .flat_map(Map::values)
+                .filter_map(Value::as_str)
+                .collect();
+            for shard in shards {
+                // A name that the hub does not list could lead anywhere.
+                if !files.contains(shard) || shard.contains(['/', '\\']) {
+                    return Err(failed(
+                        shard,
+                        format!("{weights} names it, but the repository lacks it"),
+                    ));
+                }
+                get(shard)?;
+            }
+        }
+        let folder = config.as_deref().and_then(|path| path.parent());
+        Ok(folder.unwrap_or(&self.cache).to_owned())
+    }
+
+    fn repository(&self, name: Name<'_>) -> Result<ApiRepo, String> {
+        let api = ApiBuilder::from_cache(Cache::new(self.cache.clone()))
+            .with_endpoint(self.endpoint.clone())
+            .with_token(self.token.clone())
+            .with_retries(2)
+            .with_progress(false);
+        let api = guarded(|| api.build())?;
+        Ok(api.repo(repo(name)))
+    }
+
+    /// A problem, and what can be done about it.
+    fn advice(&self, problem: &str) -> String {
+        let endpoint = &self.endpoint;
+        if ["401", "403", "404"]
+            .iter()
+            .any(|status| problem.contains(&format!("status: {status}")))
+        {
+            return format!(
+                "{endpoint} answers: {problem}; it does not exist, or it needs a token in HF_TOKEN"
+            );
+        }
+        format!(
+            "{endpoint} cannot be reached or used: {problem}; check the network, or copy the model's folder here and name it in \
+             place of hf:.."
+        )
+    }
+}
+
+fn repo(name: Name<'_>) -> Repo {
+    Repo::with_revision(
+        name.repository.to_owned(),
+        RepoType::Model,
+        name.revision.to_owned(),
+    )
+}
+
+/// The file of weights, or the list of its parts.
+fn weights(files: &BTreeSet<String>) -> Option<&str> {
+    let usual = WEIGHTS.into_iter().find(|file| files.contains(*file));
+    usual.or_else(|| {
+        let mut others = files
+            .iter()
+            .filter(|file| file.ends_with(".safetensors") && !file.contains('/'));
+        others
+            .next()
+            .filter(|_| others.next().is_none())
+            .map(String::as_str)
+    })
+}
+
+/// The result of a call of the library, with its panics as errors: it panics on some answers of a server.
+fn guarded<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("its answer was not understood".to_owned()),
+    }
+}
+
+/// Passes the progress of a download on.
+struct Report<'a> {
+    file: String,
+    done: u64,
+    total: u64,
+    tell: &'a mut dyn FnMut(&str, u64, u64),
+}
+
+impl Progress for Report<'_> {
+    fn init(&mut self, size: usize, _: &str) {
+        (self.done, self.total) = (0, size as u64);
+    }
+
+    fn update(&mut self, size: usize) {
+        self.done += size as u64;
+        (self.tell)(&self.file, self.done, self.total);
+    }
+
+    fn finish(&mut self) {}
+}

@@ -1,0 +1,369 @@
+//! A causal language model that reads a text and writes on: the prompt in one pass, then token by token.
+
+use std::fmt;
+
+use regard_kernels::{
+    Kind,
+    matmul::Storage,
+    stack::{Observer, Product, Stack, State},
+};
+
+use super::{
+    error::PretrainedError,
+    folder::{Folder, Names},
+    source::{Expected, Matrix, StackSource},
+};
+use crate::{generator::Stepper, vocabulary::Vocabulary};
+
+/// The most positions that are read in one pass, so that memory does not grow with the length of a prompt.
+const PASS: usize = 2048;
+
+/// A language model by the names of its weights; each family makes one from its configuration.
+#[derive(Debug, Clone)]
+pub struct LanguageModelSource {
+    /// `[vocabulary, model]`
+    pub tokens: Matrix,
+    /// The size of the vocabulary.
+    pub vocabulary: usize,
+    /// The factor of embeddings (Gemma: `√model`).
+    pub scale: f32,
+    /// A table of positions, `[context, model]`.
+    pub positions: Option<Matrix>,
+    /// The blocks.
+    pub stack: StackSource,
+    /// The output layer; `None` if it shares the table of tokens.
+    pub output: Option<Matrix>,
+    /// `c` of `c tanh(logit / c)`.
+    pub softcap: Option<f32>,
+    /// The longest text, in tokens.
+    pub context: usize,
+    /// How names may differ.
+    pub names: Names<'static>,
+}
+
+/// A causal language model with packed weights.
+#[derive(Debug, Clone)]
+pub struct LanguageModel {
+    stack: Stack,
+    tokens: Product,
+    positions: Option<Product>,
+    output: Option<Product>,
+    scale: f32,
+    softcap: Option<f32>,
+    context: usize,
+}
+
+impl LanguageModelSource {
+    /// Reads the weights of `folder` into `storage`, or as they are stored.
+    ///
+    /// # Errors
+    /// [`PretrainedError`] that lists every weight that is missing, left over or of another shape; weights that are not finite.
+    pub fn read(
+        self,
+        folder: &Folder,
+        storage: Option<Storage>,
+    ) -> Result<LanguageModel, PretrainedError> {
+        let weights = Expected::default()
+            .matrix(Some(&self.tokens))
+            .matrix(self.positions.as_ref())
+            .stack(&self.stack)
+            .matrix(self.output.as_ref())
+            .weights(folder, &self.names)?;
+        let table = |matrix: &Matrix| matrix.read(&weights, storage);
+        let (tokens, stack) = rayon::join(
+            || table(&self.tokens),
+            || self.stack.read(&weights, storage),
+        );
+        Ok(LanguageModel {
+            tokens: tokens?,
+            output: self.output.as_ref().map(table).transpose()?,
+            positions: self.positions.as_ref().map(table).transpose()?,
+            stack: stack?,
+            scale: self.scale,
+            softcap: self.softcap,
+            context: self.context,
+        })
+    }
+}
+
+/// Why a model cannot read a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputError {
+    /// A token is not in the vocabulary.
+    Token {
+        /// Its id.
+        id: u32,
+        /// The size of the vocabulary.
+        vocabulary: usize,
+    },
+    /// The text is too long.
+    Long {
+        /// Its length, in tokens.
+        tokens: usize,
+        /// The longest that the model reads.
+        context: usize,
+    },
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token { id, vocabulary } => write!(
+                f,
+                "the token {id} is not in the model's vocabulary of {vocabulary}; is the tokenizer that of the model?"
+            ),
+            Self::Long { tokens, context } => write!(
+                f,
+                "a text of {tokens} tokens is longer than the model's context of {context}; expected a shorter one"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for InputError {}
+
+impl LanguageModel {
+    /// The size of the vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        let [_, rows] = self.tokens.sizes();
+        rows
+    }
+
+    /// The longest text, in tokens.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The blocks.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// The bytes of memory that the weights of all products take.
+    pub fn bytes(&self) -> usize {
+        let blocks = self.stack.blocks().iter().map(|block| {
+            let own = &block.attention;
+            let inner = &block.feed_forward;
+            let all = [
+                &own.query_key_value,
+                &own.output,
+                &inner.inner,
+                &inner.outer,
+            ];
+            all.iter().map(|product| product.bytes()).sum::<usize>()
+        });
+        let tables = [
+            Some(&self.tokens),
+            self.positions.as_ref(),
+            self.output.as_ref(),
+        ];
+        let tables = tables.into_iter().flatten().map(Product::bytes);
+        blocks.chain(tables).sum()
+    }
+
+    /// Begins `rows` texts, whose keys and values are kept in `cache`.
+    pub fn begin(&self, rows: usize, cache: Kind) -> Reading<'_> {
+        Reading {
+            model: self,
+            state: self.stack.begin(rows, cache),
+        }
+    }
+
+    /// The logits after every token of a text, `[tokens, vocabulary]`.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn logits(&self, text: &[u32]) -> Result<Vec<f32>, InputError> {
+        self.begin(1, Kind::F32).logits(text)
+    }
+
+    /// The embeddings of `ids`, the first of which stands at `first`.
+    fn embed(&self, ids: &[u32], first: usize, to: &mut Vec<f32>) -> Result<(), InputError> {
+        let size = self.stack.sizes().model;
+        let mut position = vec![0.0; size];
+        for (at, &id) in ids.iter().enumerate() {
+            let start = to.len();
+            to.resize(start + size, 0.0);
+            let row = &mut to[start..];
+            let vocabulary = self.vocabulary();
+            if self.tokens.column(id as usize, row).is_err() {
+                return Err(InputError::Token { id, vocabulary });
+            }
+            if self.scale != 1.0 {
+                row.iter_mut().for_each(|x| *x *= self.scale);
+            }
+            if let Some(table) = &self.positions {
+                if table.column(first + at, &mut position).is_err() {
+                    return Err(InputError::Long {
+                        tokens: first + ids.len(),
+                        context: self.context,
+                    });
+                }
+                row.iter_mut().zip(&position).for_each(|(x, p)| *x += p);
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&self) -> &Product {
+        self.output.as_ref().unwrap_or(&self.tokens)
+    }
+
+    fn cap(&self, logits: &mut [f32]) {
+        if let Some(cap) = self.softcap {
+            logits.iter_mut().for_each(|x| *x /= cap);
+            regard_kernels::simd::tanh_in_place(logits);
+            logits.iter_mut().for_each(|x| *x *= cap);
+        }
+    }
+}
+
+/// Texts that a model is reading and writing, one a row.
+#[derive(Debug, Clone)]
+pub struct Reading<'a> {
+    model: &'a LanguageModel,
+    state: State,
+}
+
+impl Reading<'_> {
+    /// How many tokens row `row` has.
+    pub fn length(&self, row: usize) -> usize {
+        self.state.length(row)
+    }
+
+    /// Reads more tokens of each row (perhaps none), without an output. `observer` sees every attention that it asks for; a long
+    /// text is read in several passes.
+    ///
+    /// # Errors
+    /// [`InputError`]; nothing of this call was read then.
+    pub fn read(
+        &mut self,
+        texts: &[&[u32]],
+        mut observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<(), InputError> {
+        self.check(texts)?;
+        let mut done = 0;
+        while texts.iter().any(|text| text.len() > done) {
+            let parts: Vec<&[u32]> = texts
+                .iter()
+                .map(|text| &text[text.len().min(done)..text.len().min(done + PASS)])
+                .collect();
+            let observer = observer.as_mut().map(|observer| &mut **observer as _);
+            self.pass(&parts, observer)?;
+            done += PASS;
+        }
+        Ok(())
+    }
+
+    /// Reads `text` in row 0, the only one, and gives the logits after each of its tokens, `[tokens, vocabulary]`.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn logits(&mut self, text: &[u32]) -> Result<Vec<f32>, InputError> {
+        self.check(&[text])?;
+        let mut all = vec![];
+        for part in text.chunks(PASS) {
+            let states = self.pass(&[part], None)?;
+            let product = self.model.output().forward(&states, part.len());
+            let mut logits = expect(product);
+            self.model.cap(&mut logits);
+            all.extend(logits);
+        }
+        Ok(all)
+    }
+
+    fn check(&self, texts: &[&[u32]]) -> Result<(), InputError> {
+        let (context, vocabulary) = (self.model.context, self.model.vocabulary());
+        for (row, text) in texts.iter().enumerate() {
+            let tokens = self.state.length(row) + text.len();
+            if tokens > context {
+                return Err(InputError::Long { tokens, context });
+            }
+            if let Some(&id) = text.iter().find(|&&id| id as usize >= vocabulary) {
+                return Err(InputError::Token { id, vocabulary });
+            }
+        }
+        Ok(())
+    }
+
+    fn pass(
+        &mut self,
+        parts: &[&[u32]],
+        observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<Vec<f32>, InputError> {
+        let mut embedded = vec![];
+        for (row, part) in parts.iter().enumerate() {
+            self.model
+                .embed(part, self.state.length(row), &mut embedded)?;
+        }
+        let counts: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        let stack = &self.model.stack;
+        Ok(expect(stack.forward(
+            Some(&mut self.state),
+            &embedded,
+            &counts,
+            observer,
+        )))
+    }
+}
+
+/// A result that cannot be an error, as all sizes follow from one model.
+fn expect<T>(result: Result<T, regard_kernels::KernelError>) -> T {
+    result.unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// Gives logits, not log-probabilities. A row must have room for one more token.
+impl Stepper for Reading<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary::new(self.model.vocabulary())
+    }
+
+    fn step(&mut self, previous: &[u32], logits: &mut Vec<f32>) -> Option<Vec<f32>> {
+        let mut embedded = vec![];
+        for (row, &id) in previous.iter().enumerate() {
+            let first = self.state.length(row);
+            let done = self.model.embed(&[id], first, &mut embedded);
+            done.unwrap_or_else(|error| unreachable!("the caller checked: {error}"));
+        }
+        let counts = vec![1; previous.len()];
+        let LanguageModel { stack, .. } = self.model;
+        let output = self.model.output();
+        let state = &mut self.state;
+        expect(stack.last_outputs(state, &embedded, &counts, output, logits, None));
+        self.model.cap(logits);
+        None
+    }
+
+    fn select(&mut self, rows: &[usize], _same_sources: bool) {
+        expect(self.state.select(rows));
+    }
+}
+
+impl LanguageModel {
+    /// Reads a model's folder with any of the known [`FAMILIES`](super::FAMILIES).
+    ///
+    /// # Errors
+    /// [`PretrainedError`].
+    pub fn open(folder: &Folder, storage: Option<Storage>) -> Result<Self, PretrainedError> {
+        let family = super::families::of(folder)?;
+        let Some(source) = family.language_model else {
+            let expected = "a family of language models that write text from left to right";
+            return Err(folder.config().refuse("model_type", expected));
+        };
+        let source = source(folder)?;
+        let most = regard_kernels::MAX_DIM;
+        let head = source.stack.sizes.head;
+        if head > most {
+            let path = folder.config().path();
+            let problem = format!("its heads have {head} features; at most {most} are supported");
+            return Err(PretrainedError::malformed(path, problem));
+        }
+        source.read(folder, storage)
+    }
+}
+
+impl From<InputError> for PretrainedError {
+    fn from(error: InputError) -> Self {
+        Self::Input(error)
+    }
+}

@@ -1,0 +1,43 @@
+//! Models that others have trained, as the Hugging Face libraries store them: a folder with a configuration, weights, a tokenizer
+//! and perhaps a template for chats.
+//!
+//! | part | type | files |
+//! |---|---|---|
+//! | which folder | [`resolve`] | a path, a name in the local cache, or `hf:organisation/name` |
+//! | configuration and weights | [`Folder`], [`Config`] | `config.json`, `*.safetensors`, `pytorch_model.bin` |
+//! | text to ids and back | [`Tokenizer`] | `tokenizer.json`, or `vocab.json` and `merges.txt`, or `vocab.txt` |
+//! | writes text | [`LanguageModel`] | |
+//! | reads text | [`TextEncoder`] | |
+//! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
+//!
+//! Files are checked before they are used: no memory is allocated by a size that a file states and its bytes do not confirm, and
+//! nothing in a folder is executed but a chat template, which can reach nothing outside it and is stopped if it does not end.
+
+mod bert;
+mod chat;
+mod config;
+mod encoder;
+mod error;
+mod families;
+mod folder;
+mod gpt2;
+mod hub;
+mod json;
+mod language_model;
+mod llama;
+mod look;
+mod rotary;
+mod source;
+mod tokenizer;
+
+pub use chat::{ChatTemplate, Message};
+pub use config::Config;
+pub use encoder::{Head, Heads, Input, Pooling, Spans, TextEncoder, TextEncoderSource};
+pub use error::PretrainedError;
+pub use families::{FAMILIES, Family, Make, of as family};
+pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
+pub use hub::{Hub, resolve};
+pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
+pub use look::{Look, LookedAt};
+pub use source::{Matrix, Norm, StackSource};
+pub use tokenizer::{Encoding, SpecialIds, Tokenizer};

@@ -1,0 +1,200 @@
+//! Rotary positions as configurations state them: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before).
+//!
+//! For pair `i` of `r` features: `f_i = θ^{-2 i / r}`, then by `rope_type`
+//! ```text
+//! linear    f_i / s
+//! dynamic   θ grows with texts longer than those of training
+//! llama3    long wavelengths divided by s, short ones kept, blended between
+//! yarn      the same by numbers of turns, and cosines and sines times 0.1 ln s + 1
+//! longrope  f_i / factor_i, one list for short and one for long texts; cosines and sines times √(1 + ln s / ln L)
+//! ```
+
+use std::f64::consts::TAU;
+
+use regard_kernels::stack::{LongTexts, Rotation};
+use regard_nn::position::{RotaryConfig, Scaling};
+
+use super::{config::Config, error::PretrainedError};
+
+/// The rotation of heads of `head` features in layers of type `layer` (`full_attention`), if the configuration tells types apart.
+pub(super) fn rotation(
+    config: &Config,
+    head: usize,
+    layer: Option<&str>,
+) -> Result<Rotation, PretrainedError> {
+    let section = settings(config, layer)?;
+    let of = section.as_ref().unwrap_or(config);
+    let base = match of.has("rope_theta") {
+        true => of.positive("rope_theta")?,
+        false => config.positive_or("rope_theta", 10000.0)?,
+    };
+    let share = match of.has("partial_rotary_factor") {
+        true => of.positive("partial_rotary_factor")?,
+        false => config.positive_or("partial_rotary_factor", 1.0)?,
+    };
+    let size = (head as f64 * share) as usize;
+    if size < 2 || !size.is_multiple_of(2) || size > head {
+        let expected =
+            format!("a share of the head's {head} features that is an even number of them");
+        return Err(config.refuse("partial_rotary_factor", expected));
+    }
+    rotation_of(config, of, base, size)
+}
+
+/// The section that describes the rotation: the layer type's, or the only one.
+fn settings(config: &Config, layer: Option<&str>) -> Result<Option<Config>, PretrainedError> {
+    let Some(parameters) = config.section("rope_parameters")? else {
+        return config.section("rope_scaling");
+    };
+    match layer {
+        Some(layer) if parameters.has(layer) => parameters.section(layer),
+        _ => Ok(Some(parameters)),
+    }
+}
+
+fn rotation_of(
+    config: &Config,
+    of: &Config,
+    base: f64,
+    size: usize,
+) -> Result<Rotation, PretrainedError> {
+    const TYPES: [&str; 7] = [
+        "default", "linear", "dynamic", "yarn", "llama3", "longrope", "su",
+    ];
+    let key = match of.has("rope_type") {
+        true => "rope_type",
+        false => "type",
+    };
+    let kind = match of.has(key) {
+        true => TYPES[of.one_of(key, &TYPES)?],
+        false => "default",
+    };
+    let factor = || of.positive("factor");
+    let trained = || match of.has("original_max_position_embeddings") {
+        true => of.size("original_max_position_embeddings"),
+        false => match config.has("original_max_position_embeddings") {
+            true => config.size("original_max_position_embeddings"),
+            false => config.size("max_position_embeddings"),
+        },
+    };
+    let with = |scaling| {
+        let rotary = RotaryConfig {
+            base,
+            scaling,
+            ..RotaryConfig::new(size)
+        };
+        let rotary = rotary.init();
+        rotary.map_err(|error| PretrainedError::malformed(config.path(), error.to_string()))
+    };
+    let plain = with(Scaling::None)?.frequencies().to_vec();
+    let mut rotation = Rotation {
+        frequencies: plain.clone(),
+        factor: 1.0,
+        interleaved: false,
+        long: None,
+    };
+    match kind {
+        "linear" => {
+            let factor = factor()?;
+            rotation.frequencies = with(Scaling::Linear { factor })?.frequencies().to_vec();
+        }
+        "dynamic" => {
+            rotation.long = Some(LongTexts::Dynamic {
+                beyond: config.size("max_position_embeddings")?,
+                base,
+                factor: factor()?,
+            });
+        }
+        "llama3" => {
+            let scaling = Scaling::Llama3 {
+                factor: factor()?,
+                low_frequency_factor: of.positive("low_freq_factor")?,
+                high_frequency_factor: of.positive("high_freq_factor")?,
+                original_length: of.size("original_max_position_embeddings")?,
+            };
+            rotation.frequencies = with(scaling)?.frequencies().to_vec();
+        }
+        "yarn" => {
+            let trained = trained()? as f64;
+            let factor = match of.has("factor") {
+                true => factor()?,
+                false => config.size("max_position_embeddings")? as f64 / trained,
+            };
+            rotation.frequencies = yarn(of, &plain, base, factor, trained)?;
+            rotation.factor = yarn_factor(of, factor)?;
+        }
+        "longrope" | "su" => {
+            let trained = trained()?;
+            let stretched = |key: &str| {
+                let factors = of.floats(key)?;
+                let good = factors.len() == plain.len() && factors.iter().all(|&f| f > 0.0);
+                match good {
+                    true => Ok(plain.iter().zip(&factors).map(|(f, s)| f / s).collect()),
+                    false => {
+                        let expected = format!("a list of {} numbers above 0", plain.len());
+                        Err(of.refuse(key, expected))
+                    }
+                }
+            };
+            rotation.frequencies = stretched("short_factor")?;
+            rotation.long = Some(LongTexts::Fixed {
+                beyond: trained,
+                frequencies: stretched("long_factor")?,
+            });
+            let factor = match of.has("factor") {
+                true => factor()?,
+                false => config.size("max_position_embeddings")? as f64 / trained as f64,
+            };
+            rotation.factor = match of.has("attention_factor") {
+                true => of.positive("attention_factor")?,
+                false if factor <= 1.0 => 1.0,
+                false => (1.0 + factor.ln() / (trained as f64).ln()).sqrt(),
+            };
+        }
+        _ => {}
+    }
+    Ok(rotation)
+}
+
+/// YaRN (Peng et al. 2023, section 3.2): pairs with fewer turns over the length of training than `beta_slow` are divided, those with
+/// more than `beta_fast` are kept.
+fn yarn(
+    of: &Config,
+    plain: &[f64],
+    base: f64,
+    factor: f64,
+    trained: f64,
+) -> Result<Vec<f64>, PretrainedError> {
+    let size = 2.0 * plain.len() as f64;
+    let pair = |turns: f64| size * (trained / (turns * TAU)).ln() / (2.0 * base.ln());
+    let mut low = pair(of.positive_or("beta_fast", 32.0)?);
+    let mut high = pair(of.positive_or("beta_slow", 1.0)?);
+    if of.flag_or("truncate", true)? {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    (low, high) = (low.max(0.0), high.min(size - 1.0));
+    if low == high {
+        high += 0.001;
+    }
+    let blend = |(i, f): (usize, &f64)| {
+        let divided = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        f / factor * divided + f * (1.0 - divided)
+    };
+    Ok(plain.iter().enumerate().map(blend).collect())
+}
+
+/// The factor of YaRN's cosines and sines, in whose square the scores grow.
+fn yarn_factor(of: &Config, factor: f64) -> Result<f64, PretrainedError> {
+    if of.has("attention_factor") {
+        return of.positive("attention_factor");
+    }
+    let grown = |scale: f64| match factor <= 1.0 {
+        true => 1.0,
+        false => 0.1 * scale * factor.ln() + 1.0,
+    };
+    let (all, some) = ("mscale_all_dim", "mscale");
+    match of.has(all) && of.has(some) {
+        true => Ok(grown(of.float(some)?) / grown(of.float(all)?)),
+        false => Ok(grown(1.0)),
+    }
+}

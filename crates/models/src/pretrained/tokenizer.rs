@@ -1,0 +1,420 @@
+//! The tokenizer of a model's folder.
+
+mod former;
+mod sentence_piece;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+
+use super::{
+    error::PretrainedError,
+    folder::{files, names},
+    json::{LARGEST_LIST, json, settings},
+};
+use crate::text::{Alone, Library, LibraryError, Piece, Stream, pieces, split_words};
+
+/// The special tokens by role, each a text or an object with a text and its settings.
+type Roles = BTreeMap<&'static str, Value>;
+
+/// The roles of special tokens: their keys, without `_token`.
+const ROLES: [&str; 7] = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"];
+
+/// The ids of tokens with a role, of those that a model has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialIds {
+    /// Starts a text.
+    pub bos: Option<u32>,
+    /// Each of them ends a text.
+    pub eos: Vec<u32>,
+    /// Fills a batch up to its longest text.
+    pub pad: Option<u32>,
+    /// Stands for a token that a masked language model is asked for.
+    pub mask: Option<u32>,
+    /// Stands for text outside the vocabulary.
+    pub unk: Option<u32>,
+    /// Starts a text that is classified.
+    pub cls: Option<u32>,
+    /// Ends each of a pair of texts.
+    pub sep: Option<u32>,
+}
+
+/// A text as tokens: all lists have one entry for each token.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// The ids.
+    pub ids: Vec<u32>,
+    /// The bytes of its text that a token stands for, empty for special tokens.
+    pub offsets: Vec<Range<usize>>,
+    /// The word of a token, counted from 0 without gaps: words as [`split_words`] cuts them. A special token is a word of its own.
+    pub words: Vec<usize>,
+    /// Whether a token is a special one.
+    pub special: Vec<bool>,
+    /// Which of a pair of texts a token belongs to (0 or 1), if to any.
+    pub texts: Vec<Option<usize>>,
+    /// The type id, for models with an embedding of types.
+    pub types: Vec<u32>,
+}
+
+/// The tokenizer of a model, as the library `tokenizers` has it.
+///
+/// ```no_run
+/// use regard_models::pretrained::Tokenizer;
+///
+/// let tokenizer = Tokenizer::open("gpt2")?;
+/// let ids = tokenizer.encode("Once upon a time", true)?.ids;
+/// assert_eq!(tokenizer.decode(&ids, true)?, "Once upon a time");
+/// # Ok::<(), regard_models::pretrained::PretrainedError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    /// The file, or the folder of several.
+    path: PathBuf,
+    library: Library,
+    /// Where the pieces of a text are numbered in another way than tokens: the library that makes them.
+    pieces: Option<Library>,
+    special: SpecialIds,
+    /// The ids of all special tokens.
+    without_text: HashSet<u32>,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a folder: `tokenizer.json`; where there is none, `vocab.json` and `merges.txt` (the byte-level BPE of GPT-2
+    /// and RoBERTa), `vocab.txt` (BERT's WordPiece), or a model of SentencePiece: `spiece.model` (T5), `tokenizer.model` (Llama) or
+    /// `source.spm` with `vocab.json` (Marian).
+    ///
+    /// # Errors
+    /// [`PretrainedError`] if there is no such file, or a damaged one.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
+        let folder = folder.as_ref();
+        let file = |name| folder.join(name);
+        let config = settings(&file("tokenizer_config.json"))?;
+        let model = settings(&file("config.json"))?;
+        let mut tokens = special_tokens(folder, &config)?;
+        let (mut path, mut pieces) = (file("tokenizer.json"), None);
+        let model_of_pieces = ["spiece.model", "tokenizer.model"].map(file);
+        let model_of_pieces = model_of_pieces.into_iter().find(|path| path.exists());
+        let mut document: Value = if path.exists() {
+            json(&path, LARGEST_LIST)?
+        } else if file("vocab.json").exists() && file("merges.txt").exists() {
+            path = folder.to_owned();
+            former::byte_level(folder, &config, &model, &mut tokens)?
+        } else if file("vocab.txt").exists() {
+            path = file("vocab.txt");
+            former::word_piece(folder, &config, &model, &mut tokens)?
+        } else if let Some(found) = model_of_pieces {
+            path = found;
+            former::sentence_pieces(&path, &config, &model, &mut tokens)?
+        } else if file("vocab.json").exists() && file("source.spm").exists() {
+            path = folder.to_owned();
+            let (of_text, of_ids) = former::marian(folder, &mut tokens)?;
+            pieces = Some(of_text);
+            of_ids
+        } else {
+            let found = names(&files(folder)?);
+            return Err(PretrainedError::malformed(
+                folder,
+                format!(
+                    "no tokenizer that can be read (found: {found}); {}",
+                    convert(folder)
+                ),
+            ));
+        };
+        let read =
+            |document: &mut Value| Library::new(document).map_err(|error| damaged(&path, error));
+        let library = read(&mut document)?;
+        let pieces = pieces.as_mut().map(read).transpose()?;
+        let special = special_ids(folder, &library, &tokens, &model)?;
+        let tokens = library.special_tokens().into_iter();
+        let without_text = tokens.filter_map(|token| library.id(&token)).collect();
+        Ok(Self {
+            path,
+            library,
+            pieces,
+            special,
+            without_text,
+        })
+    }
+
+    /// The ids of tokens with a role.
+    pub fn special(&self) -> &SpecialIds {
+        &self.special
+    }
+
+    /// Whether a token stands for no text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.without_text.contains(&id)
+    }
+
+    /// The number of ids: all are below it. A model may have a few rows more in its table of embeddings.
+    pub fn size(&self) -> usize {
+        self.library.size()
+    }
+
+    /// The id of a token, written as in the vocabulary.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.library.id(token)
+    }
+
+    /// The token of an id, as the vocabulary writes it (a space may be `Ġ` or `▁`).
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.library.token(id)
+    }
+
+    /// Checks that a model with `rows` embeddings has one for every token.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] if the tokenizer is of another model.
+    pub fn expect_rows(&self, rows: usize) -> Result<(), PretrainedError> {
+        match self.size() <= rows {
+            true => Ok(()),
+            false => Err(PretrainedError::malformed(
+                &self.path,
+                format!(
+                    "a vocabulary of {} tokens, but the model has {rows} embeddings; expected at most as many: it is the \
+                     tokenizer of another model",
+                    self.size()
+                ),
+            )),
+        }
+    }
+
+    /// The tokens of a text. `special` says whether the model's own special tokens are put around it; text that spells a special
+    /// token becomes that token in any case.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] if a damaged file cannot encode the text.
+    pub fn encode(&self, text: &str, special: bool) -> Result<Encoding, PretrainedError> {
+        let found = self.encoder().encode(text, special);
+        let found = found.map_err(|error| damaged(&self.path, error))?;
+        Ok(self.encoding(found, &[text], special))
+    }
+
+    /// The tokens of a pair of texts, such as a question and its context, with the model's special tokens around them.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode)'s.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoding, PretrainedError> {
+        let found = self.encoder().encode((first, second), true);
+        let found = found.map_err(|error| damaged(&self.path, error))?;
+        Ok(self.encoding(found, &[first, second], true))
+    }
+
+    fn encoder(&self) -> &Library {
+        self.pieces.as_ref().unwrap_or(&self.library)
+    }
+
+    fn encoding(&self, found: tokenizers::Encoding, texts: &[&str], special: bool) -> Encoding {
+        let mut of_text = found.get_sequence_ids();
+        let mut types = found.get_type_ids().to_vec();
+        let offsets = found.get_offsets().iter();
+        let mut offsets: Vec<Range<usize>> = offsets.map(|&(start, end)| start..end).collect();
+        let mut ids = found.get_ids().to_vec();
+        if self.pieces.is_some() {
+            let unknown = self.special.unk.unwrap_or_default();
+            for (id, piece) in ids.iter_mut().zip(found.get_tokens()) {
+                *id = self.library.id(piece).unwrap_or(unknown);
+            }
+            if let Some(&end) = self.special.eos.first().filter(|_| special) {
+                ids.push(end);
+                offsets.push(0..0);
+                of_text.push(None);
+                types.push(0);
+            }
+        }
+        let added = found.get_special_tokens_mask().iter().chain([&1]);
+        let special: Vec<bool> = ids
+            .iter()
+            .zip(added)
+            .map(|(id, &added)| added != 0 || self.is_special(*id))
+            .collect();
+        Encoding {
+            words: words(texts, &offsets, &special, &of_text),
+            types,
+            texts: of_text,
+            ids,
+            offsets,
+            special,
+        }
+    }
+
+    /// The text of `ids`; ids outside the vocabulary have none. `skip_special` leaves special tokens out.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode)'s.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, PretrainedError> {
+        let text = self.library.decode(ids, skip_special);
+        text.map_err(|error| damaged(&self.path, error))
+    }
+
+    /// Decodes token by token what follows `context`, whose text is not given again.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode)'s.
+    ///
+    /// ```no_run
+    /// # use regard_models::pretrained::Tokenizer;
+    /// # let tokenizer = Tokenizer::open("gpt2")?;
+    /// let mut stream = tokenizer.stream(&tokenizer.encode("Once upon", true)?.ids, true)?;
+    /// for id in tokenizer.encode(" a time", false)?.ids {
+    ///     print!("{}", stream.push(id).unwrap());
+    /// }
+    /// print!("{}", stream.finish().unwrap());
+    /// # Ok::<(), regard_models::pretrained::PretrainedError>(())
+    /// ```
+    pub fn stream(
+        &self,
+        context: &[u32],
+        skip_special: bool,
+    ) -> Result<Stream<'_>, PretrainedError> {
+        // Enough for the text of the next token to be that of the whole.
+        const LONGEST: usize = 32;
+        let mut stream = self.library.stream(skip_special);
+        for &id in &context[context.len().saturating_sub(LONGEST)..] {
+            let added = stream.push(id);
+            added.map_err(|error| damaged(&self.path, error))?;
+        }
+        Ok(stream)
+    }
+
+    /// One [`Piece`] for each of `ids`, for the axes of a picture.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode)'s.
+    pub fn pieces(&self, ids: &[u32]) -> Result<Vec<Piece>, PretrainedError> {
+        let alone = |id| {
+            self.is_special(id).then(|| Alone {
+                name: self.token(id).unwrap_or_default(),
+                starts_text: true,
+            })
+        };
+        let texts = |run: &[u32]| {
+            let parts = self.library.parts(run)?;
+            Ok(parts.into_iter().map(String::into_bytes).collect())
+        };
+        pieces(ids, alone, texts).map_err(|error| damaged(&self.path, error))
+    }
+}
+
+/// The word of each token.
+fn words(
+    texts: &[&str],
+    offsets: &[Range<usize>],
+    special: &[bool],
+    of_text: &[Option<usize>],
+) -> Vec<usize> {
+    // Where the words of each text end.
+    let ends: Vec<Vec<usize>> = texts
+        .iter()
+        .map(|text| {
+            let words = split_words(text);
+            words
+                .scan(0, |end, word| {
+                    *end += word.len();
+                    Some(*end)
+                })
+                .collect()
+        })
+        .collect();
+    let (mut words, mut word, mut former) = (vec![], 0, None);
+    for ((offset, &special), &text) in offsets.iter().zip(special).zip(of_text) {
+        // A token that takes a space and a part of the word after it is of that word.
+        let place = text.filter(|_| !special).and_then(|text| {
+            let (ends, bytes) = (ends.get(text)?, texts.get(text)?.as_bytes());
+            let blank = bytes.get(offset.start) == Some(&b' ') && offset.len() > 1;
+            let start = offset.start + usize::from(blank);
+            Some((text, ends.partition_point(|&end| end <= start)))
+        });
+        if !words.is_empty() && (place.is_none() || place != former) {
+            word += 1;
+        }
+        former = place;
+        words.push(word);
+    }
+    words
+}
+
+/// What to run for a folder whose tokenizer has another form.
+fn convert(folder: &Path) -> String {
+    format!(
+        "make a tokenizer.json with python3 -c \"from transformers import AutoTokenizer; \
+         AutoTokenizer.from_pretrained('{0}').save_pretrained('{0}')\"",
+        folder.display()
+    )
+}
+
+fn damaged(path: &Path, error: LibraryError) -> PretrainedError {
+    PretrainedError::malformed(path, error.to_string())
+}
+
+/// The special tokens of `tokenizer_config.json` and `special_tokens_map.json` by role, each with its settings if the file has
+/// them.
+pub(super) fn special_tokens(
+    folder: &Path,
+    config: &Map<String, Value>,
+) -> Result<Roles, PretrainedError> {
+    let map = settings(&folder.join("special_tokens_map.json"))?;
+    let mut found = BTreeMap::new();
+    for role in ROLES {
+        let key = format!("{role}_token");
+        let token = [config, &map].into_iter().find_map(|file| {
+            let token = file.get(&key)?;
+            content(token).map(|_| token.clone())
+        });
+        found.extend(token.map(|token| (role, token)));
+    }
+    Ok(found)
+}
+
+/// The text of a token, which is a string or an object.
+pub(super) fn content(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token["content"].as_str())
+}
+
+/// A generation ends at the ids that `generation_config.json` names, or else `config.json`, or else the tokenizer's own. The other
+/// roles are the tokenizer's; where it names no token for one, the ids of these files.
+fn special_ids(
+    folder: &Path,
+    library: &Library,
+    tokens: &Roles,
+    model: &Map<String, Value>,
+) -> Result<SpecialIds, PretrainedError> {
+    let generation = settings(&folder.join("generation_config.json"))?;
+    let stated = |role: &str| -> Vec<u32> {
+        let key = format!("{role}_token_id");
+        let lists = [&generation, model]
+            .into_iter()
+            .filter_map(|file| file.get(&key));
+        let ids = lists.map(|value| {
+            let list = value
+                .as_array()
+                .map_or(std::slice::from_ref(value), Vec::as_slice);
+            let ids = list
+                .iter()
+                .filter_map(|id| u32::try_from(id.as_u64()?).ok());
+            ids.collect::<Vec<_>>()
+        });
+        ids.into_iter()
+            .find(|ids| !ids.is_empty())
+            .unwrap_or_default()
+    };
+    let named = |role: &str| library.id(content(tokens.get(role)?)?);
+    let one = |role| named(role).or_else(|| stated(role).first().copied());
+    let mut eos = stated("eos");
+    if eos.is_empty() {
+        eos.extend(named("eos"));
+    }
+    Ok(SpecialIds {
+        bos: one("bos"),
+        eos,
+        pad: one("pad"),
+        mask: one("mask"),
+        unk: one("unk"),
+        cls: one("cls"),
+        sep: one("sep"),
+    })
+}

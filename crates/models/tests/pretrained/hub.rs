@@ -1,0 +1,265 @@
+//! Models by name: in the local cache, and downloaded from a server on this machine.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use regard_models::pretrained::{Folder, Hub, PretrainedError, Tokenizer};
+use serde_json::json;
+
+use crate::common::{Files, byte_level_document, safetensors, write_shards};
+
+/// A server that has one repository, `org/tiny`, and writes down what it is asked for.
+struct Server {
+    endpoint: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn new(files: BTreeMap<String, Vec<u8>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(vec![]));
+        let log = asked.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                answer(stream.unwrap(), &files, &log);
+            }
+        });
+        Self { endpoint, asked }
+    }
+
+    /// The files that were asked for since the last call, each once.
+    fn asked(&self) -> Vec<String> {
+        let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        asked.dedup();
+        asked
+    }
+}
+
+fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, log: &Mutex<Vec<String>>) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    let request = lines.next().unwrap_or_default();
+    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut begin = 0;
+    for line in lines.take_while(|line| !line.is_empty()) {
+        if let Some(range) = line.to_lowercase().strip_prefix("range: bytes=") {
+            begin = range.split('-').next().unwrap().parse().unwrap();
+        }
+    }
+    let mut reply = |status: &str, headers: &str, body: &[u8]| {
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n",
+            body.len()
+        );
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.write_all(body);
+    };
+    if path == "/api/models/org/tiny/revision/main" {
+        let siblings: Vec<_> = files
+            .keys()
+            .map(|name| json!({"rfilename": name}))
+            .collect();
+        reply(
+            "200 OK",
+            "",
+            json!({"siblings": siblings, "sha": "c0ffee"})
+                .to_string()
+                .as_bytes(),
+        );
+    } else if let Some((name, file)) = path
+        .strip_prefix("/org/tiny/resolve/main/")
+        .and_then(|name| files.get_key_value(name))
+    {
+        log.lock().unwrap().push(name.clone());
+        let headers = format!(
+            "ETag: \"tag-{name}\"\r\nX-Repo-Commit: c0ffee\r\nContent-Range: bytes {begin}-{}/{}\r\n",
+            file.len() - 1,
+            file.len()
+        );
+        reply("206 Partial Content", &headers, &file[begin..]);
+    } else {
+        reply("404 Not Found", "", b"");
+    }
+}
+
+fn repository(weights: &Files) -> BTreeMap<String, Vec<u8>> {
+    let mut files: BTreeMap<String, Vec<u8>> = fs::read_dir(weights.path())
+        .unwrap()
+        .map(|file| {
+            let file = file.unwrap();
+            (
+                file.file_name().into_string().unwrap(),
+                fs::read(file.path()).unwrap(),
+            )
+        })
+        .collect();
+    files.insert(
+        "tokenizer.json".into(),
+        byte_level_document().to_string().into_bytes(),
+    );
+    files.insert("generation_config.json".into(), b"{}".to_vec());
+    for unneeded in [
+        "README.md",
+        "vocab.json",
+        "merges.txt",
+        "flax_model.msgpack",
+        "onnx/model.onnx",
+        "pytorch_model.bin",
+    ] {
+        files.insert(unneeded.into(), b"unneeded".to_vec());
+    }
+    files
+}
+
+#[test]
+fn a_model_is_downloaded_once_and_found_without_a_network() {
+    let weights = Files::with_config();
+    write_shards(&weights);
+    let server = Server::new(repository(&weights));
+    let cache = Files::new();
+    let hub = Hub::new(cache.path()).with_endpoint(&server.endpoint);
+    let mut told: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let folder = hub.resolve("hf:org/tiny", |file, done, total| {
+        told.insert(file.to_owned(), (done, total));
+    });
+    let folder = folder.unwrap();
+    assert_eq!(
+        folder,
+        cache.path().join("models--org--tiny/snapshots/c0ffee")
+    );
+    let needed = [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "model.safetensors.index.json",
+        "a.safetensors",
+        "b.safetensors",
+    ];
+    assert_eq!(server.asked(), needed);
+    assert_eq!(told.keys().count(), needed.len());
+    assert!(told.values().all(|(done, total)| done == total), "{told:?}");
+    assert_eq!(Folder::open(&folder).unwrap().tensors().count(), 3);
+    assert_eq!(Tokenizer::open(&folder).unwrap().size(), 268);
+    // Again: nothing is downloaded.
+    assert_eq!(
+        hub.resolve("hf:org/tiny", |_, _, _| unreachable!())
+            .unwrap(),
+        folder
+    );
+    assert!(server.asked().is_empty());
+    // What is missing is downloaded again.
+    fs::remove_file(folder.join("b.safetensors")).unwrap();
+    hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap();
+    assert_eq!(server.asked(), ["b.safetensors"]);
+    // Without the prefix, and without a server.
+    for model in ["org/tiny", "org/tiny@c0ffee", "hf:org/tiny"] {
+        let alone = Hub::new(cache.path()).with_endpoint("http://127.0.0.1:1");
+        assert_eq!(
+            alone.resolve(model, |_, _, _| ()).unwrap(),
+            folder,
+            "{model}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_downloaded_says_why_and_what_to_do() {
+    let cache = Files::new();
+    let failed = |endpoint: &str, model: &str| {
+        let hub = Hub::new(cache.path()).with_endpoint(endpoint);
+        let error = hub.resolve(model, |_, _, _| ()).unwrap_err();
+        assert!(matches!(error, PretrainedError::Download { .. }), "{error}");
+        error.to_string()
+    };
+    let found = failed("http://127.0.0.1:1", "hf:org/tiny");
+    assert!(
+        found.contains("http://127.0.0.1:1 cannot be reached or used")
+            && found.contains("check the network"),
+        "{found}"
+    );
+    let weights = Files::with_config();
+    weights.write("model.safetensors", safetensors(&[("x", "F32", &[1])]));
+    let server = Server::new(repository(&weights));
+    let found = failed(&server.endpoint, "hf:org/other");
+    assert!(
+        found.contains("404") && found.contains("HF_TOKEN"),
+        "{found}"
+    );
+
+    // Repositories without configuration or weights, or whose index leads elsewhere.
+    let with = |files: &[(&str, &str)]| {
+        let files = files
+            .iter()
+            .map(|(name, content)| ((*name).to_owned(), content.as_bytes().to_vec()));
+        failed(&Server::new(files.collect()).endpoint, "hf:org/tiny")
+    };
+    let found = with(&[("config.json", "{}"), ("model.gguf", "x")]);
+    assert!(found.contains("no weights that can be read"), "{found}");
+    let found = with(&[("model.safetensors", "x")]);
+    assert!(found.contains("cannot download config.json"), "{found}");
+    let index = r#"{"weight_map": {"x": "../../x"}}"#;
+    let found = with(&[
+        ("config.json", "{}"),
+        ("model.safetensors.index.json", index),
+    ]);
+    assert!(
+        found.contains("names it, but the repository lacks it"),
+        "{found}"
+    );
+}
+
+#[test]
+fn names_are_looked_for_in_the_cache() {
+    let cache = Files::new();
+    let hub = Hub::new(cache.path());
+    let snapshot = |folder: &str, reference: &str, commit: &str| {
+        let folder = cache.path().join(folder);
+        fs::create_dir_all(folder.join("refs")).unwrap();
+        fs::create_dir_all(folder.join("snapshots").join(commit)).unwrap();
+        fs::write(folder.join("refs/main"), reference).unwrap();
+        fs::write(
+            folder.join("snapshots").join(commit).join("config.json"),
+            "{}",
+        )
+        .unwrap();
+    };
+    snapshot("models--gpt2", "abc\n", "abc");
+    snapshot("models--org--small", "../..", "abc");
+    snapshot("models--org--empty", "other", "abc");
+    let found = hub.resolve("gpt2", |_, _, _| ()).unwrap();
+    assert_eq!(found, cache.path().join("models--gpt2/snapshots/abc"));
+    let message = |model: &str| {
+        let error = hub.resolve(model, |_, _, _| ()).unwrap_err();
+        assert!(matches!(error, PretrainedError::NotFound { .. }), "{error}");
+        error.to_string()
+    };
+    assert!(
+        message("gtp2").ends_with("did you mean gpt2?"),
+        "{}",
+        message("gtp2")
+    );
+    assert!(message("somebody/something").ends_with("hf:somebody/something downloads it"));
+    // References that lead out of the cache or nowhere.
+    assert!(message("org/small").contains("no such folder"));
+    assert!(message("org/empty").contains("no such folder"));
+    assert!(message("hf:../x").contains("expected hf:organisation/name"));
+    assert!(message("/no/such/folder").contains("there is no such folder"));
+    // A folder is itself, a file is none.
+    assert_eq!(
+        hub.resolve(cache.path().to_str().unwrap(), |_, _, _| ())
+            .unwrap(),
+        cache.path()
+    );
+    cache.write("file", "");
+    assert!(
+        message(cache.file("file").to_str().unwrap()).contains("it is a file; expected a folder")
+    );
+}

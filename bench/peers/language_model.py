@@ -24,6 +24,26 @@ WORK = [
     *({"work": "encode", "model": "minilm", "dtype": "f32", "batch": b, "length": n} for b, n in ((1, 32), (32, 64), (8, 256))),
     {"work": "encode", "model": "bert", "dtype": "f32", "batch": 8, "length": 128},
 ]
+# Questions that only regard answers: 8 bits, looking at a head beside not looking, memory after a row of its own.
+ALONE = [
+    *({"work": "decode", "model": model, "dtype": "f32", "tokens": 64, "weights": "int8"} for model in ("gpt2", "llama")),
+    *({"work": work, "model": "llama", "dtype": "bf16", "length": 4096} for work in ("prompt", "look")),
+]
+MEMORY = {"work": "decode", "model": "llama", "dtype": "bf16", "tokens": 64}
+
+
+def alone(ours, folder, rounds, threads):
+    """The rows of regard alone."""
+    side = Side("regard", [ours, "--folder", folder], threads)
+    for work in ALONE:
+        time = statistics.median(side.ask(json.dumps(work))["seconds"] for _ in range(rounds))
+        rate = f"  {work['tokens'] / time:.1f} tokens/s" if "tokens" in work else ""
+        print(f"{' '.join(map(str, work.values())):32s} regard {1000 * time:8.1f} ms{rate}", flush=True)
+    side.close()
+    side = Side("regard", [ours, "--folder", folder], threads)
+    side.ask(json.dumps(MEMORY))
+    print(f"memory of llama bf16: {side.ask(json.dumps({'work': 'memory'}))['bytes'] / 1e6:.0f} MB")
+    side.close()
 
 
 def main():
@@ -59,6 +79,7 @@ def main():
         print(f"{row:32s} {shown}  {shares}{rate}", flush=True)
         for side in sides:
             side.close()
+    alone(ours, options.folder, options.rounds, options.threads)
 
 
 if __name__ == "__main__":

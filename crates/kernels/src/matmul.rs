@@ -31,7 +31,7 @@ pub use stored::Storage;
 pub(crate) use tile::{Strides, Write};
 pub(crate) use transposed::{Matrix, transposed_product};
 
-use crate::error::{KernelError, check_length, check_value};
+use crate::error::{KernelError, check_length, check_value, product};
 use crate::simd::{Level, run};
 use stored::{Number, Panels};
 use tile::{PANEL, Product, lanes, pack};
@@ -118,31 +118,42 @@ impl Packed {
     /// ```
     /// use regard_kernels::matmul::{Packed, Storage};
     ///
-    /// let mut b = Packed::zeros(Storage::Int8, 2, 1);
+    /// let mut b = Packed::zeros(Storage::Int8, 2, 1)?;
     /// b.set_column(0, &[1.27, 0.1])?;
     /// let mut column = [0.0; 2];
     /// b.column(0, &mut column)?;
     /// assert!((column[1] - 0.1).abs() <= 0.005);
     /// # Ok::<(), regard_kernels::KernelError>(())
     /// ```
-    pub fn zeros(storage: Storage, inner: usize, columns: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`KernelError::TooLarge`] for sizes whose product cannot be addressed.
+    pub fn zeros(storage: Storage, inner: usize, columns: usize) -> Result<Self, KernelError> {
         let level = Level::current();
-        let panels = Panels::zeros(storage, inner, columns.next_multiple_of(lanes(level)));
-        Self {
+        let lanes = lanes(level);
+        let padded = columns.checked_next_multiple_of(lanes);
+        let padded = padded.unwrap_or(usize::MAX);
+        product("matrix", "[inner, columns]", &[inner, padded])?;
+        Ok(Self {
             inner,
             columns,
             level,
-            panels,
-        }
+            panels: Panels::zeros(storage, inner, padded),
+        })
     }
 
     /// Stores `values [inner]` as column `index`, rounded to the matrix's storage.
     ///
     /// # Errors
-    /// [`KernelError`] if there is no such column, or `values` has another length.
+    /// [`KernelError`] if there is no such column, `values` has another length, or a number is beyond the largest of the storage
+    /// (half precision: 65,504; 8 bits: 127 times that).
     pub fn set_column(&mut self, index: usize, values: &[f32]) -> Result<(), KernelError> {
         check_length("values", "[inner]", &[self.inner], values.len())?;
         let place = self.place(index)?;
+        let largest = values.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        let holds = largest <= self.panels.largest();
+        let expected = "numbers that the storage can hold";
+        check_value("values", expected, f64::from(largest), holds)?;
         self.panels.set_column(values, place);
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! [`generate`](crate::generate). It can be asked what it looked at. A generator without a source ignores the one that it is
 //! given. Its [`GeneratorConfig`] is the section `[model]` of a recipe, and stands in a model file beside the weights.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 
 use burn::{
     module::Module,
@@ -12,7 +12,6 @@ use burn::{
 };
 use regard_config::Config;
 use regard_nn::{
-    AttentionError,
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::DropoutRng,
     initialize::Initializer,
@@ -220,7 +219,7 @@ pub struct AttentionMaps {
 /// # Panics
 /// With the error, if it does fail.
 #[track_caller]
-pub(crate) fn expect_valid<T>(result: Result<T, AttentionError>) -> T {
+pub(crate) fn expect_valid<T>(result: Result<T, impl Display>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error}"),

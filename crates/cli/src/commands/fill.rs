@@ -1,6 +1,5 @@
 //! `regard fill`.
 
-use regard_kernels::loss;
 use regard_models::pretrained::{Heads, Input, TextEncoder};
 use regard_view::label::visible;
 use serde_json::json;
@@ -55,15 +54,12 @@ fn work(options: &Fill) -> Result<(), Failure> {
         let mut answers = vec![];
         for &place in &places {
             let state = &states[0][place * size..(place + 1) * size];
-            let Some(mut scores) = model.outputs(state) else {
+            let Some(likely) = model.likeliest(state, options.top) else {
                 return Err(refused("a masked language model, such as BERT"));
             };
-            loss::log_softmax(&mut scores, model.vocabulary());
-            let mut order: Vec<u32> = (0..scores.len() as u32).collect();
-            order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));
-            let top = order.into_iter().take(options.top).map(|id| {
+            let top = likely.into_iter().map(|(id, probability)| {
                 let word = opened.tokenizer.decode(&[id], false)?;
-                Ok((word.trim().to_owned(), f64::from(scores[id as usize]).exp()))
+                Ok((word.trim().to_owned(), probability))
             });
             answers.push(top.collect::<Result<Vec<_>, Failure>>()?);
         }

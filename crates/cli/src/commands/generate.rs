@@ -6,9 +6,8 @@ use std::{
     time::Instant,
 };
 
-use regard_kernels::loss;
 use regard_models::{
-    Stepper, Vocabulary,
+    Stepper,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
     pretrained::{ChatTemplate, LanguageModel, Look, Message, Reading},
 };
@@ -287,16 +286,8 @@ fn search(
     for (row, text) in all.iter_mut().enumerate() {
         let mut rows = reading.clone();
         rows.select(&[row], false);
-        let mut searching = Searching {
-            vocabulary: Vocabulary {
-                start: text.ids[text.ids.len() - 1],
-                // Padding is never written: an id that no token has.
-                padding: u32::MAX,
-                end: config.stop.first().copied().unwrap_or(u32::MAX),
-                ..rows.vocabulary()
-            },
-            reading: rows,
-        };
+        let mut searching =
+            rows.searching(text.ids[text.ids.len() - 1], config.stop.first().copied());
         let beam = BeamConfig {
             size: width,
             n_best: 1,
@@ -321,28 +312,6 @@ fn search(
         text.ids.extend(best.tokens);
     }
     Ok(tokens)
-}
-
-/// A language model as beam search needs it: log-probabilities after the prompt's last token.
-struct Searching<'a> {
-    reading: Reading<'a>,
-    vocabulary: Vocabulary,
-}
-
-impl Stepper for Searching<'_> {
-    fn vocabulary(&self) -> Vocabulary {
-        self.vocabulary
-    }
-
-    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
-        self.reading.step(previous, log_probabilities);
-        loss::log_softmax(log_probabilities, self.vocabulary.size);
-        None
-    }
-
-    fn select(&mut self, rows: &[usize], same_sources: bool) {
-        self.reading.select(rows, same_sources);
-    }
 }
 
 /// Prints what was not printed yet, and writes pictures.

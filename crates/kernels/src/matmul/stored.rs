@@ -85,6 +85,16 @@ impl Panels {
         }
     }
 
+    /// The largest number that can be stored.
+    pub(super) fn largest(&self) -> f32 {
+        match self {
+            Self::F32(_) => f32::INFINITY,
+            Self::Bf16(_) => bf16::MAX.to_f32(),
+            Self::F16(_) => f16::MAX.to_f32(),
+            Self::Int8(..) => 127.0 * f16::MAX.to_f32(),
+        }
+    }
+
     /// Writes the numbers of one column, `values [inner]`. `first` is where its panel begins, in columns, `width` that panel's
     /// width, `at` the column's place in it.
     pub(super) fn set_column(&mut self, values: &[f32], [first, width, at]: [usize; 3]) {

@@ -324,7 +324,8 @@ impl<'a> Pass<'a> {
         let states = &sources.key_values[layer];
         let wanted = wanted(observer, layer, true);
         let mut read = vec![0.0; queries.len()];
-        if self.counts.iter().all(|&count| count == 1) {
+        let single = self.counts.iter().all(|&count| count == 1);
+        if single {
             let filled = self.sources.iter().map(|&s| sources.lengths[s] as u32);
             let table = Table {
                 pages: self.sources.iter().map(|&source| source as u32).collect(),
@@ -344,7 +345,6 @@ impl<'a> Pass<'a> {
                 return Ok(read);
             }
         }
-        let single = self.counts.iter().all(|&count| count == 1);
         for (row, &count) in self.counts.iter().enumerate() {
             if count == 0 {
                 continue;

@@ -181,14 +181,15 @@ impl Stack {
                 found: lengths[position].to_string(),
             });
         }
-        let states = lengths.len() * length;
+        let states = lengths.len().saturating_mul(length);
         let of_block = |block: &Block| {
             let Some(cross) = &block.cross else {
                 return Ok(vec![]);
             };
             let [size, _] = cross.key_value.sizes();
             let shape = "[sources, length, source size]";
-            check_length("encoded", shape, &[states, size], encoded.len())?;
+            let sizes = [lengths.len(), length, size];
+            check_length("encoded", shape, &sizes, encoded.len())?;
             cross.key_value.forward(encoded, states)
         };
         let key_values = self
@@ -267,9 +268,15 @@ impl Stack {
         mut observer: Option<&mut (dyn Observer + Send)>,
         helper: &Helper<'_, '_, 'a>,
     ) -> Result<Vec<f32>, KernelError> {
-        let total = counts.iter().sum::<usize>();
+        let added = |sum: usize, &count| sum.checked_add(count);
+        let total = counts.iter().try_fold(0, added).unwrap_or(usize::MAX);
         let shape = "[positions, model]";
         check_length("x", shape, &[total, self.sizes.model], x.len())?;
+        let sources = state.as_deref().and_then(|state| state.sources.as_ref());
+        if sources.is_none() && self.blocks.iter().any(|block| block.cross.is_some()) {
+            let (rows, reason) = (counts.len(), "its blocks read a source");
+            check_size("state", "sources", 0, rows.max(1), reason)?;
+        }
         let pass = Pass::new(self, state.as_deref_mut(), counts)?;
         let mut x = x.to_vec();
         for (layer, block) in self.blocks.iter().enumerate() {

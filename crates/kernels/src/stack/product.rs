@@ -50,11 +50,11 @@ impl Product {
     }
 
     /// Zeros in any storage, to be filled column by column: [`Product::set_column`].
-    pub fn zeros(storage: Storage, inner: usize, columns: usize) -> Self {
-        Self {
-            matrix: Packed::zeros(storage, inner, columns),
-            bias: None,
-        }
+    ///
+    /// # Errors
+    /// As [`Packed::zeros`].
+    pub fn zeros(storage: Storage, inner: usize, columns: usize) -> Result<Self, KernelError> {
+        Self::of(Packed::zeros(storage, inner, columns)?, None)
     }
 
     /// `x W + b`

@@ -5,7 +5,7 @@ use crate::testing::{on_every_pool, random, unless_miri};
 use crate::{dot, loss};
 
 fn product(seed: u64, storage: Storage, inner: usize, columns: usize) -> Product {
-    let mut product = Product::zeros(storage, inner, columns);
+    let mut product = Product::zeros(storage, inner, columns).unwrap();
     let bound = 1.5 / (inner as f32).sqrt();
     for column in 0..columns {
         let values = random(seed * 1000 + column as u64, inner, bound);
@@ -670,6 +670,32 @@ fn what_does_not_fit_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("sources"), "{error}");
+    // Sizes that cannot be, and a state that a refusal leaves as it was.
+    let mut plain = stack(&PLAIN).begin(2, Kind::F32);
+    for counts in [[usize::MAX, 2], [1 << 63, 1 << 63]] {
+        let error = stack(&PLAIN).forward(Some(&mut plain), &[0.0; 8], &counts, None);
+        assert!(error.unwrap_err().to_string().contains("`x`"));
+    }
+    assert_eq!([plain.length(0), plain.length(1)], [0, 0]);
+    let error = ready.begin_with_sources(&[], 1 << 63, &[0, 0], Kind::F32);
+    assert!(error.unwrap_err().to_string().contains("`encoded`"));
+    let mut without = ready.begin(1, Kind::F32);
+    let error = ready.forward(Some(&mut without), &[0.0; 8], &[1], None);
+    assert!(error.unwrap_err().to_string().contains("sources"));
+    assert_eq!(without.length(0), 0);
+    assert!(Product::zeros(Storage::Int8, usize::MAX, usize::MAX).is_err());
+    for (storage, largest) in [
+        (Storage::F16, 65504.0),
+        (Storage::Bf16, 3.38e38),
+        (Storage::Int8, 127.0 * 65504.0),
+    ] {
+        let mut product = Product::zeros(storage, 1, 1).unwrap();
+        product.set_column(0, &[largest]).unwrap();
+        let found = product.forward(&[1.0], 1).unwrap()[0];
+        assert!((found / largest - 1.0).abs() < 0.01, "{storage:?} {found}");
+        let error = product.set_column(0, &[f32::MAX]).unwrap_err().to_string();
+        assert!(error.contains("`values`"), "{error}");
+    }
     // A source without words adds nothing, and no NaN.
     let found = step(&ready, &mut state, &random(1, 16, 1.0));
     assert!(found.iter().all(|x| x.is_finite()));

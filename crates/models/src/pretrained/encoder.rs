@@ -2,6 +2,7 @@
 //! answer, and vectors of texts.
 
 use regard_kernels::{
+    loss,
     matmul::Storage,
     simd,
     stack::{Activation, NormWeights, Observer, Product, Stack},
@@ -13,6 +14,7 @@ use super::{
     language_model::InputError,
     source::{Expected, Matrix, Norm, StackSource},
 };
+use crate::generator::expect_valid;
 
 /// What a head is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,9 +221,9 @@ impl TextEncoder {
         for text in texts {
             self.embed(text, &mut embedded)?;
         }
-        let embedded = expect(self.norm.apply(&embedded));
+        let embedded = expect_valid(self.norm.apply(&embedded));
         let counts: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
-        let states = expect(self.stack.forward(None, &embedded, &counts, observer));
+        let states = expect_valid(self.stack.forward(None, &embedded, &counts, observer));
         let mut rest = &states[..];
         let parts = counts.iter().map(|count| {
             let (part, after) = rest.split_at(count * size);
@@ -257,7 +259,7 @@ impl TextEncoder {
                     return Err(InputError::Token { id, vocabulary });
                 }
             }
-            expect(add(&self.positions, self.first_position + at));
+            expect_valid(add(&self.positions, self.first_position + at));
         }
         Ok(())
     }
@@ -265,7 +267,7 @@ impl TextEncoder {
     /// The pooled vector of a text from its states: `tanh(W h_0)`, if the model has a pooler.
     pub fn pooled(&self, states: &[f32]) -> Option<Vec<f32>> {
         let first = states.get(..self.size())?;
-        let mut pooled = expect(self.pooler.as_ref()?.forward(first, 1));
+        let mut pooled = expect_valid(self.pooler.as_ref()?.forward(first, 1));
         simd::tanh_in_place(&mut pooled);
         Some(pooled)
     }
@@ -281,23 +283,43 @@ impl TextEncoder {
         };
         let count = x.len() / size;
         if let Some(dense) = &head.dense {
-            x = expect(dense.forward(&x, count));
+            x = expect_valid(dense.forward(&x, count));
             match head.activation {
                 Some(activation) => activation.apply(&mut x),
                 None => simd::tanh_in_place(&mut x),
             }
         }
         if let Some(norm) = &head.norm {
-            x = expect(norm.apply(&x));
+            x = expect_valid(norm.apply(&x));
         }
         let output = head.output.as_ref().unwrap_or(&self.tokens);
-        let mut y = expect(output.forward(&x, count));
+        let mut y = expect_valid(output.forward(&x, count));
         if let Some(bias) = &self.output_bias {
             for row in y.chunks_exact_mut(bias.len()) {
                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
             }
         }
         Some(y)
+    }
+
+    /// The likeliest tokens at a masked position with their probabilities, from its `state [model]`, at most `count`, likeliest first;
+    /// `None` if the head is not for masked tokens.
+    pub fn likeliest(&self, state: &[f32], count: usize) -> Option<Vec<(u32, f64)>> {
+        if self.purpose() != Some(&Heads::MaskedTokens) {
+            return None;
+        }
+        let mut scores = self.outputs(state)?;
+        let classes = scores.len();
+        loss::log_softmax(&mut scores, classes);
+        let mut order: Vec<(u32, f32)> = (0..).zip(scores).collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        order.truncate(count);
+        let likely = order.into_iter();
+        Some(
+            likely
+                .map(|(id, score)| (id, f64::from(score).exp()))
+                .collect(),
+        )
     }
 
     /// The scores of each token to begin and to end an answer, if that is what the head is for.
@@ -309,11 +331,6 @@ impl TextEncoder {
         let (start, end) = both.chunks_exact(2).map(|row| (row[0], row[1])).unzip();
         Some(Spans { start, end })
     }
-}
-
-/// A result that cannot be an error, as all sizes follow from one model.
-fn expect<T>(result: Result<T, regard_kernels::KernelError>) -> T {
-    result.unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 /// How the states of a text's tokens become one vector, as sentence-transformers has it.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use regard_kernels::{
-    Kind,
+    Kind, loss,
     matmul::Storage,
     stack::{Observer, Product, Stack, State},
 };
@@ -13,7 +13,10 @@ use super::{
     folder::{Folder, Names},
     source::{Expected, Matrix, StackSource},
 };
-use crate::{generator::Stepper, vocabulary::Vocabulary};
+use crate::{
+    generator::{Stepper, expect_valid},
+    vocabulary::Vocabulary,
+};
 
 /// The most positions that are read in one pass, so that memory does not grow with the length of a prompt.
 const PASS: usize = 2048;
@@ -265,7 +268,7 @@ impl Reading<'_> {
         for part in text.chunks(PASS) {
             let states = self.pass(&[part], None)?;
             let product = self.model.output().forward(&states, part.len());
-            let mut logits = expect(product);
+            let mut logits = expect_valid(product);
             self.model.cap(&mut logits);
             all.extend(logits);
         }
@@ -298,18 +301,13 @@ impl Reading<'_> {
         }
         let counts: Vec<usize> = parts.iter().map(|part| part.len()).collect();
         let stack = &self.model.stack;
-        Ok(expect(stack.forward(
+        Ok(expect_valid(stack.forward(
             Some(&mut self.state),
             &embedded,
             &counts,
             observer,
         )))
     }
-}
-
-/// A result that cannot be an error, as all sizes follow from one model.
-fn expect<T>(result: Result<T, regard_kernels::KernelError>) -> T {
-    result.unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 /// Gives logits, not log-probabilities. A row must have room for one more token.
@@ -329,13 +327,53 @@ impl Stepper for Reading<'_> {
         let LanguageModel { stack, .. } = self.model;
         let output = self.model.output();
         let state = &mut self.state;
-        expect(stack.last_outputs(state, &embedded, &counts, output, logits, None));
+        expect_valid(stack.last_outputs(state, &embedded, &counts, output, logits, None));
         self.model.cap(logits);
         None
     }
 
     fn select(&mut self, rows: &[usize], _same_sources: bool) {
-        expect(self.state.select(rows));
+        expect_valid(self.state.select(rows));
+    }
+}
+
+impl<'a> Reading<'a> {
+    /// The same texts as [`beam_search`](crate::generate::beam_search) takes them: `last` is the token after what was read, in every row,
+    /// and `end` the one that ends a text, if there is one.
+    pub fn searching(self, last: u32, end: Option<u32>) -> Searching<'a> {
+        Searching {
+            vocabulary: Vocabulary {
+                start: last,
+                // Ids that no token has: never written.
+                padding: u32::MAX,
+                end: end.unwrap_or(u32::MAX),
+                ..self.vocabulary()
+            },
+            reading: self,
+        }
+    }
+}
+
+/// A [`Reading`] that gives log-probabilities.
+#[derive(Debug, Clone)]
+pub struct Searching<'a> {
+    reading: Reading<'a>,
+    vocabulary: Vocabulary,
+}
+
+impl Stepper for Searching<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        self.vocabulary
+    }
+
+    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
+        self.reading.step(previous, log_probabilities);
+        loss::log_softmax(log_probabilities, self.vocabulary.size);
+        None
+    }
+
+    fn select(&mut self, rows: &[usize], same_sources: bool) {
+        self.reading.select(rows, same_sources);
     }
 }
 

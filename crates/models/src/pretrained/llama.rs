@@ -17,7 +17,7 @@ use super::{
     families::activation,
     folder::{Folder, Names},
     language_model::LanguageModelSource,
-    rotary::rotation,
+    rotary::{plain, rotation},
     source::{Matrix, Norm, StackSource, expect_layers},
 };
 
@@ -242,15 +242,7 @@ fn rotation_of(
     };
     if kin.gemma && window && config.has("rope_local_base_freq") {
         let base = config.positive("rope_local_base_freq")?;
-        let pairs = 0..head / 2;
-        return Ok(Rotation {
-            frequencies: pairs
-                .map(|i| base.powf(-2.0 * i as f64 / head as f64))
-                .collect(),
-            factor: 1.0,
-            interleaved: false,
-            long: None,
-        });
+        return plain(config, base, head);
     }
     rotation(config, head, Some(layer))
 }

@@ -37,7 +37,7 @@ pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
 pub use hub::{Hub, resolve};
-pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
+pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading, Searching};
 pub use look::{Look, LookedAt};
 pub use source::{Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};

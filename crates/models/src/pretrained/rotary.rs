@@ -41,6 +41,33 @@ pub(super) fn rotation(
     rotation_of(config, of, base, size)
 }
 
+/// `f_i = base^{-2 i / size}`, unscaled.
+pub(super) fn plain(config: &Config, base: f64, size: usize) -> Result<Rotation, PretrainedError> {
+    Ok(Rotation {
+        frequencies: frequencies(config, base, size, Scaling::None)?,
+        factor: 1.0,
+        interleaved: false,
+        long: None,
+    })
+}
+
+fn frequencies(
+    config: &Config,
+    base: f64,
+    size: usize,
+    scaling: Scaling,
+) -> Result<Vec<f64>, PretrainedError> {
+    let rotary = RotaryConfig {
+        base,
+        scaling,
+        ..RotaryConfig::new(size)
+    };
+    match rotary.init() {
+        Ok(rotary) => Ok(rotary.frequencies().to_vec()),
+        Err(error) => Err(PretrainedError::malformed(config.path(), error.to_string())),
+    }
+}
+
 /// The section that describes the rotation: the layer type's, or the only one.
 fn settings(config: &Config, layer: Option<&str>) -> Result<Option<Config>, PretrainedError> {
     let Some(parameters) = config.section("rope_parameters")? else {
@@ -77,26 +104,13 @@ fn rotation_of(
             false => config.size("max_position_embeddings"),
         },
     };
-    let with = |scaling| {
-        let rotary = RotaryConfig {
-            base,
-            scaling,
-            ..RotaryConfig::new(size)
-        };
-        let rotary = rotary.init();
-        rotary.map_err(|error| PretrainedError::malformed(config.path(), error.to_string()))
-    };
-    let plain = with(Scaling::None)?.frequencies().to_vec();
-    let mut rotation = Rotation {
-        frequencies: plain.clone(),
-        factor: 1.0,
-        interleaved: false,
-        long: None,
-    };
+    let with = |scaling| frequencies(config, base, size, scaling);
+    let mut rotation = plain(config, base, size)?;
+    let plain = rotation.frequencies.clone();
     match kind {
         "linear" => {
             let factor = factor()?;
-            rotation.frequencies = with(Scaling::Linear { factor })?.frequencies().to_vec();
+            rotation.frequencies = with(Scaling::Linear { factor })?;
         }
         "dynamic" => {
             rotation.long = Some(LongTexts::Dynamic {
@@ -112,7 +126,7 @@ fn rotation_of(
                 high_frequency_factor: of.positive("high_freq_factor")?,
                 original_length: of.size("original_max_position_embeddings")?,
             };
-            rotation.frequencies = with(scaling)?.frequencies().to_vec();
+            rotation.frequencies = with(scaling)?;
         }
         "yarn" => {
             let trained = trained()? as f64;

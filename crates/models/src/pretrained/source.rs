@@ -112,19 +112,29 @@ impl Matrix {
         let mut first = 0;
         for part in &self.parts {
             let Stored { values, .. } = weights.read(&part.weight)?;
-            let product = product.get_or_insert_with(|| {
-                let storage = storage.unwrap_or(as_stored(&values));
-                Product::zeros(storage, self.inner, outputs)
-            });
+            let product = match &mut product {
+                Some(product) => product,
+                None => {
+                    let storage = storage.unwrap_or(as_stored(&values));
+                    let zeros = Product::zeros(storage, self.inner, outputs);
+                    product.insert(zeros.map_err(refused(weights.path()))?)
+                }
+            };
             match &values {
                 Values::F32(values) => self.fill(product, first, part, values, |x| x),
                 Values::F16(values) => self.fill(product, first, part, values, |x| x.to_f32()),
                 Values::Bf16(values) => self.fill(product, first, part, values, |x| x.to_f32()),
             }
-            .map_err(refused(weights.path()))?;
+            .map_err(|error| {
+                let problem = format!("{}: {error}", part.weight);
+                PretrainedError::malformed(weights.path(), problem)
+            })?;
             first += part.outputs;
         }
-        let product = product.unwrap_or_else(|| Product::zeros(Storage::F32, self.inner, 0));
+        let Some(product) = product else {
+            let none = Product::zeros(Storage::F32, self.inner, 0);
+            return none.map_err(refused(weights.path()));
+        };
         if self.parts.iter().all(|part| part.bias.is_none()) {
             return Ok(product);
         }

@@ -49,6 +49,7 @@
 //! ```
 #![deny(missing_docs)]
 
+pub mod activation;
 pub mod additive;
 pub mod cell;
 pub mod dot;

@@ -85,7 +85,7 @@ impl DropoutMask {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), KernelError> {
+    pub(crate) fn check(&self) -> Result<(), KernelError> {
         let accepted = (0.0..1.0).contains(&self.probability);
         check_value(
             "dropout.probability",
@@ -97,7 +97,7 @@ impl DropoutMask {
 
     /// The factors of numbers `first..`.
     #[inline(always)]
-    fn fill(&self, first: u32, factors: &mut [f32]) {
+    pub(crate) fn fill(&self, first: u32, factors: &mut [f32]) {
         // Integers are compared, so that the loop becomes vector code.
         let threshold = (self.probability * f64::from(u32::MAX)) as u32;
         let scale = (1.0 / (1.0 - self.probability)) as f32;

@@ -91,6 +91,32 @@ impl TargetBatch {
     }
 }
 
+/// Texts and what a model should predict at each of their positions.
+#[derive(Debug, Clone)]
+pub struct TextBatch {
+    /// What the model reads, `[time, batch]`.
+    pub inputs: Tensor<2, Int>,
+    /// What it should predict, `[time · batch]`, time-major; padding does not count.
+    pub outputs: Tensor<1, Int>,
+    /// Which positions are real, `[batch, time]`.
+    pub keep: PaddingMask,
+}
+
+impl TextBatch {
+    /// Pads `texts`, each the ids that are read and as many that are predicted.
+    pub fn new(texts: &[(Vec<u32>, Vec<u32>)], vocabulary: &Vocabulary, device: &Device) -> Self {
+        let (inputs, outputs): (Vec<_>, Vec<_>) = texts.iter().cloned().unzip();
+        let lengths: Vec<usize> = inputs.iter().map(Vec::len).collect();
+        let length = lengths.iter().copied().max().unwrap_or(0);
+        let padding = vocabulary.padding;
+        Self {
+            inputs: time_major(&inputs, length, padding, device),
+            outputs: time_major(&outputs, length, padding, device).flatten(0, 1),
+            keep: PaddingMask::from_lengths(&lengths, length, device),
+        }
+    }
+}
+
 fn ended(sentence: &[u32], end: u32) -> Vec<u32> {
     sentence.iter().copied().chain([end]).collect()
 }

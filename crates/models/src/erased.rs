@@ -1,17 +1,19 @@
-//! Models whose type is chosen at run time: [`AnyGenerator`] and [`AnyClassifier`] are Burn modules themselves, so that the code
-//! that trains, saves and searches is compiled once, not once for every architecture.
+//! Models whose type is chosen at run time: [`AnyGenerator`], [`AnyTextModel`] and [`AnyClassifier`] are Burn modules themselves,
+//! so that the code that trains, saves and searches is compiled once, not once for every architecture.
 
 use std::{any::Any, fmt};
 
 use burn::tensor::{Device, Int, Tensor};
 use regard_config::AnyConfig;
-use regard_nn::{any_module, dropout::DropoutRng, weights::Arrays};
+use regard_nn::{any_module, dropout::DropoutRng, mask::PaddingMask, weights::Arrays};
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
     classifier::{Classified, Classifier, ClassifierConfig, ClassifierSizes},
     error::ModelError,
     generator::{AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored},
+    pretrained::PackedText,
+    text_model::{Objective, TextModel, TextModelConfig},
     vocabulary::{Vocabularies, Vocabulary},
 };
 
@@ -121,13 +123,76 @@ impl<C: ClassifierConfig> AnyClassifierConfig for C {
     }
 }
 
+/// Any [`TextModelConfig`].
+pub trait AnyTextModelConfig: AnyConfig {
+    /// As [`TextModelConfig::init`].
+    ///
+    /// # Errors
+    /// The same.
+    fn build(
+        &self,
+        vocabulary: &Vocabulary,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyTextModel, ModelError>;
+
+    /// As [`TextModelConfig::without_values`].
+    ///
+    /// # Errors
+    /// The same.
+    fn build_without_values(
+        &self,
+        vocabulary: &Vocabulary,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyTextModel, ModelError>;
+
+    /// As [`TextModelConfig::objective`].
+    fn objective(&self) -> Objective;
+
+    /// As [`TextModelConfig::context`].
+    fn context(&self) -> usize;
+}
+
+impl<C: TextModelConfig> AnyTextModelConfig for C {
+    fn build(
+        &self,
+        vocabulary: &Vocabulary,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyTextModel, ModelError> {
+        Ok(AnyTextModel::new(self.init(vocabulary, seed, device)?))
+    }
+
+    fn build_without_values(
+        &self,
+        vocabulary: &Vocabulary,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyTextModel, ModelError> {
+        let model = self.without_values(vocabulary, arrays, device)?;
+        Ok(AnyTextModel::new(model))
+    }
+
+    fn objective(&self) -> Objective {
+        TextModelConfig::objective(self)
+    }
+
+    fn context(&self) -> usize {
+        TextModelConfig::context(self)
+    }
+}
+
 /// A model that writes tokens, of any architecture.
 pub struct AnyGenerator(Box<dyn DynGenerator>);
 
 /// A model that gives a sentence a label, of any architecture.
 pub struct AnyClassifier(Box<dyn DynClassifier>);
 
-/// A generator's state, of any architecture.
+/// A model of text, of any architecture.
+pub struct AnyTextModel(Box<dyn DynTextModel>);
+
+/// The state of a model that goes step by step, of any architecture.
 pub struct AnyState(Box<dyn StateFace>);
 
 any_module!(AnyGenerator, Generator, DynGenerator, Some(M::NAME), {
@@ -159,9 +224,7 @@ any_module!(AnyGenerator, Generator, DynGenerator, Some(M::NAME), {
         AnyState(Box::new(self.encode(source, noise)))
     }
     fn step(&self, previous: Tensor<1, Int>, state: AnyState, observe: bool) -> (Output, AnyState) {
-        let state = state.0.any().downcast::<M::State>();
-        let state = state.expect("the decoder state is of the model's own architecture");
-        let (output, state) = self.step(previous, *state, observe);
+        let (output, state) = self.step(previous, state.of::<M::State>(), observe);
         (output, AnyState(Box::new(state)))
     }
     fn look(&self, source: &SourceBatch, target: &TargetBatch) -> Option<AttentionMaps> {
@@ -189,6 +252,39 @@ any_module!(AnyClassifier, Classifier, DynClassifier, None, {
     }
 });
 
+any_module!(AnyTextModel, TextModel, DynTextModel, None, {
+    /// As [`TextModel::vocabulary`].
+    fn vocabulary(&self) -> Vocabulary;
+    /// As [`TextModel::forward`].
+    fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored;
+    /// As [`TextModel::begin`].
+    fn begin(&self, rows: usize, device: &Device) -> Option<AnyState>;
+    /// As [`TextModel::step`].
+    ///
+    /// # Panics
+    /// When `state` is of another architecture.
+    fn step(&self, ids: Tensor<1, Int>, state: AnyState) -> (Output, AnyState);
+    /// As [`TextModel::pack`].
+    fn pack(&self) -> Option<PackedText>;
+} {
+    fn vocabulary(&self) -> Vocabulary {
+        self.vocabulary()
+    }
+    fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored {
+        self.forward(ids, keep, noise)
+    }
+    fn begin(&self, rows: usize, device: &Device) -> Option<AnyState> {
+        Some(AnyState(Box::new(self.begin(rows, device)?)))
+    }
+    fn step(&self, ids: Tensor<1, Int>, state: AnyState) -> (Output, AnyState) {
+        let (output, state) = self.step(ids, state.of::<M::State>());
+        (output, AnyState(Box::new(state)))
+    }
+    fn pack(&self) -> Option<PackedText> {
+        self.pack()
+    }
+});
+
 trait StateFace: fmt::Debug {
     fn boxed(&self) -> Box<dyn StateFace>;
     fn selected(self: Box<Self>, rows: &[usize], same_sources: bool) -> Box<dyn StateFace>;
@@ -211,6 +307,12 @@ impl AnyState {
     /// As [`DecoderState::select`].
     pub fn select(self, rows: &[usize], same_sources: bool) -> Self {
         Self(self.0.selected(rows, same_sources))
+    }
+
+    /// The state of a model whose states are `S`.
+    fn of<S: DecoderState>(self) -> S {
+        let state = self.0.any().downcast();
+        *state.expect("a state is of the model's own architecture")
     }
 }
 

@@ -8,11 +8,13 @@
 //! | [`Gnmt`](gnmt::Gnmt) | [`gnmt`] | additive, with the bottom layer of a deep stack as query (Wu 2016) |
 //! | [`LstmnTranslation`](lstmn_translation::LstmnTranslation) | [`lstmn_translation`] | each side to its own earlier words, and to the source, beside or inside the cell (Cheng 2016) |
 //! | [`Transformer`](transformer::Transformer) | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
+//! | [`language`] models | [`language`] | self-attention (GPT, BERT), an LSTMN's tape, or none |
 //! | [`SentenceClassifier`](sentence::SentenceClassifier) | [`sentence`] | an LSTMN's tape (Cheng 2016), pooling (Lin 2017), or none |
 //!
-//! The role of a model is what it does: a [`Generator`] writes tokens, a [`Classifier`] gives a sentence a label. An
+//! The role of a model is what it does: a [`Generator`] writes tokens from a source, a [`TextModel`] predicts tokens of a text, a
+//! [`Classifier`] gives a sentence a label. An
 //! architecture is a configuration that documents itself ([`regard_config::config!`]), the model that it draws, and the role of
-//! that model; a program can add its own. [`AnyGenerator`] and [`AnyClassifier`] are models whose architecture is chosen at run
+//! that model; a program can add its own. [`AnyGenerator`], [`AnyTextModel`] and [`AnyClassifier`] are models whose architecture is chosen at run
 //! time.
 //!
 //! Sequences of ids are time-major inside, `[time, batch]`; a [`Vocabulary`] says which ids are marks.
@@ -27,6 +29,7 @@ pub mod former;
 pub mod generate;
 pub mod generator;
 pub mod gnmt;
+pub mod language;
 pub mod lstmn;
 pub mod lstmn_translation;
 pub mod luong;
@@ -38,12 +41,16 @@ pub mod sentence;
 pub mod seq2seq;
 pub mod tables;
 pub mod text;
+mod text_model;
 pub mod transformer;
 mod vocabulary;
 
-pub use batch::{SourceBatch, TargetBatch};
+pub use batch::{SourceBatch, TargetBatch, TextBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
-pub use erased::{AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyState};
+pub use erased::{
+    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyState, AnyTextModel,
+    AnyTextModelConfig,
+};
 pub use error::ModelError;
 pub use generator::{
     AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored, Stepper,
@@ -53,13 +60,14 @@ pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
 pub use rnnsearch::RnnSearchConfig;
 pub use seq2seq::Seq2SeqConfig;
+pub use text_model::{Objective, TextModel, TextModelConfig};
 pub use transformer::TransformerConfig;
 pub use vocabulary::{Vocabularies, Vocabulary};
 
 /// The object-safe traits of models whose architecture is chosen at run time. They have a module of their own because their
 /// methods have the same names as those of the roles.
 pub mod any {
-    pub use crate::erased::{DynClassifier, DynGenerator};
+    pub use crate::erased::{DynClassifier, DynGenerator, DynTextModel};
 }
 
 /// The crate with which configurations are declared.

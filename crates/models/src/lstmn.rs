@@ -23,8 +23,10 @@ use regard_nn::{
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::PaddingMask,
-    recurrent::Lstmn,
+    recurrent::{Lstmn, Tape},
 };
+
+use crate::generator::expect_valid;
 
 /// Layers of LSTMN on top of one another.
 #[derive(Module, Debug)]
@@ -84,13 +86,30 @@ impl LstmnEncoder {
                     Tensor::cat(vec![below, x.clone()], 2)
                 }
             };
-            let read = match layer.sequence(input, None, mask.clone()) {
-                Ok(read) => read,
-                Err(error) => panic!("layer {l} of the LSTMN encoder: {error}"),
-            };
+            let read = expect_valid(layer.sequence(input, None, mask.clone()));
             hidden = read.hidden;
             weights.push(read.weights);
         }
         Reading { hidden, weights }
+    }
+
+    /// Reads one word of each row, `x [batch, embedding]`, on top of the layers' `tapes`; gives the top state `[batch, n]` and the
+    /// tapes. Consecutive steps give the states of [`LstmnEncoder::forward`].
+    ///
+    /// # Panics
+    /// If `x` is not of the embedding's size, or the tapes are of another batch or encoder.
+    pub fn step(&self, x: Tensor<2>, tapes: Vec<Tape>) -> (Tensor<2>, Vec<Tape>) {
+        let mut hidden = x.clone();
+        let mut next = Vec::with_capacity(tapes.len());
+        for (l, (layer, tape)) in self.layers.iter().zip(tapes).enumerate() {
+            let input = match l {
+                0 => x.clone(),
+                _ => Tensor::cat(vec![hidden, x.clone()], 1),
+            };
+            let tape = expect_valid(layer.step(input, tape, None)).tape;
+            hidden = tape.last().hidden.clone();
+            next.push(tape);
+        }
+        (hidden, next)
     }
 }

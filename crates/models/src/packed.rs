@@ -12,7 +12,7 @@ use regard_nn::{
     normalize::Normalize,
     position::{Layout, Position, Rotary},
     score::Score,
-    transformer::{self, Activation, Block, Norm, NormPlace, Residual},
+    transformer::{self, Block, Norm, NormPlace, Residual},
 };
 
 /// The packed weights of `stack`, if the kernel serves it: heads that score by the scaled dot product and normalise by softmax,
@@ -124,7 +124,7 @@ fn block(
         cross,
         feed_forward: stack::FeedForward {
             inner: product(&inner.inner)?,
-            activation: activation(inner.activation()),
+            activation: inner.activation().kind(),
             gated: inner.activation().is_gated(),
             outer: product(&inner.outer)?,
             norms: match parallel {
@@ -143,16 +143,6 @@ pub(crate) fn packed_output(output: OutputWeights) -> Option<Product> {
     match output.is_table {
         true => Product::transposed(&numbers(output.weight), columns, rows, bias).ok(),
         false => Product::new(&numbers(output.weight), rows, columns, bias).ok(),
-    }
-}
-
-/// The kernel's name of an activation; whether it is a gate is said elsewhere.
-pub(crate) fn activation(activation: Activation) -> stack::Activation {
-    match activation {
-        Activation::Relu | Activation::Reglu => stack::Activation::Relu,
-        Activation::Gelu | Activation::Geglu => stack::Activation::Gelu,
-        Activation::GeluTanh | Activation::GegluTanh => stack::Activation::GeluTanh,
-        Activation::Silu | Activation::Swiglu => stack::Activation::Silu,
     }
 }
 
@@ -191,7 +181,8 @@ fn norms(residual: &Residual) -> Norms {
     }
 }
 
-fn norm(norm: &Norm) -> NormWeights {
+/// The weights of a norm.
+pub(crate) fn norm(norm: &Norm) -> NormWeights {
     let bias = norm.bias.as_ref().map(|bias| numbers(bias.val()));
     NormWeights {
         kind: match bias {
@@ -220,6 +211,6 @@ fn side_by_side(key: &Linear, value: &Linear) -> Option<Product> {
     Product::new(&numbers(weight), inner, columns, bias).ok()
 }
 
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter().collect()
 }

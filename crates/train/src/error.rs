@@ -27,9 +27,14 @@ pub enum TrainError {
     Corpus(#[from] CorpusError),
     /// No training data is named.
     #[error(
-        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], or for a classifier [data.labelled]"
+        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], for a classifier [data.labelled], for a language model [data.text]"
     )]
     NoData,
+    /// A masked language model's tokenizer has no token for masks.
+    #[error(
+        "the tokenizer has no token <mask> or [MASK], which a masked language model needs; leave out [data.tokenizer], or name another file"
+    )]
+    NoMask,
     /// Nothing is left after filtering.
     #[error(
         "no sentence pair is left to train on: {0} were read, all were dropped by [data.filter]"

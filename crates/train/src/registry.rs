@@ -22,6 +22,7 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
+    language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
@@ -32,7 +33,7 @@ use crate::{
     model_file::{self, Header, Metadata, ModelFileError},
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
-    tasks::{Classification, Task, TaskFor, Translation},
+    tasks::{Classification, LanguageModelling, Task, TaskFor, Translation},
     translator::Translator,
 };
 
@@ -59,6 +60,9 @@ architectures! {
     "self-attentive" => SelfAttentiveConfig: Classification,
     "gnmt" => GnmtConfig: Translation,
     "lstmn-translation" => LstmnTranslationConfig: Translation,
+    "transformer-lm" => TransformerLmConfig: LanguageModelling,
+    "lstm-lm" => LstmLmConfig: LanguageModelling,
+    "lstmn-lm" => LstmnLmConfig: LanguageModelling,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.

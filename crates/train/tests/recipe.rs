@@ -7,6 +7,7 @@ use regard_models::{
     GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
     attention::{LocalConfig, NormalizerConfig, ScoreConfig, SigmoidConfig, SourceMaskConfig},
     config::{Config, ConfigError, Place, nearest},
+    language::{LstmnLmConfig, TransformerLmConfig},
     luong::LuongScore,
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
     tables::Tie,
@@ -230,7 +231,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\""
+         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\", \"transformer-lm\", \"lstm-lm\", \"lstmn-lm\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -715,6 +716,8 @@ proptest! {
         change::<LstmnConfig>(model, |c| { c.hidden = size; c.dropout.word = fraction; });
         change::<LstmConfig>(model, |c| { c.readout = size; c.dropout.layers = fraction; });
         change::<SelfAttentiveConfig>(model, |c| { c.hops = size; c.penalty = fraction; });
+        change::<LstmnLmConfig>(model, |c| { c.context = size + 1; c.dropout.output = fraction; });
+        change::<TransformerLmConfig>(model, |c| { c.context = size + 1; c.transformer.dropout.residual = fraction; });
         change::<GnmtConfig>(model, |c| { c.layers = size % 1000 + 2; c.dropout.annotation = fraction; });
         let file = Some(PathBuf::from(&path));
         recipe.schedule = Schedule::Constant(regard_train::recipe::Constant { learning_rate: rate });
@@ -725,9 +728,10 @@ proptest! {
         recipe.training.minutes = Some(limits.2);
         recipe.training.tokens = limits.1;
         recipe.training.validate_every = every.map_or(Every::Epoch, Every::Steps);
-        match &mut recipe.data.labelled {
-            Some(labelled) => labelled.test = file,
-            None => {
+        match (&mut recipe.data.labelled, &mut recipe.data.text) {
+            (Some(labelled), _) => labelled.test = file,
+            (_, Some(text)) => text.valid = file,
+            _ => {
                 recipe.training.scheduled_sampling = limits.0.map(|_| Default::default());
                 recipe.data.test_source = file.clone();
                 recipe.data.test_target = file;

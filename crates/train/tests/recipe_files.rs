@@ -14,7 +14,7 @@ use regard_train::{
     Registry,
     learner::{self, Event, Reason, Run},
     recipe::Recipe,
-    tasks::Classification,
+    tasks::{Classification, LanguageModelling},
 };
 
 /// A sentence, its translation word by word, and whether it is about an animal.
@@ -95,12 +95,21 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
         .unwrap_or_else(|error| panic!("{error}"));
     let mut overrides = vec![format!("training.steps={steps}")];
     overrides.extend(more.iter().map(|&more| more.to_owned()));
-    match plain.data.synthetic {
-        Some(_) => {
+    match (&plain.data.synthetic, &plain.data.text) {
+        (_, Some(_)) => {
+            for (part, count) in [("train", 140), ("valid", 8)] {
+                let lines: String = (0..count).map(|i| sentence(i).0 + "\n").collect();
+                let path = folder.join(format!("plain-{part}.txt"));
+                fs::write(&path, lines).unwrap();
+                overrides.push(format!("data.text.{part}={path:?}"));
+            }
+            overrides.push("data.vocabulary.size=320".to_owned());
+        }
+        (Some(_), None) => {
             overrides.push("data.synthetic.sentences=200".to_owned());
             overrides.push("data.synthetic.valid_sentences=8".to_owned());
         }
-        None => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
+        (None, None) => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
     }
     let recipe = registry
         .load(path, &overrides)
@@ -141,20 +150,21 @@ fn every_recipe_file_makes_two_updates() {
             "{name}: {losses:?}"
         );
         let registry = Registry::default();
-        match registry.serves::<Classification>(&recipe) {
-            false => {
-                let translator = registry.translator(&run_folder, &Device::flex()).unwrap();
-                let translated = translator.translate(&["a dog runs."], translator.settings());
-                assert_eq!(translated.unwrap().len(), 1, "{name}");
-            }
-            true => {
-                let classifier = registry.classifier(&run_folder, &Device::flex()).unwrap();
-                assert_eq!(
-                    classifier.classify(&["a dog runs."]).unwrap().len(),
-                    1,
-                    "{name}"
-                );
-            }
+        let device = Device::flex();
+        if registry.serves::<Classification>(&recipe) {
+            let classifier = registry.classifier(&run_folder, &device).unwrap();
+            let found = classifier.classify(&["a dog runs."]).unwrap();
+            assert_eq!(found.len(), 1, "{name}");
+        } else if registry.serves::<LanguageModelling>(&recipe) {
+            let (_, opened) = registry
+                .open::<LanguageModelling>(&run_folder, &device)
+                .unwrap();
+            let ids = opened.tokenizers.source().encode("a dog runs.").unwrap();
+            assert!(!ids.is_empty(), "{name}");
+        } else {
+            let translator = registry.translator(&run_folder, &device).unwrap();
+            let translated = translator.translate(&["a dog runs."], translator.settings());
+            assert_eq!(translated.unwrap().len(), 1, "{name}");
         }
         kinds.insert(recipe.model.kind);
     }

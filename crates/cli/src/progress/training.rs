@@ -85,7 +85,8 @@ impl Training {
             }
             Event::Train(metrics) => self.train(metrics),
             Event::Validation(metrics) => {
-                self.last = Some(quality(&metrics.quality));
+                let loss = || format!("validation loss {:.4}", metrics.loss);
+                self.last = Some(quality(&metrics.quality).unwrap_or_else(loss));
                 if let Quality::Bleu { signature, .. } = &metrics.quality
                     && self.signature.as_ref() != Some(signature)
                 {
@@ -245,20 +246,23 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
     let perplexity = match metrics.quality {
         Quality::Bleu { .. } => format!(", perplexity {:.2} (teacher-forced)", metrics.perplexity),
         Quality::Accuracy { .. } => String::new(),
+        Quality::Likelihood { .. } => format!(", perplexity {:.2}", metrics.perplexity),
     };
+    let quality =
+        quality(&metrics.quality).map_or_else(String::new, |quality| format!(", {quality}"));
     format!(
-        "{title} at update {} (epoch {:.2}): loss {:.4}{perplexity}, {}{best}",
-        metrics.step,
-        metrics.epoch,
-        metrics.loss,
-        quality(&metrics.quality)
+        "{title} at update {} (epoch {:.2}): loss {:.4}{perplexity}{quality}{best}",
+        metrics.step, metrics.epoch, metrics.loss,
     )
 }
 
-fn quality(quality: &Quality) -> String {
+fn quality(quality: &Quality) -> Option<String> {
     match quality {
-        Quality::Bleu { bleu, .. } => format!("BLEU {bleu:.2}"),
-        Quality::Accuracy { accuracy, .. } => format!("accuracy {:.2} %", 100.0 * accuracy),
+        Quality::Bleu { bleu, .. } => Some(format!("BLEU {bleu:.2}")),
+        Quality::Accuracy { accuracy, .. } => Some(format!("accuracy {:.2} %", 100.0 * accuracy)),
+        Quality::Likelihood { bits_per_byte } => {
+            bits_per_byte.map(|bits| format!("{bits:.3} bits per byte"))
+        }
     }
 }
 

@@ -75,14 +75,14 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
+pub use crate::activation::Activation;
 pub use attend::{Observer, Seen};
 pub use product::Product;
 pub use rotation::{LongTexts, Rotation};
 pub use state::State;
-pub use weights::{
-    Activation, Block, CrossAttention, FeedForward, NormWeights, Norms, SelfAttention, Sizes,
-};
+pub use weights::{Block, CrossAttention, FeedForward, NormWeights, Norms, SelfAttention, Sizes};
 
+use crate::activation::Activated;
 use crate::element::Kind;
 use crate::error::{KernelError, check_length, check_size};
 use attend::Pass;
@@ -305,8 +305,17 @@ impl Stack {
             let mut inner = part.inner.apply(&entered, total, helper);
             match part.gated {
                 true => {
-                    let [_, width] = part.inner.sizes();
-                    inner = part.activation.apply_gated(&inner, width);
+                    let [_, inputs] = part.inner.sizes();
+                    let spec = Activated {
+                        activation: part.activation,
+                        gated: true,
+                        rows: total,
+                        width: inputs / 2,
+                        dropout: None,
+                    };
+                    let mut gated = vec![0.0; inner.len() / 2];
+                    spec.forward(&inner, &mut gated)?;
+                    inner = gated;
                 }
                 false => part.activation.apply(&mut inner),
             }

@@ -1,9 +1,9 @@
-//! The weights of a stack, the checks of their sizes, its norms and its activations.
+//! The weights of a stack, the checks of their sizes, and its norms.
 
 use super::product::Product;
+use crate::activation::Activation;
 use crate::error::{KernelError, check_length, check_size, check_value};
 use crate::norm::{self, Kind, Norm};
-use crate::simd::{self, Kernel, Level, Simd, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
 /// The sizes of a stack, and how it scores.
@@ -92,19 +92,6 @@ impl<N> Default for Norms<N> {
             after: None,
         }
     }
-}
-
-/// The activation between the products of a feed-forward network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activation {
-    /// `max(x, 0)`
-    Relu,
-    /// `x Φ(x)`, with the distribution function of the normal distribution.
-    Gelu,
-    /// `x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2`
-    GeluTanh,
-    /// `x σ(x)`
-    Silu,
 }
 
 /// Self-attention of one block.
@@ -371,160 +358,4 @@ impl NormWeights {
         norm::forward(&norm, x, &mut y)?;
         Ok(y)
     }
-}
-
-impl Activation {
-    /// `φ` of each number, in place.
-    ///
-    /// ```
-    /// use regard_kernels::stack::Activation;
-    /// let mut x = [-1.0, 0.0, 2.0];
-    /// Activation::Relu.apply(&mut x);
-    /// assert_eq!(x, [0.0, 0.0, 2.0]);
-    /// ```
-    pub fn apply(self, x: &mut [f32]) {
-        let work = x.len() as f64;
-        let count = x.len();
-        for_each_chunk(rows(x, 1), count, 8192, work, &|_, x: RowsMut<f32>| {
-            self.run(x.data, None);
-        });
-    }
-
-    /// `φ(g) ∘ x` of rows `[g | x]`, each of `width` numbers: rows of half as many.
-    pub(super) fn apply_gated(self, x: &[f32], width: usize) -> Vec<f32> {
-        let half = width / 2;
-        let mut out = vec![0.0; x.len() / 2];
-        let count = x.len() / width.max(1);
-        let chunk = (8192 / width.max(1)).max(1);
-        let work = x.len() as f64;
-        for_each_chunk(rows(&mut out, half), count, chunk, work, &|first,
-                                                                   out: RowsMut<
-            f32,
-        >| {
-            let from = x[first * width..].chunks_exact(width);
-            for (to, row) in out.data.chunks_exact_mut(half.max(1)).zip(from) {
-                let (gate, value) = row.split_at(half);
-                to.copy_from_slice(gate);
-                self.run(to, Some(value));
-            }
-        });
-        out
-    }
-
-    fn run(self, x: &mut [f32], factor: Option<&[f32]>) {
-        let kernel = Activate {
-            activation: self,
-            x,
-            factor,
-        };
-        run(Level::current(), kernel);
-    }
-}
-
-/// `x = φ(x)`, or `x = φ(x) factor`.
-struct Activate<'a> {
-    activation: Activation,
-    x: &'a mut [f32],
-    factor: Option<&'a [f32]>,
-}
-
-impl Kernel for Activate<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        let (x, factor) = (self.x, self.factor);
-        match self.activation {
-            Activation::Relu => map(
-                s,
-                x,
-                factor,
-                #[inline(always)]
-                |x| s.max(x, s.zero()),
-            ),
-            Activation::Gelu => map(
-                s,
-                x,
-                factor,
-                #[inline(always)]
-                |x| gelu(s, x),
-            ),
-            Activation::GeluTanh => map(
-                s,
-                x,
-                factor,
-                #[inline(always)]
-                |x| gelu_tanh(s, x),
-            ),
-            Activation::Silu => {
-                map(
-                    s,
-                    x,
-                    factor,
-                    #[inline(always)]
-                    |x| s.mul(x, simd::sigmoid(s, x)),
-                );
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn map<S: Simd>(s: S, x: &mut [f32], factor: Option<&[f32]>, f: impl Fn(S::V) -> S::V) {
-    match factor {
-        None => simd::zip_map(
-            s,
-            [],
-            [x],
-            #[inline(always)]
-            |[], [x]| [f(x)],
-        ),
-        Some(factor) => {
-            simd::zip_map(
-                s,
-                [factor],
-                [x],
-                #[inline(always)]
-                |[y], [x]| [s.mul(f(x), y)],
-            );
-        }
-    }
-}
-
-#[inline(always)]
-fn gelu_tanh<S: Simd>(s: S, x: S::V) -> S::V {
-    let inner = s.fma(s.mul(s.splat(0.044715), s.mul(x, x)), x, x);
-    // (1 + tanh y) / 2 = σ(2 y)
-    let doubled = s.mul(s.splat(2.0 * 0.797_884_6), inner);
-    s.mul(x, simd::sigmoid(s, doubled))
-}
-
-/// `x Φ(x) = x erfc(-x / √2) / 2`, by the rational Chebyshev fit of Numerical Recipes (`erfcc`), whose relative error is below
-/// 1.2e-7 everywhere.
-#[inline(always)]
-fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
-    const TERMS: [f32; 10] = [
-        0.170_872_77,
-        -0.822_152_23,
-        1.488_515_9,
-        -1.135_204,
-        0.278_868_07,
-        -0.186_288_06,
-        0.096_784_18,
-        0.374_091_96,
-        1.000_023_7,
-        -1.265_512_2,
-    ];
-    let z = s.mul(s.abs(x), s.splat(std::f32::consts::FRAC_1_SQRT_2));
-    let t = s.div(s.splat(1.0), s.fma(s.splat(0.5), z, s.splat(1.0)));
-    let [first, rest @ ..] = TERMS;
-    let mut sum = s.splat(first);
-    for term in rest {
-        sum = s.fma(sum, t, s.splat(term));
-    }
-    // erfc(z) / 2: the tail beyond |x| on one side.
-    let tail = s.mul(s.mul(s.splat(0.5), t), simd::exp(s, s.fnma(z, z, sum)));
-    let positive = s.greater(x, s.zero());
-    let below = s.select(positive, s.sub(s.splat(1.0), tail), tail);
-    s.mul(x, below)
 }

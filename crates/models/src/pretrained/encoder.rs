@@ -75,16 +75,16 @@ pub struct TextEncoderSource {
 /// An encoder of texts with packed weights.
 #[derive(Debug, Clone)]
 pub struct TextEncoder {
-    tokens: Product,
-    positions: Product,
-    first_position: usize,
-    types: Option<Product>,
-    norm: NormWeights,
-    stack: Stack,
-    pooler: Option<Product>,
-    head: Option<Head>,
-    output_bias: Option<Vec<f32>>,
-    context: usize,
+    pub(super) tokens: Product,
+    pub(super) positions: Option<Product>,
+    pub(super) first_position: usize,
+    pub(super) types: Option<Product>,
+    pub(super) norm: Option<NormWeights>,
+    pub(super) stack: Stack,
+    pub(super) pooler: Option<Product>,
+    pub(super) head: Option<Head>,
+    pub(super) output_bias: Option<Vec<f32>>,
+    pub(super) context: usize,
 }
 
 /// A text as an encoder reads it.
@@ -152,10 +152,10 @@ impl TextEncoderSource {
         };
         Ok(TextEncoder {
             tokens,
-            positions: read(&self.positions)?,
+            positions: Some(read(&self.positions)?),
             first_position: self.first_position,
             types: self.types.as_ref().map(read).transpose()?,
-            norm: self.norm.read(&weights)?,
+            norm: Some(self.norm.read(&weights)?),
             pooler: self.pooler.as_ref().map(read).transpose()?,
             head,
             output_bias,
@@ -221,7 +221,9 @@ impl TextEncoder {
         for text in texts {
             self.embed(text, &mut embedded)?;
         }
-        let embedded = expect_valid(self.norm.apply(&embedded));
+        if let Some(norm) = &self.norm {
+            embedded = expect_valid(norm.apply(&embedded));
+        }
         let counts: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
         let states = expect_valid(self.stack.forward(None, &embedded, &counts, observer));
         let mut rest = &states[..];
@@ -259,7 +261,9 @@ impl TextEncoder {
                     return Err(InputError::Token { id, vocabulary });
                 }
             }
-            expect_valid(add(&self.positions, self.first_position + at));
+            if let Some(positions) = &self.positions {
+                expect_valid(add(positions, self.first_position + at));
+            }
         }
         Ok(())
     }

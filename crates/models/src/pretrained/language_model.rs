@@ -47,13 +47,13 @@ pub struct LanguageModelSource {
 /// A causal language model with packed weights.
 #[derive(Debug, Clone)]
 pub struct LanguageModel {
-    stack: Stack,
-    tokens: Product,
-    positions: Option<Product>,
-    output: Option<Product>,
-    scale: f32,
-    softcap: Option<f32>,
-    context: usize,
+    pub(super) stack: Stack,
+    pub(super) tokens: Product,
+    pub(super) positions: Option<Product>,
+    pub(super) output: Option<Product>,
+    pub(super) scale: f32,
+    pub(super) softcap: Option<f32>,
+    pub(super) context: usize,
 }
 
 impl LanguageModelSource {

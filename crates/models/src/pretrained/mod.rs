@@ -29,6 +29,7 @@ mod look;
 mod rotary;
 mod source;
 mod tokenizer;
+mod trained;
 
 pub use chat::{ChatTemplate, Message};
 pub use config::Config;
@@ -41,3 +42,4 @@ pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading
 pub use look::{Look, LookedAt};
 pub use source::{Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};
+pub use trained::PackedText;

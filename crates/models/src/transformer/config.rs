@@ -135,7 +135,7 @@ impl TransformerConfig {
         }
     }
 
-    fn agree(&self, check: &mut Check) {
+    pub(crate) fn agree(&self, check: &mut Check) {
         let size = self.d_model;
         let expected = format!("a divisor of model.d_model ({size})");
         let divides = size.is_multiple_of(self.heads);
@@ -197,7 +197,7 @@ impl TransformerConfig {
     }
 
     /// Gives the heads of `stack` their score, normalisers and mask.
-    fn equip(
+    pub(crate) fn equip(
         &self,
         stack: &mut Stack,
         mask: &SelfMaskConfig,
@@ -219,7 +219,7 @@ impl TransformerConfig {
     }
 
     /// Sizes and choices of every layer.
-    fn layer(&self) -> StackConfig {
+    pub(crate) fn layer(&self) -> StackConfig {
         let epsilon = self.norm_epsilon;
         StackConfig {
             d_model: self.d_model,

@@ -182,7 +182,7 @@ impl Transformer {
 
 impl DecoderState for TransformerState {
     fn select(mut self, rows: &[usize], same_sources: bool) -> Self {
-        expect_valid(self.cache.select(rows, same_sources));
+        self.cache = self.cache.select(rows, same_sources);
         if !same_sources {
             self.keep = self.keep.select(rows);
         }

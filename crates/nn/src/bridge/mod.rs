@@ -10,6 +10,7 @@
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
 //! | [`matmul`] | nothing: Burn's product, made safe for empty tensors (`empty.rs`) |
 //! | [`norm`](norm()) | layer norm, RMS norm |
+//! | [`activate`] | activation, gate and dropout between products |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
 //! | [`output_cross_entropy_mean`] | the same with the output layer, whose logits are never kept whole |
@@ -31,6 +32,7 @@
     )
 )]
 
+mod activation;
 mod additive;
 mod cell;
 mod dot;
@@ -51,6 +53,7 @@ mod projected;
 mod recurrent;
 pub mod sequence;
 
+pub use activation::{activate, activate_plain};
 pub use additive::{additive_attention, additive_attention_plain};
 pub use cell::{gru_reset, gru_step, gru_update, lstm_step};
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
@@ -64,7 +67,7 @@ pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;
 pub use pointwise::{add_dropout, relu_dropout};
 pub(crate) use projected::{Angles, ProjectedInputs, projected_attention};
-pub use regard_kernels::norm::Kind as NormKind;
+pub use regard_kernels::{activation::Activation as ActivationKind, norm::Kind as NormKind};
 
 use burn::tensor::{Bool, Tensor};
 

@@ -21,16 +21,13 @@
 use burn::{
     module::{Module, Param},
     nn::Linear,
-    tensor::{
-        Tensor,
-        activation::{gelu, gelu_approximate, relu, silu},
-    },
+    tensor::Tensor,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bridge::{linear, relu_dropout},
-    dropout::{DropoutRng, dropout},
+    bridge::{ActivationKind, activate, linear, relu_dropout},
+    dropout::DropoutRng,
     heads::glorot,
     initialize::Initializer,
 };
@@ -67,14 +64,19 @@ impl Activation {
         )
     }
 
+    /// `φ`, whether it acts on a gate or not.
+    pub fn kind(self) -> ActivationKind {
+        match self {
+            Self::Relu | Self::Reglu => ActivationKind::Relu,
+            Self::Gelu | Self::Geglu => ActivationKind::Gelu,
+            Self::GeluTanh | Self::GegluTanh => ActivationKind::GeluTanh,
+            Self::Silu | Self::Swiglu => ActivationKind::Silu,
+        }
+    }
+
     /// `φ(x)`, number by number.
     pub fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
-        match self {
-            Self::Relu | Self::Reglu => relu(x),
-            Self::Gelu | Self::Geglu => gelu(x),
-            Self::GeluTanh | Self::GegluTanh => gelu_approximate(x),
-            Self::Silu | Self::Swiglu => silu(x),
-        }
+        activate(self.kind(), false, x, 0.0, &mut DropoutRng::none())
     }
 }
 
@@ -148,15 +150,10 @@ impl FeedForward {
                     noise,
                 )
             }
-            gated if gated.is_gated() => {
-                let both = apply(&self.inner, x).chunk(2, 2);
-                let [gate, value]: [Tensor<3>; 2] = match both.try_into() {
-                    Ok(both) => both,
-                    Err(_) => unreachable!("two halves"),
-                };
-                dropout(gated.apply(gate) * value, self.dropout, noise)
+            other => {
+                let x = apply(&self.inner, x);
+                activate(other.kind(), other.is_gated(), x, self.dropout, noise)
             }
-            plain => dropout(plain.apply(apply(&self.inner, x)), self.dropout, noise),
         };
         let y = linear(activated, self.outer.weight.val(), None);
         (y, self.outer.bias.as_ref().map(Param::val))

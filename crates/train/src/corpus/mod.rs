@@ -1,4 +1,4 @@
-//! Parallel text: reading, filtering, batching, and synthetic tasks.
+//! Parallel, labelled and plain text: reading, filtering, batching, and synthetic tasks.
 //!
 //! **What it does.** Two files aligned by line ([`ParallelText`]) go through a [`LengthFilter`],
 //! which encodes them and counts what it drops, into [`EncodedPair`]s; [`Batches`] orders these
@@ -34,6 +34,7 @@ mod order;
 mod parallel;
 mod random;
 mod synthetic;
+mod text;
 
 pub use error::CorpusError;
 pub(crate) use filter::with_spaces;
@@ -44,3 +45,4 @@ pub use order::{Batches, Budget};
 pub use parallel::ParallelText;
 pub use random::Random;
 pub use synthetic::{Synthetic, SyntheticCorpus, Task, pharaoh};
+pub use text::PlainText;

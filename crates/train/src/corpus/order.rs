@@ -61,7 +61,11 @@ impl Batches {
         Self::of_lengths(lengths.collect(), budget)
     }
 
-    fn of_lengths(lengths: Vec<(usize, usize)>, budget: Budget) -> Result<Self, CorpusError> {
+    /// Plans batches of examples by the lengths of their sources and targets.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_lengths(lengths: Vec<(usize, usize)>, budget: Budget) -> Result<Self, CorpusError> {
         let refuse = |field, problem: &str| CorpusError::Setting {
             field,
             problem: problem.to_owned(),
@@ -82,6 +86,16 @@ impl Batches {
             return Err(refuse("batch.pool", "0 found, expected at least 1"));
         }
         Ok(Self { lengths, budget })
+    }
+
+    /// How many pairs there are.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
     }
 
     /// The batches of an epoch, each as indices of pairs; every pair is in exactly one.

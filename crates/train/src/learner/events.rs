@@ -43,7 +43,7 @@ pub struct Started {
     pub model: String,
     /// The number of weights.
     pub parameters: usize,
-    /// What is trained on: "sentence pairs" or "labelled sentences".
+    /// What is trained on: "sentence pairs", "labelled sentences" or "texts".
     pub examples: &'static str,
     /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
@@ -99,7 +99,7 @@ pub struct TrainMetrics {
     pub step: u64,
     /// The epoch, counted from 1.
     pub epoch: u64,
-    /// The loss that is minimised, nats per target token or labelled sentence (with label smoothing).
+    /// The loss that is minimised, nats per predicted token or labelled sentence (with label smoothing).
     pub loss: f64,
     /// `exp` of the mean negative log-likelihood of the same, teacher-forced, with dropout.
     pub perplexity: f64,
@@ -134,7 +134,7 @@ pub struct ValidationMetrics {
     pub seconds: f64,
 }
 
-/// How good translations or labels are.
+/// How good translations, labels or predictions are.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum Quality {
@@ -154,14 +154,21 @@ pub enum Quality {
         /// All sentences.
         sentences: usize,
     },
+    /// Of a language model's predictions; the loss says all about those of masked words.
+    Likelihood {
+        /// Bits per byte of the text, of a causal model.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bits_per_byte: Option<f64>,
+    },
 }
 
 impl Quality {
-    /// BLEU or accuracy: the higher the better.
-    pub fn score(&self) -> f64 {
+    /// BLEU or accuracy, the higher the better; `None` where the loss decides.
+    pub fn score(&self) -> Option<f64> {
         match self {
-            Self::Bleu { bleu, .. } => *bleu,
-            Self::Accuracy { accuracy, .. } => *accuracy,
+            Self::Bleu { bleu, .. } => Some(*bleu),
+            Self::Accuracy { accuracy, .. } => Some(*accuracy),
+            Self::Likelihood { .. } => None,
         }
     }
 }

@@ -3,6 +3,8 @@
 //! - constant: `η`
 //! - inverse square root with warm-up (Vaswani 2017): rises linearly to `η` over `w` updates, then
 //!   falls as `η · √(w / step)`
+//! - cosine (Loshchilov & Hutter 2017): rises linearly to `η` over `w` updates, then falls as
+//!   `m + (η - m) (1 + cos(π (step - w) / (d - w))) / 2` to `m` at update `d`
 //! - plateau: `η` times `factor` each time the validation measure has not improved for `patience`
 //!   validations, down to a minimum
 
@@ -37,6 +39,14 @@ impl ScheduleState {
                 let warmup = s.warmup.max(1) as f64;
                 let step = step.max(1) as f64;
                 s.learning_rate * (step / warmup).min((warmup / step).sqrt())
+            }
+            Settings::Cosine(s) if step <= s.warmup => {
+                s.learning_rate * step.max(1) as f64 / s.warmup.max(1) as f64
+            }
+            Settings::Cosine(s) => {
+                let done = (step - s.warmup) as f64 / s.decay_steps.saturating_sub(s.warmup) as f64;
+                let fall = 0.5 * (1.0 + (std::f64::consts::PI * done.min(1.0)).cos());
+                s.min_learning_rate + (s.learning_rate - s.min_learning_rate) * fall
             }
             Settings::Plateau(s) => (s.learning_rate * self.reduction).max(s.min_learning_rate),
         }

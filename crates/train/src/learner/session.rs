@@ -260,8 +260,10 @@ impl<'a, T: Task> Session<'a, T> {
                 });
                 self.write_model(BEST, &arrays)?;
             }
-            let file = format!("step-{}.txt", self.progress.step);
-            self.write_lines(&file, &verdict.lines)?;
+            if !verdict.lines.is_empty() {
+                let file = format!("step-{}.txt", self.progress.step);
+                self.write_lines(&file, &verdict.lines)?;
+            }
             let metrics = self.metrics(&verdict, improved);
             self.tell(Event::Validation(metrics))?;
         }
@@ -279,13 +281,13 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     fn by_loss(&self) -> bool {
-        self.recipe.validation.measure == Some(Measure::Loss)
+        T::BY_LOSS || self.recipe.validation.measure == Some(Measure::Loss)
     }
 
     fn measure(&self, verdict: &Verdict) -> f64 {
-        match self.by_loss() {
-            true => verdict.loss,
-            false => verdict.quality.score(),
+        match verdict.quality.score() {
+            Some(score) if !self.by_loss() => score,
+            _ => verdict.loss,
         }
     }
 
@@ -342,7 +344,9 @@ impl<'a, T: Task> Session<'a, T> {
                 if let Some(verdict) = self.validate(&model)? {
                     taken = !self.is_better(best.measure, self.measure(&verdict));
                     validation = Some(self.metrics(&verdict, taken));
-                    self.write_lines("average.txt", &verdict.lines)?;
+                    if !verdict.lines.is_empty() {
+                        self.write_lines("average.txt", &verdict.lines)?;
+                    }
                 }
             }
             if taken {

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use regard_config::{Check, Range, SIZE, config};
+use regard_models::text::Units;
+use serde::{Deserialize, Serialize};
 
 use crate::corpus::{
-    CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, Random, Synthetic, Task,
+    CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
+    Task,
 };
 use crate::tokenizer::{
     MINIMUM_VOCABULARY_SIZE, SpecialTokens, SubwordTokenizer, TokenizerError, TokenizerPair,
@@ -19,6 +22,11 @@ const VOCABULARY: Range<usize> = Range {
 const RATIO: Range<f64> = Range {
     holds: |ratio| ratio >= 1.0 && ratio.is_finite(),
     expected: "at least 1",
+};
+
+const SHARE: Range<f64> = Range {
+    holds: |share| share > 0.0 && share < 1.0,
+    expected: "above 0 and below 1",
 };
 
 const SENTENCES: Range<usize> = Range {
@@ -60,6 +68,8 @@ config! {
         [table] synthetic: Option<SyntheticData> = None;
         /// Sentences with a label each, in place of the files: for the classifiers.
         [table] labelled: Option<LabelledData> = None;
+        /// Plain text, in place of the files: for language models.
+        [table] text: Option<TextData> = None;
     }
     check Data::agree
 }
@@ -136,6 +146,54 @@ config! {
         valid: Option<PathBuf> = None, example "\"data/dev.tsv\"";
         /// Test sentences; scored once, after training.
         test: Option<PathBuf> = None, example "\"data/test.tsv\"";
+    }
+}
+
+config! {
+    /// Plain text: files, plain or gzip. `vocabulary.size` is that of sub-words; `tokenizer` takes the place of a learned one.
+    pub struct TextData {
+        /// Training text.
+        train: Option<PathBuf> = None, example "\"data/train.txt\"";
+        /// Validation text; if left out, the end of the training text.
+        valid: Option<PathBuf> = None, example "\"data/valid.txt\"";
+        /// The share of the training text that is its end, above 0 and below 1.
+        valid_share: f64 = 0.1, in SHARE;
+        /// What a token is: "characters", "bytes" or "subwords".
+        units: Units = Units::Subwords;
+        /// What a text is: the whole "file", of which parts as long as the model's context are trained on, or each of its "lines".
+        texts: Texts = Texts::File;
+        /// For masked models the share of tokens that are to be guessed, above 0 and below 1 (there 0.15; of them 80 % are
+        /// masked, 10 % replaced by another token, 10 % left).
+        masked: f64 = 0.15, in SHARE;
+    }
+}
+
+/// What a text of [`TextData`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Texts {
+    /// The whole file.
+    #[default]
+    File,
+    /// Each line, between marks of start and end.
+    Lines,
+}
+
+impl TextData {
+    /// Training and validation text.
+    ///
+    /// # Errors
+    /// Those of [`PlainText::read`]; `None` if no file is named.
+    pub fn load(&self) -> Result<Option<[PlainText; 2]>, CorpusError> {
+        let Some(path) = &self.train else {
+            return Ok(None);
+        };
+        let mut train = PlainText::read(path)?;
+        let valid = match &self.valid {
+            Some(path) => PlainText::read(path)?,
+            None => train.split_off(self.valid_share),
+        };
+        Ok(Some([train, valid]))
     }
 }
 

@@ -46,11 +46,13 @@ use regard_config::{Check, ConfigError, Keys, Kind, Section, Source};
 use serde::Serialize;
 
 pub use data::{
-    Data, Filter, LabelledData, Loaded, Split, SyntheticData, TokenizerFile, Vocabulary,
+    Data, Filter, LabelledData, Loaded, Split, SyntheticData, TextData, Texts, TokenizerFile,
+    Vocabulary,
 };
 pub use model::Model;
 pub use optimization::{
-    Adadelta, Adam, AdamW, Batching, Constant, InverseSquareRoot, Optimizer, Plateau, Schedule, Sgd,
+    Adadelta, Adam, AdamW, Batching, Constant, Cosine, InverseSquareRoot, Optimizer, Plateau,
+    Schedule, Sgd,
 };
 pub use training::{Every, ScheduledSampling, Training};
 pub use translation::{LongSource, MaxLength, Measure, Translation, Validation};

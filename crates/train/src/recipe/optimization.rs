@@ -143,6 +143,8 @@ kinds! {
         "inverse-square-root" => InverseSquareRoot,
         /// Lower whenever validation no longer improves.
         "plateau" => Plateau,
+        /// A linear rise, then a fall along half a cosine.
+        "cosine" => Cosine,
     }
 }
 
@@ -153,6 +155,7 @@ impl Schedule {
             Self::Constant(schedule) => schedule.learning_rate,
             Self::InverseSquareRoot(schedule) => schedule.learning_rate,
             Self::Plateau(schedule) => schedule.learning_rate,
+            Self::Cosine(schedule) => schedule.learning_rate,
         }
     }
 }
@@ -189,6 +192,33 @@ config! {
         min_learning_rate: f64 = 1e-6;
     }
     check Plateau::agree
+}
+
+config! {
+    /// Loshchilov and Hutter 2017, without restarts: up to learning_rate in a straight line until step warmup, then down to
+    /// min_learning_rate along half a cosine until step decay_steps, and there it stays.
+    pub struct Cosine {
+        /// The highest learning rate, above 0.
+        learning_rate: f64 = 0.001, in POSITIVE;
+        /// Steps of warm-up, at least 1.
+        warmup: u64 = 100, in COUNT;
+        /// The step of the lowest learning rate, beyond warmup.
+        decay_steps: u64 = 5_000, in COUNT;
+        /// The lowest learning rate, at least 0.
+        min_learning_rate: f64 = 1e-4, in NOT_NEGATIVE;
+    }
+    check Cosine::agree
+}
+
+impl Cosine {
+    fn agree(&self, check: &mut Check) {
+        let holds = self.decay_steps > self.warmup;
+        let expected = format!("more than warmup ({})", self.warmup);
+        check.require(holds, "decay_steps", self.decay_steps, &expected);
+        let least = self.min_learning_rate;
+        let holds = least <= self.learning_rate;
+        check.require(holds, "min_learning_rate", least, "at most learning_rate");
+    }
 }
 
 impl Plateau {

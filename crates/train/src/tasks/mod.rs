@@ -5,6 +5,7 @@
 //! nothing else, so that a program can add its own task.
 
 pub mod classification;
+pub mod language_modelling;
 pub mod translation;
 
 use std::fmt::Debug;
@@ -18,6 +19,7 @@ use regard_models::ModelError;
 use regard_nn::weights::Arrays;
 
 pub use classification::Classification;
+pub use language_modelling::LanguageModelling;
 pub use translation::Translation;
 
 use crate::{
@@ -36,6 +38,9 @@ pub trait Task: Debug + Send + Sync + 'static {
 
     /// A verb for what a model does, in messages: it follows the name.
     const DOES: &'static str;
+
+    /// Whether the loss decides which model is the best, whatever the recipe says.
+    const BY_LOSS: bool = false;
 
     /// The models that are trained.
     type Model: Module;
@@ -179,8 +184,8 @@ pub struct BatchLoss {
 pub struct Verdict {
     /// Nats per prediction.
     pub loss: f64,
-    /// BLEU or accuracy.
+    /// BLEU, accuracy or likelihood.
     pub quality: Quality,
-    /// The model's output for the validation set, line by line.
+    /// The model's output for the validation set, line by line; empty if it has none.
     pub lines: Vec<String>,
 }

@@ -1,6 +1,9 @@
 //! Any `tokenizer.json` of the Hugging Face library `tokenizers`, as the library itself reads it.
 
-use regard_models::{Vocabulary, text::Library};
+use regard_models::{
+    Vocabulary,
+    text::{Library, MAXIMUM_VOCABULARY_SIZE, Units},
+};
 use serde_json::Value;
 
 use super::error::TokenizerError;
@@ -84,6 +87,38 @@ impl SubwordTokenizer {
             end: find("end", special.end, &END)?,
         };
         Self::of_file(file, vocabulary, marks, lowercase)
+    }
+
+    /// Learns the tokenizer of a language model from `texts`: characters, bytes, or sub-words that fill a vocabulary of `size`. It
+    /// has the marks of [`regard_models::text::MARKS`].
+    ///
+    /// # Errors
+    /// [`TokenizerError::NoText`] if all texts are empty; [`TokenizerError::VocabularyTooLarge`].
+    pub fn learn_units<S: AsRef<str> + Sync>(
+        texts: &[S],
+        units: Units,
+        size: usize,
+        lowercase: bool,
+    ) -> Result<Self, TokenizerError> {
+        let maximum = MAXIMUM_VOCABULARY_SIZE;
+        if size > maximum {
+            return Err(TokenizerError::VocabularyTooLarge { size, maximum });
+        }
+        if texts.iter().all(|text| text.as_ref().is_empty()) {
+            return Err(TokenizerError::NoText);
+        }
+        let texts = texts.iter().map(AsRef::as_ref);
+        let (file, vocabulary) = HuggingFace::new(units.learn(texts, size, lowercase)?)?;
+        let marks = Vocabulary::new(vocabulary.len());
+        Self::of_file(file, vocabulary, marks, false)
+    }
+
+    /// The document of the library from which it was made, if it was.
+    pub fn document(&self) -> Option<Value> {
+        match &self.model {
+            Model::HuggingFace(file) => Some(file.document()),
+            _ => None,
+        }
     }
 
     /// The tokenizer that [`to_bytes`](Self::to_bytes) wrote.

@@ -1,0 +1,155 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{on_every_pool, random, unless_miri};
+
+const ALL: [Activation; 4] = [
+    Activation::Relu,
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Silu,
+];
+
+/// `Φ(x)` by the integral of the density from 0, in steps of Simpson's rule.
+fn normal_below(x: f64) -> f64 {
+    let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let steps = 400;
+    let h = x / f64::from(steps);
+    let term = |i: i32| density(h * f64::from(i)) * if i % 2 == 1 { 4.0 } else { 2.0 };
+    let inner: f64 = (1..steps).map(term).sum();
+    0.5 + h / 3.0 * (density(0.0) + inner + density(x))
+}
+
+fn truth(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Relu => x.max(0.0),
+        Activation::Gelu => x * normal_below(x),
+        Activation::GeluTanh => {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + u.tanh())
+        }
+        Activation::Silu => x / (1.0 + (-x).exp()),
+    }
+}
+
+fn true_slope(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Relu => f64::from(u8::from(x > 0.0)),
+        _ => (truth(activation, x + 1e-5) - truth(activation, x - 1e-5)) / 2e-5,
+    }
+}
+
+/// Values and gradients on every level and pool against plain f64 arithmetic and its finite differences.
+fn check(activation: Activation, gated: bool, rows: usize, width: usize, dropped: bool) {
+    let spec = Activated {
+        activation,
+        gated,
+        rows,
+        width,
+        dropout: dropped.then_some(DropoutMask {
+            probability: 0.3,
+            seed: 77,
+        }),
+    };
+    let inputs = spec.inputs();
+    let x = random(1, rows * inputs, 4.0);
+    let d_y = random(2, rows * width, 1.0);
+    let mut m = vec![1.0; rows * width];
+    if let Some(mask) = &spec.dropout {
+        mask.factors(&mut m).unwrap();
+    }
+    for &level in Level::available() {
+        let all = on_every_pool(|| {
+            let (mut y, mut d_x) = (vec![f32::NAN; rows * width], vec![f32::NAN; rows * inputs]);
+            spec.forward_on(level, &x, &mut y).unwrap();
+            spec.backward_on(level, &x, &d_y, &mut d_x).unwrap();
+            vec![y, d_x]
+        });
+        for row in 0..rows {
+            for column in 0..width {
+                let (at, of) = (row * inputs + column, row * width + column);
+                let g = f64::from(x[at]);
+                let v = if gated { f64::from(x[at + width]) } else { 1.0 };
+                let m = f64::from(m[of]);
+                let d = m * f64::from(d_y[of]);
+                let close = |found: f32, truth: f64, what: &str| {
+                    let error = (f64::from(found) - truth).abs();
+                    assert!(
+                        error <= 3e-6 * (1.0 + truth.abs()),
+                        "{activation:?} {what} {g} {found} {truth}"
+                    );
+                };
+                close(all[0][of], m * truth(activation, g) * v, "y");
+                close(all[1][at], d * true_slope(activation, g) * v, "slope");
+                if gated {
+                    close(all[1][at + width], d * truth(activation, g), "value");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(unless_miri(24, 1)))]
+
+    #[test]
+    fn values_and_gradients_are_their_definitions(
+        which in 0..4usize, gated: bool, rows in 0..5usize, width in 0..300usize, dropped: bool,
+    ) {
+        check(ALL[which], gated, rows, width, dropped);
+    }
+}
+
+#[test]
+fn many_rows_are_split_among_threads() {
+    for activation in unless_miri(&ALL[..], &ALL[1..2]) {
+        check(
+            *activation,
+            true,
+            unless_miri(70, 3),
+            unless_miri(400, 20),
+            true,
+        );
+    }
+}
+
+#[test]
+fn far_numbers_have_their_limits() {
+    let x = [f32::NEG_INFINITY, -1e30, -200.0, 200.0, 1e30, f32::INFINITY];
+    for activation in ALL {
+        let spec = Activated {
+            activation,
+            gated: false,
+            rows: 1,
+            width: x.len(),
+            dropout: None,
+        };
+        let mut d_x = [f32::NAN; 6];
+        spec.backward(&x, &[1.0; 6], &mut d_x).unwrap();
+        for (found, limit) in d_x.into_iter().zip([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]) {
+            assert!((found - limit).abs() < 1e-30, "{activation:?} {found}");
+        }
+    }
+}
+
+#[test]
+fn lengths_and_probabilities_are_checked() {
+    let spec = Activated {
+        activation: Activation::Gelu,
+        gated: true,
+        rows: 2,
+        width: 3,
+        dropout: None,
+    };
+    let message = |error: Result<(), KernelError>| error.unwrap_err().to_string();
+    assert!(message(spec.forward(&[0.0; 6], &mut [0.0; 6])).contains("x"));
+    assert!(message(spec.forward(&[0.0; 12], &mut [0.0; 5])).contains("y"));
+    assert!(message(spec.backward(&[0.0; 12], &[0.0; 6], &mut [0.0; 6])).contains("d_x"));
+    let probability = f64::NAN;
+    let dropout = Some(DropoutMask {
+        probability,
+        seed: 0,
+    });
+    let spec = Activated { dropout, ..spec };
+    assert!(message(spec.forward(&[0.0; 12], &mut [0.0; 6])).contains("probability"));
+}

@@ -1,0 +1,163 @@
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use regard_kernels::Kind;
+use regard_nn::{dropout::DropoutRng, transformer::NormPlace};
+
+use super::*;
+use crate::{
+    AnyTextModel, AnyTextModelConfig, Objective, TextBatch, Vocabulary,
+    pretrained::{Input, PackedText},
+    transformer::{Norm, Positions},
+};
+
+const VOCABULARY: Vocabulary = Vocabulary::new(20);
+
+fn transformer(change: impl FnOnce(&mut TransformerLmConfig)) -> TransformerLmConfig {
+    let mut config = TransformerLmConfig::tiny();
+    change(&mut config);
+    config
+}
+
+fn configs() -> Vec<(&'static str, Box<dyn AnyTextModelConfig>)> {
+    vec![
+        ("transformer", Box::new(TransformerLmConfig::tiny())),
+        (
+            "llama-like",
+            Box::new(transformer(|config| {
+                config.tie = false;
+                config.transformer.norm = Norm::Rms;
+                config.transformer.positions = Positions::Rotary;
+                config.transformer.key_value_heads = Some(1);
+                config.transformer.activation = regard_nn::transformer::Activation::Swiglu;
+                config.transformer.bias = false;
+                config.transformer.window = Some(4);
+            })),
+        ),
+        (
+            "sinusoidal, post-norm",
+            Box::new(transformer(|config| {
+                config.transformer.positions = Positions::Sinusoidal;
+                config.transformer.norm_place = NormPlace::Post;
+                config.transformer.embedding_norm = true;
+            })),
+        ),
+        (
+            "alibi",
+            Box::new(transformer(|config| {
+                config.transformer.positions = Positions::Alibi;
+            })),
+        ),
+        ("lstm", Box::new(LstmLmConfig::tiny())),
+        ("lstmn", Box::new(LstmnLmConfig::tiny())),
+    ]
+}
+
+fn built(config: &dyn AnyTextModelConfig) -> AnyTextModel {
+    config.build(&VOCABULARY, 3, &Device::flex()).unwrap()
+}
+
+/// The logits of every position of a text, `[time][vocabulary]`.
+fn logits(model: &AnyTextModel, text: &[u32]) -> Vec<Vec<f32>> {
+    let batch = TextBatch::new(
+        &[(text.to_vec(), text.to_vec())],
+        &VOCABULARY,
+        &Device::flex(),
+    );
+    let scored = model.forward(batch.inputs, &batch.keep, &mut DropoutRng::none());
+    let all: Vec<f32> = scored.logits().into_data().iter().collect();
+    all.chunks(VOCABULARY.size).map(<[f32]>::to_vec).collect()
+}
+
+fn expect_near(found: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (found, expected) in found.iter().zip(expected) {
+        let error = (found - expected).abs();
+        assert!(
+            error <= 2e-5 * (1.0 + expected.abs()),
+            "{what}: {found} {expected}"
+        );
+    }
+}
+
+const TEXT: [u32; 9] = [5, 9, 13, 7, 7, 19, 6, 11, 5];
+
+#[test]
+fn steps_and_packed_weights_give_the_logits_of_a_whole_pass() {
+    for (name, config) in configs() {
+        let model = built(&*config);
+        let whole = logits(&model, &TEXT);
+        let mut state = model.begin(2, &Device::flex()).unwrap();
+        for (t, &id) in TEXT.iter().enumerate() {
+            let other = TEXT[TEXT.len() - 1 - t];
+            let ids = TensorData::new(vec![other as i32, id as i32], [2]);
+            let ids = Tensor::<1, Int>::from_data(ids, &Device::flex());
+            let (output, next) = model.step(ids, state);
+            state = next;
+            let rows: Vec<f32> = output.logits.into_data().iter().collect();
+            expect_near(&rows[VOCABULARY.size..], &whole[t], name);
+        }
+        match (model.pack(), name) {
+            (Some(PackedText::Writes(packed)), "transformer" | "llama-like") => {
+                expect_near(&packed.logits(&TEXT).unwrap(), &whole.concat(), name);
+                let mut reading = packed.begin(1, Kind::F32);
+                reading.read(&[&TEXT[..4]], None).unwrap();
+                expect_near(
+                    &reading.logits(&TEXT[4..]).unwrap(),
+                    &whole[4..].concat(),
+                    name,
+                );
+            }
+            (None, "sinusoidal, post-norm" | "alibi" | "lstm" | "lstmn") => {}
+            (packed, _) => panic!("{name}: {packed:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_causal_model_does_not_see_what_comes_later_and_padding_changes_nothing() {
+    for (name, config) in configs() {
+        let model = built(&*config);
+        let whole = logits(&model, &TEXT);
+        let mut other = TEXT;
+        other[6] = 17;
+        let changed = logits(&model, &other);
+        expect_near(&changed[..6].concat(), &whole[..6].concat(), name);
+        assert_ne!(changed[6], whole[6], "{name}");
+        let texts = [TEXT[..4].to_vec(), TEXT.to_vec()].map(|ids| (ids.clone(), ids));
+        let batch = TextBatch::new(&texts, &VOCABULARY, &Device::flex());
+        let scored = model.forward(batch.inputs, &batch.keep, &mut DropoutRng::none());
+        let all: Vec<f32> = scored.logits().into_data().iter().collect();
+        for (t, expected) in whole[..4].iter().enumerate() {
+            expect_near(
+                &all[2 * t * VOCABULARY.size..][..VOCABULARY.size],
+                expected,
+                name,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_masked_model_sees_both_sides_and_packs_into_an_encoder() {
+    for embedding_norm in [false, true] {
+        let config = transformer(|config| {
+            config.objective = Objective::Masked;
+            config.transformer.embedding_norm = embedding_norm;
+        });
+        let model = built(&config);
+        assert!(model.begin(1, &Device::flex()).is_none());
+        let whole = logits(&model, &TEXT);
+        let mut other = TEXT;
+        other[6] = 17;
+        assert_ne!(logits(&model, &other)[0], whole[0]);
+        let Some(PackedText::Reads(packed)) = model.pack() else {
+            panic!("an encoder");
+        };
+        let input = Input {
+            ids: &TEXT,
+            types: &[],
+        };
+        let states = packed.states(&[input], None).unwrap();
+        let found = packed.outputs(&states[0]).unwrap();
+        expect_near(&found, &whole.concat(), "masked");
+    }
+}

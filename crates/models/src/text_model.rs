@@ -1,0 +1,114 @@
+//! The role of models of text: at every position of one sequence, a distribution over the vocabulary.
+//!
+//! | objective | position `t` sees | and gives the distribution of |
+//! |---|---|---|
+//! | causal (Bengio 2003, GPT) | tokens `1 .. t` | token `t + 1` |
+//! | masked (Devlin 2018, BERT) | all tokens, some of them replaced | the token that stood at `t` |
+//!
+//! A causal model also goes step by step, so that it can write. Its [`TextModelConfig`] is the section `[model]` of a recipe, and
+//! stands in a model file beside the weights.
+
+use burn::{
+    module::Module,
+    tensor::{Device, Int, Tensor},
+};
+use regard_config::Config;
+use regard_nn::{dropout::DropoutRng, initialize::Initializer, mask::PaddingMask, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{ModelError, checked, drawn, expect_layers},
+    generator::{DecoderState, Output, Scored},
+    pretrained::PackedText,
+    vocabulary::Vocabulary,
+};
+
+/// What a model of text predicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// The next token, from those before it.
+    #[default]
+    Causal,
+    /// Tokens that were replaced, from all others.
+    Masked,
+}
+
+/// Sizes and choices of a [`TextModel`].
+pub trait TextModelConfig: Config {
+    /// The model that they describe.
+    type Model: TextModel;
+
+    /// Draws a model. The caller has checked that every range holds.
+    ///
+    /// # Errors
+    /// Sizes that do not go together with the vocabulary.
+    fn draw(
+        &self,
+        vocabulary: &Vocabulary,
+        initializer: &mut Initializer,
+    ) -> Result<Self::Model, ModelError>;
+
+    /// Draws a model from `seed`.
+    ///
+    /// # Errors
+    /// What [`Config::check`] and [`TextModelConfig::draw`] find.
+    fn init(
+        &self,
+        vocabulary: &Vocabulary,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        drawn(|init| self.draw(vocabulary, init), seed, device)
+    }
+
+    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
+    ///
+    /// # Errors
+    /// As [`TextModelConfig::init`]; more layers than weights.
+    fn without_values(
+        &self,
+        vocabulary: &Vocabulary,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        expect_layers(self.layers(), arrays)?;
+        self.draw(vocabulary, &mut Initializer::deferred(device))
+    }
+
+    /// The number of layers that have weights of their own.
+    fn layers(&self) -> usize;
+
+    /// What the model predicts.
+    fn objective(&self) -> Objective {
+        Objective::Causal
+    }
+
+    /// The length of the texts that it is trained on, in tokens, and the longest that it reads if its positions end there.
+    fn context(&self) -> usize;
+}
+
+/// A model of text.
+pub trait TextModel: Module + Sync + 'static {
+    /// The state that a causal model carries from step to step.
+    type State: DecoderState;
+
+    /// Its vocabulary.
+    fn vocabulary(&self) -> Vocabulary;
+
+    /// Reads `ids [time, batch]`, of which `keep` are real; the readouts of all positions are time-major, `[time · batch, n]`.
+    fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored;
+
+    /// The state of `rows` texts before their first token; `None` for a masked model.
+    fn begin(&self, rows: usize, device: &Device) -> Option<Self::State>;
+
+    /// Reads one token of each row, `ids [rows]`, and gives the logits of the next.
+    fn step(&self, ids: Tensor<1, Int>, state: Self::State) -> (Output, Self::State);
+
+    /// A copy of the weights in the order in which inference reads them, if there is a kernel for the model.
+    fn pack(&self) -> Option<PackedText> {
+        None
+    }
+}

@@ -1,0 +1,118 @@
+//! The activation of a feed-forward network, its gate and dropout in one operation; see [`regard_kernels::activation`].
+
+use burn::tensor::{
+    Tensor,
+    activation::{gelu, gelu_approximate, relu, silu},
+};
+use regard_kernels::{
+    KernelError,
+    activation::{Activated, Activation},
+    pointwise::DropoutMask,
+};
+
+use super::fused::{self, FlexTensor, Forward, Operation, numbers, tensor};
+use crate::dropout::DropoutRng;
+
+/// `m ∘ φ(x)` of `x [.., width]`, or `m ∘ φ(g) ∘ v` of rows `[g | v]`, `x [.., 2 width]`; `m [.., width]` is drawn from `noise` with
+/// `probability`.
+///
+/// # Panics
+/// If there is a gate and a row has an odd size, or `probability` is not in `[0, 1)`.
+pub fn activate<const D: usize>(
+    activation: Activation,
+    gated: bool,
+    x: Tensor<D>,
+    probability: f64,
+    noise: &mut DropoutRng,
+) -> Tensor<D> {
+    let mut shape = x.dims();
+    let inputs = shape[D - 1];
+    assert!(
+        !gated || inputs.is_multiple_of(2),
+        "`x` has rows of {inputs}, expected an even size: a gate and as many values"
+    );
+    shape[D - 1] = if gated { inputs / 2 } else { inputs };
+    if !fused::takes(&x) {
+        let plain = activate_plain(activation, gated, x);
+        return crate::dropout::dropout(plain, probability, noise);
+    }
+    let operation = Operator {
+        activation,
+        gated,
+        shape: shape.into(),
+        dropout: noise.draw(probability),
+    };
+    Tensor::from_dispatch(fused::run(operation, vec![x.into_dispatch()]).0)
+}
+
+/// [`activate`] without dropout, by plain tensor operations: the definition.
+pub fn activate_plain<const D: usize>(
+    activation: Activation,
+    gated: bool,
+    x: Tensor<D>,
+) -> Tensor<D> {
+    let apply = |x| match activation {
+        Activation::Relu => relu(x),
+        Activation::Gelu => gelu(x),
+        Activation::GeluTanh => gelu_approximate(x),
+        Activation::Silu => silu(x),
+    };
+    match gated {
+        false => apply(x),
+        true => {
+            let width = x.dims()[D - 1] / 2;
+            let gate = x.clone().narrow(D - 1, 0, width);
+            apply(gate) * x.narrow(D - 1, width, width)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Operator {
+    activation: Activation,
+    gated: bool,
+    /// Of the output.
+    shape: Vec<usize>,
+    dropout: Option<DropoutMask>,
+}
+
+impl Operator {
+    fn spec(&self) -> Activated {
+        let (width, rows) = match self.shape.split_last() {
+            Some((&width, rows)) => (width, rows.iter().product()),
+            None => (1, 1),
+        };
+        Activated {
+            activation: self.activation,
+            gated: self.gated,
+            rows,
+            width,
+            dropout: self.dropout,
+        }
+    }
+}
+
+impl Operation for Operator {
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
+        let spec = self.spec();
+        let mut y = vec![0.0; spec.rows * spec.width];
+        spec.forward(numbers(&inputs[0]), &mut y)?;
+        Ok(Forward {
+            output: tensor(y, self.shape.clone()),
+            beside: None,
+            saved: if tracked { inputs } else { vec![] },
+        })
+    }
+
+    fn backward(
+        &self,
+        saved: Vec<FlexTensor>,
+        gradient: FlexTensor,
+        _wanted: &[bool],
+    ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
+        let x = numbers(&saved[0]);
+        let mut d_x = vec![0.0; x.len()];
+        self.spec().backward(x, numbers(&gradient), &mut d_x)?;
+        Ok(vec![Some(tensor(d_x, saved[0].layout().shape().clone()))])
+    }
+}

@@ -1,0 +1,488 @@
+//! The task of language modelling: the next token of a text, or tokens behind masks; cross-entropy.
+//!
+//! | objective | a training text `w_1 .. w_n` is read as | and predicts |
+//! |---|---|---|
+//! | causal, parts of a file | `w_1 .. w_{n-1}` | `w_2 .. w_n` |
+//! | causal, lines | `<s> w_1 .. w_n` | `w_1 .. w_n </s>` |
+//! | masked (Devlin 2018, section 3.1) | `w` with some tokens replaced (of lines: `<s> w_1 .. w_n </s>`) | the tokens that were chosen |
+//!
+//! Parts of a file begin at other places in every update: they are shifted together by a number that follows from (seed, update).
+
+use std::path::PathBuf;
+
+use burn::tensor::Device;
+use regard_config::{AnyConfig, Check};
+use regard_models::{
+    AnyTextModel, AnyTextModelConfig, ModelError, Objective, TextBatch, TextModelConfig, Vocabulary,
+};
+use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
+use crate::{
+    corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
+    error::TrainError,
+    learner::events::Quality,
+    model_file::{
+        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
+        tokenizers_entry,
+    },
+    recipe::{Measure, Model, Recipe, TextData, Texts},
+    tokenizer::{SubwordTokenizer, TokenizerPair},
+};
+
+const TEXT: &str = "regard.text";
+
+/// Models of text.
+#[derive(Debug, Clone, Copy)]
+pub struct LanguageModelling {
+    /// Downcasts a configuration to that of a model of text, if it is of this architecture.
+    config: fn(&dyn AnyConfig) -> Option<&dyn AnyTextModelConfig>,
+}
+
+impl LanguageModelling {
+    fn config<'a>(&self, model: &'a Model) -> &'a dyn AnyTextModelConfig {
+        (self.config)(&*model.config).expect("a model's task is that of its architecture")
+    }
+}
+
+impl<C: TextModelConfig> TaskFor<C> for LanguageModelling {
+    fn of() -> Self {
+        Self {
+            config: |config| config.downcast_ref::<C>().map(|config| config as _),
+        }
+    }
+}
+
+/// The content of a language model's file apart from the weights.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The architecture.
+    pub model: Model,
+    /// Text to ids; a language model has one tokenizer, which stands for both sides.
+    pub tokenizers: TokenizerPair,
+    /// What its texts are.
+    pub texts: TextForm,
+}
+
+/// What the texts of a language model are, in the metadata of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextForm {
+    /// Parts of a file, or lines between marks.
+    pub texts: Texts,
+    /// What is predicted.
+    pub objective: Objective,
+    /// Tokens of a training text.
+    pub context: usize,
+    /// The token of masks, if there is one.
+    pub mask: Option<u32>,
+}
+
+/// Texts as ids.
+#[derive(Debug)]
+pub struct Data {
+    train: Encoded,
+    filtered: FilterReport,
+    validation: Encoded,
+    /// The bytes of the validation text.
+    bytes: usize,
+    masked: f64,
+}
+
+/// The texts of a part of the data.
+#[derive(Debug)]
+struct Encoded {
+    /// The file's tokens, or those of each line.
+    ids: Vec<Vec<u32>>,
+    form: TextForm,
+    batches: Batches,
+}
+
+impl Encoded {
+    fn new(
+        text: &PlainText,
+        tokenizer: &SubwordTokenizer,
+        form: TextForm,
+        recipe: &Recipe,
+    ) -> Result<(Self, FilterReport), TrainError> {
+        let mut report = FilterReport::default();
+        // Marks count too.
+        let room = form.context.saturating_sub(form.marks()).max(1);
+        let ids = match form.texts {
+            Texts::File => vec![text.encode(tokenizer)?],
+            Texts::Lines => {
+                let mut lines = text.encode_lines(tokenizer)?;
+                let all = lines.len();
+                lines.retain(|ids| !ids.is_empty());
+                report.empty = all - lines.len();
+                for line in lines.iter_mut().filter(|line| line.len() > room) {
+                    line.truncate(room);
+                    report.cut += 1;
+                }
+                lines
+            }
+        };
+        let lengths: Vec<(usize, usize)> = match form.texts {
+            Texts::File => {
+                let parts = form.parts(ids[0].len());
+                vec![(form.context.min(ids[0].len()), 0); parts]
+            }
+            Texts::Lines => ids
+                .iter()
+                .map(|line| (line.len() + form.marks(), 0))
+                .collect(),
+        };
+        report.kept = lengths.len();
+        if lengths.is_empty() {
+            return Err(CorpusError::NothingLeft { report }.into());
+        }
+        let encoded = Self {
+            batches: Batches::of_lengths(lengths, recipe.batch.budget())?,
+            ids,
+            form,
+        };
+        Ok((encoded, report))
+    }
+
+    /// The tokens of the text at `row`, with its marks and, of a causal model, one more than it reads; parts of a file begin
+    /// `shift` tokens later, if there are as many.
+    fn text(&self, row: usize, shift: usize, vocabulary: &Vocabulary) -> Vec<u32> {
+        match self.form.texts {
+            Texts::File => {
+                let (ids, length) = (&self.ids[0], self.form.span());
+                let start = row * self.form.context + shift;
+                let start = start.min(ids.len().saturating_sub(length));
+                ids[start..ids.len().min(start + length)].to_vec()
+            }
+            Texts::Lines => {
+                let marks = [vocabulary.start, vocabulary.end];
+                [&marks[..1], &self.ids[row], &marks[1..]].concat()
+            }
+        }
+    }
+
+    /// What the model reads and should predict of the texts at `rows`, and how many tokens it reads and predicts.
+    fn batch(
+        &self,
+        rows: &[usize],
+        shift: usize,
+        masked: f64,
+        vocabulary: &Vocabulary,
+        random: &mut Random,
+        device: &Device,
+    ) -> (TextBatch, [usize; 2]) {
+        let texts = rows.iter().map(|&row| self.text(row, shift, vocabulary));
+        let pairs: Vec<(Vec<u32>, Vec<u32>)> = texts
+            .map(|text| match (self.form.objective, self.form.mask) {
+                (Objective::Masked, Some(mask)) => {
+                    let chance = Masking {
+                        share: masked,
+                        mask,
+                    };
+                    chance.apply(text, vocabulary, random)
+                }
+                _ => (text[..text.len() - 1].to_vec(), text[1..].to_vec()),
+            })
+            .collect();
+        let read = pairs.iter().map(|(read, _)| read.len()).sum();
+        let counted = |id: &&u32| **id != vocabulary.padding;
+        let predicted = pairs
+            .iter()
+            .map(|(_, to)| to.iter().filter(counted).count());
+        let predicted = predicted.sum();
+        (
+            TextBatch::new(&pairs, vocabulary, device),
+            [read, predicted],
+        )
+    }
+}
+
+impl TextForm {
+    /// The marks around a line; of a causal model one of them is only predicted.
+    fn marks(&self) -> usize {
+        match self.objective {
+            Objective::Causal => 1,
+            Objective::Masked => 2,
+        }
+    }
+
+    /// The tokens that a part of a file takes.
+    fn span(&self) -> usize {
+        match self.objective {
+            Objective::Causal => self.context + 1,
+            Objective::Masked => self.context,
+        }
+    }
+
+    /// How many parts a file of `tokens` has.
+    fn parts(&self, tokens: usize) -> usize {
+        let last = tokens.saturating_sub(self.span() - self.context);
+        match last {
+            0 => 0,
+            last => (last / self.context).max(1),
+        }
+    }
+}
+
+/// Which tokens are to be guessed, and what stands in their place.
+struct Masking {
+    /// The share of tokens.
+    share: f64,
+    mask: u32,
+}
+
+impl Masking {
+    /// `text` with some tokens replaced, and the tokens that were there, padding elsewhere. At least one token is chosen, and never
+    /// a mark.
+    fn apply(
+        &self,
+        text: Vec<u32>,
+        vocabulary: &Vocabulary,
+        random: &mut Random,
+    ) -> (Vec<u32>, Vec<u32>) {
+        let is_mark = |id| [vocabulary.padding, vocabulary.start, vocabulary.end].contains(&id);
+        let mut places: Vec<usize> = (0..text.len()).filter(|&at| !is_mark(text[at])).collect();
+        random.shuffle(&mut places);
+        let count = (self.share * places.len() as f64).round() as usize;
+        places.truncate(count.max(1));
+        let (mut read, mut predicted) = (text.clone(), vec![vocabulary.padding; text.len()]);
+        for at in places {
+            predicted[at] = text[at];
+            match random.uniform() {
+                chance if chance < 0.8 => read[at] = self.mask,
+                chance if chance < 0.9 => read[at] = random.below(vocabulary.size) as u32,
+                _ => {}
+            }
+        }
+        (read, predicted)
+    }
+}
+
+impl Task for LanguageModelling {
+    const MODEL: &'static str = "a language model";
+    const DOES: &'static str = "models text";
+    const BY_LOSS: bool = true;
+    type Model = AnyTextModel;
+    type Description = Description;
+    type Data = Data;
+
+    fn example(&self, recipe: &mut Recipe) {
+        recipe.data.text = Some(TextData {
+            train: Some(PathBuf::from("data/train.txt")),
+            ..TextData::default()
+        });
+    }
+
+    fn check(&self, recipe: &Recipe, check: &mut Check) {
+        let data = &recipe.data;
+        match &data.text {
+            Some(TextData { train: Some(_), .. }) => {}
+            _ => {
+                let expected = "a section [data.text] with train, a file of plain text";
+                check.fail("data.text", "missing", expected);
+            }
+        }
+        let others = [
+            ("train_source", data.train_source.is_some()),
+            ("train_target", data.train_target.is_some()),
+            ("valid_source", data.valid_source.is_some()),
+            ("valid_target", data.valid_target.is_some()),
+            ("test_source", data.test_source.is_some()),
+            ("test_target", data.test_target.is_some()),
+            ("target_tokenizer", data.target_tokenizer.is_some()),
+            ("synthetic", data.synthetic.is_some()),
+            ("labelled", data.labelled.is_some()),
+        ];
+        for (key, _) in others.into_iter().filter(|(_, set)| *set) {
+            let expected = "the files of [data.text] alone";
+            check.fail(&format!("data.{key}"), "set for a language model", expected);
+        }
+        if recipe.training.scheduled_sampling.is_some() {
+            let key = "training.scheduled_sampling";
+            let expected = "no such section: a language model is trained on true tokens";
+            check.fail(key, "set for a language model", expected);
+        }
+        if let Some(measure @ (Measure::Bleu | Measure::Accuracy)) = recipe.validation.measure {
+            let found = format!("found {measure:?}").to_lowercase();
+            check.fail(
+                "validation.measure",
+                found,
+                "\"loss\" for this kind of model",
+            );
+        }
+        if self.config(&recipe.model).context() < 2 {
+            check.fail("model.context", "found 1", "at least 2");
+        }
+    }
+
+    fn load(
+        &self,
+        recipe: &Recipe,
+        former: Option<Description>,
+    ) -> Result<(Data, Description), TrainError> {
+        let settings = recipe.data.text.as_ref().ok_or(TrainError::NoData)?;
+        let [train, valid] = settings.load()?.ok_or(TrainError::NoData)?;
+        let tokenizers = match former {
+            Some(former) => former.tokenizers,
+            None => match recipe.data.finished_tokenizers()? {
+                Some(finished) => finished,
+                None => {
+                    let size = recipe.data.vocabulary.size;
+                    let texts = match settings.texts {
+                        Texts::File => train.blocks(),
+                        Texts::Lines => train.lines().to_vec(),
+                    };
+                    let lowercase = recipe.data.lowercase;
+                    let units = settings.units;
+                    let learned = SubwordTokenizer::learn_units(&texts, units, size, lowercase)?;
+                    TokenizerPair::joint(learned)
+                }
+            },
+        };
+        let config = self.config(&recipe.model);
+        let tokenizer = tokenizers.source();
+        let form = TextForm {
+            texts: settings.texts,
+            objective: config.objective(),
+            context: config.context(),
+            mask: ["<mask>", "[MASK]"]
+                .iter()
+                .find_map(|name| tokenizer.id(name)),
+        };
+        if form.objective == Objective::Masked && form.mask.is_none() {
+            return Err(TrainError::NoMask);
+        }
+        let (train, filtered) = Encoded::new(&train, tokenizer, form, recipe)?;
+        let data = Data {
+            train,
+            filtered,
+            bytes: valid.bytes(),
+            validation: Encoded::new(&valid, tokenizer, form, recipe)?.0,
+            masked: settings.masked,
+        };
+        let description = Description {
+            model: recipe.model.clone(),
+            tokenizers,
+            texts: form,
+        };
+        Ok((data, description))
+    }
+
+    fn init(
+        &self,
+        description: &Description,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyTextModel, ModelError> {
+        let vocabulary = description.tokenizers.source().vocabulary();
+        self.config(&description.model)
+            .build(&vocabulary, seed, device)
+    }
+
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyTextModel, ModelError> {
+        let vocabulary = description.tokenizers.source().vocabulary();
+        let config = self.config(&description.model);
+        config.build_without_values(&vocabulary, arrays, device)
+    }
+
+    fn metadata(&self, description: &Description) -> Metadata {
+        let vocabulary = description.tokenizers.source().vocabulary();
+        Metadata::from([
+            Header::entry(&description.model, &vocabulary),
+            tokenizers_entry(&description.tokenizers),
+            entry(TEXT, &description.texts),
+        ])
+    }
+
+    fn describe(
+        &self,
+        header: Header,
+        metadata: &Metadata,
+        name: &str,
+    ) -> Result<Description, ModelFileError> {
+        let vocabulary: Vocabulary = header.sizes(name)?;
+        let tokenizers = tokenizers(metadata, name)?;
+        expect_table("source", tokenizers.source(), vocabulary, name)?;
+        Ok(Description {
+            model: header.model,
+            tokenizers,
+            texts: json_entry(metadata, TEXT, name)?,
+        })
+    }
+
+    fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
+        Contents {
+            examples: "texts",
+            tokenizers: &description.tokenizers,
+            batches: &data.train.batches,
+            filtered: &data.filtered,
+            validation: data.validation.batches.len(),
+        }
+    }
+
+    fn loss(&self, data: &Data, model: &AnyTextModel, update: &Update<'_>) -> BatchLoss {
+        let settings = &update.recipe.training;
+        let mut random = Random::new(&[settings.seed, update.step]);
+        let mut noise = DropoutRng::seeded(random.next_u64());
+        let vocabulary = model.vocabulary();
+        let shift = random.below(data.train.form.context);
+        let (batch, [tokens, _]) = data.train.batch(
+            update.rows,
+            shift,
+            data.masked,
+            &vocabulary,
+            &mut random,
+            update.training,
+        );
+        let scored = model.forward(batch.inputs, &batch.keep, &mut noise);
+        let scored = scored.cross_entropy(batch.outputs, settings.label_smoothing);
+        BatchLoss {
+            loss: scored.loss,
+            negative_log_likelihood: scored.nll,
+            predictions: scored.tokens,
+            tokens,
+            baseline: None,
+        }
+    }
+
+    /// Masks are the same at every validation.
+    fn validate(
+        &self,
+        data: &Data,
+        _description: &Description,
+        model: &AnyTextModel,
+        recipe: &Recipe,
+        device: &Device,
+    ) -> Result<Option<Verdict>, TrainError> {
+        let set = &data.validation;
+        let vocabulary = model.vocabulary();
+        let mut random = Random::new(&[recipe.training.seed, 0]);
+        let (mut sum, mut count) = (0.0, 0);
+        for rows in set.batches.sorted() {
+            let (batch, [_, predicted]) =
+                set.batch(&rows, 0, data.masked, &vocabulary, &mut random, device);
+            let scored = model.forward(batch.inputs, &batch.keep, &mut DropoutRng::none());
+            sum += scored.cross_entropy(batch.outputs, 0.0).nll;
+            count += predicted;
+        }
+        let loss = sum / count.max(1) as f64;
+        // Tokens that no part of the file holds count as the others.
+        let all = match set.form.texts {
+            Texts::File => set.ids[0].len(),
+            Texts::Lines => count,
+        };
+        let bits = loss * all as f64 / (data.bytes.max(1) as f64 * std::f64::consts::LN_2);
+        Ok(Some(Verdict {
+            loss,
+            quality: Quality::Likelihood {
+                bits_per_byte: (set.form.objective == Objective::Causal).then_some(bits),
+            },
+            lines: vec![],
+        }))
+    }
+}

@@ -1,0 +1,334 @@
+//! Language models: what they learn, exact resumption, masks, and data that is wrong.
+
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use burn::tensor::Device;
+use regard_nn::weights;
+use regard_train::{
+    Registry, TrainError,
+    learner::{Event, Quality, Reason, Run, Summary},
+    recipe::Recipe,
+    tasks::{LanguageModelling, Translation},
+};
+
+const TRANSFORMER: &str = r#"kind = "transformer-lm"
+    context = 16
+    [model.transformer]
+    d_model = 16
+    layers = 2
+    heads = 2
+    dropout = { embedding = 0.1, residual = 0.1 }"#;
+const LSTM: &str = r#"kind = "lstm-lm"
+    embedding = 12
+    hidden = 16
+    context = 16"#;
+const LSTMN: &str = r#"kind = "lstmn-lm"
+    embedding = 12
+    hidden = 16
+    attention_dimension = 8
+    context = 16"#;
+
+/// A text in which every letter follows from the one before it.
+fn alphabet(lines: usize) -> String {
+    (0..lines)
+        .map(|line| {
+            let letters = (0..26).map(|i| char::from(b'a' + ((i + 3 * line) % 26) as u8));
+            letters.chain(['\n']).collect::<String>()
+        })
+        .collect()
+}
+
+fn recipe(folder: &Path, model: &str, data: &str, overrides: &[&str]) -> Result<Recipe, String> {
+    let train = folder.join("train.txt");
+    if !train.exists() {
+        fs::write(&train, alphabet(60)).unwrap();
+    }
+    let text = format!(
+        r#"
+        [model]
+        {model}
+        [data.text]
+        train = {train:?}
+        {data}
+        [batch]
+        sentences = 8
+        [optimizer]
+        kind = "adamw"
+        [schedule]
+        kind = "cosine"
+        learning_rate = 0.02
+        warmup = 4
+        decay_steps = 60
+        [training]
+        steps = 60
+        validate_every = 20
+        log_every = 1
+        "#
+    );
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    let parsed = Registry::default().parse(&text, "lm.toml", &overrides);
+    parsed.map_err(|error| error.to_string())
+}
+
+fn train(
+    recipe: &Recipe,
+    folder: &Path,
+    stop_at: Option<u64>,
+    resume: bool,
+) -> Result<(Summary, Vec<Event>), TrainError> {
+    let stop = AtomicBool::new(false);
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &stop,
+    };
+    let mut events = vec![];
+    let mut report = |event: &Event| {
+        if let Event::Train(metrics) = event
+            && Some(metrics.step) == stop_at
+        {
+            stop.store(true, Ordering::SeqCst);
+        }
+        events.push(event.clone());
+    };
+    let summary = match resume {
+        false => Registry::default().train(recipe, &run, &mut report),
+        true => Registry::default().resume(&[], &run, &mut report),
+    };
+    Ok((summary?, events))
+}
+
+#[test]
+fn every_architecture_learns_what_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, model) in [
+        ("transformer", TRANSFORMER),
+        ("lstm", LSTM),
+        ("lstmn", LSTMN),
+    ] {
+        let steps = [
+            "training.steps=150",
+            "schedule.decay_steps=150",
+            "training.validate_every=50",
+        ];
+        let recipe = recipe(folder.path(), model, "units = \"characters\"", &steps).unwrap();
+        let run = folder.path().join(name);
+        let (summary, events) = train(&recipe, &run, None, false).unwrap();
+        assert_eq!(summary.reason, Reason::Limit);
+        let losses: Vec<f64> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Validation(metrics) => {
+                    let Quality::Likelihood {
+                        bits_per_byte: Some(bits),
+                    } = metrics.quality
+                    else {
+                        panic!("{:?}", metrics.quality)
+                    };
+                    // A token is a byte here.
+                    assert!((bits - metrics.loss / std::f64::consts::LN_2).abs() < 1e-9);
+                    Some(metrics.loss)
+                }
+                _ => None,
+            })
+            .collect();
+        // After a line's end the next letter follows from the line before, which is out of sight.
+        assert!(
+            losses[2] < 1.0 && losses[2] < losses[0],
+            "{name} {losses:?}"
+        );
+        assert_eq!(
+            summary.best.unwrap().1,
+            losses.iter().copied().fold(f64::MAX, f64::min)
+        );
+        let device = Device::flex();
+        let registry = Registry::default();
+        let (model, description) = registry.open::<LanguageModelling>(&run, &device).unwrap();
+        assert_eq!(
+            description.tokenizers.source().vocabulary(),
+            model.vocabulary()
+        );
+        assert_eq!(model.vocabulary().size, 5 + 27);
+        let ids = description.tokenizers.source().encode("abc").unwrap();
+        assert_eq!(description.tokenizers.source().decode(&ids).unwrap(), "abc");
+        let error = registry.open::<Translation>(&run, &device).unwrap_err();
+        assert!(
+            error.to_string().contains("holds a language model"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_language_model_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let masked = format!("objective = \"masked\"\n{TRANSFORMER}");
+    for (name, model) in [("causal", TRANSFORMER), ("masked", &masked)] {
+        let steps = ["training.steps=12", "training.validate_every=6"];
+        let recipe = recipe(folder.path(), model, "texts = \"lines\"", &steps).unwrap();
+        let [whole, parts] = ["whole", "parts"].map(|part| folder.path().join(name).join(part));
+        train(&recipe, &whole, None, false).unwrap();
+        let (summary, _) = train(&recipe, &parts, Some(7), false).unwrap();
+        assert_eq!(summary.reason, Reason::Interrupted);
+        train(&recipe, &parts, None, true).unwrap();
+        for file in ["model.safetensors", "best.safetensors"] {
+            let content =
+                |run: &Path| weights::from_bytes(&fs::read(run.join(file)).unwrap()).unwrap();
+            assert_eq!(content(&whole), content(&parts), "{name} {file}");
+        }
+    }
+}
+
+#[test]
+fn a_masked_model_learns_from_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    // What stood behind a mask stands to its left and right.
+    let line = |i: usize| {
+        format!(
+            "{}\n",
+            String::from(char::from(b'a' + (i % 26) as u8)).repeat(9)
+        )
+    };
+    let text: String = (0..400).map(line).collect();
+    fs::write(folder.path().join("train.txt"), text).unwrap();
+    let model = format!("objective = \"masked\"\n{TRANSFORMER}");
+    let data = "units = \"bytes\"\ntexts = \"lines\"";
+    let steps = [
+        "training.steps=400",
+        "training.validate_every=80",
+        "schedule.decay_steps=400",
+        "schedule.learning_rate=0.005",
+        "model.context=32",
+    ];
+    let recipe = recipe(folder.path(), &model, data, &steps).unwrap();
+    let (_, events) = train(&recipe, &folder.path().join("run"), None, false).unwrap();
+    let losses: Vec<f64> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Validation(metrics) => {
+                let none = Quality::Likelihood {
+                    bits_per_byte: None,
+                };
+                assert_eq!(format!("{:?}", metrics.quality), format!("{none:?}"));
+                Some(metrics.loss)
+            }
+            _ => None,
+        })
+        .collect();
+    assert!(losses[4] < 1.5 && losses[4] < losses[0] - 1.0, "{losses:?}");
+}
+
+#[test]
+fn subwords_and_lower_case_come_from_the_training_text() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("train.txt"),
+        "The cat. THE CAT sat.\n".repeat(40),
+    )
+    .unwrap();
+    let steps = [
+        "training.steps=1",
+        "data.lowercase=true",
+        "data.vocabulary.size=300",
+    ];
+    let recipe = recipe(folder.path(), LSTM, "", &steps).unwrap();
+    let run = folder.path().join("run");
+    train(&recipe, &run, None, false).unwrap();
+    let opened = Registry::default().open::<LanguageModelling>(&run, &Device::flex());
+    let tokenizer = opened.unwrap().1.tokenizers;
+    let ids = tokenizer.source().encode("The CAT sat. ¿Ünknown?").unwrap();
+    assert!(ids.len() < 30, "{ids:?}");
+    assert_eq!(
+        tokenizer.source().decode(&ids).unwrap(),
+        "the cat sat. ¿ünknown?"
+    );
+}
+
+#[test]
+fn wrong_recipes_and_texts_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |model: &str, data: &str, overrides: &[&str], parts: &[&str]| {
+        let error = match recipe(folder.path(), model, data, overrides) {
+            Err(error) => error,
+            Ok(recipe) => {
+                let run = folder.path().join("refused");
+                let _ = fs::remove_dir_all(&run);
+                train(&recipe, &run, None, false).unwrap_err().to_string()
+            }
+        };
+        for part in parts {
+            assert!(error.contains(part), "{error}: lacks {part:?}");
+        }
+    };
+    refused(
+        LSTM,
+        "unit = \"bytes\"",
+        &[],
+        &["data.text.unit", "did you mean units?"],
+    );
+    refused(
+        LSTM,
+        "",
+        &["data.text.units=words"],
+        &["data.text.units", "characters"],
+    );
+    refused(
+        LSTM,
+        "",
+        &["data.train_source=a"],
+        &["data.train_source", "[data.text] alone"],
+    );
+    refused(
+        LSTM,
+        "",
+        &["validation.measure=bleu"],
+        &["validation.measure", "\"loss\""],
+    );
+    refused(
+        LSTM,
+        "",
+        &["model.context=1"],
+        &["model.context", "at least 2"],
+    );
+    refused(
+        LSTM,
+        "",
+        &["data.text.valid_share=1.0"],
+        &["valid_share", "below 1"],
+    );
+    refused(
+        TRANSFORMER,
+        "",
+        &["model.transformer.heads=3"],
+        &["heads", "divisor"],
+    );
+    refused(
+        LSTM,
+        "",
+        &["schedule.decay_steps=3"],
+        &["schedule.decay_steps", "warmup (4)"],
+    );
+    refused(
+        LSTM,
+        "",
+        &["data.text.train=/nowhere.txt"],
+        &["/nowhere.txt"],
+    );
+    let blank = folder.path().join("blank.txt");
+    fs::write(&blank, "\n  \n").unwrap();
+    let train = format!("data.text.train={}", blank.display());
+    refused(LSTM, "", &[&train], &["blank.txt", "empty"]);
+    let valid = format!("data.text.valid={}", blank.display());
+    refused(LSTM, "", &[&valid], &["blank.txt"]);
+    let tokenizer = folder.path().join("tokenizer.json");
+    let document = r#"{"added_tokens": [], "model": {"type": "WordLevel", "unk_token": "?",
+        "vocab": {"?": 0, "<s>": 1, "</s>": 2, "<pad>": 3}}}"#;
+    fs::write(&tokenizer, document).unwrap();
+    let tokenizer = format!("data.tokenizer.path={}", tokenizer.display());
+    let masked = ["model.objective=masked", &tokenizer];
+    refused(TRANSFORMER, "", &masked, &["<mask>", "data.tokenizer"]);
+}

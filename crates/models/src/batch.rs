@@ -44,7 +44,18 @@ impl SourceBatch {
     /// Pads `sentences`, to which `</s>` is added.
     pub fn new(sentences: &[Vec<u32>], vocabulary: &Vocabulary, device: &Device) -> Self {
         let end = vocabulary.end;
-        let sentences: Vec<Vec<u32>> = sentences.iter().map(|s| ended(s, end)).collect();
+        let sentences = sentences.iter().map(|s| ended(s, end)).collect();
+        Self::whole(sentences, vocabulary, device)
+    }
+
+    /// Pads `sentences`, to which `<s>` and `</s>` are added.
+    pub fn with_start(sentences: &[Vec<u32>], vocabulary: &Vocabulary, device: &Device) -> Self {
+        let Vocabulary { start, end, .. } = *vocabulary;
+        let sentences = sentences.iter().map(|s| started(&ended(s, end), start));
+        Self::whole(sentences.collect(), vocabulary, device)
+    }
+
+    fn whole(sentences: Vec<Vec<u32>>, vocabulary: &Vocabulary, device: &Device) -> Self {
         let lengths: Vec<usize> = sentences.iter().map(Vec::len).collect();
         let length = lengths.iter().copied().max().unwrap_or(0);
         Self {

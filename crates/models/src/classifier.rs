@@ -40,7 +40,14 @@ pub trait ClassifierConfig: Config {
     type Model: Classifier;
 
     /// Draws a model. The caller has checked that every range holds and that there are at least 2 classes.
-    fn draw(&self, sizes: &ClassifierSizes, initializer: &mut Initializer) -> Self::Model;
+    ///
+    /// # Errors
+    /// Sizes that do not go together.
+    fn draw(
+        &self,
+        sizes: &ClassifierSizes,
+        initializer: &mut Initializer,
+    ) -> Result<Self::Model, ModelError>;
 
     /// Draws a model from `seed`.
     ///
@@ -54,7 +61,7 @@ pub trait ClassifierConfig: Config {
     ) -> Result<Self::Model, ModelError> {
         checked(self)?;
         sizes.check()?;
-        drawn(|init| Ok(self.draw(sizes, init)), seed, device)
+        drawn(|init| self.draw(sizes, init), seed, device)
     }
 
     /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
@@ -70,11 +77,16 @@ pub trait ClassifierConfig: Config {
         checked(self)?;
         sizes.check()?;
         expect_layers(self.layers(), arrays)?;
-        Ok(self.draw(sizes, &mut Initializer::deferred(device)))
+        self.draw(sizes, &mut Initializer::deferred(device))
     }
 
     /// The number of layers that have weights of their own.
     fn layers(&self) -> usize;
+
+    /// The longest sentence that the model can read, in tokens without its marks; `None` for no limit.
+    fn longest(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// A model that gives a sentence a label.
@@ -82,8 +94,18 @@ pub trait Classifier: Module + Sync + 'static {
     /// The vocabulary of its sentences.
     fn vocabulary(&self) -> Vocabulary;
 
+    /// Whether its batches have a mark of start before each sentence ([`SourceBatch::with_start`]).
+    fn reads_start(&self) -> bool {
+        false
+    }
+
     /// Classifies a batch.
     fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified;
+
+    /// Every weight of every head while it reads a batch, layer by layer; `None` for models whose [`Classified::maps`] have them.
+    fn look(&self, _source: &SourceBatch) -> Option<Vec<ClassifierMap>> {
+        None
+    }
 }
 
 /// The output of a classifier for a batch.

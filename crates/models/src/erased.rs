@@ -9,7 +9,7 @@ use regard_nn::{any_module, dropout::DropoutRng, mask::PaddingMask, weights::Arr
 
 use crate::{
     batch::{SourceBatch, TargetBatch},
-    classifier::{Classified, Classifier, ClassifierConfig, ClassifierSizes},
+    classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes},
     error::ModelError,
     generator::{AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored},
     pretrained::PackedText,
@@ -100,6 +100,9 @@ pub trait AnyClassifierConfig: AnyConfig {
         arrays: &Arrays,
         device: &Device,
     ) -> Result<AnyClassifier, ModelError>;
+
+    /// As [`ClassifierConfig::longest`].
+    fn longest(&self) -> Option<usize>;
 }
 
 impl<C: ClassifierConfig> AnyClassifierConfig for C {
@@ -120,6 +123,10 @@ impl<C: ClassifierConfig> AnyClassifierConfig for C {
     ) -> Result<AnyClassifier, ModelError> {
         let model = self.without_values(sizes, arrays, device)?;
         Ok(AnyClassifier::new(model))
+    }
+
+    fn longest(&self) -> Option<usize> {
+        ClassifierConfig::longest(self)
     }
 }
 
@@ -241,14 +248,24 @@ any_module!(AnyGenerator, Generator, DynGenerator, Some(M::NAME), {
 any_module!(AnyClassifier, Classifier, DynClassifier, None, {
     /// As [`Classifier::vocabulary`].
     fn vocabulary(&self) -> Vocabulary;
+    /// As [`Classifier::reads_start`].
+    fn reads_start(&self) -> bool;
     /// As [`Classifier::forward`].
     fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified;
+    /// As [`Classifier::look`].
+    fn look(&self, source: &SourceBatch) -> Option<Vec<ClassifierMap>>;
 } {
     fn vocabulary(&self) -> Vocabulary {
         self.vocabulary()
     }
+    fn reads_start(&self) -> bool {
+        self.reads_start()
+    }
     fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified {
         self.forward(source, noise)
+    }
+    fn look(&self, source: &SourceBatch) -> Option<Vec<ClassifierMap>> {
+        self.look(source)
     }
 });
 

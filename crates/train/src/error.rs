@@ -35,6 +35,25 @@ pub enum TrainError {
         "the tokenizer has no token <mask> or [MASK], which a masked language model needs; leave out [data.tokenizer], or name another file"
     )]
     NoMask,
+    /// The model to begin with has no weight of the recipe's model.
+    #[error(
+        "{name}: none of its weights has the name and shape of one of the recipe's model; training.start expects a model of the same kind, or a language model for a \"transformer-classifier\""
+    )]
+    NothingTaken {
+        /// Its file.
+        name: String,
+    },
+    /// No weight's name begins as `training.frozen` says.
+    #[error(
+        "training.frozen: no weight's name begins with {frozen:?}; their names are {}",
+        names.join(", ")
+    )]
+    NothingFrozen {
+        /// The beginning.
+        frozen: String,
+        /// All names.
+        names: Vec<String>,
+    },
     /// Nothing is left after filtering.
     #[error(
         "no sentence pair is left to train on: {0} were read, all were dropped by [data.filter]"

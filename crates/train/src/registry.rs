@@ -23,13 +23,13 @@ use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
-    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
+    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
     error::TrainError,
-    learner::{self, Event, Run, Summary, session::Session},
+    learner::{self, Event, Run, Summary, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
@@ -63,6 +63,7 @@ architectures! {
     "transformer-lm" => TransformerLmConfig: LanguageModelling,
     "lstm-lm" => LstmLmConfig: LanguageModelling,
     "lstmn-lm" => LstmnLmConfig: LanguageModelling,
+    "transformer-classifier" => TransformerClassifierConfig: Classification,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -247,8 +248,7 @@ impl Registry {
         if run.folder.join(learner::LAST).exists() || run.folder.join(learner::MODEL).exists() {
             return Err(TrainError::Occupied(run.folder.to_owned()));
         }
-        self.task(&recipe.model)
-            .train(recipe.clone(), run, report, false)
+        self.begin(recipe.clone(), run, report, false)
     }
 
     /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) applied to its recipe. A run that died before
@@ -270,11 +270,23 @@ impl Registry {
             return Err(TrainError::NothingToResume(run.folder.to_owned()));
         }
         let recipe = self.load(run.folder.join(learner::RECIPE), overrides)?;
-        let task = self.task(&recipe.model);
         match begun {
-            true => task.resume(self, recipe, run, report),
-            false => task.train(recipe, run, report, true),
+            true => self.task(&recipe.model).resume(self, recipe, run, report),
+            false => self.begin(recipe, run, report, true),
         }
+    }
+
+    fn begin(
+        &self,
+        mut recipe: Recipe,
+        run: &Run<'_>,
+        report: &mut dyn FnMut(&Event),
+        resumed: bool,
+    ) -> Result<Summary, TrainError> {
+        let start = Start::open(self, &mut recipe)?;
+        self.check(&recipe)?;
+        let task = self.task(&recipe.model);
+        task.train(recipe, start, run, report, resumed)
     }
 
     /// Opens a model file or a run folder.
@@ -415,6 +427,7 @@ trait AnyTask: Debug + Send + Sync {
     fn train(
         &self,
         recipe: Recipe,
+        start: Option<Start>,
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
         resumed: bool,
@@ -447,11 +460,12 @@ impl<T: Task> AnyTask for T {
     fn train(
         &self,
         recipe: Recipe,
+        start: Option<Start>,
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
         resumed: bool,
     ) -> Result<Summary, TrainError> {
-        Session::start(self, recipe, run, report, resumed)?.run()
+        Session::start(self, recipe, run, report, start, resumed)?.run()
     }
     fn resume(
         &self,

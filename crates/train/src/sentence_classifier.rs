@@ -1,13 +1,14 @@
 //! A sentence in, a label out, and what the model looked at.
 
 use burn::tensor::{Device, activation::softmax};
-use regard_models::{AnyClassifier, ClassifierMap, SourceBatch};
+use regard_models::{AnyClassifier, ClassifierMap};
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
 
 use crate::{
     corpus::{LengthFilter, LongLines},
     recipe::Model,
+    tasks::classification::batch,
     tokenizer::{SubwordTokenizer, TokenizerPair},
     translator::{LineError, axis},
 };
@@ -87,8 +88,13 @@ impl SentenceClassifier {
         let mut results: Vec<Option<Classification>> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(BATCH) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
-            let batch = SourceBatch::new(&sentences, &self.model.vocabulary(), &self.device);
+            let batch = batch(&sentences, &self.model, &self.device);
             let classified = self.model.forward(&batch, &mut DropoutRng::none());
+            let maps = self.model.look(&batch).unwrap_or(classified.maps);
+            let start = self
+                .model
+                .reads_start()
+                .then_some(self.model.vocabulary().start);
             let probabilities: Vec<f32> =
                 softmax(classified.logits, 1).into_data().iter().collect();
             for (row, (&i, ids)) in rows.iter().zip(&sentences).enumerate() {
@@ -97,8 +103,9 @@ impl SentenceClassifier {
                 let class = best(&probabilities);
                 let label = self.description.labels[class].clone();
                 let mut trace = Trace::new(self.description.model.kind, lines[i].as_ref(), &label);
-                for (layer, map) in classified.maps.iter().enumerate() {
-                    let map = drawn(map, row, ids, &label, tokenizer)?;
+                let read: Vec<u32> = start.iter().chain(ids).copied().collect();
+                for (layer, map) in maps.iter().enumerate() {
+                    let map = drawn(map, row, &read, &label, tokenizer)?;
                     trace = trace.with_map(map.at_layer(layer));
                 }
                 results[i] = Some(Classification {

@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use regard_evaluate::Accuracy;
 use regard_nn::weights;
 use regard_train::{
-    Registry, SentenceClassifier,
+    Registry, SentenceClassifier, TrainError,
     corpus::LabelledText,
     learner::{Event, Quality, Reason, Run, Summary},
     recipe::Recipe,
@@ -83,7 +83,12 @@ const LSTM: &str = "kind = \"lstm\"\nbidirectional = true\nlayers = 2";
 const SELF_ATTENTIVE: &str =
     "kind = \"self-attentive\"\nattention_dimension = 8\nhops = 2\npenalty = 0.01";
 
-fn train(recipe: &Recipe, folder: &Path, stop_at: Option<u64>, resume: bool) -> Summary {
+fn train_any(
+    recipe: &Recipe,
+    folder: &Path,
+    stop_at: Option<u64>,
+    resume: bool,
+) -> Result<Summary, TrainError> {
     let stop = AtomicBool::new(false);
     let run = Run {
         folder,
@@ -95,7 +100,9 @@ fn train(recipe: &Recipe, folder: &Path, stop_at: Option<u64>, resume: bool) -> 
             stop.store(true, Ordering::SeqCst);
         }
         Event::Validation(metrics) => {
-            assert!(matches!(metrics.quality, Quality::Accuracy { .. }));
+            let classifies = Registry::default().serves::<Classification>(recipe);
+            let accuracy = matches!(metrics.quality, Quality::Accuracy { .. });
+            assert_eq!(accuracy, classifies);
         }
         _ => {}
     };
@@ -103,7 +110,10 @@ fn train(recipe: &Recipe, folder: &Path, stop_at: Option<u64>, resume: bool) -> 
         false => Registry::default().train(recipe, &run, &mut report),
         true => Registry::default().resume(&[], &run, &mut report),
     }
-    .unwrap()
+}
+
+fn train(recipe: &Recipe, folder: &Path, stop_at: Option<u64>, resume: bool) -> Summary {
+    train_any(recipe, folder, stop_at, resume).unwrap()
 }
 
 #[test]
@@ -148,6 +158,110 @@ fn every_kind_learns_and_its_file_says_the_same_again() {
         let error = error.to_string();
         assert!(error.contains("holds a classifier of sentences"), "{error}");
     }
+}
+
+/// A classifier begins with the Transformer of a masked language model, in its sizes, and with its tokenizer; frozen, only what
+/// follows it is trained, also after an interruption.
+#[test]
+fn a_classifier_begins_with_a_language_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let [labelled, _, _] = data(folder.path());
+    let text = folder.path().join("text.txt");
+    let lines = fs::read_to_string(&labelled).unwrap();
+    fs::write(&text, lines.replace('\t', " ")).unwrap();
+    let masked = format!(
+        r#"
+        [model]
+        kind = "transformer-lm"
+        objective = "masked"
+        context = 32
+        [model.transformer]
+        d_model = 16
+        layers = 1
+        heads = 2
+        [data]
+        vocabulary = {{ size = 300 }}
+        [data.text]
+        train = {text:?}
+        texts = "lines"
+        [training]
+        steps = 4
+        "#
+    );
+    let registry = Registry::default();
+    let first = folder.path().join("masked");
+    let masked = registry.parse(&masked, "masked.toml", &[]).unwrap();
+    train_any(&masked, &first, None, false).unwrap();
+    let of = |more: &[&str]| {
+        let text = format!(
+            r#"
+            [model]
+            kind = "transformer-classifier"
+            [data.filter]
+            max_tokens = 30
+            [data.labelled]
+            train = {labelled:?}
+            valid = {labelled:?}
+            [training]
+            steps = 6
+            log_every = 1
+            start = {first:?}
+            "#
+        );
+        let more: Vec<String> = more.iter().map(ToString::to_string).collect();
+        registry.parse(&text, "begun.toml", &more).unwrap()
+    };
+    let arrays = |run: &Path| {
+        let bytes = fs::read(run.join("model.safetensors")).unwrap();
+        weights::from_bytes(&bytes).unwrap().0
+    };
+    let before = arrays(&first);
+    let same = |run: &Path| {
+        let after = arrays(run);
+        let names = before
+            .keys()
+            .filter(|name| name.starts_with("transformer."));
+        names
+            .map(|name| before[name] == after[name])
+            .collect::<Vec<bool>>()
+    };
+    let (tuned, frozen) = (folder.path().join("tuned"), folder.path().join("frozen"));
+    train_any(&of(&[]), &tuned, None, false).unwrap();
+    assert!(same(&tuned).iter().all(|same| !same));
+    let recipe = of(&["training.frozen=transformer"]);
+    train_any(&recipe, &frozen, Some(3), false).unwrap();
+    train_any(&recipe, &frozen, None, true).unwrap();
+    assert!(same(&frozen).iter().all(|same| *same));
+    let classifier = registry.classifier(&frozen, &Device::flex()).unwrap();
+    let found = classifier.classify(&["the film was good"]).unwrap();
+    let map = &found[0].trace.maps[0];
+    assert_eq!((map.heads(), map.keys().labels()[0].as_str()), (2, "<s>"));
+
+    let message = |more: &[&str]| {
+        let run = folder.path().join("refused");
+        let error = train_any(&of(more), &run, None, false).unwrap_err();
+        error.to_string()
+    };
+    assert!(message(&["training.start=/nowhere"]).contains("/nowhere"));
+    let unknown = message(&["training.frozen=encoder"]);
+    assert!(
+        unknown.contains("\"encoder\"") && unknown.contains("transformer.tokens.weight"),
+        "{unknown}"
+    );
+    let other = folder.path().join("lstm");
+    let lstm = recipe_of_lstm(folder.path());
+    train_any(&lstm, &other, None, false).unwrap();
+    let none = message(&[&format!("training.start={}", other.display())]);
+    assert!(none.contains("none of its weights"), "{none}");
+    let long = message(&["data.filter.max_tokens=31"]);
+    assert!(
+        long.contains("data.filter.max_tokens") && long.contains("at most 30"),
+        "{long}"
+    );
+}
+
+fn recipe_of_lstm(folder: &Path) -> Recipe {
+    recipe(folder, LSTM, &["training.epochs=1", "training.steps=1"])
 }
 
 #[test]

@@ -111,6 +111,16 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
         }
         (None, None) => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
     }
+    if let Some(start) = &plain.training.start {
+        // A run is named after its recipe.
+        let name = start.file_name().unwrap().to_str().unwrap();
+        let run = folder.join(format!("start-{name}"));
+        if !run.exists() {
+            let first = recipe(&path.with_file_name(format!("{name}.toml")), folder, 2, &[]);
+            train(&first, &run, &mut |_| {});
+        }
+        overrides.push(format!("training.start={run:?}"));
+    }
     let recipe = registry
         .load(path, &overrides)
         .unwrap_or_else(|error| panic!("{error}"));

@@ -123,11 +123,11 @@ impl TextTransformerConfig {
     pub(crate) fn draw(
         &self,
         vocabulary: &Vocabulary,
-        [context, size]: [usize; 2],
+        context: usize,
         objective: Objective,
         init: &mut Initializer,
     ) -> Result<TextTransformer, ModelError> {
-        debug_assert_eq!(size, self.d_model);
+        let size = self.d_model;
         let refused = |error: AttentionError| ModelError(error.to_string());
         let blocks = self.blocks();
         let layer = blocks.layer();
@@ -158,6 +158,7 @@ impl TextTransformerConfig {
                 _ => None,
             },
             embedding_dropout: self.dropout.embedding,
+            normalized: self.normalizer.sums_to_one(),
         })
     }
 }
@@ -176,6 +177,9 @@ pub struct TextTransformer {
     sinusoidal: Option<Sinusoidal>,
     #[module(skip)]
     embedding_dropout: f64,
+    /// Whether weights sum to 1.
+    #[module(skip)]
+    pub(crate) normalized: bool,
 }
 
 impl TextTransformer {
@@ -259,10 +263,9 @@ impl TextModelConfig for TransformerLmConfig {
         init: &mut Initializer,
     ) -> Result<TransformerLm, ModelError> {
         let size = self.transformer.d_model;
-        let sizes = [self.context, size];
         let transformer = self
             .transformer
-            .draw(vocabulary, sizes, self.objective, init)?;
+            .draw(vocabulary, self.context, self.objective, init)?;
         Ok(TransformerLm {
             transformer,
             output: (!self.tie).then(|| init.normal_linear(size, vocabulary.size, true, DEVIATION)),

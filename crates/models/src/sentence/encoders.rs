@@ -102,7 +102,7 @@ impl SentenceEncoder {
 }
 
 /// The mean over real steps of `states [time, batch, n]`: `[batch, n]`.
-fn mean(states: Tensor<3>, keep: &PaddingMask) -> Tensor<2> {
+pub(super) fn mean(states: Tensor<3>, keep: &PaddingMask) -> Tensor<2> {
     let [_, batch, _] = states.dims();
     let device = states.device();
     let shares: Vec<f32> = keep

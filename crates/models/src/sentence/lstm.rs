@@ -7,7 +7,10 @@ use super::{
     encoders::{LstmEncoder, SentenceEncoder, check_halves},
     model::{SentenceClassifier, SentenceDropout},
 };
-use crate::classifier::{ClassifierConfig, ClassifierSizes};
+use crate::{
+    classifier::{ClassifierConfig, ClassifierSizes},
+    error::ModelError,
+};
 
 config! {
     /// LSTM: a sentence classifier without attention, the baseline.
@@ -54,13 +57,23 @@ impl ClassifierConfig for LstmConfig {
         self.layers
     }
 
-    fn draw(&self, sizes: &ClassifierSizes, init: &mut Initializer) -> SentenceClassifier {
+    fn draw(
+        &self,
+        sizes: &ClassifierSizes,
+        init: &mut Initializer,
+    ) -> Result<SentenceClassifier, ModelError> {
         let around = [self.embedding, self.readout];
-        SentenceClassifier::draw(sizes, around, &self.dropout, init, |init| {
-            let directions = if self.bidirectional { 2 } else { 1 };
-            let sizes = [self.embedding, self.hidden, self.layers];
-            let encoder = LstmEncoder::new(directions, sizes, init);
-            (SentenceEncoder::Lstm(encoder), self.hidden)
-        })
+        Ok(SentenceClassifier::draw(
+            sizes,
+            around,
+            &self.dropout,
+            init,
+            |init| {
+                let directions = if self.bidirectional { 2 } else { 1 };
+                let sizes = [self.embedding, self.hidden, self.layers];
+                let encoder = LstmEncoder::new(directions, sizes, init);
+                (SentenceEncoder::Lstm(encoder), self.hidden)
+            },
+        ))
     }
 }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     classifier::{ClassifierConfig, ClassifierSizes},
+    error::ModelError,
     lstmn::LstmnEncoder,
 };
 
@@ -52,12 +53,22 @@ impl ClassifierConfig for LstmnConfig {
         self.layers
     }
 
-    fn draw(&self, sizes: &ClassifierSizes, init: &mut Initializer) -> SentenceClassifier {
+    fn draw(
+        &self,
+        sizes: &ClassifierSizes,
+        init: &mut Initializer,
+    ) -> Result<SentenceClassifier, ModelError> {
         let around = [self.embedding, self.readout];
-        SentenceClassifier::draw(sizes, around, &self.dropout, init, |init| {
-            let (n, a) = (self.hidden, self.attention_dimension);
-            let encoder = LstmnEncoder::new(self.layers, self.embedding, n, a, init);
-            (SentenceEncoder::Lstmn(encoder), n)
-        })
+        Ok(SentenceClassifier::draw(
+            sizes,
+            around,
+            &self.dropout,
+            init,
+            |init| {
+                let (n, a) = (self.hidden, self.attention_dimension);
+                let encoder = LstmnEncoder::new(self.layers, self.embedding, n, a, init);
+                (SentenceEncoder::Lstmn(encoder), n)
+            },
+        ))
     }
 }

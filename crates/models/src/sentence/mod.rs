@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | [`LstmnConfig`] | a tape searched by attention (Cheng et al. 2016) | which earlier words each word was linked to |
 //! | [`LstmConfig`] | an LSTM, in one direction or both | nothing: the baseline |
+//! | [`TransformerClassifierConfig`] | self-attention in every layer (Devlin et al. 2018) | what every word looked at |
 //! | [`SelfAttentiveConfig`] | an LSTM in both directions, pooled by attention (Lin et al. 2017) | which words the label was taken from |
 //!
 //! ```
@@ -34,9 +35,11 @@ mod lstm;
 mod lstmn;
 mod model;
 mod self_attentive;
+mod transformer;
 
 pub use encoders::{LstmEncoder, SelfAttentiveEncoder, SentenceEncoder};
 pub use lstm::LstmConfig;
 pub use lstmn::LstmnConfig;
 pub use model::{SentenceClassifier, SentenceDropout};
 pub use self_attentive::SelfAttentiveConfig;
+pub use transformer::{PooledStates, TransformerClassifier, TransformerClassifierConfig};

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     attention::NormalizerConfig,
     classifier::{ClassifierConfig, ClassifierSizes},
+    error::ModelError,
 };
 
 config! {
@@ -79,24 +80,38 @@ impl ClassifierConfig for SelfAttentiveConfig {
         self.layers
     }
 
-    fn draw(&self, sizes: &ClassifierSizes, init: &mut Initializer) -> SentenceClassifier {
+    fn draw(
+        &self,
+        sizes: &ClassifierSizes,
+        init: &mut Initializer,
+    ) -> Result<SentenceClassifier, ModelError> {
         let around = [self.embedding, self.readout];
-        SentenceClassifier::draw(sizes, around, &self.dropout, init, |init| {
-            let sizes = [self.embedding, self.hidden, self.layers];
-            let encoder = SelfAttentiveEncoder {
-                lstm: LstmEncoder::new(2, sizes, init),
-                pooling: AttentivePooling::new(
-                    self.hidden,
-                    self.attention_dimension,
-                    self.hops,
-                    init,
-                )
-                .with_normalize(self.normalizer.init(self.hops, self.hidden, init)),
-                penalty: self.penalty,
-                is_normalized: self.normalizer.sums_to_one(),
-            };
-            let pooled = self.hops * self.hidden;
-            (SentenceEncoder::SelfAttentive(encoder), pooled)
-        })
+        Ok(SentenceClassifier::draw(
+            sizes,
+            around,
+            &self.dropout,
+            init,
+            |init| {
+                let sizes = [self.embedding, self.hidden, self.layers];
+                let encoder = SelfAttentiveEncoder {
+                    lstm: LstmEncoder::new(2, sizes, init),
+                    pooling: AttentivePooling::new(
+                        self.hidden,
+                        self.attention_dimension,
+                        self.hops,
+                        init,
+                    )
+                    .with_normalize(self.normalizer.init(
+                        self.hops,
+                        self.hidden,
+                        init,
+                    )),
+                    penalty: self.penalty,
+                    is_normalized: self.normalizer.sums_to_one(),
+                };
+                let pooled = self.hops * self.hidden;
+                (SentenceEncoder::SelfAttentive(encoder), pooled)
+            },
+        ))
     }
 }

@@ -24,6 +24,7 @@ pub mod optimizer;
 pub mod sampling;
 pub mod schedule;
 pub(crate) mod session;
+pub(crate) mod start;
 
 use std::{path::Path, sync::atomic::AtomicBool};
 

@@ -10,6 +10,7 @@ use super::{
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics},
     optimizer::Optimizer,
+    start::{Start, freeze},
 };
 use crate::{
     error::TrainError,
@@ -47,9 +48,10 @@ impl<'a, T: Task> Session<'a, T> {
         recipe: Recipe,
         run: &'a Run<'a>,
         report: &'a mut dyn FnMut(&Event),
+        start: Option<Start>,
         resumed: bool,
     ) -> Result<Self, TrainError> {
-        let mut session = Self::new(task, recipe, run, report, None)?;
+        let mut session = Self::new(task, recipe, run, report, None, start)?;
         session.resumed = resumed;
         files::create_folder(run.folder)?;
         session.write_recipe()?;
@@ -71,9 +73,10 @@ impl<'a, T: Task> Session<'a, T> {
         let checkpoint = Checkpoint::load(&path)?;
         let name = path.display().to_string();
         let former = describe(&checkpoint.metadata, &name)?;
-        let mut session = Self::new(task, recipe, run, report, Some(former))?;
+        let mut session = Self::new(task, recipe, run, report, Some(former), None)?;
         let model = session.model.take().expect(AWAY);
-        session.model = Some(weights::apply(model, checkpoint.model)?);
+        let model = weights::apply(model, checkpoint.model)?;
+        session.model = Some(frozen(&session.recipe, model)?);
         session.progress = checkpoint.progress;
         session.optimizer = Optimizer::restore(
             session.recipe.optimizer.clone(),
@@ -93,10 +96,16 @@ impl<'a, T: Task> Session<'a, T> {
         run: &'a Run<'a>,
         report: &'a mut dyn FnMut(&Event),
         former: Option<T::Description>,
+        start: Option<Start>,
     ) -> Result<Self, TrainError> {
-        let (data, description) = task.load(&recipe, former)?;
+        let tokenizers = start.as_ref().map(|start| start.tokenizers.clone());
+        let (data, description) = task.load(&recipe, former, tokenizers)?;
         let training = run.device.clone().autodiff();
-        let model = task.init(&description, recipe.training.seed, &training)?;
+        let mut model = task.init(&description, recipe.training.seed, &training)?;
+        if let Some(start) = start {
+            model = start.apply(model)?;
+        }
+        let model = frozen(&recipe, model)?;
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
             progress: Progress::default(),
@@ -497,6 +506,14 @@ impl<'a, T: Task> Session<'a, T> {
         };
         (self.report)(&Event::Finished(summary.clone()));
         summary
+    }
+}
+
+/// `model` with the weights that `recipe` does not train.
+fn frozen<M: Module>(recipe: &Recipe, model: M) -> Result<M, TrainError> {
+    match &recipe.training.frozen {
+        Some(names) => freeze(model, names),
+        None => Ok(model),
     }
 }
 

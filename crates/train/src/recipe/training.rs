@@ -1,6 +1,6 @@
 //! `[training]`: how long, and with which regularisation.
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use regard_config::{COUNT, Check, FRACTION, POSITIVE, PROBABILITY, Range, config};
 use serde::de::{Deserializer, Visitor};
@@ -46,6 +46,11 @@ config! {
         log_every: u64 = 50, in COUNT;
         /// Threads; all that the machine has if left out.
         threads: Option<usize> = None, in THREADS, example "2";
+        /// A trained model to begin with, a file or a run folder: its tokenizers are taken, and every weight whose name and shape
+        /// both models have.
+        start: Option<PathBuf> = None, example "\"runs/language-model\"";
+        /// Weights that are not trained: those whose names begin so.
+        frozen: Option<String> = None, example "\"transformer\"";
         /// Feeding the decoder its own words; teacher forcing if left out.
         [table] scheduled_sampling: Option<ScheduledSampling> = None;
     }

@@ -7,7 +7,6 @@ use regard_config::{AnyConfig, Check};
 use regard_evaluate::Accuracy;
 use regard_models::{
     AnyClassifier, AnyClassifierConfig, ClassifierConfig, ClassifierSizes, ModelError, SourceBatch,
-    Vocabulary,
 };
 use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
@@ -85,7 +84,7 @@ impl Encoded {
     fn batch(
         &self,
         rows: &[usize],
-        vocabulary: &Vocabulary,
+        model: &AnyClassifier,
         device: &Device,
     ) -> (SourceBatch, Tensor<1, Int>, usize) {
         let ids: Vec<_> = rows
@@ -95,7 +94,16 @@ impl Encoded {
         let classes: Vec<i32> = rows.iter().map(|&row| self.classes[row] as i32).collect();
         let classes = Tensor::from_data(TensorData::new(classes, [rows.len()]), device);
         let tokens = ids.iter().map(|ids| ids.len() + 1).sum();
-        (SourceBatch::new(&ids, vocabulary, device), classes, tokens)
+        (batch(&ids, model, device), classes, tokens)
+    }
+}
+
+/// Sentences with the marks that `model` reads.
+pub(crate) fn batch(sentences: &[Vec<u32>], model: &AnyClassifier, device: &Device) -> SourceBatch {
+    let vocabulary = model.vocabulary();
+    match model.reads_start() {
+        true => SourceBatch::with_start(sentences, &vocabulary, device),
+        false => SourceBatch::new(sentences, &vocabulary, device),
     }
 }
 
@@ -128,6 +136,13 @@ impl Task for Classification {
             let key = "training.scheduled_sampling";
             check.fail(key, "set for a classifier", expected);
         }
+        let model = (self.classifier)(&*recipe.model.config);
+        let longest = model.and_then(AnyClassifierConfig::longest);
+        let most = recipe.data.filter.max_tokens;
+        if let Some(room) = longest.filter(|&room| most > room) {
+            let expected = format!("at most {room}, model.context without two marks");
+            check.fail("data.filter.max_tokens", format!("found {most}"), expected);
+        }
         if recipe.validation.measure == Some(Measure::Bleu) {
             let expected = "\"accuracy\" or \"loss\" for this kind of model";
             check.fail("validation.measure", "found \"bleu\"", expected);
@@ -138,14 +153,19 @@ impl Task for Classification {
         &self,
         recipe: &Recipe,
         former: Option<Description>,
+        tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
         let files = recipe.data.labelled.as_ref().ok_or(TrainError::NoData)?;
         let text = files.load(Split::Train)?.ok_or(TrainError::NoData)?;
         let (tokenizers, labels) = match former {
             Some(former) => (former.tokenizers, former.labels),
             None => {
-                let tokenizers = match recipe.data.finished_tokenizers()? {
-                    Some(finished) => finished,
+                let finished = || recipe.data.finished_tokenizers();
+                let known = tokenizers
+                    .map(|known| Ok(Some(known)))
+                    .unwrap_or_else(finished)?;
+                let tokenizers = match known {
+                    Some(known) => known,
                     None => {
                         let (size, lowercase) =
                             (recipe.data.vocabulary.size, recipe.data.lowercase);
@@ -248,8 +268,7 @@ impl Task for Classification {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
         let mut noise = DropoutRng::seeded(random.next_u64());
-        let vocabulary = model.vocabulary();
-        let (source, classes, tokens) = data.train.batch(update.rows, &vocabulary, update.training);
+        let (source, classes, tokens) = data.train.batch(update.rows, model, update.training);
         let classified = model.forward(&source, &mut noise);
         let smoothing = settings.label_smoothing as f32;
         let batch = bridge::cross_entropy_mean(classified.logits, classes, NO_CLASS, smoothing);
@@ -277,11 +296,10 @@ impl Task for Classification {
             return Ok(None);
         };
         let labels = &description.labels;
-        let vocabulary = model.vocabulary();
         let mut found = vec![0; set.classes.len()];
         let mut sum = 0.0;
         for rows in set.batches.sorted() {
-            let (source, classes, _) = set.batch(&rows, &vocabulary, device);
+            let (source, classes, _) = set.batch(&rows, model, device);
             let logits = model.forward(&source, &mut DropoutRng::none()).logits;
             sum += bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
             let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);

@@ -319,11 +319,13 @@ impl Task for LanguageModelling {
         &self,
         recipe: &Recipe,
         former: Option<Description>,
+        tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
         let settings = recipe.data.text.as_ref().ok_or(TrainError::NoData)?;
         let [train, valid] = settings.load()?.ok_or(TrainError::NoData)?;
-        let tokenizers = match former {
-            Some(former) => former.tokenizers,
+        let known = former.map(|former| former.tokenizers).or(tokenizers);
+        let tokenizers = match known {
+            Some(known) => known,
             None => match recipe.data.finished_tokenizers()? {
                 Some(finished) => finished,
                 None => {

@@ -58,7 +58,7 @@ pub trait Task: Debug + Send + Sync + 'static {
     fn check(&self, recipe: &Recipe, check: &mut Check);
 
     /// Reads the data. What was learned from it before (tokenizers, labels) is taken from the `former` description, if there
-    /// is one.
+    /// is one; `tokenizers` are those of a model that training begins with.
     ///
     /// # Errors
     /// Data that is wrong.
@@ -66,6 +66,7 @@ pub trait Task: Debug + Send + Sync + 'static {
         &self,
         recipe: &Recipe,
         former: Option<Self::Description>,
+        tokenizers: Option<TokenizerPair>,
     ) -> Result<(Self::Data, Self::Description), TrainError>;
 
     /// Draws a model.

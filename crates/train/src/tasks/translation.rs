@@ -123,14 +123,16 @@ impl Task for Translation {
         &self,
         recipe: &Recipe,
         former: Option<Description>,
+        tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
         let seed = recipe.training.seed;
         let train = recipe
             .data
             .load(Split::Train, seed)?
             .ok_or(TrainError::NoData)?;
-        let tokenizers = match former {
-            Some(former) => former.tokenizers,
+        let known = former.map(|former| former.tokenizers).or(tokenizers);
+        let tokenizers = match known {
+            Some(known) => known,
             None => recipe.data.tokenizers(&train.text)?,
         };
         let filter = recipe.data.filter.length_filter();

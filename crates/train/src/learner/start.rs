@@ -1,0 +1,159 @@
+//! Training that begins with the weights of a trained model: further training, and fine-tuning.
+//!
+//! The tokenizers are taken, and every weight whose name and shape both models have: a classifier takes the Transformer of a language
+//! model, and draws its own output layer.
+
+use std::path::Path;
+
+use burn::{
+    module::{Module, ModuleMapper, Param},
+    tensor::Tensor,
+};
+use regard_models::{
+    language::{TextTransformerConfig, TransformerLmConfig},
+    sentence::TransformerClassifierConfig,
+};
+use regard_nn::weights::{self, Arrays};
+
+use crate::{
+    Registry,
+    error::TrainError,
+    model_file,
+    recipe::{Model, Recipe},
+    tokenizer::TokenizerPair,
+};
+
+/// What the names of a Transformer's weights begin with.
+const TRANSFORMER: &str = "transformer.";
+
+/// A trained model to begin with.
+#[derive(Debug)]
+pub(crate) struct Start {
+    /// Its file.
+    name: String,
+    arrays: Arrays,
+    /// Its tokenizers.
+    pub(crate) tokenizers: TokenizerPair,
+}
+
+impl Start {
+    /// Opens the model that `recipe` begins with, if it names one, and gives its sizes to the recipe's model.
+    ///
+    /// # Errors
+    /// What is wrong with its file.
+    pub(crate) fn open(
+        registry: &Registry,
+        recipe: &mut Recipe,
+    ) -> Result<Option<Self>, TrainError> {
+        let Some(path) = &recipe.training.start else {
+            return Ok(None);
+        };
+        let path = model_file::locate(Path::new(path))?;
+        let name = path.display().to_string();
+        let (mut arrays, metadata) = model_file::read(&path)?;
+        let tokenizers = model_file::tokenizers(&metadata, &name)?;
+        let model = registry.header(&metadata, &name)?.model;
+        let adopted = transformer(&model)
+            .is_some_and(|(transformer, context)| adopt(&mut recipe.model, transformer, context));
+        if model.kind != recipe.model.kind {
+            // All that models of two kinds can share.
+            arrays.retain(|name, _| adopted && name.starts_with(TRANSFORMER));
+        }
+        Ok(Some(Self {
+            name,
+            arrays,
+            tokenizers,
+        }))
+    }
+
+    /// `model` with the weights that both have.
+    ///
+    /// # Errors
+    /// No weight that both have.
+    pub(crate) fn apply<M: Module>(self, model: M) -> Result<M, TrainError> {
+        let mut own = weights::collect(&model);
+        let mut taken = 0;
+        for (name, array) in self.arrays {
+            if let Some(own) = own.get_mut(&name).filter(|own| own.shape == array.shape) {
+                *own = array;
+                taken += 1;
+            }
+        }
+        match taken {
+            0 => Err(TrainError::NothingTaken { name: self.name }),
+            _ => Ok(weights::apply(model, own)?),
+        }
+    }
+}
+
+/// The Transformer of a model that has one, and the most tokens that it reads.
+fn transformer(model: &Model) -> Option<(&TextTransformerConfig, usize)> {
+    let of_language = model.config::<TransformerLmConfig>();
+    let of_classifier = model.config::<TransformerClassifierConfig>();
+    of_language
+        .map(|config| (&config.transformer, config.context))
+        .or(of_classifier.map(|config| (&config.transformer, config.context)))
+}
+
+/// Gives `model`, if it has a Transformer, the sizes and choices of another one; dropout stays its own.
+fn adopt(model: &mut Model, transformer: &TextTransformerConfig, context: usize) -> bool {
+    let adopted = |own: &TextTransformerConfig| TextTransformerConfig {
+        dropout: own.dropout.clone(),
+        ..transformer.clone()
+    };
+    if let Some(config) = model.config_mut::<TransformerClassifierConfig>() {
+        config.transformer = adopted(&config.transformer);
+        config.context = context;
+        return true;
+    }
+    let config = model.config_mut::<TransformerLmConfig>();
+    config.is_some_and(|config| {
+        config.transformer = adopted(&config.transformer);
+        config.context = context;
+        true
+    })
+}
+
+/// `model` with the weights whose names begin with `frozen` without gradients: they are not trained.
+///
+/// # Errors
+/// No weight of such a name.
+pub(crate) fn freeze<M: Module>(model: M, frozen: &str) -> Result<M, TrainError> {
+    let mut freezer = Freezer {
+        frozen,
+        path: vec![],
+        count: 0,
+    };
+    let model = model.map(&mut freezer);
+    match freezer.count {
+        0 => Err(TrainError::NothingFrozen {
+            frozen: frozen.to_owned(),
+            names: weights::collect(&model).into_keys().collect(),
+        }),
+        _ => Ok(model),
+    }
+}
+
+struct Freezer<'a> {
+    frozen: &'a str,
+    path: Vec<String>,
+    count: usize,
+}
+
+impl ModuleMapper for Freezer<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if !self.path.join(".").starts_with(self.frozen) {
+            return param;
+        }
+        self.count += 1;
+        param.set_require_grad(false)
+    }
+}

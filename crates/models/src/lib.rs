@@ -34,6 +34,7 @@ mod packed;
 pub mod pretrained;
 pub mod recurrent;
 pub mod rnnsearch;
+pub mod scoring;
 pub mod sentence;
 pub mod seq2seq;
 pub mod tables;

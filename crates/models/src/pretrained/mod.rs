@@ -13,8 +13,10 @@
 //! Files are checked before they are used: no memory is allocated by a size that a file states and its bytes do not confirm, and
 //! nothing in a folder is executed but a chat template, which can reach nothing outside it and is stopped if it does not end.
 
+mod answer;
 mod bert;
 mod chat;
+mod classify;
 mod config;
 mod encoder;
 mod error;
@@ -26,18 +28,24 @@ mod json;
 mod language_model;
 mod llama;
 mod look;
+mod pooling;
 mod rotary;
 mod source;
 mod tokenizer;
+mod word_states;
 
+pub use answer::{Answer, Answers, ContextWindows, sentence_around};
 pub use chat::{ChatTemplate, Message};
+pub use classify::{ClassScores, Entity, entities};
 pub use config::Config;
-pub use encoder::{Head, Heads, Input, Pooling, Spans, TextEncoder, TextEncoderSource};
+pub use encoder::{Head, Heads, Input, Spans, TextEncoder, TextEncoderSource};
 pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
 pub use hub::{Hub, resolve};
 pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading, Searching};
 pub use look::{Look, LookedAt};
+pub use pooling::{Pooling, cosine};
 pub use source::{Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};
+pub use word_states::{WordStates, occurrences};

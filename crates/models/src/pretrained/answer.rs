@@ -70,9 +70,9 @@ impl ContextWindows {
         let end = last.map_or(first, |last| last + 1);
         let around = tokens - (end - first);
         if around >= most {
-            return Err(InputError::Long {
-                tokens: around + 1,
-                context: most,
+            return Err(InputError::Question {
+                tokens: around,
+                window: most,
             }
             .into());
         }

@@ -110,6 +110,13 @@ pub enum InputError {
         /// The longest that the model reads.
         context: usize,
     },
+    /// A question leaves no room for the text that holds the answer.
+    Question {
+        /// Its length, in tokens, with the special ones around question and text.
+        tokens: usize,
+        /// The longest that is read at once.
+        window: usize,
+    },
 }
 
 impl fmt::Display for InputError {
@@ -122,6 +129,11 @@ impl fmt::Display for InputError {
             Self::Long { tokens, context } => write!(
                 f,
                 "a text of {tokens} tokens is longer than the model's context of {context}; expected a shorter one"
+            ),
+            Self::Question { tokens, window } => write!(
+                f,
+                "a question of {tokens} tokens (with special ones) leaves no room for its context in a window of {window}; \
+                 expected a shorter one"
             ),
         }
     }

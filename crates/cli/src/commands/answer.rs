@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use regard_models::pretrained::{
-    Answer as Found, Answers, ContextWindows, Heads, Input, sentence_around,
-};
+use regard_models::pretrained::{Answer as Found, Answers, ContextWindows, Heads, sentence_around};
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
@@ -58,14 +56,7 @@ fn work(options: &Answer) -> Result<(), Failure> {
             let batch: Vec<_> = (first..count.min(first + BATCH))
                 .map(|number| windows.window(number))
                 .collect();
-            let inputs: Vec<Input> = batch
-                .iter()
-                .map(|window| Input {
-                    ids: &window.ids,
-                    types: &window.types,
-                })
-                .collect();
-            let states = encoder.model.states(&inputs, None)?;
+            let states = encoder.batch(&batch)?;
             for ((number, window), states) in (first..).zip(&batch).zip(&states) {
                 let spans = encoder.model.spans(states).ok_or_else(refused)?;
                 answers.add(number, window, &spans);

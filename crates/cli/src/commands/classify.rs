@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use regard_models::pretrained::{ClassScores, Entity, Heads, entities};
+use regard_models::pretrained::{ClassScores, Encoding, Entity, Heads, entities};
 use regard_trace::Trace;
 use regard_train::{Registry, SentenceClassifier, corpus::CorpusError};
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::pretrained::{Encoder, characters};
+use super::pretrained::{Encoder, characters, no_tokens};
 use crate::{
     arguments::Classify,
     failure::Failure,
@@ -110,50 +110,77 @@ impl Classifier {
                 });
                 Ok(found.collect())
             }
-            Self::Pretrained(encoder) => {
-                let each = lines.iter().map(|text| one(encoder, text, looking));
-                each.collect()
-            }
+            Self::Pretrained(encoder) => read(encoder, lines, looking),
         }
     }
 }
 
-/// Reads one text with a pretrained model.
-fn one(encoder: &Encoder, text: &str, looking: bool) -> Result<Found, Failure> {
+/// Reads texts with a pretrained model: together, or one by one if it is looked at.
+fn read(encoder: &Encoder, texts: &[String], looking: bool) -> Result<Vec<Found>, Failure> {
+    let most = encoder.model.context();
+    let mut all = vec![];
+    for texts in texts.chunks(AT_ONCE) {
+        let whole = encoder.encode(texts)?;
+        let cut: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
+        let read: Vec<(Vec<f32>, Option<Trace>)> = match looking {
+            false => encoder
+                .batch(&cut)?
+                .into_iter()
+                .map(|states| (states, None))
+                .collect(),
+            true => {
+                let each = texts.iter().zip(&cut);
+                let each = each.map(|(text, encoded)| encoder.states(text, encoded, true));
+                each.collect::<Result<_, Failure>>()?
+            }
+        };
+        for (((text, whole), encoded), (states, mut trace)) in
+            texts.iter().zip(&whole).zip(&cut).zip(read)
+        {
+            let verdict = judge(encoder, text, encoded, &states)?;
+            if let (Some(trace), Verdict::Labels(labels, _)) = (&mut trace, &verdict) {
+                let best = best_first(labels).into_iter().next();
+                trace.target = best.map_or_else(String::new, |best| best.0.clone());
+            }
+            let length = whole.ids.len();
+            all.push(Found {
+                verdict,
+                cut: (length > most).then_some((length, most)),
+                trace,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// What the head says of a text by its states.
+fn judge(
+    encoder: &Encoder,
+    text: &str,
+    encoded: &Encoding,
+    states: &[f32],
+) -> Result<Verdict, Failure> {
     let model = &encoder.model;
-    let whole = encoder.opened.tokenizer.encode(text, true)?;
-    let (length, most) = (whole.ids.len(), model.context());
-    let encoded = whole.truncated(most);
-    let (states, mut trace) = encoder.states(text, &encoded, looking)?;
+    if states.is_empty() {
+        return Err(no_tokens(text));
+    }
     let refused = || encoder.other_head("a head for classes");
-    let verdict = match model.purpose() {
+    match model.purpose() {
         Some(Heads::TokenClasses(labels)) => {
-            let probabilities = model.token_classes(&states).ok_or_else(refused)?;
-            Verdict::Entities(entities(&encoded, &probabilities, labels))
+            let probabilities = model.token_classes(states).ok_or_else(refused)?;
+            Ok(Verdict::Entities(entities(encoded, &probabilities, labels)))
         }
         Some(Heads::Classes(labels)) => {
-            let scores = model.classes(&states).ok_or_else(refused)?;
+            let scores = model.classes(states).ok_or_else(refused)?;
             let labels = labels
                 .iter()
                 .cloned()
                 .zip(scores.into_iter().map(f64::from));
-            Verdict::Labels(
-                labels.collect(),
-                model.class_scores() != ClassScores::Numbers,
-            )
+            let probabilities = model.class_scores() != ClassScores::Numbers;
+            Ok(Verdict::Labels(labels.collect(), probabilities))
         }
-        _ => return Err(refused()),
-    };
-    if let (Some(trace), Verdict::Labels(labels, _)) = (&mut trace, &verdict) {
-        trace.target = best_first(labels)
-            .first()
-            .map_or_else(String::new, |best| best.0.clone());
+        _ => Err(refused()),
     }
-    Ok(Found {
-        verdict,
-        cut: (length > most).then_some((length, most)),
-        trace,
-    })
 }
 
 fn best_first(labels: &[(String, f64)]) -> Vec<&(String, f64)> {

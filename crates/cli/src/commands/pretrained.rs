@@ -121,6 +121,25 @@ impl Encoder {
         .into()
     }
 
+    /// Texts as tokens, with the model's special tokens around each.
+    ///
+    /// # Errors
+    /// A tokenizer that fails.
+    pub fn encode(&self, texts: &[String]) -> Result<Vec<Encoding>, Failure> {
+        let tokenizer = &self.opened.tokenizer;
+        let each = texts.iter().map(|text| Ok(tokenizer.encode(text, true)?));
+        each.collect()
+    }
+
+    /// The states of texts, `[tokens, model]` of each.
+    ///
+    /// # Errors
+    /// A text that is too long.
+    pub fn batch(&self, encoded: &[Encoding]) -> Result<Vec<Vec<f32>>, Failure> {
+        let inputs: Vec<Input> = encoded.iter().map(input_of).collect();
+        Ok(self.model.states(&inputs, None)?)
+    }
+
     /// The states of a text, and what the model looked at if `looking`.
     ///
     /// # Errors
@@ -132,23 +151,30 @@ impl Encoder {
         looking: bool,
     ) -> Result<(Vec<f32>, Option<Trace>), Failure> {
         if encoded.ids.is_empty() {
-            return Err(Failure::Usage(format!(
-                "{text:?} has no tokens; give some text"
-            )));
+            return Err(no_tokens(text));
         }
-        let input = Input {
-            ids: &encoded.ids,
-            types: &encoded.types,
-        };
         let mut look = looking.then(|| Look::new(encoded.ids.len()));
         if let Some(look) = &look {
             let stack = self.model.stack();
             expect_room(look, stack.blocks().len(), stack.sizes().heads)?;
         }
         let observer = look.as_mut().map(|look| look as _);
-        let states = self.model.states(&[input], observer)?;
+        let states = self.model.states(&[input_of(encoded)], observer)?;
         let trace = look.map(|look| self.opened.trace(text, &encoded.ids, look));
         Ok((states.into_iter().flatten().collect(), trace.transpose()?))
+    }
+}
+
+/// The error for a text without tokens.
+pub fn no_tokens(text: &str) -> Failure {
+    Failure::Usage(format!("{text:?} has no tokens; give some text"))
+}
+
+/// A text as an encoder reads it.
+pub fn input_of(encoded: &Encoding) -> Input<'_> {
+    Input {
+        ids: &encoded.ids,
+        types: &encoded.types,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use regard_kernels::stack::Point;
 use regard_models::pretrained::{
-    Input, LanguageModel, Pooling, TextEncoder, WordStates, cosine, family, occurrences,
+    LanguageModel, Pooling, TextEncoder, WordStates, cosine, family, occurrences,
 };
 use regard_view::{
     Heatmap,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     explain::columns,
-    pretrained::{Encoder, Opened, characters, texts},
+    pretrained::{Encoder, Opened, characters, input_of, texts},
 };
 use crate::{
     arguments::Similar,
@@ -58,18 +58,7 @@ fn compare_texts(options: &Similar, texts: &[String]) -> Result<(), Failure> {
     let pooling = Pooling::open(encoder.opened.folder.path())?;
     let mut vectors = vec![];
     for texts in texts.chunks(BATCH) {
-        let encoded = texts
-            .iter()
-            .map(|text| encoder.opened.tokenizer.encode(text, true));
-        let encoded = encoded.collect::<Result<Vec<_>, _>>()?;
-        let inputs: Vec<Input> = encoded
-            .iter()
-            .map(|encoded| Input {
-                ids: &encoded.ids,
-                types: &encoded.types,
-            })
-            .collect();
-        for states in encoder.model.states(&inputs, None)? {
+        for states in encoder.batch(&encoder.encode(texts)?)? {
             vectors.push(pooling.vector(&encoder.model, &states));
         }
     }
@@ -253,8 +242,7 @@ fn find(
             .begin(1, Default::default())
             .read(&[&encoded.ids], Some(&mut states))?,
         Model::Reads(model) => {
-            let (ids, types) = (&encoded.ids, &encoded.types);
-            model.states(&[Input { ids, types }], Some(&mut states))?;
+            model.states(&[input_of(&encoded)], Some(&mut states))?;
         }
     }
     let vectors = states

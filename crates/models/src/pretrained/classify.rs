@@ -18,26 +18,23 @@ pub enum ClassScores {
 }
 
 impl ClassScores {
-    /// By the key `problem_type` of a configuration, or else by the number of classes.
-    pub(super) fn of(config: &Config) -> Result<Self, PretrainedError> {
+    /// Of a head for `classes` classes: by the key `problem_type` of its configuration, or else by their number.
+    pub(super) fn of(config: &Config, classes: usize) -> Result<Self, PretrainedError> {
         const KEY: &str = "problem_type";
         const NAMES: [&str; 3] = [
             "single_label_classification",
             "multi_label_classification",
             "regression",
         ];
-        if !config.has(KEY) {
-            // A configuration that names no labels has them by its number.
-            let single = config.has("id2label") || config.has("num_labels");
-            return Ok(match single && config.labels()?.len() == 1 {
-                true => Self::Sigmoid,
-                false => Self::Softmax,
-            });
-        }
-        Ok(match config.one_of(KEY, &NAMES)? {
-            0 => Self::Softmax,
-            1 => Self::Sigmoid,
-            _ => Self::Numbers,
+        let name = match config.has(KEY) {
+            true => Some(config.one_of(KEY, &NAMES)?),
+            false => None,
+        };
+        Ok(match name {
+            Some(2) => Self::Numbers,
+            Some(1) => Self::Sigmoid,
+            _ if classes == 1 => Self::Sigmoid,
+            _ => Self::Softmax,
         })
     }
 

@@ -148,6 +148,10 @@ impl TextEncoderSource {
                 bias: head.bias,
             }),
         };
+        let scores = match head.as_ref().map(|head| &head.purpose) {
+            Some(Heads::Classes(labels)) => ClassScores::of(folder.config(), labels.len())?,
+            _ => ClassScores::Softmax,
+        };
         let output_bias = match &bias {
             Some(bias) => Some(weights.read(bias)?.values.into_f32()),
             None => None,
@@ -162,7 +166,7 @@ impl TextEncoderSource {
             head,
             output_bias,
             context: self.context,
-            scores: ClassScores::of(folder.config())?,
+            scores,
             stack: self.stack.read(&weights, storage)?,
         })
     }

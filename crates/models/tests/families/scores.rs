@@ -7,7 +7,7 @@ use regard_kernels::stack::Point;
 use regard_models::{
     pretrained::{
         Answers, ContextWindows, Folder, Heads, Input, LanguageModel, TextEncoder, Tokenizer,
-        WordStates, entities,
+        WordStates, entities, occurrences, sentence_around,
     },
     scoring::{self, Windows},
 };
@@ -307,4 +307,62 @@ fn a_word_is_followed_through_the_stack() {
         // Three points of two layers, two points of three.
         assert_eq!(seen, 6);
     }
+}
+
+#[test]
+fn words_and_sentences_are_found_in_texts() {
+    let bank = |text: &str| occurrences(text, "bank");
+    assert_eq!(
+        bank("bank, bank-bank; Bank banks bank_"),
+        [0..4, 6..10, 11..15]
+    );
+    assert_eq!(bank("BANK Bankier"), vec![0..4; 1]);
+    assert_eq!(occurrences("Äpfel und äpfel", "äpfel"), vec![11..17; 1]);
+    assert_eq!(occurrences("the river bank", "river bank"), vec![4..14; 1]);
+    assert!(occurrences("a b", "").is_empty());
+    assert!(occurrences("", "a").is_empty());
+    let text = "One. \"Two?\" Three\nfour 1.5 e.\u{301} 東京。大阪 end";
+    let around = |part: &str| {
+        let start = text.find(part).unwrap();
+        &text[sentence_around(text, &(start..start + part.len()))]
+    };
+    assert_eq!(around("One"), "One.");
+    assert_eq!(around("Two"), "\"Two?\"");
+    assert_eq!(around("Three"), "Three");
+    assert_eq!(around("1.5"), "four 1.5 e.\u{301} 東京。");
+    assert_eq!(around("end"), "大阪 end");
+    assert_eq!(around("Two?\" Three"), "\"Two?\" Three");
+    assert_eq!(sentence_around("", &(0..0)), 0..0);
+}
+
+#[test]
+fn a_text_is_cut_before_the_tokens_behind_it() {
+    let tokenizer = tokenizer();
+    let whole = tokenizer.encode("the banks of the river", true).unwrap();
+    // [CLS] the bank ##s of the river [SEP]
+    assert_eq!(whole.tokens_of(&(4..9)), [2, 3]);
+    assert!(whole.tokens_of(&(3..4)).is_empty());
+    assert_eq!(whole.truncated(100), whole);
+    let cut = whole.truncated(4);
+    assert_eq!(
+        cut.ids,
+        [whole.ids[0], whole.ids[1], whole.ids[2], whole.ids[7]]
+    );
+    assert_eq!(whole.truncated(1).ids, [whole.ids[7]]);
+    assert!(whole.truncated(0).ids.is_empty());
+}
+
+#[test]
+fn what_scores_mean_is_checked() {
+    let copy = copied("bert-classes");
+    let config = copy.path().join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    let odd = text.replacen('{', "{\"problem_type\": \"single_label_clasification\",", 1);
+    fs::write(&config, odd).unwrap();
+    let opened = TextEncoder::open(&Folder::open(copy.path()).unwrap(), None);
+    let error = opened.unwrap_err().to_string();
+    assert!(
+        error.contains("problem_type") && error.contains("single_label_classification"),
+        "{error}"
+    );
 }

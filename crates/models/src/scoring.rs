@@ -13,7 +13,7 @@ use regard_kernels::loss;
 use crate::{generator::Stepper, pretrained::InputError};
 
 /// A language model that reads from left to right.
-pub trait CausalModel: Sync {
+pub trait CausalModel {
     /// The size of the vocabulary.
     fn vocabulary(&self) -> usize;
 

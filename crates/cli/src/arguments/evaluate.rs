@@ -49,13 +49,6 @@ pub struct Evaluate {
     /// Reference translations; several files are several references of each sentence
     #[arg(short, long, value_name = "FILE", num_args = 1..)]
     pub references: Vec<PathBuf>,
-    /// The text that a pretrained language model is scored on, plain or gzip; --model is then a folder as Hugging Face models have
-    /// it, a name in the local cache, or `hf:NAME`
-    #[arg(long, value_name = "FILE", requires = "model", conflicts_with_all = ["hypotheses", "references", "source", "split", "labelled", "gold", "by_length", "bootstrap", "output"])]
-    pub text: Option<PathBuf>,
-    /// How a language model is scored.
-    #[command(flatten)]
-    pub language: OfText,
     /// The text to translate: for --model and --by-length
     #[arg(short, long, value_name = "FILE")]
     pub source: Option<PathBuf>,
@@ -119,6 +112,14 @@ pub struct Evaluate {
     #[command(flatten)]
     pub lengths: Lengths,
 
+    /// The text that a pretrained language model is scored on, plain or gzip; --model is then a folder as Hugging Face models have
+    /// it, a name in the local cache, or `hf:NAME`
+    #[arg(long, value_name = "FILE", help_heading = LANGUAGE, requires = "model", conflicts_with_all = ["hypotheses", "references", "source", "split", "labelled", "gold", "by_length", "bootstrap", "output"])]
+    pub text: Option<PathBuf>,
+    /// How a language model is scored.
+    #[command(flatten)]
+    pub language: OfText,
+
     /// Alignments to score against --gold, in Pharaoh format (`0-0 1-2`)
     #[arg(long, value_name = "FILE", requires = "gold", conflicts_with_all = ["hypotheses", "model"], help_heading = "Alignment")]
     pub alignments: Option<PathBuf>,
@@ -157,8 +158,6 @@ impl Evaluate {
             hypotheses: vec![],
             model,
             references: vec![],
-            text: None,
-            language: OfText::default(),
             source: None,
             split: Some(part),
             labelled: None,
@@ -173,6 +172,8 @@ impl Evaluate {
             seed: 12345,
             by_length: true,
             lengths: Lengths::default(),
+            text: None,
+            language: OfText::default(),
             alignments: None,
             gold: None,
             one_based: false,
@@ -186,25 +187,27 @@ impl Evaluate {
     }
 }
 
+/// The heading of options for language models.
+const LANGUAGE: &str = "Language models";
+
 /// How a language model is scored on a text.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Language models")]
 pub struct OfText {
     /// Most tokens of a window [default: what the model reads, at most 1024]
-    #[arg(long, value_name = "N", requires = "text", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "text", value_parser = at_least_one)]
     pub context: Option<usize>,
     /// How far the next window moves, at most --context [default: half of it]
-    #[arg(long, value_name = "N", requires = "text", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "text", value_parser = at_least_one)]
     pub stride: Option<usize>,
     /// Compare teacher forcing with free running over N tokens after a prompt
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", requires = "text",
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, num_args = 0..=1, default_missing_value = "64", requires = "text",
           conflicts_with_all = ["context", "stride"], value_parser = at_least_one)]
     pub free_running: Option<usize>,
     /// How many prompts are taken from the text, evenly spaced [default: 64]
-    #[arg(long, value_name = "N", requires = "free_running", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "free_running", value_parser = at_least_one)]
     pub prompts: Option<usize>,
     /// How many tokens a prompt has [default: 32]
-    #[arg(long, value_name = "N", requires = "free_running", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "free_running", value_parser = at_least_one)]
     pub prompt_tokens: Option<usize>,
     /// How its weights are kept.
     #[command(flatten)]

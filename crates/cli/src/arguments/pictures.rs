@@ -9,14 +9,14 @@ use regard_view::choice::{Choice, Pick};
 /// Pictures and traces of the attention.
 #[derive(Debug, Clone, Args)]
 pub struct PictureFiles {
-    /// Write a heat map as SVG; of several translations, FILE-LINE or FILE-LINE-RANK is written
-    /// for each
+    /// Write a heat map as SVG; of several texts or translations, FILE-LINE or FILE-LINE-RANK is
+    /// written for each
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub svg: Option<PathBuf>,
     /// Write a heat map as PNG, named as the SVG
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub png: Option<PathBuf>,
-    /// Write one page with all translations, to explore in a browser; it needs no network
+    /// Write one page with all of them, to explore in a browser; it needs no network
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub html: Option<PathBuf>,
     /// Show the subwords that the model works on, in place of whole words

@@ -41,7 +41,8 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     }
     if options.lengths.asked() && !options.by_length {
         return Err(Failure::Usage(
-            "--buckets, --svg and --png show scores by length; give --by-length too".to_owned(),
+            "--buckets, --svg, --png and --html show scores by length; give --by-length too"
+                .to_owned(),
         ));
     }
     if labels::wanted(options) {

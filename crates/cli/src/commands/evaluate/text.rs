@@ -155,7 +155,10 @@ fn windows(
     out.line(&perplexity.to_string())?;
     out.line(&format!("{bits:.4} bits per byte ({bytes} bytes)"))?;
     out.line(&format!("{:.2} % of next tokens right", 100.0 * accuracy))?;
-    out.line(&format!("context {context}, stride {stride}"))?;
+    let least = (context - stride).max(1);
+    out.line(&format!(
+        "context {context}, stride {stride}: at least {least} tokens before each, but at the beginning"
+    ))?;
     out.flush()?;
     if !options.quiet {
         output::say(&format!(

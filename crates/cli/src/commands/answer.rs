@@ -132,11 +132,14 @@ fn text(context: &str, found: &Found) -> String {
     let answer = &context[found.range.clone()];
     let before = &context[around.start..found.range.start];
     let after = &context[found.range.end..around.end];
+    // On one line, however the text is wrapped.
+    let sentence = format!("{before}[{answer}]{after}");
+    let sentence: Vec<&str> = sentence.split_whitespace().collect();
     format!(
         "{} ({:.1} %), characters {start} to {end}\n  {}\n",
         visible(answer),
         100.0 * found.score,
-        visible(&format!("{before}[{answer}]{after}")),
+        visible(&sentence.join(" ")),
     )
 }
 

@@ -197,10 +197,11 @@ fn words(encoding: &Encoding, first: usize, last: usize) -> Range<usize> {
         .take_while(|at| of(last, at))
         .last();
     let start = encoding.offsets[start.unwrap_or(first)].start;
-    start..encoding.offsets[end.unwrap_or(last)].end
+    start..encoding.offsets[end.unwrap_or(last)].end.max(start)
 }
 
-/// The bytes of the sentence around `range`: from behind a `.`, `!` or `?` with white space after it, or a line break, to the next one.
+/// The bytes of the sentence around `range`: from behind a `.`, `!` or `?` with white space after it, or a blank line, to the next one; of a
+/// longer one at most some hundred characters on either side.
 ///
 /// ```
 /// use regard_models::pretrained::sentence_around;
@@ -216,15 +217,16 @@ pub fn sentence_around(text: &str, range: &Range<usize>) -> Range<usize> {
         let mark = word.trim_end_matches(['"', '\'', '”', '’', '»', ')', ']']);
         let closes =
             mark.ends_with(['.', '!', '?']) && spaced || mark.ends_with(['。', '！', '？']);
-        (closes || word.contains('\n')).then_some(at + word.len())
+        (closes || word.matches('\n').count() > 1).then_some(at + word.len())
     };
-    let mut at = 0;
-    let boundaries = split_words(text).filter_map(|word| {
+    let (low, high) = reach(text, range);
+    let mut at = low;
+    let boundaries = split_words(&text[low..high]).filter_map(|word| {
         let place = at;
         at += word.len();
         ends((place, word))
     });
-    let (mut start, mut end) = (0, text.len());
+    let (mut start, mut end) = (low, high);
     for boundary in boundaries {
         match boundary {
             before if before <= range.start => start = before,
@@ -238,4 +240,24 @@ pub fn sentence_around(text: &str, range: &Range<usize>) -> Range<usize> {
     let sentence = &text[start..end];
     let lead = sentence.len() - sentence.trim_start().len();
     start + lead.min(range.start - start)..end.min(start + sentence.trim_end().len()).max(range.end)
+}
+
+/// The bytes around `range` in which its sentence is looked for: whole words, as far as there are any.
+fn reach(text: &str, range: &Range<usize>) -> (usize, usize) {
+    const REACH: usize = 400;
+    let low = text.floor_char_boundary(range.start.saturating_sub(REACH));
+    let high = text.ceil_char_boundary(range.end.saturating_add(REACH).min(text.len()));
+    let (before, after) = (&text[low..range.start], &text[range.end..high]);
+    let skipped = match low {
+        0 => None,
+        _ => before.find(char::is_whitespace),
+    };
+    let kept = match high == text.len() {
+        true => None,
+        false => after.rfind(char::is_whitespace),
+    };
+    (
+        low + skipped.unwrap_or(0),
+        range.end + kept.unwrap_or(after.len()),
+    )
 }

@@ -84,7 +84,7 @@ pub fn entities(encoding: &Encoding, probabilities: &[f32], labels: &[String]) -
         match groups.last_mut() {
             Some((entity, tokens)) if entity.label == label && begins.is_none() => {
                 entity.probability += probability;
-                entity.range.end = offset.end;
+                entity.range.end = entity.range.end.max(offset.end);
                 *tokens += 1;
             }
             _ => {

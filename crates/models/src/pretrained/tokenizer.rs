@@ -260,6 +260,12 @@ impl Tokenizer {
                 types.push(0);
             }
         }
+        // A token of some bytes of a character stands for the character.
+        for (offset, text) in offsets.iter_mut().zip(&of_text) {
+            let text = text.and_then(|text| texts.get(text)).unwrap_or(&"");
+            let start = text.floor_char_boundary(offset.start);
+            *offset = start..text.ceil_char_boundary(offset.end).max(start);
+        }
         let added = found.get_special_tokens_mask().iter().chain([&1]);
         let special: Vec<bool> = ids
             .iter()

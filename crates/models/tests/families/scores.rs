@@ -321,7 +321,7 @@ fn words_and_sentences_are_found_in_texts() {
     assert_eq!(occurrences("the river bank", "river bank"), vec![4..14; 1]);
     assert!(occurrences("a b", "").is_empty());
     assert!(occurrences("", "a").is_empty());
-    let text = "One. \"Two?\" Three\nfour 1.5 e.\u{301} 東京。大阪 end";
+    let text = "One. \"Two?\" Three\n \nfour\n1.5 e.\u{301} 東京。大阪 end";
     let around = |part: &str| {
         let start = text.find(part).unwrap();
         &text[sentence_around(text, &(start..start + part.len()))]
@@ -329,10 +329,18 @@ fn words_and_sentences_are_found_in_texts() {
     assert_eq!(around("One"), "One.");
     assert_eq!(around("Two"), "\"Two?\"");
     assert_eq!(around("Three"), "Three");
-    assert_eq!(around("1.5"), "four 1.5 e.\u{301} 東京。");
+    assert_eq!(around("1.5"), "four\n1.5 e.\u{301} 東京。");
     assert_eq!(around("end"), "大阪 end");
     assert_eq!(around("Two?\" Three"), "\"Two?\" Three");
     assert_eq!(sentence_around("", &(0..0)), 0..0);
+    let endless = "wörd ".repeat(1000);
+    let found = &endless[sentence_around(&endless, &(3000..3005))];
+    assert!(
+        found.len() < 900 && found.split(' ').all(|word| word == "wörd"),
+        "{found}"
+    );
+    let solid = "ö".repeat(1000);
+    assert!(sentence_around(&solid, &(1000..1002)).len() > 100);
 }
 
 #[test]
@@ -350,6 +358,22 @@ fn a_text_is_cut_before_the_tokens_behind_it() {
     );
     assert_eq!(whole.truncated(1).ids, [whole.ids[7]]);
     assert!(whole.truncated(0).ids.is_empty());
+}
+
+/// Several tokens of bytes make a character; each stands for all of it.
+#[test]
+fn tokens_of_bytes_stand_for_characters() {
+    let tokenizer = Tokenizer::open(super::folder("../tokenizers/gpt2")).unwrap();
+    let text = "aé 日本 😀.";
+    let encoded = tokenizer.encode(text, true).unwrap();
+    assert!(encoded.ids.len() > text.chars().count());
+    for offset in &encoded.offsets {
+        assert!(text.get(offset.clone()).is_some(), "{offset:?}");
+    }
+    let place = occurrences(text, "日本")[0].clone();
+    let tokens = encoded.tokens_of(&place);
+    let ids: Vec<u32> = tokens.iter().map(|&at| encoded.ids[at]).collect();
+    assert_eq!(tokenizer.decode(&ids, true).unwrap().trim(), "日本");
 }
 
 #[test]

@@ -15,6 +15,8 @@
 //! that model; a program can add its own. [`AnyGenerator`] and [`AnyClassifier`] are models whose architecture is chosen at run
 //! time.
 //!
+//! [`pretrained`] opens models that others have trained; [`scoring`] says how well a language model predicts a text.
+//!
 //! Sequences of ids are time-major inside, `[time, batch]`; a [`Vocabulary`] says which ids are marks.
 #![deny(missing_docs)]
 

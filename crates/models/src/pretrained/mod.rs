@@ -8,6 +8,9 @@
 //! | text to ids and back | [`Tokenizer`] | `tokenizer.json`, or `vocab.json` and `merges.txt`, or `vocab.txt` |
 //! | writes text | [`LanguageModel`] | |
 //! | reads text | [`TextEncoder`] | |
+//! | classes of texts and of words | [`TextEncoder::classes`], [`entities`] | |
+//! | answers from a text | [`ContextWindows`], [`Answers`] | |
+//! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
 //!
 //! Files are checked before they are used: no memory is allocated by a size that a file states and its bytes do not confirm, and

@@ -102,6 +102,18 @@ pub enum CommandError {
         /// What the command needs.
         expected: String,
     },
+    /// A pretrained model has another head than a command needs.
+    #[error("{}: this model has {found}; expected {expected}: use `regard {command}`", folder.display())]
+    OtherHead {
+        /// The model's folder.
+        folder: PathBuf,
+        /// Its head.
+        found: &'static str,
+        /// What the command needs.
+        expected: &'static str,
+        /// The command for the model.
+        command: &'static str,
+    },
     /// A picture was asked for, but there is no attention to draw.
     #[error("{}: nothing to draw: {reason}", path.display())]
     NothingToDraw {

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use regard_trace::Trace;
+use regard_trace::{AttentionMap, Trace};
 use regard_view::{
     Heatmap,
     choice::Choice,
@@ -16,10 +16,12 @@ use regard_view::{
     terminal::{self, Colour, Direction, TerminalOptions},
 };
 
+use serde_json::{Value, json};
+
 use crate::{
-    arguments::PictureFiles,
+    arguments::{Drawing, PictureFiles, Show},
     failure::{CommandError, Failure},
-    output,
+    output::{self, Output},
 };
 
 /// One translation, with its line and its rank.
@@ -84,6 +86,89 @@ impl<'a> Kept<'a> {
         }
         write(self.files, &self.entries)
     }
+}
+
+/// What models looked at, beside their results: on standard output, as files, or as JSON.
+pub struct Shown<'a> {
+    screen: Option<Screen>,
+    weights: bool,
+    kept: Kept<'a>,
+}
+
+impl<'a> Shown<'a> {
+    /// As the options ask.
+    pub fn new(show: &'a Show) -> Self {
+        let screen = || Screen::detect(&show.pictures);
+        Self {
+            screen: (show.attention && !show.json).then(screen),
+            weights: show.attention && show.json,
+            kept: Kept::new(&show.pictures, &show.trace),
+        }
+    }
+
+    /// Whether traces are needed.
+    pub fn is_wanted(&self) -> bool {
+        self.screen.is_some() || self.weights || self.kept.is_wanted()
+    }
+
+    /// Prints a trace, and keeps it for files.
+    ///
+    /// # Errors
+    /// A map that the trace does not have, more traces than anyone can look at.
+    pub fn push(&mut self, out: &mut Output, line: usize, trace: &Trace) -> Result<(), Failure> {
+        if let Some(screen) = &self.screen {
+            out.text(&screen.draw(trace)?)?;
+        }
+        self.kept.push(line, 1, trace)
+    }
+
+    /// Its maps as JSON, `weights[head][query][key]`, if they are wanted so.
+    pub fn json(&self, trace: &Trace) -> Option<Value> {
+        let map = |map: &AttentionMap| {
+            let [heads, queries, _] = map.shape();
+            let rows = |head| -> Vec<&[f32]> { (0..queries).map(|q| map.row(head, q)).collect() };
+            json!({
+                "name": map.name(),
+                "layer": map.layer(),
+                "queries": map.queries().labels(),
+                "keys": map.keys().labels(),
+                "weights": (0..heads).map(rows).collect::<Vec<_>>(),
+            })
+        };
+        let trace = shown(trace, self.kept.files.subwords);
+        self.weights
+            .then(|| trace.maps.iter().map(map).collect::<Vec<_>>().into())
+    }
+
+    /// Writes the files.
+    ///
+    /// # Errors
+    /// Nothing to draw, or a file that cannot be written.
+    pub fn write(&self) -> Result<(), Failure> {
+        self.kept.write()
+    }
+}
+
+/// Writes one picture, an SVG, in the forms that are asked for; a page has its numbers as `text`, too.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_drawing(
+    drawing: &Drawing,
+    title: &str,
+    picture: &str,
+    text: &str,
+) -> Result<(), Failure> {
+    if let Some(path) = &drawing.svg {
+        output::write_file(path, picture.as_bytes())?;
+    }
+    if let Some(path) = &drawing.png {
+        output::write_file(path, &png::from_svg(picture, &PngOptions::default())?)?;
+    }
+    if let Some(path) = &drawing.html {
+        output::write_file(path, html::figure(title, picture, text).as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Which heat maps are printed on standard output, and how.

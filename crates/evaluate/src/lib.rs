@@ -21,6 +21,7 @@
 //! | [`ExactMatch`] | share of lines that equal their reference | 0 to 1 |
 //! | [`Accuracy`] | share of sentences with their true label, with its 95 % interval | 0 to 1 |
 //! | [`Perplexity`] | exp of the mean negative log-likelihood, teacher-forced or free-running | 1 and above |
+//! | [`NextToken`], [`ByPosition`] | loss, accuracy and bits per byte of next tokens; by position in a continuation | |
 //!
 //! Every score carries its [`Signature`], because tokenisation and case move BLEU by points.
 //!
@@ -57,6 +58,7 @@ mod error;
 mod exact;
 pub mod lines;
 mod metric;
+mod next_token;
 mod ngrams;
 mod perplexity;
 mod random;
@@ -72,6 +74,7 @@ pub use chrf::{Chrf, ChrfScore};
 pub use error::EvaluateError;
 pub use exact::ExactMatch;
 pub use metric::{Metric, SegmentCounts};
+pub use next_token::{ByPosition, NextToken};
 pub use perplexity::{Conditioning, Perplexity};
 pub use score::{Confidence, Score, Signature, VERSION};
 pub use tokenize::Tokenizer;

@@ -17,6 +17,8 @@
 //! that model; a program can add its own. [`AnyGenerator`], [`AnyTextModel`] and [`AnyClassifier`] are models whose architecture is chosen at run
 //! time.
 //!
+//! [`pretrained`] opens models that others have trained; [`scoring`] says how well a language model predicts a text.
+//!
 //! Sequences of ids are time-major inside, `[time, batch]`; a [`Vocabulary`] says which ids are marks.
 #![deny(missing_docs)]
 
@@ -37,6 +39,7 @@ mod packed;
 pub mod pretrained;
 pub mod recurrent;
 pub mod rnnsearch;
+pub mod scoring;
 pub mod sentence;
 pub mod seq2seq;
 pub mod tables;

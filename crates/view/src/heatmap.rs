@@ -68,6 +68,20 @@ impl Heatmap {
         }
     }
 
+    /// A table of any numbers, such as cosines: `values [rows, columns]`, row-major. Colours begin at 0; what is below has that of 0.
+    /// Without a value for each cell there are 0s in the rest; values beyond the last cell are left out.
+    pub fn table(rows: Vec<String>, columns: Vec<String>, mut values: Vec<f32>) -> Self {
+        values.resize(rows.len() * columns.len(), 0.0);
+        Self {
+            title: String::new(),
+            row_axis: String::new(),
+            column_axis: String::new(),
+            rows,
+            columns,
+            values,
+        }
+    }
+
     /// The same picture under another title.
     pub fn titled(self, title: impl Into<String>) -> Self {
         Self {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use regard_evaluate::{Smoothing, Tokenizer};
 
-use super::{Compute, Lengths, Named, Search, search::at_least_one};
+use super::{Compute, Lengths, Named, Search, pretrained::Stored, search::at_least_one};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +18,8 @@ Examples:
       --source test.en -r test.de --by-length --svg length.svg
   regard evaluate --model runs/sst2-lstmn --split test
   regard evaluate --alignments found.pharaoh --gold gold.pharaoh
+  regard evaluate --model openai-community/gpt2 --text book.txt --context 1024 --stride 512
+  regard evaluate --model ./gpt2 --text book.txt --free-running 64 --svg running.svg
 
 Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are \
 UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options are sacrebleu's.
@@ -25,7 +27,13 @@ UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options 
 A classifier of sentences (of `regard train`) is scored by its accuracy on --labelled FILE or --split.
 
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
-taken from its own translations: each target word is linked to the source word it looked at most.";
+taken from its own translations: each target word is linked to the source word it looked at most.
+
+A pretrained language model is scored on --text in windows: each token is scored once, with at least --context minus --stride tokens \
+before it (at the beginning of the text with all that there are), as in Hugging Face's \"Perplexity of fixed-length models\". The first \
+token is not scored. Bits per byte can be compared between models of different vocabularies, perplexities cannot. \
+With --free-running the model goes on from prompts of the text, once reading the true tokens (teacher forcing) and once its own \
+likeliest ones; loss and accuracy of the true token are given by position.";
 
 /// Score translations, models and alignments
 #[derive(Debug, Args)]
@@ -104,6 +112,14 @@ pub struct Evaluate {
     #[command(flatten)]
     pub lengths: Lengths,
 
+    /// The text that a pretrained language model is scored on, plain or gzip; --model is then a folder as Hugging Face models have
+    /// it, a name in the local cache, or `hf:NAME`
+    #[arg(long, value_name = "FILE", help_heading = LANGUAGE, requires = "model", conflicts_with_all = ["hypotheses", "references", "source", "split", "labelled", "gold", "by_length", "bootstrap", "output"])]
+    pub text: Option<PathBuf>,
+    /// How a language model is scored.
+    #[command(flatten)]
+    pub language: OfText,
+
     /// Alignments to score against --gold, in Pharaoh format (`0-0 1-2`)
     #[arg(long, value_name = "FILE", requires = "gold", conflicts_with_all = ["hypotheses", "model"], help_heading = "Alignment")]
     pub alignments: Option<PathBuf>,
@@ -156,6 +172,8 @@ impl Evaluate {
             seed: 12345,
             by_length: true,
             lengths: Lengths::default(),
+            text: None,
+            language: OfText::default(),
             alignments: None,
             gold: None,
             one_based: false,
@@ -167,6 +185,33 @@ impl Evaluate {
             compute: Compute::default(),
         }
     }
+}
+
+/// The heading of options for language models.
+const LANGUAGE: &str = "Language models";
+
+/// How a language model is scored on a text.
+#[derive(Debug, Default, Args)]
+pub struct OfText {
+    /// Most tokens of a window [default: what the model reads, at most 1024]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "text", value_parser = at_least_one)]
+    pub context: Option<usize>,
+    /// How far the next window moves, at most --context [default: half of it]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "text", value_parser = at_least_one)]
+    pub stride: Option<usize>,
+    /// Compare teacher forcing with free running over N tokens after a prompt
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, num_args = 0..=1, default_missing_value = "64", requires = "text",
+          conflicts_with_all = ["context", "stride"], value_parser = at_least_one)]
+    pub free_running: Option<usize>,
+    /// How many prompts are taken from the text, evenly spaced [default: 64]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "free_running", value_parser = at_least_one)]
+    pub prompts: Option<usize>,
+    /// How many tokens a prompt has [default: 32]
+    #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "free_running", value_parser = at_least_one)]
+    pub prompt_tokens: Option<usize>,
+    /// How its weights are kept.
+    #[command(flatten)]
+    pub stored: Stored,
 }
 
 /// A metric.

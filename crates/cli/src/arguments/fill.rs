@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Compute, pretrained::Pretrained, search::at_least_one};
+use super::{Compute, Show, pretrained::Pretrained, search::at_least_one};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,9 +26,9 @@ pub struct Fill {
     /// How many tokens to give for each place
     #[arg(long, value_name = "N", default_value = "5", value_parser = at_least_one)]
     pub top: usize,
-    /// Print JSON, an object a text, on a line of its own
-    #[arg(long)]
-    pub json: bool,
+    /// What is shown beside it.
+    #[command(flatten)]
+    pub show: Show,
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,

@@ -1,11 +1,9 @@
 //! `regard generate`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use super::{
-    Compute, PictureFiles,
+    Compute, Show,
     pretrained::{Cache, Pretrained},
     search::{at_least_one, beam, not_negative},
 };
@@ -77,21 +75,9 @@ pub struct Generate {
         help_heading = "Computing"
     )]
     pub cache: Cache,
-    /// Print a heat map below the text
-    #[arg(long, help_heading = "Pictures")]
-    pub attention: bool,
-    /// Pictures to write.
+    /// What is shown beside it.
     #[command(flatten)]
-    pub pictures: PictureFiles,
-    /// Write what the model looked at, for `regard view` and for Python (safetensors)
-    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
-    pub trace: Option<PathBuf>,
-    /// Print JSON, an object a prompt, on a line of its own
-    #[arg(long)]
-    pub json: bool,
-    /// Print no warnings and no speed
-    #[arg(short, long)]
-    pub quiet: bool,
+    pub show: Show,
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,

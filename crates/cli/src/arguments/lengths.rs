@@ -1,8 +1,10 @@
 //! Scores by source length: how they are grouped, and where they are drawn.
 
-use std::{path::PathBuf, str::FromStr};
+use std::str::FromStr;
 
 use clap::Args;
+
+use super::Drawing;
 
 const HEADING: &str = "Scores by length";
 
@@ -15,12 +17,9 @@ pub struct Lengths {
     /// Merge buckets of fewer sentences into a neighbour
     #[arg(long, value_name = "N", default_value_t = LEAST_SENTENCES, help_heading = HEADING)]
     pub least_sentences: usize,
-    /// Draw score against length as SVG
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
-    pub svg: Option<PathBuf>,
-    /// Draw score against length as PNG
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
-    pub png: Option<PathBuf>,
+    /// Score against length as a picture.
+    #[command(flatten)]
+    pub drawing: Drawing,
 }
 
 const LEAST_SENTENCES: usize = 20;
@@ -30,21 +29,15 @@ impl Default for Lengths {
         Self {
             buckets: None,
             least_sentences: LEAST_SENTENCES,
-            svg: None,
-            png: None,
+            drawing: Drawing::default(),
         }
     }
 }
 
 impl Lengths {
-    /// Whether a picture is asked for.
-    pub fn drawn(&self) -> bool {
-        self.svg.is_some() || self.png.is_some()
-    }
-
     /// Whether anything is asked for that needs scores by length.
     pub fn asked(&self) -> bool {
-        self.buckets.is_some() || self.drawn()
+        self.buckets.is_some() || self.drawing.any()
     }
 }
 

@@ -1,9 +1,11 @@
 //! The command line.
 //!
 //! Every command has a file with its options. Options that several commands share are structs of
-//! their own: [`Compute`], [`Search`], [`Lengths`] and [`PictureFiles`].
+//! their own: [`Compute`], [`Search`], [`Lengths`], [`PictureFiles`], [`Show`] and [`Drawing`].
 
+mod answer;
 mod bench;
+mod classify;
 mod compare;
 mod compute;
 mod embed;
@@ -19,6 +21,7 @@ mod named;
 mod pictures;
 mod pretrained;
 mod search;
+mod similar;
 mod train;
 mod translate;
 mod vectors;
@@ -26,11 +29,13 @@ mod view;
 
 use clap::{Parser, Subcommand};
 
+pub use answer::Answer;
 pub use bench::Bench;
+pub use classify::Classify;
 pub use compare::Compare;
 pub use compute::Compute;
 pub use embed::Embed;
-pub use evaluate::{Evaluate, MetricName, Part};
+pub use evaluate::{Evaluate, MetricName, OfText, Part};
 pub use explain::Explain;
 pub use fill::Fill;
 pub use generate::Generate;
@@ -39,8 +44,9 @@ pub use lengths::Lengths;
 pub use look::{Look as LookText, Query};
 pub use model::ModelFile;
 pub use named::Named;
-pub use pictures::PictureFiles;
+pub use pictures::{Drawing, PictureFiles, Show};
 pub use search::Search;
+pub use similar::Similar;
 pub use train::Train;
 pub use translate::{Attention, Translate};
 pub use vectors::{Matrix, Vector};
@@ -75,9 +81,15 @@ pub enum Command {
     /// Show what a pretrained model looks at while it reads a text
     Look(Box<LookText>),
     /// Fill in the masked words of a text with a pretrained model
-    Fill(Fill),
+    Fill(Box<Fill>),
+    /// Give texts, or the words in them, a class
+    Classify(Box<Classify>),
+    /// Find answers to questions in a text with a pretrained model
+    Answer(Box<Answer>),
     /// Turn texts into vectors with a pretrained encoder
     Embed(Embed),
+    /// Compare texts, or a word in several texts, by the cosine of their vectors
+    Similar(Similar),
     /// Train a model from a recipe
     Train(Train),
     /// Score translations, models and alignments
@@ -86,7 +98,7 @@ pub enum Command {
     Compare(Compare),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
-    /// Describe what the heads of saved attention do, or classify a sentence
+    /// Describe what the heads of saved attention do
     Inspect(Box<Inspect>),
     /// Show a mechanism at work, step by step, on vectors small enough to read
     Explain(Box<Explain>),

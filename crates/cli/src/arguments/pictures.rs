@@ -9,14 +9,14 @@ use regard_view::choice::{Choice, Pick};
 /// Pictures and traces of the attention.
 #[derive(Debug, Clone, Args)]
 pub struct PictureFiles {
-    /// Write a heat map as SVG; of several translations, FILE-LINE or FILE-LINE-RANK is written
-    /// for each
+    /// Write a heat map as SVG; of several texts or translations, FILE-LINE or FILE-LINE-RANK is
+    /// written for each
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub svg: Option<PathBuf>,
     /// Write a heat map as PNG, named as the SVG
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub png: Option<PathBuf>,
-    /// Write one page with all translations, to explore in a browser; it needs no network
+    /// Write one page with all of them, to explore in a browser; it needs no network
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub html: Option<PathBuf>,
     /// Show the subwords that the model works on, in place of whole words
@@ -32,6 +32,47 @@ pub struct PictureFiles {
     /// Draw head N, or `all` side by side [default: the mean over heads]
     #[arg(long, value_name = "N", value_parser = number_or_all, help_heading = "Pictures")]
     head: Option<Number>,
+}
+
+/// What is shown of the attention beside results, and how these are printed.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Print a heat map of what the model looked at
+    #[arg(long, help_heading = "Pictures")]
+    pub attention: bool,
+    /// Pictures to write.
+    #[command(flatten)]
+    pub pictures: PictureFiles,
+    /// Write what the model looked at, for `regard view` and for Python (safetensors)
+    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
+    pub trace: Option<PathBuf>,
+    /// Print JSON, an object a text, on a line of its own
+    #[arg(long)]
+    pub json: bool,
+    /// Print no warnings, no progress and no speed
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// One picture in several forms.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Drawing {
+    /// Draw the result as SVG
+    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
+    pub svg: Option<PathBuf>,
+    /// Draw the result as PNG
+    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
+    pub png: Option<PathBuf>,
+    /// Write a page with the picture and its numbers, for a browser
+    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
+    pub html: Option<PathBuf>,
+}
+
+impl Drawing {
+    /// Whether any file is asked for.
+    pub fn any(&self) -> bool {
+        self.svg.is_some() || self.png.is_some() || self.html.is_some()
+    }
 }
 
 /// Which attention of a model.

@@ -10,6 +10,14 @@ pub struct Pretrained {
     /// downloaded
     #[arg(short, long, value_name = "MODEL")]
     pub model: String,
+    /// How its weights are kept.
+    #[command(flatten)]
+    pub stored: Stored,
+}
+
+/// How weights are kept.
+#[derive(Debug, Default, Args)]
+pub struct Stored {
     /// How weights are kept in memory [default: as the files have them]
     #[arg(long, value_name = "TYPE", help_heading = "Computing")]
     weights: Option<Weights>,
@@ -30,6 +38,13 @@ enum Weights {
 
 impl Pretrained {
     /// How weights are kept; `None` for as the files have them.
+    pub fn storage(&self) -> Option<Storage> {
+        self.stored.storage()
+    }
+}
+
+impl Stored {
+    /// As [`Pretrained::storage`].
     pub fn storage(&self) -> Option<Storage> {
         self.weights.map(|weights| match weights {
             Weights::F32 => Storage::F32,

@@ -1,10 +1,10 @@
 //! `regard embed`.
 
-use regard_models::pretrained::{Input, Pooling, TextEncoder};
+use regard_models::pretrained::Pooling;
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use serde_json::json;
 
-use super::pretrained::{Opened, texts};
+use super::pretrained::{Encoder, texts};
 use crate::{
     arguments::Embed,
     failure::Failure,
@@ -23,28 +23,15 @@ pub fn run(options: &Embed) -> Result<(), Failure> {
 }
 
 fn work(options: &Embed) -> Result<(), Failure> {
-    let opened = Opened::find(&options.model.model)?;
-    let model = TextEncoder::open(&opened.folder, options.model.storage())?;
-    opened.tokenizer.expect_rows(model.vocabulary())?;
-    let pooling = Pooling::open(opened.folder.path())?;
+    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let model = &encoder.model;
+    let pooling = Pooling::open(encoder.opened.folder.path())?;
     let mut out = Output::standard();
     let (mut all, mut count) = (vec![], 0);
     for texts in texts(&options.texts)?.chunks(BATCH) {
-        let encoded: Result<Vec<_>, _> = texts
-            .iter()
-            .map(|text| opened.tokenizer.encode(text, true))
-            .collect();
-        let encoded = encoded?;
-        let inputs: Vec<Input> = encoded
-            .iter()
-            .map(|encoded| Input {
-                ids: &encoded.ids,
-                types: &encoded.types,
-            })
-            .collect();
-        let states = model.states(&inputs, None)?;
+        let states = encoder.batch(&encoder.encode(texts)?)?;
         for (text, states) in texts.iter().zip(&states) {
-            let vector = pooling.vector(&model, states);
+            let vector = pooling.vector(model, states);
             count += 1;
             match options.output {
                 Some(_) => all.extend(vector),

@@ -1,15 +1,11 @@
 //! `regard fill`.
 
-use regard_models::pretrained::{Heads, Input, TextEncoder};
+use regard_models::pretrained::Heads;
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::pretrained::{Opened, texts};
-use crate::{
-    arguments::Fill,
-    failure::{CommandError, Failure},
-    output::Output,
-};
+use super::pretrained::{Encoder, texts};
+use crate::{arguments::Fill, failure::Failure, output::Output, pictures::Shown};
 
 /// Fills in masked words.
 ///
@@ -20,21 +16,18 @@ pub fn run(options: &Fill) -> Result<(), Failure> {
 }
 
 fn work(options: &Fill) -> Result<(), Failure> {
-    let opened = Opened::find(&options.model.model)?;
-    let model = TextEncoder::open(&opened.folder, options.model.storage())?;
-    let refused = |expected: &str| {
-        let folder = opened.folder.path().to_owned();
-        let expected = expected.to_owned();
-        Failure::from(CommandError::OtherModel { folder, expected })
+    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let (opened, model) = (&encoder.opened, &encoder.model);
+    let refused = || encoder.other_head("a head for masked words");
+    let (Some(mask), Some(Heads::MaskedTokens)) =
+        (opened.tokenizer.special().mask, model.purpose())
+    else {
+        return Err(refused());
     };
-    let mask = opened.tokenizer.special().mask;
-    let (Some(mask), Some(Heads::MaskedTokens)) = (mask, model.purpose()) else {
-        return Err(refused("a masked language model, such as BERT"));
-    };
-    opened.tokenizer.expect_rows(model.vocabulary())?;
     let token = opened.tokenizer.token(mask).unwrap_or_default();
+    let mut shown = Shown::new(&options.show);
     let mut out = Output::standard();
-    for text in texts(&options.texts)? {
+    for (line, text) in (1..).zip(texts(&options.texts)?) {
         let written = text.replace("[MASK]", &token).replace("<mask>", &token);
         let encoded = opened.tokenizer.encode(&written, true)?;
         let places: Vec<usize> = (0..encoded.ids.len())
@@ -45,53 +38,49 @@ fn work(options: &Fill) -> Result<(), Failure> {
                 "{text:?} has no place to fill; write {token} there"
             )));
         }
-        let input = Input {
-            ids: &encoded.ids,
-            types: &encoded.types,
-        };
-        let states = model.states(&[input], None)?;
+        let (states, trace) = encoder.states(&text, &encoded, shown.is_wanted())?;
         let size = model.size();
         let mut answers = vec![];
         for &place in &places {
-            let state = &states[0][place * size..(place + 1) * size];
-            let Some(likely) = model.likeliest(state, options.top) else {
-                return Err(refused("a masked language model, such as BERT"));
-            };
+            let state = &states[place * size..(place + 1) * size];
+            let likely = model.likeliest(state, options.top).ok_or_else(refused)?;
             let top = likely.into_iter().map(|(id, probability)| {
                 let word = opened.tokenizer.decode(&[id], false)?;
                 Ok((word.trim().to_owned(), probability))
             });
             answers.push(top.collect::<Result<Vec<_>, Failure>>()?);
         }
-        if options.json {
-            let places: Vec<_> = places
-                .iter()
-                .zip(&answers)
-                .map(|(place, answers)| {
-                    let answers: Vec<_> = answers
-                        .iter()
-                        .map(|(token, probability)| json!({"token": token, "probability": probability}))
-                        .collect();
-                    json!({"position": place, "tokens": answers})
-                })
-                .collect();
-            let line = json!({"text": text, "places": places});
-            out.line(&line.to_string())?;
-            continue;
+        match options.show.json {
+            true => {
+                let places = places.iter().zip(&answers).map(|(place, answers)| {
+                    let tokens = answers.iter().map(
+                        |(token, probability)| json!({"token": token, "probability": probability}),
+                    );
+                    json!({"position": place, "tokens": tokens.collect::<Vec<_>>()})
+                });
+                let mut line = json!({"text": text, "places": places.collect::<Vec<_>>()});
+                if let Some(maps) = trace.as_ref().and_then(|trace| shown.json(trace)) {
+                    line["maps"] = maps;
+                }
+                out.line(&line.to_string())?;
+            }
+            false => {
+                out.line(&visible(&text))?;
+                for (number, answers) in (1..).zip(&answers) {
+                    if places.len() > 1 {
+                        out.line(&format!("  place {number}"))?;
+                    }
+                    for (token, probability) in answers {
+                        let share = 100.0 * probability;
+                        out.line(&format!("  {share:6.2} %  {}", visible(token)))?;
+                    }
+                }
+            }
         }
-        out.line(&visible(&text))?;
-        for (number, answers) in (1..).zip(&answers) {
-            if places.len() > 1 {
-                out.line(&format!("  place {number}"))?;
-            }
-            for (token, probability) in answers {
-                out.line(&format!(
-                    "  {:6.2} %  {}",
-                    100.0 * probability,
-                    visible(token)
-                ))?;
-            }
+        if let Some(trace) = &trace {
+            shown.push(&mut out, line, trace)?;
         }
     }
-    out.flush()
+    out.flush()?;
+    shown.write()
 }

@@ -18,7 +18,7 @@ use crate::{
     arguments::Generate,
     failure::{CommandError, Failure},
     output::{self, Output},
-    pictures::{Kept, Screen},
+    pictures::Shown,
 };
 
 /// Writes on from prompts.
@@ -88,7 +88,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
     };
     let wrote = begun.elapsed().as_secs_f64();
     finish(options, &opened, &model, &all)?;
-    if !options.quiet {
+    if !options.show.quiet {
         let ended = all.iter().filter(|text| text.ended == "limit").count();
         if ended > 0 && config.limit < options.max_tokens {
             output::warn(&format!(
@@ -175,7 +175,7 @@ fn draw(
         .map(|text| opened.tokenizer.stream(&text.ids, true))
         .collect();
     let mut streams = streams?;
-    let shown = (all.len() == 1 && !options.json).then(Output::standard);
+    let shown = (all.len() == 1 && !options.show.json).then(Output::standard);
     let mut shown = shown.map(|out| Printer {
         out,
         controls: io::stdout().is_terminal(),
@@ -321,38 +321,40 @@ fn finish(
     model: &LanguageModel,
     all: &[Text],
 ) -> Result<(), Failure> {
-    let mut kept = Kept::new(&options.pictures, &options.trace);
+    let mut shown = Shown::new(&options.show);
     let mut out = Output::standard();
-    let screen = (options.attention && !options.json).then(|| Screen::detect(&options.pictures));
     let printed = all.len() == 1 && options.beam.is_none();
     for (line, text) in (1..).zip(all) {
-        if options.json {
-            let line = json!({
+        if !options.show.json && !printed {
+            let prompt = if options.chat { "" } else { &text.prompt };
+            out.line(&format!("{prompt}{}", text.written))?;
+        }
+        let mut trace = None;
+        if shown.is_wanted() {
+            let mut look = Look::new(text.ids.len());
+            let stack = model.stack();
+            expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
+            model
+                .begin(1, options.cache.kind())
+                .read(&[&text.ids], Some(&mut look))?;
+            trace = Some(opened.trace(&text.prompt, &text.ids, look)?);
+        }
+        if options.show.json {
+            let mut line = json!({
                 "prompt": text.prompt,
                 "text": text.written,
                 "tokens": text.ids.len(),
                 "ended": text.ended,
             });
+            if let Some(maps) = trace.as_ref().and_then(|trace| shown.json(trace)) {
+                line["maps"] = maps;
+            }
             out.line(&line.to_string())?;
-        } else if !printed {
-            let prompt = if options.chat { "" } else { &text.prompt };
-            out.line(&format!("{prompt}{}", text.written))?;
         }
-        if screen.is_none() && !kept.is_wanted() {
-            continue;
+        if let Some(trace) = &trace {
+            shown.push(&mut out, line, trace)?;
         }
-        let mut look = Look::new(text.ids.len());
-        let stack = model.stack();
-        expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
-        model
-            .begin(1, options.cache.kind())
-            .read(&[&text.ids], Some(&mut look))?;
-        let trace = opened.trace(&text.prompt, &text.ids, look)?;
-        if let Some(screen) = &screen {
-            out.text(&screen.draw(&trace)?)?;
-        }
-        kept.push(line, 1, &trace)?;
     }
     out.flush()?;
-    kept.write()
+    shown.write()
 }

@@ -1,7 +1,5 @@
 //! `regard inspect`: what the heads of saved attention do.
 
-use std::path::Path;
-
 use regard_trace::{
     AttentionMap, Axis, Kind, Trace,
     diagnose::{HeadDiagnostics, flow, heads, report, rollout, stacks},
@@ -22,15 +20,8 @@ use crate::{
 /// # Errors
 /// A file that is not a trace, an entry that does not exist.
 pub fn run(options: &Inspect) -> Result<(), Failure> {
-    let [file] = options.subjects.as_slice() else {
-        return Err(Failure::Usage(format!(
-            "{} traces are given, expected one; sentences need --model",
-            options.subjects.len()
-        )));
-    };
-    let file = Path::new(file);
-    let pictures = &options.sentences.pictures;
-    let stacks = options.heads.rollout || options.heads.flow;
+    let (file, pictures) = (options.file.as_path(), &options.pictures);
+    let stacks = options.rollout || options.flow;
     if pictures.html.is_some() || (pictures.any() && !stacks) || pictures.choice().is_made() {
         return Err(Failure::Usage(
             "of a trace, --svg and --png draw what --rollout or --flow finds; draw its maps with `regard view`"
@@ -39,11 +30,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
     }
     let traces = regard_trace::read(file)?;
     let count = traces.len();
-    if let Some(index) = options
-        .heads
-        .index
-        .filter(|index| !(1..=count).contains(index))
-    {
+    if let Some(index) = options.index.filter(|index| !(1..=count).contains(index)) {
         return Err(CommandError::NoEntry {
             path: file.to_owned(),
             index,
@@ -55,10 +42,10 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
     let mut first = true;
     let mut figures = vec![];
     for (index, trace) in (1..).zip(traces) {
-        if options.heads.index.is_some_and(|wanted| wanted != index) {
+        if options.index.is_some_and(|wanted| wanted != index) {
             continue;
         }
-        let trace = match options.heads.words {
+        let trace = match options.words {
             true => trace.merge_words(),
             false => trace,
         };
@@ -100,9 +87,9 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         if trace.maps.is_empty() {
             out.line("(this model looked at nothing)")?;
         }
-        if options.heads.all || options.heads.quiet {
+        if options.all || options.quiet {
             for map in &trace.maps {
-                out.text(&described(map, options.heads.quiet))?;
+                out.text(&described(map, options.quiet))?;
             }
         } else {
             for line in report::summary(&trace) {
@@ -148,21 +135,21 @@ fn stack_title(map: &AttentionMap) -> String {
 /// Rollout and flow of every stack, where they are asked for.
 fn stacked(options: &Inspect, trace: &Trace) -> Result<Vec<AttentionMap>, Failure> {
     let mut maps = Vec::new();
-    if !options.heads.rollout && !options.heads.flow {
+    if !options.rollout && !options.flow {
         return Ok(maps);
     }
     let stacks = stacks(trace);
-    if stacks.is_empty() && !options.heads.quiet {
+    if stacks.is_empty() && !options.quiet {
         output::warn(&format!(
             "{} has no self-attention: rollout and flow have nothing to follow",
             visible(&trace.model)
         ));
     }
     for (_, layers) in &stacks {
-        if options.heads.rollout {
+        if options.rollout {
             maps.push(rollout(layers)?);
         }
-        if options.heads.flow {
+        if options.flow {
             maps.push(flow(layers)?);
         }
     }

@@ -1,6 +1,8 @@
 //! The commands, one file for each.
 
+mod answer;
 mod bench;
+mod classify;
 mod compare;
 mod embed;
 mod evaluate;
@@ -8,10 +10,10 @@ mod explain;
 mod fill;
 mod generate;
 mod inspect;
-mod inspect_model;
 mod look;
 mod model;
 mod pretrained;
+mod similar;
 mod train;
 mod translate;
 mod view;
@@ -28,15 +30,15 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(options) => generate::run(&options),
         Command::Look(options) => look::run(&options),
         Command::Fill(options) => fill::run(&options),
+        Command::Classify(options) => classify::run(&options),
+        Command::Answer(options) => answer::run(&options),
+        Command::Similar(options) => similar::run(&options),
         Command::Embed(options) => embed::run(&options),
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::View(options) => view::run(&options),
-        Command::Inspect(options) => match &options.model {
-            Some(model) => inspect_model::run(&options, model),
-            None => inspect::run(&options),
-        },
+        Command::Inspect(options) => inspect::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use regard_models::pretrained::{Folder, Look, PretrainedError, Tokenizer, resolve};
+use regard_kernels::matmul::Storage;
+use regard_models::pretrained::{
+    Encoding, Folder, Heads, Input, Look, PretrainedError, TextEncoder, Tokenizer, resolve,
+};
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
 
 use crate::{
@@ -77,6 +80,107 @@ impl Opened {
         }
         Ok(trace)
     }
+}
+
+/// An encoder of texts with its tokenizer.
+pub struct Encoder {
+    /// Its folder and tokenizer.
+    pub opened: Opened,
+    /// The model.
+    pub model: TextEncoder,
+}
+
+impl Encoder {
+    /// Finds and opens a model.
+    ///
+    /// # Errors
+    /// What is wrong with its files.
+    pub fn open(name: &str, storage: Option<Storage>) -> Result<Self, Failure> {
+        let opened = Opened::find(name)?;
+        let model = TextEncoder::open(&opened.folder, storage)?;
+        opened.tokenizer.expect_rows(model.vocabulary())?;
+        Ok(Self { opened, model })
+    }
+
+    /// The error for a head of another kind.
+    pub fn other_head(&self, expected: &'static str) -> Failure {
+        let (found, command) = match self.model.purpose() {
+            None => ("no head", "embed"),
+            Some(Heads::MaskedTokens) => ("a head for masked words", "fill"),
+            Some(Heads::Classes(_)) => ("a head for classes of texts", "classify"),
+            Some(Heads::TokenClasses(_)) => ("a head for classes of tokens", "classify"),
+            Some(Heads::Span) => ("a head for spans of answers", "answer"),
+        };
+        let folder = self.opened.folder.path().to_owned();
+        CommandError::OtherHead {
+            folder,
+            found,
+            expected,
+            command,
+        }
+        .into()
+    }
+
+    /// Texts as tokens, with the model's special tokens around each.
+    ///
+    /// # Errors
+    /// A tokenizer that fails.
+    pub fn encode(&self, texts: &[String]) -> Result<Vec<Encoding>, Failure> {
+        let tokenizer = &self.opened.tokenizer;
+        let each = texts.iter().map(|text| Ok(tokenizer.encode(text, true)?));
+        each.collect()
+    }
+
+    /// The states of texts, `[tokens, model]` of each.
+    ///
+    /// # Errors
+    /// A text that is too long.
+    pub fn batch(&self, encoded: &[Encoding]) -> Result<Vec<Vec<f32>>, Failure> {
+        let inputs: Vec<Input> = encoded.iter().map(input_of).collect();
+        Ok(self.model.states(&inputs, None)?)
+    }
+
+    /// The states of a text, and what the model looked at if `looking`.
+    ///
+    /// # Errors
+    /// A text that is too long, or without tokens; more weights than are kept.
+    pub fn states(
+        &self,
+        text: &str,
+        encoded: &Encoding,
+        looking: bool,
+    ) -> Result<(Vec<f32>, Option<Trace>), Failure> {
+        if encoded.ids.is_empty() {
+            return Err(no_tokens(text));
+        }
+        let mut look = looking.then(|| Look::new(encoded.ids.len()));
+        if let Some(look) = &look {
+            let stack = self.model.stack();
+            expect_room(look, stack.blocks().len(), stack.sizes().heads)?;
+        }
+        let observer = look.as_mut().map(|look| look as _);
+        let states = self.model.states(&[input_of(encoded)], observer)?;
+        let trace = look.map(|look| self.opened.trace(text, &encoded.ids, look));
+        Ok((states.into_iter().flatten().collect(), trace.transpose()?))
+    }
+}
+
+/// The error for a text without tokens.
+pub fn no_tokens(text: &str) -> Failure {
+    Failure::Usage(format!("{text:?} has no tokens; give some text"))
+}
+
+/// A text as an encoder reads it.
+pub fn input_of(encoded: &Encoding) -> Input<'_> {
+    Input {
+        ids: &encoded.ids,
+        types: &encoded.types,
+    }
+}
+
+/// How many characters stand before a byte of a text.
+pub fn characters(text: &str, byte: usize) -> usize {
+    text[..byte].chars().count()
 }
 
 /// Refuses a look at more weights than fit in memory.

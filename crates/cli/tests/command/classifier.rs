@@ -1,4 +1,4 @@
-//! Classifiers of sentences: trained, evaluated and inspected by the command.
+//! Classifiers of sentences: trained, evaluated and used by the command.
 
 use std::{fs, path::Path, sync::OnceLock};
 
@@ -105,16 +105,25 @@ fn a_classifier_is_scored_by_its_accuracy() {
 }
 
 #[test]
-fn inspect_shows_the_label_and_the_links() {
+fn classify_shows_the_label_and_the_links() {
     let model = classifier();
-    let shown = stdout(&run(["inspect", "--model", model, "the film was good"]).success());
+    let shown = stdout(
+        &run([
+            "classify",
+            "--model",
+            model,
+            "--attention",
+            "the film was good",
+        ])
+        .success(),
+    );
     assert!(shown.starts_with("1 ("), "{shown}");
     for part in ["film", "good", "</s>", "rows"] {
         assert!(shown.contains(part), "{part:?} is not in: {shown}");
     }
     let mut command = regard();
     command
-        .args(["inspect", "--model", model, "--json"])
+        .args(["classify", "--model", model, "--json", "--attention"])
         .write_stdin("the good film\nthe bad film\n");
     let lines: Vec<Value> = stdout(&command.assert().success())
         .lines()
@@ -138,12 +147,12 @@ fn inspect_shows_the_label_and_the_links() {
 }
 
 #[test]
-fn inspect_writes_pictures_and_traces() {
+fn classify_writes_pictures_and_traces() {
     let (folder, model) = (tempdir().unwrap(), classifier());
     let [svg, png, html, trace] =
         ["a.svg", "a.png", "a.html", "a.safetensors"].map(|name| inside(folder.path(), name).1);
     let mut command = regard();
-    command.args(["inspect", "--model", model, "the film was good"]);
+    command.args(["classify", "--model", model, "the film was good"]);
     command.args([
         "--svg", &svg, "--png", &png, "--html", &html, "--trace", &trace,
     ]);
@@ -164,7 +173,7 @@ fn the_tasks_are_not_mixed_up() {
         ["holds a classifier of sentences"],
     );
     refused(
-        ["inspect", "--model", trained(), "a"],
+        ["classify", "--model", trained(), "a"],
         1,
         ["holds a model that translates"],
     );
@@ -187,6 +196,15 @@ fn the_tasks_are_not_mixed_up() {
     let (half, argument) = inside(folder.path(), "half.safetensors");
     run(["model", model, "--f16", &argument]).success();
     assert!(half.is_file());
-    let shown = stdout(&run(["inspect", "--model", &argument, "a good film"]).success());
+    let shown = stdout(&run(["classify", "--model", &argument, "a good film"]).success());
     assert!(shown.starts_with("1 ("), "{shown}");
+    // Without --attention there is the label alone, and another one if it is asked for.
+    assert_eq!(shown.lines().count(), 1);
+    let two = ["classify", "--model", model, "--top", "2", "a good film"];
+    let shown = stdout(&run(two).success());
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    assert!(
+        shown.lines().nth(1).unwrap().starts_with("  0 ("),
+        "{shown}"
+    );
 }

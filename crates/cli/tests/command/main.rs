@@ -10,6 +10,7 @@ mod explain;
 mod inspect;
 mod pictures;
 mod pretrained;
+mod texts;
 mod train;
 mod translate;
 mod unfamiliar;
@@ -171,12 +172,15 @@ fn help_and_version_are_results() {
     assert_eq!(version, format!("regard {}\n", env!("CARGO_PKG_VERSION")));
 }
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 16] = [
     "translate",
     "generate",
     "look",
     "fill",
+    "classify",
+    "answer",
     "embed",
+    "similar",
     "train",
     "evaluate",
     "compare",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{regard, stderr, stdout, text};
 
 /// A copy of a golden checkpoint with a tokenizer of whole words, as many as the model has.
-fn model(case: &str, folder: &Path) -> String {
+pub fn model(case: &str, folder: &Path) -> String {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/pretrained");
     let to = folder.join(case);
     fs::create_dir(&to).unwrap();
@@ -157,6 +157,25 @@ fn masked_words_are_filled_and_texts_become_vectors() {
             (square - 1.0).abs() < 1e-5 && vector.len() == 18,
             "{square}"
         );
+    }
+}
+
+#[test]
+fn what_was_looked_at_stands_beside_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    for (case, command, text) in [
+        ("bert", "fill", "w1 [MASK] w3"),
+        ("gpt2", "generate", "w1 w2"),
+    ] {
+        let model = model(case, folder.path());
+        let command = [command, "--model", &model, "--attention", text];
+        let shown = stdout(&regard().args(command).assert().success());
+        assert!(shown.contains("w1") && shown.contains("rows"), "{shown}");
+        let done = regard().args(command).arg("--json").assert().success();
+        let line: Value = serde_json::from_str(&stdout(&done)).unwrap();
+        let map = &line["maps"][0];
+        let (queries, rows) = (map["queries"].as_array(), map["weights"][0].as_array());
+        assert_eq!(queries.unwrap().len(), rows.unwrap().len());
     }
 }
 

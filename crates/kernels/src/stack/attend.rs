@@ -27,6 +27,40 @@ pub trait Observer {
     /// # Errors
     /// Whatever it finds; the pass ends with it.
     fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError>;
+
+    /// The states of all positions of the pass at one point of a block. They are there anyway: being told of them costs nothing.
+    ///
+    /// # Errors
+    /// Whatever it finds; the pass ends with it.
+    fn states(&mut self, _states: States<'_>) -> Result<(), KernelError> {
+        Ok(())
+    }
+}
+
+/// The states between the parts of a block: after the residual sum, and after the norm where one stands behind the sum.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct States<'a> {
+    /// The block.
+    pub layer: usize,
+    /// Where in the block.
+    pub point: Point,
+    /// How many positions of each row are in this pass.
+    pub counts: &'a [usize],
+    /// `[positions, model]`, packed by `counts`
+    pub states: &'a [f32],
+}
+
+/// A point of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Point {
+    /// Before its attention: what enters the block, of the first one the embeddings.
+    Input,
+    /// After its attention to the own past.
+    Attention,
+    /// After its attention to the source.
+    Cross,
+    /// After its feed-forward network: what leaves the block.
+    FeedForward,
 }
 
 /// One attention of one row, as [`dot::observe`] takes it.

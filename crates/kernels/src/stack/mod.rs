@@ -76,7 +76,7 @@ mod weights;
 mod tests;
 
 pub use crate::activation::Activation;
-pub use attend::{Observer, Seen};
+pub use attend::{Observer, Point, Seen, States};
 pub use product::Product;
 pub use rotation::{LongTexts, Rotation};
 pub use state::State;
@@ -85,7 +85,7 @@ pub use weights::{Block, CrossAttention, FeedForward, NormWeights, Norms, SelfAt
 use crate::activation::Activated;
 use crate::element::Kind;
 use crate::error::{KernelError, check_length, check_size};
-use attend::Pass;
+use attend::{Observing, Pass};
 use helper::Helper;
 use state::{Past, Row, Sources};
 
@@ -280,6 +280,16 @@ impl Stack {
         let pass = Pass::new(self, state.as_deref_mut(), counts)?;
         let mut x = x.to_vec();
         for (layer, block) in self.blocks.iter().enumerate() {
+            let states = |point, states: &[f32], observer: &mut Observing<'_>| match observer {
+                None => Ok(()),
+                Some(observer) => observer.states(States {
+                    layer,
+                    point,
+                    counts,
+                    states,
+                }),
+            };
+            states(Point::Input, &x, &mut observer)?;
             let own = &block.attention;
             let entered = own.norms.enter(&x)?;
             let joint = own.query_key_value.apply(&entered, total, helper);
@@ -287,6 +297,7 @@ impl Stack {
             let read = pass.own(layer, own, joint, past, &mut observer, helper)?;
             let read = own.output.apply(&read, total, helper);
             own.norms.leave(&mut x, read)?;
+            states(Point::Attention, &x, &mut observer)?;
 
             if let Some(cross) = &block.cross {
                 let sources = state.as_deref().and_then(|state| state.sources.as_ref());
@@ -295,6 +306,7 @@ impl Stack {
                     pass.cross(layer, queries, cross.scale, sources, &mut observer, helper)?;
                 let read = cross.output.apply(&read, total, helper);
                 cross.norms.leave(&mut x, read)?;
+                states(Point::Cross, &x, &mut observer)?;
             }
 
             let part = &block.feed_forward;
@@ -321,6 +333,7 @@ impl Stack {
             }
             let outer = part.outer.apply(&inner, total, helper);
             part.norms.leave(&mut x, outer)?;
+            states(Point::FeedForward, &x, &mut observer)?;
         }
         match &self.last_norm {
             Some(norm) => norm.apply(&x),

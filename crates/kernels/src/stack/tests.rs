@@ -444,10 +444,15 @@ fn prompts_and_steps_are_their_definition() {
 /// In several calls of two or more positions, alone or with others, looked at or not: the same bits.
 #[test]
 fn a_prompt_in_parts_has_the_bits_of_the_whole() {
-    struct Nothing;
+    #[derive(Default)]
+    struct Nothing(Vec<(usize, Point, Vec<f32>)>);
     impl Observer for Nothing {
         fn wants(&self, layer: usize, cross: bool) -> bool {
             layer == 1 || cross
+        }
+        fn states(&mut self, seen: States<'_>) -> Result<(), KernelError> {
+            self.0.push((seen.layer, seen.point, seen.states.to_vec()));
+            Ok(())
         }
         fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError> {
             let [_, heads, queries, _] = seen.query.shape;
@@ -489,14 +494,38 @@ fn a_prompt_in_parts_has_the_bits_of_the_whole() {
             }
             let all = whole(None);
             same_bits(&all, &parts);
-            same_bits(&all, &whole(Some(&mut Nothing)));
+            let mut seen = Nothing::default();
+            same_bits(&all, &whole(Some(&mut seen)));
+            // What leaves a block enters the next one.
+            let [first, .., last] = &seen.0[..] else {
+                panic!("no states");
+            };
+            assert_eq!((first.0, first.1), (0, Point::Input));
+            same_bits(&first.2, &input);
+            let layers = stack.blocks.len();
+            assert_eq!((last.0, last.1), (layers - 1, Point::FeedForward));
+            let norm = stack.last_norm.as_ref();
+            let left = norm.map_or(last.2.clone(), |norm| norm.apply(&last.2).unwrap());
+            same_bits(&left, &all);
+            let entered = |layer| {
+                seen.0
+                    .iter()
+                    .find(|seen| (seen.0, seen.1) == layer)
+                    .unwrap()
+            };
+            same_bits(
+                &entered((0, Point::FeedForward)).2,
+                &entered((1, Point::Input)).2,
+            );
+            let points = layers * (3 + usize::from(choice.cross));
+            assert!(seen.0.is_sorted_by_key(|seen| (seen.0, seen.1)) && seen.0.len() == points);
             let step = |observer: Option<&mut (dyn Observer + Send)>, mut state: State| {
                 state.select(&[0]).unwrap();
                 stack
                     .forward(Some(&mut state), &input[..8], &[1], observer)
                     .unwrap()
             };
-            let seen = step(Some(&mut Nothing), state.clone());
+            let seen = step(Some(&mut Nothing::default()), state.clone());
             assert_eq!(step(None, state), seen);
         }
     }

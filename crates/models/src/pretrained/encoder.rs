@@ -9,6 +9,7 @@ use regard_kernels::{
 };
 
 use super::{
+    classify::ClassScores,
     error::PretrainedError,
     folder::{Folder, Names},
     language_model::InputError,
@@ -85,6 +86,7 @@ pub struct TextEncoder {
     pub(super) head: Option<Head>,
     pub(super) output_bias: Option<Vec<f32>>,
     pub(super) context: usize,
+    pub(super) scores: ClassScores,
 }
 
 /// A text as an encoder reads it.
@@ -146,6 +148,10 @@ impl TextEncoderSource {
                 bias: head.bias,
             }),
         };
+        let scores = match head.as_ref().map(|head| &head.purpose) {
+            Some(Heads::Classes(labels)) => ClassScores::of(folder.config(), labels.len())?,
+            _ => ClassScores::Softmax,
+        };
         let output_bias = match &bias {
             Some(bias) => Some(weights.read(bias)?.values.into_f32()),
             None => None,
@@ -160,6 +166,7 @@ impl TextEncoderSource {
             head,
             output_bias,
             context: self.context,
+            scores,
             stack: self.stack.read(&weights, storage)?,
         })
     }
@@ -306,6 +313,38 @@ impl TextEncoder {
         Some(y)
     }
 
+    /// What the outputs of a head for classes of texts are.
+    pub fn class_scores(&self) -> ClassScores {
+        self.scores
+    }
+
+    /// The score of each class of a text from its states, if that is what the head is for: see [`ClassScores`]. `None` for a text
+    /// without tokens, too.
+    pub fn classes(&self, states: &[f32]) -> Option<Vec<f32>> {
+        match self.purpose() {
+            Some(Heads::Classes(_)) => {
+                let mut scores = self.outputs(states)?;
+                self.scores.apply(&mut scores);
+                Some(scores)
+            }
+            _ => None,
+        }
+    }
+
+    /// The probability of each class at each token, `[tokens, classes]`, if that is what the head is for.
+    pub fn token_classes(&self, states: &[f32]) -> Option<Vec<f32>> {
+        match self.purpose() {
+            Some(Heads::TokenClasses(labels)) => {
+                let mut scores = self.outputs(states)?;
+                for row in scores.chunks_exact_mut(labels.len()) {
+                    ClassScores::Softmax.apply(row);
+                }
+                Some(scores)
+            }
+            _ => None,
+        }
+    }
+
     /// The likeliest tokens at a masked position with their probabilities, from its `state [model]`, at most `count`, likeliest first;
     /// `None` if the head is not for masked tokens.
     pub fn likeliest(&self, state: &[f32], count: usize) -> Option<Vec<(u32, f64)>> {
@@ -334,72 +373,5 @@ impl TextEncoder {
         let both = self.outputs(states)?;
         let (start, end) = both.chunks_exact(2).map(|row| (row[0], row[1])).unzip();
         Some(Spans { start, end })
-    }
-}
-
-/// How the states of a text's tokens become one vector, as sentence-transformers has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pooling {
-    first: bool,
-    normalized: bool,
-}
-
-impl Pooling {
-    /// Of a folder: `1_Pooling/config.json` (the mean, or the state of the first token); the mean where there is no such file.
-    /// `modules.json` says whether vectors have length 1; without this file they have.
-    ///
-    /// # Errors
-    /// [`PretrainedError`] for another way of pooling, or files that cannot be read.
-    pub fn open(folder: impl AsRef<std::path::Path>) -> Result<Self, PretrainedError> {
-        let folder = folder.as_ref();
-        let (file, modules) = (
-            folder.join("1_Pooling/config.json"),
-            folder.join("modules.json"),
-        );
-        let mut pooling = Self {
-            first: false,
-            normalized: true,
-        };
-        if file.exists() {
-            let config = super::config::Config::read_file(&file)?;
-            pooling.first = config.flag_or("pooling_mode_cls_token", false)?;
-            let mean = config.flag_or("pooling_mode_mean_tokens", !pooling.first)?;
-            if mean == pooling.first {
-                let expected =
-                    "either the mean or the first token; other ways of pooling are not supported";
-                return Err(config.refuse("pooling_mode_mean_tokens", expected));
-            }
-        }
-        if modules.exists() {
-            let list = super::json::json(&modules, super::json::LARGEST_LIST)?;
-            let list: serde_json::Value = list;
-            let kinds = list.as_array().into_iter().flatten();
-            pooling.normalized = kinds
-                .filter_map(|module| module["type"].as_str())
-                .any(|kind| kind.ends_with("Normalize"));
-        }
-        Ok(pooling)
-    }
-
-    /// The vector of a text from its states `[tokens, model]`.
-    pub fn vector(&self, model: &TextEncoder, states: &[f32]) -> Vec<f32> {
-        let size = model.size();
-        let mut vector = vec![0.0f32; size];
-        let used = if self.first {
-            &states[..size.min(states.len())]
-        } else {
-            states
-        };
-        let count = used.len() / size;
-        for state in used.chunks_exact(size) {
-            vector.iter_mut().zip(state).for_each(|(sum, x)| *sum += x);
-        }
-        let mut factor = 1.0 / count.max(1) as f32;
-        if self.normalized {
-            let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
-            factor = 1.0 / length.max(1e-12);
-        }
-        vector.iter_mut().for_each(|x| *x *= factor);
-        vector
     }
 }

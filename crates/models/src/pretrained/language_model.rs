@@ -15,11 +15,15 @@ use super::{
 };
 use crate::{
     generator::{Stepper, expect_valid},
+    scoring::CausalModel,
     vocabulary::Vocabulary,
 };
 
 /// The most positions that are read in one pass, so that memory does not grow with the length of a prompt.
 const PASS: usize = 2048;
+
+/// The most positions whose logits are in memory together.
+const OUTPUTS: usize = 256;
 
 /// A language model by the names of its weights; each family makes one from its configuration.
 #[derive(Debug, Clone)]
@@ -106,6 +110,13 @@ pub enum InputError {
         /// The longest that the model reads.
         context: usize,
     },
+    /// A question leaves no room for the text that holds the answer.
+    Question {
+        /// Its length, in tokens, with the special ones around question and text.
+        tokens: usize,
+        /// The longest that is read at once.
+        window: usize,
+    },
 }
 
 impl fmt::Display for InputError {
@@ -118,6 +129,11 @@ impl fmt::Display for InputError {
             Self::Long { tokens, context } => write!(
                 f,
                 "a text of {tokens} tokens is longer than the model's context of {context}; expected a shorter one"
+            ),
+            Self::Question { tokens, window } => write!(
+                f,
+                "a question of {tokens} tokens (with special ones) leaves no room for its context in a window of {window}; \
+                 expected a shorter one"
             ),
         }
     }
@@ -263,16 +279,33 @@ impl Reading<'_> {
     /// # Errors
     /// [`InputError`].
     pub fn logits(&mut self, text: &[u32]) -> Result<Vec<f32>, InputError> {
-        self.check(&[text])?;
         let mut all = vec![];
-        for part in text.chunks(PASS) {
-            let states = self.pass(&[part], None)?;
-            let product = self.model.output().forward(&states, part.len());
-            let mut logits = expect_valid(product);
-            self.model.cap(&mut logits);
-            all.extend(logits);
-        }
+        self.predict(text, 0, &mut |_, logits| all.extend_from_slice(logits))?;
         Ok(all)
+    }
+
+    /// Reads `text` in row 0, the only one, and gives the logits after each of its tokens from the one at `first` on.
+    fn predict(
+        &mut self,
+        text: &[u32],
+        first: usize,
+        each: &mut dyn FnMut(usize, &mut [f32]),
+    ) -> Result<(), InputError> {
+        self.check(&[text])?;
+        let size = self.model.stack.sizes().model;
+        for (start, part) in (0..).step_by(PASS).zip(text.chunks(PASS)) {
+            let states = self.pass(&[part], None)?;
+            let mut done = first.saturating_sub(start).min(part.len());
+            for states in states[done * size..].chunks(OUTPUTS * size) {
+                let count = states.len() / size;
+                let product = self.model.output().forward(states, count);
+                let mut logits = expect_valid(product);
+                self.model.cap(&mut logits);
+                each(start + done, &mut logits);
+                done += count;
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, texts: &[&[u32]]) -> Result<(), InputError> {
@@ -307,6 +340,31 @@ impl Reading<'_> {
             &counts,
             observer,
         )))
+    }
+}
+
+impl CausalModel for LanguageModel {
+    fn vocabulary(&self) -> usize {
+        self.vocabulary()
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn predict(
+        &self,
+        text: &[u32],
+        first: usize,
+        each: &mut dyn FnMut(usize, &mut [f32]),
+    ) -> Result<(), InputError> {
+        self.begin(1, Kind::F32).predict(text, first, each)
+    }
+
+    fn read(&self, texts: &[&[u32]]) -> Result<Box<dyn Stepper + '_>, InputError> {
+        let mut reading = self.begin(texts.len(), Kind::F32);
+        reading.read(texts, None)?;
+        Ok(Box::new(reading))
     }
 }
 

@@ -8,13 +8,18 @@
 //! | text to ids and back | [`Tokenizer`] | `tokenizer.json`, or `vocab.json` and `merges.txt`, or `vocab.txt` |
 //! | writes text | [`LanguageModel`] | |
 //! | reads text | [`TextEncoder`] | |
+//! | classes of texts and of words | [`TextEncoder::classes`], [`entities`] | |
+//! | answers from a text | [`ContextWindows`], [`Answers`] | |
+//! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
 //!
 //! Files are checked before they are used: no memory is allocated by a size that a file states and its bytes do not confirm, and
 //! nothing in a folder is executed but a chat template, which can reach nothing outside it and is stopped if it does not end.
 
+mod answer;
 mod bert;
 mod chat;
+mod classify;
 mod config;
 mod encoder;
 mod error;
@@ -26,20 +31,26 @@ mod json;
 mod language_model;
 mod llama;
 mod look;
+mod pooling;
 mod rotary;
 mod source;
 mod tokenizer;
 mod trained;
+mod word_states;
 
+pub use answer::{Answer, Answers, ContextWindows, sentence_around};
 pub use chat::{ChatTemplate, Message};
+pub use classify::{ClassScores, Entity, entities};
 pub use config::Config;
-pub use encoder::{Head, Heads, Input, Pooling, Spans, TextEncoder, TextEncoderSource};
+pub use encoder::{Head, Heads, Input, Spans, TextEncoder, TextEncoderSource};
 pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
 pub use hub::{Hub, resolve};
 pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading, Searching};
 pub use look::{Look, LookedAt};
+pub use pooling::{Pooling, cosine};
 pub use source::{Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};
 pub use trained::PackedText;
+pub use word_states::{WordStates, occurrences};

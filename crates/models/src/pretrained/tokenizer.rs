@@ -60,6 +60,40 @@ pub struct Encoding {
     pub types: Vec<u32>,
 }
 
+impl Encoding {
+    /// The tokens at `places`, in that order.
+    #[must_use]
+    pub fn select(&self, places: impl Iterator<Item = usize> + Clone) -> Self {
+        Self {
+            ids: places.clone().map(|at| self.ids[at]).collect(),
+            offsets: places.clone().map(|at| self.offsets[at].clone()).collect(),
+            words: places.clone().map(|at| self.words[at]).collect(),
+            special: places.clone().map(|at| self.special[at]).collect(),
+            texts: places.clone().map(|at| self.texts[at]).collect(),
+            types: places.map(|at| self.types[at]).collect(),
+        }
+    }
+
+    /// The same cut to at most `most` tokens: those behind the text stay, tokens before them are left out.
+    #[must_use]
+    pub fn truncated(&self, most: usize) -> Self {
+        let tokens = self.ids.len();
+        let behind = self.texts.iter().rev().take_while(|text| text.is_none());
+        let ends = behind.count().min(most);
+        let kept = most.min(tokens) - ends;
+        self.select((0..kept).chain(tokens - ends..tokens))
+    }
+
+    /// The tokens of the first text that stand for any of its bytes `range`.
+    pub fn tokens_of(&self, range: &Range<usize>) -> Vec<usize> {
+        let stands = |at: &usize| {
+            let offset = &self.offsets[*at];
+            self.texts[*at] == Some(0) && offset.start < range.end && range.start < offset.end
+        };
+        (0..self.ids.len()).filter(stands).collect()
+    }
+}
+
 /// The tokenizer of a model, as the library `tokenizers` has it.
 ///
 /// ```no_run
@@ -225,6 +259,12 @@ impl Tokenizer {
                 of_text.push(None);
                 types.push(0);
             }
+        }
+        // A token of some bytes of a character stands for the character.
+        for (offset, text) in offsets.iter_mut().zip(&of_text) {
+            let text = text.and_then(|text| texts.get(text)).unwrap_or(&"");
+            let start = text.floor_char_boundary(offset.start);
+            *offset = start..text.ceil_char_boundary(offset.end).max(start);
         }
         let added = found.get_special_tokens_mask().iter().chain([&1]);
         let special: Vec<bool> = ids

@@ -4,6 +4,7 @@ use regard_kernels::stack::Product;
 use regard_nn::bridge::OutputWeights;
 
 use super::{
+    classify::ClassScores,
     encoder::{Head, Heads, TextEncoder},
     language_model::LanguageModel,
 };
@@ -74,6 +75,7 @@ impl PackedText {
                     bias: None,
                 }),
                 output_bias: None,
+                scores: ClassScores::Softmax,
                 context,
             })),
         })

@@ -2,6 +2,7 @@
 
 mod encoders;
 mod language_models;
+mod scores;
 
 use std::{collections::BTreeMap, path::PathBuf};
 

@@ -22,7 +22,7 @@ use std::fmt::Write;
 
 use crate::label::visible;
 use crate::svg::xml::{
-    Anchor, FAINT, Face, coordinate, escape, open, shown, text, text_width, words,
+    Anchor, FAINT, Face, coordinate, escape, open, open_group, shown, text, text_width, words,
 };
 use ticks::Axis;
 
@@ -105,6 +105,34 @@ pub struct Chart {
     size: (f64, f64),
 }
 
+/// Charts below each other, as one standalone SVG.
+///
+/// ```
+/// use regard_view::chart::{Chart, stacked};
+///
+/// let svg = stacked(&[Chart::new("loss", "", ""), Chart::new("accuracy", "", "")]);
+/// assert!(svg.contains("loss") && svg.contains("accuracy") && svg.contains("height=\"920\""));
+/// ```
+pub fn stacked(charts: &[Chart]) -> String {
+    if let [single] = charts {
+        return single.svg();
+    }
+    let width = charts.iter().map(|chart| chart.size.0).fold(0.0, f64::max);
+    let height = charts.iter().map(|chart| chart.size.1).sum();
+    let titles: Vec<&str> = charts.iter().map(|chart| chart.title.as_str()).collect();
+    let mut out = String::new();
+    open(&mut out, width, height, &titles.join(", "), "charts");
+    let mut y = 0.0;
+    for chart in charts {
+        open_group(&mut out, 0.0, y);
+        chart.draw(&mut out);
+        out.push_str("</g>\n");
+        y += chart.size.1;
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
 /// Colour and marker of each series; after the eighth they repeat.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#8a6d00",
@@ -162,11 +190,17 @@ impl Chart {
     pub fn svg(&self) -> String {
         let mut out = String::new();
         open(&mut out, self.size.0, self.size.1, &self.title, "chart");
+        self.draw(&mut out);
+        out.push_str("</svg>\n");
+        out
+    }
+
+    fn draw(&self, out: &mut String) {
         let mut top = 16.0;
         if !self.title.is_empty() {
             let face = Face::new(16.0, Anchor::Start).bold();
             text(
-                &mut out,
+                out,
                 20.0,
                 top + 14.0,
                 face,
@@ -174,10 +208,8 @@ impl Chart {
             );
             top += 26.0;
         }
-        top = self.legend(&mut out, top) + 14.0;
-        self.plot(&mut out, top);
-        out.push_str("</svg>\n");
-        out
+        top = self.legend(out, top) + 14.0;
+        self.plot(out, top);
     }
 
     /// Draws the legend in as many lines as it needs; returns where it ends.

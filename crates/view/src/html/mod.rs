@@ -148,6 +148,45 @@ pub fn page(traces: &[Trace], options: &HtmlOptions) -> String {
     )
 }
 
+/// A page with one picture, an SVG that [`chart`](crate::chart) or [`svg`](mod@crate::svg) made, and its numbers as plain `text` below it.
+///
+/// ```
+/// use regard_view::{chart::Chart, html};
+///
+/// let page = html::figure("Losses <1>", &Chart::new("", "", "").svg(), "position  loss");
+/// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("Losses &lt;1&gt;") && page.contains("position  loss"));
+/// ```
+pub fn figure(title: &str, svg: &str, text: &str) -> String {
+    let title = escape(&visible(title));
+    let text: Vec<String> = text.lines().map(|line| escape(&visible(line))).collect();
+    format!(
+        r#"<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="generator" content="regard {version}">
+<title>{title}</title>
+<style>
+{style}
+main svg {{ max-width: 100%; height: auto; }}
+</style>
+</head>
+<body>
+<header><h1>{title}</h1></header>
+<main>
+{svg}<pre>{text}</pre>
+</main>
+</body>
+</html>
+"#,
+        version = env!("CARGO_PKG_VERSION"),
+        style = include_str!("style.css"),
+        text = text.join("\n"),
+    )
+}
+
 fn entry(trace: &Trace) -> Entry {
     Entry {
         model: visible_or_empty(&trace.model),

@@ -42,8 +42,7 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
     let split = compare::judged_by(&registry, &contenders)?;
     if registry.serves::<Classification>(&contenders[0].recipe) && options.lengths.asked() {
         return Err(Failure::Usage(
-            "--buckets, --svg and --png show translations by length; these recipes classify"
-                .to_owned(),
+            "--buckets, --svg, --png and --html show translations by length; these recipes classify".to_owned(),
         ));
     }
     let threads = contenders[0].recipe.training.threads;

@@ -1,16 +1,13 @@
 //! Scores by source length, and their picture (Bahdanau et al. 2014, Fig. 2).
 
 use regard_evaluate::{Bootstrap, LengthBuckets, LengthTable, Metric};
-use regard_view::{
-    chart::{Chart, Point, Series},
-    png::{self, PngOptions},
-};
+use regard_view::chart::{Chart, Point, Series};
 
 use super::{data::Data, systems::System};
 use crate::{
     arguments::{Evaluate, Lengths},
     failure::Failure,
-    output,
+    pictures::write_drawing,
 };
 
 /// Scores every system by length.
@@ -44,17 +41,16 @@ pub fn table(
 /// # Errors
 /// A file that cannot be written.
 pub fn draw(table: &LengthTable, options: &Lengths) -> Result<(), Failure> {
-    if !options.drawn() {
+    if !options.drawing.any() {
         return Ok(());
     }
-    let picture = chart(table).svg();
-    if let Some(path) = &options.svg {
-        output::write_file(path, picture.as_bytes())?;
-    }
-    if let Some(path) = &options.png {
-        output::write_file(path, &png::from_svg(&picture, &PngOptions::default())?)?;
-    }
-    Ok(())
+    let title = format!("{} by source length", table.metric);
+    write_drawing(
+        &options.drawing,
+        &title,
+        &chart(table).svg(),
+        &table.to_string(),
+    )
 }
 
 /// A table as a picture.

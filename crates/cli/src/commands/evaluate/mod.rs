@@ -6,6 +6,7 @@
 //! | [`systems`] | the translations to score: read, or made by a model |
 //! | [`report`] | all results, as text or JSON |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
+//! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
 mod data;
@@ -13,6 +14,7 @@ mod labels;
 mod lengths;
 mod report;
 mod systems;
+mod text;
 
 use regard_evaluate::{
     Accuracy, Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
@@ -34,9 +36,13 @@ use systems::System;
 /// # Errors
 /// Options that lack or contradict something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    if let Some(path) = &options.text {
+        return text::run(options, path);
+    }
     if options.lengths.asked() && !options.by_length {
         return Err(Failure::Usage(
-            "--buckets, --svg and --png show scores by length; give --by-length too".to_owned(),
+            "--buckets, --svg, --png and --html show scores by length; give --by-length too"
+                .to_owned(),
         ));
     }
     if labels::wanted(options) {
@@ -112,7 +118,7 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
             "--gold needs --alignments FILE, or --model PATH whose attention is compared",
         );
     }
-    if options.lengths.drawn() && options.metric.len() > 1 {
+    if options.lengths.drawing.any() && options.metric.len() > 1 {
         return usage("a picture shows one metric; give one --metric with --svg and --png");
     }
     if let Some(others) = &options.bootstrap

@@ -1,0 +1,50 @@
+//! `regard classify`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Compute, Show, pretrained::Stored, search::at_least_one};
+
+const EXAMPLES: &str = "\
+Examples:
+  regard classify --model runs/sst2-lstmn --attention \"a film that is never dull\"
+  regard classify --model distilbert/distilbert-base-uncased-finetuned-sst-2-english --top 2 \"not bad at all\"
+  regard classify --model dslim/bert-base-NER \"Angela Merkel was born in Hamburg.\"
+  regard classify --model runs/sst2-lstmn --json < sentences.txt
+
+For each text the output is its label with the probability. A model that gives tokens a class, such as names of persons and \
+places, names the stretches of text of one class: neighbouring tokens of a class are one stretch, a label that begins with `B-` \
+starts a new one, and `O` is no class. Characters are counted from 0.
+
+--attention shows what the model looked at. For an LSTMN of `regard train` a row says which earlier words its word was linked \
+to; for a self-attentive classifier there is one row for each hop: the words from which the label was taken. A pretrained model \
+shows its self-attention. With --json and --attention the weights are printed, too.";
+
+/// Give texts, or the words in them, a class, and see what the model looked at
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Classify {
+    /// Texts, one an argument; without any, lines of standard input
+    #[arg(value_name = "TEXT")]
+    pub texts: Vec<String>,
+    /// A classifier: the run folder of `regard train` or its file, a folder as Hugging Face models have it, a name in the local cache,
+    /// or `hf:NAME`, which is downloaded
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: String,
+    /// How weights of a pretrained model are kept.
+    #[command(flatten)]
+    pub stored: Stored,
+    /// Read lines from a file, plain or gzip
+    #[arg(short, long, value_name = "FILE", conflicts_with = "texts")]
+    pub input: Option<PathBuf>,
+    /// How many labels of a text to print, likeliest first
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
+    pub top: usize,
+    /// What is shown beside it.
+    #[command(flatten)]
+    pub show: Show,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}

@@ -1,0 +1,314 @@
+//! `regard classify`.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use regard_models::pretrained::{ClassScores, Encoding, Entity, Heads, entities};
+use regard_trace::Trace;
+use regard_train::{Registry, SentenceClassifier, corpus::CorpusError};
+use regard_view::label::visible;
+use serde_json::{Value, json};
+
+use super::pretrained::{Encoder, characters, no_tokens};
+use crate::{
+    arguments::Classify,
+    failure::Failure,
+    input::{Group, Groups},
+    output::{self, Output},
+    pictures::Shown,
+};
+
+/// Most sentences that are classified together.
+const AT_ONCE: usize = 32;
+
+/// Classifies arguments, a file or standard input.
+///
+/// # Errors
+/// A model or a file that is wrong, a picture that cannot be written.
+pub fn run(options: &Classify) -> Result<(), Failure> {
+    options.compute.run(None, |device| work(options, device))
+}
+
+fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
+    let mut writer = Writer {
+        options,
+        classifier: Classifier::open(options, device)?,
+        out: Output::standard(),
+        shown: Shown::new(&options.show),
+        line: 0,
+    };
+    if !options.texts.is_empty() {
+        writer.classify(&options.texts)?;
+        return writer.shown.write();
+    }
+    for Group { lines, error } in Groups::read(options.input.as_deref(), AT_ONCE) {
+        writer.classify(&lines)?;
+        if let Some(error) = error {
+            // The sentences classified before the error still get their pictures.
+            writer.shown.write()?;
+            return Err(error.into());
+        }
+    }
+    if let (0, Some(path)) = (writer.line, &options.input) {
+        return Err(CorpusError::Empty { path: path.clone() }.into());
+    }
+    writer.shown.write()
+}
+
+/// A model of ours, or one that others have trained.
+enum Classifier {
+    Own(Box<SentenceClassifier>),
+    Pretrained(Box<Encoder>),
+}
+
+/// What was found of a text.
+struct Found {
+    verdict: Verdict,
+    /// Its length in tokens and those that are read, if it was cut.
+    cut: Option<(usize, usize)>,
+    trace: Option<Trace>,
+}
+
+enum Verdict {
+    /// Labels of the whole text with their scores, in the order of the model; whether scores are probabilities.
+    Labels(Vec<(String, f64)>, bool),
+    /// Parts of the text.
+    Entities(Vec<Entity>),
+}
+
+impl Classifier {
+    fn open(options: &Classify, device: &Device) -> Result<Self, Failure> {
+        let path = Path::new(&options.model);
+        // A folder of others has a configuration; a name in their cache is no path.
+        if path.is_file() || (path.is_dir() && !path.join("config.json").exists()) {
+            let classifier = Registry::default().classifier(path, device)?;
+            return Ok(Self::Own(Box::new(classifier)));
+        }
+        let encoder = Encoder::open(&options.model, options.stored.storage())?;
+        match encoder.model.purpose() {
+            Some(Heads::Classes(_) | Heads::TokenClasses(_)) => {
+                Ok(Self::Pretrained(Box::new(encoder)))
+            }
+            _ => Err(encoder.other_head("a head for classes")),
+        }
+    }
+
+    fn classify(&self, lines: &[String], looking: bool) -> Result<Vec<Found>, Failure> {
+        match self {
+            Self::Own(classifier) => {
+                let description = classifier.description();
+                let found = classifier.classify(lines)?.into_iter().map(|found| {
+                    let scores = found.probabilities.iter().map(|&score| f64::from(score));
+                    let labels = description.labels.iter().cloned().zip(scores);
+                    Found {
+                        verdict: Verdict::Labels(labels.collect(), true),
+                        cut: found
+                            .cut_from
+                            .map(|length| (length, description.max_tokens)),
+                        trace: looking.then_some(found.trace),
+                    }
+                });
+                Ok(found.collect())
+            }
+            Self::Pretrained(encoder) => read(encoder, lines, looking),
+        }
+    }
+}
+
+/// Reads texts with a pretrained model: together, or one by one if it is looked at.
+fn read(encoder: &Encoder, texts: &[String], looking: bool) -> Result<Vec<Found>, Failure> {
+    let most = encoder.model.context();
+    let mut all = vec![];
+    for texts in texts.chunks(AT_ONCE) {
+        let whole = encoder.encode(texts)?;
+        let cut: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
+        let read: Vec<(Vec<f32>, Option<Trace>)> = match looking {
+            false => encoder
+                .batch(&cut)?
+                .into_iter()
+                .map(|states| (states, None))
+                .collect(),
+            true => {
+                let each = texts.iter().zip(&cut);
+                let each = each.map(|(text, encoded)| encoder.states(text, encoded, true));
+                each.collect::<Result<_, Failure>>()?
+            }
+        };
+        for (((text, whole), encoded), (states, mut trace)) in
+            texts.iter().zip(&whole).zip(&cut).zip(read)
+        {
+            let verdict = judge(encoder, text, encoded, &states)?;
+            if let (Some(trace), Verdict::Labels(labels, _)) = (&mut trace, &verdict) {
+                let best = best_first(labels).into_iter().next();
+                trace.target = best.map_or_else(String::new, |best| best.0.clone());
+            }
+            let length = whole.ids.len();
+            all.push(Found {
+                verdict,
+                cut: (length > most).then_some((length, most)),
+                trace,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// What the head says of a text by its states.
+fn judge(
+    encoder: &Encoder,
+    text: &str,
+    encoded: &Encoding,
+    states: &[f32],
+) -> Result<Verdict, Failure> {
+    let model = &encoder.model;
+    if states.is_empty() {
+        return Err(no_tokens(text));
+    }
+    let refused = || encoder.other_head("a head for classes");
+    match model.purpose() {
+        Some(Heads::TokenClasses(labels)) => {
+            let probabilities = model.token_classes(states).ok_or_else(refused)?;
+            Ok(Verdict::Entities(entities(encoded, &probabilities, labels)))
+        }
+        Some(Heads::Classes(labels)) => {
+            let scores = model.classes(states).ok_or_else(refused)?;
+            let labels = labels
+                .iter()
+                .cloned()
+                .zip(scores.into_iter().map(f64::from));
+            let probabilities = model.class_scores() != ClassScores::Numbers;
+            Ok(Verdict::Labels(labels.collect(), probabilities))
+        }
+        _ => Err(refused()),
+    }
+}
+
+fn best_first(labels: &[(String, f64)]) -> Vec<&(String, f64)> {
+    let mut order: Vec<&(String, f64)> = labels.iter().collect();
+    // A stable sort: of equal ones the first.
+    order.sort_by(|a, b| b.1.total_cmp(&a.1));
+    order
+}
+
+/// Writes answers and pictures.
+struct Writer<'a> {
+    options: &'a Classify,
+    classifier: Classifier,
+    out: Output,
+    shown: Shown<'a>,
+    line: usize,
+}
+
+impl Writer<'_> {
+    fn classify(&mut self, lines: &[String]) -> Result<(), Failure> {
+        let found = self.classifier.classify(lines, self.shown.is_wanted())?;
+        for (text, found) in lines.iter().zip(found) {
+            self.line += 1;
+            if let Some((length, most)) = found.cut.filter(|_| !self.options.show.quiet) {
+                output::warn(&format!(
+                    "sentence {} has {length} tokens; only the first {most} are read",
+                    self.line
+                ));
+            }
+            match self.options.show.json {
+                true => self.out.line(&self.json(text, &found).to_string())?,
+                false => self.text(text, &found.verdict)?,
+            }
+            if let Some(trace) = &found.trace {
+                self.shown.push(&mut self.out, self.line, trace)?;
+            }
+        }
+        self.out.flush()
+    }
+
+    fn text(&mut self, text: &str, verdict: &Verdict) -> Result<(), Failure> {
+        match verdict {
+            Verdict::Labels(labels, probabilities) => {
+                let score = |score: f64| match probabilities {
+                    true => format!("{:.1} %", 100.0 * score),
+                    false => format!("{score:.4}"),
+                };
+                for (rank, (label, value)) in best_first(labels).into_iter().enumerate() {
+                    let (label, score) = (visible(label), score(*value));
+                    match rank {
+                        0 => self
+                            .out
+                            .line(&format!("{label} ({score}): {}", visible(text)))?,
+                        rank if rank < self.options.top => {
+                            self.out.line(&format!("  {label} ({score})"))?;
+                        }
+                        _ => break,
+                    }
+                }
+            }
+            Verdict::Entities(entities) => {
+                self.out.line(&visible(text))?;
+                for Entity {
+                    label,
+                    probability,
+                    range,
+                } in entities
+                {
+                    let place = [range.start, range.end].map(|byte| characters(text, byte));
+                    self.out.line(&format!(
+                        "  {} ({:.1} %): {}, characters {} to {}",
+                        visible(label),
+                        100.0 * probability,
+                        visible(&text[range.clone()]),
+                        place[0],
+                        place[1],
+                    ))?;
+                }
+                if entities.is_empty() {
+                    self.out.line("  (no part of it has a class)")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self, text: &str, found: &Found) -> Value {
+        let mut line = json!({"line": self.line, "text": text});
+        match &found.verdict {
+            Verdict::Labels(labels, probabilities) => {
+                let all: serde_json::Map<String, Value> = labels
+                    .iter()
+                    .map(|(label, score)| (label.clone(), json!(*score as f32)))
+                    .collect();
+                let best = best_first(labels);
+                line["label"] = json!(best.first().map(|best| &best.0));
+                line[if *probabilities {
+                    "probabilities"
+                } else {
+                    "scores"
+                }] = all.into();
+            }
+            Verdict::Entities(entities) => {
+                let entities = entities.iter().map(
+                    |Entity {
+                         label,
+                         probability,
+                         range,
+                     }| {
+                        json!({
+                            "label": label,
+                            "probability": probability,
+                            "text": &text[range.clone()],
+                            "start": characters(text, range.start),
+                            "end": characters(text, range.end),
+                        })
+                    },
+                );
+                line["entities"] = entities.collect();
+            }
+        }
+        if let Some(maps) = found
+            .trace
+            .as_ref()
+            .and_then(|trace| self.shown.json(trace))
+        {
+            line["maps"] = maps;
+        }
+        line
+    }
+}

@@ -1,0 +1,288 @@
+//! Language models, scored on a text: perplexity in windows, and teacher forcing beside free running.
+
+use std::{path::Path, time::Instant};
+
+use regard_evaluate::{ByPosition, Conditioning, EvaluateError, NextToken};
+use regard_models::{
+    pretrained::{Encoding, LanguageModel},
+    scoring::{self, CausalModel, Prediction, Windows},
+};
+use regard_view::chart::{Chart, Point, Series, stacked};
+use serde_json::{Value, json};
+
+use crate::{
+    arguments::{Evaluate, OfText},
+    commands::{explain::columns, pretrained::Opened},
+    failure::Failure,
+    input,
+    output::{self, Output},
+    pictures::write_drawing,
+    progress::Counter,
+};
+
+/// The most tokens of a window that is not asked for.
+const CONTEXT: usize = 1024;
+/// Prompts that are continued together.
+const BATCH: usize = 16;
+
+/// Scores a language model on the text at `path`.
+///
+/// # Errors
+/// Options that contradict the model or the text, files that are wrong.
+pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    let [named] = options.model.as_slice() else {
+        return usage("--text scores one --model");
+    };
+    if options.lengths.buckets.is_some() {
+        return usage("--buckets shows scores by length; give --by-length and a --source");
+    }
+    if options.lengths.drawing.any() && options.language.free_running.is_none() {
+        return usage("a picture shows loss and accuracy by position; give --free-running too");
+    }
+    options.compute.run(None, |_| {
+        let opened = Opened::find(&named.path.to_string_lossy())?;
+        let model = LanguageModel::open(&opened.folder, options.language.stored.storage())?;
+        opened.tokenizer.expect_rows(model.vocabulary())?;
+        let bytes = input::bytes(path)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if text.trim().is_empty() {
+            return Err(Failure::Usage(format!("{} has no text", input::name(path))));
+        }
+        let encoded = opened.tokenizer.encode(&text, true)?;
+        match options.language.free_running {
+            None => windows(options, &model, &text, &encoded, path),
+            Some(length) => running(options, &model, &encoded.ids, length, path),
+        }
+    })
+}
+
+/// A text of too few tokens.
+fn short(path: &Path, tokens: usize, expected: usize) -> Failure {
+    let name = input::name(path);
+    Failure::Usage(format!(
+        "{name} has {tokens} tokens; expected at least {expected}: give a longer text"
+    ))
+}
+
+/// A sum of losses that stops at the first that is no number.
+struct Checked(Result<(), EvaluateError>);
+
+impl Checked {
+    fn add(&mut self, add: impl FnOnce() -> Result<(), EvaluateError>) {
+        if self.0.is_ok() {
+            self.0 = add();
+        }
+    }
+}
+
+fn windows(
+    options: &Evaluate,
+    model: &dyn CausalModel,
+    text: &str,
+    encoded: &Encoding,
+    path: &Path,
+) -> Result<(), Failure> {
+    let OfText {
+        context, stride, ..
+    } = options.language;
+    let most = model.context();
+    let context = context.unwrap_or_else(|| most.min(CONTEXT));
+    let stride = stride.unwrap_or_else(|| (context / 2).max(1));
+    if context > most {
+        return Err(Failure::Usage(format!(
+            "--context {context}: the model reads at most {most} tokens"
+        )));
+    }
+    if stride > context {
+        return Err(Failure::Usage(format!(
+            "--stride {stride}: expected at most the context, {context}, or tokens would be left out"
+        )));
+    }
+    let tokens = encoded.ids.len();
+    if tokens < 2 {
+        return Err(short(path, tokens, 2));
+    }
+    let mut score = NextToken::new(Conditioning::TeacherForced);
+    let mut checked = Checked(Ok(()));
+    let counter = Counter::up_to(tokens, "tokens", !options.quiet);
+    let begun = Instant::now();
+    let each = |at: usize, found: Prediction| {
+        checked.add(|| score.add(found.loss, found.correct));
+        if at.is_multiple_of(64) {
+            counter.set(at);
+        }
+    };
+    scoring::score(model, &encoded.ids, Windows { context, stride }, each)?;
+    checked.0?;
+    let seconds = begun.elapsed().as_secs_f64();
+    counter.finish();
+    // A text's first token is not scored, unless the tokenizer puts one before it.
+    let bytes = match encoded.texts[0] {
+        None => text.len(),
+        Some(_) => text.len() - encoded.offsets[0].end,
+    } as u64;
+    let perplexity = score.perplexity();
+    let scored = perplexity.tokens();
+    let speed = scored as f64 / seconds.max(1e-9);
+    let none = || EvaluateError::Empty {
+        name: input::name(path),
+    };
+    let value = perplexity.value().ok_or_else(none)?;
+    let bits = score.bits_per_byte(bytes).ok_or_else(none)?;
+    let accuracy = score.accuracy().ok_or_else(none)?;
+    if options.json {
+        let all = json!({
+            "perplexity": value,
+            "loss": perplexity.mean(),
+            "bits_per_token": perplexity.bits(),
+            "bits_per_byte": bits,
+            "accuracy": accuracy,
+            "tokens": scored,
+            "bytes": bytes,
+            "context": context,
+            "stride": stride,
+            "conditioning": perplexity.conditioning().name(),
+            "tokens_per_second": speed,
+        });
+        return output::print(&format!("{all:#}\n"));
+    }
+    if options.score_only {
+        let digits = usize::from(options.digits);
+        return output::print(&format!("{value:.digits$}\n"));
+    }
+    let mut out = Output::standard();
+    out.line(&perplexity.to_string())?;
+    out.line(&format!("{bits:.4} bits per byte ({bytes} bytes)"))?;
+    out.line(&format!("{:.2} % of next tokens right", 100.0 * accuracy))?;
+    let least = (context - stride).max(1);
+    out.line(&format!(
+        "context {context}, stride {stride}: at least {least} tokens before each, but at the beginning"
+    ))?;
+    out.flush()?;
+    if !options.quiet {
+        output::say(&format!(
+            "{scored} tokens in {seconds:.2} s ({speed:.0} a second)"
+        ));
+    }
+    Ok(())
+}
+
+fn running(
+    options: &Evaluate,
+    model: &dyn CausalModel,
+    ids: &[u32],
+    length: usize,
+    path: &Path,
+) -> Result<(), Failure> {
+    let prompt = options.language.prompt_tokens.unwrap_or(32);
+    let most = model.context();
+    let part = prompt.saturating_add(length);
+    if part - 1 > most {
+        return Err(Failure::Usage(format!(
+            "a prompt of {prompt} tokens and {length} after it: the model reads at most {most} tokens"
+        )));
+    }
+    if ids.len() < part {
+        return Err(short(path, ids.len(), part));
+    }
+    // Evenly spaced, and without overlap.
+    let count = options.language.prompts.unwrap_or(64).min(ids.len() / part);
+    let last = ids.len() - part;
+    let texts: Vec<&[u32]> = (0..count)
+        .map(|number| {
+            let start = last * number / (count - 1).max(1);
+            &ids[start..start + part]
+        })
+        .collect();
+    let mut forced = ByPosition::new(Conditioning::TeacherForced, length);
+    let mut free = ByPosition::new(Conditioning::FreeRunning, length);
+    let mut checked = Checked(Ok(()));
+    let counter = Counter::up_to(2 * count, "texts", !options.quiet);
+    for (done, texts) in (0..).step_by(BATCH).zip(texts.chunks(BATCH)) {
+        for text in texts {
+            scoring::teacher_forced(model, text, prompt, |at, found| {
+                checked.add(|| forced.add(at, found.loss, found.correct));
+            })?;
+        }
+        scoring::free_running(model, texts, prompt, |_, at, found| {
+            checked.add(|| free.add(at, found.loss, found.correct));
+        })?;
+        counter.set(2 * (done + texts.len()));
+    }
+    counter.finish();
+    checked.0?;
+    let title = format!("{count} prompts of {prompt} tokens, {length} tokens after each");
+    let table = table(&title, &forced, &free);
+    match options.json {
+        true => {
+            let positions: Vec<Value> = (0..length)
+                .map(|at| json!({"teacher_forced": of(&forced, at), "free_running": of(&free, at)}))
+                .collect();
+            let all = json!({
+                "prompts": count,
+                "prompt_tokens": prompt,
+                "positions": positions,
+            });
+            output::print(&format!("{all:#}\n"))?;
+        }
+        false => output::print(&table)?,
+    }
+    let picture = stacked(&charts(&forced, &free));
+    write_drawing(&options.lengths.drawing, &title, &picture, &table)
+}
+
+fn of(scores: &ByPosition, at: usize) -> Value {
+    let score = scores.positions()[at];
+    json!({"loss": score.perplexity().mean(), "accuracy": score.accuracy()})
+}
+
+/// Loss and accuracy of both, for groups of positions that double.
+fn table(title: &str, forced: &ByPosition, free: &ByPosition) -> String {
+    let header = [
+        "position",
+        "loss: teacher-forced",
+        "free-running",
+        "accuracy: teacher-forced",
+        "free-running",
+    ];
+    let header: Vec<String> = header.map(str::to_owned).to_vec();
+    let all = std::iter::once(("all".to_owned(), 0..forced.positions().len()));
+    let groups = forced.groups().into_iter().map(|group| {
+        let name = match group.len() {
+            1 => group.end.to_string(),
+            _ => format!("{} to {}", group.start + 1, group.end),
+        };
+        (name, group)
+    });
+    let rows = groups.chain(all).map(|(name, group)| {
+        let both = [forced, free].map(|scores| scores.over(group.clone()));
+        let number =
+            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |x| format!("{x:.3}"));
+        let losses = both.map(|score| number(score.perplexity().mean()));
+        let shares = both.map(|score| number(score.accuracy()));
+        [vec![name], losses.to_vec(), shares.to_vec()].concat()
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    format!("{title}\n{}", columns(&rows))
+}
+
+/// Loss and accuracy by position.
+fn charts(forced: &ByPosition, free: &ByPosition) -> [Chart; 2] {
+    type Value = fn(&NextToken) -> Option<f64>;
+    let values: [(&str, Value); 2] = [
+        ("loss", |score| score.perplexity().mean()),
+        ("accuracy", NextToken::accuracy),
+    ];
+    values.map(|(name, value)| {
+        let title = format!("{name} of the true token, by position");
+        let chart = Chart::new(title, "tokens after the prompt", name).y_from_zero();
+        [forced, free].into_iter().fold(chart, |chart, scores| {
+            let points = (1..).zip(scores.positions()).map(|(at, score)| {
+                let at = f64::from(at);
+                Point::new(at, value(score).unwrap_or(f64::NAN))
+            });
+            chart.with(Series::new(scores.conditioning().name(), points.collect()))
+        })
+    })
+}

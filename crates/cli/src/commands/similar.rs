@@ -1,0 +1,322 @@
+//! `regard similar`.
+
+use std::collections::BTreeMap;
+
+use regard_kernels::stack::Point;
+use regard_models::pretrained::{
+    LanguageModel, Pooling, TextEncoder, WordStates, cosine, family, occurrences,
+};
+use regard_view::{
+    Heatmap,
+    chart::{Chart, Point as Place, Series},
+    label::visible,
+    svg::{self, SvgOptions},
+};
+use serde_json::{Value, json};
+
+use super::{
+    explain::columns,
+    pretrained::{Encoder, Opened, characters, input_of, texts},
+};
+use crate::{
+    arguments::Similar,
+    failure::{CommandError, Failure},
+    output::{self, Output},
+    pictures::write_drawing,
+};
+
+/// The most texts: each is compared with each.
+const MOST_TEXTS: usize = 1000;
+/// How many texts are computed together.
+const BATCH: usize = 32;
+
+/// Compares texts, or a word in them.
+///
+/// # Errors
+/// A model that cannot be read, a text without the word.
+pub fn run(options: &Similar) -> Result<(), Failure> {
+    options.compute.run(None, |_| work(options))
+}
+
+fn work(options: &Similar) -> Result<(), Failure> {
+    let texts = texts(&options.texts)?;
+    if !(2..=MOST_TEXTS).contains(&texts.len()) {
+        let count = texts.len();
+        return Err(Failure::Usage(format!(
+            "{count} texts are given; expected from 2 to {MOST_TEXTS} to compare"
+        )));
+    }
+    match &options.word {
+        Some(word) => compare_word(options, &texts, word),
+        None => compare_texts(options, &texts),
+    }
+}
+
+/// The cosine of each text with each.
+fn compare_texts(options: &Similar, texts: &[String]) -> Result<(), Failure> {
+    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let pooling = Pooling::open(encoder.opened.folder.path())?;
+    let mut vectors = vec![];
+    for texts in texts.chunks(BATCH) {
+        for states in encoder.batch(&encoder.encode(texts)?)? {
+            vectors.push(pooling.vector(&encoder.model, &states));
+        }
+    }
+    let cosines: Vec<Vec<f64>> = vectors
+        .iter()
+        .map(|a| vectors.iter().map(|b| cosine(a, b)).collect())
+        .collect();
+    let numbers: Vec<String> = (1..=texts.len()).map(|number| number.to_string()).collect();
+    let header = std::iter::once(String::new()).chain(numbers.iter().cloned());
+    let rows = texts
+        .iter()
+        .zip(&cosines)
+        .zip(&numbers)
+        .map(|((text, row), number)| {
+            let cells = row.iter().map(|cosine| format!("{cosine:.3}"));
+            std::iter::once(format!("{number} {}", short(text)))
+                .chain(cells)
+                .collect()
+        });
+    let table = columns(
+        &std::iter::once(header.collect())
+            .chain(rows)
+            .collect::<Vec<_>>(),
+    );
+    match options.json {
+        true => output::print(&format!(
+            "{}\n",
+            json!({"texts": texts, "cosines": cosines})
+        ))?,
+        false => output::print(&table)?,
+    }
+    if options.drawing.any() {
+        let title = "Cosines of texts";
+        let names: Vec<String> = texts
+            .iter()
+            .zip(&numbers)
+            .map(|(text, n)| format!("{n} {}", short(text)))
+            .collect();
+        let values = cosines
+            .iter()
+            .flatten()
+            .map(|&cosine| cosine as f32)
+            .collect();
+        let heatmap = Heatmap::table(names, numbers, values).titled(title);
+        let picture = svg::heatmap(&heatmap, &SvgOptions::default());
+        write_drawing(&options.drawing, title, &picture, &table)?;
+    }
+    Ok(())
+}
+
+/// The beginning of a text, on one line.
+fn short(text: &str) -> String {
+    const MOST: usize = 40;
+    let text = visible(text);
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// Either kind of model.
+enum Model {
+    Writes(Box<LanguageModel>),
+    Reads(Box<TextEncoder>),
+}
+
+/// A word in a text, and its vector at each point of the stack.
+struct Occurrence {
+    /// Its characters.
+    place: [usize; 2],
+    tokens: Vec<String>,
+    vectors: BTreeMap<(usize, Point), Vec<f32>>,
+}
+
+fn compare_word(options: &Similar, texts: &[String], word: &str) -> Result<(), Failure> {
+    let opened = Opened::find(&options.model.model)?;
+    let storage = options.model.storage();
+    let (model, rows) = match family(&opened.folder)?.encoder {
+        Some(_) => {
+            let model = TextEncoder::open(&opened.folder, storage)?;
+            let rows = model.vocabulary();
+            (Model::Reads(Box::new(model)), rows)
+        }
+        None => {
+            let model = LanguageModel::open(&opened.folder, storage)?;
+            let rows = model.vocabulary();
+            (Model::Writes(Box::new(model)), rows)
+        }
+    };
+    opened.tokenizer.expect_rows(rows)?;
+    let found = (1..)
+        .zip(texts)
+        .map(|(number, text)| find(options, &opened, &model, number, text, word));
+    let found: Vec<Occurrence> = found.collect::<Result<_, Failure>>()?;
+    let pairs: Vec<(usize, usize)> = (0..texts.len())
+        .flat_map(|first| (first + 1..texts.len()).map(move |second| (first, second)))
+        .collect();
+    let mut chart = Chart::new(
+        format!("cosine of {word:?} in two texts"),
+        "layer (0: embedding, halves: after attention)",
+        "cosine",
+    );
+    let (mut tables, mut lines) = (String::new(), vec![]);
+    for &(first, second) in &pairs {
+        let cosines = cosines(&found[first], &found[second]);
+        let place = |&(layer, point): &(usize, Point)| match point {
+            Point::Input => layer as f64,
+            Point::FeedForward => layer as f64 + 1.0,
+            _ => layer as f64 + 0.5,
+        };
+        // What leaves a layer enters the next one, at the same place.
+        let drawn = cosines
+            .iter()
+            .filter(|((layer, point), _)| *point != Point::Input || *layer == 0);
+        let points = drawn
+            .map(|(point, &cosine)| Place::new(place(point), cosine))
+            .collect();
+        chart = chart.with(Series::new(
+            format!("{} and {}", first + 1, second + 1),
+            points,
+        ));
+        tables.push_str(&table(word, texts, (first, second), &cosines));
+        lines.push(pair_json((first, second), &cosines));
+    }
+    match options.json {
+        true => {
+            let texts = texts.iter().zip(&found).map(|(text, found)| {
+                json!({"text": text, "start": found.place[0], "end": found.place[1], "tokens": found.tokens})
+            });
+            let all = json!({"word": word, "texts": texts.collect::<Vec<_>>(), "pairs": lines});
+            output::print(&format!("{all}\n"))?;
+        }
+        false => {
+            let mut out = Output::standard();
+            out.text(&tables)?;
+            out.flush()?;
+        }
+    }
+    let title = format!("{word:?} in context");
+    match options.drawing.any() {
+        true => write_drawing(&options.drawing, &title, &chart.svg(), &tables),
+        false => Ok(()),
+    }
+}
+
+/// Reads a text, and follows the word through the stack.
+fn find(
+    options: &Similar,
+    opened: &Opened,
+    model: &Model,
+    number: usize,
+    text: &str,
+    word: &str,
+) -> Result<Occurrence, Failure> {
+    let places = occurrences(text, word);
+    let Some(place) = places.first() else {
+        return Err(Failure::Usage(format!(
+            "text {number} has no word {word:?}: {text:?}"
+        )));
+    };
+    if places.len() > 1 && !options.quiet {
+        output::warn(&format!(
+            "text {number} has {word:?} {} times; the first one is compared",
+            places.len()
+        ));
+    }
+    let encoded = opened.tokenizer.encode(text, true)?;
+    let tokens = encoded.tokens_of(place);
+    if tokens.is_empty() {
+        let folder = opened.folder.path().to_owned();
+        let expected = format!("a tokenizer that has tokens for {word:?}");
+        return Err(CommandError::OtherModel { folder, expected }.into());
+    }
+    let ids: Vec<u32> = tokens.iter().map(|&at| encoded.ids[at]).collect();
+    let names = ids
+        .iter()
+        .map(|&id| opened.tokenizer.token(id).unwrap_or_default());
+    let mut states = WordStates::new(tokens);
+    match model {
+        Model::Writes(model) => model
+            .begin(1, Default::default())
+            .read(&[&encoded.ids], Some(&mut states))?,
+        Model::Reads(model) => {
+            model.states(&[input_of(&encoded)], Some(&mut states))?;
+        }
+    }
+    let vectors = states
+        .points()
+        .map(|(layer, point, vector)| ((layer, point), vector.to_vec()));
+    Ok(Occurrence {
+        place: [place.start, place.end].map(|byte| characters(text, byte)),
+        tokens: names.collect(),
+        vectors: vectors.collect(),
+    })
+}
+
+fn cosines(a: &Occurrence, b: &Occurrence) -> BTreeMap<(usize, Point), f64> {
+    let both = a.vectors.iter().zip(&b.vectors);
+    both.map(|((&point, a), (_, b))| (point, cosine(a, b)))
+        .collect()
+}
+
+/// The points of a layer, and what they are called.
+const POINTS: [(Point, &str); 3] = [
+    (Point::Input, "before attention"),
+    (Point::Attention, "after attention"),
+    (Point::FeedForward, "after feed-forward"),
+];
+
+fn table(
+    word: &str,
+    texts: &[String],
+    (first, second): (usize, usize),
+    cosines: &BTreeMap<(usize, Point), f64>,
+) -> String {
+    let titles = POINTS.map(|(_, title)| title.to_owned());
+    let header = std::iter::once("layer".to_owned()).chain(titles).collect();
+    let layers = cosines
+        .keys()
+        .map(|(layer, _)| layer + 1)
+        .max()
+        .unwrap_or(0);
+    let rows = (0..layers).map(|layer| {
+        let cells = POINTS.map(|(point, _)| {
+            let cosine = cosines.get(&(layer, point));
+            cosine.map_or_else(String::new, |cosine| format!("{cosine:.3}"))
+        });
+        std::iter::once((layer + 1).to_string())
+            .chain(cells)
+            .collect()
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    format!(
+        "cosine of {} in {} ({}) and {} ({})\n{}",
+        visible(&format!("{word:?}")),
+        first + 1,
+        short(&texts[first]),
+        second + 1,
+        short(&texts[second]),
+        columns(&rows)
+    )
+}
+
+fn pair_json((first, second): (usize, usize), cosines: &BTreeMap<(usize, Point), f64>) -> Value {
+    let layers = cosines
+        .keys()
+        .map(|(layer, _)| layer + 1)
+        .max()
+        .unwrap_or(0);
+    let layers: Vec<Value> = (0..layers)
+        .map(|layer| {
+            let at = |point| cosines.get(&(layer, point));
+            json!({
+                "input": at(Point::Input),
+                "attention": at(Point::Attention),
+                "feed_forward": at(Point::FeedForward),
+            })
+        })
+        .collect();
+    json!({"texts": [first, second], "layers": layers})
+}

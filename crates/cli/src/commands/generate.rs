@@ -9,7 +9,7 @@ use std::{
 use regard_models::{
     Stepper,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{ChatTemplate, LanguageModel, Look, Message, Reading},
+    pretrained::{ChatTemplate, LanguageModel, Look, Message, Reading, WritingRules},
 };
 use serde_json::json;
 
@@ -286,8 +286,11 @@ fn search(
     for (row, text) in all.iter_mut().enumerate() {
         let mut rows = reading.clone();
         rows.select(&[row], false);
-        let mut searching =
-            rows.searching(text.ids[text.ids.len() - 1], config.stop.first().copied());
+        let mut searching = rows.searching(
+            text.ids[text.ids.len() - 1],
+            config.stop.first().copied(),
+            WritingRules::default(),
+        );
         let beam = BeamConfig {
             size: width,
             n_best: 1,

@@ -61,7 +61,7 @@ impl Opened {
         let tokens = self.axis(ids)?;
         let mut trace = Trace::new(&self.name, text, "");
         let (query, head) = (look.query, look.head);
-        for (layer, seen) in look.maps() {
+        for seen in look.maps() {
             let queries = match query {
                 None => tokens.clone(),
                 Some(query) => tokens[query..=query].iter().cloned().collect(),
@@ -73,7 +73,7 @@ impl Opened {
                 Some(head) => map.named(format!("self, head {}", head + 1)),
                 None => map,
             };
-            trace = trace.with_map(map.at_layer(layer));
+            trace = trace.with_map(map.at_layer(seen.layer));
         }
         Ok(trace)
     }

@@ -8,14 +8,17 @@
 //! | text to ids and back | [`Tokenizer`] | `tokenizer.json`, or `vocab.json` and `merges.txt`, or `vocab.txt` |
 //! | writes text | [`LanguageModel`] | |
 //! | reads text | [`TextEncoder`] | |
+//! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
 //!
 //! Files are checked before they are used: no memory is allocated by a size that a file states and its bytes do not confirm, and
 //! nothing in a folder is executed but a chat template, which can reach nothing outside it and is stopped if it does not end.
 
+mod bart;
 mod bert;
 mod chat;
 mod config;
+mod embedding;
 mod encoder;
 mod error;
 mod families;
@@ -27,17 +30,23 @@ mod language_model;
 mod llama;
 mod look;
 mod rotary;
+mod searching;
+mod seq2seq;
 mod source;
+mod t5;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
 pub use config::Config;
+pub use embedding::{EmbeddingSource, Positions};
 pub use encoder::{Head, Heads, Input, Pooling, Spans, TextEncoder, TextEncoderSource};
 pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
 pub use hub::{Hub, resolve};
-pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading, Searching};
+pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
 pub use look::{Look, LookedAt};
-pub use source::{Matrix, Norm, StackSource};
+pub use searching::{Searching, WritingRules};
+pub use seq2seq::{Seq2SeqModel, Seq2SeqSource, Writing};
+pub use source::{BucketSource, Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};

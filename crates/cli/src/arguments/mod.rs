@@ -40,7 +40,7 @@ pub use look::{Look as LookText, Query};
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::PictureFiles;
-pub use search::Search;
+pub use search::{Search, WIDEST_BEAM};
 pub use train::Train;
 pub use translate::{Attention, Translate};
 pub use vectors::{Matrix, Vector};

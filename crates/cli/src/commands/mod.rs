@@ -12,6 +12,7 @@ mod inspect_model;
 mod look;
 mod model;
 mod pretrained;
+mod seq2seq;
 mod train;
 mod translate;
 mod view;

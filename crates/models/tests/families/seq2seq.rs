@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Golden, Weights, close, copied, open, real};
 
-const CASES: [&str; 4] = ["t5", "t5-gated", "bart", "marian"];
+const CASES: [&str; 5] = ["t5", "t5-gated", "bart", "marian", "marian-two"];
 
 fn model(case: &str, storage: Option<Storage>) -> Seq2SeqModel {
     Seq2SeqModel::open(&open(case), storage).unwrap_or_else(|error| panic!("{case}: {error}"))

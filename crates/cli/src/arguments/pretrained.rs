@@ -10,7 +10,15 @@ pub struct Pretrained {
     /// downloaded
     #[arg(short, long, value_name = "MODEL")]
     pub model: String,
-    /// How weights are kept in memory [default: as the files have them]
+    /// Its weights.
+    #[command(flatten)]
+    weights: StoredWeights,
+}
+
+/// How the weights of a pretrained model are kept.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct StoredWeights {
+    /// How weights of a pretrained model are kept in memory [default: as the files have them]
     #[arg(long, value_name = "TYPE", help_heading = "Computing")]
     weights: Option<Weights>,
 }
@@ -29,8 +37,15 @@ enum Weights {
 }
 
 impl Pretrained {
-    /// How weights are kept; `None` for as the files have them.
+    /// As [`StoredWeights::storage`].
     pub fn storage(&self) -> Option<Storage> {
+        self.weights.storage()
+    }
+}
+
+impl StoredWeights {
+    /// How weights are kept; `None` for as the files have them.
+    pub fn storage(self) -> Option<Storage> {
         self.weights.map(|weights| match weights {
             Weights::F32 => Storage::F32,
             Weights::Bf16 => Storage::Bf16,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Compute, PictureFiles, Search, search::beam};
+use super::{Compute, PictureFiles, Search, pretrained::StoredWeights, search::beam};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,6 +80,9 @@ pub struct Translate {
     /// Print no warnings and no progress
     #[arg(short, long)]
     pub quiet: bool,
+    /// How weights are kept.
+    #[command(flatten)]
+    pub weights: StoredWeights,
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,

@@ -49,13 +49,19 @@ impl Model {
     fn open(options: &Translate, device: &Device) -> Result<Self, Failure> {
         if let Some(name) = options.model.as_deref().and_then(models::pretrained) {
             let prefix = options.prefix.as_deref().unwrap_or_default();
-            let model = TextToText::read(Opened::find(&name)?, None, prefix)?;
+            let storage = options.weights.storage();
+            let model = TextToText::read(Opened::find(&name)?, storage, prefix)?;
             return Ok(Self::Pretrained(Box::new(model)));
         }
-        if options.prefix.is_some() {
-            let message =
-                "--prefix is for pretrained models; this one was trained without prefixes";
-            return Err(Failure::Usage(message.to_owned()));
+        for (option, given) in [
+            ("--prefix", options.prefix.is_some()),
+            ("--weights", options.weights.storage().is_some()),
+        ] {
+            if given {
+                let message =
+                    format!("{option} is for pretrained models; this is one of `regard train`");
+                return Err(Failure::Usage(message));
+            }
         }
         let (model, description) = models::open(options.model.as_deref(), device)?;
         let translator = Translator::new(model, description, device);

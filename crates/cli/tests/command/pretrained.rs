@@ -201,6 +201,10 @@ fn encoder_decoders_translate() {
         // The prefix is read.
         let (prefixed, _) = translate(&["--prefix", "w1 w2 ", "w3 w4"]);
         assert_eq!(prefixed.lines().next(), all.lines().next(), "{case}");
+        for weights in ["bf16", "f16", "int8"] {
+            let arguments = ["--weights", weights, "w1 w2 w3 w4"];
+            assert!(!translate(&arguments).0.is_empty(), "{case} {weights}");
+        }
         let (best, _) = translate(&["--beam", "3", "--n-best", "3", "w1 w2"]);
         assert_eq!(
             best.lines().filter(|line| line.contains(" ||| ")).count(),
@@ -334,6 +338,8 @@ fn what_cannot_be_done_is_said() {
         2,
     );
     assert!(error.contains("--prefix"), "{error}");
+    let error = said(&["translate", "--weights", "int8", "w1"], 2);
+    assert!(error.contains("--weights"), "{error}");
     let error = said(
         &[
             "translate",

@@ -97,7 +97,7 @@ pub enum LineError {
     Pretrained(#[from] PretrainedError),
     /// More weights were asked for than fit in memory.
     #[error(
-        "a line and its translation have {numbers} weights, at most {most} are kept; `regard look` shows parts of them"
+        "a line and its translation have {numbers} weights, at most {most} are kept; expected a shorter line"
     )]
     TooManyWeights {
         /// How many.

@@ -1,6 +1,6 @@
 //! Pretrained encoder-decoders: text in, text out, and what the model looked at.
 
-use regard_kernels::matmul::Storage;
+use regard_kernels::{matmul::Storage, stack::Stack};
 use regard_models::{
     generate::Hypothesis,
     pretrained::{Encoding, Look, PretrainedError, Seq2SeqModel, Tokenizer},
@@ -29,12 +29,16 @@ pub struct TextToText {
     prefix: String,
 }
 
-/// Which weights are wanted.
+/// Which weights are wanted, each counted from 0; `None` for all.
 #[derive(Clone, Copy, Default)]
 pub struct Wanted {
+    /// Which attention; the usual is all.
     pub kind: Pick<Kind>,
+    /// Which layer.
     pub layer: Option<usize>,
+    /// Which head.
     pub head: Option<usize>,
+    /// Which position: of the source in the encoder, else of the target.
     pub query: Option<Query>,
 }
 
@@ -193,9 +197,8 @@ impl TextToText {
             Some(target) => self.target.encode(target, true)?.ids,
             None => {
                 let beam = beam_config(&self.settings());
-                let mut found = self.model.write(&[&source], &beam)?.concat();
-                found.truncate(1);
-                let best = found.pop().unwrap_or_else(Hypothesis::empty);
+                let mut found = self.model.write(&[&source], &beam)?.into_iter().flatten();
+                let best = found.next().unwrap_or_else(Hypothesis::empty);
                 let end = best.finished.then_some(self.model.writing().end);
                 best.tokens.into_iter().chain(end).collect()
             }
@@ -255,7 +258,7 @@ impl TextToText {
         let (encoder, decoder) = (self.model.encoder(), self.model.decoder().stack());
         let looks =
             |kind| matches!(wanted.kind, Pick::Usual | Pick::All) || wanted.kind == Pick::One(kind);
-        let look = |stack: &regard_kernels::stack::Stack, length: usize| {
+        let look = |stack: &Stack, length: usize| {
             let mut look = Look::new(length);
             (look.layer, look.head) = (wanted.layer, wanted.head);
             look.query = wanted.query.map(|query| match query {
@@ -294,22 +297,21 @@ impl TextToText {
             .into_iter()
             .chain(past.cloned())
             .collect();
-        let query_of = |look: &Look| look.query;
-        let (source_query, target_query) = (query_of(&of_source), query_of(&of_target));
+        let (source_query, target_query) = (of_source.query, of_target.query);
         let mut maps = vec![];
         for seen in of_target.maps() {
             let (kind, queries, keys) = match seen.cross {
                 true => (Kind::Cross, &written, &read),
                 false => (Kind::DecoderSelf, &inputs, &inputs),
             };
-            let cross = seen.cross;
             let map = map_of(kind, queries, keys, target_query, wanted.head, seen)?;
-            maps.push(match (cross, target_query) {
-                (true, _) => map,
-                (false, None) => map.predicting(written.clone())?,
-                (false, Some(at)) => {
-                    let one: Tokens = written.iter().skip(at).take(1).cloned().collect();
-                    map.predicting(one)?
+            maps.push(match kind {
+                Kind::Cross => map,
+                _ => {
+                    let shown = map.queries().labels().len();
+                    let first = target_query.unwrap_or(0);
+                    let next: Tokens = written.iter().skip(first).take(shown).cloned().collect();
+                    map.predicting(next)?
                 }
             });
         }

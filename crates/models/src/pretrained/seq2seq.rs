@@ -118,10 +118,9 @@ impl Writing {
             }
         }
         let count = |key: &str, usual| of(key).count_or(key, usual);
-        let longest = match of("max_length").has("max_length") {
-            true => Some(of("max_length").size("max_length")?),
-            false => None,
-        };
+        let lengths = ["max_new_tokens", "max_length"];
+        let longest = lengths.into_iter().find(|key| of(key).has(key));
+        let longest = longest.map(|key| of(key).size(key)).transpose()?;
         Ok(Self {
             start,
             end,

@@ -1,9 +1,9 @@
-//! Opening a model: a file, a run folder, or the one that is compiled into the command.
+//! Opening a model: a file, a run folder, or the one that is compiled into the command; and which names are those of pretrained ones.
 
 use std::path::Path;
 
 use burn::tensor::Device;
-use regard_models::AnyGenerator;
+use regard_models::{AnyGenerator, pretrained::resolve};
 use regard_train::{
     Registry, model_file::ModelFileError, tasks::Translation, translator::Description,
 };
@@ -29,4 +29,15 @@ pub fn open(
         Some(path) => registry.open::<Translation>(path, device),
         None => registry.from_bytes::<Translation>(EMBEDDED, EMBEDDED_FILE, device),
     }
+}
+
+/// The name of a pretrained model, if that is what `model` means: `hf:NAME`, a folder with a `config.json`, or a name in the local
+/// cache that no file has.
+pub fn pretrained(model: &Path) -> Option<String> {
+    let name = model.to_str()?;
+    let found = match model.exists() {
+        true => model.join("config.json").is_file(),
+        false => name.starts_with("hf:") || resolve(name).is_ok(),
+    };
+    found.then(|| name.to_owned())
 }

@@ -8,7 +8,7 @@
 //! In exact problems (see [`Magnitudes`]), every computation in `f32` has the same scores. The definition is then evaluated
 //! in `f32` and `e_j` is 0: scores of 1e30 are as good a test as scores of 1.
 
-use regard_kernels::{Attention, View, dot::reference};
+use regard_kernels::{Attention, RelativeBias, View, dot::reference};
 
 use crate::problem::{Magnitudes, Problem, Tensor};
 
@@ -334,8 +334,14 @@ fn magnitudes(problem: &Problem, query: &[f64], key: &[f64]) -> (Vec<f64>, Vec<f
         .map(|bias| bias.data.iter().map(finite).collect::<Vec<f32>>());
     let slopes = (problem.alibi.as_ref())
         .map(|slopes| slopes.iter().map(|x| -x.abs()).collect::<Vec<f32>>());
+    let relative = (problem.relative.as_ref())
+        .map(|(values, _)| values.iter().map(|x| x.abs()).collect::<Vec<f32>>());
     let attention = problem.attention();
     let attention = Attention {
+        relative: attention
+            .relative
+            .zip(relative.as_ref())
+            .map(|(all, values)| RelativeBias { values, ..all }),
         scale: Some(scale(problem).abs() as f32),
         softcap: None,
         bias: attention
@@ -350,6 +356,7 @@ fn magnitudes(problem: &Problem, query: &[f64], key: &[f64]) -> (Vec<f64>, Vec<f
     let plain = Attention {
         scale: Some(1.0),
         bias: None,
+        relative: None,
         alibi: None,
         ..attention
     };

@@ -151,11 +151,20 @@ fn problem_is_empty(tensor: &Tensor<f32>) -> bool {
 }
 
 fn per_head(dice: &mut Dice, problem: &mut Problem) -> Option<Blamed> {
-    let (field, name): (_, Blamed) = match dice.below(2) {
-        0 => (&mut problem.alibi, &["alibi"]),
-        _ => (&mut problem.sink, &["sink"]),
+    let (field, name): (_, Blamed) = match dice.below(3) {
+        0 => (problem.alibi.as_mut(), &["alibi"]),
+        1 => (problem.sink.as_mut(), &["sink"]),
+        _ => {
+            let (values, zero) = problem.relative.as_mut()?;
+            let first = values.first_mut()?;
+            match dice.below(2) {
+                0 => *zero = usize::MAX - dice.below(2),
+                _ => *first = dice.pick(&NOT_FINITE),
+            }
+            return Some(&["relative", "relative.zero"]);
+        }
     };
-    let numbers = field.as_mut()?;
+    let numbers = field?;
     match dice.below(2) {
         0 => *numbers = resized(numbers, dice),
         _ => numbers[0] = dice.pick(&NOT_FINITE),

@@ -1,7 +1,7 @@
 //! A random call that owns its shapes, strides, data and options.
 
 use regard_kernels::{
-    Alignment, Attention, Blocks, Documents, Dropout, Offsets, View, ViewMut, Window,
+    Alignment, Attention, Blocks, Documents, Dropout, Offsets, RelativeBias, View, ViewMut, Window,
 };
 
 use crate::dice::Dice;
@@ -146,6 +146,8 @@ pub struct Problem {
     pub sink: Option<Box<[f32]>>,
     pub dropout: Option<Dropout>,
     pub offsets: Option<[Box<[u32]>; 2]>,
+    /// `[heads, distances]`, and the place of distance 0.
+    pub relative: Option<(Box<[f32]>, usize)>,
 }
 
 /// Mostly short, so that many cases fit into a second; a few so long (1,024 and more) that the backward pass divides keys,
@@ -299,6 +301,14 @@ impl Problem {
                 seed: dice.next()
             }),
             offsets,
+            relative: match magnitudes {
+                Magnitudes::Moderate => sometimes!({
+                    let distances = 1 + dice.below(40);
+                    let values = (0..sizes.heads * distances).map(|_| dice.number(4.0));
+                    (values.collect(), dice.below(distances))
+                }),
+                _ => None,
+            },
         }
     }
 
@@ -309,7 +319,7 @@ impl Problem {
         format!(
             "{:?}, {:?}, query, key and value up to {sizes:?}, scale {:?}, softcap {:?}, {:?}, causal {}, window {:?}, \
              prefix {:?}, lengths {:?}, keep {}, documents {}, blocks {}, bias {:?}, alibi {:?}, sink {:?}, dropout {:?}, \
-             offsets {:?}",
+             offsets {:?}, relative {:?}",
             self.magnitudes,
             self.sizes,
             self.scale,
@@ -329,6 +339,7 @@ impl Problem {
             self.sink,
             self.dropout,
             self.offsets,
+            self.relative.as_ref().map(|(_, zero)| zero),
         )
     }
 
@@ -381,6 +392,10 @@ impl Problem {
                 .offsets
                 .as_ref()
                 .map(|[query, key]| Offsets { query, key }),
+            relative: self.relative.as_ref().map(|(values, zero)| RelativeBias {
+                values,
+                zero: *zero,
+            }),
         }
     }
 }

@@ -78,7 +78,9 @@ pub use element::{Element, Kind};
 pub use error::KernelError;
 pub use operation::{Checked, Fields, Operation, Shape};
 pub use position::SequencePosition;
-pub use problem::{Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, Window};
+pub use problem::{
+    Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, RelativeBias, Window,
+};
 pub use sequence::Unit;
 pub use view::{View, ViewMut};
 

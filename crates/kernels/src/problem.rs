@@ -2,7 +2,7 @@
 //!
 //! For query `i` and key `j` of one head, with `p_i` the query's position among the keys:
 //! ```text
-//! s_ij = cap(scale · q_iᵀ k_j) + bias_ij - slope · |p_i - j|     cap(s) = c tanh(s / c)
+//! s_ij = cap(scale · q_iᵀ k_j) + bias_ij + relative_(j - p_i) - slope · |p_i - j|     cap(s) = c tanh(s / c)
 //! w_ij = e^{s_ij} / (e^{sink} + Σ_l e^{s_il})                    over the keys l that i may see
 //! o_i  = Σ_j dropout(w_ij) v_j                                   lse_i = ln(e^{sink} + Σ_l e^{s_il})
 //! ```
@@ -66,6 +66,34 @@ pub struct Blocks<'a> {
     pub table: View<'a, u8>,
 }
 
+/// A number for each distance of a key from a query, added to the scores (Raffel et al. 2020).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RelativeBias<'a> {
+    /// `[heads, distances]`, in the order of `j - p_i`. Distances beyond either end count as the last one there.
+    pub values: &'a [f32],
+    /// The place of distance 0 among the distances.
+    pub zero: usize,
+}
+
+impl RelativeBias<'_> {
+    /// That of head `head` of `heads`, alone.
+    pub fn of_head(self, heads: usize, head: usize) -> Self {
+        let distances = self.values.len().checked_div(heads).unwrap_or(0);
+        let values = self.values.get(head * distances..).unwrap_or_default();
+        Self {
+            values: values.get(..distances).unwrap_or_default(),
+            ..self
+        }
+    }
+
+    /// The number at `distance`, of a single head that was checked.
+    #[inline(always)]
+    pub(crate) fn at(&self, distance: i64) -> f32 {
+        let last = self.values.len() as i64 - 1;
+        self.values[(self.zero as i64 + distance).clamp(0, last) as usize]
+    }
+}
+
 /// Weights set to 0 at random, the rest scaled by `1 / (1 - probability)`.
 ///
 /// Whether the weight at (batch, head, query, key) is dropped follows from the seed and that place
@@ -98,7 +126,7 @@ pub struct Attention<'a> {
     pub scale: Option<f32>,
     /// `c > 0`: scores are bent into `(-c, c)` by `c tanh(s / c)`.
     pub softcap: Option<f32>,
-    /// Where queries stand among the keys, for `causal`, `window` and `alibi`.
+    /// Where queries stand among the keys, for `causal`, `window`, `relative` and `alibi`.
     pub alignment: Alignment,
     /// A query sees no key after its own position.
     pub causal: bool,
@@ -118,6 +146,8 @@ pub struct Attention<'a> {
     pub blocks: Option<Blocks<'a>>,
     /// `[batch or 1, heads or 1, queries or 1, keys or 1]`, added to the scores; `-∞` hides a key.
     pub bias: Option<View<'a>>,
+    /// Added to the scores by distance; the backward pass gives it no gradient.
+    pub relative: Option<RelativeBias<'a>>,
     /// `[heads]`: `slope · |p_i - j|` is subtracted from the scores (Press 2022).
     pub alibi: Option<&'a [f32]>,
     /// `[heads]`: a logit that takes part in the softmax and has no value.
@@ -248,14 +278,17 @@ impl Attention<'_> {
         for (argument, per_head) in [("alibi", self.alibi), ("sink", self.sink)] {
             let Some(per_head) = per_head else { continue };
             check_length(argument, "[heads]", &[heads], per_head.len())?;
-            if let Some(position) = per_head.iter().position(|x| !x.is_finite()) {
-                return Err(KernelError::Entry {
-                    argument,
-                    position,
-                    expected: "a finite number".into(),
-                    found: per_head[position].to_string(),
-                });
+            check_finite(argument, per_head)?;
+        }
+        if let Some(relative) = self.relative {
+            let (found, zero) = (relative.values.len(), relative.zero);
+            let distances = found.checked_div(heads).unwrap_or(0);
+            check_length("relative", "[heads, distances]", &[heads, distances], found)?;
+            if heads > 0 {
+                let inside = "below the number of distances";
+                check_value("relative.zero", inside, zero as f64, zero < distances)?;
             }
+            check_finite("relative", relative.values)?;
         }
         if let Some(documents) = self.documents {
             let batch = if self.offsets.is_some() { 1 } else { batch };
@@ -303,6 +336,11 @@ impl Attention<'_> {
         Ok(())
     }
 
+    /// Whether scores have a bias that is read from memory.
+    pub(crate) fn has_bias(&self) -> bool {
+        self.bias.is_some() || self.relative.is_some()
+    }
+
     /// Queries and keys of the longest sequence.
     fn longest(&self, sizes: &Sizes) -> (usize, usize) {
         match self.offsets {
@@ -345,6 +383,18 @@ impl Attention<'_> {
     /// The factor of the scores.
     pub(crate) fn scale(&self, dim: usize) -> f32 {
         self.scale.unwrap_or((1.0 / (dim as f64).sqrt()) as f32)
+    }
+}
+
+fn check_finite(argument: &'static str, numbers: &[f32]) -> Result<(), KernelError> {
+    match numbers.iter().position(|x| !x.is_finite()) {
+        None => Ok(()),
+        Some(position) => Err(KernelError::Entry {
+            argument,
+            position,
+            expected: "a finite number".into(),
+            found: numbers[position].to_string(),
+        }),
     }
 }
 

@@ -58,7 +58,8 @@ impl Kind {
         }
     }
 
-    fn default_name(self) -> &'static str {
+    /// The usual name of its maps.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Cross => "decoder.cross",
             Self::EncoderSelf => "encoder.self",
@@ -127,7 +128,7 @@ impl AttentionMap {
         weights: Vec<f32>,
     ) -> Result<Self, TraceError> {
         let map = Self {
-            name: kind.default_name().to_owned(),
+            name: kind.name().to_owned(),
             kind,
             layer: 0,
             heads,

@@ -5,6 +5,7 @@ use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
 use regard_models::{
     AnyGenerator, SourceBatch, TargetBatch,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
+    pretrained::PretrainedError,
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
@@ -91,6 +92,19 @@ pub enum LineError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// A pretrained model cannot be used.
+    #[error(transparent)]
+    Pretrained(#[from] PretrainedError),
+    /// More weights were asked for than fit in memory.
+    #[error(
+        "a line and its translation have {numbers} weights, at most {most} are kept; expected a shorter line"
+    )]
+    TooManyWeights {
+        /// How many.
+        numbers: usize,
+        /// The most.
+        most: usize,
+    },
     /// The numbers that the model gives are not attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),

@@ -12,10 +12,14 @@ Examples:
   regard look --model ./bert --layer 3 --head 7 --png head.png \"Time flies like an arrow.\"
   regard look --model ./llama --layer 12 --query last \"$(cat long.txt)\"
   regard look --model ./gpt2 --trace look.safetensors --html look.html \"Two dogs play.\"
+  regard look --model ./opus-mt-en-de --target \"Zwei Hunde spielen.\" --map encoder \"Two dogs play.\"
 
 The text is read in one pass, and the weights of its attention are computed from the queries and keys of this pass. The output \
 says in words what is remarkable about the heads, with a heat map; pictures and the trace have every head, or the layer and \
-the head that are chosen. What is not asked for is not computed: of a long text choose a layer, a head or a query.";
+the head that are chosen. What is not asked for is not computed: of a long text choose a layer, a head or a query.
+
+An encoder-decoder reads the text and writes another: TARGET, or what a search finds. --map chooses among the encoder, the decoder and \
+the attention between them; --query is a position of the text for the encoder, and of the target for the others.";
 
 /// Show what a pretrained model looks at while it reads a text
 #[derive(Debug, Args)]
@@ -27,6 +31,9 @@ pub struct Look {
     /// The model.
     #[command(flatten)]
     pub model: Pretrained,
+    /// What an encoder-decoder writes, token by token [default: what it writes itself]
+    #[arg(long, value_name = "TEXT")]
+    pub target: Option<String>,
     /// The row of one query: a position, counted from 1, or `last`
     #[arg(long, value_name = "N|last", value_parser = query)]
     pub query: Option<Query>,

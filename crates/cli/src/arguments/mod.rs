@@ -45,7 +45,7 @@ pub use look::{Look as LookText, Query};
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::{Drawing, PictureFiles, Show};
-pub use search::Search;
+pub use search::{Search, WIDEST_BEAM};
 pub use similar::Similar;
 pub use train::Train;
 pub use translate::{Attention, Translate};

@@ -18,7 +18,7 @@ pub struct Pretrained {
 /// How weights are kept.
 #[derive(Debug, Default, Args)]
 pub struct Stored {
-    /// How weights are kept in memory [default: as the files have them]
+    /// How weights of a pretrained model are kept in memory [default: as the files have them]
     #[arg(long, value_name = "TYPE", help_heading = "Computing")]
     weights: Option<Weights>,
 }
@@ -37,7 +37,7 @@ enum Weights {
 }
 
 impl Pretrained {
-    /// How weights are kept; `None` for as the files have them.
+    /// As [`Stored::storage`].
     pub fn storage(&self) -> Option<Storage> {
         self.stored.storage()
     }

@@ -69,7 +69,7 @@ impl Search {
 }
 
 /// The widest beam: a wider one gains nothing and takes memory.
-const WIDEST_BEAM: usize = 1024;
+pub const WIDEST_BEAM: usize = 1024;
 
 /// A width of the beam.
 pub fn beam(text: &str) -> Result<usize, String> {

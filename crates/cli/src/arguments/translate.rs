@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Compute, PictureFiles, Search, search::beam};
+use super::{Compute, PictureFiles, Search, pretrained::Stored, search::beam};
 
 const EXAMPLES: &str = "\
 Examples:
   regard translate \"A man in a red shirt is riding a bicycle.\"
   regard translate --html look.html \"Two dogs play in the snow.\"
   regard translate --model runs/reverse-rnnsearch --n-best 3 --beam 5 \"a b c\"
+  regard translate --model Helsinki-NLP/opus-mt-en-de \"Two dogs play in the snow.\"
+  regard translate --model ./t5-small --prefix \"translate English to German: \" < input.en
   regard translate < input.en > output.de
   zcat input.en.gz | regard translate --json | jq -r '.translations[0].text'
 
@@ -37,9 +39,15 @@ pub struct Translate {
     /// Sentences to translate, one an argument; without any, lines of standard input
     #[arg(value_name = "TEXT")]
     pub text: Vec<String>,
-    /// A model file, or the run folder of `regard train` [default: the embedded model]
-    #[arg(short, long, value_name = "PATH")]
+    /// A model file, the run folder of `regard train`, or a pretrained T5, BART or Marian: a folder as Hugging Face models have it, a
+    /// name in the local cache such as `Helsinki-NLP/opus-mt-en-de`, or `hf:NAME`, which is downloaded [default: the embedded
+    /// model]
+    #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+    /// Put this in front of every line: what a T5 is asked for, such as `translate English to German: `, or the language that a
+    /// Marian of several is to write, such as `>>fra<< `
+    #[arg(long, value_name = "TEXT", requires = "model")]
+    pub prefix: Option<String>,
     /// Read lines from a file, plain or gzip
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     pub input: Option<PathBuf>,
@@ -72,6 +80,9 @@ pub struct Translate {
     /// Print no warnings and no progress
     #[arg(short, long)]
     pub quiet: bool,
+    /// How weights are kept.
+    #[command(flatten)]
+    pub weights: Stored,
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,

@@ -9,7 +9,7 @@ use std::{
 use regard_models::{
     Stepper,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{ChatTemplate, LanguageModel, Look, Message, Reading},
+    pretrained::{ChatTemplate, LanguageModel, Look, Message, Reading, WritingRules, family},
 };
 use serde_json::json;
 
@@ -55,6 +55,14 @@ fn work(options: &Generate) -> Result<(), Failure> {
         .check()
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let opened = Opened::find(&options.model.model)?;
+    if family(&opened.folder)?.seq2seq.is_some() {
+        return Err(CommandError::OtherModel {
+            folder: opened.folder.path().to_owned(),
+            expected: "a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does"
+                .to_owned(),
+        }
+        .into());
+    }
     let model = LanguageModel::open(&opened.folder, options.model.storage())?;
     opened.tokenizer.expect_rows(model.vocabulary())?;
     let loaded = started.elapsed().as_secs_f64();
@@ -286,8 +294,11 @@ fn search(
     for (row, text) in all.iter_mut().enumerate() {
         let mut rows = reading.clone();
         rows.select(&[row], false);
-        let mut searching =
-            rows.searching(text.ids[text.ids.len() - 1], config.stop.first().copied());
+        let mut searching = rows.searching(
+            text.ids[text.ids.len() - 1],
+            config.stop.first().copied(),
+            WritingRules::default(),
+        );
         let beam = BeamConfig {
             size: width,
             n_best: 1,

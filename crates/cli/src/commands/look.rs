@@ -1,11 +1,17 @@
 //! `regard look`.
 
 use regard_models::pretrained::{Input, LanguageModel, Look, TextEncoder};
-use regard_trace::diagnose::{self, report};
+use regard_trace::{
+    Kind, Trace,
+    diagnose::{self, report},
+};
 use regard_view::{choice::Pick, label::visible};
 use serde_json::json;
 
-use super::pretrained::{Opened, expect_room};
+use super::{
+    pretrained::{Opened, expect_room},
+    seq2seq::{TextToText, Wanted},
+};
 use crate::{
     arguments::{LookText, Query},
     failure::{CommandError, Failure},
@@ -32,6 +38,30 @@ fn work(options: &LookText) -> Result<(), Failure> {
     let opened = Opened::find(&options.model.model)?;
     let storage = options.model.storage();
     let family = regard_models::pretrained::family(&opened.folder)?;
+    let text = match options.text.as_str() {
+        "-" => String::from_utf8_lossy(&input::bytes("-".as_ref())?).into_owned(),
+        text => text.to_owned(),
+    };
+    let choice = options.pictures.choice();
+    let number = |pick| match pick {
+        Pick::One(number) => Some(number),
+        _ => None,
+    };
+    if family.seq2seq.is_some() {
+        let model = TextToText::read(opened, storage, "")?;
+        let wanted = Wanted {
+            kind: choice.kind,
+            layer: number(choice.layer),
+            head: number(choice.head),
+            query: options.query,
+        };
+        let trace = model.look(&text, options.target.as_deref(), &wanted)?;
+        return show(options, &trace, wanted.head);
+    }
+    if options.target.is_some() {
+        let message = "--target is for encoder-decoders; this model reads one text";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let model = match family.encoder {
         Some(_) => Model::Reads(Box::new(TextEncoder::open(&opened.folder, storage)?)),
         None => Model::Writes(Box::new(LanguageModel::open(&opened.folder, storage)?)),
@@ -41,10 +71,6 @@ fn work(options: &LookText) -> Result<(), Failure> {
         Model::Reads(model) => (model.stack(), model.vocabulary(), model.context()),
     };
     opened.tokenizer.expect_rows(rows)?;
-    let text = match options.text.as_str() {
-        "-" => String::from_utf8_lossy(&input::bytes("-".as_ref())?).into_owned(),
-        text => text.to_owned(),
-    };
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = encoded.ids.len();
     if tokens > context {
@@ -56,14 +82,12 @@ fn work(options: &LookText) -> Result<(), Failure> {
         ));
     }
     let (layers, heads) = (stack.blocks().len(), stack.sizes().heads);
-    let choice = options.pictures.choice();
-    let one = |pick, name: &str, count: usize| match pick {
-        Pick::One(number) if number >= count => Err(Failure::Usage(format!(
+    let one = |pick, name: &str, count: usize| match number(pick) {
+        Some(number) if number >= count => Err(Failure::Usage(format!(
             "--{name} {}: the model has {count}",
             number + 1
         ))),
-        Pick::One(number) => Ok(Some(number)),
-        _ => Ok(None),
+        number => Ok(number),
     };
     let query = match options.query {
         None => None,
@@ -95,6 +119,11 @@ fn work(options: &LookText) -> Result<(), Failure> {
         }
     }?;
     let trace = opened.trace(&text, &encoded.ids, look)?;
+    show(options, &trace, shown_head)
+}
+
+/// Prints and writes what was seen: of all heads, or of one.
+fn show(options: &LookText, trace: &Trace, shown_head: Option<usize>) -> Result<(), Failure> {
     let mut out = Output::standard();
     let mut pictures = options.pictures.clone();
     if shown_head.is_some() {
@@ -108,6 +137,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
                 .map(|head| (0..queries).map(|query| map.row(head, query)).collect())
                 .collect();
             let line = json!({
+                "map": map.kind().name(),
                 "layer": map.layer(),
                 "head": shown_head,
                 "queries": map.queries().labels(),
@@ -118,7 +148,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
             out.line(&line.to_string())?;
         }
     } else {
-        if query.is_none() {
+        if options.query.is_none() {
             if let Some(head) = shown_head {
                 for map in &trace.maps {
                     // The only head of its map, whatever its number in the model.
@@ -126,13 +156,20 @@ fn work(options: &LookText) -> Result<(), Failure> {
                         let told = report::describe(map, &found);
                         let told = told.split_once(": ").map_or("", |(_, told)| told);
                         let (layer, head) = (map.layer() + 1, head + 1);
-                        out.line(&format!("layer {layer} head {head}: {}", visible(told)))?;
+                        let kind = match map.kind() {
+                            Kind::SelfAttention => String::new(),
+                            kind => format!("{} ", kind.name()),
+                        };
+                        out.line(&format!(
+                            "{kind}layer {layer} head {head}: {}",
+                            visible(told)
+                        ))?;
                     }
                 }
             }
             let lines = match shown_head {
                 Some(_) => vec![],
-                None => report::summary(&trace),
+                None => report::summary(trace),
             };
             for line in lines {
                 let told = line.trim_start();
@@ -141,11 +178,11 @@ fn work(options: &LookText) -> Result<(), Failure> {
             }
         }
         if !options.quiet {
-            out.text(&Screen::detect(&pictures).draw(&trace)?)?;
+            out.text(&Screen::detect(&pictures).draw(trace)?)?;
         }
     }
     out.flush()?;
     let mut kept = Kept::new(&pictures, &options.trace);
-    kept.push(1, 1, &trace)?;
+    kept.push(1, 1, trace)?;
     kept.write()
 }

@@ -13,6 +13,7 @@ mod inspect;
 mod look;
 mod model;
 mod pretrained;
+mod seq2seq;
 mod similar;
 mod train;
 mod translate;

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use regard_kernels::matmul::Storage;
 use regard_models::pretrained::{
-    Encoding, Folder, Heads, Input, Look, PretrainedError, TextEncoder, Tokenizer, resolve,
+    Encoding, Folder, Heads, Input, Look, LookedAt, PretrainedError, TextEncoder, Tokenizer,
+    resolve,
 };
-use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
+use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{
     failure::{CommandError, Failure},
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// The most weights that are kept of one text: 1 GB.
-const MOST_WEIGHTS: usize = 1 << 28;
+pub const MOST_WEIGHTS: usize = 1 << 28;
 
 /// A model's folder and tokenizer.
 pub struct Opened {
@@ -40,43 +41,17 @@ impl Opened {
         })
     }
 
-    /// `ids` as the tokens of a picture's axis.
-    ///
-    /// # Errors
-    /// A tokenizer that cannot decode them.
-    pub fn axis(&self, ids: &[u32]) -> Result<Tokens, PretrainedError> {
-        let pieces = self.tokenizer.pieces(ids)?.into_iter();
-        let tokens = pieces.zip(ids).map(|(piece, &id)| {
-            let token = match self.tokenizer.is_special(id) {
-                true => Token::special(piece.text),
-                false => Token::new(piece.text),
-            };
-            token.in_word(piece.word)
-        });
-        Ok(tokens.collect())
-    }
-
     /// The trace of a text from what was seen of it.
     ///
     /// # Errors
     /// Weights that no map can have.
     pub fn trace(&self, text: &str, ids: &[u32], look: Look) -> Result<Trace, Failure> {
-        let tokens = self.axis(ids)?;
+        let tokens = axis(&self.tokenizer, ids)?;
         let mut trace = Trace::new(&self.name, text, "");
         let (query, head) = (look.query, look.head);
-        for (layer, seen) in look.maps() {
-            let queries = match query {
-                None => tokens.clone(),
-                Some(query) => tokens[query..=query].iter().cloned().collect(),
-            };
-            let (queries, keys) = (Axis::from(queries), Axis::from(tokens.clone()));
-            let kind = Kind::SelfAttention;
-            let map = AttentionMap::new(kind, queries, keys, seen.heads, seen.weights)?;
-            let map = match head {
-                Some(head) => map.named(format!("self, head {}", head + 1)),
-                None => map,
-            };
-            trace = trace.with_map(map.at_layer(layer));
+        for seen in look.maps() {
+            let map = map_of(Kind::SelfAttention, &tokens, &tokens, query, head, seen)?;
+            trace = trace.with_map(map);
         }
         Ok(trace)
     }
@@ -181,6 +156,49 @@ pub fn input_of(encoded: &Encoding) -> Input<'_> {
 /// How many characters stand before a byte of a text.
 pub fn characters(text: &str, byte: usize) -> usize {
     text[..byte].chars().count()
+}
+
+/// `ids` as the tokens of a picture's axis.
+///
+/// # Errors
+/// A tokenizer that cannot decode them.
+pub fn axis(tokenizer: &Tokenizer, ids: &[u32]) -> Result<Tokens, PretrainedError> {
+    let pieces = tokenizer.pieces(ids)?.into_iter();
+    let tokens = pieces.zip(ids).map(|(piece, &id)| {
+        let token = match tokenizer.is_special(id) {
+            true => Token::special(piece.text),
+            false => Token::new(piece.text),
+        };
+        token.in_word(piece.word)
+    });
+    Ok(tokens.collect())
+}
+
+/// The map of what was seen: all queries, or the only one; all heads, or the only one.
+///
+/// # Errors
+/// Weights that no map can have.
+pub fn map_of(
+    kind: Kind,
+    queries: &Tokens,
+    keys: &Tokens,
+    query: Option<usize>,
+    head: Option<usize>,
+    seen: LookedAt,
+) -> Result<AttentionMap, TraceError> {
+    let queries = match query {
+        None => queries.clone(),
+        Some(query) => queries.iter().skip(query).take(1).cloned().collect(),
+    };
+    let map = AttentionMap::new(kind, queries, keys.clone(), seen.heads, seen.weights)?;
+    let map = map.at_layer(seen.layer);
+    Ok(match head {
+        Some(head) => {
+            let name = format!("{}, head {}", map.name(), head + 1);
+            map.named(name)
+        }
+        None => map,
+    })
 }
 
 /// Refuses a look at more weights than fit in memory.

@@ -11,6 +11,7 @@ use regard_train::{
 use regard_view::{Heatmap, label::visible};
 use serde::Serialize;
 
+use super::{pretrained::Opened, seq2seq::TextToText};
 use crate::{
     arguments::{Attention, Translate},
     failure::{CommandError, Failure},
@@ -38,9 +39,47 @@ pub fn run(options: &Translate) -> Result<(), Failure> {
         .run(None, |device| translate(options, device))
 }
 
+/// A model of ours, or a pretrained one.
+enum Model {
+    Own(Box<Translator>),
+    Pretrained(Box<TextToText>),
+}
+
+impl Model {
+    fn open(options: &Translate, device: &Device) -> Result<Self, Failure> {
+        if let Some(name) = options.model.as_deref().and_then(models::pretrained) {
+            let prefix = options.prefix.as_deref().unwrap_or_default();
+            let storage = options.weights.storage();
+            let model = TextToText::read(Opened::find(&name)?, storage, prefix)?;
+            return Ok(Self::Pretrained(Box::new(model)));
+        }
+        for (option, given) in [
+            ("--prefix", options.prefix.is_some()),
+            ("--weights", options.weights.storage().is_some()),
+        ] {
+            if given {
+                let message =
+                    format!("{option} is for pretrained models; this is one of `regard train`");
+                return Err(Failure::Usage(message));
+            }
+        }
+        let (model, description) = models::open(options.model.as_deref(), device)?;
+        let translator = Translator::new(model, description, device);
+        Ok(Self::Own(Box::new(translator)))
+    }
+
+    /// The search that its files ask for.
+    fn settings(&self) -> Settings {
+        match self {
+            Self::Own(model) => model.settings().clone(),
+            Self::Pretrained(model) => model.settings(),
+        }
+    }
+}
+
 fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
-    let (model, description) = models::open(options.model.as_deref(), device)?;
-    let mut settings = options.search.over(&description.translate);
+    let mut model = Model::open(options, device)?;
+    let mut settings = options.search.over(&model.settings());
     settings.n_best = options.n_best.unwrap_or(1);
     if settings.n_best > settings.beam {
         return Err(Failure::Usage(format!(
@@ -48,10 +87,18 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
             settings.n_best, settings.beam
         )));
     }
+    if settings.coverage_penalty != 0.0 && matches!(model, Model::Pretrained(_)) {
+        let message = "--coverage-penalty: a pretrained model is searched without it; leave it out";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let writer = Writer::new(options)?;
     let looking = writer.shows_attention();
+    if let Model::Own(translator) = model {
+        model = Model::Own(Box::new(translator.looking(looking)));
+    }
     let mut work = Work {
-        translator: Translator::new(model, description, device).looking(looking),
+        model,
+        looking,
         writer,
         settings,
         name: match (&options.input, options.text.is_empty()) {
@@ -100,7 +147,9 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
 
 /// The state of the command while it translates.
 struct Work<'a> {
-    translator: Translator,
+    model: Model,
+    /// Whether to record what the model looked at.
+    looking: bool,
     settings: Settings,
     writer: Writer<'a>,
     /// Where the lines come from.
@@ -115,8 +164,15 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    fn translated(&self, lines: &[String]) -> Result<Vec<Translated>, LineError> {
+        match &self.model {
+            Model::Own(model) => model.translate(lines, &self.settings),
+            Model::Pretrained(model) => model.translate(lines, &self.settings, self.looking),
+        }
+    }
+
     fn translate(&mut self, lines: &[String]) -> Result<(), Failure> {
-        let error = match self.translator.translate(lines, &self.settings) {
+        let error = match self.translated(lines) {
             Ok(translated) => return self.write(lines, &translated),
             Err(error) => error,
         };
@@ -124,7 +180,7 @@ impl Work<'_> {
         if let LineError::Line(source @ CorpusError::LongLine { line, .. }) = error {
             let source = source.after(self.line);
             let whole = &lines[..(line - 1).min(lines.len())];
-            let translated = self.translator.translate(whole, &self.settings)?;
+            let translated = self.translated(whole)?;
             self.write(whole, &translated)?;
             self.writer.flush()?;
             return Err(CommandError::Line {

@@ -1,4 +1,4 @@
-//! `generate`, `look`, `fill` and `embed`, with tiny models of random weights.
+//! `generate`, `look`, `fill`, `embed` and `translate`, with tiny models of random weights.
 
 use std::{fs, path::Path};
 
@@ -15,10 +15,15 @@ pub fn model(case: &str, folder: &Path) -> String {
         fs::copy(golden.join(case).join(name), to.join(name)).unwrap();
     }
     let reads = case.starts_with("bert");
-    let special: &[&str] = match reads {
-        true => &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-        false => &["<unk>", "</s>"],
+    let translates = ["t5", "bart", "marian"].contains(&case);
+    let special: &[&str] = match case {
+        _ if reads => &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        "t5" => &["<pad>", "</s>", "<unk>"],
+        "bart" => &["<s>", "<pad>", "</s>", "<unk>"],
+        "marian" => &["</s>", "<unk>"],
+        _ => &["<unk>", "</s>"],
     };
+    let unknown = if reads { "[UNK]" } else { "<unk>" };
     let rows = if reads { 51 } else { 53 };
     let words = special.iter().map(|name| (*name).to_owned());
     let words = words.chain((0..).map(|i| format!("w{i}"))).take(rows);
@@ -33,12 +38,17 @@ pub fn model(case: &str, folder: &Path) -> String {
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
                            "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}}});
+    let end = special.iter().position(|token| *token == "</s>");
+    let ended = json!({"type": "TemplateProcessing",
+        "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"</s>": {"id": "</s>", "ids": [end], "tokens": ["</s>"]}}});
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null,
         "added_tokens": added.collect::<Vec<_>>(),
         "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": if reads { around } else { Value::Null }, "decoder": null,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": special[usize::from(reads)]}
+        "post_processor": if reads { around } else if translates { ended } else { Value::Null }, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown}
     });
     fs::write(to.join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let marks = match reads {
@@ -180,6 +190,132 @@ fn what_was_looked_at_stands_beside_texts() {
 }
 
 #[test]
+fn encoder_decoders_translate() {
+    let folder = tempfile::tempdir().unwrap();
+    for case in ["t5", "bart", "marian"] {
+        let model = model(case, folder.path());
+        let translate = |more: &[&str]| {
+            let arguments = ["translate", "--model", &model, "--max-length", "12"];
+            let done = regard().args(arguments).args(more).assert().success();
+            (stdout(&done), stderr(&done))
+        };
+        let lines = ["w1 w2 w3 w4", "w5", "", "w6 w7"];
+        let (all, told) = translate(&lines);
+        assert!(
+            all.lines().count() == 4 && all.lines().nth(2) == Some(""),
+            "{case}: {all}"
+        );
+        assert!(told.contains("--max-length"), "{told}");
+        for (line, expected) in lines.iter().zip(all.lines()) {
+            assert_eq!(
+                translate(&[line, "--quiet"]).0.trim_end(),
+                expected,
+                "{case}"
+            );
+        }
+        assert_eq!(
+            translate(&[&lines[..], &["--threads", "1", "--batch-sentences", "1"]].concat()).0,
+            all
+        );
+        // The prefix is read.
+        let (prefixed, _) = translate(&["--prefix", "w1 w2 ", "w3 w4"]);
+        assert_eq!(prefixed.lines().next(), all.lines().next(), "{case}");
+        for weights in ["bf16", "f16", "int8"] {
+            let arguments = ["--weights", weights, "w1 w2 w3 w4"];
+            assert!(!translate(&arguments).0.is_empty(), "{case} {weights}");
+        }
+        let (best, _) = translate(&["--beam", "3", "--n-best", "3", "w1 w2"]);
+        assert_eq!(
+            best.lines().filter(|line| line.contains(" ||| ")).count(),
+            3,
+            "{best}"
+        );
+        let [trace, page, figure] =
+            ["trace", "html", "svg"].map(|end| text(&folder.path().join(format!("{case}.{end}"))));
+        let files = ["--trace", &trace, "--html", &page, "--svg", &figure];
+        let looks = ["--attention", "always", "--json", "--subwords", "w1 w2 w3"];
+        let (line, _) = translate(&[&files[..], &looks].concat());
+        let line: Value = serde_json::from_str(&line).unwrap();
+        let map = &line["translations"][0]["attention"];
+        assert_eq!(map["source"], json!(["w1", "w2", "w3", "</s>"]), "{case}");
+        let written = line["translations"][0]["text"].as_str().unwrap();
+        let rows = map["weights"].as_array().unwrap();
+        assert!(rows.len() >= written.split_whitespace().count());
+        for row in rows {
+            let sum: f64 = row
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|x| x.as_f64().unwrap())
+                .sum();
+            assert!((sum - 1.0).abs() < 1e-5, "{case}: {sum}");
+        }
+        let seen = regard().args(["inspect", &trace]).assert().success();
+        let seen = stdout(&seen);
+        assert!(
+            seen.contains("decoder.cross") && seen.contains("encoder.self"),
+            "{seen}"
+        );
+        assert!(fs::read_to_string(page).unwrap().contains("w3"));
+        assert!(fs::read_to_string(figure).unwrap().contains("w3"));
+    }
+}
+
+#[test]
+fn what_an_encoder_decoder_looks_at_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    for case in ["t5", "bart", "marian"] {
+        let model = model(case, folder.path());
+        let look = |more: &[&str]| {
+            let arguments = ["look", "--model", &model, "w1 w2 w3 w4"];
+            let done = regard().args(arguments).args(more).assert().success();
+            stdout(&done)
+        };
+        let told = look(&["--target", "w5 w6"]);
+        assert!(
+            told.contains("decoder.cross") && told.contains("w6"),
+            "{told}"
+        );
+        // Row by row, the weights of the target are those of the same target written out.
+        let lines = look(&["--target", "w5 w6", "--json"]);
+        let maps: Vec<Value> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(maps.len(), 6, "{case}");
+        for kind in ["cross", "decoder", "encoder"] {
+            let part = look(&[
+                "--target", "w5 w6", "--json", "--map", kind, "--layer", "2", "--head", "2",
+                "--query", "2",
+            ]);
+            let part: Value = serde_json::from_str(&part).unwrap();
+            let whole = maps
+                .iter()
+                .find(|map| map["map"] == part["map"] && map["layer"] == 1);
+            assert!(part["map"].as_str().unwrap().contains(kind), "{part}");
+            assert_eq!(
+                part["weights"][0][0],
+                whole.unwrap()["weights"][1][1],
+                "{case} {kind}"
+            );
+        }
+        // Without a target, what the model writes.
+        let translate = ["translate", "--model", &model, "--quiet", "w1 w2 w3 w4"];
+        let usual = stdout(&regard().args(translate).assert().success());
+        let own = look(&["--json", "--map", "cross", "--layer", "1"]);
+        let own: Value = serde_json::from_str(&own).unwrap();
+        let rows: Vec<&str> = own["queries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row.as_str().unwrap())
+            .collect();
+        let words: Vec<&str> = usual.split_whitespace().collect();
+        assert_eq!(rows[..words.len()], words, "{case}");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let (writes, reads) = (model("gpt2", folder.path()), model("bert", folder.path()));
@@ -204,6 +340,69 @@ fn what_cannot_be_done_is_said() {
         error.contains("--layer 4") && error.contains('3'),
         "{error}"
     );
+    let translates = model("marian", folder.path());
+    let error = said(&["generate", "--model", &translates, "w1"], 1);
+    assert!(error.contains("regard translate"), "{error}");
+    let error = said(&["translate", "--model", &writes, "w1"], 1);
+    assert!(error.contains("encoder-decoders"), "{error}");
+    let error = said(
+        &[
+            "translate",
+            "--prefix",
+            "x",
+            "--model",
+            "no-such-file",
+            "w1",
+        ],
+        2,
+    );
+    assert!(error.contains("--prefix"), "{error}");
+    let error = said(&["translate", "--weights", "int8", "w1"], 2);
+    assert!(error.contains("--weights"), "{error}");
+    let error = said(
+        &[
+            "translate",
+            "--coverage-penalty",
+            "1",
+            "--model",
+            &translates,
+            "w1",
+        ],
+        2,
+    );
+    assert!(error.contains("--coverage-penalty"), "{error}");
+    let error = said(
+        &[
+            "translate",
+            "--long-lines",
+            "error",
+            "--model",
+            &translates,
+            &"w1 ".repeat(80),
+        ],
+        1,
+    );
+    assert!(error.contains("line 1") && error.contains("81"), "{error}");
+    let error = said(&["look", "--model", &translates, &"w1 ".repeat(80)], 1);
+    assert!(error.contains("81") && error.contains("80"), "{error}");
+    let error = said(&["look", "--model", &translates, "--head", "5", "w1"], 2);
+    assert!(error.contains("--head 5") && error.contains('4'), "{error}");
+    let error = said(
+        &[
+            "look",
+            "--model",
+            &translates,
+            "--query",
+            "9",
+            "--target",
+            "w1",
+            "w1",
+        ],
+        2,
+    );
+    assert!(error.contains("--query 9"), "{error}");
+    let error = said(&["look", "--model", &writes, "--target", "w1", "w1"], 2);
+    assert!(error.contains("--target"), "{error}");
     let error = said(&["generate", "--model", "no/such-model", "w1"], 1);
     assert!(error.contains("no/such-model"), "{error}");
     let error = said(&["generate", "--model", &writes, "--top-p", "2", "w1"], 2);

@@ -36,7 +36,7 @@ use half::bf16;
 
 use crate::{
     element::{Element, Kind},
-    mask::{Plane, TILE_KEYS, Visible},
+    mask::{TILE_KEYS, Visible},
     simd::{Buffer, Kernel, Simd},
     view::{SharedRows, View},
 };
@@ -51,7 +51,7 @@ use super::{
     prefetch::Prefetch,
     rescale::{Head, Rescale, Scratch},
     score_block::ScoreBlock,
-    scores::{drop_weights, transpose_bias},
+    scores::{Biases, drop_weights},
     stored::Rows,
 };
 
@@ -92,9 +92,9 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
         let mut scratch = Scratch {
             heads: Vec::new(),
             weights: Buffer::new(TILE * width),
-            bias: Buffer::new(match self.job.attention.bias {
-                Some(_) => (TILE + TILE_KEYS) * width,
-                None => 0,
+            bias: Buffer::new(match self.job.attention.has_bias() {
+                true => (TILE + TILE_KEYS) * width,
+                false => 0,
             }),
             wide: Buffer::new(if (T::KIND, O::KIND) == (Kind::F32, Kind::F32) {
                 0
@@ -172,7 +172,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                     scratch
                         .tile
                         .fill(&visible, task, S::LANES, &near_all, part.end, &mut first);
-                if job.attention.bias.is_some() {
+                if job.attention.has_bias() {
                     self.transpose_bias(s, scratch, task);
                 }
                 for member in 0..task.heads {
@@ -220,15 +220,14 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
     /// Transposes the biases of the tile, which a task's heads share.
     #[inline(always)]
     fn transpose_bias<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
-        let Some(bias) = &self.job.attention.bias else {
+        let Some(biases) = Biases::of(self.job, task) else {
             return;
         };
-        let plane = Plane::new(bias, task.index, task.head);
         for segment in scratch.tile.segments() {
             for row in (0..segment.keys).step_by(TILE_KEYS) {
                 let keys = segment.key + row..segment.key + (row + TILE_KEYS).min(segment.keys);
                 let to = &mut scratch.bias[(segment.row + row) * width::<S>()..];
-                transpose_bias(s, &plane, task, keys, segment.first..segment.end, to);
+                biases.transpose(s, task, keys, segment.first..segment.end, to);
             }
         }
     }

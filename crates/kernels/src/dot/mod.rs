@@ -94,7 +94,7 @@ impl<'a> Job<'a> {
         // A difference of products may overflow where that of the scores does not, if the scale is very small; if it is
         // very large, `scale · log₂ e` may.
         let modified = attention.softcap.is_some()
-            || attention.bias.is_some()
+            || attention.has_bias()
             || attention.alibi.is_some()
             || !(1e-6..1e6).contains(&scale.abs());
         let factor = if modified {

@@ -98,7 +98,7 @@ impl Plan {
         let table = attention.blocks.map(|blocks| blocks.table.shape);
         let turned = pairs.iter().flatten().any(|shape| shape[2] > 1);
         let mut shapes = pairs.into_iter().chain([table]).flatten();
-        if turned && shapes.all(|shape| shape[1] == 1) {
+        if turned && attention.relative.is_none() && shapes.all(|shape| shape[1] == 1) {
             let enough = |&together: &usize| plan.tasks() >= 8 * threads * together;
             let together = [4, 2].into_iter().find(enough).unwrap_or(1);
             return plan.by_heads(sizes, together, 1);

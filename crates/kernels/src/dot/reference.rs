@@ -222,7 +222,7 @@ pub(super) fn row_scores<T: Real>(
                 return None;
             }
             let product = product(attention, sizes, row, query, key, j);
-            Some(modified(attention, row, j, product))
+            Some(modified(attention, sizes, row, j, product))
         })
         .collect()
 }
@@ -249,7 +249,13 @@ pub(super) fn product<T: Real>(
 }
 
 /// Softcap, bias and ALiBi.
-pub(super) fn modified<T: Real>(attention: &Attention, row: &Row, j: usize, mut score: T) -> T {
+pub(super) fn modified<T: Real>(
+    attention: &Attention,
+    sizes: &Sizes,
+    row: &Row,
+    j: usize,
+    mut score: T,
+) -> T {
     if let Some(cap) = attention.softcap {
         let cap = T::of(cap.into());
         score = cap * (score / cap).tanh();
@@ -258,12 +264,17 @@ pub(super) fn modified<T: Real>(attention: &Attention, row: &Row, j: usize, mut 
         let bias = Plane::new(bias, row.index, row.head).get(row.query, j);
         score = score + T::of(bias.into());
     }
+    let shift = match attention.alignment {
+        Alignment::UpperLeft => 0,
+        Alignment::LowerRight => row.sequence.keys as i64 - row.sequence.queries as i64,
+    };
+    let distance = j as i64 - row.query as i64 - shift;
+    if let Some(relative) = attention.relative {
+        let relative = relative.of_head(sizes.heads, row.head);
+        score = score + T::of(relative.at(distance).into());
+    }
     if let Some(slopes) = attention.alibi {
-        let shift = match attention.alignment {
-            Alignment::UpperLeft => 0,
-            Alignment::LowerRight => row.sequence.keys as i64 - row.sequence.queries as i64,
-        };
-        let distance = (row.query as i64 + shift - j as i64).unsigned_abs();
+        let distance = distance.unsigned_abs();
         score = score - T::of(slopes[row.head].into()) * T::of(distance as f64);
     }
     score

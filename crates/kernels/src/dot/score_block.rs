@@ -100,7 +100,7 @@ impl<F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
                     vector: block.first,
                     key: block.keys.start + row,
                 };
-                let bias = block.job.attention.bias.map(|_| {
+                let bias = block.job.attention.has_bias().then(|| {
                     let bias = &block.bias[row * width + offset..];
                     assert!(bias.len() >= (R - 1) * width + V * S::LANES);
                     bias.as_ptr()

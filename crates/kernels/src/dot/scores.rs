@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::{
     mask::{Plane, TILE_KEYS},
-    problem::{Dropout, key_hash},
+    problem::{Attention, Dropout, RelativeBias, key_hash},
     simd::{Simd, tanh, tanh_small},
 };
 
@@ -182,10 +182,64 @@ pub(super) fn softcap_tanh<S: Simd>(s: S, x: S::V) -> S::V {
     }
 }
 
+/// What is added to the scores of one head.
+pub(super) struct Biases<'a> {
+    /// By query and key.
+    plane: Option<Plane<'a, f32>>,
+    /// By distance, and the position of query 0.
+    relative: Option<(RelativeBias<'a>, i64)>,
+}
+
+impl<'a> Biases<'a> {
+    /// Those of the head of `task`; `None` if there are none.
+    #[inline(always)]
+    pub(super) fn of(job: &Job<'a>, task: &Task) -> Option<Self> {
+        let Attention { bias, relative, .. } = &job.attention;
+        let heads = job.sizes.heads;
+        job.attention.has_bias().then(|| Self {
+            plane: bias.map(|bias| Plane::new(&bias, task.index, task.head)),
+            relative: relative.map(|all| (all.of_head(heads, task.head), job.shift(task))),
+        })
+    }
+
+    /// Writes the biases of up to 16 `keys` so that queries lie in the lanes, `[16, width]`.
+    #[inline(always)]
+    pub(super) fn transpose<S: Simd>(
+        &self,
+        s: S,
+        task: &Task,
+        keys: Range<usize>,
+        live: Range<usize>,
+        to: &mut [f32],
+    ) {
+        const WIDEST: usize = 48;
+        let (width, first) = (width::<S>(), keys.start as i64);
+        let lanes = live.start * S::LANES..live.end * S::LANES;
+        if let Some(plane) = &self.plane {
+            transpose_bias(s, plane, task, keys.clone(), live, to);
+        }
+        let Some((relative, shift)) = &self.relative else {
+            return;
+        };
+        // All distances of the block: entry `x` is that of query `x - 15` to the first key.
+        let position = task.query as i64 + shift - (TILE_KEYS as i64 - 1);
+        let by_distance: [f32; WIDEST + TILE_KEYS] =
+            std::array::from_fn(|x| relative.at(first - position - x as i64));
+        for (j, row) in to.chunks_mut(width).take(keys.len()).enumerate() {
+            let from = &by_distance[TILE_KEYS - 1 - j..][lanes.clone()];
+            let to = &mut row[lanes.clone()];
+            match self.plane {
+                None => to.copy_from_slice(from),
+                Some(_) => to.iter_mut().zip(from).for_each(|(to, x)| *to += x),
+            }
+        }
+    }
+}
+
 /// Transposes the biases of up to 16 `keys` so that queries lie in the lanes, `[16, width]`, and prefetches those of the keys
 /// that come soon.
 #[inline(always)]
-pub(super) fn transpose_bias<S: Simd>(
+fn transpose_bias<S: Simd>(
     s: S,
     bias: &Plane<f32>,
     task: &Task,

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::helper::Helper;
+use super::relative::RelativePositions;
 use super::rotation::Angles;
 use super::state::{Past, Sources, State};
 use super::{SelfAttention, Sizes, Stack};
@@ -11,7 +12,7 @@ use crate::element::Element;
 use crate::error::{KernelError, check_size};
 use crate::simd::Level;
 use crate::threads::{RowsMut, for_each_chunk, rows};
-use crate::{Attention, Offsets, View, ViewMut, Window};
+use crate::{Attention, Offsets, RelativeBias, View, ViewMut, Window};
 
 /// Keys are gathered from a multiple of this many on, a multiple of every tile, so that a window that begins inside the past has
 /// its tiles, and bits, where the whole sequence has them.
@@ -72,9 +73,11 @@ pub struct Seen<'a> {
     pub cross: bool,
     /// The row.
     pub row: usize,
+    /// The position of the first query.
+    pub first_query: usize,
     /// The position of the first key.
     pub first_key: usize,
-    /// Scale, softcap, mask.
+    /// Scale, softcap, mask, biases of relative positions.
     pub attention: Attention<'a>,
     /// `[1, heads, queries, head]`
     pub query: View<'a>,
@@ -109,6 +112,8 @@ pub(super) struct Pass<'a> {
     fresh: bool,
     /// Whether this pass is a step: each row has one more position.
     step: bool,
+    /// What distances add to the scores of self-attention.
+    relative: Option<RelativeBias<'a>>,
     /// Of each rotation of the stack.
     angles: Vec<Angles<'a>>,
     /// For a step, the pages of each window in the stack.
@@ -165,6 +170,7 @@ impl<'a> Pass<'a> {
             sources,
             fresh,
             step: state.is_some() && counts.iter().all(|&count| count == 1),
+            relative: stack.relative.as_ref().map(RelativePositions::bias),
             angles: angles.map(|rotation| rotation.angles(places())).collect(),
             tables: vec![],
         };
@@ -197,6 +203,11 @@ impl<'a> Pass<'a> {
         table
     }
 
+    /// How many positions a row has, those of this pass included.
+    fn length(&self, row: usize) -> usize {
+        self.ancestors.get(row).map_or(self.counts[row], Vec::len)
+    }
+
     fn total(&self) -> usize {
         self.offsets[self.counts.len()] as usize
     }
@@ -226,34 +237,21 @@ impl<'a> Pass<'a> {
         if let (true, Some(past)) = (self.step, past) {
             let known = self.tables.iter().find(|(window, _)| *window == own.window);
             if let Some((_, table)) = known {
+                let queries = (&joint[..], width);
+                let attention = Attention {
+                    relative: self.relative,
+                    ..self.unmasked(own.scale)
+                };
                 match past {
-                    Past::F32(past) => self.decode(
-                        (&joint, width),
-                        own.scale,
-                        past,
-                        1,
-                        table,
-                        &mut read,
-                        helper,
-                    ),
-                    Past::Bf16(past) => self.decode(
-                        (&joint, width),
-                        own.scale,
-                        past,
-                        1,
-                        table,
-                        &mut read,
-                        helper,
-                    ),
-                    Past::F16(past) => self.decode(
-                        (&joint, width),
-                        own.scale,
-                        past,
-                        1,
-                        table,
-                        &mut read,
-                        helper,
-                    ),
+                    Past::F32(past) => {
+                        self.decode(queries, attention, past, 1, table, &mut read, helper)
+                    }
+                    Past::Bf16(past) => {
+                        self.decode(queries, attention, past, 1, table, &mut read, helper)
+                    }
+                    Past::F16(past) => {
+                        self.decode(queries, attention, past, 1, table, &mut read, helper)
+                    }
                 }?;
             }
             if !wanted {
@@ -315,6 +313,7 @@ impl<'a> Pass<'a> {
                 layer,
                 cross: false,
                 row,
+                first_query: self.length(row) - count,
                 first_key: start,
             };
             let attention = self.attention(own);
@@ -366,15 +365,9 @@ impl<'a> Pass<'a> {
                 filled: filled.collect(),
             };
             let page = sources.length;
-            self.decode(
-                (&queries, query),
-                scale,
-                states,
-                page,
-                &table,
-                &mut read,
-                helper,
-            )?;
+            let attention = self.unmasked(scale);
+            let queries = (&queries[..], query);
+            self.decode(queries, attention, states, page, &table, &mut read, helper)?;
             if !wanted {
                 return Ok(read);
             }
@@ -397,13 +390,10 @@ impl<'a> Pass<'a> {
                 layer,
                 cross: true,
                 row,
+                first_query: self.length(row) - count,
                 first_key: 0,
             };
-            let attention = Attention {
-                scale,
-                softcap: self.sizes.softcap,
-                ..Attention::default()
-            };
+            let attention = self.unmasked(scale);
             let observer = match wanted {
                 true => observer.as_mut().map(|observer| &mut **observer as _),
                 false => None,
@@ -467,10 +457,8 @@ impl<'a> Pass<'a> {
     }
 
     /// What self-attention may see.
-    fn attention(&self, own: &SelfAttention) -> Attention<'static> {
-        let Sizes {
-            softcap, causal, ..
-        } = self.sizes;
+    fn attention(&self, own: &SelfAttention) -> Attention<'a> {
+        let causal = self.sizes.causal;
         let window = own.window.map(|window| match causal {
             true => Window {
                 left: Some(window.saturating_sub(1)),
@@ -482,20 +470,25 @@ impl<'a> Pass<'a> {
             },
         });
         Attention {
-            scale: own.scale,
-            softcap,
             causal,
             window,
+            relative: self.relative,
+            ..self.unmasked(own.scale)
+        }
+    }
+
+    /// Attention that sees everything.
+    fn unmasked(&self, scale: Option<f32>) -> Attention<'a> {
+        Attention {
+            scale,
+            softcap: self.sizes.softcap,
             ..Attention::default()
         }
     }
 
     /// Whether attention over the new positions is worth the threads of the helpers.
     fn work(&self, query: usize) -> bool {
-        let pairs = |(row, &count): (usize, &usize)| {
-            let keys = self.ancestors.get(row).map_or(count, Vec::len);
-            count * keys
-        };
+        let pairs = |(row, &count): (usize, &usize)| count * self.length(row);
         let pairs: usize = self.counts.iter().enumerate().map(pairs).sum();
         pairs * query > 1 << 20
     }
@@ -506,7 +499,7 @@ impl<'a> Pass<'a> {
     fn decode<T: Element>(
         &self,
         (queries, width): (&[f32], usize),
-        scale: Option<f32>,
+        attention: Attention<'_>,
         states: &[T],
         page: usize,
         table: &Table,
@@ -517,7 +510,6 @@ impl<'a> Pass<'a> {
             heads,
             key_value_heads,
             head,
-            softcap,
             ..
         } = self.sizes;
         let (rows, state) = (table.filled.len(), 2 * key_value_heads * head);
@@ -542,11 +534,6 @@ impl<'a> Pass<'a> {
             data: queries,
             shape,
             strides: [width, head, head],
-        };
-        let attention = Attention {
-            scale,
-            softcap,
-            ..Attention::default()
         };
         let to = ViewMut::heads_first(read, shape);
         dot::decode(&attention, query, cache, to, None)
@@ -618,6 +605,7 @@ impl<'a> Pass<'a> {
                 layer: place.layer,
                 cross: place.cross,
                 row: place.row,
+                first_query: place.first_query,
                 first_key: place.first_key,
                 attention,
                 query: view(queries, count),
@@ -633,6 +621,7 @@ struct Place {
     layer: usize,
     cross: bool,
     row: usize,
+    first_query: usize,
     first_key: usize,
 }
 

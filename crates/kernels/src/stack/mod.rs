@@ -1,7 +1,7 @@
 //! A stack of Transformer blocks for inference: encoders over whole batches, decoders over prompts and token by token.
 //!
 //! ```text
-//! x ← after(x + inside(W_o attend(turn(norm(W_qkv before(x))), own past)))      for each block; every norm is optional
+//! x ← after(x + inside(W_o attend(turn(norm(W_qkv before(x))), own past)))      for each block; norms and turns are optional
 //! x ← after(x + inside(W_o attend(W_q before(x), source)))                      if the stack reads a source
 //! x ← after(x + inside(W_2 φ(W_1 before(x))))                                   or W_2 (φ(W_g ..) ∘ W_1 ..)
 //! ```
@@ -68,6 +68,7 @@
 mod attend;
 mod helper;
 mod product;
+mod relative;
 mod rotation;
 mod state;
 mod weights;
@@ -78,10 +79,12 @@ mod tests;
 pub use crate::activation::Activation;
 pub use attend::{Observer, Point, Seen, States};
 pub use product::Product;
+pub use relative::RelativePositions;
 pub use rotation::{LongTexts, Rotation};
 pub use state::State;
 pub use weights::{Block, CrossAttention, FeedForward, NormWeights, Norms, SelfAttention, Sizes};
 
+use crate::Attention;
 use crate::activation::Activated;
 use crate::element::Kind;
 use crate::error::{KernelError, check_length, check_size};
@@ -96,6 +99,7 @@ pub struct Stack {
     blocks: Vec<Block>,
     last_norm: Option<NormWeights>,
     rotations: Vec<Rotation>,
+    relative: Option<RelativePositions>,
 }
 
 impl Stack {
@@ -134,7 +138,29 @@ impl Stack {
             blocks,
             last_norm,
             rotations,
+            relative: None,
         })
+    }
+
+    /// With biases of relative positions in the self-attention of every block.
+    ///
+    /// # Errors
+    /// [`KernelError`] if `relative` has not the same distances for each head, or numbers that are not finite.
+    pub fn with_relative(mut self, relative: RelativePositions) -> Result<Self, KernelError> {
+        let Sizes {
+            heads,
+            key_value_heads,
+            head,
+            ..
+        } = self.sizes;
+        let attention = Attention {
+            relative: Some(relative.bias()),
+            ..Attention::default()
+        };
+        let keys = [0, key_value_heads, 0, head];
+        attention.check([0, heads, 0, head], keys, keys)?;
+        self.relative = Some(relative);
+        Ok(self)
     }
 
     /// The sizes.

@@ -34,6 +34,7 @@ struct Choice {
     scale: Option<f32>,
     window: Option<usize>,
     rotary: bool,
+    relative: bool,
     query_key_norm: bool,
     cross: bool,
     activation: Activation,
@@ -56,6 +57,7 @@ const PLAIN: Choice = Choice {
     scale: None,
     window: None,
     rotary: false,
+    relative: false,
     query_key_norm: false,
     cross: false,
     activation: Activation::Relu,
@@ -107,6 +109,21 @@ fn choices() -> Vec<Choice> {
             cross: true,
             activation: silu,
             gated: true,
+            ..PLAIN
+        },
+        Choice {
+            relative: true,
+            scale: Some(1.0),
+            cross: true,
+            ..PLAIN
+        },
+        Choice {
+            relative: true,
+            window: Some(3),
+            sizes: Sizes {
+                causal: false,
+                ..PLAIN.sizes
+            },
             ..PLAIN
         },
     ]
@@ -174,7 +191,16 @@ fn stack(choice: &Choice) -> Stack {
     }];
     let rotations = if choice.rotary { rotations } else { vec![] };
     let last = norm(90, NormKind::Layer, model);
-    Stack::new(sizes, (0..3).map(block).collect(), Some(last), rotations).unwrap()
+    let stack = Stack::new(sizes, (0..3).map(block).collect(), Some(last), rotations).unwrap();
+    match choice.relative {
+        // Distances from -4 to 2, so that some are beyond either end.
+        true => stack.with_relative(RelativePositions {
+            values: random(91, sizes.heads * 7, 2.0),
+            zero: 4,
+        }),
+        false => Ok(stack),
+    }
+    .unwrap()
 }
 
 /// The definition, in double precision, for one sequence.
@@ -236,6 +262,7 @@ mod plain {
         scale: Option<f32>,
         query: &[f64],
         key_values: &[Vec<f64>],
+        bias: impl Fn(usize, usize) -> f64,
         sees: impl Fn(usize) -> bool,
     ) -> Vec<f64> {
         let (_, key) = sizes.widths();
@@ -249,7 +276,10 @@ mod plain {
                 let capped = sizes.softcap.map_or(score, |cap| {
                     f64::from(cap) * (score / f64::from(cap)).tanh()
                 });
-                if sees(at) { capped.exp() } else { 0.0 }
+                match sees(at) {
+                    true => (capped + bias(h, at)).exp(),
+                    false => 0.0,
+                }
             });
             let weights: Vec<f64> = scores.collect();
             let sum: f64 = weights.iter().sum();
@@ -319,7 +349,21 @@ mod plain {
                     };
                     near && (j <= i || !sizes.causal)
                 };
-                let read = attend(sizes, own.scale, &joint[i][..query], &key_values, sees);
+                let bias = |h: usize, j: usize| {
+                    stack.relative.as_ref().map_or(0.0, |relative| {
+                        let distances = relative.values.len() / sizes.heads;
+                        let place = (relative.zero + j).saturating_sub(i).min(distances - 1);
+                        f64::from(relative.values[h * distances + place])
+                    })
+                };
+                let read = attend(
+                    sizes,
+                    own.scale,
+                    &joint[i][..query],
+                    &key_values,
+                    bias,
+                    sees,
+                );
                 leave(&own.norms, x, &multiply(&own.output, &read));
             }
             if let Some(cross) = &block.cross {
@@ -330,7 +374,8 @@ mod plain {
                 for x in &mut states {
                     let entered = normalize(cross.norms.before.as_ref(), x);
                     let queries = multiply(&cross.query, &entered);
-                    let read = attend(sizes, cross.scale, &queries, &key_values, |_| true);
+                    let (none, all) = (|_, _| 0.0, |_| true);
+                    let read = attend(sizes, cross.scale, &queries, &key_values, none, all);
                     leave(&cross.norms, x, &multiply(&cross.output, &read));
                 }
             }
@@ -677,6 +722,13 @@ fn what_does_not_fit_is_refused() {
     }
     let wide = Sizes { model: 9, ..sizes };
     assert!(message(wide).contains("`query_key_value` holds 8"));
+    let values = vec![0.0; 10];
+    let relative = RelativePositions { values, zero: 0 };
+    let error = stack(&PLAIN).with_relative(relative).unwrap_err();
+    assert!(
+        error.to_string().starts_with("`relative` holds 10"),
+        "{error}"
+    );
     let ready = stack(&Choice {
         cross: true,
         ..PLAIN

@@ -195,7 +195,7 @@ fn likely_tokens(
         .collect()
 }
 
-/// The `count` likeliest tokens that may be generated, best first.
+/// The `count` likeliest tokens that may be generated, best first; fewer if the others have no probability.
 fn best_tokens(
     scores: &[f32],
     count: usize,
@@ -211,6 +211,7 @@ fn best_tokens(
         if token == marks.padding
             || token == marks.start
             || score.is_nan()
+            || score == f32::NEG_INFINITY
             || forbidden.contains(&token)
         {
             continue;

@@ -11,6 +11,7 @@ use regard_kernels::stack::{Activation, Block, FeedForward, Norms, SelfAttention
 
 use super::{
     config::Config,
+    embedding::{EmbeddingSource, Positions},
     encoder::{Head, Heads, TextEncoderSource},
     error::PretrainedError,
     families::activation,
@@ -126,8 +127,11 @@ pub(super) fn roberta(folder: &Folder) -> Result<TextEncoderSource, PretrainedEr
     let mut source = encoder(folder, &OF_BERT, ROBERTA)?;
     let sizes = Own::of(folder, &OF_BERT)?;
     let padding = folder.config().count_or("pad_token_id", 1)?;
-    source.first_position = padding + 1;
-    source.context = source.context.saturating_sub(padding + 1);
+    let embedding = &mut source.embedding;
+    if let Positions::Table { first, .. } = &mut embedding.positions {
+        *first = padding + 1;
+    }
+    embedding.context = embedding.context.saturating_sub(padding + 1);
     let has = folder.find("pooler.dense.weight", &ROBERTA).is_some();
     source.pooler = has.then(|| sizes.square("pooler.dense"));
     source.head = head(folder, &sizes, |purpose| match purpose {
@@ -152,7 +156,7 @@ pub(super) fn roberta(folder: &Folder) -> Result<TextEncoderSource, PretrainedEr
 pub(super) fn distilbert(folder: &Folder) -> Result<TextEncoderSource, PretrainedError> {
     let mut source = encoder(folder, &OF_DISTILBERT, DISTILBERT)?;
     let sizes = Own::of(folder, &OF_DISTILBERT)?;
-    source.types = None;
+    source.embedding.types = None;
     source.head = head(folder, &sizes, |purpose| match purpose {
         Heads::MaskedTokens => Head {
             dense: Some(sizes.square("vocab_transform")),
@@ -301,11 +305,15 @@ fn encoder(
         Matrix::table(&name, [rows, model])
     };
     Ok(TextEncoderSource {
-        tokens: table("word", vocabulary),
-        positions: table("position", positions),
-        first_position: 0,
-        types: Some(table("token_type", config.size_or("type_vocab_size", 2)?)),
-        norm: sizes.norm("embeddings.LayerNorm"),
+        embedding: EmbeddingSource {
+            positions: Positions::Table {
+                table: table("position", positions),
+                first: 0,
+            },
+            types: Some(table("token_type", config.size_or("type_vocab_size", 2)?)),
+            norm: Some(sizes.norm("embeddings.LayerNorm")),
+            ..EmbeddingSource::new(table("word", vocabulary), positions)
+        },
         stack: StackSource {
             sizes: Sizes {
                 causal: false,
@@ -314,10 +322,10 @@ fn encoder(
             blocks: (0..layers).map(block).collect(),
             last_norm: None,
             rotations: vec![],
+            relative: None,
         },
         pooler: None,
         head: None,
-        context: positions,
         names,
     })
 }

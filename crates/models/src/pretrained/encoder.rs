@@ -1,6 +1,8 @@
 //! Models that read a text as a whole, with the heads that people use: masked words, classes of texts and of tokens, the span of an
 //! answer, and vectors of texts.
 
+use std::sync::Arc;
+
 use regard_kernels::{
     loss,
     matmul::Storage,
@@ -10,6 +12,7 @@ use regard_kernels::{
 
 use super::{
     classify::ClassScores,
+    embedding::{Embedding, EmbeddingSource},
     error::PretrainedError,
     folder::{Folder, Names},
     language_model::InputError,
@@ -51,24 +54,14 @@ pub struct Head<P = Product, N = NormWeights> {
 /// An encoder by the names of its weights; each family makes one from its configuration.
 #[derive(Debug, Clone)]
 pub struct TextEncoderSource {
-    /// `[vocabulary, model]`
-    pub tokens: Matrix,
-    /// `[positions, model]`
-    pub positions: Matrix,
-    /// The position of the first token.
-    pub first_position: usize,
-    /// `[types, model]`
-    pub types: Option<Matrix>,
-    /// The norm of the embeddings.
-    pub norm: Norm,
+    /// The embeddings.
+    pub embedding: EmbeddingSource,
     /// The blocks.
     pub stack: StackSource,
     /// `tanh(W h_0)`
     pub pooler: Option<Matrix>,
     /// The head.
     pub head: Option<Head<Matrix, Norm>>,
-    /// The longest text, in tokens.
-    pub context: usize,
     /// How names may differ.
     pub names: Names<'static>,
 }
@@ -76,16 +69,11 @@ pub struct TextEncoderSource {
 /// An encoder of texts with packed weights.
 #[derive(Debug, Clone)]
 pub struct TextEncoder {
-    pub(super) tokens: Product,
-    pub(super) positions: Option<Product>,
-    pub(super) first_position: usize,
-    pub(super) types: Option<Product>,
-    pub(super) norm: Option<NormWeights>,
+    pub(super) embedding: Embedding,
     pub(super) stack: Stack,
     pub(super) pooler: Option<Product>,
     pub(super) head: Option<Head>,
     pub(super) output_bias: Option<Vec<f32>>,
-    pub(super) context: usize,
     pub(super) scores: ClassScores,
 }
 
@@ -120,11 +108,10 @@ impl TextEncoderSource {
         let head = self.head.as_ref();
         let dense = head.and_then(|head| head.dense.as_ref());
         let output = head.and_then(|head| head.output.as_ref());
-        let mut expected = Expected::default()
-            .matrix(Some(&self.tokens))
-            .matrix(Some(&self.positions))
-            .matrix(self.types.as_ref())
-            .norm(Some(&self.norm))
+        let tokens = &self.embedding.tokens;
+        let mut expected = self
+            .embedding
+            .expect(Expected::default().matrix(Some(tokens)))
             .stack(&self.stack)
             .matrix(self.pooler.as_ref())
             .matrix(dense)
@@ -132,11 +119,11 @@ impl TextEncoderSource {
             .matrix(output);
         let bias = head.and_then(|head| head.bias.clone());
         if let Some(bias) = &bias {
-            expected.0.push((bias.clone(), vec![self.tokens.outputs()]));
+            expected.0.push((bias.clone(), vec![tokens.outputs()]));
         }
         let weights = expected.weights(folder, &self.names)?;
         let read = |matrix: &Matrix| matrix.read(&weights, storage);
-        let tokens = read(&self.tokens)?;
+        let tokens = Arc::new(read(tokens)?);
         let head = match self.head {
             None => None,
             Some(head) => Some(Head {
@@ -157,15 +144,10 @@ impl TextEncoderSource {
             None => None,
         };
         Ok(TextEncoder {
-            tokens,
-            positions: Some(read(&self.positions)?),
-            first_position: self.first_position,
-            types: self.types.as_ref().map(read).transpose()?,
-            norm: Some(self.norm.read(&weights)?),
+            embedding: self.embedding.read(tokens, &weights, storage)?,
             pooler: self.pooler.as_ref().map(read).transpose()?,
             head,
             output_bias,
-            context: self.context,
             scores,
             stack: self.stack.read(&weights, storage)?,
         })
@@ -190,13 +172,12 @@ impl TextEncoder {
 
     /// The size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
-        let [_, rows] = self.tokens.sizes();
-        rows
+        self.embedding.vocabulary()
     }
 
     /// The longest text, in tokens.
     pub fn context(&self) -> usize {
-        self.context
+        self.embedding.context
     }
 
     /// The size of a state.
@@ -226,10 +207,9 @@ impl TextEncoder {
         let size = self.size();
         let mut embedded = vec![];
         for text in texts {
-            self.embed(text, &mut embedded)?;
-        }
-        if let Some(norm) = &self.norm {
-            embedded = expect_valid(norm.apply(&embedded));
+            self.embedding.check(text.ids, 0)?;
+            self.embedding
+                .embed(text.ids, text.types, 0, &mut embedded)?;
         }
         let counts: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
         let states = expect_valid(self.stack.forward(None, &embedded, &counts, observer));
@@ -240,39 +220,6 @@ impl TextEncoder {
             part.to_vec()
         });
         Ok(parts.collect())
-    }
-
-    fn embed(&self, text: &Input<'_>, to: &mut Vec<f32>) -> Result<(), InputError> {
-        let (size, vocabulary) = (self.size(), self.vocabulary());
-        let (tokens, context) = (text.ids.len(), self.context);
-        if tokens > context {
-            return Err(InputError::Long { tokens, context });
-        }
-        let mut other = vec![0.0; size];
-        for (at, &id) in text.ids.iter().enumerate() {
-            let start = to.len();
-            to.resize(start + size, 0.0);
-            let row = &mut to[start..];
-            if self.tokens.column(id as usize, row).is_err() {
-                return Err(InputError::Token { id, vocabulary });
-            }
-            let mut add = |table: &Product, index: usize| {
-                let found = table.column(index, &mut other);
-                row.iter_mut().zip(&other).for_each(|(x, y)| *x += y);
-                found
-            };
-            if let Some(types) = &self.types {
-                let id = text.types.get(at).copied().unwrap_or(0);
-                let [_, vocabulary] = types.sizes();
-                if add(types, id as usize).is_err() {
-                    return Err(InputError::Token { id, vocabulary });
-                }
-            }
-            if let Some(positions) = &self.positions {
-                expect_valid(add(positions, self.first_position + at));
-            }
-        }
-        Ok(())
     }
 
     /// The pooled vector of a text from its states: `tanh(W h_0)`, if the model has a pooler.
@@ -303,7 +250,7 @@ impl TextEncoder {
         if let Some(norm) = &head.norm {
             x = expect_valid(norm.apply(&x));
         }
-        let output = head.output.as_ref().unwrap_or(&self.tokens);
+        let output = head.output.as_ref().unwrap_or(&self.embedding.tokens);
         let mut y = expect_valid(output.forward(&x, count));
         if let Some(bias) = &self.output_bias {
             for row in y.chunks_exact_mut(bias.len()) {

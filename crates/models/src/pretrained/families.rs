@@ -1,11 +1,12 @@
 //! Which families of models can be opened. To add one, write a file that makes a [`LanguageModelSource`] or a
-//! [`TextEncoderSource`](super::TextEncoderSource) from a folder's configuration, and a line in [`FAMILIES`].
+//! [`TextEncoderSource`](super::TextEncoderSource) or a [`Seq2SeqSource`](super::Seq2SeqSource) from a folder's configuration, and a
+//! line in [`FAMILIES`].
 
 use regard_kernels::stack::Activation;
 
 use super::{
     config::Config, encoder::TextEncoderSource, error::PretrainedError, folder::Folder,
-    language_model::LanguageModelSource,
+    language_model::LanguageModelSource, seq2seq::Seq2SeqSource,
 };
 
 /// Makes the source of a model from a folder's configuration.
@@ -20,26 +21,42 @@ pub struct Family {
     pub language_model: Option<Make<LanguageModelSource>>,
     /// Makes an encoder of texts.
     pub encoder: Option<Make<TextEncoderSource>>,
+    /// Makes an encoder-decoder.
+    pub seq2seq: Option<Make<Seq2SeqSource>>,
+}
+
+const fn named(name: &'static str) -> Family {
+    Family {
+        name,
+        language_model: None,
+        encoder: None,
+        seq2seq: None,
+    }
 }
 
 const fn writes(name: &'static str, source: Make<LanguageModelSource>) -> Family {
     Family {
-        name,
         language_model: Some(source),
-        encoder: None,
+        ..named(name)
     }
 }
 
 const fn reads(name: &'static str, source: Make<TextEncoderSource>) -> Family {
     Family {
-        name,
-        language_model: None,
         encoder: Some(source),
+        ..named(name)
+    }
+}
+
+const fn reads_and_writes(name: &'static str, source: Make<Seq2SeqSource>) -> Family {
+    Family {
+        seq2seq: Some(source),
+        ..named(name)
     }
 }
 
 /// All families.
-pub const FAMILIES: [Family; 11] = [
+pub const FAMILIES: [Family; 14] = [
     reads("bert", super::bert::bert),
     reads("roberta", super::bert::roberta),
     reads("distilbert", super::bert::distilbert),
@@ -51,6 +68,9 @@ pub const FAMILIES: [Family; 11] = [
     writes("phi3", super::llama::language_model),
     writes("gemma2", super::llama::language_model),
     writes("gemma3_text", super::llama::language_model),
+    reads_and_writes("t5", super::t5::seq2seq),
+    reads_and_writes("bart", super::bart::bart),
+    reads_and_writes("marian", super::bart::marian),
 ];
 
 /// The family of a folder.
@@ -68,6 +88,15 @@ pub(super) fn activation(
     key: &str,
     usual: &str,
 ) -> Result<Activation, PretrainedError> {
+    activation_named(config, key, config.text_or(key, usual)?)
+}
+
+/// The activation `name`, a part of the value of a key.
+pub(super) fn activation_named(
+    config: &Config,
+    key: &str,
+    name: &str,
+) -> Result<Activation, PretrainedError> {
     const NAMES: [(&str, Activation); 7] = [
         ("gelu", Activation::Gelu),
         ("gelu_new", Activation::GeluTanh),
@@ -77,10 +106,11 @@ pub(super) fn activation(
         ("silu", Activation::Silu),
         ("swish", Activation::Silu),
     ];
-    let names = NAMES.map(|(name, _)| name);
-    let found = match config.has(key) {
-        true => config.one_of(key, &names)?,
-        false => names.iter().position(|name| *name == usual).unwrap_or(0),
-    };
-    Ok(NAMES[found].1)
+    let found = NAMES.iter().find(|(known, _)| *known == name);
+    found.map(|(_, activation)| *activation).ok_or_else(|| {
+        let names = NAMES.map(|(name, _)| name);
+        let near = regard_config::nearest(name, &names);
+        let near = near.map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
+        config.refuse(key, format!("one of {}{near}", names.join(", ")))
+    })
 }

@@ -4,6 +4,7 @@
 use regard_kernels::stack::{Block, FeedForward, Norms, SelfAttention, Sizes};
 
 use super::{
+    embedding::{EmbeddingSource, Positions},
     error::PretrainedError,
     families::activation,
     folder::{Folder, Names},
@@ -72,19 +73,23 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
     let context = config.size("n_positions")?;
     let tied = config.flag_or("tie_word_embeddings", true)?;
     Ok(LanguageModelSource {
-        tokens: Matrix::table("wte", [vocabulary, model]),
-        vocabulary,
-        scale: 1.0,
-        positions: Some(Matrix::table("wpe", [context, model])),
+        embedding: EmbeddingSource {
+            positions: Positions::Table {
+                table: Matrix::table("wpe", [context, model]),
+                first: 0,
+            },
+            ..EmbeddingSource::new(Matrix::table("wte", [vocabulary, model]), context)
+        },
         stack: StackSource {
             sizes: Sizes::new(model, heads, heads, head),
             blocks: (0..layers).map(block).collect(),
             last_norm: Some(Norm::layer("ln_f", model, epsilon)),
             rotations: vec![],
+            relative: None,
         },
         output: (!tied).then(|| Matrix::linear("lm_head", [model, vocabulary], false)),
+        output_scale: 1.0,
         softcap: None,
-        context,
         names: NAMES,
     })
 }

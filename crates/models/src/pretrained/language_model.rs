@@ -1,16 +1,17 @@
 //! A causal language model that reads a text and writes on: the prompt in one pass, then token by token.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use regard_kernels::{
-    Kind, loss,
+    Kind,
     matmul::Storage,
     stack::{Observer, Product, Stack, State},
 };
 
 use super::{
+    embedding::{Embedding, EmbeddingSource},
     error::PretrainedError,
-    folder::{Folder, Names},
+    folder::{Folder, Names, Weights},
     source::{Expected, Matrix, StackSource},
 };
 use crate::{
@@ -28,22 +29,16 @@ const OUTPUTS: usize = 256;
 /// A language model by the names of its weights; each family makes one from its configuration.
 #[derive(Debug, Clone)]
 pub struct LanguageModelSource {
-    /// `[vocabulary, model]`
-    pub tokens: Matrix,
-    /// The size of the vocabulary.
-    pub vocabulary: usize,
-    /// The factor of embeddings (Gemma: `√model`).
-    pub scale: f32,
-    /// A table of positions, `[context, model]`.
-    pub positions: Option<Matrix>,
+    /// The embeddings.
+    pub embedding: EmbeddingSource,
     /// The blocks.
     pub stack: StackSource,
     /// The output layer; `None` if it shares the table of tokens.
     pub output: Option<Matrix>,
+    /// The factor of logits (T5: `1 / √model` if the output layer shares the table of tokens).
+    pub output_scale: f32,
     /// `c` of `c tanh(logit / c)`.
     pub softcap: Option<f32>,
-    /// The longest text, in tokens.
-    pub context: usize,
     /// How names may differ.
     pub names: Names<'static>,
 }
@@ -51,13 +46,11 @@ pub struct LanguageModelSource {
 /// A causal language model with packed weights.
 #[derive(Debug, Clone)]
 pub struct LanguageModel {
+    pub(super) embedding: Embedding,
     pub(super) stack: Stack,
-    pub(super) tokens: Product,
-    pub(super) positions: Option<Product>,
     pub(super) output: Option<Product>,
-    pub(super) scale: f32,
+    pub(super) output_scale: f32,
     pub(super) softcap: Option<f32>,
-    pub(super) context: usize,
 }
 
 impl LanguageModelSource {
@@ -70,25 +63,37 @@ impl LanguageModelSource {
         folder: &Folder,
         storage: Option<Storage>,
     ) -> Result<LanguageModel, PretrainedError> {
-        let weights = Expected::default()
-            .matrix(Some(&self.tokens))
-            .matrix(self.positions.as_ref())
-            .stack(&self.stack)
-            .matrix(self.output.as_ref())
-            .weights(folder, &self.names)?;
-        let table = |matrix: &Matrix| matrix.read(&weights, storage);
-        let (tokens, stack) = rayon::join(
-            || table(&self.tokens),
-            || self.stack.read(&weights, storage),
+        let tokens = Expected::default().matrix(Some(&self.embedding.tokens));
+        let weights = self.expect(tokens).weights(folder, &self.names)?;
+        let table = self.embedding.tokens.clone();
+        let tokens = || table.read(&weights, storage).map(Arc::new);
+        self.with_tokens(tokens, &weights, storage)
+    }
+
+    /// Adds its weights but the table of tokens to `expected`.
+    pub(super) fn expect(&self, expected: Expected) -> Expected {
+        let expected = self.embedding.expect(expected).stack(&self.stack);
+        expected.matrix(self.output.as_ref())
+    }
+
+    pub(super) fn with_tokens(
+        self,
+        tokens: impl FnOnce() -> Result<Arc<Product>, PretrainedError> + Send,
+        weights: &Weights<'_>,
+        storage: Option<Storage>,
+    ) -> Result<LanguageModel, PretrainedError> {
+        let (embedding, stack) = rayon::join(
+            || self.embedding.read(tokens()?, weights, storage),
+            || self.stack.read(weights, storage),
         );
+        let output = self.output.as_ref();
+        let output = output.map(|output| output.read(weights, storage));
         Ok(LanguageModel {
-            tokens: tokens?,
-            output: self.output.as_ref().map(table).transpose()?,
-            positions: self.positions.as_ref().map(table).transpose()?,
+            embedding: embedding?,
             stack: stack?,
-            scale: self.scale,
+            output: output.transpose()?,
+            output_scale: self.output_scale,
             softcap: self.softcap,
-            context: self.context,
         })
     }
 }
@@ -144,13 +149,12 @@ impl std::error::Error for InputError {}
 impl LanguageModel {
     /// The size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
-        let [_, rows] = self.tokens.sizes();
-        rows
+        self.embedding.vocabulary()
     }
 
     /// The longest text, in tokens.
     pub fn context(&self) -> usize {
-        self.context
+        self.embedding.context
     }
 
     /// The blocks.
@@ -163,29 +167,26 @@ impl LanguageModel {
         let blocks = self.stack.blocks().iter().map(|block| {
             let own = &block.attention;
             let inner = &block.feed_forward;
+            let cross = block.cross.as_ref();
+            let cross = cross.map(|cross| [&cross.query, &cross.key_value, &cross.output]);
             let all = [
                 &own.query_key_value,
                 &own.output,
                 &inner.inner,
                 &inner.outer,
-            ];
-            all.iter().map(|product| product.bytes()).sum::<usize>()
+            ]
+            .into_iter();
+            all.chain(cross.into_iter().flatten())
+                .map(Product::bytes)
+                .sum::<usize>()
         });
-        let tables = [
-            Some(&self.tokens),
-            self.positions.as_ref(),
-            self.output.as_ref(),
-        ];
-        let tables = tables.into_iter().flatten().map(Product::bytes);
-        blocks.chain(tables).sum()
+        let output = self.output.as_ref().map_or(0, Product::bytes);
+        blocks.sum::<usize>() + self.embedding.bytes() + output
     }
 
     /// Begins `rows` texts, whose keys and values are kept in `cache`.
     pub fn begin(&self, rows: usize, cache: Kind) -> Reading<'_> {
-        Reading {
-            model: self,
-            state: self.stack.begin(rows, cache),
-        }
+        self.begin_in(self.stack.begin(rows, cache))
     }
 
     /// The logits after every token of a text, `[tokens, vocabulary]`.
@@ -196,39 +197,19 @@ impl LanguageModel {
         self.begin(1, Kind::F32).logits(text)
     }
 
-    /// The embeddings of `ids`, the first of which stands at `first`.
-    fn embed(&self, ids: &[u32], first: usize, to: &mut Vec<f32>) -> Result<(), InputError> {
-        let size = self.stack.sizes().model;
-        let mut position = vec![0.0; size];
-        for (at, &id) in ids.iter().enumerate() {
-            let start = to.len();
-            to.resize(start + size, 0.0);
-            let row = &mut to[start..];
-            let vocabulary = self.vocabulary();
-            if self.tokens.column(id as usize, row).is_err() {
-                return Err(InputError::Token { id, vocabulary });
-            }
-            if self.scale != 1.0 {
-                row.iter_mut().for_each(|x| *x *= self.scale);
-            }
-            if let Some(table) = &self.positions {
-                if table.column(first + at, &mut position).is_err() {
-                    return Err(InputError::Long {
-                        tokens: first + ids.len(),
-                        context: self.context,
-                    });
-                }
-                row.iter_mut().zip(&position).for_each(|(x, p)| *x += p);
-            }
-        }
-        Ok(())
+    /// Begins texts in a state of the blocks.
+    pub(super) fn begin_in(&self, state: State) -> Reading<'_> {
+        Reading { model: self, state }
     }
 
     fn output(&self) -> &Product {
-        self.output.as_ref().unwrap_or(&self.tokens)
+        self.output.as_ref().unwrap_or(&self.embedding.tokens)
     }
 
-    fn cap(&self, logits: &mut [f32]) {
+    fn finish(&self, logits: &mut [f32]) {
+        if self.output_scale != 1.0 {
+            logits.iter_mut().for_each(|x| *x *= self.output_scale);
+        }
         if let Some(cap) = self.softcap {
             logits.iter_mut().for_each(|x| *x /= cap);
             regard_kernels::simd::tanh_in_place(logits);
@@ -300,7 +281,7 @@ impl Reading<'_> {
                 let count = states.len() / size;
                 let product = self.model.output().forward(states, count);
                 let mut logits = expect_valid(product);
-                self.model.cap(&mut logits);
+                self.model.finish(&mut logits);
                 each(start + done, &mut logits);
                 done += count;
             }
@@ -309,17 +290,9 @@ impl Reading<'_> {
     }
 
     fn check(&self, texts: &[&[u32]]) -> Result<(), InputError> {
-        let (context, vocabulary) = (self.model.context, self.model.vocabulary());
-        for (row, text) in texts.iter().enumerate() {
-            let tokens = self.state.length(row) + text.len();
-            if tokens > context {
-                return Err(InputError::Long { tokens, context });
-            }
-            if let Some(&id) = text.iter().find(|&&id| id as usize >= vocabulary) {
-                return Err(InputError::Token { id, vocabulary });
-            }
-        }
-        Ok(())
+        let embedding = &self.model.embedding;
+        let mut rows = texts.iter().enumerate();
+        rows.try_for_each(|(row, text)| embedding.check(text, self.state.length(row)))
     }
 
     fn pass(
@@ -329,8 +302,8 @@ impl Reading<'_> {
     ) -> Result<Vec<f32>, InputError> {
         let mut embedded = vec![];
         for (row, part) in parts.iter().enumerate() {
-            self.model
-                .embed(part, self.state.length(row), &mut embedded)?;
+            let before = self.state.length(row);
+            (self.model.embedding).embed(part, &[], before, &mut embedded)?;
         }
         let counts: Vec<usize> = parts.iter().map(|part| part.len()).collect();
         let stack = &self.model.stack;
@@ -349,7 +322,7 @@ impl CausalModel for LanguageModel {
     }
 
     fn context(&self) -> usize {
-        self.context
+        self.embedding.context
     }
 
     fn predict(
@@ -378,7 +351,7 @@ impl Stepper for Reading<'_> {
         let mut embedded = vec![];
         for (row, &id) in previous.iter().enumerate() {
             let first = self.state.length(row);
-            let done = self.model.embed(&[id], first, &mut embedded);
+            let done = (self.model.embedding).embed(&[id], &[], first, &mut embedded);
             done.unwrap_or_else(|error| unreachable!("the caller checked: {error}"));
         }
         let counts = vec![1; previous.len()];
@@ -386,52 +359,12 @@ impl Stepper for Reading<'_> {
         let output = self.model.output();
         let state = &mut self.state;
         expect_valid(stack.last_outputs(state, &embedded, &counts, output, logits, None));
-        self.model.cap(logits);
+        self.model.finish(logits);
         None
     }
 
     fn select(&mut self, rows: &[usize], _same_sources: bool) {
         expect_valid(self.state.select(rows));
-    }
-}
-
-impl<'a> Reading<'a> {
-    /// The same texts as [`beam_search`](crate::generate::beam_search) takes them: `last` is the token after what was read, in every row,
-    /// and `end` the one that ends a text, if there is one.
-    pub fn searching(self, last: u32, end: Option<u32>) -> Searching<'a> {
-        Searching {
-            vocabulary: Vocabulary {
-                start: last,
-                // Ids that no token has: never written.
-                padding: u32::MAX,
-                end: end.unwrap_or(u32::MAX),
-                ..self.vocabulary()
-            },
-            reading: self,
-        }
-    }
-}
-
-/// A [`Reading`] that gives log-probabilities.
-#[derive(Debug, Clone)]
-pub struct Searching<'a> {
-    reading: Reading<'a>,
-    vocabulary: Vocabulary,
-}
-
-impl Stepper for Searching<'_> {
-    fn vocabulary(&self) -> Vocabulary {
-        self.vocabulary
-    }
-
-    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
-        self.reading.step(previous, log_probabilities);
-        loss::log_softmax(log_probabilities, self.vocabulary.size);
-        None
-    }
-
-    fn select(&mut self, rows: &[usize], same_sources: bool) {
-        self.reading.select(rows, same_sources);
     }
 }
 
@@ -447,13 +380,7 @@ impl LanguageModel {
             return Err(folder.config().refuse("model_type", expected));
         };
         let source = source(folder)?;
-        let most = regard_kernels::MAX_DIM;
-        let head = source.stack.sizes.head;
-        if head > most {
-            let path = folder.config().path();
-            let problem = format!("its heads have {head} features; at most {most} are supported");
-            return Err(PretrainedError::malformed(path, problem));
-        }
+        source.stack.expect_head(folder)?;
         source.read(folder, storage)
     }
 }

@@ -13,6 +13,7 @@ use regard_kernels::stack::{Block, FeedForward, LongTexts, Norms, Rotation, Self
 
 use super::{
     config::Config,
+    embedding::EmbeddingSource,
     error::PretrainedError,
     families::activation,
     folder::{Folder, Names},
@@ -154,13 +155,13 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
     let vocabulary = config.size("vocab_size")?;
     let tied = config.flag_or("tie_word_embeddings", kin.gemma)?;
     Ok(LanguageModelSource {
-        tokens: Matrix::table("embed_tokens", [vocabulary, model]),
-        vocabulary,
-        scale: match kin.gemma {
-            true => (model as f32).sqrt(),
-            false => 1.0,
+        embedding: EmbeddingSource {
+            scale: match kin.gemma {
+                true => (model as f32).sqrt(),
+                false => 1.0,
+            },
+            ..EmbeddingSource::new(Matrix::table("embed_tokens", [vocabulary, model]), context)
         },
-        positions: None,
         stack: StackSource {
             sizes: Sizes {
                 softcap: cap("attn_logit_softcapping")?,
@@ -169,10 +170,11 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
             blocks: (0..layers).map(block).collect(),
             last_norm: Some(rms("norm".to_owned(), model)),
             rotations,
+            relative: None,
         },
         output: (!tied).then(|| Matrix::linear("lm_head", [model, vocabulary], false)),
+        output_scale: 1.0,
         softcap: cap("final_logit_softcapping")?,
-        context,
         names: if tied { TIED } else { NAMES },
     })
 }

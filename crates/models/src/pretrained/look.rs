@@ -11,7 +11,7 @@ use regard_kernels::{
 /// Which weights are wanted, and those that were seen. The first row of a batch is looked at.
 ///
 /// A layer that nobody asks for costs nothing; one that is asked for costs its rows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Look {
     /// The only layer; `None` for all.
     pub layer: Option<usize>,
@@ -19,47 +19,67 @@ pub struct Look {
     pub head: Option<usize>,
     /// The only query, a position of the text; `None` for all.
     pub query: Option<usize>,
+    /// Whether attention to the text itself is wanted.
+    pub own: bool,
+    /// The tokens of the source, if attention to it is wanted.
+    pub source: Option<usize>,
     /// The tokens of the text.
     pub length: usize,
-    maps: BTreeMap<usize, LookedAt>,
+    /// By whether to the source, and by layer.
+    maps: BTreeMap<(bool, usize), LookedAt>,
 }
 
 /// The weights of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LookedAt {
+    /// Whether to the source.
+    pub cross: bool,
+    /// Which layer.
+    pub layer: usize,
     /// How many heads.
     pub heads: usize,
-    /// `[heads, queries, length]`
+    /// `[heads, queries, keys]`
     pub weights: Vec<f32>,
 }
 
 impl Look {
-    /// All weights of a text of `length` tokens.
+    /// All weights of a text of `length` tokens to itself.
     pub fn new(length: usize) -> Self {
         Self {
+            layer: None,
+            head: None,
+            query: None,
+            own: true,
+            source: None,
             length,
-            ..Self::default()
+            maps: BTreeMap::new(),
         }
     }
 
     /// How many numbers will be kept of a model with `layers` layers of `heads` heads.
     pub fn numbers(&self, layers: usize, heads: usize) -> usize {
         let of = |one: Option<usize>, all| one.map_or(all, |_| 1);
+        let own = if self.own { self.length } else { 0 };
         of(self.layer, layers)
             .saturating_mul(of(self.head, heads))
             .saturating_mul(of(self.query, self.length))
-            .saturating_mul(self.length)
+            .saturating_mul(own.saturating_add(self.source.unwrap_or(0)))
     }
 
-    /// The weights by layer.
-    pub fn maps(self) -> BTreeMap<usize, LookedAt> {
-        self.maps
+    /// What was seen: attention to the text before that to the source, by layer.
+    pub fn maps(self) -> impl Iterator<Item = LookedAt> {
+        self.maps.into_values()
     }
 }
 
 impl Observer for Look {
     fn wants(&self, layer: usize, cross: bool) -> bool {
-        !cross && self.layer.is_none_or(|wanted| wanted == layer)
+        let kind = if cross {
+            self.source.is_some()
+        } else {
+            self.own
+        };
+        kind && self.layer.is_none_or(|wanted| wanted == layer)
     }
 
     fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError> {
@@ -68,18 +88,14 @@ impl Observer for Look {
         if seen.row != 0 {
             return Ok(());
         }
-        let last = seen.first_key + keys;
-        // The position of the pass's first query.
-        let first = match seen.attention.causal {
-            true => last - queries,
-            false => 0,
-        };
+        let first = seen.first_query;
         let rows: Vec<usize> = match self.query {
             None => (0..queries).collect(),
             Some(query) if (first..first + queries).contains(&query) => vec![query - first],
             Some(_) => return Ok(()),
         };
         let (mut query, mut key, mut lse, mut shown) = (seen.query, seen.key, seen.lse, heads);
+        let mut attention = seen.attention;
         if let Some(head) = self.head.filter(|&head| head < heads) {
             query = View {
                 data: &query.data[head * query.strides[1]..],
@@ -93,6 +109,8 @@ impl Observer for Look {
                 ..key
             };
             lse = &lse[head * queries * 3..][..queries * 3];
+            let relative = attention.relative;
+            attention.relative = relative.map(|all| all.of_head(heads, head));
             shown = 1;
         }
         let mut weights = vec![0.0; shown * rows.len() * keys];
@@ -100,17 +118,24 @@ impl Observer for Look {
             rows: Some((&rows, &mut weights)),
             ..Observe::default()
         };
-        dot::observe(&seen.attention, query, key, lse, observe)?;
+        dot::observe(&attention, query, key, lse, observe)?;
         let (length, query) = (self.length, self.query);
         let all = query.map_or(length, |_| 1);
-        let map = self.maps.entry(seen.layer).or_insert_with(|| LookedAt {
+        let (cross, layer) = (seen.cross, seen.layer);
+        let width = match self.source.filter(|_| cross) {
+            Some(source) => source,
+            None => length,
+        };
+        let map = self.maps.entry((cross, layer)).or_insert_with(|| LookedAt {
+            cross,
+            layer,
             heads: shown,
-            weights: vec![0.0; shown * all * length],
+            weights: vec![0.0; shown * all * width],
         });
         for (head, rows_of_head) in weights.chunks_exact(rows.len() * keys).enumerate() {
             for (row, from) in rows.iter().zip(rows_of_head.chunks_exact(keys)) {
                 let row = query.map_or(first + row, |_| 0);
-                let to = (head * all + row) * length + seen.first_key;
+                let to = (head * all + row) * width + seen.first_key;
                 map.weights[to..to + keys].copy_from_slice(from);
             }
         }

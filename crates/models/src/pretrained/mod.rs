@@ -11,16 +11,19 @@
 //! | classes of texts and of words | [`TextEncoder::classes`], [`entities`] | |
 //! | answers from a text | [`ContextWindows`], [`Answers`] | |
 //! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
+//! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
 //!
 //! Files are checked before they are used: no memory is allocated by a size that a file states and its bytes do not confirm, and
 //! nothing in a folder is executed but a chat template, which can reach nothing outside it and is stopped if it does not end.
 
 mod answer;
+mod bart;
 mod bert;
 mod chat;
 mod classify;
 mod config;
+mod embedding;
 mod encoder;
 mod error;
 mod families;
@@ -33,7 +36,10 @@ mod llama;
 mod look;
 mod pooling;
 mod rotary;
+mod searching;
+mod seq2seq;
 mod source;
+mod t5;
 mod tokenizer;
 mod trained;
 mod word_states;
@@ -42,15 +48,18 @@ pub use answer::{Answer, Answers, ContextWindows, sentence_around};
 pub use chat::{ChatTemplate, Message};
 pub use classify::{ClassScores, Entity, entities};
 pub use config::Config;
+pub use embedding::{EmbeddingSource, Positions};
 pub use encoder::{Head, Heads, Input, Spans, TextEncoder, TextEncoderSource};
 pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
 pub use hub::{Hub, resolve};
-pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading, Searching};
+pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
 pub use look::{Look, LookedAt};
 pub use pooling::{Pooling, cosine};
-pub use source::{Matrix, Norm, StackSource};
+pub use searching::{Searching, WritingRules};
+pub use seq2seq::{Seq2SeqModel, Seq2SeqSource, Writing};
+pub use source::{BucketSource, Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};
 pub use trained::PackedText;
 pub use word_states::{WordStates, occurrences};

@@ -8,9 +8,9 @@ use regard_kernels::{
     KernelError,
     matmul::Storage,
     norm::Kind,
-    stack::{Block, NormWeights, Product, Rotation, Sizes, Stack},
+    stack::{Block, NormWeights, Product, RelativePositions, Rotation, Sizes, Stack},
 };
-use regard_nn::weights::Values;
+use regard_nn::{position::RelativeBucketsConfig, weights::Values};
 
 use super::{
     error::PretrainedError,
@@ -28,9 +28,15 @@ pub struct Matrix {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Part {
     weight: String,
-    bias: Option<String>,
+    bias: Option<Bias>,
     outputs: usize,
     layout: Layout,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bias {
+    name: String,
+    shape: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +66,10 @@ impl Matrix {
     fn of(name: &str, [inner, outputs]: [usize; 2], bias: bool, layout: Layout) -> Self {
         let part = Part {
             weight: format!("{name}.weight"),
-            bias: bias.then(|| format!("{name}.bias")),
+            bias: bias.then(|| Bias {
+                name: format!("{name}.bias"),
+                shape: vec![outputs],
+            }),
             outputs,
             layout,
         };
@@ -76,10 +85,11 @@ impl Matrix {
         self
     }
 
-    /// With the bias `name [outputs]`, for the last part.
-    pub fn with_bias(mut self, name: &str) -> Self {
+    /// With the bias `name` of this shape for the last part. A table of embeddings has it where it is the output layer.
+    pub fn with_bias(mut self, name: &str, shape: &[usize]) -> Self {
         if let Some(part) = self.parts.last_mut() {
-            part.bias = Some(name.to_owned());
+            let (name, shape) = (name.to_owned(), shape.to_vec());
+            part.bias = Some(Bias { name, shape });
         }
         self
     }
@@ -97,7 +107,7 @@ impl Matrix {
             };
             to.push((part.weight.clone(), shape));
             let bias = part.bias.iter();
-            to.extend(bias.map(|bias| (bias.clone(), vec![part.outputs])));
+            to.extend(bias.map(|bias| (bias.name.clone(), bias.shape.clone())));
         }
     }
 
@@ -141,7 +151,7 @@ impl Matrix {
         let mut bias = vec![];
         for part in &self.parts {
             match &part.bias {
-                Some(name) => bias.extend(weights.read(name)?.values.into_f32()),
+                Some(part) => bias.extend(weights.read(&part.name)?.values.into_f32()),
                 None => bias.resize(bias.len() + part.outputs, 0.0),
             }
         }
@@ -255,9 +265,54 @@ pub struct StackSource {
     pub last_norm: Option<Norm>,
     /// How blocks turn their queries and keys.
     pub rotations: Vec<Rotation>,
+    /// What distances add to scores.
+    pub relative: Option<BucketSource>,
+}
+
+/// A number for each bucket of distances and head, for all blocks of a stack (T5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketSource {
+    /// The name of the table `[buckets, heads]`.
+    pub name: String,
+    /// Which distances are in a bucket.
+    pub buckets: RelativeBucketsConfig,
+}
+
+impl BucketSource {
+    fn read(
+        &self,
+        weights: &Weights<'_>,
+        heads: usize,
+    ) -> Result<RelativePositions, PretrainedError> {
+        let table = weights.read(&self.name)?.values.into_f32();
+        let zero = self.buckets.max_distance;
+        // In the order of the key's position less the query's.
+        let after = if self.buckets.bidirectional { zero } else { 0 };
+        let distances = -(zero as i64)..=after as i64;
+        let rows = distances.map(|distance| self.buckets.bucket(distance) * heads);
+        let rows: Vec<usize> = rows.collect();
+        let of_head = |head| rows.iter().map(move |row| (row, head));
+        let places = (0..heads).flat_map(of_head);
+        let values = places.map(|(row, head)| table[row + head]).collect();
+        Ok(RelativePositions { values, zero })
+    }
 }
 
 impl StackSource {
+    /// Refuses heads that are too large, before any weight is read.
+    pub(super) fn expect_head(&self, folder: &Folder) -> Result<(), PretrainedError> {
+        let (most, head) = (regard_kernels::MAX_DIM, self.sizes.head);
+        match head <= most {
+            true => Ok(()),
+            false => {
+                let path = folder.config().path();
+                let problem =
+                    format!("its heads have {head} features; at most {most} are supported");
+                Err(PretrainedError::malformed(path, problem))
+            }
+        }
+    }
+
     pub(super) fn expected(&self, to: &mut Vec<(String, Vec<usize>)>) {
         for block in &self.blocks {
             let mut matrices = vec![];
@@ -278,6 +333,10 @@ impl StackSource {
             norms.iter().for_each(|norm| norm.expected(to));
         }
         self.last_norm.iter().for_each(|norm| norm.expected(to));
+        if let Some(relative) = &self.relative {
+            let shape = vec![relative.buckets.buckets, self.sizes.heads];
+            to.push((relative.name.clone(), shape));
+        }
     }
 
     pub(super) fn read(
@@ -294,7 +353,15 @@ impl StackSource {
         });
         let blocks = blocks.collect::<Result<_, PretrainedError>>()?;
         let last_norm = self.last_norm.map(|norm| norm.read(weights)).transpose()?;
-        Stack::new(self.sizes, blocks, last_norm, self.rotations).map_err(refused(weights.path()))
+        let refused = refused(weights.path());
+        let stack = Stack::new(self.sizes, blocks, last_norm, self.rotations).map_err(&refused)?;
+        match &self.relative {
+            None => Ok(stack),
+            Some(relative) => {
+                let relative = relative.read(weights, self.sizes.heads)?;
+                stack.with_relative(relative).map_err(refused)
+            }
+        }
     }
 }
 

@@ -124,8 +124,27 @@ impl Tokenizer {
     /// # Errors
     /// [`PretrainedError`] if there is no such file, or a damaged one.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
+        Self::of(folder.as_ref(), "source.spm", "vocab.json")
+    }
+
+    /// The tokenizer of what an encoder-decoder writes: that of what it reads, except for a Marian with `target.spm`, and perhaps
+    /// `target_vocab.json`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open)'s.
+    pub fn open_target(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
         let folder = folder.as_ref();
-        let file = |name| folder.join(name);
+        let or = |name, other| match folder.join(name).exists() {
+            true => name,
+            false => other,
+        };
+        let vocabulary = or("target_vocab.json", "vocab.json");
+        Self::of(folder, or("target.spm", "source.spm"), vocabulary)
+    }
+
+    /// With the files of a Marian.
+    fn of(folder: &Path, marian: &str, vocabulary: &str) -> Result<Self, PretrainedError> {
+        let file = |name: &str| folder.join(name);
         let config = settings(&file("tokenizer_config.json"))?;
         let model = settings(&file("config.json"))?;
         let mut tokens = special_tokens(folder, &config)?;
@@ -143,9 +162,9 @@ impl Tokenizer {
         } else if let Some(found) = model_of_pieces {
             path = found;
             former::sentence_pieces(&path, &config, &model, &mut tokens)?
-        } else if file("vocab.json").exists() && file("source.spm").exists() {
+        } else if file(vocabulary).exists() && file(marian).exists() {
             path = folder.to_owned();
-            let (of_text, of_ids) = former::marian(folder, &mut tokens)?;
+            let (of_text, of_ids) = former::marian(&file(marian), &file(vocabulary), &mut tokens)?;
             pieces = Some(of_text);
             of_ids
         } else {

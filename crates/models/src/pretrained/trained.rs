@@ -1,10 +1,13 @@
 //! Models that were trained here, in the form of those that others have trained: so all that reads, writes and looks works on both.
 
+use std::sync::Arc;
+
 use regard_kernels::stack::Product;
 use regard_nn::bridge::OutputWeights;
 
 use super::{
     classify::ClassScores,
+    embedding::{Embedding, Positions},
     encoder::{Head, Heads, TextEncoder},
     language_model::LanguageModel,
 };
@@ -36,34 +39,35 @@ impl PackedText {
         let [vocabulary, size] = model.tokens.weight.dims();
         let table = |values: &[f32], rows| Product::transposed(values, size, rows, None).ok();
         let positions = match model.position_table(context) {
-            Some(values) => Some(table(&numbers(values), context)?),
-            None => None,
+            Some(values) => Positions::Table {
+                table: table(&numbers(values), context)?,
+                first: 0,
+            },
+            None => Positions::None,
         };
-        let context = positions.as_ref().map_or(LONGEST, |_| context);
-        let (stack, tokens) = (
-            packed(&model.stack)?,
-            table(&numbers(model.tokens.weight.val()), vocabulary)?,
-        );
-        let norm = model.norm.as_ref().map(norm);
-        let output = packed_output(output)?;
-        Some(match (stack.sizes().causal, norm) {
-            (true, None) => Self::Writes(Box::new(LanguageModel {
+        let embedding = Embedding {
+            tokens: Arc::new(table(&numbers(model.tokens.weight.val()), vocabulary)?),
+            scale: 1.0,
+            context: match positions {
+                Positions::None => LONGEST,
+                _ => context,
+            },
+            positions,
+            types: None,
+            norm: model.norm.as_ref().map(norm),
+        };
+        let stack = packed(&model.stack)?;
+        let output = Some(packed_output(output)?);
+        Some(match stack.sizes().causal {
+            true => Self::Writes(Box::new(LanguageModel {
+                embedding,
                 stack,
-                tokens,
-                positions,
-                output: Some(output),
-                scale: 1.0,
+                output,
+                output_scale: 1.0,
                 softcap: None,
-                context,
             })),
-            // No kernel normalises the embeddings of a causal model.
-            (true, Some(_)) => return None,
-            (false, norm) => Self::Reads(Box::new(TextEncoder {
-                tokens,
-                positions,
-                first_position: 0,
-                types: None,
-                norm,
+            false => Self::Reads(Box::new(TextEncoder {
+                embedding,
                 stack,
                 pooler: None,
                 head: Some(Head {
@@ -71,12 +75,11 @@ impl PackedText {
                     dense: None,
                     activation: None,
                     norm: None,
-                    output: Some(output),
+                    output,
                     bias: None,
                 }),
                 output_bias: None,
                 scores: ClassScores::Softmax,
-                context,
             })),
         })
     }

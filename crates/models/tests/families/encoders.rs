@@ -2,7 +2,7 @@
 
 use regard_models::pretrained::{Input, TextEncoder};
 
-use super::{Golden, Weights, close, open};
+use super::{Golden, Weights, close, open, real};
 
 const CASES: [&str; 11] = [
     "bert",
@@ -17,12 +17,6 @@ const CASES: [&str; 11] = [
     "roberta",
     "roberta-classes",
 ];
-
-/// The entries of `row` where the mask is 1: `width` numbers each.
-fn real(row: &[f32], mask: &[u32], width: usize) -> Vec<f32> {
-    let kept = row.chunks(width).zip(mask).filter(|(_, mask)| **mask == 1);
-    kept.flat_map(|(numbers, _)| numbers).copied().collect()
-}
 
 #[test]
 fn states_weights_and_heads_are_those_of_the_original() {

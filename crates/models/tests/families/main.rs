@@ -3,6 +3,7 @@
 mod encoders;
 mod language_models;
 mod scores;
+mod seq2seq;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -108,9 +109,18 @@ fn close(what: &str, found: &[f32], golden: &[f32], bound: f32) {
     );
 }
 
-/// Every weight of every layer: for each `[heads, queries, keys]`, by row.
+/// The entries of `row` where the mask is 1: `width` numbers each.
+fn real(row: &[f32], mask: &[u32], width: usize) -> Vec<f32> {
+    let kept = row.chunks(width).zip(mask).filter(|(_, mask)| **mask == 1);
+    kept.flat_map(|(numbers, _)| numbers).copied().collect()
+}
+
+/// Every weight of every layer, to the own text and to a source: for each `[heads, queries, keys]`, by row.
 #[derive(Default)]
-struct Weights(BTreeMap<(usize, usize), Vec<f32>>);
+struct Weights(
+    BTreeMap<(usize, usize), Vec<f32>>,
+    BTreeMap<(usize, usize), Vec<f32>>,
+);
 
 impl Observer for Weights {
     fn wants(&self, _: usize, _: bool) -> bool {
@@ -127,7 +137,8 @@ impl Observer for Weights {
             ..Default::default()
         };
         dot::observe(&seen.attention, seen.query, seen.key, seen.lse, observe)?;
-        self.0.insert((seen.layer, seen.row), weights);
+        let to = if seen.cross { &mut self.1 } else { &mut self.0 };
+        to.insert((seen.layer, seen.row), weights);
         Ok(())
     }
 }

@@ -541,6 +541,11 @@ CASES = [
          BART | dict(activation_function="swish", scale_embedding=True, pad_token_id=52, decoder_start_token_id=52,
                      eos_token_id=0, bos_token_id=None),
          translator, "sinusoids (all sines, then all cosines), SiLU, tables times sqrt(d); starts with padding"),
+    Case("marian-two", "MarianMTModel",
+         BART | dict(activation_function="swish", scale_embedding=True, pad_token_id=4, decoder_start_token_id=4,
+                     eos_token_id=0, bos_token_id=None, vocab_size=47, decoder_vocab_size=53,
+                     share_encoder_decoder_embeddings=False),
+         translator, "a vocabulary of 47 for sources and one of 53 for targets"),
 ]
 
 

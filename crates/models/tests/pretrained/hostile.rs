@@ -1,6 +1,10 @@
 //! Damaged folders are read or refused: without a panic, and without memory for what is not there.
 
-use regard_models::pretrained::{ChatTemplate, Folder, Message, Names, Tokenizer};
+use regard_kernels::Kind;
+use regard_models::{
+    generate::BeamConfig,
+    pretrained::{ChatTemplate, Folder, Message, Names, Seq2SeqModel, Tokenizer},
+};
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -209,5 +213,110 @@ fn a_thousand_damaged_folders_are_read_or_refused() {
             files.write(name, content);
         }
         assert_eq!(open_all(&files), 3, "{kind}");
+    }
+}
+
+/// Encoder-decoders with damaged configurations and weights: opened and used, or refused.
+#[test]
+fn damaged_encoder_decoders_write_or_are_refused() {
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pretrained");
+    let names = ["config.json", "generation_config.json", "model.safetensors"];
+    let cases = ["t5", "t5-gated", "bart", "marian", "marian-two"]
+        .map(|case| names.map(|name| std::fs::read(golden.join(case).join(name)).unwrap()));
+    let (mut whole, mut refused) = (0, 0);
+    for seed in 0..600 {
+        let random = &mut Random::new(seed);
+        let mut model = cases[seed as usize % cases.len()].clone();
+        // Settings more often than weights.
+        for _ in 0..1 + random.below(2) {
+            damage(&mut model[random.below(7) / 3], random);
+        }
+        let files = Files::new();
+        for (name, content) in names.iter().zip(&model) {
+            files.write(name, content);
+        }
+        let opened = Folder::open(files.path());
+        let Ok(model) = opened.and_then(|folder| Seq2SeqModel::open(&folder, None)) else {
+            refused += 1;
+            continue;
+        };
+        let mut config = BeamConfig {
+            size: 2,
+            ..BeamConfig::default()
+        };
+        config.limit.most = 8;
+        let found = model.write(&[&[5, 6, 7], &[8]], &config);
+        assert!(found.is_err() || found.unwrap().iter().all(|n_best| !n_best.is_empty()));
+        if let Ok(encoded) = model.encode(&[&[5, 6, 7]], None) {
+            let _ = model
+                .begin(&encoded, Kind::F32)
+                .logits(&[model.writing().start, 9]);
+        }
+        whole += 1;
+    }
+    assert!(whole > 60 && refused > 200, "{whole} {refused}");
+}
+
+/// What a configuration of an encoder-decoder states is checked before memory is taken for it.
+#[test]
+fn sizes_of_encoder_decoders_are_checked() {
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pretrained");
+    for (case, key, value, said) in [
+        (
+            "t5",
+            "relative_attention_max_distance",
+            json!(16_000_000),
+            "65536",
+        ),
+        ("t5", "relative_attention_num_buckets", json!(3), "even"),
+        (
+            "t5",
+            "relative_attention_num_buckets",
+            json!(16_000_000),
+            "relative",
+        ),
+        ("t5", "num_decoder_layers", json!(1_000_000), "at most"),
+        ("t5", "d_kv", json!(300), "300"),
+        ("t5", "feed_forward_proj", json!("gated-swsh"), "swish"),
+        (
+            "bart",
+            "decoder_attention_heads",
+            json!(3),
+            "divisor of d_model (20)",
+        ),
+        (
+            "bart",
+            "max_position_embeddings",
+            json!(16_000_000),
+            "embed_positions",
+        ),
+        (
+            "marian",
+            "decoder_start_token_id",
+            json!(53),
+            "vocabulary of 53",
+        ),
+        ("marian", "eos_token_id", json!([]), "eos_token_id"),
+        ("marian", "vocab_size", json!(54), "shared.weight"),
+        (
+            "marian-two",
+            "decoder_vocab_size",
+            json!(54),
+            "decoder.embed_tokens",
+        ),
+    ] {
+        let files = Files::new();
+        let from = golden.join(case);
+        let config = std::fs::read(from.join("config.json")).unwrap();
+        let mut config: Value = serde_json::from_slice(&config).unwrap();
+        config[key] = value;
+        files.json("config.json", &config);
+        files.write(
+            "model.safetensors",
+            std::fs::read(from.join("model.safetensors")).unwrap(),
+        );
+        let folder = Folder::open(files.path()).unwrap();
+        let error = Seq2SeqModel::open(&folder, None).unwrap_err().to_string();
+        assert!(error.contains(said), "{case} {key}: {error}");
     }
 }

@@ -8,7 +8,7 @@
 //! the weights are computed, so that no `tanh` is computed twice.
 
 use crate::{
-    mask::{Plane, TILE_KEYS},
+    mask::TILE_KEYS,
     problem::{Attention, key_hash},
     simd::{Buffer, Simd, exp2},
 };
@@ -18,7 +18,7 @@ use super::{
         Job,
         panel::width,
         plan::{Segment, Task},
-        scores::{biased, softcap_tanh, transpose_bias},
+        scores::{Biases, biased, softcap_tanh},
     },
     blocks::log_weight,
     split::Target,
@@ -35,7 +35,7 @@ impl Slopes {
         let buffer = |needed, length| Buffer::new(if needed { length } else { 0 });
         Self {
             softcap: buffer(attention.softcap.is_some(), tile * width),
-            bias: buffer(attention.bias.is_some(), TILE_KEYS * width),
+            bias: buffer(attention.has_bias(), TILE_KEYS * width),
         }
     }
 
@@ -57,20 +57,20 @@ pub(super) fn weights<S: Simd>(
 ) {
     let width = width::<S>();
     let (live, attention) = (segment.first..segment.end, &job.attention);
+    let biases = Biases::of(job, task);
     for j in 0..segment.keys {
         let key = segment.key + j;
-        if let Some(bias) = &attention.bias
+        if let Some(biases) = &biases
             && j % TILE_KEYS == 0
         {
             let keys = key..key + TILE_KEYS.min(segment.keys - j);
-            let plane = Plane::new(bias, task.index, task.head);
-            transpose_bias(s, &plane, task, keys, live.clone(), &mut slopes.bias);
+            biases.transpose(s, task, keys, live.clone(), &mut slopes.bias);
         }
         for v in live.clone() {
             let lane = v * S::LANES;
             let (at, in_tile) = (j * width + lane, (segment.row + j) * width + lane);
-            let bias = attention
-                .bias
+            let bias = biases
+                .as_ref()
                 .map(|_| s.load(&slopes.bias[j % TILE_KEYS * width + lane..]));
             let (product, factor) = (s.load(&weights[at..]), s.splat(job.factor));
             // Rounded as in the forward pass: otherwise, where scores are large, the weights would differ from those in its

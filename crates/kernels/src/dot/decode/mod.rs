@@ -366,16 +366,11 @@ impl<'a, T: Element> Call<'a, T> {
     }
 
     fn modifies(&self) -> bool {
-        let Attention {
-            softcap,
-            bias,
-            alibi,
-            ..
-        } = &self.attention;
-        softcap.is_some() || bias.is_some() || alibi.is_some()
+        let Attention { softcap, alibi, .. } = &self.attention;
+        softcap.is_some() || self.attention.has_bias() || alibi.is_some()
     }
 
-    /// Softcap, bias and ALiBi of scores `keys.start..`, in place.
+    /// Softcap, biases and ALiBi of scores `keys.start..`, in place.
     #[inline(always)]
     fn modify<S: Simd>(
         &self,
@@ -402,12 +397,18 @@ impl<'a, T: Element> Call<'a, T> {
                 };
             }
         }
+        let shift = match self.attention.alignment {
+            Alignment::UpperLeft => 0,
+            Alignment::LowerRight => self.length(task.batch) as i64 - self.sizes.queries as i64,
+        };
+        let position = query as i64 + shift;
+        if let Some(relative) = self.attention.relative {
+            let relative = relative.of_head(self.sizes.heads, head);
+            for (j, score) in scores.iter_mut().enumerate() {
+                *score += relative.at((first + j) as i64 - position);
+            }
+        }
         if let Some(slopes) = self.attention.alibi {
-            let shift = match self.attention.alignment {
-                Alignment::UpperLeft => 0,
-                Alignment::LowerRight => self.length(task.batch) as i64 - self.sizes.queries as i64,
-            };
-            let position = query as i64 + shift;
             for (j, score) in scores.iter_mut().enumerate() {
                 *score -= slopes[head] * position.abs_diff((first + j) as i64) as f32;
             }

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::{
-    mask::{Plane, TILE_KEYS, Visible},
+    mask::{TILE_KEYS, Visible},
     simd::{Buffer, Kernel, Simd, exp2},
     view::{SharedRows, View},
 };
@@ -19,7 +19,7 @@ use super::super::{
     plan::{Segment, Task, Tile},
     prefetch::Prefetch,
     score_block::ScoreBlock,
-    scores::transpose_bias,
+    scores::Biases,
     sink_log,
     stored::Rows,
 };
@@ -191,10 +191,9 @@ impl Observer<'_> {
         for row in (0..segment.keys).step_by(TILE_KEYS) {
             let keys = TILE_KEYS.min(segment.keys - row);
             let range = segment.key + row..segment.key + row + keys;
-            if let Some(bias) = &job.attention.bias {
-                let plane = Plane::new(bias, task.index, task.head);
+            if let Some(biases) = Biases::of(job, task) {
                 let live = segment.first..segment.end;
-                transpose_bias(s, &plane, task, range.clone(), live, &mut scratch.bias);
+                biases.transpose(s, task, range.clone(), live, &mut scratch.bias);
             }
             let at = (segment.row + row) * width;
             let rows = &mut scratch.weights[at..][..TILE_KEYS * width];

@@ -9,7 +9,8 @@ mod together;
 
 use super::{Observe, Top, forward_at, observe::observe_at, reference};
 use crate::{
-    Alignment, Attention, Blocks, Documents, Dropout, KernelError, Offsets, View, ViewMut, Window,
+    Alignment, Attention, Blocks, Documents, Dropout, KernelError, Offsets, RelativeBias, View,
+    ViewMut, Window,
     simd::Level,
     testing::{assert_close, on_every_pool, random, unless_miri, wide},
 };
@@ -72,11 +73,12 @@ pub(super) struct Options {
     prefix: Vec<u32>,
     documents: [Vec<u32>; 2],
     table: Vec<u8>,
+    relative: Vec<f32>,
     per_head: Vec<f32>,
 }
 
 /// The number of options that [`Options::set`] knows.
-pub(super) const OPTIONS: usize = 17;
+pub(super) const OPTIONS: usize = 18;
 
 impl Options {
     pub(super) fn new(shape: Shape) -> Self {
@@ -100,6 +102,8 @@ impl Options {
             prefix: vec![(shape.keys / 4) as u32; shape.batch],
             documents: [documents(shape.queries, 20), documents(shape.keys, 23)],
             table: (0..blocks).map(|x| u8::from(x % 3 != 1)).collect(),
+            // Shorter than the sequences.
+            relative: random(13, shape.heads * 24, 2.0),
             per_head: (0..shape.heads)
                 .map(|head| 0.25 / (head + 1) as f32)
                 .collect(),
@@ -177,6 +181,14 @@ impl Options {
                         seed: 5,
                     }),
                     "dropout",
+                )
+                    .1
+            }
+            17 => {
+                let (values, zero) = (&self.relative[..], 9);
+                (
+                    attention.relative = Some(RelativeBias { values, zero }),
+                    "relative",
                 )
                     .1
             }

@@ -64,6 +64,21 @@ fn wrong_arguments_are_named() {
         refused(|a, _| a.alibi = Some(&[1.0; 3])),
         &["`alibi`", "3", "4"],
     );
+    let relative = |zero| {
+        let values = &[0.0; 8][..];
+        Some(RelativeBias { values, zero })
+    };
+    says(
+        refused(|a, _| a.relative = relative(2)),
+        &["`relative.zero`", "2", "distances"],
+    );
+    says(
+        refused(|a, _| {
+            let values = &[0.0; 6][..];
+            a.relative = Some(RelativeBias { values, zero: 0 })
+        }),
+        &["`relative`", "heads", "6"],
+    );
     says(
         refused(|a, _| a.sink = Some(&[1.0, f32::NAN, 0.0, 0.0])),
         &["`sink`", "position 1", "NaN"],

@@ -195,14 +195,14 @@ pub(super) fn sentence_pieces(
     Ok(model.unigram(&extra, &around))
 }
 
-/// Marian's `source.spm`, whose pieces have the ids of `vocab.json`: the document of the pieces, and that of the vocabulary, which
-/// decodes.
+/// Marian's `source.spm` or `target.spm` at `pieces`, which have the ids of a `vocab.json` at `path`: the document of the pieces, and
+/// that of the vocabulary, which decodes.
 pub(super) fn marian(
-    folder: &Path,
+    pieces: &Path,
+    path: &Path,
     special: &mut Roles,
 ) -> Result<(Value, Value), PretrainedError> {
-    let path = folder.join("vocab.json");
-    let vocabulary: Object = read_json(&path, LARGEST_LIST)?;
+    let vocabulary: Object = read_json(path, LARGEST_LIST)?;
     for (role, text) in [("eos", "</s>"), ("unk", "<unk>"), ("pad", "<pad>")] {
         special.entry(role).or_insert_with(|| text.into());
     }
@@ -214,7 +214,7 @@ pub(super) fn marian(
             Some(id) => added.push(token(id, text, true)),
             None if ["eos", "unk"].contains(role) => {
                 let problem = format!("it lacks {text}, the {role} token");
-                return Err(PretrainedError::malformed(&path, problem));
+                return Err(PretrainedError::malformed(path, problem));
             }
             None => {}
         }
@@ -227,7 +227,7 @@ pub(super) fn marian(
         .values()
         .filter_map(content)
         .chain(languages.map(String::as_str));
-    let pieces = SentencePieces::read(&folder.join("source.spm"))?;
+    let pieces = SentencePieces::read(pieces)?;
     let known = |text: &&str| !pieces.pieces.iter().any(|piece| piece.text == *text);
     let whole: Vec<String> = whole.filter(known).map(str::to_owned).collect();
     let unknown = special.get("unk").and_then(content);

@@ -8,8 +8,8 @@ mod stored;
 
 use super::{Gradients, Inputs, backward_at};
 use crate::{
-    Alignment, Attention, Blocks, Documents, Dropout, Element, KernelError, Offsets, View, ViewMut,
-    Window,
+    Alignment, Attention, Blocks, Documents, Dropout, Element, KernelError, Offsets, RelativeBias,
+    View, ViewMut, Window,
     dot::{forward_at, reference},
     simd::Level,
     testing::{assert_close, difference, probe, random, unless_miri, wide},
@@ -206,11 +206,12 @@ struct Data {
     query_documents: Vec<u32>,
     key_documents: Vec<u32>,
     table: Vec<u8>,
+    relative: Vec<f32>,
     per_head: Vec<f32>,
     sinks: Vec<f32>,
 }
 
-const OPTIONS: [&str; 17] = [
+const OPTIONS: [&str; 18] = [
     "scale",
     "softcap",
     "upper left",
@@ -228,6 +229,7 @@ const OPTIONS: [&str; 17] = [
     "alibi",
     "sink",
     "dropout",
+    "relative",
 ];
 
 impl Data {
@@ -261,6 +263,7 @@ impl Data {
                 .map(|j| (j % keys / 23) as u32)
                 .collect(),
             table: (0..blocks).map(|x| u8::from(x % 3 != 1)).collect(),
+            relative: random(13, heads * 40, 2.0),
             per_head: (0..heads).map(|h| 0.5 / (h + 1) as f32).collect(),
             sinks: random(12, heads, 2.0),
         }
@@ -335,6 +338,10 @@ impl Data {
                         probability: 0.3,
                         seed: 5,
                     })
+                }
+                "relative" => {
+                    let (values, zero) = (&self.relative[..], 30);
+                    a.relative = Some(RelativeBias { values, zero });
                 }
                 other => unreachable!("{other}"),
             }

@@ -1,0 +1,328 @@
+//! Pretrained encoder-decoders: text in, text out, and what the model looked at.
+
+use regard_kernels::{matmul::Storage, stack::Stack};
+use regard_models::{
+    generate::Hypothesis,
+    pretrained::{Encoding, Look, PretrainedError, Seq2SeqModel, Tokenizer},
+};
+use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
+use regard_train::{
+    Translated,
+    corpus::CorpusError,
+    recipe::{LongSource, MaxLength, Translation as Settings},
+    translator::{LineError, Translation, beam_config},
+};
+use regard_view::choice::Pick;
+
+use super::pretrained::{MOST_WEIGHTS, Opened, axis, map_of};
+use crate::{
+    arguments::{Query, WIDEST_BEAM},
+    failure::{CommandError, Failure},
+};
+
+/// An encoder-decoder with the tokenizers of what it reads and what it writes.
+pub struct TextToText {
+    opened: Opened,
+    target: Tokenizer,
+    model: Seq2SeqModel,
+    /// What stands in front of every text.
+    prefix: String,
+}
+
+/// Which weights are wanted, each counted from 0; `None` for all.
+#[derive(Clone, Copy, Default)]
+pub struct Wanted {
+    /// Which attention; the usual is all.
+    pub kind: Pick<Kind>,
+    /// Which layer.
+    pub layer: Option<usize>,
+    /// Which head.
+    pub head: Option<usize>,
+    /// Which position: of the source in the encoder, else of the target.
+    pub query: Option<Query>,
+}
+
+impl TextToText {
+    /// Reads the model of an opened folder.
+    ///
+    /// # Errors
+    /// What is wrong with its files.
+    pub fn read(opened: Opened, storage: Option<Storage>, prefix: &str) -> Result<Self, Failure> {
+        let model = Seq2SeqModel::open(&opened.folder, storage)?;
+        let target = Tokenizer::open_target(opened.folder.path())?;
+        opened.tokenizer.expect_rows(model.source_vocabulary())?;
+        target.expect_rows(model.decoder().vocabulary())?;
+        let prefix = prefix.to_owned();
+        Ok(Self {
+            opened,
+            target,
+            model,
+            prefix,
+        })
+    }
+
+    /// The search that the model's files ask for.
+    pub fn settings(&self) -> Settings {
+        let (writing, usual) = (self.model.writing(), Settings::default());
+        let absolute = writing.longest.unwrap_or(usual.max_length.absolute);
+        Settings {
+            beam: writing.beam.min(WIDEST_BEAM),
+            length_penalty: writing.length_penalty,
+            no_repeat_ngram: writing.no_repeat_ngram,
+            max_source_tokens: self.model.source_context().min(usual.max_source_tokens),
+            max_length: MaxLength {
+                absolute: absolute.min(self.model.decoder().context()),
+                ..usual.max_length
+            },
+            ..usual
+        }
+    }
+
+    /// Translates `lines`, giving one result a line in the same order. Lines are batched by length within the call; batching
+    /// changes no result. `looking` says whether to record what the model looked at.
+    ///
+    /// # Errors
+    /// A line that is too long, where `settings` make that an error.
+    pub fn translate(
+        &self,
+        lines: &[String],
+        settings: &Settings,
+        looking: bool,
+    ) -> Result<Vec<Translated>, LineError> {
+        let limit = settings.max_source_tokens.min(self.model.source_context());
+        let mut sources = vec![];
+        for (line, text) in (1..).zip(lines) {
+            let (ids, length) = self.source(text, limit)?;
+            if settings.long_lines == LongSource::Error && length > limit {
+                return Err(LineError::Line(CorpusError::LongLine {
+                    line,
+                    side: "source",
+                    length,
+                    limit,
+                    unit: "tokens",
+                }));
+            }
+            sources.push((ids, (length > limit).then_some(length)));
+        }
+        let mut order: Vec<usize> = (0..lines.len()).collect();
+        order.sort_by_key(|&line| sources[line].0.len());
+        let beam = beam_config(settings);
+        let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
+        for batch in order.chunks(settings.batch_sentences.max(1)) {
+            let texts: Vec<&[u32]> = batch.iter().map(|&line| &sources[line].0[..]).collect();
+            let found = self
+                .model
+                .write(&texts, &beam)
+                .map_err(PretrainedError::from)?;
+            for (&line, n_best) in batch.iter().zip(found) {
+                let (source, cut_from) = &sources[line];
+                let n_best = n_best.into_iter().enumerate().map(|(rank, hypothesis)| {
+                    self.translation(&lines[line], source, &hypothesis, rank, looking)
+                });
+                results[line] = Some(Translated {
+                    n_best: n_best.collect::<Result<_, LineError>>()?,
+                    cut_from: *cut_from,
+                    unfamiliar: None,
+                });
+            }
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    /// The tokens of a source, at most `limit`, and how many there would be; none for an empty line.
+    fn source(&self, text: &str, limit: usize) -> Result<(Vec<u32>, usize), PretrainedError> {
+        if text.trim().is_empty() {
+            return Ok((vec![], 0));
+        }
+        let text = format!("{}{text}", self.prefix);
+        let Encoding {
+            mut ids, special, ..
+        } = self.opened.tokenizer.encode(&text, true)?;
+        let length = ids.len();
+        if length > limit {
+            // The marks at the end stay.
+            let marks = special.iter().rev().take_while(|special| **special).count();
+            let marks = marks.min(limit);
+            ids.drain(limit - marks..length - marks);
+        }
+        Ok((ids, length))
+    }
+
+    fn translation(
+        &self,
+        line: &str,
+        source: &[u32],
+        hypothesis: &Hypothesis,
+        rank: usize,
+        looking: bool,
+    ) -> Result<Translation, LineError> {
+        let text = self.target.decode(&hypothesis.tokens, true)?;
+        let mut trace = Trace::new(&self.opened.name, line, text.clone())
+            .with_score(hypothesis.score)
+            .with_rank(rank);
+        if looking && !source.is_empty() {
+            let end = hypothesis.finished.then_some(self.model.writing().end);
+            let written: Vec<u32> = hypothesis.tokens.iter().copied().chain(end).collect();
+            for map in self.maps(source, &written, &Wanted::default())? {
+                trace = trace.with_map(map);
+            }
+        }
+        Ok(Translation {
+            text,
+            score: hypothesis.score,
+            log_probability: hypothesis.log_probability,
+            tokens: hypothesis.tokens.len() + usize::from(hypothesis.finished),
+            finished: hypothesis.finished,
+            trace,
+        })
+    }
+
+    /// What the model looks at while it reads `text` and writes `target`, or what it writes itself.
+    ///
+    /// # Errors
+    /// Texts that are too long or have no tokens; a layer, head or query that is not there.
+    pub fn look(
+        &self,
+        text: &str,
+        target: Option<&str>,
+        wanted: &Wanted,
+    ) -> Result<Trace, Failure> {
+        let context = self.model.source_context();
+        let (source, tokens) = self.source(text, usize::MAX)?;
+        if tokens > context {
+            return Err(CommandError::LongPrompt { tokens, context }.into());
+        }
+        let context = self.model.decoder().context();
+        let written = match target {
+            Some(target) => self.target.encode(target, true)?.ids,
+            None => {
+                let beam = beam_config(&self.settings());
+                let mut found = self.model.write(&[&source], &beam)?.into_iter().flatten();
+                let best = found.next().unwrap_or_else(Hypothesis::empty);
+                let end = best.finished.then_some(self.model.writing().end);
+                best.tokens.into_iter().chain(end).collect()
+            }
+        };
+        if source.is_empty() || written.is_empty() {
+            let side = if source.is_empty() { "text" } else { "target" };
+            let message = format!("the {side} has no tokens; give some text");
+            return Err(Failure::Usage(message));
+        }
+        if written.len() > context {
+            let tokens = written.len();
+            return Err(CommandError::LongPrompt { tokens, context }.into());
+        }
+        self.expect(wanted, source.len().max(written.len()))?;
+        let shown = self.target.decode(&written, true)?;
+        let maps = self.maps(&source, &written, wanted)?;
+        let trace = Trace::new(&self.opened.name, text, shown);
+        Ok(maps.into_iter().fold(trace, Trace::with_map))
+    }
+
+    /// Refuses a layer, a head or a query that neither encoder nor decoder has.
+    fn expect(&self, wanted: &Wanted, tokens: usize) -> Result<(), Failure> {
+        let stacks = [self.model.encoder(), self.model.decoder().stack()];
+        let layers = stacks.map(|stack| stack.blocks().len());
+        let heads = stacks.map(|stack| stack.sizes().heads);
+        let query = match wanted.query {
+            Some(Query::At(position)) => Some(position),
+            _ => None,
+        };
+        for (name, asked, [encoder, decoder]) in [
+            ("layer", wanted.layer, layers),
+            ("head", wanted.head, heads),
+            ("query", query, [tokens; 2]),
+        ] {
+            let most = encoder.max(decoder);
+            if let Some(asked) = asked
+                && asked >= most
+            {
+                let message = format!("--{name} {}: there are at most {most}", asked + 1);
+                return Err(Failure::Usage(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The maps of the encoder, of the decoder, and between them, while `written` is written.
+    fn maps(
+        &self,
+        source: &[u32],
+        written: &[u32],
+        wanted: &Wanted,
+    ) -> Result<Vec<AttentionMap>, LineError> {
+        // At its first position the decoder reads the token that starts a text, at each other the one that it wrote before.
+        let start = self.model.writing().start;
+        let before = written.iter().take(written.len().saturating_sub(1));
+        let inputs: Vec<u32> = [start].into_iter().chain(before.copied()).collect();
+        let (encoder, decoder) = (self.model.encoder(), self.model.decoder().stack());
+        let looks =
+            |kind| matches!(wanted.kind, Pick::Usual | Pick::All) || wanted.kind == Pick::One(kind);
+        let look = |stack: &Stack, length: usize| {
+            let mut look = Look::new(length);
+            (look.layer, look.head) = (wanted.layer, wanted.head);
+            look.query = wanted.query.map(|query| match query {
+                Query::At(position) => position,
+                Query::Last => length - 1,
+            });
+            let there = |one: Option<usize>, count| one.is_none_or(|one| one < count);
+            look.own = there(look.head, stack.sizes().heads) && there(look.query, length);
+            look
+        };
+        let mut of_source = look(encoder, source.len());
+        let mut of_target = look(decoder, written.len());
+        of_target.source = (of_target.own && looks(Kind::Cross)).then_some(source.len());
+        of_target.own &= looks(Kind::DecoderSelf);
+        of_source.own &= looks(Kind::EncoderSelf);
+        let numbers = [(&of_source, encoder), (&of_target, decoder)]
+            .map(|(look, stack)| look.numbers(stack.blocks().len(), stack.sizes().heads));
+        let numbers = numbers[0].saturating_add(numbers[1]);
+        if numbers > MOST_WEIGHTS {
+            return Err(LineError::TooManyWeights {
+                numbers,
+                most: MOST_WEIGHTS,
+            });
+        }
+        let states = self.model.encode(&[source], Some(&mut of_source));
+        let states = states.map_err(PretrainedError::from)?;
+        let mut reading = self.model.begin(&states, Default::default());
+        let read = reading.read(&[&inputs], Some(&mut of_target));
+        read.map_err(PretrainedError::from)?;
+
+        let read = axis(&self.opened.tokenizer, source)?;
+        let written = axis(&self.target, written)?;
+        let start = self.target.token(start).unwrap_or_default();
+        let past = written.iter().take(inputs.len() - 1);
+        let inputs: Tokens = [Token::special(start)]
+            .into_iter()
+            .chain(past.cloned())
+            .collect();
+        let (source_query, target_query) = (of_source.query, of_target.query);
+        let mut maps = vec![];
+        for seen in of_target.maps() {
+            let (kind, queries, keys) = match seen.cross {
+                true => (Kind::Cross, &written, &read),
+                false => (Kind::DecoderSelf, &inputs, &inputs),
+            };
+            let map = map_of(kind, queries, keys, target_query, wanted.head, seen)?;
+            maps.push(match kind {
+                Kind::Cross => map,
+                _ => {
+                    let shown = map.queries().labels().len();
+                    let first = target_query.unwrap_or(0);
+                    let next: Tokens = written.iter().skip(first).take(shown).cloned().collect();
+                    map.predicting(next)?
+                }
+            });
+        }
+        // Cross-attention comes first, as it is nearest to an alignment, and the last layer before the others.
+        maps.sort_by_key(|map| (map.kind() != Kind::Cross, std::cmp::Reverse(map.layer())));
+        let mut of_source: Vec<_> = of_source.maps().collect();
+        of_source.reverse();
+        for seen in of_source {
+            let kind = Kind::EncoderSelf;
+            maps.push(map_of(kind, &read, &read, source_query, wanted.head, seen)?);
+        }
+        Ok(maps)
+    }
+}

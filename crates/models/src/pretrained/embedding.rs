@@ -1,0 +1,210 @@
+//! Tokens as vectors: `norm(scale · table[token] + position + type)`.
+
+use std::sync::Arc;
+
+use regard_kernels::{
+    matmul::Storage,
+    stack::{NormWeights, Product},
+};
+
+use super::{
+    error::PretrainedError,
+    folder::Weights,
+    language_model::InputError,
+    source::{Expected, Matrix, Norm},
+};
+use crate::generator::expect_valid;
+
+/// How the place of a token in its text is added to its vector.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Positions<T> {
+    /// Not at all: attention knows of it.
+    None,
+    /// A row of a table `[positions, model]`, the first token's being row `first`.
+    Table {
+        /// The table.
+        table: T,
+        /// The row of the first token.
+        first: usize,
+    },
+    /// `sin(p / 10000^(2 k / model))` for each `k` below `model / 2`, and then the cosines (Marian).
+    Sines,
+}
+
+/// The embeddings of a model, by the names of their weights.
+#[derive(Debug, Clone)]
+pub struct EmbeddingSource {
+    /// `[vocabulary, model]`
+    pub tokens: Matrix,
+    /// The factor of the tokens' vectors (Gemma, Marian: `√model`).
+    pub scale: f32,
+    /// Positions.
+    pub positions: Positions<Matrix>,
+    /// `[types, model]`
+    pub types: Option<Matrix>,
+    /// The norm of the sum.
+    pub norm: Option<Norm>,
+    /// The longest text, in tokens.
+    pub context: usize,
+}
+
+/// The embeddings of a model.
+#[derive(Debug, Clone)]
+pub(super) struct Embedding {
+    pub(super) tokens: Arc<Product>,
+    pub(super) scale: f32,
+    pub(super) positions: Positions<Product>,
+    pub(super) types: Option<Product>,
+    pub(super) norm: Option<NormWeights>,
+    pub(super) context: usize,
+}
+
+impl EmbeddingSource {
+    /// Those of `tokens` alone.
+    pub fn new(tokens: Matrix, context: usize) -> Self {
+        Self {
+            tokens,
+            scale: 1.0,
+            positions: Positions::None,
+            types: None,
+            norm: None,
+            context,
+        }
+    }
+
+    /// Adds its weights but the table of tokens to `expected`.
+    pub(super) fn expect(&self, expected: Expected) -> Expected {
+        let table = match &self.positions {
+            Positions::Table { table, .. } => Some(table),
+            _ => None,
+        };
+        let expected = expected.matrix(table).matrix(self.types.as_ref());
+        expected.norm(self.norm.as_ref())
+    }
+
+    pub(super) fn read(
+        self,
+        tokens: Arc<Product>,
+        weights: &Weights<'_>,
+        storage: Option<Storage>,
+    ) -> Result<Embedding, PretrainedError> {
+        let read = |matrix: &Matrix| matrix.read(weights, storage);
+        Ok(Embedding {
+            tokens,
+            scale: self.scale,
+            positions: match &self.positions {
+                Positions::None => Positions::None,
+                Positions::Sines => Positions::Sines,
+                Positions::Table { table, first } => Positions::Table {
+                    table: read(table)?,
+                    first: *first,
+                },
+            },
+            types: self.types.as_ref().map(read).transpose()?,
+            norm: self.norm.map(|norm| norm.read(weights)).transpose()?,
+            context: self.context,
+        })
+    }
+}
+
+impl Embedding {
+    /// The size of the vocabulary.
+    pub(super) fn vocabulary(&self) -> usize {
+        let [_, rows] = self.tokens.sizes();
+        rows
+    }
+
+    /// The bytes of memory that the tables take.
+    pub(super) fn bytes(&self) -> usize {
+        let positions = match &self.positions {
+            Positions::Table { table, .. } => table.bytes(),
+            _ => 0,
+        };
+        let types = self.types.as_ref().map_or(0, Product::bytes);
+        self.tokens.bytes() + positions + types
+    }
+
+    /// Checks that `ids` are tokens, and in the context after `before` others.
+    pub(super) fn check(&self, ids: &[u32], before: usize) -> Result<(), InputError> {
+        let (tokens, context) = (before + ids.len(), self.context);
+        if tokens > context {
+            return Err(InputError::Long { tokens, context });
+        }
+        let vocabulary = self.vocabulary();
+        match ids.iter().find(|&&id| id as usize >= vocabulary) {
+            None => Ok(()),
+            Some(&id) => Err(InputError::Token { id, vocabulary }),
+        }
+    }
+
+    /// Appends the vectors of `ids`, the first of which stands at `first`, with their `types` (0 where there are fewer), to
+    /// `to`. Only a table of positions limits the length.
+    pub(super) fn embed(
+        &self,
+        ids: &[u32],
+        types: &[u32],
+        first: usize,
+        to: &mut Vec<f32>,
+    ) -> Result<(), InputError> {
+        let [size, vocabulary] = self.tokens.sizes();
+        let start = to.len();
+        to.resize(start + ids.len() * size, 0.0);
+        let mut other = vec![0.0; size];
+        let rows = to[start..].chunks_exact_mut(size.max(1));
+        for ((at, &id), row) in ids.iter().enumerate().zip(rows) {
+            if self.tokens.column(id as usize, row).is_err() {
+                return Err(InputError::Token { id, vocabulary });
+            }
+            if self.scale != 1.0 {
+                row.iter_mut().for_each(|x| *x *= self.scale);
+            }
+            if let Some(table) = &self.types {
+                let id = types.get(at).copied().unwrap_or(0);
+                let [_, vocabulary] = table.sizes();
+                if table.column(id as usize, &mut other).is_err() {
+                    return Err(InputError::Token { id, vocabulary });
+                }
+                add(row, &other);
+            }
+            match &self.positions {
+                Positions::None => {}
+                Positions::Table {
+                    table,
+                    first: row_0,
+                } => {
+                    if table.column(row_0 + first + at, &mut other).is_err() {
+                        let (tokens, context) = (first + ids.len(), self.context);
+                        return Err(InputError::Long { tokens, context });
+                    }
+                    add(row, &other);
+                }
+                Positions::Sines => {
+                    sines(first + at, &mut other);
+                    add(row, &other);
+                }
+            }
+        }
+        if let Some(norm) = &self.norm {
+            let normed = expect_valid(norm.apply(&to[start..]));
+            to[start..].copy_from_slice(&normed);
+        }
+        Ok(())
+    }
+}
+
+fn add(row: &mut [f32], other: &[f32]) {
+    row.iter_mut().zip(other).for_each(|(x, y)| *x += y);
+}
+
+/// The sines of `position`, then its cosines.
+fn sines(position: usize, to: &mut [f32]) {
+    let size = to.len() as f64;
+    let (sines, cosines) = to.split_at_mut(to.len().div_ceil(2));
+    let angle = |k: usize| position as f64 / 10000f64.powf(2.0 * k as f64 / size);
+    for (k, x) in sines.iter_mut().enumerate() {
+        *x = angle(k).sin() as f32;
+    }
+    for (k, x) in cosines.iter_mut().enumerate() {
+        *x = angle(k).cos() as f32;
+    }
+}

@@ -1,0 +1,88 @@
+//! Texts that a model writes, as [`beam_search`](crate::generate::beam_search) takes them.
+
+use regard_kernels::loss;
+
+use super::language_model::Reading;
+use crate::{generator::Stepper, vocabulary::Vocabulary};
+
+/// Ids that no token has: they are never written.
+const NONE: u32 = u32::MAX;
+const START: u32 = u32::MAX - 1;
+
+/// What a model may write.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WritingRules {
+    /// The only first token.
+    pub first: Option<u32>,
+    /// Tokens that are never written.
+    pub banned: Vec<u32>,
+    /// A text with fewer tokens, with those that were read and with its end, does not end.
+    pub shortest: usize,
+}
+
+impl<'a> Reading<'a> {
+    /// The same texts as a search takes them: `last` is the token after what was read, in every row, and `end` the one that ends a
+    /// text, if there is one.
+    pub fn searching(self, last: u32, end: Option<u32>, rules: WritingRules) -> Searching<'a> {
+        Searching {
+            vocabulary: Vocabulary {
+                start: START,
+                padding: NONE,
+                end: end.unwrap_or(NONE),
+                ..self.vocabulary()
+            },
+            reading: self,
+            last,
+            rules,
+        }
+    }
+}
+
+/// A [`Reading`] that gives log-probabilities.
+#[derive(Debug, Clone)]
+pub struct Searching<'a> {
+    reading: Reading<'a>,
+    vocabulary: Vocabulary,
+    last: u32,
+    rules: WritingRules,
+}
+
+impl Stepper for Searching<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        self.vocabulary
+    }
+
+    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
+        let begins = |id: &u32| *id == START;
+        let first = self.rules.first.filter(|_| previous.iter().all(begins));
+        let read = previous.iter().map(|id| match begins(id) {
+            true => self.last,
+            false => *id,
+        });
+        let read: Vec<u32> = read.collect();
+        self.reading.step(&read, log_probabilities);
+        let size = self.vocabulary.size;
+        loss::log_softmax(log_probabilities, size);
+        let rows = log_probabilities.chunks_exact_mut(size.max(1));
+        for (row, scores) in rows.enumerate() {
+            if let Some(first) = first {
+                scores.fill(f32::NEG_INFINITY);
+                if let Some(score) = scores.get_mut(first as usize) {
+                    *score = 0.0;
+                }
+            }
+            let early = self.reading.length(row) < self.rules.shortest;
+            let end = early.then_some(&self.vocabulary.end);
+            for &id in self.rules.banned.iter().chain(end) {
+                if let Some(score) = scores.get_mut(id as usize) {
+                    *score = f32::NEG_INFINITY;
+                }
+            }
+        }
+        None
+    }
+
+    fn select(&mut self, rows: &[usize], same_sources: bool) {
+        self.reading.select(rows, same_sources);
+    }
+}

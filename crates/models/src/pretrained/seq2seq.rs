@@ -1,0 +1,293 @@
+//! An encoder-decoder: an encoder reads a source, and a decoder, which attends to the encoder's states, writes a target.
+
+use std::sync::Arc;
+
+use regard_kernels::{
+    Kind,
+    matmul::Storage,
+    stack::{Observer, Stack},
+};
+
+use super::{
+    config::Config,
+    embedding::{Embedding, EmbeddingSource},
+    error::PretrainedError,
+    folder::Folder,
+    language_model::{InputError, LanguageModel, LanguageModelSource, Reading},
+    searching::WritingRules,
+    source::{Expected, StackSource},
+};
+use crate::{
+    generate::{BeamConfig, Hypothesis, beam_search},
+    generator::expect_valid,
+};
+
+/// An encoder-decoder by the names of its weights; each family makes one from its configuration.
+#[derive(Debug, Clone)]
+pub struct Seq2SeqSource {
+    /// The encoder's embeddings.
+    pub embedding: EmbeddingSource,
+    /// The encoder's blocks.
+    pub encoder: StackSource,
+    /// The decoder, whose blocks attend to the encoder's states; its `names` are those of the whole model.
+    pub decoder: LanguageModelSource,
+}
+
+/// An encoder-decoder with packed weights.
+#[derive(Debug, Clone)]
+pub struct Seq2SeqModel {
+    embedding: Embedding,
+    encoder: Stack,
+    decoder: LanguageModel,
+    writing: Writing,
+}
+
+/// How a model writes, by `generation_config.json`, or else `config.json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Writing {
+    /// The decoder's first input.
+    pub start: u32,
+    /// The token that ends a text.
+    pub end: u32,
+    /// Which tokens may be written.
+    pub rules: WritingRules,
+    /// How many hypotheses a search keeps.
+    pub beam: usize,
+    /// The exponent of the length penalty.
+    pub length_penalty: f64,
+    /// No n-gram of this many tokens occurs twice; 0 allows all.
+    pub no_repeat_ngram: usize,
+    /// The most tokens of a text.
+    pub longest: Option<usize>,
+}
+
+impl Writing {
+    /// That of a folder, for a model with `vocabulary` tokens.
+    ///
+    /// # Errors
+    /// [`PretrainedError`] for a token that is not in the vocabulary, or no token that starts or ends a text.
+    pub fn open(folder: &Folder, vocabulary: usize) -> Result<Self, PretrainedError> {
+        let path = folder.path().join("generation_config.json");
+        let own = match path.exists() {
+            true => Some(Config::read_file(&path)?),
+            false => None,
+        };
+        // The file that states a key.
+        let of = |key: &str| match &own {
+            Some(own) if own.has(key) => own,
+            _ => folder.config(),
+        };
+        let known = |key: &str, id: u32| match (id as usize) < vocabulary {
+            true => Ok(id),
+            false => {
+                let expected = format!("a token of the vocabulary of {vocabulary}");
+                Err(of(key).refuse(key, expected))
+            }
+        };
+        let one = |key: &str| match of(key).has(key) {
+            true => {
+                let ids = of(key).ids(key)?;
+                ids.first().map(|&id| known(key, id)).transpose()
+            }
+            false => Ok(None),
+        };
+        let needed = |key: &str| match one(key)? {
+            Some(id) => Ok(id),
+            None => Err(folder.config().refuse(key, "the id of a token")),
+        };
+        let padding = one("pad_token_id")?;
+        let start = match (one("decoder_start_token_id")?, padding) {
+            (Some(start), _) => start,
+            (None, Some(padding)) if folder.config().text("model_type")? == "t5" => padding,
+            _ => needed("decoder_start_token_id")?,
+        };
+        let end = needed("eos_token_id")?;
+        let mut banned: Vec<u32> = padding.into_iter().filter(|&id| id != end).collect();
+        let key = "bad_words_ids";
+        if let Some(words) = of(key).value(key) {
+            let words = words.as_array().map(Vec::as_slice).unwrap_or_default();
+            // A word of several tokens is not forbidden by one of them.
+            let single = words
+                .iter()
+                .filter_map(|word| match word.as_array()?.as_slice() {
+                    [id] => u32::try_from(id.as_u64()?).ok(),
+                    _ => None,
+                });
+            for id in single {
+                banned.push(known(key, id)?);
+            }
+        }
+        let count = |key: &str, usual| of(key).count_or(key, usual);
+        let lengths = ["max_new_tokens", "max_length"];
+        let longest = lengths.into_iter().find(|key| of(key).has(key));
+        let longest = longest.map(|key| of(key).size(key)).transpose()?;
+        Ok(Self {
+            start,
+            end,
+            rules: WritingRules {
+                first: one("forced_bos_token_id")?,
+                banned,
+                shortest: count("min_length", 0)?,
+            },
+            beam: of("num_beams").size_or("num_beams", 1)?,
+            length_penalty: of("length_penalty").float_or("length_penalty", 1.0)?,
+            no_repeat_ngram: count("no_repeat_ngram_size", 0)?,
+            longest,
+        })
+    }
+}
+
+impl Seq2SeqSource {
+    /// Reads the weights of `folder` into `storage`, or as they are stored.
+    ///
+    /// # Errors
+    /// [`PretrainedError`] that lists every weight that is missing, left over or of another shape; weights that are not finite.
+    pub fn read(
+        self,
+        folder: &Folder,
+        storage: Option<Storage>,
+    ) -> Result<Seq2SeqModel, PretrainedError> {
+        let (own, others) = (&self.embedding.tokens, &self.decoder.embedding.tokens);
+        let shared = own == others;
+        let tables = Expected::default().matrix(Some(others));
+        let tables = tables.matrix(Some(own).filter(|_| !shared));
+        let expected = self.embedding.expect(tables).stack(&self.encoder);
+        let names = self.decoder.names;
+        let weights = self.decoder.expect(expected).weights(folder, &names)?;
+        let written = Arc::new(others.read(&weights, storage)?);
+        let read = match shared {
+            true => written.clone(),
+            false => Arc::new(own.read(&weights, storage)?),
+        };
+        let (encoder, decoder) = rayon::join(
+            || self.encoder.read(&weights, storage),
+            || (self.decoder).with_tokens(|| Ok(written), &weights, storage),
+        );
+        let decoder = decoder?;
+        Ok(Seq2SeqModel {
+            embedding: self.embedding.read(read, &weights, storage)?,
+            encoder: encoder?,
+            writing: Writing::open(folder, decoder.vocabulary())?,
+            decoder,
+        })
+    }
+}
+
+impl Seq2SeqModel {
+    /// Reads a model's folder with any of the known [`FAMILIES`](super::FAMILIES).
+    ///
+    /// # Errors
+    /// [`PretrainedError`].
+    pub fn open(folder: &Folder, storage: Option<Storage>) -> Result<Self, PretrainedError> {
+        let family = super::families::of(folder)?;
+        let Some(source) = family.seq2seq else {
+            let expected = "a family of encoder-decoders, such as t5, bart or marian";
+            return Err(folder.config().refuse("model_type", expected));
+        };
+        let source = source(folder)?;
+        for stack in [&source.encoder, &source.decoder.stack] {
+            stack.expect_head(folder)?;
+        }
+        source.read(folder, storage)
+    }
+
+    /// The size of the source's vocabulary.
+    pub fn source_vocabulary(&self) -> usize {
+        self.embedding.vocabulary()
+    }
+
+    /// The longest source, in tokens.
+    pub fn source_context(&self) -> usize {
+        self.embedding.context
+    }
+
+    /// The encoder's blocks.
+    pub fn encoder(&self) -> &Stack {
+        &self.encoder
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &LanguageModel {
+        &self.decoder
+    }
+
+    /// How it writes.
+    pub fn writing(&self) -> &Writing {
+        &self.writing
+    }
+
+    /// The encoder's states of each source, `[tokens, model]`. Sources are computed together, without padding.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn encode(
+        &self,
+        sources: &[&[u32]],
+        observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<Vec<Vec<f32>>, InputError> {
+        let size = self.encoder.sizes().model;
+        let mut embedded = vec![];
+        for source in sources {
+            self.embedding.check(source, 0)?;
+            self.embedding.embed(source, &[], 0, &mut embedded)?;
+        }
+        let counts: Vec<usize> = sources.iter().map(|source| source.len()).collect();
+        let states = expect_valid(self.encoder.forward(None, &embedded, &counts, observer));
+        let mut rest = &states[..];
+        let parts = counts.iter().map(|count| {
+            let (part, after) = rest.split_at(count * size);
+            rest = after;
+            part.to_vec()
+        });
+        Ok(parts.collect())
+    }
+
+    /// Begins a target for each source, of whose states [`encode`](Self::encode) has made `encoded`. What the decoder reads begins
+    /// with [`Writing::start`].
+    ///
+    /// # Panics
+    /// If `encoded` holds parts of states.
+    pub fn begin(&self, encoded: &[Vec<f32>], cache: Kind) -> Reading<'_> {
+        let size = self.encoder.sizes().model;
+        let lengths: Vec<usize> = encoded.iter().map(|states| states.len() / size).collect();
+        let length = lengths.iter().copied().max().unwrap_or(0);
+        let mut padded = Vec::with_capacity(encoded.len() * length * size);
+        for (row, states) in (1..).zip(encoded) {
+            padded.extend_from_slice(states);
+            padded.resize(row * length * size, 0.0);
+        }
+        let stack = self.decoder.stack();
+        let state = stack.begin_with_sources(&padded, length, &lengths, cache);
+        self.decoder.begin_in(expect_valid(state))
+    }
+
+    /// Searches for the target of each source: its n-best list, best first. A source without tokens gives an empty target.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn write(
+        &self,
+        sources: &[&[u32]],
+        config: &BeamConfig,
+    ) -> Result<Vec<Vec<Hypothesis>>, InputError> {
+        let there = |source: &&&[u32]| !source.is_empty();
+        let full: Vec<&[u32]> = sources.iter().filter(there).copied().collect();
+        let lengths: Vec<usize> = full.iter().map(|source| source.len()).collect();
+        let mut found = vec![].into_iter();
+        if !full.is_empty() {
+            let mut config = config.clone();
+            // The decoder reads all tokens but the last.
+            config.limit.most = config.limit.most.min(self.decoder.context());
+            let Writing { start, end, .. } = self.writing;
+            let rules = self.writing.rules.clone();
+            let reading = self.begin(&self.encode(&full, None)?, Kind::F32);
+            let mut searching = reading.searching(start, Some(end), rules);
+            found = beam_search(&mut searching, &lengths, &config).into_iter();
+        }
+        let of = |source: &&[u32]| match source.is_empty() {
+            true => vec![Hypothesis::empty()],
+            false => found.next().unwrap_or_default(),
+        };
+        Ok(sources.iter().map(of).collect())
+    }
+}

@@ -24,13 +24,14 @@ use super::{
 const BART: Names<'static> = Names {
     prefixes: &["model."],
     renamed: &[],
-    ignored: &["*embed_tokens.weight", "lm_head.weight"],
+    ignored: &["*embed_tokens.weight", "lm_head.weight", "*coder.version"],
 };
 const MARIAN: Names<'static> = Names {
     ignored: &[
         "*embed_tokens.weight",
         "*embed_positions.weight",
         "lm_head.weight",
+        "*coder.version",
     ],
     ..BART
 };

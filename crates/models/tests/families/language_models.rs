@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use regard_kernels::{Kind, matmul::Storage};
 use regard_models::{
-    generate::{Prompt, SampleConfig, sample},
-    pretrained::LanguageModel,
+    generate::{BeamConfig, Prompt, SampleConfig, beam_search, sample},
+    pretrained::{LanguageModel, WritingRules},
 };
 
 use super::{Golden, Weights, close, open};
@@ -93,6 +93,26 @@ fn logits_weights_and_tokens_are_those_of_the_original() {
         let found = greedy(&model, &golden.rows(from)[0], expected.len(), Kind::F32);
         assert_eq!(&found, expected, "{case}: greedy");
     }
+}
+
+/// A beam of one hypothesis is greedy, also where the last token of the prompt comes again.
+#[test]
+fn a_beam_of_one_is_greedy() {
+    let mut again = 0;
+    for (case, _) in CASES.into_iter().chain(GEMMA) {
+        let model = LanguageModel::open(&open(case), None).unwrap();
+        for id in 5..model.vocabulary() as u32 {
+            let expected = greedy(&model, &[id], 3, Kind::F32);
+            let rules = WritingRules::default();
+            let mut searching = model.begin(1, Kind::F32).searching(id, None, rules);
+            let mut config = BeamConfig::greedy();
+            config.limit.most = 3;
+            let found = beam_search(&mut searching, &[1], &config);
+            assert_eq!(found[0][0].tokens, expected, "{case} {id}");
+            again += usize::from(expected[0] == id);
+        }
+    }
+    assert!(again > 0);
 }
 
 /// Rows of different lengths, together and alone, give the same bits.

@@ -7,6 +7,7 @@ use regard_models::{
     generate::{BeamConfig, Prompt, SampleConfig, sample},
     pretrained::{Folder, LanguageModel, Look, Seq2SeqModel},
 };
+use safetensors::SafeTensors;
 use serde_json::{Value, json};
 
 use super::{Golden, Weights, close, copied, open, real};
@@ -257,6 +258,56 @@ fn former_configurations_describe_the_same_models() {
             model.begin(&encoded, Kind::F32).logits(&[2, 8, 9]).unwrap()
         };
         assert_eq!(logits(&former), logits(&model(case, None)), "{case}");
+    }
+}
+
+/// Files of former programs have tied tables several times, and what follows from the configuration.
+#[test]
+fn copies_of_tables_are_left_alone() {
+    for (case, table, copies) in [
+        (
+            "t5",
+            "shared",
+            &["encoder.embed_tokens", "decoder.embed_tokens"][..],
+        ),
+        (
+            "bart",
+            "model.shared",
+            &[
+                "model.encoder.embed_tokens",
+                "model.decoder.embed_tokens",
+                "lm_head",
+            ],
+        ),
+        (
+            "marian",
+            "model.shared",
+            &[
+                "model.encoder.embed_tokens",
+                "model.decoder.embed_positions",
+                "lm_head",
+            ],
+        ),
+    ] {
+        let copy = copied(case);
+        let path = copy.path().join("model.safetensors");
+        let bytes = std::fs::read(&path).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let mut tensors = file.tensors();
+        let view = file.tensor(&format!("{table}.weight")).unwrap();
+        tensors.extend(
+            copies
+                .iter()
+                .map(|name| (format!("{name}.weight"), view.clone())),
+        );
+        std::fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+        let model = Seq2SeqModel::open(&Folder::open(copy.path()).unwrap(), None);
+        let (found, usual) = (model.unwrap(), self::model(case, None));
+        let logits = |model: &Seq2SeqModel| {
+            let encoded = model.encode(&[&[5, 6, 7]], None).unwrap();
+            model.begin(&encoded, Kind::F32).logits(&[2, 8, 9]).unwrap()
+        };
+        assert_eq!(logits(&found), logits(&usual), "{case}");
     }
 }
 

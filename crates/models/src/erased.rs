@@ -281,6 +281,10 @@ any_module!(AnyTextModel, TextModel, DynTextModel, None, {
     /// # Panics
     /// When `state` is of another architecture.
     fn step(&self, ids: Tensor<1, Int>, state: AnyState) -> (Output, AnyState);
+    /// As [`TextModel::look`].
+    fn look(&self, ids: Tensor<2, Int>, keep: &PaddingMask) -> Vec<Tensor<4>>;
+    /// As [`TextModel::is_normalized`].
+    fn is_normalized(&self) -> bool;
     /// As [`TextModel::pack`].
     fn pack(&self) -> Option<PackedText>;
 } {
@@ -296,6 +300,12 @@ any_module!(AnyTextModel, TextModel, DynTextModel, None, {
     fn step(&self, ids: Tensor<1, Int>, state: AnyState) -> (Output, AnyState) {
         let (output, state) = self.step(ids, state.of::<M::State>());
         (output, AnyState(Box::new(state)))
+    }
+    fn look(&self, ids: Tensor<2, Int>, keep: &PaddingMask) -> Vec<Tensor<4>> {
+        self.look(ids, keep)
+    }
+    fn is_normalized(&self) -> bool {
+        self.is_normalized()
     }
     fn pack(&self) -> Option<PackedText> {
         self.pack()

@@ -156,6 +156,20 @@ pub trait Stepper {
     fn select(&mut self, rows: &[usize], same_sources: bool);
 }
 
+impl<S: Stepper + ?Sized> Stepper for Box<S> {
+    fn vocabulary(&self) -> Vocabulary {
+        (**self).vocabulary()
+    }
+
+    fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
+        (**self).step(previous, log_probabilities)
+    }
+
+    fn select(&mut self, rows: &[usize], same_sources: bool) {
+        (**self).select(rows, same_sources);
+    }
+}
+
 /// The result of scoring a target under teacher forcing.
 #[derive(Debug, Clone)]
 pub struct Scored {

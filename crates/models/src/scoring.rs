@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use regard_kernels::loss;
+use regard_kernels::{Kind, loss};
 
 use crate::{generator::Stepper, pretrained::InputError};
 
@@ -32,11 +32,11 @@ pub trait CausalModel {
         each: &mut dyn FnMut(usize, &mut [f32]),
     ) -> Result<(), InputError>;
 
-    /// Reads texts, one a row, for steps after them.
+    /// Reads texts, one a row, for steps after them, which give logits. Keys and values, if the model has any, are kept in `cache`.
     ///
     /// # Errors
     /// [`InputError`].
-    fn read(&self, texts: &[&[u32]]) -> Result<Box<dyn Stepper + '_>, InputError>;
+    fn read(&self, texts: &[&[u32]], cache: Kind) -> Result<Box<dyn Stepper + '_>, InputError>;
 }
 
 /// How a token was predicted.
@@ -182,7 +182,7 @@ pub fn free_running(
         return Err(InputError::Long { tokens, context });
     }
     let prompts: Vec<&[u32]> = texts.iter().map(|text| &text[..first - 1]).collect();
-    let mut steps = model.read(&prompts)?;
+    let mut steps = model.read(&prompts, Kind::F32)?;
     let mut previous: Vec<u32> = texts.iter().map(|text| text[first - 1]).collect();
     let mut rows = vec![];
     for (position, at) in (first..length).enumerate() {

@@ -107,6 +107,17 @@ pub trait TextModel: Module + Sync + 'static {
     /// Reads one token of each row, `ids [rows]`, and gives the logits of the next.
     fn step(&self, ids: Tensor<1, Int>, state: Self::State) -> (Output, Self::State);
 
+    /// Every weight of every head while it reads `ids`, by layer from the first: each `[batch, heads, queries, keys]`. Empty for a
+    /// model without attention.
+    fn look(&self, _ids: Tensor<2, Int>, _keep: &PaddingMask) -> Vec<Tensor<4>> {
+        vec![]
+    }
+
+    /// Whether these weights sum to 1.
+    fn is_normalized(&self) -> bool {
+        true
+    }
+
     /// A copy of the weights in the order in which inference reads them, if there is a kernel for the model.
     fn pack(&self) -> Option<PackedText> {
         None

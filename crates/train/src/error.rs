@@ -35,6 +35,11 @@ pub enum TrainError {
         "the tokenizer has no token <mask> or [MASK], which a masked language model needs; leave out [data.tokenizer], or name another file"
     )]
     NoMask,
+    /// A language model's tokenizer is one of sub-words that was learned for translation.
+    #[error(
+        "its tokenizer was learned for translation; expected one of a language model, or a tokenizer.json"
+    )]
+    OwnTokenizer,
     /// The model to begin with has no weight of the recipe's model.
     #[error(
         "{name}: none of its weights has the name and shape of one of the recipe's model; training.start expects a model of the same kind, or a language model for a \"transformer-classifier\""

@@ -368,6 +368,12 @@ impl Registry {
         })
     }
 
+    /// Whether the file or run folder at `path` holds a model of an architecture of this registry, for whatever task.
+    pub fn holds_any(&self, path: &Path) -> bool {
+        let metadata = model_file::locate(path).and_then(|path| model_file::metadata(&path));
+        metadata.is_ok_and(|metadata| self.header(&metadata, "").is_ok())
+    }
+
     /// Opens a model file or a run folder to translate with.
     ///
     /// # Errors

@@ -9,11 +9,12 @@ use std::{
 use regard_models::{
     Stepper,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{ChatTemplate, LanguageModel, Look, Message, Reading, WritingRules, family},
+    pretrained::{ChatTemplate, Encoding, Look, Message, Searching, WritingRules},
+    scoring::CausalModel,
 };
 use serde_json::json;
 
-use super::pretrained::{Opened, expect_room, texts};
+use super::pretrained::{Opened, TextModel, expect_room, texts};
 use crate::{
     arguments::Generate,
     failure::{CommandError, Failure},
@@ -55,44 +56,38 @@ fn work(options: &Generate) -> Result<(), Failure> {
         .check()
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let opened = Opened::find(&options.model.model)?;
-    if family(&opened.folder)?.seq2seq.is_some() {
-        return Err(CommandError::OtherModel {
-            folder: opened.folder.path().to_owned(),
-            expected: "a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does"
-                .to_owned(),
-        }
-        .into());
+    if opened.is_seq2seq()? {
+        return Err(opened.other(
+            "a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does",
+        ));
     }
-    let model = LanguageModel::open(&opened.folder, options.model.storage())?;
-    opened.tokenizer.expect_rows(model.vocabulary())?;
+    let model = opened.model(options.model.storage())?;
+    let writer = opened.causal(&model)?;
     let loaded = started.elapsed().as_secs_f64();
     let mut all = prompts(options, &opened)?;
     let longest = all.iter().map(|text| text.ids.len()).max().unwrap_or(0);
-    if longest >= model.context() {
-        return Err(CommandError::LongPrompt {
-            tokens: longest,
-            context: model.context(),
-        }
-        .into());
+    let context = writer.context();
+    if longest >= context {
+        let tokens = longest;
+        return Err(CommandError::LongPrompt { tokens, context }.into());
     }
     let config = SampleConfig {
-        limit: options.max_tokens.min(model.context() - longest),
+        limit: options.max_tokens.min(context - longest),
         stop: opened.tokenizer.special().eos.clone(),
         ..config
     };
     let begun = Instant::now();
-    let mut reading = model.begin(all.len(), options.cache.kind());
     let before: Vec<&[u32]> = all
         .iter()
         .map(|text| text.ids.split_last().map_or(&[][..], |(_, before)| before))
         .collect();
-    reading.read(&before, None)?;
+    let mut steps = writer.read(&before, options.cache.kind())?;
     let read = begun.elapsed().as_secs_f64();
     let prompt_tokens: usize = before.iter().map(|before| before.len()).sum();
     let begun = Instant::now();
     let tokens = match options.beam {
-        Some(width) => search(&mut all, reading, &config, width, &opened)?,
-        None => draw(options, &mut all, reading, &config, &opened)?,
+        Some(width) => search(options, &mut all, writer, &config, width, &opened)?,
+        None => draw(options, &mut all, &mut *steps, &config, &opened)?,
     };
     let wrote = begun.elapsed().as_secs_f64();
     finish(options, &opened, &model, &all)?;
@@ -102,7 +97,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
             output::warn(&format!(
                 "{ended} of {} texts were ended by the model's context of {} tokens",
                 all.len(),
-                model.context()
+                context
             ));
         }
         output::say(&format!(
@@ -117,7 +112,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
 /// The prompts as tokens.
 fn prompts(options: &Generate, opened: &Opened) -> Result<Vec<Text>, Failure> {
     let template = match options.chat {
-        true => Some(ChatTemplate::open(opened.folder.path())?),
+        true => Some(ChatTemplate::open(opened.folder()?.path())?),
         false => None,
     };
     let mut all = vec![];
@@ -167,7 +162,7 @@ fn prompts(options: &Generate, opened: &Opened) -> Result<Vec<Text>, Failure> {
 fn draw(
     options: &Generate,
     all: &mut [Text],
-    mut reading: Reading<'_>,
+    steps: &mut dyn Stepper,
     config: &SampleConfig,
     opened: &Opened,
 ) -> Result<usize, Failure> {
@@ -218,7 +213,7 @@ fn draw(
             false => ControlFlow::Continue(()),
         }
     };
-    let sampled = sample(&mut reading, &prompts, config, each)?;
+    let sampled = sample(steps, &prompts, config, each)?;
     if let Some(failure) = failed {
         return Err(failure);
     }
@@ -284,21 +279,21 @@ impl Text {
 
 /// Beam search of each prompt; gives the number of tokens.
 fn search(
+    options: &Generate,
     all: &mut [Text],
-    reading: Reading<'_>,
+    model: &dyn CausalModel,
     config: &SampleConfig,
     width: usize,
     opened: &Opened,
 ) -> Result<usize, Failure> {
     let mut tokens = 0;
-    for (row, text) in all.iter_mut().enumerate() {
-        let mut rows = reading.clone();
-        rows.select(&[row], false);
-        let mut searching = rows.searching(
-            text.ids[text.ids.len() - 1],
-            config.stop.first().copied(),
-            WritingRules::default(),
-        );
+    for text in all.iter_mut() {
+        let Some((&last, before)) = text.ids.split_last() else {
+            continue;
+        };
+        let end = config.stop.first().copied();
+        let steps = model.read(&[before], options.cache.kind())?;
+        let mut searching = Searching::new(steps, before.len(), last, end, WritingRules::default());
         let beam = BeamConfig {
             size: width,
             n_best: 1,
@@ -329,7 +324,7 @@ fn search(
 fn finish(
     options: &Generate,
     opened: &Opened,
-    model: &LanguageModel,
+    model: &TextModel,
     all: &[Text],
 ) -> Result<(), Failure> {
     let mut shown = Shown::new(&options.show);
@@ -343,11 +338,14 @@ fn finish(
         let mut trace = None;
         if shown.is_wanted() {
             let mut look = Look::new(text.ids.len());
-            let stack = model.stack();
-            expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
-            model
-                .begin(1, options.cache.kind())
-                .read(&[&text.ids], Some(&mut look))?;
+            if let Some(stack) = model.stack() {
+                expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
+            }
+            let encoded = Encoding {
+                ids: text.ids.clone(),
+                ..Encoding::default()
+            };
+            model.look(&encoded, &mut look)?;
             trace = Some(opened.trace(&text.prompt, &text.ids, look)?);
         }
         if options.show.json {

@@ -1,6 +1,6 @@
 //! `regard look`.
 
-use regard_models::pretrained::{Input, LanguageModel, Look, TextEncoder};
+use regard_models::pretrained::Look;
 use regard_trace::{
     Kind, Trace,
     diagnose::{self, report},
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     arguments::{LookText, Query},
-    failure::{CommandError, Failure},
+    failure::Failure,
     input,
     output::Output,
     pictures::{Kept, Screen},
@@ -28,16 +28,9 @@ pub fn run(options: &LookText) -> Result<(), Failure> {
     options.compute.run(None, |_| work(options))
 }
 
-/// Either kind of model.
-enum Model {
-    Writes(Box<LanguageModel>),
-    Reads(Box<TextEncoder>),
-}
-
 fn work(options: &LookText) -> Result<(), Failure> {
     let opened = Opened::find(&options.model.model)?;
     let storage = options.model.storage();
-    let family = regard_models::pretrained::family(&opened.folder)?;
     let text = match options.text.as_str() {
         "-" => String::from_utf8_lossy(&input::bytes("-".as_ref())?).into_owned(),
         text => text.to_owned(),
@@ -47,7 +40,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
         Pick::One(number) => Some(number),
         _ => None,
     };
-    if family.seq2seq.is_some() {
+    if opened.is_seq2seq()? {
         let model = TextToText::read(opened, storage, "")?;
         let wanted = Wanted {
             kind: choice.kind,
@@ -62,26 +55,19 @@ fn work(options: &LookText) -> Result<(), Failure> {
         let message = "--target is for encoder-decoders; this model reads one text";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let model = match family.encoder {
-        Some(_) => Model::Reads(Box::new(TextEncoder::open(&opened.folder, storage)?)),
-        None => Model::Writes(Box::new(LanguageModel::open(&opened.folder, storage)?)),
-    };
-    let (stack, rows, context) = match &model {
-        Model::Writes(model) => (model.stack(), model.vocabulary(), model.context()),
-        Model::Reads(model) => (model.stack(), model.vocabulary(), model.context()),
-    };
-    opened.tokenizer.expect_rows(rows)?;
+    let model = opened.model(storage)?;
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = encoded.ids.len();
-    if tokens > context {
-        return Err(CommandError::LongPrompt { tokens, context }.into());
-    }
     if tokens == 0 {
         return Err(Failure::Usage(
             "the text has no tokens; give some text".to_owned(),
         ));
     }
-    let (layers, heads) = (stack.blocks().len(), stack.sizes().heads);
+    let sizes = model
+        .stack()
+        .map(|stack| (stack.blocks().len(), stack.sizes().heads));
+    // A model without packed weights says how many it has only by looking.
+    let (layers, heads) = sizes.unwrap_or((usize::MAX, usize::MAX));
     let one = |pick, name: &str, count: usize| match number(pick) {
         Some(number) if number >= count => Err(Failure::Usage(format!(
             "--{name} {}: the model has {count}",
@@ -105,20 +91,15 @@ fn work(options: &LookText) -> Result<(), Failure> {
     look.head = one(choice.head, "head", heads)?;
     look.query = query;
     let shown_head = look.head;
-    expect_room(&look, layers, heads)?;
-    match &model {
-        Model::Writes(model) => model
-            .begin(1, Default::default())
-            .read(&[&encoded.ids], Some(&mut look)),
-        Model::Reads(model) => {
-            let input = Input {
-                ids: &encoded.ids,
-                types: &encoded.types,
-            };
-            model.states(&[input], Some(&mut look)).map(|_| ())
-        }
-    }?;
+    if sizes.is_some() {
+        expect_room(&look, layers, heads)?;
+    }
+    model.look(&encoded, &mut look)?;
     let trace = opened.trace(&text, &encoded.ids, look)?;
+    if trace.maps.iter().all(|map| map.weights().is_empty()) {
+        let chosen = "a model that attends, and a layer and a head that it has";
+        return Err(opened.other(chosen));
+    }
     show(options, &trace, shown_head)
 }
 

@@ -1,13 +1,20 @@
 //! What the commands for pretrained models share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use regard_kernels::matmul::Storage;
-use regard_models::pretrained::{
-    Encoding, Folder, Heads, Input, Look, LookedAt, PretrainedError, TextEncoder, Tokenizer,
-    resolve,
+use burn::tensor::Device;
+use regard_kernels::{matmul::Storage, stack::Stack};
+use regard_models::{
+    AnyTextModel,
+    language::PlainTextModel,
+    pretrained::{
+        Encoding, Folder, Heads, Input, InputError, LanguageModel, Look, LookedAt, PackedText,
+        PretrainedError, TextEncoder, Tokenizer, family, resolve,
+    },
+    scoring::CausalModel,
 };
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
+use regard_train::{Registry, tasks::LanguageModelling};
 
 use crate::{
     failure::{CommandError, Failure},
@@ -17,28 +24,176 @@ use crate::{
 /// The most weights that are kept of one text: 1 GB.
 pub const MOST_WEIGHTS: usize = 1 << 28;
 
-/// A model's folder and tokenizer.
+/// A model and its tokenizer.
 pub struct Opened {
-    /// Its folder.
-    pub folder: Folder,
+    /// Its folder or file.
+    pub path: PathBuf,
+    files: Files,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
     /// What it was asked for as.
     pub name: String,
 }
 
+/// What a model is opened from.
+enum Files {
+    /// A folder as Hugging Face models have it.
+    Folder(Box<Folder>),
+    /// A model that was trained here, and the tokens of its training texts.
+    Run(Box<AnyTextModel>, usize),
+}
+
+/// A model of text.
+pub enum TextModel {
+    /// A causal one, with packed weights.
+    Writes(Box<LanguageModel>),
+    /// One that reads a text as a whole.
+    Reads(Box<TextEncoder>),
+    /// A causal one that no kernel serves.
+    Plain(Box<PlainTextModel>),
+}
+
+impl TextModel {
+    /// The blocks, if the model has packed ones.
+    pub fn stack(&self) -> Option<&Stack> {
+        match self {
+            Self::Writes(model) => Some(model.stack()),
+            Self::Reads(model) => Some(model.stack()),
+            Self::Plain(_) => None,
+        }
+    }
+
+    /// Reads a text and gives its weights to `look`.
+    ///
+    /// # Errors
+    /// A text that is too long.
+    pub fn look(&self, text: &Encoding, look: &mut Look) -> Result<(), InputError> {
+        match self {
+            Self::Writes(model) => model
+                .begin(1, Default::default())
+                .read(&[&text.ids], Some(look)),
+            Self::Reads(model) => model.states(&[input_of(text)], Some(look)).map(|_| ()),
+            Self::Plain(model) => model.look(&text.ids, look),
+        }
+    }
+}
+
 impl Opened {
-    /// Finds a model by a path or a name.
+    /// Finds a model by a path or a name: a folder of Hugging Face, or a language model of `regard train`.
     ///
     /// # Errors
     /// What is wrong with its files.
     pub fn find(name: &str) -> Result<Self, Failure> {
+        let path = Path::new(name);
+        if path.exists() && Registry::default().holds_any(path) {
+            return Self::trained(path, name);
+        }
         let path = resolve(name)?;
         Ok(Self {
-            folder: Folder::open(&path)?,
+            files: Files::Folder(Box::new(Folder::open(&path)?)),
             tokenizer: Tokenizer::open(&path)?,
             name: name.to_owned(),
+            path,
         })
+    }
+
+    fn trained(path: &Path, name: &str) -> Result<Self, Failure> {
+        let device = Device::flex();
+        let (model, described) = Registry::default().open::<LanguageModelling>(path, &device)?;
+        let tokenizer = described.tokenizer(name)?;
+        Ok(Self {
+            path: path.to_owned(),
+            files: Files::Run(Box::new(model), described.texts.context),
+            tokenizer,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The folder of a model that others have trained.
+    ///
+    /// # Errors
+    /// A model that was trained here.
+    pub fn folder(&self) -> Result<&Folder, Failure> {
+        match &self.files {
+            Files::Folder(folder) => Ok(folder),
+            Files::Run(..) => Err(self.other(
+                "the folder of a pretrained model; this is a language model of `regard train`",
+            )),
+        }
+    }
+
+    /// Whether the model reads a text and writes another.
+    ///
+    /// # Errors
+    /// A family that is not known.
+    pub fn is_seq2seq(&self) -> Result<bool, Failure> {
+        match &self.files {
+            Files::Folder(folder) => Ok(family(folder)?.seq2seq.is_some()),
+            Files::Run(..) => Ok(false),
+        }
+    }
+
+    /// The model, with its weights kept as `storage` says.
+    ///
+    /// # Errors
+    /// What is wrong with its files, or with `storage`.
+    pub fn model(&self, storage: Option<Storage>) -> Result<TextModel, Failure> {
+        let (model, rows) = match &self.files {
+            Files::Folder(folder) => match family(folder)?.encoder {
+                Some(_) => {
+                    let model = TextEncoder::open(folder, storage)?;
+                    let rows = model.vocabulary();
+                    (TextModel::Reads(Box::new(model)), rows)
+                }
+                None => {
+                    let model = LanguageModel::open(folder, storage)?;
+                    let rows = model.vocabulary();
+                    (TextModel::Writes(Box::new(model)), rows)
+                }
+            },
+            Files::Run(model, context) => {
+                if storage.is_some_and(|storage| storage != Storage::F32) {
+                    let message = "--weights is for folders of pretrained models; a trained model has 32 bits";
+                    return Err(Failure::Usage(message.to_owned()));
+                }
+                let rows = model.vocabulary().size;
+                let device = Device::flex();
+                let packed = match model.pack() {
+                    Some(PackedText::Writes(packed)) => TextModel::Writes(packed),
+                    Some(PackedText::Reads(packed)) => TextModel::Reads(packed),
+                    None => {
+                        let plain = PlainTextModel::new((**model).clone(), *context, &device);
+                        let expected = "a model whose attention has a kernel (scaled dot products, softmax, no mask of its own)";
+                        TextModel::Plain(Box::new(plain.ok_or_else(|| self.other(expected))?))
+                    }
+                };
+                (packed, rows)
+            }
+        };
+        self.tokenizer.expect_rows(rows)?;
+        Ok(model)
+    }
+
+    /// `model` as one that goes from left to right.
+    ///
+    /// # Errors
+    /// A model that reads a text as a whole.
+    pub fn causal<'m>(&self, model: &'m TextModel) -> Result<&'m dyn CausalModel, Failure> {
+        match model {
+            TextModel::Writes(model) => Ok(&**model),
+            TextModel::Plain(model) => Ok(&**model),
+            TextModel::Reads(_) => {
+                Err(self
+                    .other("one of the models that write text from left to right, such as GPT-2"))
+            }
+        }
+    }
+
+    /// The error for a model of another kind.
+    pub fn other(&self, expected: &str) -> Failure {
+        let folder = self.path.clone();
+        let expected = expected.to_owned();
+        CommandError::OtherModel { folder, expected }.into()
     }
 
     /// The trace of a text from what was seen of it.
@@ -72,9 +227,15 @@ impl Encoder {
     /// What is wrong with its files.
     pub fn open(name: &str, storage: Option<Storage>) -> Result<Self, Failure> {
         let opened = Opened::find(name)?;
-        let model = TextEncoder::open(&opened.folder, storage)?;
-        opened.tokenizer.expect_rows(model.vocabulary())?;
-        Ok(Self { opened, model })
+        match opened.model(storage)? {
+            TextModel::Reads(model) => Ok(Self {
+                model: *model,
+                opened,
+            }),
+            _ => {
+                Err(opened.other("one of the encoders, which read a text as a whole, such as BERT"))
+            }
+        }
     }
 
     /// The error for a head of another kind.
@@ -86,7 +247,7 @@ impl Encoder {
             Some(Heads::TokenClasses(_)) => ("a head for classes of tokens", "classify"),
             Some(Heads::Span) => ("a head for spans of answers", "answer"),
         };
-        let folder = self.opened.folder.path().to_owned();
+        let folder = self.opened.path.clone();
         CommandError::OtherHead {
             folder,
             found,
@@ -190,7 +351,11 @@ pub fn map_of(
         None => queries.clone(),
         Some(query) => queries.iter().skip(query).take(1).cloned().collect(),
     };
-    let map = AttentionMap::new(kind, queries, keys.clone(), seen.heads, seen.weights)?;
+    let (heads, weights) = (seen.heads, seen.weights);
+    let map = match seen.normalized {
+        true => AttentionMap::new(kind, queries, keys.clone(), heads, weights),
+        false => AttentionMap::unnormalized(kind, queries, keys.clone(), heads, weights),
+    }?;
     let map = map.at_layer(seen.layer);
     Ok(match head {
         Some(head) => {

@@ -48,8 +48,9 @@ impl TextToText {
     /// # Errors
     /// What is wrong with its files.
     pub fn read(opened: Opened, storage: Option<Storage>, prefix: &str) -> Result<Self, Failure> {
-        let model = Seq2SeqModel::open(&opened.folder, storage)?;
-        let target = Tokenizer::open_target(opened.folder.path())?;
+        let folder = opened.folder()?;
+        let model = Seq2SeqModel::open(folder, storage)?;
+        let target = Tokenizer::open_target(folder.path())?;
         opened.tokenizer.expect_rows(model.source_vocabulary())?;
         target.expect_rows(model.decoder().vocabulary())?;
         let prefix = prefix.to_owned();

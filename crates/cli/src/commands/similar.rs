@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use regard_kernels::stack::Point;
-use regard_models::pretrained::{
-    LanguageModel, Pooling, TextEncoder, WordStates, cosine, family, occurrences,
-};
+use regard_models::pretrained::{Pooling, WordStates, cosine, occurrences};
 use regard_view::{
     Heatmap,
     chart::{Chart, Point as Place, Series},
@@ -16,11 +14,11 @@ use serde_json::{Value, json};
 
 use super::{
     explain::columns,
-    pretrained::{Encoder, Opened, characters, input_of, texts},
+    pretrained::{Encoder, Opened, TextModel, characters, input_of, texts},
 };
 use crate::{
     arguments::Similar,
-    failure::{CommandError, Failure},
+    failure::Failure,
     output::{self, Output},
     pictures::write_drawing,
 };
@@ -55,7 +53,7 @@ fn work(options: &Similar) -> Result<(), Failure> {
 /// The cosine of each text with each.
 fn compare_texts(options: &Similar, texts: &[String]) -> Result<(), Failure> {
     let encoder = Encoder::open(&options.model.model, options.model.storage())?;
-    let pooling = Pooling::open(encoder.opened.folder.path())?;
+    let pooling = Pooling::open(&encoder.opened.path)?;
     let mut vectors = vec![];
     for texts in texts.chunks(BATCH) {
         for states in encoder.batch(&encoder.encode(texts)?)? {
@@ -119,12 +117,6 @@ fn short(text: &str) -> String {
     }
 }
 
-/// Either kind of model.
-enum Model {
-    Writes(Box<LanguageModel>),
-    Reads(Box<TextEncoder>),
-}
-
 /// A word in a text, and its vector at each point of the stack.
 struct Occurrence {
     /// Its characters.
@@ -135,20 +127,7 @@ struct Occurrence {
 
 fn compare_word(options: &Similar, texts: &[String], word: &str) -> Result<(), Failure> {
     let opened = Opened::find(&options.model.model)?;
-    let storage = options.model.storage();
-    let (model, rows) = match family(&opened.folder)?.encoder {
-        Some(_) => {
-            let model = TextEncoder::open(&opened.folder, storage)?;
-            let rows = model.vocabulary();
-            (Model::Reads(Box::new(model)), rows)
-        }
-        None => {
-            let model = LanguageModel::open(&opened.folder, storage)?;
-            let rows = model.vocabulary();
-            (Model::Writes(Box::new(model)), rows)
-        }
-    };
-    opened.tokenizer.expect_rows(rows)?;
+    let model = opened.model(options.model.storage())?;
     let found = (1..)
         .zip(texts)
         .map(|(number, text)| find(options, &opened, &model, number, text, word));
@@ -208,7 +187,7 @@ fn compare_word(options: &Similar, texts: &[String], word: &str) -> Result<(), F
 fn find(
     options: &Similar,
     opened: &Opened,
-    model: &Model,
+    model: &TextModel,
     number: usize,
     text: &str,
     word: &str,
@@ -228,9 +207,8 @@ fn find(
     let encoded = opened.tokenizer.encode(text, true)?;
     let tokens = encoded.tokens_of(place);
     if tokens.is_empty() {
-        let folder = opened.folder.path().to_owned();
         let expected = format!("a tokenizer that has tokens for {word:?}");
-        return Err(CommandError::OtherModel { folder, expected }.into());
+        return Err(opened.other(&expected));
     }
     let ids: Vec<u32> = tokens.iter().map(|&at| encoded.ids[at]).collect();
     let names = ids
@@ -238,11 +216,14 @@ fn find(
         .map(|&id| opened.tokenizer.token(id).unwrap_or_default());
     let mut states = WordStates::new(tokens);
     match model {
-        Model::Writes(model) => model
+        TextModel::Writes(model) => model
             .begin(1, Default::default())
             .read(&[&encoded.ids], Some(&mut states))?,
-        Model::Reads(model) => {
+        TextModel::Reads(model) => {
             model.states(&[input_of(&encoded)], Some(&mut states))?;
+        }
+        TextModel::Plain(_) => {
+            return Err(opened.other("a Transformer whose attention has a kernel"));
         }
     }
     let vectors = states

@@ -8,6 +8,7 @@ mod compare;
 mod evaluate;
 mod explain;
 mod inspect;
+mod language_model;
 mod pictures;
 mod pretrained;
 mod texts;

@@ -325,7 +325,7 @@ fn what_cannot_be_done_is_said() {
     };
     let error = said(&["generate", "--model", &reads, "w1"], 1);
     assert!(
-        error.contains("model_type") && error.contains("bert"),
+        error.contains("write text from left to right") && error.contains("bert"),
         "{error}"
     );
     let error = said(&["fill", "--model", &writes, "w1"], 1);

@@ -25,11 +25,13 @@
 //! # Ok::<(), regard_models::ModelError>(())
 //! ```
 
+mod plain;
 mod recurrent;
 mod transformer;
 
 #[cfg(test)]
 mod tests;
 
+pub use plain::PlainTextModel;
 pub use recurrent::{LmDropout, LstmLm, LstmLmConfig, LstmnLm, LstmnLmConfig, LstmnLmState};
 pub use transformer::{TextTransformer, TextTransformerConfig, TransformerLm, TransformerLmConfig};

@@ -303,6 +303,14 @@ impl TextModel for LstmnLm {
         self.around.scored(read.hidden, noise)
     }
 
+    fn look(&self, ids: Tensor<2, Int>, keep: &PaddingMask) -> Vec<Tensor<4>> {
+        let noise = &mut DropoutRng::none();
+        let x = self.around.embed(ids, noise);
+        let read = self.lstmn.forward(x, keep, 0.0, noise);
+        let weights = read.weights.into_iter();
+        weights.map(|weights| weights.unsqueeze_dim(1)).collect()
+    }
+
     fn begin(&self, rows: usize, device: &Device) -> Option<LstmnLmState> {
         let tapes = self.lstmn.layers.iter();
         Some(LstmnLmState {

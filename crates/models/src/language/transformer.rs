@@ -371,6 +371,16 @@ impl TextModel for TransformerLm {
         (output, state)
     }
 
+    fn look(&self, ids: Tensor<2, Int>, keep: &PaddingMask) -> Vec<Tensor<4>> {
+        let noise = &mut DropoutRng::none();
+        let read = self.transformer.forward(ids, keep, Observe::Weights, noise);
+        read.own.into_iter().filter_map(|own| own.weights).collect()
+    }
+
+    fn is_normalized(&self) -> bool {
+        self.transformer.normalized
+    }
+
     fn pack(&self) -> Option<PackedText> {
         PackedText::of(&self.transformer, self.output_weights(), self.context)
     }

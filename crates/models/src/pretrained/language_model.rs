@@ -334,8 +334,8 @@ impl CausalModel for LanguageModel {
         self.begin(1, Kind::F32).predict(text, first, each)
     }
 
-    fn read(&self, texts: &[&[u32]]) -> Result<Box<dyn Stepper + '_>, InputError> {
-        let mut reading = self.begin(texts.len(), Kind::F32);
+    fn read(&self, texts: &[&[u32]], cache: Kind) -> Result<Box<dyn Stepper + '_>, InputError> {
+        let mut reading = self.begin(texts.len(), cache);
         reading.read(texts, None)?;
         Ok(Box::new(reading))
     }

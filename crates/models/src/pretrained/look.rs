@@ -40,6 +40,8 @@ pub struct LookedAt {
     pub heads: usize,
     /// `[heads, queries, keys]`
     pub weights: Vec<f32>,
+    /// Whether a row sums to 1.
+    pub normalized: bool,
 }
 
 impl Look {
@@ -64,6 +66,29 @@ impl Look {
             .saturating_mul(of(self.head, heads))
             .saturating_mul(of(self.query, self.length))
             .saturating_mul(own.saturating_add(self.source.unwrap_or(0)))
+    }
+
+    /// Keeps what is wanted of the weights `[heads, length, length]` of a layer's attention to the text itself.
+    pub fn insert(&mut self, layer: usize, heads: usize, weights: &[f32], normalized: bool) {
+        if !self.wants(layer, false) {
+            return;
+        }
+        let range = |one: Option<usize>, all| one.map_or(0..all, |one| one..(one + 1).min(all));
+        let (shown, length) = (range(self.head, heads), self.length);
+        let mut kept = vec![];
+        for head in shown.clone() {
+            for query in range(self.query, length) {
+                kept.extend_from_slice(&weights[(head * length + query) * length..][..length]);
+            }
+        }
+        let seen = LookedAt {
+            cross: false,
+            layer,
+            heads: shown.len(),
+            weights: kept,
+            normalized,
+        };
+        self.maps.insert((false, layer), seen);
     }
 
     /// What was seen: attention to the text before that to the source, by layer.
@@ -131,6 +156,7 @@ impl Observer for Look {
             layer,
             heads: shown,
             weights: vec![0.0; shown * all * width],
+            normalized: true,
         });
         for (head, rows_of_head) in weights.chunks_exact(rows.len() * keys).enumerate() {
             for (row, from) in rows.iter().zip(rows_of_head.chunks_exact(keys)) {

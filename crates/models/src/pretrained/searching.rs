@@ -2,7 +2,6 @@
 
 use regard_kernels::loss;
 
-use super::language_model::Reading;
 use crate::{generator::Stepper, vocabulary::Vocabulary};
 
 /// Ids that no token has: they are never written.
@@ -20,34 +19,37 @@ pub struct WritingRules {
     pub shortest: usize,
 }
 
-impl<'a> Reading<'a> {
-    /// The same texts as a search takes them: `last` is the token after what was read, in every row, and `end` the one that ends a
-    /// text, if there is one.
-    pub fn searching(self, last: u32, end: Option<u32>, rules: WritingRules) -> Searching<'a> {
-        Searching {
+/// Steps of a model that gives logits, as a search takes them: as log-probabilities, by the rules of what may be written.
+#[derive(Debug, Clone)]
+pub struct Searching<S> {
+    steps: S,
+    vocabulary: Vocabulary,
+    last: u32,
+    /// Tokens that were read and written.
+    length: usize,
+    rules: WritingRules,
+}
+
+impl<S: Stepper> Searching<S> {
+    /// The rows of `steps`, each of which has read `length` tokens: `last` is the token after them, in every row, and `end` the one
+    /// that ends a text, if there is one.
+    pub fn new(steps: S, length: usize, last: u32, end: Option<u32>, rules: WritingRules) -> Self {
+        Self {
             vocabulary: Vocabulary {
                 start: START,
                 padding: NONE,
                 end: end.unwrap_or(NONE),
-                ..self.vocabulary()
+                ..steps.vocabulary()
             },
-            reading: self,
+            steps,
             last,
+            length,
             rules,
         }
     }
 }
 
-/// A [`Reading`] that gives log-probabilities.
-#[derive(Debug, Clone)]
-pub struct Searching<'a> {
-    reading: Reading<'a>,
-    vocabulary: Vocabulary,
-    last: u32,
-    rules: WritingRules,
-}
-
-impl Stepper for Searching<'_> {
+impl<S: Stepper> Stepper for Searching<S> {
     fn vocabulary(&self) -> Vocabulary {
         self.vocabulary
     }
@@ -60,18 +62,19 @@ impl Stepper for Searching<'_> {
             false => *id,
         });
         let read: Vec<u32> = read.collect();
-        self.reading.step(&read, log_probabilities);
+        self.steps.step(&read, log_probabilities);
+        self.length += 1;
         let size = self.vocabulary.size;
         loss::log_softmax(log_probabilities, size);
         let rows = log_probabilities.chunks_exact_mut(size.max(1));
-        for (row, scores) in rows.enumerate() {
+        for scores in rows {
             if let Some(first) = first {
                 scores.fill(f32::NEG_INFINITY);
                 if let Some(score) = scores.get_mut(first as usize) {
                     *score = 0.0;
                 }
             }
-            let early = self.reading.length(row) < self.rules.shortest;
+            let early = self.length < self.rules.shortest;
             let end = early.then_some(&self.vocabulary.end);
             for &id in self.rules.banned.iter().chain(end) {
                 if let Some(score) = scores.get_mut(id as usize) {
@@ -83,6 +86,6 @@ impl Stepper for Searching<'_> {
     }
 
     fn select(&mut self, rows: &[usize], same_sources: bool) {
-        self.reading.select(rows, same_sources);
+        self.steps.select(rows, same_sources);
     }
 }

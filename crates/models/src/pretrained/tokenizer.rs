@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     error::PretrainedError,
@@ -188,6 +188,57 @@ impl Tokenizer {
             path,
             library,
             pieces,
+            special,
+            without_text,
+        })
+    }
+
+    /// The tokenizer of a model that was trained here, from the `document` of its library: `special` are the tokens with a role, and
+    /// a text is put between those of `around`.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] for a document that cannot be used; errors call it `name`.
+    pub fn trained(
+        mut document: Value,
+        special: SpecialIds,
+        around: [Option<u32>; 2],
+        name: impl Into<PathBuf>,
+    ) -> Result<Self, PretrainedError> {
+        let path = name.into();
+        let library =
+            |document: &mut Value| Library::new(document).map_err(|error| damaged(&path, error));
+        let plain = library(&mut document)?;
+        let mark = |id: Option<u32>| Some((id?, plain.token(id?)?));
+        let [start, end] = around.map(mark);
+        let part =
+            |(_, token): &(u32, String)| json!({"SpecialToken": {"id": token, "type_id": 0}});
+        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+        let single: Vec<Value> = start
+            .iter()
+            .map(part)
+            .chain([text])
+            .chain(end.iter().map(part))
+            .collect();
+        let marks = start.iter().chain(&end).map(|(id, token)| {
+            let about = json!({"id": token, "ids": [id], "tokens": [token]});
+            (token.clone(), about)
+        });
+        let second = json!({"Sequence": {"id": "B", "type_id": 0}});
+        let pair = single.iter().cloned().chain([second]);
+        let pair: Vec<Value> = pair.chain(end.iter().map(part)).collect();
+        document["post_processor"] = json!({
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": pair,
+            "special_tokens": marks.collect::<Map<String, Value>>(),
+        });
+        let library = library(&mut document)?;
+        let tokens = library.special_tokens().into_iter();
+        let without_text = tokens.filter_map(|token| library.id(&token)).collect();
+        Ok(Self {
+            path,
+            library,
+            pieces: None,
             special,
             without_text,
         })

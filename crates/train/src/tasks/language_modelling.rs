@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use regard_config::{AnyConfig, Check};
 use regard_models::{
-    AnyTextModel, AnyTextModelConfig, ModelError, Objective, TextBatch, TextModelConfig, Vocabulary,
+    AnyTextModel, AnyTextModelConfig, ModelError, Objective, TextBatch, TextModelConfig,
+    Vocabulary,
+    pretrained::{self, SpecialIds},
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
@@ -63,6 +65,38 @@ pub struct Description {
     pub tokenizers: TokenizerPair,
     /// What its texts are.
     pub texts: TextForm,
+}
+
+impl Description {
+    /// The tokenizer as pretrained models have theirs: it puts the marks of a training text around a text, and knows which token ends
+    /// one. Errors call it `name`.
+    ///
+    /// # Errors
+    /// A tokenizer of another library than `tokenizers`.
+    pub fn tokenizer(&self, name: &str) -> Result<pretrained::Tokenizer, TrainError> {
+        let learned = self.tokenizers.source();
+        let Some(document) = learned.document() else {
+            return Err(TrainError::OwnTokenizer);
+        };
+        let Vocabulary {
+            padding,
+            start,
+            end,
+            ..
+        } = learned.vocabulary();
+        let lines = self.texts.texts == Texts::Lines;
+        let masked = self.texts.objective == Objective::Masked;
+        let special = SpecialIds {
+            bos: lines.then_some(start),
+            eos: if lines { vec![end] } else { vec![] },
+            pad: Some(padding),
+            mask: self.texts.mask,
+            ..SpecialIds::default()
+        };
+        let around = [lines.then_some(start), (lines && masked).then_some(end)];
+        let tokenizer = pretrained::Tokenizer::trained(document, special, around, name);
+        Ok(tokenizer.map_err(|error| TrainError::Task(Box::new(error)))?)
+    }
 }
 
 /// What the texts of a language model are, in the metadata of its file.

@@ -4,7 +4,7 @@ use std::{path::Path, time::Instant};
 
 use regard_evaluate::{ByPosition, Conditioning, EvaluateError, NextToken};
 use regard_models::{
-    pretrained::{Encoding, LanguageModel},
+    pretrained::Encoding,
     scoring::{self, CausalModel, Prediction, Windows},
 };
 use regard_view::chart::{Chart, Point, Series, stacked};
@@ -42,8 +42,8 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
     }
     options.compute.run(None, |_| {
         let opened = Opened::find(&named.path.to_string_lossy())?;
-        let model = LanguageModel::open(&opened.folder, options.language.stored.storage())?;
-        opened.tokenizer.expect_rows(model.vocabulary())?;
+        let model = opened.model(options.language.stored.storage())?;
+        let model = opened.causal(&model)?;
         let bytes = input::bytes(path)?;
         let text = String::from_utf8_lossy(&bytes);
         if text.trim().is_empty() {
@@ -51,8 +51,8 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
         }
         let encoded = opened.tokenizer.encode(&text, true)?;
         match options.language.free_running {
-            None => windows(options, &model, &text, &encoded, path),
-            Some(length) => running(options, &model, &encoded.ids, length, path),
+            None => windows(options, model, &text, &encoded, path),
+            Some(length) => running(options, model, &encoded.ids, length, path),
         }
     })
 }

@@ -1,0 +1,143 @@
+//! Causal models of text for which there are no packed weights: recurrent ones, and Transformers whose attention has no kernel.
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use regard_kernels::Kind;
+use regard_nn::{dropout::DropoutRng, mask::PaddingMask};
+
+use crate::{
+    erased::{AnyState, AnyTextModel},
+    generator::Stepper,
+    pretrained::{InputError, Look},
+    scoring::CausalModel,
+    vocabulary::Vocabulary,
+};
+
+/// A causal model of text as it was trained, which reads texts of at most `context` tokens.
+#[derive(Debug)]
+pub struct PlainTextModel {
+    model: AnyTextModel,
+    context: usize,
+    device: Device,
+}
+
+impl PlainTextModel {
+    /// `model`, unless it is a masked one. `context` is the most tokens that it reads.
+    pub fn new(model: AnyTextModel, context: usize, device: &Device) -> Option<Self> {
+        model.begin(0, device)?;
+        Some(Self {
+            model,
+            context,
+            device: device.clone(),
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &AnyTextModel {
+        &self.model
+    }
+
+    /// Reads `text` and gives its weights to `look`, which keeps those that are wanted.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn look(&self, text: &[u32], look: &mut Look) -> Result<(), InputError> {
+        self.check(text)?;
+        let (ids, keep) = self.batch(text);
+        for (layer, map) in self.model.look(ids, &keep).into_iter().enumerate() {
+            let [_, heads, _, _] = map.dims();
+            let weights: Vec<f32> = map.into_data().iter().collect();
+            look.insert(layer, heads, &weights, self.model.is_normalized());
+        }
+        Ok(())
+    }
+
+    fn check(&self, text: &[u32]) -> Result<(), InputError> {
+        let (tokens, context) = (text.len(), self.context);
+        if tokens > context {
+            return Err(InputError::Long { tokens, context });
+        }
+        let vocabulary = self.model.vocabulary().size;
+        match text.iter().find(|&&id| id as usize >= vocabulary) {
+            Some(&id) => Err(InputError::Token { id, vocabulary }),
+            None => Ok(()),
+        }
+    }
+
+    /// `[time, 1]`
+    fn batch(&self, text: &[u32]) -> (Tensor<2, Int>, PaddingMask) {
+        let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
+        let ids = Tensor::from_data(TensorData::new(ids, [text.len(), 1]), &self.device);
+        let keep = PaddingMask::from_lengths(&[text.len()], text.len(), &self.device);
+        (ids, keep)
+    }
+}
+
+impl CausalModel for PlainTextModel {
+    fn vocabulary(&self) -> usize {
+        self.model.vocabulary().size
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn predict(
+        &self,
+        text: &[u32],
+        first: usize,
+        each: &mut dyn FnMut(usize, &mut [f32]),
+    ) -> Result<(), InputError> {
+        self.check(text)?;
+        let (ids, keep) = self.batch(text);
+        let scored = self.model.forward(ids, &keep, &mut DropoutRng::none());
+        let first = first.min(text.len());
+        let readout = scored.readout.narrow(0, first, text.len() - first);
+        let mut logits: Vec<f32> = scored.output.logits(readout).into_data().iter().collect();
+        each(first, &mut logits);
+        Ok(())
+    }
+
+    /// Rows are read step by step, each for itself, and put together.
+    fn read(&self, texts: &[&[u32]], _cache: Kind) -> Result<Box<dyn Stepper + '_>, InputError> {
+        let mut rows = vec![];
+        for text in texts {
+            self.check(text)?;
+            let Some(mut state) = self.model.begin(1, &self.device) else {
+                unreachable!("a causal model")
+            };
+            for &id in *text {
+                let ids = Tensor::from_ints([id as i32], &self.device);
+                state = self.model.step(ids, state).1;
+            }
+            rows.push(state);
+        }
+        Ok(Box::new(PlainSteps { model: self, rows }))
+    }
+}
+
+/// One state a row: rows may be of different lengths.
+struct PlainSteps<'a> {
+    model: &'a PlainTextModel,
+    rows: Vec<AnyState>,
+}
+
+impl Stepper for PlainSteps<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        self.model.model.vocabulary()
+    }
+
+    fn step(&mut self, previous: &[u32], logits: &mut Vec<f32>) -> Option<Vec<f32>> {
+        logits.clear();
+        for (state, &id) in self.rows.iter_mut().zip(previous) {
+            let ids = Tensor::from_ints([id as i32], &self.model.device);
+            let (output, next) = self.model.model.step(ids, state.clone());
+            *state = next;
+            logits.extend(output.logits.into_data().iter::<f32>());
+        }
+        None
+    }
+
+    fn select(&mut self, rows: &[usize], _same_sources: bool) {
+        self.rows = rows.iter().map(|&row| self.rows[row].clone()).collect();
+    }
+}

@@ -33,6 +33,9 @@ use super::library::LibraryError;
 /// The special tokens of a learned tokenizer, in the order of their ids: padding, start, end, unknown, mask.
 pub const MARKS: [&str; 5] = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"];
 
+/// A mask takes the space before it, as the first token of a word does.
+const MASK: &str = MARKS[4];
+
 /// The fewest tokens of a vocabulary of sub-words: the marks and the bytes.
 pub const FEWEST_SUBWORDS: usize = MARKS.len() + 256;
 
@@ -138,7 +141,7 @@ fn document(model: Value, pre_tokenizer: Value, decoder: Value) -> Value {
         .zip(MARKS)
         .map(|(id, mark)| {
             json!({
-                "id": id, "content": mark, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                "id": id, "content": mark, "single_word": false, "lstrip": mark == MASK, "rstrip": false, "normalized": false,
                 "special": true
             })
         })

@@ -272,6 +272,8 @@ any_module!(AnyClassifier, Classifier, DynClassifier, None, {
 any_module!(AnyTextModel, TextModel, DynTextModel, None, {
     /// As [`TextModel::vocabulary`].
     fn vocabulary(&self) -> Vocabulary;
+    /// As [`TextModel::longest`].
+    fn longest(&self) -> Option<usize>;
     /// As [`TextModel::forward`].
     fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored;
     /// As [`TextModel::begin`].
@@ -290,6 +292,9 @@ any_module!(AnyTextModel, TextModel, DynTextModel, None, {
 } {
     fn vocabulary(&self) -> Vocabulary {
         self.vocabulary()
+    }
+    fn longest(&self) -> Option<usize> {
+        self.longest()
     }
     fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored {
         self.forward(ids, keep, noise)

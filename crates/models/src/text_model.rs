@@ -86,7 +86,7 @@ pub trait TextModelConfig: Config {
         Objective::Causal
     }
 
-    /// The length of the texts that it is trained on, in tokens, and the longest that it reads if its positions end there.
+    /// The length of the texts that it is trained on, in tokens.
     fn context(&self) -> usize;
 }
 
@@ -97,6 +97,11 @@ pub trait TextModel: Module + Sync + 'static {
 
     /// Its vocabulary.
     fn vocabulary(&self) -> Vocabulary;
+
+    /// The longest text that it can read, in tokens; `None` for no limit.
+    fn longest(&self) -> Option<usize> {
+        None
+    }
 
     /// Reads `ids [time, batch]`, of which `keep` are real; the readouts of all positions are time-major, `[time · batch, n]`.
     fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored;

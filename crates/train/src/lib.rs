@@ -4,7 +4,7 @@
 //! - [`tokenizer`]: sub-words that keep every text without loss;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
-//! - [`tasks`]: what models are trained for, translation and classification;
+//! - [`tasks`]: what models are trained for: translation, classification, language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`], [`sentence_classifier`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences are far from a model's training text;

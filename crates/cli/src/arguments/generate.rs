@@ -36,6 +36,9 @@ pub struct Generate {
     /// Most tokens of a text
     #[arg(long, value_name = "N", default_value = "128", value_parser = at_least_one)]
     pub max_tokens: usize,
+    /// Go on beyond the model's context: when it is full, its older half is forgotten
+    #[arg(long, conflicts_with = "beam")]
+    pub slide: bool,
     /// End a text before it contains TEXT; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,

@@ -6,10 +6,11 @@ use std::{
     time::Instant,
 };
 
+use regard_kernels::Kind;
 use regard_models::{
-    Stepper,
+    Stepper, Vocabulary,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{ChatTemplate, Encoding, Look, Message, Searching, WritingRules},
+    pretrained::{ChatTemplate, Encoding, InputError, Look, Message, Searching, WritingRules},
     scoring::CausalModel,
 };
 use serde_json::json;
@@ -71,8 +72,12 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let tokens = longest;
         return Err(CommandError::LongPrompt { tokens, context }.into());
     }
+    let room = match options.slide {
+        true => usize::MAX,
+        false => context - longest,
+    };
     let config = SampleConfig {
-        limit: options.max_tokens.min(context - longest),
+        limit: options.max_tokens.min(room),
         stop: opened.tokenizer.special().eos.clone(),
         ..config
     };
@@ -81,13 +86,13 @@ fn work(options: &Generate) -> Result<(), Failure> {
         .iter()
         .map(|text| text.ids.split_last().map_or(&[][..], |(_, before)| before))
         .collect();
-    let mut steps = writer.read(&before, options.cache.kind())?;
+    let mut steps = Sliding::new(writer, &before, options.cache.kind())?;
     let read = begun.elapsed().as_secs_f64();
     let prompt_tokens: usize = before.iter().map(|before| before.len()).sum();
     let begun = Instant::now();
     let tokens = match options.beam {
         Some(width) => search(options, &mut all, writer, &config, width, &opened)?,
-        None => draw(options, &mut all, &mut *steps, &config, &opened)?,
+        None => draw(options, &mut all, &mut steps, &config, &opened)?,
     };
     let wrote = begun.elapsed().as_secs_f64();
     finish(options, &opened, &model, &all)?;
@@ -274,6 +279,53 @@ impl Text {
         let certain = std::mem::replace(&mut self.held, rest);
         self.written += &certain;
         (certain, false)
+    }
+}
+
+/// Steps of a model whose context may be full: then each text that fills it is read again from the middle of the context.
+struct Sliding<'a> {
+    model: &'a dyn CausalModel,
+    cache: Kind,
+    /// What each row has read since it was last read again.
+    read: Vec<Vec<u32>>,
+    steps: Box<dyn Stepper + 'a>,
+}
+
+impl<'a> Sliding<'a> {
+    fn new(model: &'a dyn CausalModel, texts: &[&[u32]], cache: Kind) -> Result<Self, InputError> {
+        Ok(Self {
+            model,
+            cache,
+            read: texts.iter().map(|text| text.to_vec()).collect(),
+            steps: model.read(texts, cache)?,
+        })
+    }
+}
+
+impl Stepper for Sliding<'_> {
+    fn vocabulary(&self) -> Vocabulary {
+        self.steps.vocabulary()
+    }
+
+    fn step(&mut self, previous: &[u32], logits: &mut Vec<f32>) -> Option<Vec<f32>> {
+        let context = self.model.context();
+        if self.read.iter().any(|read| read.len() >= context) {
+            for read in self.read.iter_mut().filter(|read| read.len() >= context) {
+                read.drain(..read.len() - context / 2);
+            }
+            let texts: Vec<&[u32]> = self.read.iter().map(Vec::as_slice).collect();
+            let again = self.model.read(&texts, self.cache);
+            self.steps = again.unwrap_or_else(|error| unreachable!("it was read before: {error}"));
+        }
+        for (read, &id) in self.read.iter_mut().zip(previous) {
+            read.push(id);
+        }
+        self.steps.step(previous, logits)
+    }
+
+    fn select(&mut self, rows: &[usize], same_sources: bool) {
+        self.read = rows.iter().map(|&row| self.read[row].clone()).collect();
+        self.steps.select(rows, same_sources);
     }
 }
 

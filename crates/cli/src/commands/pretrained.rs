@@ -39,8 +39,8 @@ pub struct Opened {
 enum Files {
     /// A folder as Hugging Face models have it.
     Folder(Box<Folder>),
-    /// A model that was trained here, and the tokens of its training texts.
-    Run(Box<AnyTextModel>, usize),
+    /// A model that was trained here.
+    Run(Box<AnyTextModel>),
 }
 
 /// A model of text.
@@ -103,7 +103,7 @@ impl Opened {
         let tokenizer = described.tokenizer(name)?;
         Ok(Self {
             path: path.to_owned(),
-            files: Files::Run(Box::new(model), described.texts.context),
+            files: Files::Run(Box::new(model)),
             tokenizer,
             name: name.to_owned(),
         })
@@ -116,7 +116,7 @@ impl Opened {
     pub fn folder(&self) -> Result<&Folder, Failure> {
         match &self.files {
             Files::Folder(folder) => Ok(folder),
-            Files::Run(..) => Err(self.other(
+            Files::Run(_) => Err(self.other(
                 "the folder of a pretrained model; this is a language model of `regard train`",
             )),
         }
@@ -129,7 +129,7 @@ impl Opened {
     pub fn is_seq2seq(&self) -> Result<bool, Failure> {
         match &self.files {
             Files::Folder(folder) => Ok(family(folder)?.seq2seq.is_some()),
-            Files::Run(..) => Ok(false),
+            Files::Run(_) => Ok(false),
         }
     }
 
@@ -151,7 +151,7 @@ impl Opened {
                     (TextModel::Writes(Box::new(model)), rows)
                 }
             },
-            Files::Run(model, context) => {
+            Files::Run(model) => {
                 if storage.is_some_and(|storage| storage != Storage::F32) {
                     let message = "--weights is for folders of pretrained models; a trained model has 32 bits";
                     return Err(Failure::Usage(message.to_owned()));
@@ -162,7 +162,7 @@ impl Opened {
                     Some(PackedText::Writes(packed)) => TextModel::Writes(packed),
                     Some(PackedText::Reads(packed)) => TextModel::Reads(packed),
                     None => {
-                        let plain = PlainTextModel::new((**model).clone(), *context, &device);
+                        let plain = PlainTextModel::new((**model).clone(), &device);
                         let expected = "a model whose attention has a kernel (scaled dot products, softmax, no mask of its own)";
                         TextModel::Plain(Box::new(plain.ok_or_else(|| self.other(expected))?))
                     }

@@ -60,8 +60,13 @@ fn trained_models_write_look_and_are_scored() {
     ] {
         let run = trained(folder.path(), name, model, &["data.text.units=characters"]);
         let write = |more: &[&str]| {
-            let arguments = ["generate", "--model", &run, "--quiet", "--max-tokens", "8"];
-            stdout(&regard().args(arguments).args(more).assert().success())
+            let arguments = ["generate", "--model", &run, "--quiet"];
+            let length: &[&str] = match more.contains(&"--max-tokens") {
+                true => &[],
+                false => &["--max-tokens", "8"],
+            };
+            let command = [&arguments, more, length].concat();
+            stdout(&regard().args(command).assert().success())
         };
         assert_eq!(
             write(&["--temperature", "0", "abc"]),
@@ -71,6 +76,12 @@ fn trained_models_write_look_and_are_scored() {
         assert_eq!(write(&["--beam", "3", "hij"]), "hijklmnopqr\n", "{name}");
         let both = write(&["--temperature", "0", "abc", "mn"]);
         assert_eq!(both, "abcdefghijk\nmnopqrstuv\n", "{name}");
+        // Beyond the context; a line's end is no letter, and what follows it is out of sight.
+        let far = write(&["--temperature", "0", "--slide", "--max-tokens", "60", "abc"]);
+        assert!(
+            far.len() > 60 && far.starts_with("abcdefghijk"),
+            "{name} {far}"
+        );
         let drawn = ["--seed", "3", "--top-p", "1", "abc"];
         assert_eq!(write(&drawn), write(&drawn), "{name}");
 

@@ -7,26 +7,24 @@ use regard_nn::{dropout::DropoutRng, mask::PaddingMask};
 use crate::{
     erased::{AnyState, AnyTextModel},
     generator::Stepper,
-    pretrained::{InputError, Look},
+    pretrained::{InputError, LONGEST, Look},
     scoring::CausalModel,
     vocabulary::Vocabulary,
 };
 
-/// A causal model of text as it was trained, which reads texts of at most `context` tokens.
+/// A causal model of text as it was trained.
 #[derive(Debug)]
 pub struct PlainTextModel {
     model: AnyTextModel,
-    context: usize,
     device: Device,
 }
 
 impl PlainTextModel {
-    /// `model`, unless it is a masked one. `context` is the most tokens that it reads.
-    pub fn new(model: AnyTextModel, context: usize, device: &Device) -> Option<Self> {
+    /// `model`, unless it is a masked one.
+    pub fn new(model: AnyTextModel, device: &Device) -> Option<Self> {
         model.begin(0, device)?;
         Some(Self {
             model,
-            context,
             device: device.clone(),
         })
     }
@@ -52,7 +50,7 @@ impl PlainTextModel {
     }
 
     fn check(&self, text: &[u32]) -> Result<(), InputError> {
-        let (tokens, context) = (text.len(), self.context);
+        let (tokens, context) = (text.len(), self.context());
         if tokens > context {
             return Err(InputError::Long { tokens, context });
         }
@@ -78,7 +76,7 @@ impl CausalModel for PlainTextModel {
     }
 
     fn context(&self) -> usize {
-        self.context
+        self.model.longest().unwrap_or(LONGEST)
     }
 
     fn predict(

@@ -340,6 +340,12 @@ impl TextModel for TransformerLm {
         self.vocabulary
     }
 
+    fn longest(&self) -> Option<usize> {
+        let added = &self.transformer;
+        let limited = added.positions.is_some() || added.sinusoidal.is_some();
+        limited.then_some(self.context)
+    }
+
     fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored {
         let read = self.transformer.forward(ids, keep, Observe::Nothing, noise);
         Scored {

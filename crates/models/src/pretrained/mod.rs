@@ -61,5 +61,6 @@ pub use searching::{Searching, WritingRules};
 pub use seq2seq::{Seq2SeqModel, Seq2SeqSource, Writing};
 pub use source::{BucketSource, Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};
+pub(crate) use trained::LONGEST;
 pub use trained::PackedText;
 pub use word_states::{WordStates, occurrences};

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Texts of a model whose positions have no end are no longer than this.
-const LONGEST: usize = 1 << 20;
+pub(crate) const LONGEST: usize = 1 << 20;
 
 /// A model of text with packed weights.
 #[derive(Debug, Clone)]

@@ -95,7 +95,7 @@ impl Description {
         };
         let around = [lines.then_some(start), (lines && masked).then_some(end)];
         let tokenizer = pretrained::Tokenizer::trained(document, special, around, name);
-        Ok(tokenizer.map_err(|error| TrainError::Task(Box::new(error)))?)
+        tokenizer.map_err(|error| TrainError::Task(Box::new(error)))
     }
 }
 

@@ -29,6 +29,7 @@ ALONE = [
     *({"work": "decode", "model": model, "dtype": "f32", "tokens": 64, "weights": "int8"} for model in ("gpt2", "llama")),
     *({"work": work, "model": "llama", "dtype": "bf16", "length": 4096} for work in ("prompt", "look")),
 ]
+BEST = {"work": "best", "dtype": "f32", "length": 512}
 MEMORY = {"work": "decode", "model": "llama", "dtype": "bf16", "tokens": 64}
 
 
@@ -39,6 +40,10 @@ def alone(ours, folder, rounds, threads):
         time = statistics.median(side.ask(json.dumps(work))["seconds"] for _ in range(rounds))
         rate = f"  {work['tokens'] / time:.1f} tokens/s" if "tokens" in work else ""
         print(f"{' '.join(map(str, work.values())):32s} regard {1000 * time:8.1f} ms{rate}", flush=True)
+    for model in ("gpt2", "llama"):
+        best = [side.ask(json.dumps(BEST | {"model": model} | weights))["best"] for weights in ({}, {"weights": "int8"})]
+        same = sum(a == b for a, b in zip(*best)) / len(best[0])
+        print(f"{model}: int8 has the next token of f32 after {100 * same:.1f} % of {len(best[0])} tokens", flush=True)
     side.close()
     side = Side("regard", [ours, "--folder", folder], threads)
     side.ask(json.dumps(MEMORY))

@@ -8,6 +8,7 @@
 //! {"work": "prompt", "model": "llama", "dtype": "f32", "length": 512}      one pass, and the logits after it
 //! {"work": "look", "model": "gpt2", "dtype": "f32", "length": 512}         the same, with the weights of the last layer's first head
 //! {"work": "encode", "model": "minilm", "dtype": "f32", "batch": 32, "length": 64}
+//! {"work": "best", "model": "gpt2", "dtype": "f32", "length": 512}        the likeliest token after each of a text's
 //! {"work": "memory"}                                                       the most memory that the process has held
 //! ```
 //! `"weights": "int8"` packs weights in 8 bits.
@@ -112,6 +113,12 @@ impl Models {
             places.max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a)))
         };
         let mut logits = vec![];
+        if work == "best" {
+            let text = ids(1, number("length", 512), model.vocabulary());
+            let logits = model.logits(&text[0])?;
+            let rows = logits.chunks(model.vocabulary());
+            return Ok(json!({"best": rows.map(best).collect::<Vec<_>>()}));
+        }
         if work == "decode" {
             let prompt = ids(1, number("prompt", 16), model.vocabulary());
             let mut reading = model.begin(1, Kind::F32);

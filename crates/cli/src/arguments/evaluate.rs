@@ -29,7 +29,7 @@ A classifier of sentences (of `regard train`) is scored by its accuracy on --lab
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
 taken from its own translations: each target word is linked to the source word it looked at most.
 
-A pretrained language model is scored on --text in windows: each token is scored once, with at least --context minus --stride tokens \
+A language model is scored on --text in windows: each token is scored once, with at least --context minus --stride tokens \
 before it (at the beginning of the text with all that there are), as in Hugging Face's \"Perplexity of fixed-length models\". The first \
 token is not scored. Bits per byte can be compared between models of different vocabularies, perplexities cannot. \
 With --free-running the model goes on from prompts of the text, once reading the true tokens (teacher forcing) and once its own \
@@ -112,7 +112,7 @@ pub struct Evaluate {
     #[command(flatten)]
     pub lengths: Lengths,
 
-    /// The text that a pretrained language model is scored on, plain or gzip; --model is then a folder as Hugging Face models have
+    /// The text that a language model is scored on, plain or gzip; --model is then a folder as Hugging Face models have
     /// it, a name in the local cache, or `hf:NAME`
     #[arg(long, value_name = "FILE", help_heading = LANGUAGE, requires = "model", conflicts_with_all = ["hypotheses", "references", "source", "split", "labelled", "gold", "by_length", "bootstrap", "output"])]
     pub text: Option<PathBuf>,

@@ -14,6 +14,7 @@ Examples:
   regard generate --model ./smollm --chat \"Why is the sky blue?\"
   regard generate --model ./gpt2 --temperature 0 --max-tokens 50 --png look.png \"The animal didn't cross the street because\"
   regard generate --model ./gpt2 --json < prompts.txt
+  regard generate --model runs/shakespeare-transformer-small --slide --max-tokens 500 \"ROMEO:\"
 
 The text is printed as it is written. Without PROMPT, each line of standard input is a prompt; several prompts are written \
 together. At the end standard error says how fast it went.
@@ -23,7 +24,7 @@ A temperature of 0 takes the likeliest token each time. The same seed gives the 
 
 Pictures show the self-attention of the whole text, the prompt included, from one more pass over it.";
 
-/// Write on from a prompt with a pretrained language model
+/// Write on from a prompt with a language model
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Generate {

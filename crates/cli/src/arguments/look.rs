@@ -21,7 +21,7 @@ the head that are chosen. What is not asked for is not computed: of a long text 
 An encoder-decoder reads the text and writes another: TARGET, or what a search finds. --map chooses among the encoder, the decoder and \
 the attention between them; --query is a position of the text for the encoder, and of the target for the others.";
 
-/// Show what a pretrained model looks at while it reads a text
+/// Show what a model looks at while it reads a text
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Look {

@@ -76,11 +76,11 @@ pub struct CommandLine {
 pub enum Command {
     /// Translate text, and see what the model looked at
     Translate(Box<Translate>),
-    /// Write on from a prompt with a pretrained language model
+    /// Write on from a prompt with a language model
     Generate(Box<Generate>),
-    /// Show what a pretrained model looks at while it reads a text
+    /// Show what a model looks at while it reads a text
     Look(Box<LookText>),
-    /// Fill in the masked words of a text with a pretrained model
+    /// Fill in the masked words of a text
     Fill(Box<Fill>),
     /// Give texts, or the words in them, a class
     Classify(Box<Classify>),
@@ -92,7 +92,7 @@ pub enum Command {
     Similar(Similar),
     /// Train a model from a recipe
     Train(Train),
-    /// Score translations, models and alignments
+    /// Score translations, models, language models and alignments
     Evaluate(Box<Evaluate>),
     /// Train several recipes under one budget, and compare the results
     Compare(Compare),

@@ -6,8 +6,8 @@ use regard_kernels::{Kind, matmul::Storage};
 /// A pretrained model.
 #[derive(Debug, Args)]
 pub struct Pretrained {
-    /// A folder as Hugging Face models have it, a name in the local cache such as `openai-community/gpt2`, or `hf:NAME`, which is
-    /// downloaded
+    /// A folder as Hugging Face models have it, a name in the local cache such as `openai-community/gpt2`, `hf:NAME`, which is
+    /// downloaded, or a language model of `regard train`
     #[arg(short, long, value_name = "MODEL")]
     pub model: String,
     /// How its weights are kept.

@@ -17,8 +17,8 @@ Examples:
   regard train my.toml --folder runs/small --set model.hidden=128
   regard train --resume runs/small
 
-The run folder holds the recipe, the tokenizers, checkpoints, metrics.jsonl and the translations of the \
-validation set; `regard translate --model FOLDER` uses it. The path of the finished model is printed on \
+The run folder holds the recipe, the tokenizers, checkpoints, metrics.jsonl and what the model wrote for the validation \
+set; `regard translate`, `classify` or `generate` with --model FOLDER uses it. The path of the finished model is printed on \
 standard output, progress on standard error.
 
 Ctrl-C ends after the current update and saves; --resume then goes on with exactly the updates that an \

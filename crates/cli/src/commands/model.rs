@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use burn::{module::Module, tensor::Device};
-use regard_models::AnyGenerator;
+use regard_models::{AnyGenerator, Objective};
 use regard_nn::weights::{self, Storage};
 use regard_train::{
     Registry, Translator,
     familiarity::Familiarity,
-    recipe::{Model, Split},
-    tasks::{Classification, Task, Translation},
+    recipe::{Model, Split, Texts},
+    tasks::{Classification, LanguageModelling, Task, Translation},
     translator::Description,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     arguments::ModelFile,
@@ -26,10 +26,35 @@ use crate::{
 /// # Errors
 /// Whatever is wrong with the model, or a file that cannot be written.
 pub fn run(options: &ModelFile) -> Result<(), Failure> {
-    if let Some(path) = options.path.as_deref()
-        && Registry::default().holds::<Classification>(path)
-    {
-        return classifier(path, options);
+    if let Some(path) = options.path.as_deref() {
+        let registry = Registry::default();
+        if registry.holds::<Classification>(path) {
+            return one_sided::<Classification>(path, options, |described| About {
+                model: described.model.clone(),
+                vocabulary: described.tokenizers.source().vocabulary_size(),
+                line: format!("labels        {}", described.labels.join(", ")),
+                keys: json!({"labels": described.labels}),
+            });
+        }
+        if registry.holds::<LanguageModelling>(path) {
+            return one_sided::<LanguageModelling>(path, options, |described| About {
+                model: described.model.clone(),
+                vocabulary: described.tokenizers.source().vocabulary_size(),
+                line: format!(
+                    "predicts      {}, trained on {} of {} tokens",
+                    match described.texts.objective {
+                        Objective::Causal => "the next token",
+                        Objective::Masked => "masked tokens",
+                    },
+                    match described.texts.texts {
+                        Texts::File => "parts of a file",
+                        Texts::Lines => "lines",
+                    },
+                    described.texts.context
+                ),
+                keys: json!({"texts": described.texts}),
+            });
+        }
     }
     let device = Device::flex();
     let (model, mut description) = models::open(options.path.as_deref(), &device)?;
@@ -81,37 +106,57 @@ fn familiarity(translator: &Translator, path: &Path) -> Result<Familiarity, Fail
     Ok(measured?)
 }
 
-/// Describes or writes a classifier of sentences.
-fn classifier(path: &Path, options: &ModelFile) -> Result<(), Failure> {
+/// What there is to say of a model with one vocabulary.
+struct About {
+    model: Model,
+    vocabulary: usize,
+    /// A line of its own.
+    line: String,
+    /// The same as keys.
+    keys: Value,
+}
+
+/// Describes or writes a model that reads one kind of text.
+fn one_sided<T: Task>(
+    path: &Path,
+    options: &ModelFile,
+    about: fn(&T::Description) -> About,
+) -> Result<(), Failure> {
     if options.familiarity.is_some() {
-        return Err(Failure::Usage(
-            "--familiarity is for models that translate; this one classifies".to_owned(),
-        ));
+        return Err(Failure::Usage(format!(
+            "--familiarity is for models that translate; this is {}",
+            T::MODEL
+        )));
     }
-    let (model, description) = Registry::default().open::<Classification>(path, &Device::flex())?;
-    let written = write::<Classification>(options, &description.model, &model, &description)?;
+    let (model, description) = Registry::default().open::<T>(path, &Device::flex())?;
+    let about = about(&description);
+    let written = write::<T>(options, &about.model, &model, &description)?;
     if written && !options.json {
         return Ok(());
     }
-    let vocabulary = description.tokenizers.source().vocabulary_size();
+    let (name, parameters, vocabulary) = (path.display(), model.num_params(), about.vocabulary);
     let text = match options.json {
-        true => serde_json::to_string_pretty(&json!({
-            "name": path.display().to_string(),
-            "parameters": model.num_params(),
-            "vocabulary": vocabulary,
-            "labels": description.labels,
-            "model": description.model,
-        }))?,
+        true => {
+            let mut all = json!({
+                "name": name.to_string(),
+                "parameters": parameters,
+                "vocabulary": vocabulary,
+                "model": about.model,
+            });
+            if let (Some(all), Value::Object(keys)) = (all.as_object_mut(), about.keys) {
+                all.extend(keys);
+            }
+            serde_json::to_string_pretty(&all)?
+        }
         false => format!(
-            "{}\n\
-             architecture  {}, a classifier of sentences\n\
-             labels        {}\n\
-             parameters    {}\n\
+            "{name}\n\
+             architecture  {}, {}\n\
+             {}\n\
+             parameters    {parameters}\n\
              vocabulary    {vocabulary} tokens",
-            path.display(),
-            description.model.kind,
-            description.labels.join(", "),
-            model.num_params(),
+            about.model.kind,
+            T::MODEL,
+            about.line,
         ),
     };
     output::print(&format!("{text}\n"))

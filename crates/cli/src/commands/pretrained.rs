@@ -14,7 +14,7 @@ use regard_models::{
     scoring::CausalModel,
 };
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
-use regard_train::{Registry, tasks::LanguageModelling};
+use regard_train::{Registry, recipe::Texts, tasks::LanguageModelling};
 
 use crate::{
     failure::{CommandError, Failure},
@@ -33,6 +33,8 @@ pub struct Opened {
     pub tokenizer: Tokenizer,
     /// What it was asked for as.
     pub name: String,
+    /// Whether it was trained on lines, each a text of its own.
+    pub reads_lines: bool,
 }
 
 /// What a model is opened from.
@@ -94,6 +96,7 @@ impl Opened {
             tokenizer: Tokenizer::open(&path)?,
             name: name.to_owned(),
             path,
+            reads_lines: false,
         })
     }
 
@@ -106,6 +109,7 @@ impl Opened {
             files: Files::Run(Box::new(model)),
             tokenizer,
             name: name.to_owned(),
+            reads_lines: described.texts.texts == Texts::Lines,
         })
     }
 

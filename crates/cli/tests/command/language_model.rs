@@ -197,3 +197,41 @@ fn a_masked_model_fills_and_looks() {
         ["holds a language model"],
     );
 }
+
+/// Lines are scored as validation scores them, whatever stands before them.
+#[test]
+fn a_model_of_lines_is_scored_line_by_line() {
+    let folder = tempdir().unwrap();
+    let text = folder.path().join("alphabet.txt");
+    let valid = format!("data.text.valid={}", text.display());
+    let more = [
+        "data.text.texts=lines",
+        "data.text.units=bytes",
+        "model.context=32",
+        &valid,
+    ];
+    let run = trained(folder.path(), "lines", LSTM, &more);
+    let log = fs::read_to_string(Path::new(&run).join("metrics.jsonl")).unwrap();
+    let last = log
+        .lines()
+        .rfind(|line| line.contains("\"validation\""))
+        .unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    let score = [
+        "evaluate",
+        "--model",
+        &run,
+        "--text",
+        text.to_str().unwrap(),
+        "--json",
+    ];
+    let done = regard().args(score).assert().success();
+    let line: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    for (key, validated) in [("loss", "loss"), ("bits_per_byte", "bits_per_byte")] {
+        let (found, expected) = (
+            line[key].as_f64().unwrap(),
+            last[validated].as_f64().unwrap(),
+        );
+        assert!((found - expected).abs() < 1e-4, "{key}: {found} {expected}");
+    }
+}

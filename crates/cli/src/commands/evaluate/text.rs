@@ -3,10 +3,7 @@
 use std::{path::Path, time::Instant};
 
 use regard_evaluate::{ByPosition, Conditioning, EvaluateError, NextToken};
-use regard_models::{
-    pretrained::Encoding,
-    scoring::{self, CausalModel, Prediction, Windows},
-};
+use regard_models::scoring::{self, CausalModel, Prediction, Windows};
 use regard_view::chart::{Chart, Point, Series, stacked};
 use serde_json::{Value, json};
 
@@ -49,12 +46,49 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
         if text.trim().is_empty() {
             return Err(Failure::Usage(format!("{} has no text", input::name(path))));
         }
-        let encoded = opened.tokenizer.encode(&text, true)?;
         match options.language.free_running {
-            None => windows(options, model, &text, &encoded, path),
-            Some(length) => running(options, model, &encoded.ids, length, path),
+            None => windows(options, model, &parts(&opened, &text)?, path),
+            Some(length) => {
+                let encoded = opened.tokenizer.encode(&text, true)?;
+                running(options, model, &encoded.ids, length, path)
+            }
         }
     })
+}
+
+/// A text that is scored by itself.
+struct Part {
+    ids: Vec<u32>,
+    /// Of the tokens that are scored.
+    bytes: usize,
+}
+
+/// The file as one text, or its lines for a model that was trained on lines.
+fn parts(opened: &Opened, text: &str) -> Result<Vec<Part>, Failure> {
+    let encode = |text: &str| opened.tokenizer.encode(text, true);
+    if !opened.reads_lines {
+        let encoded = encode(text)?;
+        // A text's first token is not scored, unless the tokenizer puts one before it.
+        let before = match encoded.texts.first() {
+            Some(Some(_)) => encoded.offsets[0].end,
+            _ => 0,
+        };
+        return Ok(vec![Part {
+            ids: encoded.ids,
+            bytes: text.len() - before,
+        }]);
+    }
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let end = &opened.tokenizer.special().eos;
+    let part = |line: &str| {
+        let mut ids = encode(line)?.ids;
+        ids.extend(end.first());
+        Ok(Part {
+            ids,
+            bytes: line.len() + 1,
+        })
+    };
+    lines.map(part).collect()
 }
 
 /// A text of too few tokens.
@@ -79,8 +113,7 @@ impl Checked {
 fn windows(
     options: &Evaluate,
     model: &dyn CausalModel,
-    text: &str,
-    encoded: &Encoding,
+    parts: &[Part],
     path: &Path,
 ) -> Result<(), Failure> {
     let OfText {
@@ -99,29 +132,29 @@ fn windows(
             "--stride {stride}: expected at most the context, {context}, or tokens would be left out"
         )));
     }
-    let tokens = encoded.ids.len();
-    if tokens < 2 {
+    let tokens = parts.iter().map(|part| part.ids.len()).sum();
+    if parts.iter().all(|part| part.ids.len() < 2) {
         return Err(short(path, tokens, 2));
     }
     let mut score = NextToken::new(Conditioning::TeacherForced);
     let mut checked = Checked(Ok(()));
     let counter = Counter::up_to(tokens, "tokens", !options.quiet);
     let begun = Instant::now();
-    let each = |at: usize, found: Prediction| {
-        checked.add(|| score.add(found.loss, found.correct));
-        if at.is_multiple_of(64) {
-            counter.set(at);
-        }
-    };
-    scoring::score(model, &encoded.ids, Windows { context, stride }, each)?;
+    let mut done = 0;
+    for part in parts {
+        let each = |at: usize, found: Prediction| {
+            checked.add(|| score.add(found.loss, found.correct));
+            if (done + at).is_multiple_of(64) {
+                counter.set(done + at);
+            }
+        };
+        scoring::score(model, &part.ids, Windows { context, stride }, each)?;
+        done += part.ids.len();
+    }
     checked.0?;
     let seconds = begun.elapsed().as_secs_f64();
     counter.finish();
-    // A text's first token is not scored, unless the tokenizer puts one before it.
-    let bytes = match encoded.texts[0] {
-        None => text.len(),
-        Some(_) => text.len() - encoded.offsets[0].end,
-    } as u64;
+    let bytes = parts.iter().map(|part| part.bytes as u64).sum();
     let perplexity = score.perplexity();
     let scored = perplexity.tokens();
     let speed = scored as f64 / seconds.max(1e-9);
@@ -156,6 +189,9 @@ fn windows(
     out.line(&format!("{bits:.4} bits per byte ({bytes} bytes)"))?;
     out.line(&format!("{:.2} % of next tokens right", 100.0 * accuracy))?;
     let least = (context - stride).max(1);
+    if parts.len() > 1 {
+        out.line(&format!("{} lines, each by itself", parts.len()))?;
+    }
     out.line(&format!(
         "context {context}, stride {stride}: at least {least} tokens before each, but at the beginning"
     ))?;

@@ -263,3 +263,55 @@ fn pretrained_tokenizers_keep_their_marks() {
         }
     }
 }
+
+/// A language model goes on from one that others have trained, with its output layer: at a rate of nothing it stays what it was.
+#[test]
+fn a_language_model_begins_with_a_pretrained_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text.txt");
+    fs::write(&text, "the film was good\n".repeat(20)).unwrap();
+    for (case, tied) in [("gpt2", true), ("llama", false)] {
+        let start = folder.path().join(case);
+        copy(&start, case, &byte_level);
+        fs::write(
+            start.join("tokenizer_config.json"),
+            r#"{"tokenizer_class": "GPT2Tokenizer"}"#,
+        )
+        .unwrap();
+        let recipe = format!(
+            r#"
+            [model]
+            kind = "transformer-lm"
+            context = 16
+            tie = {}
+            [data.text]
+            train = {text:?}
+            texts = "lines"
+            [schedule]
+            kind = "constant"
+            learning_rate = 1e-30
+            [training]
+            steps = 2
+            start = {start:?}
+            "#,
+            !tied
+        );
+        let recipe = Registry::default()
+            .parse(&recipe, "further.toml", &[])
+            .unwrap();
+        let run = folder.path().join(format!("{case}-further"));
+        train_any(&recipe, &run, None, false).unwrap();
+        let bytes = fs::read(run.join("model.safetensors")).unwrap();
+        let (after, _) = weights::from_bytes(&bytes).unwrap();
+        let before = Trainable::open(&Folder::open(&start).unwrap()).unwrap();
+        let more = before.vocabulary() + 1; // a token for padding
+        let before = before.with_vocabulary(more).arrays;
+        assert_eq!(before.contains_key("output.weight"), !tied);
+        for (name, array) in &before {
+            let found = &after[name];
+            assert_eq!(found.shape, array.shape, "{case}: {name}");
+            let mut pairs = found.values.iter().zip(&array.values);
+            assert!(pairs.all(|(a, b)| (a - b).abs() < 1e-20), "{case}: {name}");
+        }
+    }
+}

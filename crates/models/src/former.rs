@@ -96,7 +96,7 @@ fn transformer(keys: &mut Map<String, Value>) -> Option<()> {
         return None;
     };
     rename(&mut layer, "model_size", "d_model");
-    // Keys that recipes never set, and that today's configuration does not have.
+    // Keys that recipes never set.
     for key in ["head_size", "layers", "query_key_norm", "scale", "softcap"] {
         match layer.remove(key) {
             None | Some(Value::Null) => {}

@@ -4,7 +4,7 @@ use std::{error::Error, path::PathBuf};
 
 use regard_config::ConfigError;
 use regard_evaluate::EvaluateError;
-use regard_models::ModelError;
+use regard_models::{ModelError, pretrained::PretrainedError};
 use regard_nn::weights::WeightsError;
 
 use crate::{
@@ -42,11 +42,32 @@ pub enum TrainError {
     OwnTokenizer,
     /// The model to begin with has no weight of the recipe's model.
     #[error(
-        "{name}: none of its weights has the name and shape of one of the recipe's model; training.start expects a model of the same kind, or a language model for a \"transformer-classifier\""
+        "{name}: none of its weights has the name and shape of one of the recipe's model; training.start expects a model of the same kind, or a language model or a pretrained one for a \"transformer-classifier\" or \"transformer-lm\""
     )]
     NothingTaken {
         /// Its file.
         name: String,
+    },
+    /// There is no model to begin with.
+    #[error(
+        "training.start: {source}; expected a file or run folder of `regard train`, or a pretrained model"
+    )]
+    NoStart {
+        /// Where a pretrained model was looked for.
+        source: PretrainedError,
+    },
+    /// The pretrained model to begin with cannot be read, or not be trained.
+    #[error("training.start: {0}")]
+    Pretrained(#[from] PretrainedError),
+    /// The tokens of the model to begin with see others than those of the recipe's model.
+    #[error(
+        "training.start: {name} was trained as a model with {expected}; expected the same in the recipe"
+    )]
+    Sight {
+        /// Its folder.
+        name: String,
+        /// The key and its value.
+        expected: &'static str,
     },
     /// No weight's name begins as `training.frozen` says.
     #[error(

@@ -173,6 +173,21 @@ impl Stack {
         &self.blocks
     }
 
+    /// The norm after the last block.
+    pub fn last_norm(&self) -> Option<&NormWeights> {
+        self.last_norm.as_ref()
+    }
+
+    /// How blocks turn their queries and keys.
+    pub fn rotations(&self) -> &[Rotation] {
+        &self.rotations
+    }
+
+    /// What distances add to scores.
+    pub fn relative(&self) -> Option<&RelativePositions> {
+        self.relative.as_ref()
+    }
+
     /// Begins `rows` sequences whose keys and values are kept in `cache`.
     pub fn begin(&self, rows: usize, cache: Kind) -> State {
         let row = |source| Row {

@@ -92,6 +92,11 @@ impl Product {
         self.matrix.column(index, to)
     }
 
+    /// `[columns]`
+    pub fn bias(&self) -> Option<&[f32]> {
+        self.bias.as_deref()
+    }
+
     /// `[inner, columns]`
     pub fn sizes(&self) -> [usize; 2] {
         self.matrix.sizes()

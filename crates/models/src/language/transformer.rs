@@ -46,6 +46,8 @@ config! {
         heads: usize = 4, in SIZE;
         /// Key/value heads, a divisor of heads; as many as heads if left out.
         key_value_heads: Option<usize> = None, in SIZE, example "2";
+        /// Size of a head; d_model / heads if left out.
+        head_size: Option<usize> = None, in SIZE, example "64";
         /// Inner size of the feed-forward network; 4 d_model if left out.
         feed_forward: Option<usize> = None, in SIZE, example "1024";
         /// Activation of the feed-forward network: "relu", "gelu", "gelu-tanh", "silu", or with a gate "reglu", "geglu",
@@ -61,6 +63,8 @@ config! {
         embedding_norm: bool = false;
         /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets" or "alibi".
         positions: Positions = Positions::Learned;
+        /// The slowest pair of features turns by nearly 1 / rotary_base per token; for positions "rotary".
+        rotary_base: f64 = 10_000.0, in POSITIVE;
         /// Largest distance with a vector of its own; for positions "relative".
         max_distance: usize = 16, in SIZE;
         /// How many tokens back (in a masked model: to either side) self-attention sees, the token itself among them; all if left
@@ -102,12 +106,14 @@ impl TextTransformerConfig {
             d_model: self.d_model,
             heads: self.heads,
             key_value_heads: self.key_value_heads,
+            head_size: self.head_size,
             feed_forward: self.feed_forward.unwrap_or(4 * self.d_model),
             activation: self.activation,
             norm: self.norm,
             norm_epsilon: self.norm_epsilon,
             norm_place: self.norm_place,
             positions: self.positions,
+            rotary_base: self.rotary_base,
             max_distance: self.max_distance,
             window: self.window,
             bias: self.bias,

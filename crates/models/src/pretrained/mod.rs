@@ -12,6 +12,7 @@
 //! | answers from a text | [`ContextWindows`], [`Answers`] | |
 //! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
 //! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
+//! | what training begins with | [`Trainable`] | |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
 //!
 //! Files are checked before they are used: no memory is allocated by a size that a file states and its bytes do not confirm, and
@@ -41,6 +42,7 @@ mod seq2seq;
 mod source;
 mod t5;
 mod tokenizer;
+mod trainable;
 mod trained;
 mod word_states;
 
@@ -61,6 +63,7 @@ pub use searching::{Searching, WritingRules};
 pub use seq2seq::{Seq2SeqModel, Seq2SeqSource, Writing};
 pub use source::{BucketSource, Matrix, Norm, StackSource};
 pub use tokenizer::{Encoding, SpecialIds, Tokenizer};
+pub use trainable::Trainable;
 pub(crate) use trained::LONGEST;
 pub use trained::PackedText;
 pub use word_states::{WordStates, occurrences};

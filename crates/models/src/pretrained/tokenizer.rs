@@ -254,6 +254,20 @@ impl Tokenizer {
         self.without_text.contains(&id)
     }
 
+    /// The tokenizer as a `tokenizer.json`, whatever files it was read from.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] for one that needs two such files (Marian's).
+    pub fn document(&self) -> Result<String, PretrainedError> {
+        if self.pieces.is_some() {
+            let problem =
+                "pieces are numbered in another way than tokens; no tokenizer.json can say so";
+            return Err(PretrainedError::malformed(&self.path, problem));
+        }
+        let document = self.library.document();
+        document.map_err(|error| damaged(&self.path, error))
+    }
+
     /// The number of ids: all are below it. A model may have a few rows more in its table of embeddings.
     pub fn size(&self) -> usize {
         self.library.size()

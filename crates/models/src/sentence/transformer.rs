@@ -41,7 +41,7 @@ pub enum PooledStates {
 
 config! {
     /// Transformer: a sentence classifier (Devlin et al. 2018). With `training.start` it begins with the Transformer of a trained
-    /// language model, whose sizes take the place of those in `transformer`.
+    /// language model or a pretrained BERT, whose sizes take the place of those in `transformer`.
     pub struct TransformerClassifierConfig {
         /// Most tokens of a sentence with its two marks; for positions "learned".
         context: usize = 256, in SIZE;

@@ -60,6 +60,14 @@ impl Library {
         Ok(Self { tokenizer, size })
     }
 
+    /// The tokenizer as a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// [`LibraryError::Failed`].
+    pub fn document(&self) -> Result<String, LibraryError> {
+        guarded(|| self.tokenizer.to_string(false))
+    }
+
     /// The number of ids: all are below it.
     pub fn size(&self) -> usize {
         self.size

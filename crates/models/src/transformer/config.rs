@@ -76,6 +76,8 @@ config! {
         heads: usize = 8, in SIZE;
         /// Key/value heads, a divisor of heads; as many as heads if left out.
         key_value_heads: Option<usize> = None, in SIZE, example "2";
+        /// Size of a head; d_model / heads if left out.
+        head_size: Option<usize> = None, in SIZE, example "64";
         /// Inner size of the feed-forward network (there 2048).
         feed_forward: usize = 1_024, in SIZE;
         /// Activation of the feed-forward network: "relu", "gelu" or "swiglu".
@@ -89,6 +91,8 @@ config! {
         /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets" or
         /// "alibi".
         positions: Positions = Positions::Sinusoidal;
+        /// The slowest pair of features turns by nearly 1 / rotary_base per token; for positions "rotary".
+        rotary_base: f64 = 10_000.0, in POSITIVE;
         /// Longest sentence in tokens, its marks included; for positions "learned".
         max_length: usize = 256, in SIZE;
         /// Largest distance with a vector of its own; for positions "relative".
@@ -138,7 +142,7 @@ impl TransformerConfig {
     pub(crate) fn agree(&self, check: &mut Check) {
         let size = self.d_model;
         let expected = format!("a divisor of model.d_model ({size})");
-        let divides = size.is_multiple_of(self.heads);
+        let divides = self.head_size.is_some() || size.is_multiple_of(self.heads);
         check.require(divides, "heads", self.heads, &expected);
         if let Some(heads) = self.key_value_heads {
             let expected = format!("a divisor of model.heads ({})", self.heads);
@@ -146,12 +150,19 @@ impl TransformerConfig {
             check.require(divides, "key_value_heads", heads, &expected);
         }
         if self.positions == Positions::Rotary && divides {
-            let head = size / self.heads;
+            let head = self.head();
             check.require(
                 head.is_multiple_of(2),
                 "heads",
                 format!("heads of {head}"),
-                "heads of an even size (d_model / heads) for positions = \"rotary\"",
+                "heads of an even size (d_model / heads, or head_size) for positions = \"rotary\"",
+            );
+            let expected = "a number above 1";
+            check.require(
+                self.rotary_base > 1.0,
+                "rotary_base",
+                self.rotary_base,
+                expected,
             );
         }
         if let ScoreConfig::Location(_) = self.score {
@@ -196,6 +207,11 @@ impl TransformerConfig {
         self.cross_normalizer.as_ref().unwrap_or(&self.normalizer)
     }
 
+    /// The size of a head.
+    fn head(&self) -> usize {
+        self.head_size.unwrap_or(self.d_model / self.heads)
+    }
+
     /// Gives the heads of `stack` their score, normalisers and mask.
     pub(crate) fn equip(
         &self,
@@ -203,7 +219,7 @@ impl TransformerConfig {
         mask: &SelfMaskConfig,
         init: &mut Initializer,
     ) -> Result<(), AttentionError> {
-        let size = self.d_model / self.heads;
+        let size = self.head();
         for block in &mut stack.layers {
             let own = (&mut block.attention, &self.normalizer);
             let cross = block.cross_attention.as_mut();
@@ -225,6 +241,7 @@ impl TransformerConfig {
             d_model: self.d_model,
             heads: self.heads,
             key_value_heads: self.key_value_heads.unwrap_or(self.heads),
+            head_size: self.head_size,
             feed_forward: self.feed_forward,
             activation: self.activation,
             norm: match self.norm {
@@ -234,9 +251,10 @@ impl TransformerConfig {
             norm_place: self.norm_place,
             position: match self.positions {
                 Positions::Sinusoidal | Positions::Learned => PositionConfig::None,
-                Positions::Rotary => {
-                    PositionConfig::Rotary(RotaryConfig::new(self.d_model / self.heads))
-                }
+                Positions::Rotary => PositionConfig::Rotary(RotaryConfig {
+                    base: self.rotary_base,
+                    ..RotaryConfig::new(self.head())
+                }),
                 Positions::Relative => PositionConfig::Relative {
                     max_distance: self.max_distance,
                     values: true,

@@ -4,6 +4,7 @@ mod encoders;
 mod language_models;
 mod scores;
 mod seq2seq;
+mod trainable;
 
 use std::{collections::BTreeMap, path::PathBuf};
 

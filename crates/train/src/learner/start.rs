@@ -1,17 +1,20 @@
 //! Training that begins with the weights of a trained model: further training, and fine-tuning.
 //!
 //! The tokenizers are taken, and every weight whose name and shape both models have: a classifier takes the Transformer of a language
-//! model, and draws its own output layer.
+//! model, and draws its own output layer. The language model, or an encoder, may also be one that others have trained.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::{
     module::{Module, ModuleMapper, Param},
     tensor::Tensor,
 };
 use regard_models::{
+    Objective,
     language::{TextTransformerConfig, TransformerLmConfig},
+    pretrained::{Folder, Tokenizer, Trainable, resolve},
     sentence::TransformerClassifierConfig,
+    transformer::Positions,
 };
 use regard_nn::weights::{self, Arrays};
 
@@ -20,7 +23,7 @@ use crate::{
     error::TrainError,
     model_file,
     recipe::{Model, Recipe},
-    tokenizer::TokenizerPair,
+    tokenizer::{SubwordTokenizer, TokenizerPair},
 };
 
 /// What the names of a Transformer's weights begin with.
@@ -29,7 +32,7 @@ const TRANSFORMER: &str = "transformer.";
 /// A trained model to begin with.
 #[derive(Debug)]
 pub(crate) struct Start {
-    /// Its file.
+    /// Its file or folder.
     name: String,
     arrays: Arrays,
     /// Its tokenizers.
@@ -40,30 +43,66 @@ impl Start {
     /// Opens the model that `recipe` begins with, if it names one, and gives its sizes to the recipe's model.
     ///
     /// # Errors
-    /// What is wrong with its file.
+    /// What is wrong with its files; one whose tokens see others than those of the recipe's model.
     pub(crate) fn open(
         registry: &Registry,
         recipe: &mut Recipe,
     ) -> Result<Option<Self>, TrainError> {
-        let Some(path) = &recipe.training.start else {
+        let Some(path) = recipe.training.start.clone() else {
             return Ok(None);
         };
-        let path = model_file::locate(Path::new(path))?;
+        let start = match pretrained(&path)? {
+            Some(folder) => Self::pretrained(&folder, &mut recipe.model),
+            None => Self::trained(&path, registry, recipe),
+        };
+        start.map(Some)
+    }
+
+    /// One that was trained here.
+    fn trained(path: &Path, registry: &Registry, recipe: &mut Recipe) -> Result<Self, TrainError> {
+        let path = model_file::locate(path)?;
         let name = path.display().to_string();
         let (mut arrays, metadata) = model_file::read(&path)?;
         let tokenizers = model_file::tokenizers(&metadata, &name)?;
         let model = registry.header(&metadata, &name)?.model;
-        let adopted = transformer(&model)
-            .is_some_and(|(transformer, context)| adopt(&mut recipe.model, transformer, context));
+        let adopted = transformer(&model).is_some_and(|(transformer, context)| {
+            adopt(&mut recipe.model, transformer, Some(context))
+        });
         if model.kind != recipe.model.kind {
             // All that models of two kinds can share.
             arrays.retain(|name, _| adopted && name.starts_with(TRANSFORMER));
         }
-        Ok(Some(Self {
+        Ok(Self {
             name,
             arrays,
             tokenizers,
-        }))
+        })
+    }
+
+    /// One that others have trained, in `folder`.
+    fn pretrained(folder: &Path, model: &mut Model) -> Result<Self, TrainError> {
+        let name = folder.display().to_string();
+        let found = Trainable::open(&Folder::open(folder)?)?;
+        if let Some((own, settings)) = sight(model).filter(|(own, _)| *own != found.causal) {
+            let expected = settings[usize::from(!own)];
+            return Err(TrainError::Sight { name, expected });
+        }
+        // Without a table of positions the recipe is free to read less.
+        let learned = found.transformer.positions == Positions::Learned;
+        adopt(model, &found.transformer, learned.then_some(found.context));
+        let tokenizer = Tokenizer::open(folder)?;
+        tokenizer.expect_rows(found.vocabulary())?;
+        let tokenizer = SubwordTokenizer::of_pretrained(&tokenizer)?;
+        let mut arrays = found.with_vocabulary(tokenizer.vocabulary_size()).arrays;
+        match model.config_mut::<TransformerLmConfig>() {
+            Some(config) => config.tie = !arrays.contains_key("output.weight"),
+            None => arrays.retain(|name, _| name.starts_with(TRANSFORMER)),
+        }
+        Ok(Self {
+            name,
+            arrays,
+            tokenizers: TokenizerPair::joint(tokenizer),
+        })
     }
 
     /// `model` with the weights that both have.
@@ -86,6 +125,34 @@ impl Start {
     }
 }
 
+/// The folder of a pretrained model, if `path` means one: a folder with a `config.json`, or a name that no file has.
+fn pretrained(path: &Path) -> Result<Option<PathBuf>, TrainError> {
+    if path.exists() {
+        return Ok(path.join("config.json").is_file().then(|| path.to_owned()));
+    }
+    let found = resolve(&path.to_string_lossy());
+    found
+        .map(Some)
+        .map_err(|source| TrainError::NoStart { source })
+}
+
+/// Whether a token of `model` sees only itself and those before it, and what a recipe says for no and for yes.
+fn sight(model: &Model) -> Option<(bool, [&'static str; 2])> {
+    if let Some(config) = model.config::<TransformerLmConfig>() {
+        let causal = config.objective == Objective::Causal;
+        let said = [
+            "model.objective = \"masked\"",
+            "model.objective = \"causal\"",
+        ];
+        return Some((causal, said));
+    }
+    let config = model.config::<TransformerClassifierConfig>()?;
+    Some((
+        config.causal,
+        ["model.causal = false", "model.causal = true"],
+    ))
+}
+
 /// The Transformer of a model that has one, and the most tokens that it reads.
 fn transformer(model: &Model) -> Option<(&TextTransformerConfig, usize)> {
     let of_language = model.config::<TransformerLmConfig>();
@@ -95,21 +162,22 @@ fn transformer(model: &Model) -> Option<(&TextTransformerConfig, usize)> {
         .or(of_classifier.map(|config| (&config.transformer, config.context)))
 }
 
-/// Gives `model`, if it has a Transformer, the sizes and choices of another one; dropout stays its own.
-fn adopt(model: &mut Model, transformer: &TextTransformerConfig, context: usize) -> bool {
+/// Gives `model`, if it has a Transformer, the sizes and choices of another one; dropout stays its own, and so does the most tokens
+/// that it reads if `context` does not say.
+fn adopt(model: &mut Model, transformer: &TextTransformerConfig, context: Option<usize>) -> bool {
     let adopted = |own: &TextTransformerConfig| TextTransformerConfig {
         dropout: own.dropout.clone(),
         ..transformer.clone()
     };
     if let Some(config) = model.config_mut::<TransformerClassifierConfig>() {
         config.transformer = adopted(&config.transformer);
-        config.context = context;
+        config.context = context.unwrap_or(config.context);
         return true;
     }
     let config = model.config_mut::<TransformerLmConfig>();
     config.is_some_and(|config| {
         config.transformer = adopted(&config.transformer);
-        config.context = context;
+        config.context = context.unwrap_or(config.context);
         true
     })
 }

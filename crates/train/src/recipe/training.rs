@@ -46,8 +46,8 @@ config! {
         log_every: u64 = 50, in COUNT;
         /// Threads; all that the machine has if left out.
         threads: Option<usize> = None, in THREADS, example "2";
-        /// A trained model to begin with, a file or a run folder: its tokenizers are taken, and every weight whose name and shape
-        /// both models have.
+        /// A model to begin with: a file or run folder, or a pretrained one (BERT, RoBERTa, DistilBERT, GPT-2, Llama): its folder, its
+        /// name in the cache, or "hf:organisation/name". Its tokenizers and sizes are taken, and all weights that both models have.
         start: Option<PathBuf> = None, example "\"runs/language-model\"";
         /// Weights that are not trained: those whose names begin so.
         frozen: Option<String> = None, example "\"transformer\"";

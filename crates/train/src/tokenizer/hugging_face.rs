@@ -1,10 +1,10 @@
 //! Any `tokenizer.json` of the Hugging Face library `tokenizers`, as the library itself reads it.
 
 use regard_models::{
-    Vocabulary,
+    Vocabulary, pretrained,
     text::{Library, MAXIMUM_VOCABULARY_SIZE, Units},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::TokenizerError;
 use super::file::from_json;
@@ -87,6 +87,39 @@ impl SubwordTokenizer {
             end: find("end", special.end, &END)?,
         };
         Self::of_file(file, vocabulary, marks, lowercase)
+    }
+
+    /// The tokenizer of a pretrained model, with the marks that the model puts around a text: start is its `cls`, `bos` or `eos`
+    /// token, end its `sep` or `eos` (GPT-2: `<|endoftext|>` for both). A token `<pad>` is added to one without padding.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Malformed`] for a tokenizer without end, or one that no `tokenizer.json` can say.
+    pub fn of_pretrained(tokenizer: &pretrained::Tokenizer) -> Result<Self, TokenizerError> {
+        let document = tokenizer.document();
+        let document = document.map_err(|error| TokenizerError::malformed(error.to_string()))?;
+        let mut document: Value = from_json(document.as_bytes())?;
+        let roles = tokenizer.special();
+        let last = roles.sep.or(roles.eos.first().copied());
+        let first = roles.cls.or(roles.bos).or(last);
+        let named = |id: Option<u32>| id.and_then(|id| tokenizer.token(id));
+        let (start, end) = (named(first), named(last));
+        let mut padding = named(roles.pad.filter(|&id| Some(id) != last));
+        if padding.is_none() && PADDING.iter().all(|name| tokenizer.id(name).is_none()) {
+            if let Some(added) = document["added_tokens"].as_array_mut() {
+                added.push(json!({
+                    "id": tokenizer.size(), "content": PADDING[0], "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true,
+                }));
+            }
+            padding = Some(PADDING[0].to_owned());
+        }
+        let special = SpecialTokens {
+            padding: padding.as_deref(),
+            start: start.as_deref(),
+            end: end.as_deref(),
+            unknown: None,
+        };
+        Self::from_hugging_face(document.to_string().as_bytes(), &special, false)
     }
 
     /// Learns the tokenizer of a language model from `texts`: characters, bytes, or sub-words that fill a vocabulary of `size`. It

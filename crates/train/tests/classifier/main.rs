@@ -1,6 +1,8 @@
 //! Classifiers of sentences as a whole: labelled text is read, they learn, they stop and resume exactly,
 //! their files can be opened again, and bad input is refused.
 
+mod pretrained;
+
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -1,0 +1,402 @@
+//! Models that others have trained, in the form of those that are trained here, so that training can begin with them: the inverse of
+//! [`PackedText::of`].
+//!
+//! | there | here |
+//! |---|---|
+//! | the vector of token type 0 | added to every row of the table of positions |
+//! | rows of positions that no token has (RoBERTa: up to that of padding) | left out |
+//! | biases of some products only (Qwen 2) | biases of all, the others 0 |
+//! | pooler and head | left out |
+
+use std::ops::Range;
+
+use regard_kernels::{
+    matmul::Storage,
+    norm::Kind,
+    stack::{Block, NormWeights, Norms, Product, Rotation, Stack},
+};
+use regard_nn::{
+    position::RotaryConfig,
+    transformer::{Activation, NormPlace},
+    weights::{Array, Arrays},
+};
+
+use super::{
+    embedding::{self, Embedding},
+    encoder::TextEncoder,
+    error::PretrainedError,
+    families,
+    folder::Folder,
+    language_model::LanguageModel,
+};
+use crate::{
+    language::TextTransformerConfig,
+    transformer::{Norm, Positions},
+};
+
+/// The name of the table of tokens.
+const TOKENS: &str = "transformer.tokens.weight";
+
+/// Why a model cannot be trained here.
+type Refused = String;
+
+/// What training begins with.
+#[derive(Debug, Clone)]
+pub struct Trainable {
+    /// Sizes and choices; dropout is that of the default.
+    pub transformer: TextTransformerConfig,
+    /// The most tokens that it reads: as many as its table of positions has rows, if it has one.
+    pub context: usize,
+    /// Whether a token sees only itself and those before it.
+    pub causal: bool,
+    /// The weights `transformer.*` of a [`TransformerLm`](crate::language::TransformerLm), and those of its output layer where a
+    /// causal model has one of its own.
+    pub arrays: Arrays,
+}
+
+impl Trainable {
+    /// Reads an encoder's or a language model's folder.
+    ///
+    /// # Errors
+    /// [`PretrainedError`]; also for a model with a part that [`TextTransformerConfig`] has no key for, such as softcaps, norms of
+    /// queries and keys, scaled rotary positions, or blocks that differ.
+    pub fn open(folder: &Folder) -> Result<Self, PretrainedError> {
+        let (family, storage) = (families::of(folder)?, Some(Storage::F32));
+        let config = folder.config();
+        let refused = |problem| PretrainedError::malformed(config.path(), problem);
+        if family.encoder.is_some() {
+            let encoder = TextEncoder::open(folder, storage)?;
+            return Self::of(&encoder.embedding, &encoder.stack).map_err(refused);
+        }
+        if family.language_model.is_none() {
+            let expected = "a family of encoders or of language models, such as bert or gpt2";
+            return Err(config.refuse("model_type", expected));
+        }
+        let model = LanguageModel::open(folder, storage)?;
+        let mut found = Self::of(&model.embedding, &model.stack).map_err(refused)?;
+        if model.softcap.is_some() || model.output_scale != 1.0 {
+            let problem = unlike("its logits have a softcap or a factor");
+            return Err(PretrainedError::malformed(config.path(), problem));
+        }
+        if let Some(output) = &model.output {
+            product(&mut found.arrays, "output", output, true).map_err(refused)?;
+        }
+        Ok(found)
+    }
+
+    /// How many tokens it has vectors for.
+    pub fn vocabulary(&self) -> usize {
+        let table = self.arrays.get(TOKENS);
+        table.map_or(0, |table| table.shape[0])
+    }
+
+    /// The same for a vocabulary of `size` tokens: rows of tokens beyond it are left out, or added as zeros.
+    #[must_use]
+    pub fn with_vocabulary(mut self, size: usize) -> Self {
+        if let Some(table) = self.arrays.get_mut(TOKENS) {
+            let width = self.transformer.d_model;
+            table.values.resize(size * width, 0.0);
+            table.shape = vec![size, width];
+        }
+        for name in ["output.weight", "output.bias"] {
+            let Some(array) = self.arrays.get_mut(name) else {
+                continue;
+            };
+            if let Some(columns) = array.shape.last_mut() {
+                let rows = array.values.chunks(*columns);
+                let fitted = |row: &[f32]| {
+                    let mut row = row.to_vec();
+                    row.resize(size, 0.0);
+                    row
+                };
+                array.values = rows.flat_map(fitted).collect();
+                *columns = size;
+            }
+        }
+        self
+    }
+
+    fn of(embedding: &Embedding, stack: &Stack) -> Result<Self, Refused> {
+        let transformer = config(embedding, stack)?;
+        let mut arrays = Arrays::new();
+        let [width, tokens] = embedding.tokens.sizes();
+        let context = embedding.context;
+        let table = |to: &mut Arrays, name: &str, values, rows| {
+            let shape = vec![rows, width];
+            to.insert(name.to_owned(), Array { shape, values });
+        };
+        let values = rows(&embedding.tokens, 0..tokens)?;
+        table(&mut arrays, TOKENS, values, tokens);
+        if let embedding::Positions::Table { table: all, first } = &embedding.positions {
+            let mut values = rows(all, *first..first.saturating_add(context))?;
+            if let Some(types) = &embedding.types {
+                let first = rows(types, 0..1)?;
+                let add = |row: &mut [f32]| row.iter_mut().zip(&first).for_each(|(x, y)| *x += y);
+                values.chunks_mut(width.max(1)).for_each(add);
+            }
+            let name = "transformer.positions.table.weight";
+            table(&mut arrays, name, values, context);
+        }
+        norm(&mut arrays, "transformer.norm", embedding.norm.as_ref());
+        for (layer, block) in stack.blocks().iter().enumerate() {
+            let at = |name: &str| format!("transformer.stack.layers.{layer}.{name}");
+            let (own, inner) = (&block.attention, &block.feed_forward);
+            for (name, part) in [
+                (
+                    "attention.projection.Fused.query_key_value",
+                    &own.query_key_value,
+                ),
+                ("attention.output", &own.output),
+                ("feed_forward.inner", &inner.inner),
+                ("feed_forward.outer", &inner.outer),
+            ] {
+                product(&mut arrays, &at(name), part, transformer.bias)?;
+            }
+            for (name, norms) in [
+                ("attention_block", &own.norms),
+                ("feed_forward_block", &inner.norms),
+            ] {
+                let main = norms.before.as_ref().or(norms.after.as_ref());
+                norm(&mut arrays, &at(&format!("{name}.norm")), main);
+                let after = norms.inside.as_ref();
+                norm(&mut arrays, &at(&format!("{name}.after")), after);
+            }
+        }
+        norm(&mut arrays, "transformer.stack.norm", stack.last_norm());
+        Ok(Self {
+            transformer,
+            context,
+            causal: stack.sizes().causal,
+            arrays,
+        })
+    }
+}
+
+fn unlike(what: &str) -> Refused {
+    format!("{what}, which no model that is trained here has")
+}
+
+/// The configuration of a model whose blocks are alike.
+fn config(embedding: &Embedding, stack: &Stack) -> Result<TextTransformerConfig, Refused> {
+    let blocks = stack.blocks().iter();
+    let mut configs = blocks.map(|block| config_of_block(block, stack));
+    let Some(first) = configs.next().transpose()? else {
+        return Err("it has no blocks".to_owned());
+    };
+    for config in configs {
+        if config? != first {
+            return Err(unlike(
+                "its blocks differ (in windows, rotary positions, biases or norms)",
+            ));
+        }
+    }
+    if stack.sizes().softcap.is_some() {
+        return Err(unlike("its scores have a softcap"));
+    }
+    if stack.relative().is_some() {
+        return Err(unlike("its distances add to scores by a table"));
+    }
+    if embedding.scale != 1.0 {
+        return Err(unlike("the vectors of its tokens have a factor"));
+    }
+    let outer = [stack.last_norm(), embedding.norm.as_ref()];
+    if outer
+        .into_iter()
+        .flatten()
+        .any(|norm| kind(norm) != (first.norm, first.norm_epsilon))
+    {
+        return Err(unlike("its norms are not all of one kind"));
+    }
+    if stack.last_norm().is_some() == (first.norm_place == NormPlace::Post) {
+        return Err(unlike(
+            "it has a norm too many or too few after its last block",
+        ));
+    }
+    let positions = match (&embedding.positions, first.positions) {
+        (embedding::Positions::Table { .. }, Positions::Learned) => Positions::Learned,
+        (embedding::Positions::None, Positions::Rotary) => Positions::Rotary,
+        _ => return Err(unlike("positions are neither a table nor rotary")),
+    };
+    if embedding.types.is_some() && positions != Positions::Learned {
+        return Err(unlike(
+            "it has types of tokens without a table of positions",
+        ));
+    }
+    Ok(TextTransformerConfig {
+        layers: stack.blocks().len(),
+        embedding_norm: embedding.norm.is_some(),
+        positions,
+        ..first
+    })
+}
+
+/// The keys that a block shows; positions are rotary, or [`Positions::Learned`] for all that do not act in attention.
+fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig, Refused> {
+    let (sizes, own, inner) = (stack.sizes(), &block.attention, &block.feed_forward);
+    if own.query_norm.is_some() || own.key_norm.is_some() {
+        return Err(unlike("it has norms of queries and keys"));
+    }
+    if own.scale.is_some() {
+        return Err(unlike("its scores have a factor of their own"));
+    }
+    if block.cross.is_some() {
+        return Err(unlike("its blocks read a source"));
+    }
+    let place = place(&own.norms).filter(|found| Some(*found) == place(&inner.norms));
+    let norms = [&own.norms, &inner.norms];
+    let norms = norms.map(|norms| [&norms.before, &norms.inside, &norms.after]);
+    let mut kinds = norms
+        .iter()
+        .flatten()
+        .filter_map(|norm| norm.as_ref().map(kind));
+    let (Some(norm_place), Some((norm, norm_epsilon))) = (place, kinds.next()) else {
+        return Err(unlike(
+            "its norms stand neither before nor after the parts of a block",
+        ));
+    };
+    if kinds.any(|kind| kind != (norm, norm_epsilon)) {
+        return Err(unlike("its norms are not all of one kind"));
+    }
+    let activations = [
+        Activation::Relu,
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Silu,
+        Activation::Reglu,
+        Activation::Geglu,
+        Activation::GegluTanh,
+        Activation::Swiglu,
+    ];
+    let wanted = (inner.activation, inner.gated);
+    let known = activations
+        .into_iter()
+        .find(|one| (one.kind(), one.is_gated()) == wanted);
+    let rotation = own.rotation.map(|place| &stack.rotations()[place]);
+    let products = [
+        &own.query_key_value,
+        &own.output,
+        &inner.inner,
+        &inner.outer,
+    ];
+    let [feed_forward, _] = inner.outer.sizes();
+    Ok(TextTransformerConfig {
+        d_model: sizes.model,
+        heads: sizes.heads,
+        key_value_heads: (sizes.key_value_heads != sizes.heads).then_some(sizes.key_value_heads),
+        head_size: (sizes.head * sizes.heads != sizes.model).then_some(sizes.head),
+        feed_forward: Some(feed_forward),
+        activation: known.ok_or_else(|| unlike("its activation is another"))?,
+        norm,
+        norm_epsilon,
+        norm_place,
+        positions: match rotation {
+            Some(_) => Positions::Rotary,
+            None => Positions::Learned,
+        },
+        rotary_base: match rotation {
+            Some(rotation) => base(rotation, sizes.head)?,
+            None => TextTransformerConfig::default().rotary_base,
+        },
+        window: own.window,
+        bias: products.iter().any(|product| product.bias().is_some()),
+        ..TextTransformerConfig::default()
+    })
+}
+
+fn place(norms: &Norms) -> Option<NormPlace> {
+    match (&norms.before, &norms.inside, &norms.after) {
+        (Some(_), None, None) => Some(NormPlace::Pre),
+        (Some(_), Some(_), None) => Some(NormPlace::Both),
+        (None, None, Some(_)) => Some(NormPlace::Post),
+        _ => None,
+    }
+}
+
+fn kind(norm: &NormWeights) -> (Norm, f64) {
+    let kind = match norm.kind {
+        Kind::Layer => Norm::Layer,
+        Kind::RootMeanSquare => Norm::Rms,
+    };
+    (kind, norm.epsilon)
+}
+
+/// `θ` of `f_i = θ^{-2 i / head}`.
+fn base(rotation: &Rotation, head: usize) -> Result<f64, Refused> {
+    let found = &rotation.frequencies;
+    let pairs = found.len() as f64;
+    let base = match found.last() {
+        // As configurations write it.
+        Some(last) if pairs > 1.0 => (last.powf(pairs / (1.0 - pairs)) * 1e3).round() / 1e3,
+        _ => TextTransformerConfig::default().rotary_base,
+    };
+    let config = RotaryConfig {
+        base,
+        ..RotaryConfig::new(head)
+    };
+    let plain = config.init().is_ok_and(|rotary| {
+        let pairs = rotary.frequencies().iter().zip(found);
+        rotary.frequencies().len() == found.len()
+            && pairs.clone().all(|(a, b)| (a / b - 1.0).abs() < 1e-9)
+    });
+    match plain && rotation.factor == 1.0 && !rotation.interleaved && rotation.long.is_none() {
+        true => Ok(base),
+        false => Err(unlike(
+            "its rotary positions are scaled, or on a part of a head",
+        )),
+    }
+}
+
+/// Rows of a table of embeddings, one after another.
+fn rows(table: &Product, wanted: Range<usize>) -> Result<Vec<f32>, Refused> {
+    let [width, rows] = table.sizes();
+    if wanted.end > rows || wanted.is_empty() {
+        return Err(format!(
+            "a table of {rows} rows; expected one with the rows {wanted:?}"
+        ));
+    }
+    let mut values = vec![0.0; wanted.len() * width];
+    for (row, to) in wanted.zip(values.chunks_exact_mut(width.max(1))) {
+        table.column(row, to).map_err(|error| error.to_string())?;
+    }
+    Ok(values)
+}
+
+/// Adds `{name}.weight [inner, outputs]`, and with a `bias` `{name}.bias`, 0 if the product has none.
+fn product(to: &mut Arrays, name: &str, product: &Product, bias: bool) -> Result<(), Refused> {
+    let [inner, outputs] = product.sizes();
+    let mut values = vec![0.0; inner * outputs];
+    let mut column = vec![0.0; inner];
+    for output in 0..outputs {
+        let read = product.column(output, &mut column);
+        read.map_err(|error| error.to_string())?;
+        let places = values[output..].iter_mut().step_by(outputs);
+        places.zip(&column).for_each(|(to, x)| *to = *x);
+    }
+    let shape = vec![inner, outputs];
+    to.insert(format!("{name}.weight"), Array { shape, values });
+    if bias {
+        let values = product
+            .bias()
+            .map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
+        let shape = vec![outputs];
+        to.insert(format!("{name}.bias"), Array { shape, values });
+    }
+    Ok(())
+}
+
+/// Adds a norm's `{name}.weight`, and `{name}.bias` for layer norm.
+fn norm(to: &mut Arrays, name: &str, norm: Option<&NormWeights>) {
+    let Some(norm) = norm else {
+        return;
+    };
+    let parts = [("weight", Some(&norm.weight)), ("bias", norm.bias.as_ref())];
+    for (end, values) in parts {
+        if let Some(values) = values {
+            let array = Array {
+                shape: vec![values.len()],
+                values: values.clone(),
+            };
+            to.insert(format!("{name}.{end}"), array);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Models as training begins with them: what is trained here computes what they compute.
+
+use burn::tensor::{Device, Int, Tensor};
+use regard_models::{
+    Objective, TextModel, TextModelConfig, Vocabulary,
+    language::{TransformerLm, TransformerLmConfig},
+    pretrained::{Folder, Input, LanguageModel, TextEncoder, Trainable},
+};
+use regard_nn::{
+    Observe, dropout::DropoutRng, initialize::Initializer, mask::PaddingMask, weights,
+};
+
+use super::{Golden, close, copied, open};
+
+/// The model with the weights of `found`, all of them.
+fn built(case: &str, found: &Trainable) -> TransformerLm {
+    let config = TransformerLmConfig {
+        objective: match found.causal {
+            true => Objective::Causal,
+            false => Objective::Masked,
+        },
+        context: found.context,
+        tie: !found.arrays.contains_key("output.weight"),
+        transformer: found.transformer.clone(),
+    };
+    let size = found.vocabulary();
+    let mut init = Initializer::new(1, &Device::flex());
+    let model = config.draw(&Vocabulary::new(size), &mut init).unwrap();
+    let mut arrays = weights::collect(&model);
+    arrays.retain(|name, _| name == "output_bias");
+    arrays.extend(found.arrays.clone());
+    weights::apply(model, arrays).unwrap_or_else(|error| panic!("{case}: {error}"))
+}
+
+fn trainable(case: &str) -> Trainable {
+    Trainable::open(&open(case)).unwrap_or_else(|error| panic!("{case}: {error}"))
+}
+
+/// `[1, tokens]` with a position of padding, which nothing sees.
+fn batch(ids: &[u32]) -> (Tensor<2, Int>, PaddingMask) {
+    let device = Device::flex();
+    let (length, padded) = (ids.len(), ids.len() + 1);
+    let ids: Vec<i32> = ids.iter().map(|&id| id as i32).chain([0]).collect();
+    let ids: Tensor<1, Int> = Tensor::from_ints(ids.as_slice(), &device);
+    let keep = PaddingMask::from_lengths(&[length], padded, &device);
+    (ids.unsqueeze_dim(1), keep) // [time, 1]
+}
+
+fn numbers(tensor: Tensor<2>, tokens: usize) -> Vec<f32> {
+    let [_, width] = tensor.dims();
+    let mut numbers: Vec<f32> = tensor.into_data().iter().collect();
+    numbers.truncate(tokens * width);
+    numbers
+}
+
+#[test]
+fn encoders_have_the_same_states() {
+    for case in [
+        "bert",
+        "bert-first",
+        "bert-classes",
+        "distilbert",
+        "roberta",
+    ] {
+        let found = trainable(case);
+        let model = built(case, &found);
+        let original = TextEncoder::open(&open(case), None).unwrap();
+        assert_eq!((found.causal, found.context), (false, original.context()));
+        for ids in Golden::of(case).rows("ids") {
+            let ids = &ids[..ids.len().min(found.context - 1)];
+            let input = Input { ids, types: &[] };
+            let (tensor, keep) = batch(ids);
+            let noise = &mut DropoutRng::none();
+            let read = model
+                .transformer
+                .forward(tensor, &keep, Observe::Nothing, noise);
+            let states = numbers(read.states.squeeze_dim(0), ids.len());
+            close(
+                case,
+                &states,
+                &original.states(&[input], None).unwrap()[0],
+                1e-4,
+            );
+        }
+    }
+}
+
+#[test]
+fn language_models_have_the_same_logits() {
+    for case in [
+        "gpt2",
+        "gpt2-first",
+        "llama",
+        "llama-biases",
+        "mistral",
+        "qwen2",
+    ] {
+        let found = trainable(case);
+        assert!(found.causal);
+        let rows = found.vocabulary();
+        let models = [
+            built(case, &found),
+            // A token more: all others as before.
+            built(case, &found.clone().with_vocabulary(rows + 1)),
+        ];
+        let original = LanguageModel::open(&open(case), None).unwrap();
+        for ids in Golden::of(case).rows("ids") {
+            let expected = original.logits(&ids).unwrap();
+            for (more, model) in models.iter().enumerate() {
+                let (tensor, keep) = batch(&ids);
+                let scored = TextModel::forward(model, tensor, &keep, &mut DropoutRng::none());
+                let logits = scored.output.logits(scored.readout);
+                let logits = logits.narrow(1, 0, rows);
+                let found = numbers(logits, ids.len());
+                close(&format!("{case}, {more} more"), &found, &expected, 1e-4);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_smaller_vocabulary_leaves_rows_out() {
+    let found = trainable("llama");
+    let cut = found.clone().with_vocabulary(5).arrays;
+    let width = found.transformer.d_model;
+    assert_eq!(cut["transformer.tokens.weight"].shape, [5, width]);
+    assert_eq!(cut["output.weight"].shape, [width, 5]);
+    let (whole, cut) = (&found.arrays["output.weight"], &cut["output.weight"]);
+    assert_eq!(whole.values[whole.shape[1]..][..5], cut.values[5..10]);
+}
+
+/// What a configuration cannot say is refused by name, not left out.
+#[test]
+fn other_parts_are_refused() {
+    for (case, part) in [
+        ("gemma2", "factor of their own"),
+        ("qwen3", "norms of queries and keys"),
+        ("gpt2-scaled", "factor of their own"),
+        ("llama-llama3", "rotary positions are scaled"),
+        ("llama-dynamic", "rotary positions are scaled"),
+        ("llama-yarn", "rotary positions are scaled"),
+        ("qwen2-window", "blocks differ"),
+        ("t5", "a family of encoders or of language models"),
+    ] {
+        let error = Trainable::open(&open(case)).unwrap_err().to_string();
+        assert!(
+            error.contains(part) && error.contains("config.json"),
+            "{case}: {error}"
+        );
+    }
+}
+
+/// Padding beyond the table of positions leaves no position for a token.
+#[test]
+fn a_table_without_positions_is_refused() {
+    let copy = copied("roberta");
+    let path = copy.path().join("config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let changed = text.replace("\"pad_token_id\": 1", "\"pad_token_id\": 4000");
+    assert_ne!(text, changed);
+    std::fs::write(&path, changed).unwrap();
+    let error = Trainable::open(&Folder::open(copy.path()).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("table of 16 rows"), "{error}");
+}

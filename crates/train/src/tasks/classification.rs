@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
 use crate::{
-    corpus::{Batches, EncodedPair, FilterReport, LabelledText, Random},
+    corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
     error::TrainError,
     learner::events::Quality,
     model_file::{
@@ -71,7 +71,9 @@ impl Encoded {
     ) -> Result<(Self, FilterReport), TrainError> {
         let classes = text.classes(labels)?;
         let filter = recipe.data.filter.length_filter();
-        let (sentences, report) = filter.apply(text.pairs(), tokenizers)?;
+        // Limits are those of sentences; a label is no text.
+        let alone = ParallelText::new(text.sentences().to_vec(), text.sentences().to_vec())?;
+        let (sentences, report) = filter.apply(&alone, tokenizers)?;
         let encoded = Self {
             classes: sentences.iter().map(|kept| classes[kept.line]).collect(),
             batches: Batches::of_sources(&sentences, recipe.batch.budget())?,

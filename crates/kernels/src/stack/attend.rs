@@ -64,7 +64,27 @@ pub enum Point {
     FeedForward,
 }
 
-/// One attention of one row, as [`dot::observe`] takes it.
+/// Positions of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Positions<'a> {
+    /// This one, and those after it.
+    From(usize),
+    /// These.
+    At(&'a [usize]),
+}
+
+impl Positions<'_> {
+    /// The position of the query or key `index`, one of those that they are the positions of.
+    pub fn of(self, index: usize) -> usize {
+        match self {
+            Self::From(first) => first + index,
+            Self::At(positions) => positions[index],
+        }
+    }
+}
+
+/// One attention of one row, as [`dot::observe`] takes it. Where a stack has [global positions](super::GlobalAttention), a row has
+/// two: the weight of a position is then the sum of all weights of its queries and keys, of which one at most is not 0.
 #[derive(Debug)]
 pub struct Seen<'a> {
     /// The block.
@@ -73,10 +93,10 @@ pub struct Seen<'a> {
     pub cross: bool,
     /// The row.
     pub row: usize,
-    /// The position of the first query.
-    pub first_query: usize,
-    /// The position of the first key.
-    pub first_key: usize,
+    /// Where the queries stand.
+    pub queries: Positions<'a>,
+    /// Where the keys stand.
+    pub keys: Positions<'a>,
     /// Scale, softcap, mask, biases of relative positions.
     pub attention: Attention<'a>,
     /// `[1, heads, queries, head]`
@@ -100,10 +120,12 @@ struct Table {
 
 /// What is the same for all blocks of a pass.
 pub(super) struct Pass<'a> {
-    sizes: Sizes,
-    counts: Vec<usize>,
+    pub(super) sizes: Sizes,
+    pub(super) counts: Vec<usize>,
+    /// The global ones of its positions, ascending.
+    pub(super) global: Vec<usize>,
     /// `[rows + 1]`: where each row's positions begin.
-    offsets: Vec<u32>,
+    pub(super) offsets: Vec<u32>,
     /// The states of each row, those of this pass included; empty without a cache.
     ancestors: Vec<Vec<u32>>,
     /// The source of each row.
@@ -126,6 +148,7 @@ impl<'a> Pass<'a> {
         stack: &'a Stack,
         mut state: Option<&mut State>,
         counts: &[usize],
+        global: &[usize],
     ) -> Result<Self, KernelError> {
         let total: usize = counts.iter().sum();
         let mut offsets = vec![0u32];
@@ -165,6 +188,7 @@ impl<'a> Pass<'a> {
         let mut pass = Self {
             sizes: stack.sizes,
             counts: counts.to_vec(),
+            global: global.to_vec(),
             offsets,
             ancestors,
             sources,
@@ -204,7 +228,7 @@ impl<'a> Pass<'a> {
     }
 
     /// How many positions a row has, those of this pass included.
-    fn length(&self, row: usize) -> usize {
+    pub(super) fn length(&self, row: usize) -> usize {
         self.ancestors.get(row).map_or(self.counts[row], Vec::len)
     }
 
@@ -313,14 +337,11 @@ impl<'a> Pass<'a> {
                 layer,
                 cross: false,
                 row,
-                first_query: self.length(row) - count,
-                first_key: start,
+                queries: Positions::From(self.length(row) - count),
+                keys: Positions::From(start),
             };
             let attention = self.attention(own);
-            let observer = match wanted {
-                true => observer.as_mut().map(|observer| &mut **observer as _),
-                false => None,
-            };
+            let observer = told(observer, wanted);
             self.row(
                 seen,
                 attention,
@@ -390,14 +411,11 @@ impl<'a> Pass<'a> {
                 layer,
                 cross: true,
                 row,
-                first_query: self.length(row) - count,
-                first_key: 0,
+                queries: Positions::From(self.length(row) - count),
+                keys: Positions::From(0),
             };
             let attention = self.unmasked(scale);
-            let observer = match wanted {
-                true => observer.as_mut().map(|observer| &mut **observer as _),
-                false => None,
-            };
+            let observer = told(observer, wanted);
             self.row(
                 seen,
                 attention,
@@ -457,7 +475,7 @@ impl<'a> Pass<'a> {
     }
 
     /// What self-attention may see.
-    fn attention(&self, own: &SelfAttention) -> Attention<'a> {
+    pub(super) fn attention(&self, own: &SelfAttention) -> Attention<'a> {
         let causal = self.sizes.causal;
         let window = own.window.map(|window| match causal {
             true => Window {
@@ -478,7 +496,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Attention that sees everything.
-    fn unmasked(&self, scale: Option<f32>) -> Attention<'a> {
+    pub(super) fn unmasked(&self, scale: Option<f32>) -> Attention<'a> {
         Attention {
             scale,
             softcap: self.sizes.softcap,
@@ -487,7 +505,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Whether attention over the new positions is worth the threads of the helpers.
-    fn work(&self, query: usize) -> bool {
+    pub(super) fn work(&self, query: usize) -> bool {
         let pairs = |(row, &count): (usize, &usize)| count * self.length(row);
         let pairs: usize = self.counts.iter().enumerate().map(pairs).sum();
         pairs * query > 1 << 20
@@ -540,9 +558,9 @@ impl<'a> Pass<'a> {
     }
 
     /// The queries of one row, at the beginning of `width` numbers each, against `key_values [keys, k | v]`.
-    fn row(
+    pub(super) fn row(
         &self,
-        place: Place,
+        place: Place<'_>,
         attention: Attention<'_>,
         (queries, width): (&[f32], usize),
         key_values: &[f32],
@@ -559,7 +577,7 @@ impl<'a> Pass<'a> {
         let (count, keys) = (queries.len() / width, key_values.len() / state);
         // Rows of zeros in front put every query in the place of its panel where the whole sequence has it.
         let before = match attention.causal {
-            true => place.first_key + keys - count,
+            true => place.queries.of(0),
             false => 0,
         };
         let padded = before % dot::panel_width(Level::current());
@@ -605,8 +623,8 @@ impl<'a> Pass<'a> {
                 layer: place.layer,
                 cross: place.cross,
                 row: place.row,
-                first_query: place.first_query,
-                first_key: place.first_key,
+                queries: place.queries,
+                keys: place.keys,
                 attention,
                 query: view(queries, count),
                 key,
@@ -617,16 +635,27 @@ impl<'a> Pass<'a> {
 }
 
 /// Where an attention is.
-struct Place {
-    layer: usize,
-    cross: bool,
-    row: usize,
-    first_query: usize,
-    first_key: usize,
+pub(super) struct Place<'a> {
+    pub(super) layer: usize,
+    pub(super) cross: bool,
+    pub(super) row: usize,
+    pub(super) queries: Positions<'a>,
+    pub(super) keys: Positions<'a>,
 }
 
-fn wanted(observer: &Observing<'_>, layer: usize, cross: bool) -> bool {
+pub(super) fn wanted(observer: &Observing<'_>, layer: usize, cross: bool) -> bool {
     observer
         .as_ref()
         .is_some_and(|observer| observer.wants(layer, cross))
+}
+
+/// The observer of an attention that is wanted.
+pub(super) fn told<'o>(
+    observer: &'o mut Observing<'_>,
+    wanted: bool,
+) -> Option<&'o mut (dyn Observer + Send + 'o)> {
+    match wanted {
+        true => observer.as_mut().map(|observer| &mut **observer as _),
+        false => None,
+    }
 }

@@ -285,6 +285,7 @@ fn encoder(
                 scale: None,
                 window: None,
                 rotation: None,
+                global: None,
                 norms: norms(own_norm),
             },
             cross: None,

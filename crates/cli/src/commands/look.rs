@@ -114,6 +114,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
             let input = Input {
                 ids: &encoded.ids,
                 types: &encoded.types,
+                ..Default::default()
             };
             model.states(&[input], Some(&mut look)).map(|_| ())
         }

@@ -11,8 +11,9 @@
 //! ```
 //! In the second part, the keys of `G` are hidden as those of another document, and so are the queries of `G`.
 
-use super::attend::{Observing, Pass, Place, Positions, told, wanted};
+use super::attend::{Pass, Place};
 use super::helper::Helper;
+use super::observer::{Observing, Positions, told, wanted};
 use super::{SelfAttention, Sizes, Stack};
 use crate::error::{KernelError, check_value};
 use crate::{Attention, Documents};

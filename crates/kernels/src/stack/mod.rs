@@ -24,6 +24,7 @@
 //! | one | [`dot::decode`](crate::dot::decode()) |
 //! | any, none before them | one packed [`dot::forward`](crate::dot::forward()) |
 //! | any, after others | [`dot::forward`](crate::dot::forward()), row by row |
+//! | all, some of them global ([`GlobalAttention`]) | the same, for global positions and for the others |
 //!
 //! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads. A prompt in
 //! one call has the bits of the same prompt in several calls of two or more positions, except for blocks with a window; these, and
@@ -69,6 +70,7 @@
 mod attend;
 mod global;
 mod helper;
+mod observer;
 mod product;
 mod relative;
 mod rotation;
@@ -79,7 +81,7 @@ mod weights;
 mod tests;
 
 pub use crate::activation::Activation;
-pub use attend::{Observer, Point, Positions, Seen, States};
+pub use observer::{Observer, Point, Positions, Seen, States};
 pub use product::Product;
 pub use relative::RelativePositions;
 pub use rotation::{LongTexts, Rotation};
@@ -92,8 +94,9 @@ use crate::Attention;
 use crate::activation::Activated;
 use crate::element::Kind;
 use crate::error::{KernelError, check_length, check_size, check_value};
-use attend::{Observing, Pass};
+use attend::Pass;
 use helper::Helper;
+use observer::Observing;
 use state::{Past, Row, Sources};
 
 /// Blocks one after another, ready for inference.

@@ -8,6 +8,10 @@ use std::{
 use regard_kernels::{
     Attention, View, ViewMut, Window,
     dot::{self, Cache, Gradients},
+    stack::{
+        Activation, Block, FeedForward, GlobalAttention, Norms, Product, SelfAttention, Sizes,
+        Stack,
+    },
 };
 
 /// The system's allocator, with a count of the bytes in use.
@@ -107,6 +111,49 @@ fn of_length(heads: usize, length: usize) -> [isize; 3] {
     [of_forward, of_backward, extra(decode)]
 }
 
+/// Extra bytes of an encoder with a window and global positions, at a length.
+fn of_encoder(length: usize) -> isize {
+    let product = |inner: usize, columns: usize| {
+        Product::new(&vec![0.01; inner * columns], inner, columns, None).unwrap()
+    };
+    let block = Block {
+        attention: SelfAttention {
+            query_key_value: product(16, 48),
+            output: product(16, 16),
+            query_norm: None,
+            key_norm: None,
+            scale: None,
+            window: Some(64),
+            rotation: None,
+            global: Some(GlobalAttention {
+                query: product(16, 16),
+                key_value: product(16, 32),
+            }),
+            norms: Norms::default(),
+        },
+        cross: None,
+        feed_forward: FeedForward {
+            inner: product(16, 32),
+            activation: Activation::Gelu,
+            gated: false,
+            outer: product(32, 16),
+            norms: Norms::default(),
+            parallel: false,
+        },
+    };
+    let sizes = Sizes {
+        causal: false,
+        ..Sizes::new(16, 2, 2, 8)
+    };
+    let stack = Stack::new(sizes, vec![block], None, vec![]).unwrap();
+    let x = vec![0.5; length * 16];
+    extra(|| {
+        let global = [0, 1, 2, 3];
+        let states = stack.forward_with_global(&x, &[length], &global, None);
+        assert_eq!(states.unwrap().len(), x.len());
+    })
+}
+
 const THREADS: usize = 2;
 
 /// The only test of this program, since the memory of another test would be counted too.
@@ -140,5 +187,9 @@ fn memory_does_not_grow_with_the_length() {
                 );
             }
         }
+        let (short, long) = (of_encoder(4096), of_encoder(8192));
+        println!("encoder: {short} at 4,096, {long} at 8,192");
+        assert!(short < 4096 * 4096, "one byte for each pair: {short}");
+        assert!(long <= 2 * short + (1 << 20), "{short} {long}");
     });
 }

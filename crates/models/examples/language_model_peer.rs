@@ -99,7 +99,14 @@ impl Models {
         }
         if let Some(model) = &self.reads {
             let ids = ids(number("batch", 1), number("length", 32), model.vocabulary());
-            let inputs: Vec<Input> = ids.iter().map(|ids| Input { ids, types: &[] }).collect();
+            let inputs: Vec<Input> = ids
+                .iter()
+                .map(|ids| Input {
+                    ids,
+                    types: &[],
+                    ..Default::default()
+                })
+                .collect();
             let begun = Instant::now();
             let states = model.states(&inputs, None)?;
             let seconds = begun.elapsed().as_secs_f64();

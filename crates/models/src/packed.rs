@@ -119,6 +119,7 @@ fn block(
             scale,
             window: layer.window(),
             rotation,
+            global: None,
             norms: norms(&layer.attention_block),
         },
         cross,

@@ -315,6 +315,7 @@ pub fn input_of(encoded: &Encoding) -> Input<'_> {
     Input {
         ids: &encoded.ids,
         types: &encoded.types,
+        ..Default::default()
     }
 }
 

@@ -14,7 +14,8 @@ pub fn model(case: &str, folder: &Path) -> String {
     for name in ["config.json", "model.safetensors"] {
         fs::copy(golden.join(case).join(name), to.join(name)).unwrap();
     }
-    let reads = case.starts_with("bert");
+    let reads = case.starts_with("bert") || case.starts_with("longformer");
+    let second = usize::from(case.starts_with("bert"));
     let translates = ["t5", "bart", "marian"].contains(&case);
     let special: &[&str] = match case {
         _ if reads => &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
@@ -35,7 +36,9 @@ pub fn model(case: &str, folder: &Path) -> String {
     let around = json!({"type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
                    {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                 {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": second}},
+                 {"SpecialToken": {"id": "[SEP]", "type_id": second}}],
         "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]},
                            "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]}}});
     let end = special.iter().position(|token| *token == "</s>");
@@ -168,6 +171,51 @@ fn masked_words_are_filled_and_texts_become_vectors() {
             "{square}"
         );
     }
+}
+
+#[test]
+fn longformers_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |case: &str| model(case, folder.path());
+    let json = |arguments: &[&str]| -> Value {
+        let done = regard().args(arguments).arg("--json").assert().success();
+        serde_json::from_str(stdout(&done).lines().next().unwrap()).unwrap()
+    };
+    let words = "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10";
+    let masked = of("longformer");
+    let line = json(&["fill", "--model", &masked, "--top", "51", "w1 [MASK] w3"]);
+    let tokens = line["places"][0]["tokens"].as_array().unwrap().iter();
+    let sum: f64 = tokens.map(|t| t["probability"].as_f64().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    let done = regard()
+        .args(["embed", "--model", &masked, words])
+        .assert()
+        .success();
+    assert!(stdout(&done).contains("vector"));
+
+    // [CLS] sees all and is seen by all; others see 2 tokens to either side.
+    let classes = of("longformer-classes");
+    let line = json(&["look", "--model", &classes, "--layer", "1", words]);
+    let head = line["weights"][0].as_array().unwrap();
+    assert_eq!(head.len(), 12);
+    for (query, row) in head.iter().enumerate() {
+        for (key, weight) in row.as_array().unwrap().iter().enumerate() {
+            let sees = query == 0 || key == 0 || query.abs_diff(key) <= 2;
+            assert_eq!(weight.as_f64().unwrap() > 0.0, sees, "{query} {key}");
+        }
+    }
+    let line = json(&["classify", "--model", &classes, words]);
+    assert!(line["probabilities"]["GLAD"].is_number(), "{line}");
+    let line = json(&["classify", "--model", &of("longformer-tokens"), words]);
+    assert!(line["entities"].is_array(), "{line}");
+
+    let context = folder.path().join("context.txt");
+    fs::write(&context, format!("{words} ").repeat(5)).unwrap();
+    let context = text(&context);
+    let answer = of("longformer-answer");
+    let asked = ["answer", "--model", &answer, "--context", &context];
+    let line = json(&[&asked[..], &["--stride", "4", "w3 w4"]].concat());
+    assert!(line["windows"].as_u64().unwrap() > 1, "{line}");
 }
 
 #[test]

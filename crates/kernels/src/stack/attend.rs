@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::helper::Helper;
+use super::observer::{Observer, Observing, Positions, Seen, told, wanted};
 use super::relative::RelativePositions;
 use super::rotation::Angles;
 use super::state::{Past, Sources, State};
@@ -18,78 +19,6 @@ use crate::{Attention, Offsets, RelativeBias, View, ViewMut, Window};
 /// its tiles, and bits, where the whole sequence has them.
 const ALIGNED: usize = 1024;
 
-/// Told of every attention that it asks for. Nothing that it does changes a result.
-pub trait Observer {
-    /// Whether attention of block `layer` is wanted: to the source (`cross`) or to the own past.
-    fn wants(&self, layer: usize, cross: bool) -> bool;
-
-    /// The attention of one row.
-    ///
-    /// # Errors
-    /// Whatever it finds; the pass ends with it.
-    fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError>;
-
-    /// The states of all positions of the pass at one point of a block. They are there anyway: being told of them costs nothing.
-    ///
-    /// # Errors
-    /// Whatever it finds; the pass ends with it.
-    fn states(&mut self, _states: States<'_>) -> Result<(), KernelError> {
-        Ok(())
-    }
-}
-
-/// The states between the parts of a block: after the residual sum, and after the norm where one stands behind the sum.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct States<'a> {
-    /// The block.
-    pub layer: usize,
-    /// Where in the block.
-    pub point: Point,
-    /// How many positions of each row are in this pass.
-    pub counts: &'a [usize],
-    /// `[positions, model]`, packed by `counts`
-    pub states: &'a [f32],
-}
-
-/// A point of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
-    /// Before its attention: what enters the block, of the first one the embeddings.
-    Input,
-    /// After its attention to the own past.
-    Attention,
-    /// After its attention to the source.
-    Cross,
-    /// After its feed-forward network: what leaves the block.
-    FeedForward,
-}
-
-/// One attention of one row, as [`dot::observe`] takes it.
-#[derive(Debug)]
-pub struct Seen<'a> {
-    /// The block.
-    pub layer: usize,
-    /// Whether to the source.
-    pub cross: bool,
-    /// The row.
-    pub row: usize,
-    /// The position of the first query.
-    pub first_query: usize,
-    /// The position of the first key.
-    pub first_key: usize,
-    /// Scale, softcap, mask, biases of relative positions.
-    pub attention: Attention<'a>,
-    /// `[1, heads, queries, head]`
-    pub query: View<'a>,
-    /// `[1, key_value_heads, keys, head]`
-    pub key: View<'a>,
-    /// `[1, heads, queries, 3]`
-    pub lse: &'a [f32],
-}
-
-/// An observer, if there is one.
-pub(super) type Observing<'o> = Option<&'o mut (dyn Observer + Send)>;
-
 /// Which keys each row has: pages and how many positions of them there are.
 struct Table {
     /// `[rows, pages of a row]`
@@ -100,10 +29,12 @@ struct Table {
 
 /// What is the same for all blocks of a pass.
 pub(super) struct Pass<'a> {
-    sizes: Sizes,
-    counts: Vec<usize>,
+    pub(super) sizes: Sizes,
+    pub(super) counts: Vec<usize>,
+    /// The global ones of its positions, ascending.
+    pub(super) global: Vec<usize>,
     /// `[rows + 1]`: where each row's positions begin.
-    offsets: Vec<u32>,
+    pub(super) offsets: Vec<u32>,
     /// The states of each row, those of this pass included; empty without a cache.
     ancestors: Vec<Vec<u32>>,
     /// The source of each row.
@@ -126,6 +57,7 @@ impl<'a> Pass<'a> {
         stack: &'a Stack,
         mut state: Option<&mut State>,
         counts: &[usize],
+        global: &[usize],
     ) -> Result<Self, KernelError> {
         let total: usize = counts.iter().sum();
         let mut offsets = vec![0u32];
@@ -165,6 +97,7 @@ impl<'a> Pass<'a> {
         let mut pass = Self {
             sizes: stack.sizes,
             counts: counts.to_vec(),
+            global: global.to_vec(),
             offsets,
             ancestors,
             sources,
@@ -204,7 +137,7 @@ impl<'a> Pass<'a> {
     }
 
     /// How many positions a row has, those of this pass included.
-    fn length(&self, row: usize) -> usize {
+    pub(super) fn length(&self, row: usize) -> usize {
         self.ancestors.get(row).map_or(self.counts[row], Vec::len)
     }
 
@@ -313,14 +246,11 @@ impl<'a> Pass<'a> {
                 layer,
                 cross: false,
                 row,
-                first_query: self.length(row) - count,
-                first_key: start,
+                queries: Positions::From(self.length(row) - count),
+                keys: Positions::From(start),
             };
             let attention = self.attention(own);
-            let observer = match wanted {
-                true => observer.as_mut().map(|observer| &mut **observer as _),
-                false => None,
-            };
+            let observer = told(observer, wanted);
             self.row(
                 seen,
                 attention,
@@ -390,14 +320,11 @@ impl<'a> Pass<'a> {
                 layer,
                 cross: true,
                 row,
-                first_query: self.length(row) - count,
-                first_key: 0,
+                queries: Positions::From(self.length(row) - count),
+                keys: Positions::From(0),
             };
             let attention = self.unmasked(scale);
-            let observer = match wanted {
-                true => observer.as_mut().map(|observer| &mut **observer as _),
-                false => None,
-            };
+            let observer = told(observer, wanted);
             self.row(
                 seen,
                 attention,
@@ -457,7 +384,7 @@ impl<'a> Pass<'a> {
     }
 
     /// What self-attention may see.
-    fn attention(&self, own: &SelfAttention) -> Attention<'a> {
+    pub(super) fn attention(&self, own: &SelfAttention) -> Attention<'a> {
         let causal = self.sizes.causal;
         let window = own.window.map(|window| match causal {
             true => Window {
@@ -478,7 +405,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Attention that sees everything.
-    fn unmasked(&self, scale: Option<f32>) -> Attention<'a> {
+    pub(super) fn unmasked(&self, scale: Option<f32>) -> Attention<'a> {
         Attention {
             scale,
             softcap: self.sizes.softcap,
@@ -487,7 +414,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Whether attention over the new positions is worth the threads of the helpers.
-    fn work(&self, query: usize) -> bool {
+    pub(super) fn work(&self, query: usize) -> bool {
         let pairs = |(row, &count): (usize, &usize)| count * self.length(row);
         let pairs: usize = self.counts.iter().enumerate().map(pairs).sum();
         pairs * query > 1 << 20
@@ -540,9 +467,9 @@ impl<'a> Pass<'a> {
     }
 
     /// The queries of one row, at the beginning of `width` numbers each, against `key_values [keys, k | v]`.
-    fn row(
+    pub(super) fn row(
         &self,
-        place: Place,
+        place: Place<'_>,
         attention: Attention<'_>,
         (queries, width): (&[f32], usize),
         key_values: &[f32],
@@ -559,7 +486,7 @@ impl<'a> Pass<'a> {
         let (count, keys) = (queries.len() / width, key_values.len() / state);
         // Rows of zeros in front put every query in the place of its panel where the whole sequence has it.
         let before = match attention.causal {
-            true => place.first_key + keys - count,
+            true => place.queries.of(0),
             false => 0,
         };
         let padded = before % dot::panel_width(Level::current());
@@ -605,8 +532,8 @@ impl<'a> Pass<'a> {
                 layer: place.layer,
                 cross: place.cross,
                 row: place.row,
-                first_query: place.first_query,
-                first_key: place.first_key,
+                queries: place.queries,
+                keys: place.keys,
                 attention,
                 query: view(queries, count),
                 key,
@@ -617,16 +544,10 @@ impl<'a> Pass<'a> {
 }
 
 /// Where an attention is.
-struct Place {
-    layer: usize,
-    cross: bool,
-    row: usize,
-    first_query: usize,
-    first_key: usize,
-}
-
-fn wanted(observer: &Observing<'_>, layer: usize, cross: bool) -> bool {
-    observer
-        .as_ref()
-        .is_some_and(|observer| observer.wants(layer, cross))
+pub(super) struct Place<'a> {
+    pub(super) layer: usize,
+    pub(super) cross: bool,
+    pub(super) row: usize,
+    pub(super) queries: Positions<'a>,
+    pub(super) keys: Positions<'a>,
 }

@@ -24,6 +24,7 @@
 //! | one | [`dot::decode`](crate::dot::decode()) |
 //! | any, none before them | one packed [`dot::forward`](crate::dot::forward()) |
 //! | any, after others | [`dot::forward`](crate::dot::forward()), row by row |
+//! | all, some of them global ([`GlobalAttention`]) | the same, for global positions and for the others |
 //!
 //! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads. A prompt in
 //! one call has the bits of the same prompt in several calls of two or more positions, except for blocks with a window; these, and
@@ -43,6 +44,7 @@
 //!         scale: None,
 //!         window: None,
 //!         rotation: None,
+//!         global: None,
 //!         norms: Norms::default(),
 //!     },
 //!     cross: None,
@@ -66,7 +68,9 @@
 //! What was tried is in `docs/experiments.md`.
 
 mod attend;
+mod global;
 mod helper;
+mod observer;
 mod product;
 mod relative;
 mod rotation;
@@ -77,19 +81,22 @@ mod weights;
 mod tests;
 
 pub use crate::activation::Activation;
-pub use attend::{Observer, Point, Seen, States};
+pub use observer::{Observer, Point, Positions, Seen, States};
 pub use product::Product;
 pub use relative::RelativePositions;
 pub use rotation::{LongTexts, Rotation};
 pub use state::State;
-pub use weights::{Block, CrossAttention, FeedForward, NormWeights, Norms, SelfAttention, Sizes};
+pub use weights::{
+    Block, CrossAttention, FeedForward, GlobalAttention, NormWeights, Norms, SelfAttention, Sizes,
+};
 
 use crate::Attention;
 use crate::activation::Activated;
 use crate::element::Kind;
-use crate::error::{KernelError, check_length, check_size};
-use attend::{Observing, Pass};
+use crate::error::{KernelError, check_length, check_size, check_value};
+use attend::Pass;
 use helper::Helper;
+use observer::Observing;
 use state::{Past, Row, Sources};
 
 /// Blocks one after another, ready for inference.
@@ -145,8 +152,14 @@ impl Stack {
     /// With biases of relative positions in the self-attention of every block.
     ///
     /// # Errors
-    /// [`KernelError`] if `relative` has not the same distances for each head, or numbers that are not finite.
+    /// [`KernelError`] if `relative` has not the same distances for each head, or numbers that are not finite; a block with
+    /// [`GlobalAttention`].
     pub fn with_relative(mut self, relative: RelativePositions) -> Result<Self, KernelError> {
+        let global = self
+            .blocks
+            .iter()
+            .any(|block| block.attention.global.is_some());
+        check_value("relative", "no global positions", 1.0, !global)?;
         let Sizes {
             heads,
             key_value_heads,
@@ -260,7 +273,22 @@ impl Stack {
         counts: &[usize],
         observer: Option<&mut (dyn Observer + Send)>,
     ) -> Result<Vec<f32>, KernelError> {
-        Helper::beside(|helper| self.run(state, x, counts, observer, helper))
+        Helper::beside(|helper| self.run(state, x, (counts, &[]), observer, helper))
+    }
+
+    /// [`Stack::forward`] of whole sequences, of whose positions `global`, in the order of `x` and ascending, see all positions of
+    /// their sequence and are seen by all, whatever the window: see [`GlobalAttention`]. Memory grows linearly with the length.
+    ///
+    /// # Errors
+    /// As [`Stack::forward`]; a `global` that is not ascending or not in `x`; a block without [`GlobalAttention`].
+    pub fn forward_with_global(
+        &self,
+        x: &[f32],
+        counts: &[usize],
+        global: &[usize],
+        observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<Vec<f32>, KernelError> {
+        Helper::beside(|helper| self.run(None, x, (counts, global), observer, helper))
     }
 
     /// [`Stack::forward`], and of the last position of each sequence the product with `output`: `[rows, columns]`, in the memory
@@ -289,7 +317,7 @@ impl Stack {
             });
         }
         Helper::beside(|helper| {
-            let states = self.run(Some(state), x, counts, observer, helper)?;
+            let states = self.run(Some(state), x, (counts, &[]), observer, helper)?;
             let mut end = 0;
             let last = counts.iter().flat_map(|count| {
                 end += count;
@@ -305,7 +333,7 @@ impl Stack {
         &'a self,
         mut state: Option<&mut State>,
         x: &[f32],
-        counts: &[usize],
+        (counts, global): (&[usize], &[usize]),
         mut observer: Option<&mut (dyn Observer + Send)>,
         helper: &Helper<'_, '_, 'a>,
     ) -> Result<Vec<f32>, KernelError> {
@@ -318,7 +346,8 @@ impl Stack {
             let (rows, reason) = (counts.len(), "its blocks read a source");
             check_size("state", "sources", 0, rows.max(1), reason)?;
         }
-        let pass = Pass::new(self, state.as_deref_mut(), counts)?;
+        self.check_global(global, total)?;
+        let pass = Pass::new(self, state.as_deref_mut(), counts, global)?;
         let mut x = x.to_vec();
         for (layer, block) in self.blocks.iter().enumerate() {
             let states = |point, states: &[f32], observer: &mut Observing<'_>| match observer {
@@ -335,7 +364,12 @@ impl Stack {
             let entered = own.norms.enter(&x)?;
             let joint = own.query_key_value.apply(&entered, total, helper);
             let past = state.as_deref_mut().map(|state| &mut state.past[layer]);
-            let read = pass.own(layer, own, joint, past, &mut observer, helper)?;
+            let read = match global.is_empty() {
+                true => pass.own(layer, own, joint, past, &mut observer, helper)?,
+                false => {
+                    pass.own_and_global(layer, own, &entered, &joint, &mut observer, helper)?
+                }
+            };
             let read = own.output.apply(&read, total, helper);
             own.norms.leave(&mut x, read)?;
             states(Point::Attention, &x, &mut observer)?;

@@ -1,3 +1,5 @@
+mod global;
+
 use super::*;
 use crate::matmul::Storage;
 use crate::norm::Kind as NormKind;
@@ -37,6 +39,8 @@ struct Choice {
     relative: bool,
     query_key_norm: bool,
     cross: bool,
+    /// Whether it may have global positions.
+    global: bool,
     activation: Activation,
     gated: bool,
     parallel: bool,
@@ -60,6 +64,7 @@ const PLAIN: Choice = Choice {
     relative: false,
     query_key_norm: false,
     cross: false,
+    global: false,
     activation: Activation::Relu,
     gated: false,
     parallel: false,
@@ -164,6 +169,10 @@ fn stack(choice: &Choice) -> Stack {
                 // Every other block sees everything, as in Gemma 2.
                 window: choice.window.filter(|_| layer.is_multiple_of(2)),
                 rotation: choice.rotary.then_some(0),
+                global: choice.global.then(|| GlobalAttention {
+                    query: product(8, model, query),
+                    key_value: product(9, model, 2 * key),
+                }),
                 norms: norms(seed + 40),
             },
             cross: choice.cross.then(|| CrossAttention {
@@ -299,7 +308,7 @@ mod plain {
         *x = normalize(norms.after.as_ref(), x);
     }
 
-    pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32]) -> Vec<f64> {
+    pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize]) -> Vec<f64> {
         let sizes = &stack.sizes;
         let (query, key) = sizes.widths();
         let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
@@ -341,13 +350,22 @@ mod plain {
             }
             let key_values: Vec<_> = joint.iter().map(|row| row[query..].to_vec()).collect();
             for (i, x) in states.iter_mut().enumerate() {
+                if let (Some(global), true) = (&own.global, globals.contains(&i)) {
+                    let queries = multiply(&global.query, &entered[i]);
+                    let of = |x: &Vec<f64>| multiply(&global.key_value, x);
+                    let key_values: Vec<_> = entered.iter().map(of).collect();
+                    let (none, all) = (|_, _| 0.0, |_| true);
+                    let read = attend(sizes, own.scale, &queries, &key_values, none, all);
+                    leave(&own.norms, x, &multiply(&own.output, &read));
+                    continue;
+                }
                 let sees = |j: usize| {
                     let near = match (sizes.causal, own.window) {
                         (true, Some(window)) => i - j.min(i) < window,
                         (false, Some(window)) => i.abs_diff(j) <= window,
                         _ => true,
                     };
-                    near && (j <= i || !sizes.causal)
+                    globals.contains(&j) || near && (j <= i || !sizes.causal)
                 };
                 let bias = |h: usize, j: usize| {
                     stack.relative.as_ref().map_or(0.0, |relative| {
@@ -452,7 +470,7 @@ fn prompts_and_steps_are_their_definition() {
         let truth: Vec<Vec<f64>> = (0..2)
             .map(|row| {
                 let source = &sources()[row * 4 * SOURCE..][..SOURCES[row] * SOURCE];
-                plain::forward(&stack, &inputs[row], source)
+                plain::forward(&stack, &inputs[row], source, &[])
             })
             .collect();
         let part = |row: usize, from: usize, to: usize| &inputs[row][from * 8..to * 8];
@@ -585,7 +603,7 @@ fn stored_weights_are_used_as_they_are() {
         let stack = stack(&choice);
         let input = random(5, 40 * 8, 1.0);
         let all = stack.forward(None, &input, &[40], None).unwrap();
-        close(&all, &plain::forward(&stack, &input, &[]), 2e-5);
+        close(&all, &plain::forward(&stack, &input, &[], &[]), 2e-5);
         let first = stack.forward(None, &input[..3 * 8], &[3], None).unwrap();
         assert_eq!(all[..3 * 8], first, "{storage:?}");
 

@@ -112,8 +112,20 @@ pub struct SelfAttention<P = Product, N = NormWeights> {
     pub window: Option<usize>,
     /// Which of the stack's [`Rotation`](super::Rotation)s turns queries and keys.
     pub rotation: Option<usize>,
+    /// The projections of global positions.
+    pub global: Option<GlobalAttention<P>>,
     /// Norms around it.
     pub norms: Norms<N>,
+}
+
+/// What global positions see with (Longformer; Beltagy et al. 2020): each of them sees all positions, by projections of its own,
+/// and is seen by all, by those of the others. See [`Stack::forward_with_global`](super::Stack::forward_with_global).
+#[derive(Debug, Clone)]
+pub struct GlobalAttention<P = Product> {
+    /// `W^Q [model, heads · head]`, of a global position.
+    pub query: P,
+    /// `W^K | W^V`, `[model, 2 key_value_heads · head]`, of all positions that it sees.
+    pub key_value: P,
 }
 
 /// Attention of one block to a source.
@@ -179,6 +191,13 @@ impl<P, N> Block<P, N> {
             scale: own.scale,
             window: own.window,
             rotation: own.rotation,
+            global: match own.global {
+                None => None,
+                Some(global) => Some(GlobalAttention {
+                    query: product(global.query)?,
+                    key_value: product(global.key_value)?,
+                }),
+            },
             norms: own.norms.try_map(&mut norm)?,
         };
         let cross = match self.cross {
@@ -261,6 +280,21 @@ impl Block {
         if let Some(rotation) = own.rotation {
             let there = rotation < rotations;
             check_value("rotation", "one of the stack's", rotation as f64, there)?;
+        }
+        if let Some(global) = &own.global {
+            let shape = "[model, heads · head]";
+            expect("global query", shape, &global.query, [model, query])?;
+            let shape = "[model, 2 key_value_heads · head]";
+            expect(
+                "global key_value",
+                shape,
+                &global.key_value,
+                [model, 2 * key],
+            )?;
+            let norms = own.query_norm.is_some() || own.key_norm.is_some();
+            let plain = !sizes.causal && !norms && own.rotation.is_none();
+            let expected = "no causality, norms or rotations of queries and keys";
+            check_value("global", expected, 1.0, plain)?;
         }
         own.norms.check(model)?;
         if let Some(cross) = &self.cross {

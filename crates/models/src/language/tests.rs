@@ -158,6 +158,7 @@ fn a_masked_model_sees_both_sides_and_packs_into_an_encoder() {
         let input = Input {
             ids: &TEXT,
             types: &[],
+            ..Default::default()
         };
         let states = packed.states(&[input], None).unwrap();
         let found = packed.outputs(&states[0]).unwrap();

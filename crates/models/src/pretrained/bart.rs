@@ -186,6 +186,7 @@ impl Common {
                 scale: None,
                 window: None,
                 rotation: None,
+                global: None,
                 norms: norms("self_attn_layer_norm"),
             },
             cross: decoder.then(|| CrossAttention {

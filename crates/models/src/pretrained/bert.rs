@@ -12,7 +12,7 @@ use regard_kernels::stack::{Activation, Block, FeedForward, Norms, SelfAttention
 use super::{
     config::Config,
     embedding::{EmbeddingSource, Positions},
-    encoder::{Head, Heads, TextEncoderSource},
+    encoder::{GlobalTokens, Head, Heads, TextEncoderSource},
     error::PretrainedError,
     families::activation,
     folder::{Folder, Names},
@@ -124,7 +124,15 @@ pub(super) fn bert(folder: &Folder) -> Result<TextEncoderSource, PretrainedError
 
 /// RoBERTa of a configuration.
 pub(super) fn roberta(folder: &Folder) -> Result<TextEncoderSource, PretrainedError> {
-    let mut source = encoder(folder, &OF_BERT, ROBERTA)?;
+    roberta_named(folder, ROBERTA)
+}
+
+/// RoBERTa with other names.
+pub(super) fn roberta_named(
+    folder: &Folder,
+    names: Names<'static>,
+) -> Result<TextEncoderSource, PretrainedError> {
+    let mut source = encoder(folder, &OF_BERT, names)?;
     let sizes = Own::of(folder, &OF_BERT)?;
     let padding = folder.config().count_or("pad_token_id", 1)?;
     let embedding = &mut source.embedding;
@@ -132,7 +140,7 @@ pub(super) fn roberta(folder: &Folder) -> Result<TextEncoderSource, PretrainedEr
         *first = padding + 1;
     }
     embedding.context = embedding.context.saturating_sub(padding + 1);
-    let has = folder.find("pooler.dense.weight", &ROBERTA).is_some();
+    let has = folder.find("pooler.dense.weight", &names).is_some();
     source.pooler = has.then(|| sizes.square("pooler.dense"));
     source.head = head(folder, &sizes, |purpose| match purpose {
         Heads::MaskedTokens => Head {
@@ -285,6 +293,7 @@ fn encoder(
                 scale: None,
                 window: None,
                 rotation: None,
+                global: None,
                 norms: norms(own_norm),
             },
             cross: None,
@@ -326,6 +335,7 @@ fn encoder(
         },
         pooler: None,
         head: None,
+        global: GlobalTokens::None,
         names,
     })
 }

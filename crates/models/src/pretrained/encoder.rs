@@ -51,6 +51,28 @@ pub struct Head<P = Product, N = NormWeights> {
     pub bias: Option<String>,
 }
 
+/// Which tokens are global, in a model that has global ones (Longformer), unless [`Input::global`] says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GlobalTokens {
+    /// None.
+    None,
+    /// The first one.
+    First,
+    /// All before the first one with this id; none in a text without it.
+    Before(u32),
+}
+
+impl GlobalTokens {
+    /// How many tokens at the beginning of a text these are.
+    fn count(self, ids: &[u32]) -> usize {
+        match self {
+            Self::None => 0,
+            Self::First => ids.len().min(1),
+            Self::Before(separator) => ids.iter().position(|&id| id == separator).unwrap_or(0),
+        }
+    }
+}
+
 /// An encoder by the names of its weights; each family makes one from its configuration.
 #[derive(Debug, Clone)]
 pub struct TextEncoderSource {
@@ -62,6 +84,8 @@ pub struct TextEncoderSource {
     pub pooler: Option<Matrix>,
     /// The head.
     pub head: Option<Head<Matrix, Norm>>,
+    /// The global tokens.
+    pub global: GlobalTokens,
     /// How names may differ.
     pub names: Names<'static>,
 }
@@ -75,15 +99,19 @@ pub struct TextEncoder {
     pub(super) head: Option<Head>,
     pub(super) output_bias: Option<Vec<f32>>,
     pub(super) scores: ClassScores,
+    pub(super) global: GlobalTokens,
 }
 
 /// A text as an encoder reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Input<'a> {
     /// Its tokens, special ones included.
     pub ids: &'a [u32],
     /// The type of each token: 0 for the first text, 1 for the second; empty for all 0.
     pub types: &'a [u32],
+    /// The global tokens, ascending positions, for a model that has global ones ([`TextEncoder::has_global`]); `None` for those
+    /// that its head asks for.
+    pub global: Option<&'a [usize]>,
 }
 
 /// Where an answer may begin and end: a score for each token.
@@ -149,6 +177,7 @@ impl TextEncoderSource {
             head,
             output_bias,
             scores,
+            global: self.global,
             stack: self.stack.read(&weights, storage)?,
         })
     }
@@ -195,6 +224,12 @@ impl TextEncoder {
         self.head.as_ref().map(|head| &head.purpose)
     }
 
+    /// Whether it has global tokens (Longformer).
+    pub fn has_global(&self) -> bool {
+        let mut blocks = self.stack.blocks().iter();
+        blocks.any(|block| block.attention.global.is_some())
+    }
+
     /// The states of each text, `[tokens, model]`. Texts are computed together, without padding.
     ///
     /// # Errors
@@ -205,14 +240,30 @@ impl TextEncoder {
         observer: Option<&mut (dyn Observer + Send)>,
     ) -> Result<Vec<Vec<f32>>, InputError> {
         let size = self.size();
-        let mut embedded = vec![];
+        let (mut embedded, mut global, mut first) = (vec![], vec![], 0);
         for text in texts {
             self.embedding.check(text.ids, 0)?;
             self.embedding
                 .embed(text.ids, text.types, 0, &mut embedded)?;
+            let tokens = text.ids.len();
+            match text.global {
+                Some(positions) => {
+                    let below = if self.has_global() { tokens } else { 0 };
+                    let end = positions.last().is_none_or(|&last| last < below);
+                    if !end || !positions.is_sorted_by(|a, b| a < b) {
+                        return Err(InputError::Global { tokens: below });
+                    }
+                    global.extend(positions.iter().map(|at| first + at));
+                }
+                None => global.extend(first..first + self.global.count(text.ids)),
+            }
+            first += tokens;
         }
         let counts: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
-        let states = expect_valid(self.stack.forward(None, &embedded, &counts, observer));
+        let states = expect_valid(
+            self.stack
+                .forward_with_global(&embedded, &counts, &global, observer),
+        );
         let mut rest = &states[..];
         let parts = counts.iter().map(|count| {
             let (part, after) = rest.split_at(count * size);

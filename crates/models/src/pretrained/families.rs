@@ -56,10 +56,11 @@ const fn reads_and_writes(name: &'static str, source: Make<Seq2SeqSource>) -> Fa
 }
 
 /// All families.
-pub const FAMILIES: [Family; 14] = [
+pub const FAMILIES: [Family; 15] = [
     reads("bert", super::bert::bert),
     reads("roberta", super::bert::roberta),
     reads("distilbert", super::bert::distilbert),
+    reads("longformer", super::longformer::longformer),
     writes("gpt2", super::gpt2::language_model),
     writes("llama", super::llama::language_model),
     writes("mistral", super::llama::language_model),

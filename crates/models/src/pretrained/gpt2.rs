@@ -56,6 +56,7 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
                 scale: (by_layer || !scaled).then_some(divided as f32),
                 window: None,
                 rotation: None,
+                global: None,
                 norms: norms("ln_1"),
             },
             cross: None,

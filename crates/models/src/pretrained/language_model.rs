@@ -115,6 +115,11 @@ pub enum InputError {
         /// The longest that the model reads.
         context: usize,
     },
+    /// Global tokens that are not ascending, or not in the text, or of a model that has none.
+    Global {
+        /// How many tokens may be global.
+        tokens: usize,
+    },
     /// A question leaves no room for the text that holds the answer.
     Question {
         /// Its length, in tokens, with the special ones around question and text.
@@ -134,6 +139,16 @@ impl fmt::Display for InputError {
             Self::Long { tokens, context } => write!(
                 f,
                 "a text of {tokens} tokens is longer than the model's context of {context}; expected a shorter one"
+            ),
+            Self::Global { tokens: 0 } => {
+                write!(
+                    f,
+                    "global tokens for a model or a text without them; expected none"
+                )
+            }
+            Self::Global { tokens } => write!(
+                f,
+                "global tokens are ascending positions below {tokens}, the number of tokens; found others"
             ),
             Self::Question { tokens, window } => write!(
                 f,

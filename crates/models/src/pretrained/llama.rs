@@ -124,6 +124,7 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
                 scale,
                 window: kin.windows[layer],
                 rotation: Some(places[layer]),
+                global: None,
                 norms: own_norms,
             },
             cross: None,

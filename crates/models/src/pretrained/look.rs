@@ -113,12 +113,14 @@ impl Observer for Look {
         if seen.row != 0 {
             return Ok(());
         }
-        let first = seen.first_query;
-        let rows: Vec<usize> = match self.query {
-            None => (0..queries).collect(),
-            Some(query) if (first..first + queries).contains(&query) => vec![query - first],
-            Some(_) => return Ok(()),
-        };
+        let rows = (0..queries).filter(|&row| {
+            let query = seen.queries.of(row);
+            self.query.is_none_or(|wanted| wanted == query)
+        });
+        let rows: Vec<usize> = rows.collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
         let (mut query, mut key, mut lse, mut shown) = (seen.query, seen.key, seen.lse, heads);
         let mut attention = seen.attention;
         if let Some(head) = self.head.filter(|&head| head < heads) {
@@ -160,9 +162,11 @@ impl Observer for Look {
         });
         for (head, rows_of_head) in weights.chunks_exact(rows.len() * keys).enumerate() {
             for (row, from) in rows.iter().zip(rows_of_head.chunks_exact(keys)) {
-                let row = query.map_or(first + row, |_| 0);
-                let to = (head * all + row) * width + seen.first_key;
-                map.weights[to..to + keys].copy_from_slice(from);
+                let row = query.map_or(seen.queries.of(*row), |_| 0);
+                let to = &mut map.weights[(head * all + row) * width..][..width];
+                for (key, weight) in from.iter().enumerate() {
+                    to[seen.keys.of(key)] += weight;
+                }
             }
         }
         Ok(())

@@ -152,6 +152,7 @@ impl T5 {
                 scale: Some(1.0),
                 window: None,
                 rotation: None,
+                global: None,
                 norms: norms(0),
             },
             cross: decoder.then(|| CrossAttention {

@@ -8,7 +8,7 @@ use regard_nn::bridge::OutputWeights;
 use super::{
     classify::ClassScores,
     embedding::{Embedding, Positions},
-    encoder::{Head, Heads, TextEncoder},
+    encoder::{GlobalTokens, Head, Heads, TextEncoder},
     language_model::LanguageModel,
 };
 use crate::{
@@ -80,6 +80,7 @@ impl PackedText {
                 }),
                 output_bias: None,
                 scores: ClassScores::Softmax,
+                global: GlobalTokens::None,
             })),
         })
     }

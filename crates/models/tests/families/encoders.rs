@@ -1,10 +1,11 @@
 //! Models that read.
 
-use regard_models::pretrained::{Input, TextEncoder};
+use regard_models::pretrained::{Folder, Input, Look, TextEncoder};
+use serde_json::json;
 
-use super::{Golden, Weights, close, open, real};
+use super::{Golden, Weights, close, copied, open, real};
 
-const CASES: [&str; 11] = [
+const CASES: [&str; 15] = [
     "bert",
     "bert-answer",
     "bert-classes",
@@ -14,6 +15,10 @@ const CASES: [&str; 11] = [
     "distilbert",
     "distilbert-answer",
     "distilbert-classes",
+    "longformer",
+    "longformer-answer",
+    "longformer-classes",
+    "longformer-tokens",
     "roberta",
     "roberta-classes",
 ];
@@ -37,9 +42,20 @@ fn states_weights_and_heads_are_those_of_the_original() {
         let texts: Vec<_> = (0..ids.len())
             .map(|row| (kept(&ids[row], &masks[row]), kept(&types[row], &masks[row])))
             .collect();
+        let globals: Option<Vec<Vec<usize>>> =
+            golden.ids.contains_key("global_attention_mask").then(|| {
+                let rows = golden.rows("global_attention_mask");
+                let of = |row: &Vec<u32>| (0..row.len()).filter(|&at| row[at] == 1).collect();
+                rows.iter().map(of).collect()
+            });
         let inputs: Vec<Input> = texts
             .iter()
-            .map(|(ids, types)| Input { ids, types })
+            .enumerate()
+            .map(|(row, (ids, types))| Input {
+                ids,
+                types,
+                global: globals.as_ref().map(|globals| &globals[row][..]),
+            })
             .collect();
         let mut weights = Weights::default();
         let states = model.states(&inputs, Some(&mut weights)).unwrap();
@@ -48,6 +64,12 @@ fn states_weights_and_heads_are_those_of_the_original() {
             model.states(&inputs, None).unwrap(),
             "{case}: looking"
         );
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3);
+        let elsewhere = pool
+            .build()
+            .unwrap()
+            .install(|| model.states(&inputs, None));
+        assert_eq!(states, elsewhere.unwrap(), "{case}: threads");
         let layers = model.stack().blocks().len();
         for (row, states) in states.iter().enumerate() {
             let what = |part: &str| format!("{case}: {part} of row {row}");
@@ -110,6 +132,109 @@ fn states_weights_and_heads_are_those_of_the_original() {
             if golden.numbers.contains_key("pooled") {
                 let pooled = model.pooled(states).unwrap();
                 close(&what("pooled"), &pooled, golden.row("pooled", row), 1e-4);
+            }
+        }
+    }
+}
+
+/// The states of one text with other settings, or why they are refused.
+fn longformer(
+    case: &str,
+    change: impl Fn(&mut serde_json::Value),
+    input: Input<'_>,
+) -> Result<Vec<f32>, String> {
+    let copy = copied(case);
+    let path = copy.path().join("config.json");
+    let mut settings = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut settings);
+    std::fs::write(&path, settings.to_string()).unwrap();
+    let folder = Folder::open(copy.path()).map_err(|error| error.to_string())?;
+    let model = TextEncoder::open(&folder, None).map_err(|error| error.to_string())?;
+    let states = model.states(&[input], None);
+    states
+        .map(|states| states[0].clone())
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn windows_and_global_tokens_are_checked() {
+    let ids = [9, 8, 7, 6, 5, 4, 9, 8, 7, 6];
+    let input = Input {
+        ids: &ids,
+        ..Default::default()
+    };
+    let states = |window: serde_json::Value| {
+        let change = |settings: &mut serde_json::Value| {
+            settings["attention_window"] = window.clone();
+        };
+        longformer("longformer", change, input)
+    };
+    // One size for all layers; without a size it is 512, all of this text.
+    assert_eq!(states(json!(4)).unwrap(), states(json!([4, 4])).unwrap());
+    assert_ne!(states(json!(4)).unwrap(), states(json!([4, 8])).unwrap());
+    assert_eq!(states(json!(null)), states(json!(512)));
+    for window in [json!(3), json!([4]), json!([4, 8, 4]), json!([4, 5])] {
+        let error = states(window).unwrap_err();
+        let expected = "an even number, or a list of one for each of 2 layers";
+        let both = error.contains("attention_window") && error.contains(expected);
+        assert!(both, "{error}");
+    }
+    for window in [json!(0), json!("wide"), json!([0, 4])] {
+        let error = states(window).unwrap_err();
+        assert!(error.contains("attention_window"), "{error}");
+    }
+
+    let with = |case: &str, global: &[usize]| {
+        let global = Some(global);
+        longformer(case, |_| (), Input { global, ..input })
+    };
+    for global in [&[10][..], &[0, 0], &[5, 2]] {
+        let error = with("longformer", global).unwrap_err();
+        assert!(error.contains("ascending positions below 10"), "{error}");
+    }
+    let error = with("roberta", &[0]).unwrap_err();
+    assert!(
+        error.contains("for a model or a text without them"),
+        "{error}"
+    );
+    let of_head = |case: &str| longformer(case, |_| (), input).unwrap();
+    assert_eq!(with("roberta", &[]).unwrap(), of_head("roberta"));
+    // A head chooses unless the caller does; a text without a separator has no question.
+    let classes = "longformer-classes";
+    assert_eq!(with(classes, &[0]).unwrap(), of_head(classes));
+    assert_ne!(with(classes, &[]).unwrap(), of_head(classes));
+    let answer = "longformer-answer";
+    assert_eq!(with(answer, &[]).unwrap(), of_head(answer));
+    let change = |settings: &mut serde_json::Value| settings["sep_token_id"] = json!(7);
+    let other = longformer(answer, change, input).unwrap();
+    assert_eq!(with(answer, &[0, 1]).unwrap(), other);
+}
+
+/// One weight, one head: what a look shows is what all weights show.
+#[test]
+fn a_look_shows_global_tokens() {
+    let golden = Golden::of("longformer");
+    let model = TextEncoder::open(&open("longformer"), None).unwrap();
+    let ids = &golden.rows("ids")[0];
+    let input = Input {
+        ids,
+        types: &[],
+        global: Some(&[0, 5]),
+    };
+    for query in [None, Some(0), Some(5), Some(7)] {
+        for head in [None, Some(1)] {
+            let mut look = Look::new(ids.len());
+            (look.query, look.head) = (query, head);
+            model.states(&[input], Some(&mut look)).unwrap();
+            for map in look.maps() {
+                let all = golden.row(&format!("attention.{}", map.layer), 0);
+                let length = ids.len();
+                let heads = all.chunks(length * length).enumerate();
+                let heads = heads.filter(|(at, _)| head.is_none_or(|head| head == *at));
+                let rows = heads.flat_map(|(_, rows)| rows.chunks(length).enumerate());
+                let rows = rows.filter(|(at, _)| query.is_none_or(|query| query == *at));
+                let expected: Vec<f32> = rows.flat_map(|(_, row)| row).copied().collect();
+                close("what was looked at", &map.weights, &expected, 1e-5);
             }
         }
     }

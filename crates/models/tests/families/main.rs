@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use regard_kernels::{
     KernelError, dot,
-    stack::{Observer, Seen},
+    stack::{Observer, Positions, Seen},
 };
 use regard_models::pretrained::Folder;
 use safetensors::{Dtype, SafeTensors};
@@ -139,7 +139,21 @@ impl Observer for Weights {
         };
         dot::observe(&seen.attention, seen.query, seen.key, seen.lse, observe)?;
         let to = if seen.cross { &mut self.1 } else { &mut self.0 };
-        to.insert((seen.layer, seen.row), weights);
+        // Global tokens are seen apart from the others.
+        let of = |positions: Positions, count| (0..count).map(|i| positions.of(i) + 1).max();
+        let width = of(seen.keys, keys).unwrap_or(0);
+        let place = to.entry((seen.layer, seen.row));
+        let all = place.or_insert_with(|| {
+            let length = of(seen.queries, queries).unwrap_or(0);
+            vec![0.0; heads * length * width]
+        });
+        let length = all.len() / (heads * width).max(1);
+        for (row, weights) in weights.chunks_exact(keys).enumerate() {
+            let query = row / queries * length + seen.queries.of(row % queries);
+            for (key, weight) in weights.iter().enumerate() {
+                all[query * width + seen.keys.of(key)] += weight;
+            }
+        }
         Ok(())
     }
 }

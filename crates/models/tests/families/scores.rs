@@ -138,7 +138,16 @@ fn classes_are_those_of_the_pipeline() {
         for (text, found) in texts.iter().zip(case["found"].as_array().unwrap()) {
             let encoded = tokenizer.encode(text.as_str().unwrap(), true).unwrap();
             let (ids, types) = (&encoded.ids, &encoded.types);
-            let states = model.states(&[Input { ids, types }], None).unwrap();
+            let states = model
+                .states(
+                    &[Input {
+                        ids,
+                        types,
+                        ..Default::default()
+                    }],
+                    None,
+                )
+                .unwrap();
             let scores = model.classes(&states[0]).unwrap();
             assert_eq!(model.token_classes(&states[0]), None);
             for found in found.as_array().unwrap() {
@@ -184,7 +193,16 @@ fn tokens_of_a_class_are_merged_as_by_the_pipeline() {
             let text = text.as_str().unwrap();
             let encoded = tokenizer.encode(text, true).unwrap();
             let (ids, types) = (&encoded.ids, &encoded.types);
-            let states = model.states(&[Input { ids, types }], None).unwrap();
+            let states = model
+                .states(
+                    &[Input {
+                        ids,
+                        types,
+                        ..Default::default()
+                    }],
+                    None,
+                )
+                .unwrap();
             compare(
                 text,
                 &model.token_classes(&states[0]).unwrap(),
@@ -234,7 +252,16 @@ fn answers_are_those_of_the_pipeline_window_by_window() {
                 ids(&expected["types"]),
                 "{question}: window {number}"
             );
-            let states = model.states(&[Input { ids: ids_of, types }], None).unwrap();
+            let states = model
+                .states(
+                    &[Input {
+                        ids: ids_of,
+                        types,
+                        ..Default::default()
+                    }],
+                    None,
+                )
+                .unwrap();
             let spans = model.spans(&states[0]).unwrap();
             let mut here = Answers::new(5, 6);
             here.add(number, &window, &spans);
@@ -279,6 +306,7 @@ fn a_word_is_followed_through_the_stack() {
                 let input = Input {
                     ids: &ids,
                     types: &[],
+                    ..Default::default()
                 };
                 model.states(&[input], Some(&mut word)).unwrap();
             }

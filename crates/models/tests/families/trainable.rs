@@ -68,7 +68,10 @@ fn encoders_have_the_same_states() {
         assert_eq!((found.causal, found.context), (false, original.context()));
         for ids in Golden::of(case).rows("ids") {
             let ids = &ids[..ids.len().min(found.context - 1)];
-            let input = Input { ids, types: &[] };
+            let input = Input {
+                ids,
+                ..Input::default()
+            };
             let (tensor, keep) = batch(ids);
             let noise = &mut DropoutRng::none();
             let read = model

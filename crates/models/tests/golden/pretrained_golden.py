@@ -290,16 +290,22 @@ def encoder(case):
     if case.config.get("type_vocab_size", 0) > 1:
         arrays["token_types"] = inputs["token_type_ids"] = (torch.arange(ids.shape[1]) >= 4).long() * mask
     output = call(case.model(), **inputs)
-    name = {"ForMaskedLM": "logits", "ForSequenceClassification": "classes", "ForTokenClassification": "tokens"}
-    for ending, own in name.items():
-        if case.kind.__name__.endswith(ending):
-            arrays[own] = output.logits
-    if case.kind.__name__.endswith("ForQuestionAnswering"):
-        arrays["start"], arrays["end"] = output.start_logits, output.end_logits
+    arrays |= head(case, output)
     if case.kind.__name__ == "BertModel":
         mean = (output.last_hidden_state * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
         arrays["pooled"], arrays["sentence"] = output.pooler_output, nn.functional.normalize(mean, dim=1)
     return arrays | numbered("hidden", output.hidden_states) | numbered("attention", output.attentions)
+
+
+def head(case, output):
+    """What the head of an encoder gives."""
+    name = {"ForMaskedLM": "logits", "ForSequenceClassification": "classes", "ForTokenClassification": "tokens"}
+    for ending, own in name.items():
+        if case.kind.__name__.endswith(ending):
+            return {own: output.logits}
+    if case.kind.__name__.endswith("ForQuestionAnswering"):
+        return {"start": output.start_logits, "end": output.end_logits}
+    return {}
 
 
 def translator(case):
@@ -324,17 +330,26 @@ def translator(case):
 
 
 def longformer(case):
-    """A full row with two global tokens and a padded one with one. The library gives the weights of a query as its
-    global keys, then its band, and those of global queries apart; here they are put in place: attention.i is
-    [batch, heads, queries, keys] as everywhere."""
+    """A full row with two global tokens and a padded one with one; with other heads, those that the library chooses. The
+    library gives the weights of a query as its global keys, then its band, and those of global queries apart; here they
+    are put in place: attention.i is [batch, heads, queries, keys] as everywhere."""
     ids, mask = padded(case, [14, 9], case.config["pad_token_id"])
-    everywhere = torch.zeros_like(mask)
-    everywhere[0, [0, 5]], everywhere[1, 0] = 1, 1
+    kind, everywhere, given = case.kind.__name__, torch.zeros_like(mask), {}
+    if kind.endswith("ForMaskedLM"):
+        everywhere[0, [0, 5]], everywhere[1, 0] = 1, 1
+        given["global_attention_mask"] = everywhere
+    elif kind.endswith("ForSequenceClassification"):
+        everywhere[:, 0] = 1
+    elif kind.endswith("ForQuestionAnswering"):  # the question is before the first of three separators
+        for row, question in enumerate([4, 2]):
+            ids[row, [question, question + 1, mask[row].sum() - 1]] = case.config["sep_token_id"]
+            everywhere[row, :question] = 1
     model = case.model()
-    output = call_longformer(model, ids, mask, everywhere)
+    output = call(model, input_ids=ids, attention_mask=mask, **given)
     length, weights = ids.shape[1], []
-    for i, (local, wide) in enumerate(zip(output.attentions, output.global_attentions)):
-        reach = case.config["attention_window"][i] // 2
+    for i, local in enumerate(output.attentions):
+        wide = output.global_attentions[i] if everywhere.any() else None
+        reach = model.config.attention_window[i] // 2
         most = local.shape[3] - 2 * reach - 1
         dense = torch.zeros(*local.shape[:2], length, length)
         for row in range(len(ids)):
@@ -352,15 +367,9 @@ def longformer(case):
         assert torch.allclose(dense.sum(3)[real], torch.ones(()), atol=1e-5), "weights were lost"
         weights.append(dense)
     return {
-        "ids": ids, "attention_mask": mask, "global_attention_mask": everywhere, "logits": output.logits,
+        "ids": ids, "attention_mask": mask, **given, **head(case, output),
         **numbered("hidden", [hidden[:, :length] for hidden in output.hidden_states]), **numbered("attention", weights),
     }
-
-
-@torch.inference_mode()
-def call_longformer(model, ids, mask, everywhere):
-    return model(ids, attention_mask=mask, global_attention_mask=everywhere, output_attentions=True,
-                 output_hidden_states=True, return_dict=True)
 
 
 # --- Folders as older programs wrote them ----------------------------------------------------------------
@@ -438,6 +447,7 @@ BERT = dict(
     max_position_embeddings=16, type_vocab_size=2, pad_token_id=0,
 )
 ROBERTA = BERT | dict(type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5)
+LONGFORMER = BERT | dict(attention_window=[4, 8], max_position_embeddings=24, pad_token_id=1, type_vocab_size=1)
 DISTILBERT = dict(vocab_size=51, dim=18, n_layers=2, n_heads=3, hidden_dim=28, max_position_embeddings=16, pad_token_id=0)
 LABELS = {"id2label": {0: "ANGRY", 1: "CALM", 2: "GLAD"}, "label2id": {"ANGRY": 0, "CALM": 1, "GLAD": 2}}
 T5 = dict(
@@ -528,9 +538,14 @@ CASES = [
     Case("distilbert", "DistilBertForMaskedLM", DISTILBERT, encoder, "masked language model"),
     Case("distilbert-classes", "DistilBertForSequenceClassification", DISTILBERT | LABELS, encoder, "sequence classification"),
     Case("distilbert-answer", "DistilBertForQuestionAnswering", DISTILBERT, encoder, "span of an answer"),
-    Case("longformer", "LongformerForMaskedLM",
-         BERT | dict(attention_window=[4, 8], max_position_embeddings=24, pad_token_id=1, type_vocab_size=1), longformer,
+    Case("longformer", "LongformerForMaskedLM", LONGFORMER, longformer,
          "windows of 4 (2 on either side) and 8, global tokens with projections of their own; all rows are padded to 16"),
+    Case("longformer-classes", "LongformerForSequenceClassification", LONGFORMER | LABELS, longformer,
+         "sequence classification: the first token is global"),
+    Case("longformer-tokens", "LongformerForTokenClassification", LONGFORMER | LABELS, longformer,
+         "token classification: no global tokens"),
+    Case("longformer-answer", "LongformerForQuestionAnswering", LONGFORMER | dict(sep_token_id=3), longformer,
+         "span of an answer: the question is global; another separator"),
 
     Case("t5", "T5ForConditionalGeneration", T5, translator, "ReLU, tied; heads of 6 where d / heads is 5"),
     Case("t5-gated", "T5ForConditionalGeneration",

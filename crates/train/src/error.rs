@@ -69,6 +69,11 @@ pub enum TrainError {
         /// The key and its value.
         expected: &'static str,
     },
+    /// Every weight's name begins as `training.frozen` says.
+    #[error(
+        "training.frozen: every weight's name begins with {0:?}, so that nothing would be trained; expected the beginning of some names, such as \"transformer\""
+    )]
+    AllFrozen(String),
     /// No weight's name begins as `training.frozen` says.
     #[error(
         "training.frozen: no weight's name begins with {frozen:?}; their names are {}",
@@ -128,6 +133,11 @@ pub enum TrainError {
     /// The folder holds a run already.
     #[error("{}: holds a run already; go on with `regard train --resume {}`, or choose another folder", .0.display(), .0.display())]
     Occupied(PathBuf),
+    /// The data of a run are not those that it began with.
+    #[error(
+        "{}: its training data have changed since the run began; restore them, or begin a new run with training.start", .0.display()
+    )]
+    OtherData(PathBuf),
     /// There is nothing to resume.
     #[error("{}: no last.safetensors to resume from; expected the folder of a `regard train` run", .0.display())]
     NothingToResume(PathBuf),

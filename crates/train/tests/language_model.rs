@@ -332,3 +332,61 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
     let masked = ["model.objective=masked", &tokenizer];
     refused(TRANSFORMER, "", &masked, &["<mask>", "data.tokenizer"]);
 }
+
+/// A text without line ends is divided too, and a run goes on only with the text that it began with.
+#[test]
+fn one_line_is_a_text_and_other_data_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let train_text = folder.path().join("train.txt");
+    let text = alphabet(60).replace('\n', "");
+    fs::write(&train_text, &text).unwrap();
+    let steps = ["training.steps=8", "training.validate_every=4"];
+    let recipe = recipe(folder.path(), LSTM, "units = \"characters\"", &steps).unwrap();
+    let run = folder.path().join("run");
+    let (summary, events) = train(&recipe, &run, Some(3), false).unwrap();
+    assert_eq!(summary.reason, Reason::Interrupted);
+    let Event::Started(started) = &events[0] else {
+        panic!("{:?}", events[0])
+    };
+    assert!(started.validation_pairs >= 9, "{started:?}");
+    for other in [text.replace('a', "b"), text[..400].to_owned()] {
+        fs::write(&train_text, other).unwrap();
+        let error = train(&recipe, &run, None, true).unwrap_err().to_string();
+        assert!(error.contains("training data have changed"), "{error}");
+    }
+    fs::write(&train_text, &text).unwrap();
+    assert_eq!(
+        train(&recipe, &run, None, true).unwrap().0.reason,
+        Reason::Limit
+    );
+}
+
+/// Bits per byte are those of the tokens that are scored, also where lines are cut.
+#[test]
+fn bytes_of_cut_lines_do_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = "units = \"bytes\"\ntexts = \"lines\"";
+    let steps = [
+        "training.steps=2",
+        "training.validate_every=2",
+        "model.context=9",
+    ];
+    let recipe = recipe(folder.path(), LSTM, data, &steps).unwrap();
+    let (_, events) = train(&recipe, &folder.path().join("run"), None, false).unwrap();
+    let validated = events.iter().find_map(|event| match event {
+        Event::Validation(metrics) => Some(metrics.clone()),
+        _ => None,
+    });
+    let metrics = validated.unwrap();
+    let Quality::Likelihood {
+        bits_per_byte: Some(bits),
+    } = metrics.quality
+    else {
+        panic!("{:?}", metrics.quality)
+    };
+    // A token is a byte, and the end of a line is one.
+    assert!(
+        (bits - metrics.loss / std::f64::consts::LN_2).abs() < 1e-9,
+        "{bits} {metrics:?}"
+    );
+}

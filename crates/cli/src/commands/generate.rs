@@ -56,6 +56,15 @@ fn work(options: &Generate) -> Result<(), Failure> {
     config
         .check()
         .map_err(|error| Failure::Usage(error.to_string()))?;
+    if options.stop.iter().any(String::is_empty) {
+        let message = "--stop: found an empty text, which ends every text at once; give one that is to end it";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let looking = Shown::new(&options.show).is_wanted();
+    if options.slide && looking {
+        let message = "--slide forgets the beginning of a text, of which a picture needs all; leave one of them out";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let opened = Opened::find(&options.model.model)?;
     if opened.is_seq2seq()? {
         return Err(opened.other(
@@ -64,6 +73,9 @@ fn work(options: &Generate) -> Result<(), Failure> {
     }
     let model = opened.model(options.model.storage())?;
     let writer = opened.causal(&model)?;
+    if looking && !model.attends() {
+        return Err(opened.other("a model that attends, of which there are pictures"));
+    }
     let loaded = started.elapsed().as_secs_f64();
     let mut all = prompts(options, &opened)?;
     let longest = all.iter().map(|text| text.ids.len()).max().unwrap_or(0);
@@ -100,7 +112,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let ended = all.iter().filter(|text| text.ended == "limit").count();
         if ended > 0 && config.limit < options.max_tokens {
             output::warn(&format!(
-                "{ended} of {} texts were ended by the model's context of {} tokens",
+                "{ended} of {} texts were ended by the model's context of {} tokens; --slide goes on",
                 all.len(),
                 context
             ));

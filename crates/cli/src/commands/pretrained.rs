@@ -35,6 +35,8 @@ pub struct Opened {
     pub name: String,
     /// Whether it was trained on lines, each a text of its own.
     pub reads_lines: bool,
+    /// The tokens of a training text, of a model that was trained here.
+    pub trained_on: Option<usize>,
 }
 
 /// What a model is opened from.
@@ -65,6 +67,14 @@ impl TextModel {
         }
     }
 
+    /// Whether there is attention to look at.
+    pub fn attends(&self) -> bool {
+        match self {
+            Self::Plain(model) => model.attends(),
+            _ => true,
+        }
+    }
+
     /// Reads a text and gives its weights to `look`.
     ///
     /// # Errors
@@ -87,7 +97,8 @@ impl Opened {
     /// What is wrong with its files.
     pub fn find(name: &str) -> Result<Self, Failure> {
         let path = Path::new(name);
-        if path.exists() && Registry::default().holds_any(path) {
+        let is_run = path.is_file() || path.join("recipe.toml").exists();
+        if is_run || (path.exists() && Registry::default().holds_any(path)) {
             return Self::trained(path, name);
         }
         let path = resolve(name)?;
@@ -97,6 +108,7 @@ impl Opened {
             name: name.to_owned(),
             path,
             reads_lines: false,
+            trained_on: None,
         })
     }
 
@@ -110,6 +122,7 @@ impl Opened {
             tokenizer,
             name: name.to_owned(),
             reads_lines: described.texts.texts == Texts::Lines,
+            trained_on: Some(described.texts.context),
         })
     }
 

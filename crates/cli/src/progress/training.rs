@@ -86,7 +86,10 @@ impl Training {
             Event::Train(metrics) => self.train(metrics),
             Event::Validation(metrics) => {
                 let loss = || format!("validation loss {:.4}", metrics.loss);
-                self.last = Some(quality(&metrics.quality).unwrap_or_else(loss));
+                self.last = Some(match metrics.quality {
+                    Quality::Likelihood { .. } => loss(),
+                    _ => quality(&metrics.quality).unwrap_or_else(loss),
+                });
                 if let Quality::Bleu { signature, .. } = &metrics.quality
                     && self.signature.as_ref() != Some(signature)
                 {

@@ -49,6 +49,12 @@ impl PlainTextModel {
         Ok(())
     }
 
+    /// Whether it attends to its text, so that there are weights to look at.
+    pub fn attends(&self) -> bool {
+        let (ids, keep) = self.batch(&[0]);
+        !self.model.look(ids, &keep).is_empty()
+    }
+
     fn check(&self, text: &[u32]) -> Result<(), InputError> {
         let (tokens, context) = (text.len(), self.context());
         if tokens > context {

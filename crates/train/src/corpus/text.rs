@@ -37,7 +37,7 @@ impl PlainText {
         &self.lines
     }
 
-    /// The last `share` of the bytes, cut after a line as a text of their own.
+    /// The last `share` of the bytes as a text of their own, cut after a line, or inside the only line that could be cut.
     pub fn split_off(&mut self, share: f64) -> Self {
         let bytes: usize = self.bytes();
         let mut left = ((1.0 - share) * bytes as f64).round() as usize;
@@ -47,9 +47,22 @@ impl PlainText {
             fits
         };
         let first = self.lines.iter().map(fits).take_while(|fits| *fits).count();
-        Self {
-            lines: self.lines.split_off(first),
+        if first > 0 && first < self.lines.len() {
+            return Self {
+                lines: self.lines.split_off(first),
+            };
         }
+        // All the text to one side: the line at the cut is divided.
+        let at = first.min(self.lines.len().saturating_sub(1));
+        let Some(line) = self.lines.get_mut(at) else {
+            return Self { lines: vec![] };
+        };
+        let place = ((1.0 - share) * line.len() as f64) as usize;
+        let cut = (0..=place).rev().find(|&byte| line.is_char_boundary(byte));
+        let rest = line.split_off(cut.unwrap_or(0));
+        let mut lines = vec![rest];
+        lines.extend(self.lines.split_off(at + 1));
+        Self { lines }
     }
 
     /// Its length in bytes, each line with its end.

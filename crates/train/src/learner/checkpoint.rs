@@ -48,6 +48,9 @@ pub struct Progress {
     pub recent: Vec<u64>,
     /// The update of the last validation.
     pub validated: u64,
+    /// A hash of the training examples; `None` in files of before.
+    #[serde(default)]
+    pub data: Option<u64>,
 }
 
 /// The best validation of a run.

@@ -78,6 +78,10 @@ impl<'a, T: Task> Session<'a, T> {
         let model = weights::apply(model, checkpoint.model)?;
         session.model = Some(frozen(&session.recipe, model)?);
         session.progress = checkpoint.progress;
+        let data = session.task.fingerprint(&session.data);
+        if session.progress.data.is_some_and(|former| former != data) {
+            return Err(TrainError::OtherData(path));
+        }
         session.optimizer = Optimizer::restore(
             session.recipe.optimizer.clone(),
             checkpoint.optimizer,
@@ -108,7 +112,10 @@ impl<'a, T: Task> Session<'a, T> {
         let model = frozen(&recipe, model)?;
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
-            progress: Progress::default(),
+            progress: Progress {
+                data: Some(task.fingerprint(&data)),
+                ..Progress::default()
+            },
             recipe,
             run,
             report,

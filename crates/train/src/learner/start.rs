@@ -194,6 +194,9 @@ pub(crate) fn freeze<M: Module>(model: M, frozen: &str) -> Result<M, TrainError>
     };
     let model = model.map(&mut freezer);
     match freezer.count {
+        count if count == weights::collect(&model).len() => {
+            Err(TrainError::AllFrozen(frozen.to_owned()))
+        }
         0 => Err(TrainError::NothingFrozen {
             frozen: frozen.to_owned(),
             names: weights::collect(&model).into_keys().collect(),

@@ -11,7 +11,7 @@ use regard_models::{
 use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
+use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
     error::TrainError,
@@ -254,6 +254,17 @@ impl Task for Classification {
             labels,
             max_tokens,
         })
+    }
+
+    fn fingerprint(&self, data: &Data) -> u64 {
+        let classes: Vec<u32> = data
+            .train
+            .classes
+            .iter()
+            .map(|&class| class as u32)
+            .collect();
+        let sentences = data.train.sentences.iter().map(|one| one.source.as_slice());
+        fingerprint(sentences.chain([classes.as_slice()]))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {

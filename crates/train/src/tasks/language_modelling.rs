@@ -20,7 +20,7 @@ use regard_models::{
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
+use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
     error::TrainError,
@@ -91,6 +91,7 @@ impl Description {
             eos: if lines { vec![end] } else { vec![] },
             pad: Some(padding),
             mask: self.texts.mask,
+            unk: learned.id("<unk>"),
             ..SpecialIds::default()
         };
         let around = [lines.then_some(start), (lines && masked).then_some(end)];
@@ -118,8 +119,6 @@ pub struct Data {
     train: Encoded,
     filtered: FilterReport,
     validation: Encoded,
-    /// The bytes of the validation text.
-    bytes: usize,
     masked: f64,
 }
 
@@ -128,6 +127,8 @@ pub struct Data {
 struct Encoded {
     /// The file's tokens, or those of each line.
     ids: Vec<Vec<u32>>,
+    /// The bytes that they stand for.
+    bytes: usize,
     form: TextForm,
     batches: Batches,
 }
@@ -139,6 +140,7 @@ impl Encoded {
         form: TextForm,
         recipe: &Recipe,
     ) -> Result<(Self, FilterReport), TrainError> {
+        let mut bytes = text.bytes();
         let mut report = FilterReport::default();
         // Marks count too.
         let room = form.context.saturating_sub(form.marks()).max(1);
@@ -146,13 +148,19 @@ impl Encoded {
             Texts::File => vec![text.encode(tokenizer)?],
             Texts::Lines => {
                 let mut lines = text.encode_lines(tokenizer)?;
+                bytes = 0;
+                for (ids, line) in lines.iter_mut().zip(text.lines()) {
+                    if ids.len() > room {
+                        ids.truncate(room);
+                        report.cut += 1;
+                        bytes += tokenizer.decode(ids)?.len() + 1;
+                    } else if !ids.is_empty() {
+                        bytes += line.len() + 1;
+                    }
+                }
                 let all = lines.len();
                 lines.retain(|ids| !ids.is_empty());
                 report.empty = all - lines.len();
-                for line in lines.iter_mut().filter(|line| line.len() > room) {
-                    line.truncate(room);
-                    report.cut += 1;
-                }
                 lines
             }
         };
@@ -173,6 +181,7 @@ impl Encoded {
         let encoded = Self {
             batches: Batches::of_lengths(lengths, recipe.batch.budget())?,
             ids,
+            bytes,
             form,
         };
         Ok((encoded, report))
@@ -392,7 +401,6 @@ impl Task for LanguageModelling {
         let data = Data {
             train,
             filtered,
-            bytes: valid.bytes(),
             validation: Encoded::new(&valid, tokenizer, form, recipe)?.0,
             masked: settings.masked,
         };
@@ -449,6 +457,10 @@ impl Task for LanguageModelling {
             tokenizers,
             texts: json_entry(metadata, TEXT, name)?,
         })
+    }
+
+    fn fingerprint(&self, data: &Data) -> u64 {
+        fingerprint(data.train.ids.iter().map(Vec::as_slice))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -512,7 +524,7 @@ impl Task for LanguageModelling {
             Texts::File => set.ids[0].len(),
             Texts::Lines => count,
         };
-        let bits = loss * all as f64 / (data.bytes.max(1) as f64 * std::f64::consts::LN_2);
+        let bits = loss * all as f64 / (set.bytes.max(1) as f64 * std::f64::consts::LN_2);
         Ok(Some(Verdict {
             loss,
             quality: Quality::Likelihood {

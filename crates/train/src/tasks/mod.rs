@@ -106,6 +106,9 @@ pub trait Task: Debug + Send + Sync + 'static {
         name: &str,
     ) -> Result<Self::Description, ModelFileError>;
 
+    /// A hash of the training examples, by which a resumed run finds out that they have changed.
+    fn fingerprint(&self, data: &Self::Data) -> u64;
+
     /// The examples to train on.
     fn contents<'a>(
         &self,
@@ -129,6 +132,15 @@ pub trait Task: Debug + Send + Sync + 'static {
         recipe: &Recipe,
         device: &Device,
     ) -> Result<Option<Verdict>, TrainError>;
+}
+
+/// A hash of lists of ids (FNV-1a), each list with its length.
+pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {
+    let step = |hash: u64, word: u32| (hash ^ u64::from(word)).wrapping_mul(0x100_0000_01b3);
+    lists.fold(0xcbf2_9ce4_8422_2325, |hash, ids| {
+        let hash = step(hash, ids.len() as u32);
+        ids.iter().fold(hash, |hash, &id| step(hash, id))
+    })
 }
 
 /// A task for models that `C` describes.

@@ -11,7 +11,7 @@ use regard_models::{
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict};
+use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
     error::TrainError,
@@ -238,6 +238,14 @@ impl Task for Translation {
             languages: json_entry(metadata, LANGUAGES, name)?,
             familiarity,
         })
+    }
+
+    fn fingerprint(&self, data: &Data) -> u64 {
+        let sides = data
+            .pairs
+            .iter()
+            .flat_map(|pair| [&pair.source, &pair.target]);
+        fingerprint(sides.map(Vec::as_slice))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {

@@ -47,7 +47,7 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
             return Err(Failure::Usage(format!("{} has no text", input::name(path))));
         }
         match options.language.free_running {
-            None => windows(options, model, &parts(&opened, &text)?, path),
+            None => windows(options, &opened, model, &parts(&opened, &text)?, path),
             Some(length) => {
                 let encoded = opened.tokenizer.encode(&text, true)?;
                 running(options, model, &encoded.ids, length, path)
@@ -112,6 +112,7 @@ impl Checked {
 
 fn windows(
     options: &Evaluate,
+    opened: &Opened,
     model: &dyn CausalModel,
     parts: &[Part],
     path: &Path,
@@ -120,7 +121,8 @@ fn windows(
         context, stride, ..
     } = options.language;
     let most = model.context();
-    let context = context.unwrap_or_else(|| most.min(CONTEXT));
+    let usual = opened.trained_on.unwrap_or(CONTEXT);
+    let context = context.unwrap_or_else(|| most.min(usual));
     let stride = stride.unwrap_or_else(|| (context / 2).max(1));
     if context > most {
         return Err(Failure::Usage(format!(
@@ -135,6 +137,16 @@ fn windows(
     let tokens = parts.iter().map(|part| part.ids.len()).sum();
     if parts.iter().all(|part| part.ids.len() < 2) {
         return Err(short(path, tokens, 2));
+    }
+    let is_unknown = |id: &&u32| Some(**id) == opened.tokenizer.special().unk;
+    let unknown: usize = parts
+        .iter()
+        .map(|part| part.ids.iter().filter(is_unknown).count())
+        .sum();
+    if unknown > 0 && !options.quiet {
+        output::warn(&format!(
+            "{unknown} of {tokens} tokens stand for text that is not in the vocabulary: bits per byte cannot be compared with another model's"
+        ));
     }
     let mut score = NextToken::new(Conditioning::TeacherForced);
     let mut checked = Checked(Ok(()));
@@ -175,6 +187,7 @@ fn windows(
             "bytes": bytes,
             "context": context,
             "stride": stride,
+            "unknown_tokens": unknown,
             "conditioning": perplexity.conditioning().name(),
             "tokens_per_second": speed,
         });

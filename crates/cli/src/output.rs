@@ -98,10 +98,22 @@ pub fn print(text: &str) -> Result<(), Failure> {
     output.flush()
 }
 
-/// Prints a message on standard error.
+/// Prints a message on standard error. Characters that a terminal would obey are written out: names of files and keys may have any.
 pub fn say(text: &str) {
+    let obeyed = |c: char| {
+        let control = c.is_control() && c != '\n' && c != '\t';
+        let direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        control || direction
+    };
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match obeyed(c) {
+            true => safe.extend(c.escape_unicode()),
+            false => safe.push(c),
+        }
+    }
     // If standard error is closed, there is no way to report that.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{safe}");
 }
 
 /// Warns on standard error.

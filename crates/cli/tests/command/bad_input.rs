@@ -542,3 +542,20 @@ fn text_that_no_one_expects_is_translated_all_the_same() {
         assert!(stdout(&assert).contains("source"), "{line:?}");
     }
 }
+
+/// A terminal obeys nothing that stands in the name of a file or of a key.
+#[test]
+fn messages_have_no_control_characters() {
+    let folder = tempdir().unwrap();
+    let recipe = file(
+        folder.path(),
+        "esc.toml",
+        "[model]\nkind = \"luong\"\n\"\\u001b[31mx\\u202e\" = 3\n",
+    );
+    let named = ["look", "--model", "no\u{1b}[31m\u{202e}where", "text"];
+    for arguments in [&["train", recipe.as_str()][..], &named] {
+        let message = stderr(&regard().args(arguments).assert().failure());
+        assert!(!message.contains(['\u{1b}', '\u{202e}']), "{message:?}");
+        assert!(message.contains("\\u{1b}"), "{message}");
+    }
+}

@@ -9,7 +9,7 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use regard_evaluate::lines;
+use regard_evaluate::{EvaluateError, lines};
 use regard_train::corpus::{CorpusError, Lines};
 
 use crate::failure::{CommandError, Failure};
@@ -107,6 +107,20 @@ pub fn name(path: &Path) -> String {
 /// A file that is missing, unreadable, empty, damaged or not UTF-8.
 pub fn segments(path: &Path) -> Result<Vec<String>, Failure> {
     Ok(lines::parse(&name(path), &bytes(path)?)?)
+}
+
+/// The text of a plain or gzip file as characters, `-` for standard input.
+///
+/// # Errors
+/// As [`bytes`]; bytes that are not UTF-8.
+pub fn text(path: &Path) -> Result<String, Failure> {
+    String::from_utf8(bytes(path)?).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        let before = &error.as_bytes()[..offset];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        let name = name(path);
+        EvaluateError::InvalidUtf8 { name, line, offset }.into()
+    })
 }
 
 /// The text of a plain or gzip file, `-` for standard input.

@@ -34,8 +34,7 @@ fn work(options: &Answer) -> Result<(), Failure> {
     if encoder.model.purpose() != Some(&Heads::Span) {
         return Err(refused());
     }
-    let bytes = input::bytes(&options.context)?;
-    let context = String::from_utf8_lossy(&bytes);
+    let context = input::text(&options.context)?;
     if context.trim().is_empty() {
         let name = input::name(&options.context);
         return Err(Failure::Usage(format!("{name} has no text")));

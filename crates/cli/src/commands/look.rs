@@ -32,7 +32,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
     let opened = Opened::find(&options.model.model)?;
     let storage = options.model.storage();
     let text = match options.text.as_str() {
-        "-" => String::from_utf8_lossy(&input::bytes("-".as_ref())?).into_owned(),
+        "-" => input::text("-".as_ref())?,
         text => text.to_owned(),
     };
     let choice = options.pictures.choice();

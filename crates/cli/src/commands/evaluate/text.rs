@@ -41,8 +41,7 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
         let opened = Opened::find(&named.path.to_string_lossy())?;
         let model = opened.model(options.language.stored.storage())?;
         let model = opened.causal(&model)?;
-        let bytes = input::bytes(path)?;
-        let text = String::from_utf8_lossy(&bytes);
+        let text = input::text(path)?;
         if text.trim().is_empty() {
             return Err(Failure::Usage(format!("{} has no text", input::name(path))));
         }

@@ -318,6 +318,8 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
         &["data.text.train=/nowhere.txt"],
         &["/nowhere.txt"],
     );
+    let nothing = ["training.frozen", "nothing would be trained"];
+    refused(LSTM, "", &["training.frozen="], &nothing);
     let blank = folder.path().join("blank.txt");
     fs::write(&blank, "\n  \n").unwrap();
     let train = format!("data.text.train={}", blank.display());

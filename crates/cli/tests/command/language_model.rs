@@ -134,6 +134,27 @@ fn trained_models_write_look_and_are_scored() {
             },
             ["layer"],
         );
+        let (path, binary) = inside(folder.path(), "binary");
+        fs::write(path, b"ab\nc\xff").unwrap();
+        let score = ["evaluate", "--model", &run, "--text", &binary];
+        refused(score, 1, ["not valid UTF-8: line 2, byte offset 4"]);
+        refused(
+            ["generate", "--model", &run, "--stop", "", "a"],
+            2,
+            ["--stop"],
+        );
+        let slide = ["generate", "--model", &run, "--slide", "--attention", "a"];
+        refused(slide, 2, ["--slide"]);
+        if maps.is_none() {
+            let draw = ["generate", "--model", &run, "--attention", "a"];
+            refused(draw, 1, ["a model that attends"]);
+        }
+        let about = stdout(&regard().args(["model", &run]).assert().success());
+        let told = "the next token, trained on parts of a file of 24";
+        assert!(about.contains(told), "{about}");
+        let done = regard().args(["model", &run, "--json"]).assert().success();
+        let about: Value = serde_json::from_str(&stdout(&done)).unwrap();
+        assert_eq!(about["texts"]["context"], 24);
         refused(
             ["fill", "--model", &run, "a"],
             1,

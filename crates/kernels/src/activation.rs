@@ -91,7 +91,7 @@ impl Activation {
 impl Activated {
     /// Numbers in a row of the input.
     fn inputs(&self) -> usize {
-        self.width * if self.gated { 2 } else { 1 }
+        self.width.saturating_mul(if self.gated { 2 } else { 1 })
     }
 
     fn check(&self, x: &[f32], y: usize) -> Result<(), KernelError> {
@@ -299,11 +299,19 @@ impl Kernel for Backward<'_> {
     }
 }
 
+/// Below its negative `φ` is 0 but for less than 1e-35, and beyond both `φ'` is 0 or 1.
+const NEAR: f32 = 100.0;
+
 /// `φ(x)`
 #[inline(always)]
 fn value<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
+    if activation == Activation::Relu {
+        return s.max(x, s.zero());
+    }
+    // Below it the others are 0, while a sigmoid's smallest value times -3e38 would not be.
+    let x = s.max(s.splat(-NEAR), x);
     match activation {
-        Activation::Relu => s.max(x, s.zero()),
+        Activation::Relu => x,
         Activation::Gelu => s.mul(x, normal_below(s, x)),
         Activation::GeluTanh => {
             let (doubled, _) = tanh_argument(s, x);
@@ -318,25 +326,22 @@ fn value<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
 fn slope<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
     const ROOT_TWO_PI: f32 = 2.506_628_3;
     let one = s.splat(1.0);
+    // Infinity times 0 would be NaN.
+    let near = s.min(s.splat(NEAR), s.max(s.splat(-NEAR), x));
     match activation {
         Activation::Relu => s.select(s.greater(x, s.zero()), one, s.zero()),
         Activation::Gelu => {
-            // Beyond it the density is 0, and infinity times 0 would be NaN.
-            let near = s.min(s.splat(40.0), s.max(s.splat(-40.0), x));
             let density = simd::exp(s, s.mul(s.mul(near, near), s.splat(-0.5)));
             let density = s.mul(density, s.splat(1.0 / ROOT_TWO_PI));
             s.fma(near, density, normal_below(s, x))
         }
         Activation::GeluTanh => {
-            // Beyond it the slope is 0 or 1.
-            let near = s.min(s.splat(40.0), s.max(s.splat(-40.0), x));
             let (doubled, slope) = tanh_argument(s, near);
             let sigmoid = simd::sigmoid(s, doubled);
             let curve = s.mul(s.mul(near, slope), s.mul(sigmoid, s.sub(one, sigmoid)));
             s.add(sigmoid, curve)
         }
         Activation::Silu => {
-            let near = s.min(s.splat(120.0), s.max(s.splat(-120.0), x));
             let sigmoid = simd::sigmoid(s, near);
             s.fma(near, s.mul(sigmoid, s.sub(one, sigmoid)), sigmoid)
         }

@@ -6,7 +6,7 @@
 //! | `regard.tokenizers` | the tokenizers of source and target |
 //! | `regard.translate`, `regard.languages` | of a model that translates: the recipe's `[translate]`, source and target language |
 //! | `regard.labels` | of a classifier: the labels, in the order of the classes, and the most tokens of a sentence |
-//! | `regard.text` | of a language model: what its texts are, what it predicts, its context and the token of masks |
+//! | `regard.text` | of a language model: whether its texts are parts of a file or lines |
 //! | `regard.familiarity` | statistics that detect unfamiliar sentences ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
 //!
 //! Files of former versions are read too: see [`regard_models::former`].

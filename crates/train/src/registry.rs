@@ -361,17 +361,20 @@ impl Registry {
     /// Whether the file or run folder at `path` holds a model of the task `T`; false for anything else, for which opening it
     /// gives the error.
     pub fn holds<T: Task>(&self, path: &Path) -> bool {
-        let metadata = model_file::locate(path).and_then(|path| model_file::metadata(&path));
-        metadata.is_ok_and(|metadata| {
-            let header = self.header(&metadata, "");
-            header.is_ok_and(|header| self.task_of::<T>(&header.model).is_some())
-        })
+        let model = self.stored(path);
+        model.is_some_and(|model| self.task_of::<T>(&model).is_some())
     }
 
     /// Whether the file or run folder at `path` holds a model of an architecture of this registry, for whatever task.
     pub fn holds_any(&self, path: &Path) -> bool {
-        let metadata = model_file::locate(path).and_then(|path| model_file::metadata(&path));
-        metadata.is_ok_and(|metadata| self.header(&metadata, "").is_ok())
+        self.stored(path).is_some()
+    }
+
+    /// The model that the file or run folder at `path` describes, if it does.
+    fn stored(&self, path: &Path) -> Option<Model> {
+        let path = model_file::locate(path).ok()?;
+        let metadata = model_file::metadata(&path).ok()?;
+        Some(self.header(&metadata, "").ok()?.model)
     }
 
     /// Opens a model file or a run folder to translate with.

@@ -115,7 +115,14 @@ fn many_rows_are_split_among_threads() {
 
 #[test]
 fn far_numbers_have_their_limits() {
-    let x = [f32::NEG_INFINITY, -1e30, -200.0, 200.0, 1e30, f32::INFINITY];
+    let x = [
+        f32::NEG_INFINITY,
+        f32::MIN,
+        -200.0,
+        200.0,
+        f32::MAX,
+        f32::INFINITY,
+    ];
     for activation in ALL {
         let spec = Activated {
             activation,
@@ -124,6 +131,12 @@ fn far_numbers_have_their_limits() {
             width: x.len(),
             dropout: None,
         };
+        let mut y = [f32::NAN; 6];
+        spec.forward(&x, &mut y).unwrap();
+        for (found, limit) in y[..3].iter().zip([0.0; 3]) {
+            assert!((found - limit).abs() < 1e-30, "{activation:?} {found}");
+        }
+        assert_eq!(y[3..], [200.0, f32::MAX, f32::INFINITY], "{activation:?}");
         let mut d_x = [f32::NAN; 6];
         spec.backward(&x, &[1.0; 6], &mut d_x).unwrap();
         for (found, limit) in d_x.into_iter().zip([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]) {
@@ -145,6 +158,11 @@ fn lengths_and_probabilities_are_checked() {
     assert!(message(spec.forward(&[0.0; 6], &mut [0.0; 6])).contains("x"));
     assert!(message(spec.forward(&[0.0; 12], &mut [0.0; 5])).contains("y"));
     assert!(message(spec.backward(&[0.0; 12], &[0.0; 6], &mut [0.0; 6])).contains("d_x"));
+    let huge = Activated {
+        width: usize::MAX,
+        ..spec
+    };
+    assert!(huge.forward(&[], &mut []).is_err());
     let probability = f64::NAN;
     let dropout = Some(DropoutMask {
         probability,

@@ -180,7 +180,7 @@ pub struct TextTransformer {
     pub norm: Option<regard_nn::transformer::Norm>,
     /// The blocks.
     pub stack: Stack,
-    sinusoidal: Option<Sinusoidal>,
+    pub(crate) sinusoidal: Option<Sinusoidal>,
     #[module(skip)]
     embedding_dropout: f64,
     /// Whether weights sum to 1.
@@ -204,19 +204,6 @@ impl TextTransformer {
             false => options.mask(Mask::padding(keep.clone())),
         };
         expect_valid(self.stack.forward(x, None, &options, noise))
-    }
-
-    /// What is added to the embeddings of `context` positions, `[context, d]`, if anything is.
-    pub(crate) fn position_table(&self, context: usize) -> Option<Tensor<2>> {
-        match (&self.positions, &self.sinusoidal) {
-            (Some(learned), _) => Some(learned.table.weight.val()),
-            (None, Some(sinusoidal)) => {
-                let [_, size] = self.tokens.weight.dims();
-                let zeros = Tensor::zeros([1, context, size], &self.tokens.weight.device());
-                Some(expect_valid(sinusoidal.forward(zeros, 0)).squeeze_dim(0))
-            }
-            (None, None) => None,
-        }
     }
 
     /// `ids [batch, length]`, the first at position `first` -> `[batch, length, d]`.

@@ -120,7 +120,7 @@ impl Common {
         let (model, context) = (self.model, self.context);
         let plain = EmbeddingSource {
             scale: self.scale,
-            positions: Positions::Sines,
+            positions: Positions::Sines { interleaved: false },
             ..EmbeddingSource::new(tokens, context)
         };
         match self.marian {

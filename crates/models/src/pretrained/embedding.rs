@@ -27,8 +27,12 @@ pub enum Positions<T> {
         /// The row of the first token.
         first: usize,
     },
-    /// `sin(p / 10000^(2 k / model))` for each `k` below `model / 2`, and then the cosines (Marian).
-    Sines,
+    /// `sin(p / 10000^(2 k / model))` for each `k` below `model / 2`, and the cosines: after all sines (Marian), or each after its sine
+    /// (Vaswani 2017).
+    Sines {
+        /// Whether each cosine stands after its sine.
+        interleaved: bool,
+    },
 }
 
 /// The embeddings of a model, by the names of their weights.
@@ -94,7 +98,9 @@ impl EmbeddingSource {
             scale: self.scale,
             positions: match &self.positions {
                 Positions::None => Positions::None,
-                Positions::Sines => Positions::Sines,
+                Positions::Sines { interleaved } => Positions::Sines {
+                    interleaved: *interleaved,
+                },
                 Positions::Table { table, first } => Positions::Table {
                     table: read(table)?,
                     first: *first,
@@ -178,8 +184,8 @@ impl Embedding {
                     }
                     add(row, &other);
                 }
-                Positions::Sines => {
-                    sines(first + at, &mut other);
+                Positions::Sines { interleaved } => {
+                    sines(first + at, *interleaved, &mut other);
                     add(row, &other);
                 }
             }
@@ -196,15 +202,17 @@ fn add(row: &mut [f32], other: &[f32]) {
     row.iter_mut().zip(other).for_each(|(x, y)| *x += y);
 }
 
-/// The sines of `position`, then its cosines.
-fn sines(position: usize, to: &mut [f32]) {
+/// The sines of `position` and its cosines.
+fn sines(position: usize, interleaved: bool, to: &mut [f32]) {
     let size = to.len() as f64;
-    let (sines, cosines) = to.split_at_mut(to.len().div_ceil(2));
     let angle = |k: usize| position as f64 / 10000f64.powf(2.0 * k as f64 / size);
-    for (k, x) in sines.iter_mut().enumerate() {
-        *x = angle(k).sin() as f32;
-    }
-    for (k, x) in cosines.iter_mut().enumerate() {
-        *x = angle(k).cos() as f32;
+    let half = to.len().div_ceil(2);
+    for (place, x) in to.iter_mut().enumerate() {
+        let (k, is_sine) = match interleaved {
+            true => (place / 2, place % 2 == 0),
+            false => (place % half, place < half),
+        };
+        let angle = angle(k);
+        *x = if is_sine { angle.sin() } else { angle.cos() } as f32;
     }
 }

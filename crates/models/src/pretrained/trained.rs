@@ -38,12 +38,13 @@ impl PackedText {
     ) -> Option<Self> {
         let [vocabulary, size] = model.tokens.weight.dims();
         let table = |values: &[f32], rows| Product::transposed(values, size, rows, None).ok();
-        let positions = match model.position_table(context) {
-            Some(values) => Positions::Table {
-                table: table(&numbers(values), context)?,
+        let positions = match (&model.positions, &model.sinusoidal) {
+            (Some(learned), _) => Positions::Table {
+                table: table(&numbers(learned.table.weight.val()), context)?,
                 first: 0,
             },
-            None => Positions::None,
+            (None, Some(_)) => Positions::Sines { interleaved: true },
+            (None, None) => Positions::None,
         };
         let embedding = Embedding {
             tokens: Arc::new(table(&numbers(model.tokens.weight.val()), vocabulary)?),

@@ -46,6 +46,17 @@ impl LanguageModelling {
     fn config<'a>(&self, model: &'a Model) -> &'a dyn AnyTextModelConfig {
         (self.config)(&*model.config).expect("a model's task is that of its architecture")
     }
+
+    fn form(&self, model: &Model, tokenizer: &SubwordTokenizer, texts: Texts) -> TextForm {
+        let config = self.config(model);
+        let masks = ["<mask>", "[MASK]"];
+        TextForm {
+            texts,
+            objective: config.objective(),
+            context: config.context(),
+            mask: masks.iter().find_map(|name| tokenizer.id(name)),
+        }
+    }
 }
 
 impl<C: TextModelConfig> TaskFor<C> for LanguageModelling {
@@ -100,8 +111,14 @@ impl Description {
     }
 }
 
-/// What the texts of a language model are, in the metadata of its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What the metadata of a file say of its texts; all else follows from the architecture and the tokenizer.
+#[derive(Serialize, Deserialize)]
+struct StoredTexts {
+    texts: Texts,
+}
+
+/// What the texts of a language model are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TextForm {
     /// Parts of a file, or lines between marks.
     pub texts: Texts,
@@ -384,16 +401,8 @@ impl Task for LanguageModelling {
                 }
             },
         };
-        let config = self.config(&recipe.model);
         let tokenizer = tokenizers.source();
-        let form = TextForm {
-            texts: settings.texts,
-            objective: config.objective(),
-            context: config.context(),
-            mask: ["<mask>", "[MASK]"]
-                .iter()
-                .find_map(|name| tokenizer.id(name)),
-        };
+        let form = self.form(&recipe.model, tokenizer, settings.texts);
         if form.objective == Objective::Masked && form.mask.is_none() {
             return Err(TrainError::NoMask);
         }
@@ -439,7 +448,12 @@ impl Task for LanguageModelling {
         Metadata::from([
             Header::entry(&description.model, &vocabulary),
             tokenizers_entry(&description.tokenizers),
-            entry(TEXT, &description.texts),
+            entry(
+                TEXT,
+                &StoredTexts {
+                    texts: description.texts.texts,
+                },
+            ),
         ])
     }
 
@@ -452,10 +466,11 @@ impl Task for LanguageModelling {
         let vocabulary: Vocabulary = header.sizes(name)?;
         let tokenizers = tokenizers(metadata, name)?;
         expect_table("source", tokenizers.source(), vocabulary, name)?;
+        let StoredTexts { texts } = json_entry(metadata, TEXT, name)?;
         Ok(Description {
+            texts: self.form(&header.model, tokenizers.source(), texts),
             model: header.model,
             tokenizers,
-            texts: json_entry(metadata, TEXT, name)?,
         })
     }
 

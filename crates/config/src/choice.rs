@@ -302,7 +302,7 @@ mod tests {
             "plant".to_owned(),
             toml::Value::try_from(Plant::default()).unwrap(),
         )]);
-        let text = commented(&sections(), &values);
+        let text = commented(&sections(), &values, &[]);
         assert_eq!(
             text,
             "[plant]\n# By day.\n#  \"none\": Not.\n#  \"power\": As a power.\n#    exponent (2.0): The exponent, above 0.\n\

@@ -10,11 +10,15 @@ use crate::{
     source::{Keys, Section},
 };
 
-/// `values` as TOML with every key explained, section by section; keys that are off stand in comments.
-pub fn commented(sections: &[Section], values: &Table) -> String {
+/// `values` as TOML with every key explained, section by section; keys that are off stand in comments. The sections and keys
+/// named in `hidden` ("section", "section.key") are left out.
+pub fn commented(sections: &[Section], values: &Table, hidden: &[&str]) -> String {
     let mut text = String::new();
     let empty = Table::new();
     for section in sections {
+        if hidden.contains(&section.name) {
+            continue;
+        }
         let name = section.name;
         let table = values.get(name).and_then(Value::as_table);
         let table = table.unwrap_or(&empty);
@@ -36,14 +40,22 @@ pub fn commented(sections: &[Section], values: &Table) -> String {
                 keys
             }
         };
-        write_keys(&mut text, name, keys, table, "");
+        write_keys(&mut text, name, keys, table, hidden, "");
     }
     text
 }
 
 /// Writes plain keys, then tables; `off` is `"# "` inside a table that is left out, so that its keys become comments.
-fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, off: &str) {
-    for key in keys.iter().filter(|key| key.table.is_none()) {
+fn write_keys(
+    text: &mut String,
+    section: &str,
+    keys: &[Key],
+    values: &Table,
+    hidden: &[&str],
+    off: &str,
+) {
+    let shown = |key: &&Key| !hidden.contains(&format!("{section}.{}", key.name).as_str());
+    for key in keys.iter().filter(shown).filter(|key| key.table.is_none()) {
         document(text, key);
         let names = |key: &Key| -> Vec<&str> {
             let alternatives = key.choice.unwrap_or_default().iter();
@@ -63,7 +75,7 @@ fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, of
             (None, None) => writeln!(text, "# {} =", key.name),
         };
     }
-    for key in keys {
+    for key in keys.iter().filter(shown) {
         let Some(inner) = key.table else { continue };
         let path = format!("{section}.{}", key.name);
         text.push('\n');
@@ -72,7 +84,14 @@ fn write_keys(text: &mut String, section: &str, keys: &[Key], values: &Table, of
         let off = if present.is_some() { off } else { "# " };
         let _ = writeln!(text, "{off}[{path}]");
         let defaults = (key.defaults)().unwrap_or_default();
-        write_keys(text, &path, inner, present.unwrap_or(&defaults), off);
+        write_keys(
+            text,
+            &path,
+            inner,
+            present.unwrap_or(&defaults),
+            hidden,
+            off,
+        );
     }
 }
 

@@ -154,7 +154,9 @@ impl Registry {
     fn problems(&self, recipe: &Recipe, check: &mut Check) {
         recipe.check(check);
         if check.problems() == 0 {
-            self.task(&recipe.model).check(recipe, check);
+            let task = self.task(&recipe.model);
+            recipe.refuse_unread(task.unread(), task.model(), check);
+            task.check(recipe, check);
         }
     }
 
@@ -205,7 +207,8 @@ impl Registry {
         let values = toml::Table::try_from(recipe).map_err(|error| ConfigError::Write {
             message: error.to_string(),
         })?;
-        Ok(commented(&Recipe::sections(self.kinds()), &values))
+        let unread = self.task(&recipe.model).unread();
+        Ok(commented(&Recipe::sections(self.kinds()), &values, unread))
     }
 
     /// What models of the recipe do, as a verb after a name: "translates".
@@ -431,6 +434,7 @@ trait AnyTask: Debug + Send + Sync {
     fn any(&self) -> &dyn Any;
     fn model(&self) -> &'static str;
     fn does(&self) -> &'static str;
+    fn unread(&self) -> &'static [&'static str];
     fn example(&self, recipe: &mut Recipe);
     fn check(&self, recipe: &Recipe, check: &mut Check);
     fn train(
@@ -459,6 +463,9 @@ impl<T: Task> AnyTask for T {
     }
     fn does(&self) -> &'static str {
         T::DOES
+    }
+    fn unread(&self) -> &'static [&'static str] {
+        T::UNREAD
     }
     fn example(&self, recipe: &mut Recipe) {
         self.example(recipe);

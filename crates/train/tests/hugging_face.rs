@@ -450,8 +450,6 @@ sentences = 8
 kind = "adam"
 [training]
 epochs = 1
-[translate]
-max_length = { absolute = 6 }
 [data]
 lowercase = true
 "#;
@@ -511,6 +509,7 @@ fn a_model_that_translates_keeps_its_tokenizers() {
                 ]
             })
             .collect();
+        overrides.push("translate.max_length.absolute=6".to_owned());
         for (key, name) in [("tokenizer", Some(source)), ("target_tokenizer", target)] {
             let Some(name) = name else { continue };
             let path = write(folder, &format!("{key}.json"), &family(name).to_string());
@@ -658,6 +657,14 @@ fn recipes_that_contradict_themselves_are_refused() {
                 "data.tokenizer.path=\"t\"".into(),
             ],
             "data.tokenizer: set together with data.synthetic",
+        ),
+        (
+            "rnnsearch",
+            vec![
+                "data.synthetic.task=\"copy\"".into(),
+                "data.vocabulary.dropout=0.1".into(),
+            ],
+            "data.vocabulary.dropout: found 0.1",
         ),
     ] {
         let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();

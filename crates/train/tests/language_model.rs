@@ -280,7 +280,28 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
         LSTM,
         "",
         &["data.train_source=a"],
-        &["data.train_source", "[data.text] alone"],
+        &["data.train_source: set for a language model"],
+    );
+    for (key, value) in [
+        ("data.filter.max_tokens", "7"),
+        ("data.vocabulary.dropout", "0.1"),
+        ("translate.beam", "3"),
+        ("translate.max_length.extra", "3"),
+    ] {
+        let message = format!("{key}: set for a language model");
+        refused(LSTM, "", &[&format!("{key}={value}")], &[&message]);
+    }
+    refused(
+        LSTM,
+        "",
+        &["data.text.masked=0.3"],
+        &["data.text.masked: found 0.3", "causal"],
+    );
+    refused(
+        LSTM,
+        "",
+        &["data.text.units=bytes", "training.start=x"],
+        &["data.text.units: set", "training.start"],
     );
     refused(
         LSTM,

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use proptest::prelude::*;
+use regard_train::corpus::Random;
 use regard_train::tokenizer::{
     MINIMUM_VOCABULARY_SIZE, SPECIAL_TOKENS, SubwordTokenizer, TokenizerError, TokenizerPair,
     lowercase,
@@ -53,6 +54,22 @@ proptest! {
             prop_assert_eq!(tokenizer.decode(&ids).unwrap(), text.as_str());
             prop_assert!(ids.iter().all(|&id| (4..tokenizer.vocabulary_size() as u32).contains(&id)));
         }
+    }
+
+    #[test]
+    fn dropped_merges_change_the_cut_and_not_the_text(text in any_text(), seed: u64) {
+        let tokenizer = learned(400, false);
+        let ids = tokenizer.encode(&text).unwrap();
+        let again = |dropout| tokenizer.encode_again(&ids, dropout, &mut Random::new(&[seed]));
+        prop_assert_eq!(&again(0.0), &ids);
+        prop_assert_eq!(again(0.3), again(0.3));
+        prop_assert!(again(0.3).len() >= ids.len());
+        for dropout in [0.3, 1.0] {
+            prop_assert_eq!(tokenizer.decode(&again(dropout)).unwrap(), text.as_str());
+        }
+        // A space is put in front of a text.
+        let bytes = if text.is_empty() { 0 } else { text.len() + 1 };
+        prop_assert_eq!(again(1.0).len(), bytes);
     }
 
     #[test]
@@ -389,4 +406,15 @@ fn file_errors_name_the_file() {
     let nowhere = folder.path().join("no such folder").join("t.json");
     let error = learned(300, false).save(&nowhere).unwrap_err();
     assert!(matches!(error, TokenizerError::Write { .. }));
+}
+
+/// One merge: it is left out with the probability that was asked for.
+#[test]
+fn merges_are_dropped_as_often_as_asked() {
+    let tokenizer = SubwordTokenizer::learn(["aa aa aa"].iter(), 261, false).unwrap();
+    let ids = tokenizer.encode("aa").unwrap();
+    let mut random = Random::new(&[7]);
+    let counts = (0..20_000).map(|_| tokenizer.encode_again(&ids, 0.1, &mut random).len());
+    let dropped = counts.filter(|&count| count > ids.len()).count();
+    assert!((1_850..2_150).contains(&dropped), "{dropped} of 20000");
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use regard_config::{Check, Range, SIZE, config};
+use regard_config::{Check, FRACTION, Range, SIZE, config};
 use regard_models::text::Units;
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +99,8 @@ config! {
         joint: bool = true;
         /// Most tokens (of each vocabulary if there are two); at least 260.
         size: usize = 8000, in VOCABULARY;
+        /// BPE-dropout (Provilkov et al. 2020), for translation: the share of merges left out, drawn anew at each update; 0.1 there.
+        dropout: f64 = 0.0, in FRACTION;
     }
 }
 
@@ -264,7 +266,7 @@ impl Data {
         if self.synthetic.is_some() {
             TokenizerPair::learn_words(source, target, self.lowercase)
         } else {
-            let Vocabulary { joint, size } = self.vocabulary;
+            let Vocabulary { joint, size, .. } = self.vocabulary;
             TokenizerPair::learn(source, target, joint, size, self.lowercase)
         }
     }

@@ -140,6 +140,27 @@ impl Recipe {
         check.table("translate", &self.translate);
     }
 
+    /// Refuses another value than the default for what a task does not read; `model` is the task's noun for a model.
+    pub(crate) fn refuse_unread(&self, unread: &[&str], model: &str, check: &mut Check) {
+        let table = |recipe: &Self| toml::Value::try_from(recipe).ok();
+        // What cannot be written as TOML is refused when the run's recipe is written.
+        let values = table(self).zip(table(&Self::new(self.model.clone())));
+        let Some((found, default)) = values else {
+            return;
+        };
+        let at = |value: &toml::Value, path: &str| {
+            let keys = path.split('.');
+            keys.fold(Some(value.clone()), |value, key| value?.get(key).cloned())
+        };
+        for path in unread {
+            let (found, default) = (at(&found, path), at(&default, path));
+            if let Some(key) = difference(path, found.as_ref(), default.as_ref()) {
+                let expected = "nothing: no such model reads this key";
+                check.fail(&key, format!("set for {model}"), expected);
+            }
+        }
+    }
+
     /// The recipe as TOML with all keys, defaults included: reading it gives this recipe again.
     ///
     /// # Errors
@@ -148,5 +169,21 @@ impl Recipe {
         toml::to_string(self).map_err(|error| ConfigError::Write {
             message: error.to_string(),
         })
+    }
+}
+
+/// The first key at or below `path` whose value is not the default.
+fn difference(
+    path: &str,
+    found: Option<&toml::Value>,
+    default: Option<&toml::Value>,
+) -> Option<String> {
+    match (found, default) {
+        (Some(toml::Value::Table(found)), Some(toml::Value::Table(default))) => {
+            found.iter().find_map(|(key, value)| {
+                difference(&format!("{path}.{key}"), Some(value), default.get(key))
+            })
+        }
+        _ => (found != default).then(|| path.to_owned()),
     }
 }

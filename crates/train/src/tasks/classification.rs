@@ -119,6 +119,28 @@ struct Labels {
 impl Task for Classification {
     const MODEL: &'static str = "a classifier of sentences";
     const DOES: &'static str = "classifies";
+    const UNREAD: &'static [&'static str] = &[
+        "data.source_language",
+        "data.target_language",
+        "data.train_source",
+        "data.train_target",
+        "data.valid_source",
+        "data.valid_target",
+        "data.test_source",
+        "data.test_target",
+        "data.vocabulary.joint",
+        "data.vocabulary.dropout",
+        "data.target_tokenizer",
+        "data.synthetic",
+        "data.text",
+        "training.scheduled_sampling",
+        "validation.beam",
+        "validation.max_sentences",
+        "validation.batch_sentences",
+        "validation.tokenizer",
+        "validation.lowercase",
+        "translate",
+    ];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;
@@ -133,11 +155,6 @@ impl Task for Classification {
 
     fn check(&self, recipe: &Recipe, check: &mut Check) {
         check_files(&recipe.data, check);
-        if recipe.training.scheduled_sampling.is_some() {
-            let expected = "no such section: a classifier does not read its own words";
-            let key = "training.scheduled_sampling";
-            check.fail(key, "set for a classifier", expected);
-        }
         let model = (self.classifier)(&*recipe.model.config);
         let longest = model.and_then(AnyClassifierConfig::longest);
         let most = recipe.data.filter.max_tokens;
@@ -342,18 +359,6 @@ fn sizes(description: &Description) -> ClassifierSizes {
 
 /// Checks that the data are files of labelled sentences and no others.
 fn check_files(data: &recipe::Data, check: &mut Check) {
-    let files = [
-        ("train_source", &data.train_source),
-        ("train_target", &data.train_target),
-        ("valid_source", &data.valid_source),
-        ("valid_target", &data.valid_target),
-        ("test_source", &data.test_source),
-        ("test_target", &data.test_target),
-    ];
-    for (key, _) in files.into_iter().filter(|(_, file)| file.is_some()) {
-        let expected = "the files of [data.labelled] alone";
-        check.fail(&format!("data.{key}"), "set for a classifier", expected);
-    }
     let Some(LabelledData { train, valid, .. }) = &data.labelled else {
         check.fail(
             "data.labelled",
@@ -367,17 +372,5 @@ fn check_files(data: &recipe::Data, check: &mut Check) {
             let key = format!("data.labelled.{key}");
             check.fail(&key, "missing", "a file of labelled sentences");
         }
-    }
-    if data.target_tokenizer.is_some() {
-        let expected = "data.tokenizer alone: a classifier has no target language";
-        check.fail("data.target_tokenizer", "set for a classifier", expected);
-    }
-    if data.synthetic.is_some() {
-        let expected = "labelled sentences or a task of translation, not both";
-        check.fail(
-            "data.synthetic",
-            "set together with data.labelled",
-            expected,
-        );
     }
 }

@@ -321,6 +321,29 @@ impl Masking {
 impl Task for LanguageModelling {
     const MODEL: &'static str = "a language model";
     const DOES: &'static str = "models text";
+    const UNREAD: &'static [&'static str] = &[
+        "data.source_language",
+        "data.target_language",
+        "data.train_source",
+        "data.train_target",
+        "data.valid_source",
+        "data.valid_target",
+        "data.test_source",
+        "data.test_target",
+        "data.vocabulary.joint",
+        "data.vocabulary.dropout",
+        "data.target_tokenizer",
+        "data.synthetic",
+        "data.filter",
+        "data.labelled",
+        "training.scheduled_sampling",
+        "validation.beam",
+        "validation.max_sentences",
+        "validation.batch_sentences",
+        "validation.tokenizer",
+        "validation.lowercase",
+        "translate",
+    ];
     const BY_LOSS: bool = true;
     type Model = AnyTextModel;
     type Description = Description;
@@ -342,26 +365,6 @@ impl Task for LanguageModelling {
                 check.fail("data.text", "missing", expected);
             }
         }
-        let others = [
-            ("train_source", data.train_source.is_some()),
-            ("train_target", data.train_target.is_some()),
-            ("valid_source", data.valid_source.is_some()),
-            ("valid_target", data.valid_target.is_some()),
-            ("test_source", data.test_source.is_some()),
-            ("test_target", data.test_target.is_some()),
-            ("target_tokenizer", data.target_tokenizer.is_some()),
-            ("synthetic", data.synthetic.is_some()),
-            ("labelled", data.labelled.is_some()),
-        ];
-        for (key, _) in others.into_iter().filter(|(_, set)| *set) {
-            let expected = "the files of [data.text] alone";
-            check.fail(&format!("data.{key}"), "set for a language model", expected);
-        }
-        if recipe.training.scheduled_sampling.is_some() {
-            let key = "training.scheduled_sampling";
-            let expected = "no such section: a language model is trained on true tokens";
-            check.fail(key, "set for a language model", expected);
-        }
         if let Some(measure @ (Measure::Bleu | Measure::Accuracy)) = recipe.validation.measure {
             let found = format!("found {measure:?}").to_lowercase();
             check.fail(
@@ -370,7 +373,24 @@ impl Task for LanguageModelling {
                 "\"loss\" for this kind of model",
             );
         }
-        if self.config(&recipe.model).context() < 2 {
+        let config = self.config(&recipe.model);
+        if let Some(text) = &data.text {
+            let default = TextData::default();
+            if config.objective() == Objective::Causal && text.masked != default.masked {
+                let expected = "no such key: the model's objective is \"causal\"";
+                check.fail(
+                    "data.text.masked",
+                    format!("found {}", text.masked),
+                    expected,
+                );
+            }
+            let finished = recipe.training.start.is_some() || data.tokenizer.is_some();
+            if finished && text.units != default.units {
+                let expected = "no such key beside training.start or data.tokenizer, which say what a token is";
+                check.fail("data.text.units", "set", expected);
+            }
+        }
+        if config.context() < 2 {
             check.fail("model.context", "found 1", "at least 2");
         }
     }

@@ -39,6 +39,10 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// A verb for what a model does, in messages: it follows the name.
     const DOES: &'static str;
 
+    /// The sections and keys of a recipe that no model of this task reads ("translate", "data.labelled"). They are refused, so
+    /// that nobody believes that they work.
+    const UNREAD: &'static [&'static str] = &[];
+
     /// Whether the loss decides which model is the best, whatever the recipe says.
     const BY_LOSS: bool = false;
 

@@ -69,6 +69,8 @@ impl<C: GeneratorConfig> TaskFor<C> for Translation {
 #[derive(Debug)]
 pub struct Data {
     pairs: Vec<EncodedPair>,
+    /// To cut the pairs anew with `data.vocabulary.dropout`.
+    tokenizers: TokenizerPair,
     batches: Batches,
     filtered: FilterReport,
     validation: Option<ValidationSet>,
@@ -85,6 +87,7 @@ struct ValidationSet {
 impl Task for Translation {
     const MODEL: &'static str = "a model that translates";
     const DOES: &'static str = "translates";
+    const UNREAD: &'static [&'static str] = &["data.labelled", "data.text"];
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;
@@ -155,6 +158,7 @@ impl Task for Translation {
         };
         let data = Data {
             pairs,
+            tokenizers: tokenizers.clone(),
             batches,
             filtered,
             validation,
@@ -263,9 +267,27 @@ impl Task for Translation {
         let vocabularies = model.vocabularies();
         let mut random = Random::new(&[settings.seed, update.step]);
         let mut noise = DropoutRng::seeded(random.next_u64());
-        let pairs = || update.rows.iter().map(|&i| &data.pairs[i]);
-        let sources: Vec<_> = pairs().map(|pair| pair.source.clone()).collect();
-        let targets: Vec<_> = pairs().map(|pair| pair.target.clone()).collect();
+        let (mut sources, mut targets): (Vec<_>, Vec<_>) = update
+            .rows
+            .iter()
+            .map(|&i| (data.pairs[i].source.clone(), data.pairs[i].target.clone()))
+            .unzip();
+        let dropout = update.recipe.data.vocabulary.dropout;
+        if dropout > 0.0 {
+            let longest = update.recipe.data.filter.max_tokens;
+            let sides = [
+                (&mut sources, data.tokenizers.source()),
+                (&mut targets, data.tokenizers.target()),
+            ];
+            for (ids, tokenizer) in sides {
+                for ids in ids {
+                    let again = tokenizer.encode_again(ids, dropout, &mut random);
+                    if again.len() <= longest {
+                        *ids = again;
+                    }
+                }
+            }
+        }
         let mut target = TargetBatch::new(&targets, &vocabularies.target, update.training);
         if let Some(sampled) = &settings.scheduled_sampling {
             target = sampling::mix(
@@ -394,6 +416,12 @@ fn check_files(data: &recipe::Data, check: &mut Check) {
             );
         }
     }
+    let learned = data.tokenizer.is_none() && data.synthetic.is_none();
+    if data.vocabulary.dropout > 0.0 && !learned {
+        let found = format!("found {}", data.vocabulary.dropout);
+        let expected = "0.0 without sub-words that are learned here";
+        check.fail("data.vocabulary.dropout", found, expected);
+    }
     if data.tokenizer.is_some() && data.synthetic.is_some() {
         let expected = "no such section: the symbols are the vocabulary";
         check.fail(
@@ -401,10 +429,6 @@ fn check_files(data: &recipe::Data, check: &mut Check) {
             "set together with data.synthetic",
             expected,
         );
-    }
-    if data.labelled.is_some() {
-        let expected = "no [data.labelled], or one of the kinds of model that classify sentences";
-        check.fail("data.labelled", "set for a model that translates", expected);
     }
 }
 

@@ -38,6 +38,7 @@
 //! ```
 
 mod alphabet;
+mod dropout;
 mod error;
 mod file;
 mod hugging_face;

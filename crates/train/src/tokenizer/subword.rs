@@ -11,6 +11,7 @@ use tokenizers::models::bpe::{BPE, BpeTrainer, Vocab};
 use tokenizers::{Model as _, Trainer as _};
 
 use super::alphabet;
+use super::dropout::Merges;
 use super::error::TokenizerError;
 use super::hugging_face::HuggingFace;
 
@@ -41,6 +42,7 @@ pub(super) enum Model {
     Bytes {
         bpe: Box<BPE>,
         merges: Vec<(u32, u32)>,
+        joins: Merges,
         bytes: Vec<Vec<u8>>,
     },
     /// White-space-delimited symbols.
@@ -269,6 +271,7 @@ impl SubwordTokenizer {
             vocabulary,
             model: Model::Bytes {
                 bpe: Box::new(bpe),
+                joins: Merges::new(&merges, &bytes),
                 merges,
                 bytes,
             },

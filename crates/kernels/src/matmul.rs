@@ -220,31 +220,46 @@ impl Packed {
         rows: usize,
         write: Write,
     ) {
-        self.part(a, a_row, c, c_row, rows, [0, self.columns], write);
-    }
-
-    /// The columns `first..end` of [`Packed::product`]; `first` is the first one of a panel. `C` has these columns only.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn part(
-        &self,
-        a: &[f32],
-        a_row: usize,
-        c: &mut [f32],
-        c_row: usize,
-        rows: usize,
-        [first, end]: [usize; 2],
-        write: Write,
-    ) {
-        let product = Part {
+        let part = Part {
             a,
             a_row,
             c,
             c_row,
             rows,
             inner: self.inner,
-            columns: end - first,
+            columns: self.columns,
             write,
+            bias: &[],
         };
+        self.run(part, 0);
+    }
+
+    /// The columns `first..end` of `C = A B + b`, for `a [rows, inner]`, `c [rows, end - first]` and `bias [columns]`, or an empty
+    /// one. `first` is the first column of a panel.
+    pub(crate) fn affine(
+        &self,
+        a: &[f32],
+        c: &mut [f32],
+        rows: usize,
+        [first, end]: [usize; 2],
+        bias: &[f32],
+    ) {
+        let part = Part {
+            a,
+            a_row: self.inner,
+            c,
+            c_row: end - first,
+            rows,
+            inner: self.inner,
+            columns: end - first,
+            write: Write::Replace,
+            bias: bias.get(first..end).unwrap_or_default(),
+        };
+        self.run(part, first);
+    }
+
+    /// A product with the columns from `first` on.
+    fn run(&self, product: Part<'_>, first: usize) {
         let from = self.inner * first;
         match &self.panels {
             Panels::F32(panels) => product.run(self.level, &panels[from..], &[]),
@@ -268,6 +283,7 @@ struct Part<'a> {
     inner: usize,
     columns: usize,
     write: Write,
+    bias: &'a [f32],
 }
 
 impl Part<'_> {
@@ -286,6 +302,7 @@ impl Part<'_> {
             inner: self.inner,
             columns: self.columns,
             write: self.write,
+            bias: self.bias,
         };
         run(level, product);
     }

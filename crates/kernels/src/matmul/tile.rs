@@ -93,6 +93,9 @@ pub(super) fn pack(
 /// From this many rows on, a stored panel is widened before it is multiplied with: twice as many as the tallest tile.
 const WIDENED_ROWS: usize = 2 * TILE_ROWS;
 
+/// How many bytes ahead of its first reader a panel is prefetched (`docs/experiments.md`).
+const AHEAD: usize = 4096;
+
 /// One product of strided rows with packed panels.
 pub(super) struct Product<'a, T = f32> {
     pub(super) a: &'a [f32],
@@ -106,6 +109,8 @@ pub(super) struct Product<'a, T = f32> {
     pub(super) inner: usize,
     pub(super) columns: usize,
     pub(super) write: Write,
+    /// `[columns]`, added to every row; or empty.
+    pub(super) bias: &'a [f32],
 }
 
 impl<T: Number> Kernel for Product<'_, T> {
@@ -117,9 +122,12 @@ impl<T: Number> Kernel for Product<'_, T> {
             return;
         }
         if self.inner == 0 {
-            if self.write == Write::Replace {
-                let rows = self.c.chunks_mut(self.c_row).take(self.rows);
-                rows.for_each(|row| row[..self.columns].fill(0.0));
+            for row in self.c.chunks_mut(self.c_row).take(self.rows) {
+                let row = &mut row[..self.columns];
+                if self.write == Write::Replace {
+                    row.fill(0.0);
+                }
+                row.iter_mut().zip(self.bias).for_each(|(c, b)| *c += b);
             }
             return;
         }
@@ -127,6 +135,7 @@ impl<T: Number> Kernel for Product<'_, T> {
         assert!(last < self.a.len(), "rows of A inside the slice");
         let last = (self.rows - 1) * self.c_row + self.columns;
         assert!(last <= self.c.len(), "rows of C inside the slice");
+        assert!(self.bias.is_empty() || self.bias.len() == self.columns);
         let panel = PANEL * S::LANES;
         for first in (0..self.columns).step_by(panel) {
             match (self.columns - first).min(panel).div_ceil(S::LANES) {
@@ -159,6 +168,7 @@ impl<T: Number> Product<'_, T> {
             let mut wide = vec![0.0; panel.len()];
             let lines = wide.chunks_exact_mut(width).enumerate();
             for (k, to) in lines {
+                prefetch_ahead(s, &panel[k * width..][..width]);
                 let line = line::<S, T, VECTORS>(s, stored, k);
                 for (v, &line) in line.iter().enumerate() {
                     s.store(&mut to[v * S::LANES..], line);
@@ -220,6 +230,10 @@ impl<T: Number> Product<'_, T> {
                 scale = scales_of(s, &scales[g * width..]);
             }
             for line in lines.chunks_exact(width) {
+                // Later tiles find the panel in the cache.
+                if row == 0 {
+                    prefetch_ahead(s, line);
+                }
                 let mut b = [s.zero(); VECTORS];
                 for (v, b) in b.iter_mut().enumerate() {
                     // SAFETY: a line has `VECTORS · LANES` numbers.
@@ -247,13 +261,25 @@ impl<T: Number> Product<'_, T> {
             let line = &mut self.c[(row + r) * self.c_row..][first..self.columns];
             for (v, &sum) in sums.iter().enumerate() {
                 let at = v * S::LANES;
-                let sum = match self.write {
+                let mut sum = match self.write {
                     Write::Replace => sum,
                     Write::Add => s.add(s.load_at(line, at), sum),
                 };
+                if !self.bias.is_empty() {
+                    sum = s.add(sum, s.load_at(self.bias, first + at));
+                }
                 s.store_at(line, at, sum);
             }
         }
+    }
+}
+
+/// Prefetches what lies [`AHEAD`] bytes after a line, which may be beyond the panels' end.
+#[inline(always)]
+fn prefetch_ahead<S: Simd, T>(s: S, line: &[T]) {
+    for at in (0..size_of_val(line)).step_by(64) {
+        let ahead = line.as_ptr().cast::<u8>().wrapping_add(AHEAD + at);
+        s.prefetch_near(ahead.cast());
     }
 }
 

@@ -137,6 +137,7 @@ fn column_block(
                 inner,
                 columns: width,
                 write: Write::Add,
+                bias: &[],
             };
             run(level, product);
         }

@@ -145,20 +145,23 @@ impl<'a> Pass<'a> {
         self.offsets[self.counts.len()] as usize
     }
 
-    /// The context of every position `[positions, heads · head]`, from `joint [positions, q | k | v]`.
+    /// The context of every position into `read [positions, heads · head]`, from `joint [positions, q | k | v]`, whose queries and
+    /// keys are turned in place.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn own(
         &self,
         layer: usize,
         own: &SelfAttention,
-        mut joint: Vec<f32>,
+        joint: &mut [f32],
+        read: &mut Vec<f32>,
         past: Option<&mut Past>,
         observer: &mut Observing<'_>,
         helper: &Helper<'_, '_, '_>,
-    ) -> Result<Vec<f32>, KernelError> {
+    ) -> Result<(), KernelError> {
         let Sizes { heads, head, .. } = self.sizes;
         let (query, key) = self.sizes.widths();
         let width = query + 2 * key;
-        self.place(own, &mut joint)?;
+        self.place(own, joint)?;
         let past = past.map(|past| {
             for row in joint.chunks_exact_mut(width) {
                 past.push(&mut row[query..]);
@@ -166,29 +169,30 @@ impl<'a> Pass<'a> {
             &*past
         });
         let wanted = wanted(observer, layer, false);
-        let mut read = vec![0.0; self.total() * heads * head];
+        // Whatever was there is overwritten: each position has its queries in one of the ways below.
+        read.resize(self.total() * heads * head, 0.0);
         if let (true, Some(past)) = (self.step, past) {
             let known = self.tables.iter().find(|(window, _)| *window == own.window);
             if let Some((_, table)) = known {
-                let queries = (&joint[..], width);
+                let queries = (&*joint, width);
                 let attention = Attention {
                     relative: self.relative,
                     ..self.unmasked(own.scale)
                 };
                 match past {
                     Past::F32(past) => {
-                        self.decode(queries, attention, past, 1, table, &mut read, helper)
+                        self.decode(queries, attention, past, 1, table, read, helper)
                     }
                     Past::Bf16(past) => {
-                        self.decode(queries, attention, past, 1, table, &mut read, helper)
+                        self.decode(queries, attention, past, 1, table, read, helper)
                     }
                     Past::F16(past) => {
-                        self.decode(queries, attention, past, 1, table, &mut read, helper)
+                        self.decode(queries, attention, past, 1, table, read, helper)
                     }
                 }?;
             }
             if !wanted {
-                return Ok(read);
+                return Ok(());
             }
         }
         if self.work(query) {
@@ -214,9 +218,8 @@ impl<'a> Pass<'a> {
                 part(query, groups),
                 part(query + key, groups),
             );
-            let to = ViewMut::length_first(&mut read, [1, heads, self.total(), head]);
-            dot::forward(&attention, query_view, key_view, value_view, to, None)?;
-            return Ok(read);
+            let to = ViewMut::length_first(read, [1, heads, self.total(), head]);
+            return dot::forward(&attention, query_view, key_view, value_view, to, None);
         }
         for (row, &count) in self.counts.iter().enumerate() {
             if count == 0 {
@@ -260,7 +263,7 @@ impl<'a> Pass<'a> {
                 observer,
             )?;
         }
-        Ok(read)
+        Ok(())
     }
 
     /// The context of every position `[positions, heads · head]`, from `queries` of the same shape.

@@ -26,7 +26,7 @@ use std::{
     thread::yield_now,
 };
 
-use crate::matmul::{Packed, Write};
+use crate::matmul::Packed;
 
 /// How often a thread polls before it yields its core: some 20 µs.
 const PATIENCE: u32 = 500;
@@ -70,10 +70,12 @@ impl Taken {
     }
 }
 
-/// `out [count, columns] = x [count, inner] · matrix`, in shares of some panels.
+/// `out [count, columns] = x [count, inner] · matrix + bias`, in shares of some panels.
 #[derive(Default)]
 struct Job<'a> {
     matrix: Option<&'a Packed>,
+    /// `[columns]`, or empty.
+    bias: &'a [f32],
     x: Vec<f32>,
     count: usize,
     /// Columns of a share.
@@ -86,20 +88,12 @@ impl Job<'_> {
     /// Computes one share in the memory of `own`.
     fn run(&self, share: usize, own: &mut Vec<f32>) {
         let Some(matrix) = self.matrix else { return };
-        let [inner, columns] = matrix.sizes();
+        let [_, columns] = matrix.sizes();
         let first = share * self.width;
         let end = (first + self.width).min(columns);
         let width = end - first;
         own.resize(self.count * width, 0.0);
-        matrix.part(
-            &self.x,
-            inner,
-            own,
-            width,
-            self.count,
-            [first, end],
-            Write::Replace,
-        );
+        matrix.affine(&self.x, own, self.count, [first, end], self.bias);
         for (row, from) in own.chunks_exact(width).enumerate() {
             let to = &self.out[row * columns + first..];
             for (to, x) in to.iter().zip(from) {
@@ -202,12 +196,19 @@ impl<'a> Helper<'_, '_, 'a> {
         }
     }
 
-    /// `out [count, columns] = x [count, inner] · matrix`
-    pub(super) fn product(&self, matrix: &'a Packed, x: &[f32], count: usize, out: &mut [f32]) {
+    /// `out [count, columns] = x [count, inner] · matrix + bias`, for `bias [columns]` or an empty one.
+    pub(super) fn product(
+        &self,
+        matrix: &'a Packed,
+        bias: &'a [f32],
+        x: &[f32],
+        count: usize,
+        out: &mut [f32],
+    ) {
         let [inner, columns] = matrix.sizes();
         let x = &x[..count * inner];
         if self.helpers == 0 || x.len() * columns < WORTH_HELP {
-            matrix.product(x, inner, out, columns, count, Write::Replace);
+            matrix.affine(x, out, count, [0, columns], bias);
             return;
         }
         self.call();
@@ -216,6 +217,7 @@ impl<'a> Helper<'_, '_, 'a> {
         let shares = panels.div_ceil(in_share);
         let mut job = self.desk.write();
         job.matrix = Some(matrix);
+        job.bias = bias;
         job.x.clear();
         job.x.extend_from_slice(x);
         job.count = count;
@@ -270,9 +272,12 @@ mod tests {
         let (inner, columns) = crate::testing::unless_miri((300, 1030), (16, 100));
         let (left, right) = (matrix(inner, columns), matrix(inner, columns / 3));
         let x: Vec<f32> = (0..3 * inner).map(|i| (i % 5) as f32).collect();
+        let bias: Vec<f32> = (0..columns).map(|i| i as f32 * 0.1).collect();
         let alone = |matrix: &Packed| {
             let mut out = vec![0.0; 3 * matrix.columns()];
             matrix.multiply(&x, &mut out, 3).unwrap();
+            let rows = out.chunks_exact_mut(matrix.columns());
+            rows.for_each(|row| row.iter_mut().zip(&bias).for_each(|(y, b)| *y += b));
             out
         };
         for threads in [1, 2, 3] {
@@ -284,7 +289,7 @@ mod tests {
                         }
                         for matrix in [&left, &right] {
                             let mut out = vec![0.0; 3 * matrix.columns()];
-                            helper.product(matrix, &x, 3, &mut out);
+                            helper.product(matrix, &bias[..matrix.columns()], &x, 3, &mut out);
                             assert_eq!(out, alone(matrix));
                         }
                     }

@@ -349,6 +349,9 @@ impl Stack {
         self.check_global(global, total)?;
         let pass = Pass::new(self, state.as_deref_mut(), counts, global)?;
         let mut x = x.to_vec();
+        // Memory that the blocks use one after another, so that it is cleared once.
+        let (mut entered_memory, mut joint, mut read) = (vec![], vec![], vec![]);
+        let (mut inner, mut gated, mut left) = (vec![], vec![], vec![]);
         for (layer, block) in self.blocks.iter().enumerate() {
             let states = |point, states: &[f32], observer: &mut Observing<'_>| match observer {
                 None => Ok(()),
@@ -361,36 +364,49 @@ impl Stack {
             };
             states(Point::Input, &x, &mut observer)?;
             let own = &block.attention;
-            let entered = own.norms.enter(&x)?;
-            let joint = own.query_key_value.apply(&entered, total, helper);
+            let entered = own.norms.enter(&x, &mut entered_memory)?;
+            own.query_key_value
+                .apply_to(entered, total, &mut joint, helper);
             let past = state.as_deref_mut().map(|state| &mut state.past[layer]);
-            let read = match global.is_empty() {
-                true => pass.own(layer, own, joint, past, &mut observer, helper)?,
+            match global.is_empty() {
+                true => pass.own(
+                    layer,
+                    own,
+                    &mut joint,
+                    &mut read,
+                    past,
+                    &mut observer,
+                    helper,
+                )?,
                 false => {
-                    pass.own_and_global(layer, own, &entered, &joint, &mut observer, helper)?
+                    read =
+                        pass.own_and_global(layer, own, entered, &joint, &mut observer, helper)?;
                 }
-            };
-            let read = own.output.apply(&read, total, helper);
-            own.norms.leave(&mut x, read)?;
+            }
+            let part = &block.feed_forward;
+            if part.parallel {
+                part.inner.apply_to(entered, total, &mut inner, helper);
+            }
+            own.output.apply_to(&read, total, &mut left, helper);
+            own.norms.leave(&mut x, &mut left)?;
             states(Point::Attention, &x, &mut observer)?;
 
             if let Some(cross) = &block.cross {
                 let sources = state.as_deref().and_then(|state| state.sources.as_ref());
-                let queries = cross.query.apply(&cross.norms.enter(&x)?, total, helper);
+                let entered = cross.norms.enter(&x, &mut entered_memory)?;
+                let queries = cross.query.apply(entered, total, helper);
                 let read =
                     pass.cross(layer, queries, cross.scale, sources, &mut observer, helper)?;
-                let read = cross.output.apply(&read, total, helper);
-                cross.norms.leave(&mut x, read)?;
+                cross.output.apply_to(&read, total, &mut left, helper);
+                cross.norms.leave(&mut x, &mut left)?;
                 states(Point::Cross, &x, &mut observer)?;
             }
 
-            let part = &block.feed_forward;
-            let entered = match part.parallel {
-                true => entered,
-                false => part.norms.enter(&x)?,
-            };
-            let mut inner = part.inner.apply(&entered, total, helper);
-            match part.gated {
+            if !part.parallel {
+                let entered = part.norms.enter(&x, &mut entered_memory)?;
+                part.inner.apply_to(entered, total, &mut inner, helper);
+            }
+            let activated = match part.gated {
                 true => {
                     let [_, inputs] = part.inner.sizes();
                     let spec = Activated {
@@ -400,14 +416,17 @@ impl Stack {
                         width: inputs / 2,
                         dropout: None,
                     };
-                    let mut gated = vec![0.0; inner.len() / 2];
+                    gated.resize(inner.len() / 2, 0.0);
                     spec.forward(&inner, &mut gated)?;
-                    inner = gated;
+                    &gated
                 }
-                false => part.activation.apply(&mut inner),
-            }
-            let outer = part.outer.apply(&inner, total, helper);
-            part.norms.leave(&mut x, outer)?;
+                false => {
+                    part.activation.apply(&mut inner);
+                    &inner
+                }
+            };
+            part.outer.apply_to(activated, total, &mut left, helper);
+            part.norms.leave(&mut x, &mut left)?;
             states(Point::FeedForward, &x, &mut observer)?;
         }
         match &self.last_norm {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!                     W, packed in panels:  | panel | panel | panel | panel | ..
-//! fewer than 16 rows                        thread A  B       B       A            each weight is read once, by one core
+//! fewer than 64 rows                        thread A  B       B       A            each weight is read once, by one core
 //! more              the first half of them  | thread A, all panels                 a panel stays in the cache for all rows
 //!                   the second half         | thread B, all panels
 //! ```
 
 use super::helper::Helper;
 use crate::error::{KernelError, check_length};
-use crate::matmul::{Packed, Storage, Write};
+use crate::matmul::{Packed, Storage};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
 /// A weight matrix with its bias, packed to be multiplied with rows again and again.
@@ -20,7 +20,7 @@ pub struct Product {
 }
 
 /// From this many rows on, rows are divided among threads, rather than columns.
-const MANY: usize = 16;
+const MANY: usize = 64;
 
 impl Product {
     /// `x W + b` for `matrix [inner, columns]` and `bias [columns]`.
@@ -139,9 +139,9 @@ impl Product {
     ) {
         let [inner, columns] = self.sizes();
         out.resize(count * columns, 0.0);
+        let bias = self.bias.as_deref().unwrap_or_default();
         if count < MANY {
-            helper.product(&self.matrix, x, count, out);
-            self.add_bias(out);
+            helper.product(&self.matrix, bias, x, count, out);
             return;
         }
         let nanoseconds = (count * inner * columns) as f64 / 64.0;
@@ -157,18 +157,8 @@ impl Product {
             &|first, out: RowsMut<f32>| {
                 let rows = out.data.len() / columns.max(1);
                 let x = &x[first * inner..];
-                self.matrix
-                    .product(x, inner, out.data, columns, rows, Write::Replace);
-                self.add_bias(out.data);
+                self.matrix.affine(x, out.data, rows, [0, columns], bias);
             },
         );
-    }
-
-    fn add_bias(&self, out: &mut [f32]) {
-        if let Some(bias) = &self.bias {
-            for row in out.chunks_exact_mut(bias.len().max(1)) {
-                row.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
-            }
-        }
     }
 }

@@ -339,27 +339,35 @@ impl Norms {
         norms.try_for_each(|norm| norm.check(model))
     }
 
-    /// The input of the part.
-    pub(super) fn enter(&self, x: &[f32]) -> Result<Vec<f32>, KernelError> {
+    /// The input of the part: `x`, or its norm in the memory of `to`.
+    pub(super) fn enter<'x>(
+        &self,
+        x: &'x [f32],
+        to: &'x mut Vec<f32>,
+    ) -> Result<&'x [f32], KernelError> {
         match &self.before {
-            Some(norm) => norm.apply(x),
-            None => Ok(x.to_vec()),
+            Some(norm) => {
+                norm.apply_to(x, to)?;
+                Ok(to)
+            }
+            None => Ok(x),
         }
     }
 
-    /// Adds the output of the part.
-    pub(super) fn leave(&self, x: &mut Vec<f32>, mut y: Vec<f32>) -> Result<(), KernelError> {
+    /// Adds the output of the part, `y`, whose memory is used.
+    pub(super) fn leave(&self, x: &mut Vec<f32>, y: &mut Vec<f32>) -> Result<(), KernelError> {
         if let Some(norm) = &self.inside {
-            y = norm.apply(&y)?;
+            *y = norm.apply(y)?;
         }
         let work = x.len() as f64 * 0.3;
-        let both = [rows(x, 1), rows(&mut y, 1)];
+        let both = [rows(x, 1), rows(y, 1)];
         let count = both[0].data.len();
         for_each_chunk(both, count, 16384, work, &|_, [x, y]: [RowsMut<f32>; 2]| {
             x.data.iter_mut().zip(y.data).for_each(|(x, y)| *x += *y);
         });
         if let Some(norm) = &self.after {
-            *x = norm.apply(x)?;
+            norm.apply_to(x, y)?;
+            std::mem::swap(x, y);
         }
         Ok(())
     }
@@ -379,8 +387,15 @@ impl NormWeights {
     /// # Errors
     /// [`KernelError`] if the lengths do not fit, or `ε` is out of range.
     pub fn apply(&self, x: &[f32]) -> Result<Vec<f32>, KernelError> {
+        let mut y = vec![];
+        self.apply_to(x, &mut y)?;
+        Ok(y)
+    }
+
+    /// The same into `y`, whose memory is reused.
+    pub(super) fn apply_to(&self, x: &[f32], y: &mut Vec<f32>) -> Result<(), KernelError> {
         let width = self.weight.len();
-        let mut y = vec![0.0; x.len()];
+        y.resize(x.len(), 0.0);
         let norm = Norm {
             kind: self.kind,
             rows: x.len() / width.max(1),
@@ -389,7 +404,6 @@ impl NormWeights {
             bias: self.bias.as_deref(),
             epsilon: self.epsilon,
         };
-        norm::forward(&norm, x, &mut y)?;
-        Ok(y)
+        norm::forward(&norm, x, y)
     }
 }

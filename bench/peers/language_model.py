@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times regard's pretrained models beside transformers (PyTorch) and ONNX Runtime, in turns in one run.
+"""Times regard's pretrained models beside transformers (PyTorch), ONNX Runtime and candle, in turns in one run.
 
     python3 bench/peers/language_model.py --folder FOLDER [--rounds 5] [--threads 2]
 
 FOLDER takes 2.2 GB of checkpoints of real size with random weights, which the PyTorch side makes if they are not there. Builds the
-Rust side, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. Prints the median of
+Rust sides, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. Prints the median of
 each side, and regard's time as a share of the others' (below 1: faster). Before timing, continuations in f32 must be the same.
 """
 
@@ -60,6 +60,7 @@ def main():
     options = parser.parse_args()
     python = interpreter(options.python, REQUIREMENTS)
     ours = build(ROOT, "-p", "regard-models", "--example", "language_model_peer")["language_model_peer"]
+    candle = build(PEERS / "attention_rust", "--bin", "language_model_candle")["language_model_candle"]
     script = lambda name: [python, PEERS / f"language_model_{name}.py", "--folder", options.folder]
     for work in WORK:
         # Processes of their own for each row: none keeps another row's memory, or its threads.
@@ -68,10 +69,12 @@ def main():
         sides.append(Side("regard", [ours, "--folder", options.folder], options.threads))
         if work["work"] == "encode":
             sides.append(Side("onnx", script("onnx"), options.threads))
+        if work["model"] != "gpt2":  # candle-transformers has none
+            sides.append(Side("candle", [candle, "--folder", options.folder], options.threads))
         question = json.dumps(work)
         first = {side.name: side.ask(question) for side in sides}
         if work["work"] == "decode" and work["dtype"] == "f32":
-            same = first["regard"]["ids"] == first["torch"]["ids"]
+            same = all(answer["ids"] == first["torch"]["ids"] for answer in first.values())
             print("", "same tokens" if same else "OTHER TOKENS", sep="  ")
         seconds = {side.name: [] for side in sides}
         for side in turns(sides, options.rounds):

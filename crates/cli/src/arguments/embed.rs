@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Compute, pretrained::Pretrained};
+use super::{Compute, Show, pretrained::Pretrained};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -12,7 +12,7 @@ Examples:
   regard embed --model ./minilm --output vectors.safetensors < sentences.txt
 
 Each text becomes one vector: the mean of the states of its tokens, of length 1, or what the model's `1_Pooling/config.json` says. \
-Without --output, a JSON object a text is printed. A file of --output holds `vectors [texts, size]`.";
+Without --output, a JSON object a text is printed, with `maps` too by --attention --json. A file of --output holds `vectors [texts, size]`.";
 
 /// Turn texts into vectors with a pretrained encoder
 #[derive(Debug, Args)]
@@ -27,6 +27,9 @@ pub struct Embed {
     /// Write the vectors to a file (safetensors)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// What is shown beside the vectors.
+    #[command(flatten)]
+    pub show: Show,
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,

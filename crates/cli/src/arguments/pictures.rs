@@ -7,7 +7,7 @@ use regard_trace::Kind;
 use regard_view::choice::{Choice, Pick};
 
 /// Pictures and traces of the attention.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct PictureFiles {
     /// Write a heat map as SVG; of several texts or translations, FILE-LINE or FILE-LINE-RANK is
     /// written for each

@@ -1,8 +1,10 @@
 //! `regard similar`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::{Compute, Drawing, pretrained::Pretrained};
+use super::{Compute, Drawing, PictureFiles, Show, pretrained::Pretrained};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +36,12 @@ pub struct Similar {
     /// Pictures to write.
     #[command(flatten)]
     pub drawing: Drawing,
+    /// Print a heat map of what the model looked at in each text; with --json, the weights
+    #[arg(long, help_heading = "Pictures")]
+    pub attention: bool,
+    /// Write what the model looked at, for `regard view` and for Python (safetensors)
+    #[arg(long, value_name = "FILE", help_heading = "Pictures")]
+    pub trace: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -43,4 +51,17 @@ pub struct Similar {
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,
+}
+
+impl Similar {
+    /// What is shown of the attention; the pictures are of the result.
+    pub fn show(&self) -> Show {
+        Show {
+            attention: self.attention,
+            pictures: PictureFiles::default(),
+            trace: self.trace.clone(),
+            json: self.json,
+            quiet: self.quiet,
+        }
+    }
 }

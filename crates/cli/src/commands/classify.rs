@@ -115,25 +115,14 @@ impl Classifier {
     }
 }
 
-/// Reads texts with a pretrained model: together, or one by one if it is looked at.
+/// Reads texts with a pretrained model.
 fn read(encoder: &Encoder, texts: &[String], looking: bool) -> Result<Vec<Found>, Failure> {
     let most = encoder.model.context();
     let mut all = vec![];
     for texts in texts.chunks(AT_ONCE) {
         let whole = encoder.encode(texts)?;
         let cut: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
-        let read: Vec<(Vec<f32>, Option<Trace>)> = match looking {
-            false => encoder
-                .batch(&cut)?
-                .into_iter()
-                .map(|states| (states, None))
-                .collect(),
-            true => {
-                let each = texts.iter().zip(&cut);
-                let each = each.map(|(text, encoded)| encoder.states(text, encoded, true));
-                each.collect::<Result<_, Failure>>()?
-            }
-        };
+        let read = encoder.read(texts, &cut, looking)?;
         for (((text, whole), encoded), (states, mut trace)) in
             texts.iter().zip(&whole).zip(&cut).zip(read)
         {

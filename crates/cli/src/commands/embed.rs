@@ -9,6 +9,7 @@ use crate::{
     arguments::Embed,
     failure::Failure,
     output::{self, Output},
+    pictures::Shown,
 };
 
 /// How many texts are computed together.
@@ -26,20 +27,34 @@ fn work(options: &Embed) -> Result<(), Failure> {
     let encoder = Encoder::open(&options.model.model, options.model.storage())?;
     let model = &encoder.model;
     let pooling = Pooling::open(&encoder.opened.path)?;
+    let mut shown = Shown::new(&options.show);
     let mut out = Output::standard();
     let (mut all, mut count) = (vec![], 0);
     for texts in texts(&options.texts)?.chunks(BATCH) {
-        let states = encoder.batch(&encoder.encode(texts)?)?;
-        for (text, states) in texts.iter().zip(&states) {
-            let vector = pooling.vector(model, states);
+        let encoded = encoder.encode(texts)?;
+        let read = encoder.read(texts, &encoded, shown.is_wanted())?;
+        for (text, (states, trace)) in texts.iter().zip(read) {
+            let vector = pooling.vector(model, &states);
             count += 1;
+            let maps = trace.as_ref().and_then(|trace| shown.json(trace));
+            let mut line = json!({"text": text});
             match options.output {
                 Some(_) => all.extend(vector),
-                None => out.line(&json!({"text": text, "vector": vector}).to_string())?,
+                None => line["vector"] = json!(vector),
+            }
+            if let Some(maps) = maps {
+                line["maps"] = maps;
+            }
+            if options.output.is_none() || options.show.json {
+                out.line(&line.to_string())?;
+            }
+            if let Some(trace) = &trace {
+                shown.push(&mut out, count, trace)?;
             }
         }
     }
     out.flush()?;
+    shown.write()?;
     if let Some(path) = &options.output {
         let array = Array {
             shape: vec![count, model.size()],

@@ -213,6 +213,20 @@ impl Opened {
         CommandError::OtherModel { folder, expected }.into()
     }
 
+    /// What a model looks at while it reads a text, in all layers and heads.
+    ///
+    /// # Errors
+    /// A text that is too long, more weights than are kept.
+    pub fn look(&self, model: &TextModel, text: &str) -> Result<Trace, Failure> {
+        let encoded = self.tokenizer.encode(text, true)?;
+        let mut look = Look::new(encoded.ids.len());
+        if let Some(stack) = model.stack() {
+            expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
+        }
+        model.look(&encoded, &mut look)?;
+        self.trace(text, &encoded.ids, look)
+    }
+
     /// The trace of a text from what was seen of it.
     ///
     /// # Errors
@@ -282,6 +296,27 @@ impl Encoder {
         let tokenizer = &self.opened.tokenizer;
         let each = texts.iter().map(|text| Ok(tokenizer.encode(text, true)?));
         each.collect()
+    }
+
+    /// The states of texts, `[tokens, model]` of each, and what the model looked at if `looking`: it reads them together, or one by
+    /// one if it is looked at.
+    ///
+    /// # Errors
+    /// As [`Encoder::batch`] and [`Encoder::states`].
+    pub fn read(
+        &self,
+        texts: &[String],
+        encoded: &[Encoding],
+        looking: bool,
+    ) -> Result<Vec<(Vec<f32>, Option<Trace>)>, Failure> {
+        if looking {
+            let each = texts.iter().zip(encoded);
+            return each
+                .map(|(text, encoded)| self.states(text, encoded, true))
+                .collect();
+        }
+        let states = self.batch(encoded)?.into_iter();
+        Ok(states.map(|states| (states, None)).collect())
     }
 
     /// The states of texts, `[tokens, model]` of each.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use regard_kernels::stack::Point;
 use regard_models::pretrained::{Pooling, WordStates, cosine, occurrences};
+use regard_trace::Trace;
 use regard_view::{
     Heatmap,
     chart::{Chart, Point as Place, Series},
@@ -20,7 +21,7 @@ use crate::{
     arguments::Similar,
     failure::Failure,
     output::{self, Output},
-    pictures::write_drawing,
+    pictures::{Shown, write_drawing},
 };
 
 /// The most texts: each is compared with each.
@@ -44,20 +45,29 @@ fn work(options: &Similar) -> Result<(), Failure> {
             "{count} texts are given; expected from 2 to {MOST_TEXTS} to compare"
         )));
     }
+    let show = options.show();
+    let mut shown = Shown::new(&show);
     match &options.word {
-        Some(word) => compare_word(options, &texts, word),
-        None => compare_texts(options, &texts),
+        Some(word) => compare_word(options, &texts, word, &mut shown)?,
+        None => compare_texts(options, &texts, &mut shown)?,
     }
+    shown.write()
 }
 
 /// The cosine of each text with each.
-fn compare_texts(options: &Similar, texts: &[String]) -> Result<(), Failure> {
+fn compare_texts(
+    options: &Similar,
+    texts: &[String],
+    shown: &mut Shown<'_>,
+) -> Result<(), Failure> {
     let encoder = Encoder::open(&options.model.model, options.model.storage())?;
     let pooling = Pooling::open(&encoder.opened.path)?;
-    let mut vectors = vec![];
+    let (mut vectors, mut traces) = (vec![], vec![]);
     for texts in texts.chunks(BATCH) {
-        for states in encoder.batch(&encoder.encode(texts)?)? {
+        let encoded = encoder.encode(texts)?;
+        for (states, trace) in encoder.read(texts, &encoded, shown.is_wanted())? {
             vectors.push(pooling.vector(&encoder.model, &states));
+            traces.extend(trace);
         }
     }
     let cosines: Vec<Vec<f64>> = vectors
@@ -82,12 +92,14 @@ fn compare_texts(options: &Similar, texts: &[String]) -> Result<(), Failure> {
             .collect::<Vec<_>>(),
     );
     match options.json {
-        true => output::print(&format!(
-            "{}\n",
-            json!({"texts": texts, "cosines": cosines})
-        ))?,
+        true => {
+            let mut all = json!({"texts": texts, "cosines": cosines});
+            add_maps(&mut all, shown, &traces);
+            output::print(&format!("{all}\n"))?;
+        }
         false => output::print(&table)?,
     }
+    show_all(shown, &traces)?;
     if options.drawing.any() {
         let title = "Cosines of texts";
         let names: Vec<String> = texts
@@ -105,6 +117,23 @@ fn compare_texts(options: &Similar, texts: &[String]) -> Result<(), Failure> {
         write_drawing(&options.drawing, title, &picture, &table)?;
     }
     Ok(())
+}
+
+/// Adds what the model looked at in each text, if JSON is to have it.
+fn add_maps(json: &mut Value, shown: &Shown<'_>, traces: &[Trace]) {
+    let maps: Option<Vec<Value>> = traces.iter().map(|trace| shown.json(trace)).collect();
+    if let Some(maps) = maps.filter(|maps| !maps.is_empty()) {
+        json["maps"] = maps.into();
+    }
+}
+
+/// Prints what the model looked at in each text, and keeps it for a file.
+fn show_all(shown: &mut Shown<'_>, traces: &[Trace]) -> Result<(), Failure> {
+    let mut out = Output::standard();
+    for (line, trace) in (1..).zip(traces) {
+        shown.push(&mut out, line, trace)?;
+    }
+    Ok(out.flush()?)
 }
 
 /// The beginning of a text, on one line.
@@ -125,13 +154,24 @@ struct Occurrence {
     vectors: BTreeMap<(usize, Point), Vec<f32>>,
 }
 
-fn compare_word(options: &Similar, texts: &[String], word: &str) -> Result<(), Failure> {
+fn compare_word(
+    options: &Similar,
+    texts: &[String],
+    word: &str,
+    shown: &mut Shown<'_>,
+) -> Result<(), Failure> {
     let opened = Opened::find(&options.model.model)?;
     let model = opened.model(options.model.storage())?;
     let found = (1..)
         .zip(texts)
         .map(|(number, text)| find(options, &opened, &model, number, text, word));
     let found: Vec<Occurrence> = found.collect::<Result<_, Failure>>()?;
+    let mut traces = vec![];
+    if shown.is_wanted() {
+        for text in texts {
+            traces.push(opened.look(&model, text)?);
+        }
+    }
     let pairs: Vec<(usize, usize)> = (0..texts.len())
         .flat_map(|first| (first + 1..texts.len()).map(move |second| (first, second)))
         .collect();
@@ -167,7 +207,8 @@ fn compare_word(options: &Similar, texts: &[String], word: &str) -> Result<(), F
             let texts = texts.iter().zip(&found).map(|(text, found)| {
                 json!({"text": text, "start": found.place[0], "end": found.place[1], "tokens": found.tokens})
             });
-            let all = json!({"word": word, "texts": texts.collect::<Vec<_>>(), "pairs": lines});
+            let mut all = json!({"word": word, "texts": texts.collect::<Vec<_>>(), "pairs": lines});
+            add_maps(&mut all, shown, &traces);
             output::print(&format!("{all}\n"))?;
         }
         false => {
@@ -176,6 +217,7 @@ fn compare_word(options: &Similar, texts: &[String], word: &str) -> Result<(), F
             out.flush()?;
         }
     }
+    show_all(shown, &traces)?;
     let title = format!("{word:?} in context");
     match options.drawing.any() {
         true => write_drawing(&options.drawing, &title, &chart.svg(), &tables),

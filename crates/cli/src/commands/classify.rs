@@ -34,7 +34,7 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
         options,
         classifier: Classifier::open(options, device)?,
         out: Output::standard(),
-        shown: Shown::new(&options.show),
+        shown: Shown::new(&options.show)?,
         line: 0,
     };
     if !options.texts.is_empty() {

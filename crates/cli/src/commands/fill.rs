@@ -25,7 +25,7 @@ fn work(options: &Fill) -> Result<(), Failure> {
         return Err(refused());
     };
     let token = opened.tokenizer.token(mask).unwrap_or_default();
-    let mut shown = Shown::new(&options.show);
+    let mut shown = Shown::new(&options.show)?;
     let mut out = Output::standard();
     for (line, text) in (1..).zip(texts(&options.texts)?) {
         let written = text.replace("[MASK]", &token).replace("<mask>", &token);

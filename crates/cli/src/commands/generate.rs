@@ -13,6 +13,7 @@ use regard_models::{
     pretrained::{ChatTemplate, Encoding, InputError, Look, Message, Searching, WritingRules},
     scoring::CausalModel,
 };
+use regard_trace::Trace;
 use serde_json::json;
 
 use super::pretrained::{Opened, TextModel, expect_room, texts};
@@ -60,7 +61,8 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let message = "--stop: found an empty text, which ends every text at once; give one that is to end it";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let looking = Shown::new(&options.show).is_wanted();
+    let shown = Shown::new(&options.show)?;
+    let looking = shown.is_wanted();
     if options.slide && looking {
         let message = "--slide forgets the beginning of a text, of which a picture needs all; leave one of them out";
         return Err(Failure::Usage(message.to_owned()));
@@ -88,6 +90,11 @@ fn work(options: &Generate) -> Result<(), Failure> {
         true => usize::MAX,
         false => context - longest,
     };
+    if looking && let Some(text) = all.first() {
+        // One token shows which layers and heads there are.
+        let first = seen(&opened, &model, "", &text.ids[..1])?;
+        shown.expect_choice(&first)?;
+    }
     let config = SampleConfig {
         limit: options.max_tokens.min(room),
         stop: opened.tokenizer.special().eos.clone(),
@@ -107,7 +114,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
         None => draw(options, &mut all, &mut steps, &config, &opened)?,
     };
     let wrote = begun.elapsed().as_secs_f64();
-    finish(options, &opened, &model, &all)?;
+    finish(options, &opened, &model, &all, shown)?;
     if !options.show.quiet {
         let ended = all.iter().filter(|text| text.ended == "limit").count();
         if ended > 0 && config.limit < options.max_tokens {
@@ -355,9 +362,14 @@ fn search(
         let Some((&last, before)) = text.ids.split_last() else {
             continue;
         };
-        let end = config.stop.first().copied();
         let steps = model.read(&[before], options.cache.kind())?;
-        let mut searching = Searching::new(steps, before.len(), last, end, WritingRules::default());
+        let mut searching = Searching::new(
+            steps,
+            before.len(),
+            last,
+            &config.stop,
+            WritingRules::default(),
+        );
         let beam = BeamConfig {
             size: width,
             n_best: 1,
@@ -384,14 +396,28 @@ fn search(
     Ok(tokens)
 }
 
+/// What the model looks at while it reads `ids`.
+fn seen(opened: &Opened, model: &TextModel, text: &str, ids: &[u32]) -> Result<Trace, Failure> {
+    let mut look = Look::new(ids.len());
+    if let Some(stack) = model.stack() {
+        expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
+    }
+    let encoded = Encoding {
+        ids: ids.to_vec(),
+        ..Encoding::default()
+    };
+    model.look(&encoded, &mut look)?;
+    opened.trace(text, ids, look)
+}
+
 /// Prints what was not printed yet, and writes pictures.
 fn finish(
     options: &Generate,
     opened: &Opened,
     model: &TextModel,
     all: &[Text],
+    mut shown: Shown,
 ) -> Result<(), Failure> {
-    let mut shown = Shown::new(&options.show);
     let mut out = Output::standard();
     let printed = all.len() == 1 && options.beam.is_none();
     for (line, text) in (1..).zip(all) {
@@ -401,16 +427,7 @@ fn finish(
         }
         let mut trace = None;
         if shown.is_wanted() {
-            let mut look = Look::new(text.ids.len());
-            if let Some(stack) = model.stack() {
-                expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
-            }
-            let encoded = Encoding {
-                ids: text.ids.clone(),
-                ..Encoding::default()
-            };
-            model.look(&encoded, &mut look)?;
-            trace = Some(opened.trace(&text.prompt, &text.ids, look)?);
+            trace = Some(seen(opened, model, &text.prompt, &text.ids)?);
         }
         if options.show.json {
             let mut line = json!({

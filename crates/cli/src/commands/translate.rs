@@ -330,10 +330,10 @@ impl<'a> Writer<'a> {
         }
         Ok(Self {
             options,
+            kept: Kept::new(pictures, &options.trace)?,
             output: Output::open(options.output.as_deref())?,
             is_terminal,
             screen: (drawn && !options.json).then(|| Screen::detect(&options.pictures)),
-            kept: Kept::new(pictures, &options.trace),
             unattended: None,
         })
     }

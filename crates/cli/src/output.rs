@@ -100,6 +100,14 @@ pub fn print(text: &str) -> Result<(), Failure> {
     output.flush()
 }
 
+/// A number of things: `1 text`, `2 texts`; `things` is a plural that ends in "s".
+pub fn counted(count: usize, things: &str) -> String {
+    match (count, things.strip_suffix('s')) {
+        (1, Some(thing)) => format!("1 {thing}"),
+        _ => format!("{count} {things}"),
+    }
+}
+
 /// Prints a message on standard error. Characters that a terminal would obey are written out: names of files and keys may have any.
 pub fn say(text: &str) {
     let obeyed = |c: char| {

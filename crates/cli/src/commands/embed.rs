@@ -23,7 +23,7 @@ pub fn run(options: &Embed) -> Result<(), Failure> {
 }
 
 fn work(options: &Embed) -> Result<(), Failure> {
-    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let encoder = Encoder::open(&options.model.model, options.model.storage(), false)?;
     let model = &encoder.model;
     let pooling = Pooling::open(&encoder.opened.path)?;
     let mut out = Output::standard();

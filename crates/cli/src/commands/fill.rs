@@ -16,7 +16,11 @@ pub fn run(options: &Fill) -> Result<(), Failure> {
 }
 
 fn work(options: &Fill) -> Result<(), Failure> {
-    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let encoder = Encoder::open(
+        &options.model.model,
+        options.model.storage(),
+        options.show.quiet,
+    )?;
     let (opened, model) = (&encoder.opened, &encoder.model);
     let refused = || encoder.other_head("a head for masked words");
     let (Some(mask), Some(Heads::MaskedTokens)) =

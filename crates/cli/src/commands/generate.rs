@@ -22,6 +22,7 @@ use crate::{
     failure::{CommandError, Failure},
     output::{self, Output},
     pictures::Shown,
+    progress::Counter,
 };
 
 /// Writes on from prompts.
@@ -67,7 +68,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let message = "--slide forgets the beginning of a text, of which a picture needs all; leave one of them out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let opened = Opened::find(&options.model.model)?;
+    let opened = Opened::find(&options.model.model, options.show.quiet)?;
     if opened.is_seq2seq()? {
         return Err(opened.other(
             "a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does",
@@ -105,9 +106,12 @@ fn work(options: &Generate) -> Result<(), Failure> {
         .iter()
         .map(|text| text.ids.split_last().map_or(&[][..], |(_, before)| before))
         .collect();
-    let mut steps = Sliding::new(writer, &before, options.cache.kind())?;
-    let read = begun.elapsed().as_secs_f64();
     let prompt_tokens: usize = before.iter().map(|before| before.len()).sum();
+    let counter = Counter::up_to(prompt_tokens, "tokens read", !options.show.quiet);
+    let mut told = |done| counter.set(done);
+    let mut steps = Sliding::new(writer, &before, options.cache.kind(), &mut told)?;
+    counter.finish();
+    let read = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
     let tokens = match options.beam {
         Some(width) => search(options, &mut all, writer, &config, width, &opened)?,
@@ -119,9 +123,8 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let ended = all.iter().filter(|text| text.ended == "limit").count();
         if ended > 0 && config.limit < options.max_tokens {
             output::warn(&format!(
-                "{ended} of {} texts were ended by the model's context of {} tokens; --slide goes on",
-                all.len(),
-                context
+                "{ended} of {} ended at the model's context of {context} tokens; --slide goes on",
+                output::counted(all.len(), "texts")
             ));
         }
         output::say(&format!(
@@ -311,12 +314,17 @@ struct Sliding<'a> {
 }
 
 impl<'a> Sliding<'a> {
-    fn new(model: &'a dyn CausalModel, texts: &[&[u32]], cache: Kind) -> Result<Self, InputError> {
+    fn new(
+        model: &'a dyn CausalModel,
+        texts: &[&[u32]],
+        cache: Kind,
+        told: &mut dyn FnMut(usize),
+    ) -> Result<Self, InputError> {
         Ok(Self {
             model,
             cache,
             read: texts.iter().map(|text| text.to_vec()).collect(),
-            steps: model.read(texts, cache)?,
+            steps: model.read_telling(texts, cache, told)?,
         })
     }
 }

@@ -30,10 +30,13 @@ pub fn run(options: &LookText) -> Result<(), Failure> {
 
 fn work(options: &LookText) -> Result<(), Failure> {
     expect_writable(&options.pictures, &options.trace)?;
-    let opened = Opened::find(&options.model.model)?;
+    let opened = Opened::find(&options.model.model, options.quiet)?;
     let storage = options.model.storage();
     let text = match options.text.as_str() {
-        "-" => input::text("-".as_ref())?,
+        "-" => match input::text("-".as_ref())? {
+            text if text.trim().is_empty() => return Err(input::no_text("-".as_ref())),
+            text => text,
+        },
         text => text.to_owned(),
     };
     let choice = options.pictures.choice();

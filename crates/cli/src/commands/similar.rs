@@ -39,9 +39,9 @@ pub fn run(options: &Similar) -> Result<(), Failure> {
 fn work(options: &Similar) -> Result<(), Failure> {
     let texts = texts(&options.texts)?;
     if !(2..=MOST_TEXTS).contains(&texts.len()) {
-        let count = texts.len();
+        let given = output::counted(texts.len(), "texts");
         return Err(Failure::Usage(format!(
-            "{count} texts are given; expected from 2 to {MOST_TEXTS} to compare"
+            "{given} to compare; expected from 2 to {MOST_TEXTS}"
         )));
     }
     match &options.word {
@@ -52,7 +52,7 @@ fn work(options: &Similar) -> Result<(), Failure> {
 
 /// The cosine of each text with each.
 fn compare_texts(options: &Similar, texts: &[String]) -> Result<(), Failure> {
-    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let encoder = Encoder::open(&options.model.model, options.model.storage(), options.quiet)?;
     let pooling = Pooling::open(&encoder.opened.path)?;
     let mut vectors = vec![];
     for texts in texts.chunks(BATCH) {
@@ -126,7 +126,7 @@ struct Occurrence {
 }
 
 fn compare_word(options: &Similar, texts: &[String], word: &str) -> Result<(), Failure> {
-    let opened = Opened::find(&options.model.model)?;
+    let opened = Opened::find(&options.model.model, options.quiet)?;
     let model = opened.model(options.model.storage())?;
     let found = (1..)
         .zip(texts)

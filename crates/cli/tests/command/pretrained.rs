@@ -107,6 +107,35 @@ fn text_is_written_the_same_every_time() {
     }
 }
 
+/// The same words for no text, whatever the command.
+#[test]
+fn a_lack_of_text_is_told_in_the_same_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let [writes, reads, answers] =
+        ["gpt2", "bert", "bert-answer"].map(|case| model(case, folder.path()));
+    let context = text(&folder.path().join("context.txt"));
+    fs::write(&context, "w1 w2").unwrap();
+    let commands: [&[&str]; 6] = [
+        &["generate", "--model", &writes],
+        &["look", "--model", &writes, "-"],
+        &["fill", "--model", &reads],
+        &["embed", "--model", &reads],
+        &["similar", "--model", &reads],
+        &["answer", "--model", &answers, "--context", &context],
+    ];
+    for command in commands {
+        for input in ["", " \n\n"] {
+            let done = regard().args(command).write_stdin(input).assert().code(2);
+            let told = stderr(&done);
+            let expected = "error: standard input has no text; give some text";
+            assert!(told.starts_with(expected), "{command:?}: {told}");
+        }
+    }
+    let question = ["answer", "--model", &answers, "--context", &context, ""];
+    let done = regard().args(question).assert().code(2);
+    assert!(stderr(&done).contains("\"\" has no tokens; give some text"));
+}
+
 /// Any of several end tokens ends a text, in a search as in drawing.
 #[test]
 fn each_of_several_end_tokens_ends_a_text() {

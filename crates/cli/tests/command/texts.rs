@@ -253,7 +253,7 @@ fn texts_and_words_are_compared() {
     refused(
         ["similar", "--model", &sentences, "alone"],
         2,
-        ["1 texts", "from 2"],
+        ["1 text to compare", "from 2"],
     );
 }
 

@@ -100,6 +100,11 @@ pub fn name(path: &Path) -> String {
     }
 }
 
+/// The error for a file without text.
+pub fn no_text(path: &Path) -> Failure {
+    Failure::Usage(format!("{} has no text; give some text", name(path)))
+}
+
 /// The lines of a plain or gzip file (`-` for standard input), read as sacrebleu reads them: lines
 /// end at `\n` alone and lose white space on their right.
 ///

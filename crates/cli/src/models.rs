@@ -1,12 +1,21 @@
 //! Opening a model: a file, a run folder, or the one that is compiled into the command; and which names are those of pretrained ones.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use regard_models::{AnyGenerator, pretrained::resolve};
-use regard_train::{
-    Registry, model_file::ModelFileError, tasks::Translation, translator::Description,
+use regard_models::{
+    AnyGenerator,
+    pretrained::{Hub, PretrainedError, resolve},
 };
+use regard_train::{
+    Registry, TrainError, model_file::ModelFileError, tasks::Translation, translator::Description,
+};
+use regard_view::label::visible;
+
+use crate::progress::Counter;
+
+/// What stands in front of the name of a model that may be downloaded.
+const DOWNLOADED: &str = "hf:";
 
 /// The name of the embedded model.
 pub const EMBEDDED_NAME: &str = "multi30k-en-de";
@@ -37,7 +46,41 @@ pub fn pretrained(model: &Path) -> Option<String> {
     let name = model.to_str()?;
     let found = match model.exists() {
         true => model.join("config.json").is_file(),
-        false => name.starts_with("hf:") || resolve(name).is_ok(),
+        false => name.starts_with(DOWNLOADED) || resolve(name).is_ok(),
     };
     found.then(|| name.to_owned())
+}
+
+/// The folder of a pretrained model, downloaded if its name asks for that, with the progress on a terminal unless `quiet`.
+///
+/// # Errors
+/// A model that is not there, or cannot be downloaded.
+pub fn folder(name: &str, quiet: bool) -> Result<PathBuf, PretrainedError> {
+    let mut now: Option<(String, Counter)> = None;
+    Hub::from_env().resolve(name, |file, done, total| {
+        if now.as_ref().is_none_or(|(known, _)| known != file) {
+            let unit = format!("bytes of {}", visible(file));
+            now = Some((
+                file.to_owned(),
+                Counter::up_to(total as usize, &unit, !quiet),
+            ));
+        }
+        if let Some((_, counter)) = &now {
+            counter.set(done as usize);
+        }
+    })
+}
+
+/// Downloads the model that training begins with, if `start` names one that is to be: later it is found in the cache.
+///
+/// # Errors
+/// As [`folder`]'s.
+pub fn fetch_start(start: Option<&Path>, quiet: bool) -> Result<(), TrainError> {
+    match start.and_then(Path::to_str) {
+        Some(name) if name.starts_with(DOWNLOADED) => match folder(name, quiet) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(TrainError::NoStart { source }),
+        },
+        _ => Ok(()),
+    }
 }

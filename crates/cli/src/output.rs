@@ -3,8 +3,10 @@
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
+
+use regard_train::files;
 
 use crate::failure::{CommandError, Failure};
 
@@ -98,6 +100,14 @@ pub fn print(text: &str) -> Result<(), Failure> {
     output.flush()
 }
 
+/// A number of things: `1 text`, `2 texts`; `things` is a plural that ends in "s".
+pub fn counted(count: usize, things: &str) -> String {
+    match (count, things.strip_suffix('s')) {
+        (1, Some(thing)) => format!("1 {thing}"),
+        _ => format!("{count} {things}"),
+    }
+}
+
 /// Prints a message on standard error. Characters that a terminal would obey are written out: names of files and keys may have any.
 pub fn say(text: &str) {
     let obeyed = |c: char| {
@@ -126,8 +136,7 @@ pub fn warn(text: &str) {
 /// # Errors
 /// Anything the system refuses.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    // A device or a pipe cannot be replaced by a file.
-    if fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+    if is_device(path) {
         let write = || File::options().write(true).open(path)?.write_all(bytes);
         return write().map_err(|source| {
             CommandError::Write {
@@ -137,7 +146,26 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
             .into()
         });
     }
-    // The target of a symbolic link is replaced, not the link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    Ok(regard_train::files::write_atomically(&path, bytes)?)
+    Ok(files::write_atomically(&target(path), bytes)?)
+}
+
+/// Refuses a path that [`write_file`] could not write to, before the work whose result it is to hold.
+///
+/// # Errors
+/// As for [`write_file`].
+pub fn expect_writable(path: &Path) -> Result<(), Failure> {
+    match is_device(path) {
+        true => Ok(()),
+        false => Ok(files::expect_writable(&target(path))?),
+    }
+}
+
+/// Whether `path` is a device or a pipe, which cannot be replaced by a file.
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir())
+}
+
+/// The file to replace: the target of a symbolic link, not the link.
+fn target(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -46,12 +46,16 @@ pub struct Kept<'a> {
 
 impl<'a> Kept<'a> {
     /// Without traces.
-    pub fn new(files: &'a PictureFiles, traces: &'a Option<PathBuf>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// A file that could not be written.
+    pub fn new(files: &'a PictureFiles, traces: &'a Option<PathBuf>) -> Result<Self, Failure> {
+        expect_writable(files, traces)?;
+        Ok(Self {
             files,
             traces: traces.as_deref(),
             entries: vec![],
-        }
+        })
     }
 
     /// Whether anything will be written.
@@ -62,13 +66,16 @@ impl<'a> Kept<'a> {
     /// Keeps a trace, if anything will be written.
     ///
     /// # Errors
-    /// More traces than anyone can look at.
+    /// More traces than anyone can look at; a choice of maps that the first one does not have.
     pub fn push(&mut self, line: usize, rank: usize, trace: &Trace) -> Result<(), Failure> {
         if !self.is_wanted() {
             return Ok(());
         }
         if self.entries.len() == MOST_KEPT {
             return Err(CommandError::TooManyPictures { limit: MOST_KEPT }.into());
+        }
+        if self.entries.is_empty() && self.files.draws_chosen() {
+            self.files.choice().heatmaps(trace)?;
         }
         let trace = trace.clone();
         self.entries.push(Entry { line, rank, trace });
@@ -97,18 +104,33 @@ pub struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     /// As the options ask.
-    pub fn new(show: &'a Show) -> Self {
+    ///
+    /// # Errors
+    /// A file that could not be written.
+    pub fn new(show: &'a Show) -> Result<Self, Failure> {
         let screen = || Screen::detect(&show.pictures);
-        Self {
+        Ok(Self {
             screen: (show.attention && !show.json).then(screen),
             weights: show.attention && show.json,
-            kept: Kept::new(&show.pictures, &show.trace),
-        }
+            kept: Kept::new(&show.pictures, &show.trace)?,
+        })
     }
 
     /// Whether traces are needed.
     pub fn is_wanted(&self) -> bool {
         self.screen.is_some() || self.weights || self.kept.is_wanted()
+    }
+
+    /// Refuses a choice of maps that a trace of the same model does not have.
+    ///
+    /// # Errors
+    /// A usage error that says which there are.
+    pub fn expect_choice(&self, trace: &Trace) -> Result<(), Failure> {
+        if self.screen.is_some() || self.kept.files.draws_chosen() {
+            let found = self.kept.files.choice().heatmaps(trace);
+            found.map_err(|error| Failure::Usage(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Prints a trace, and keeps it for files.
@@ -147,6 +169,16 @@ impl<'a> Shown<'a> {
     pub fn write(&self) -> Result<(), Failure> {
         self.kept.write()
     }
+}
+
+/// Refuses files that could not be written, before the work whose results they are to hold.
+///
+/// # Errors
+/// What the system says of the first of them.
+pub fn expect_writable(files: &PictureFiles, traces: &Option<PathBuf>) -> Result<(), Failure> {
+    let all = [&files.svg, &files.png, &files.html, traces];
+    let mut all = all.into_iter().flatten();
+    all.try_for_each(|path| output::expect_writable(path))
 }
 
 /// Writes one picture, an SVG, in the forms that are asked for; a page has its numbers as `text`, too.

@@ -283,6 +283,11 @@ any_module!(AnyTextModel, TextModel, DynTextModel, None, {
     /// # Panics
     /// When `state` is of another architecture.
     fn step(&self, ids: Tensor<1, Int>, state: AnyState) -> (Output, AnyState);
+    /// As [`TextModel::read`].
+    ///
+    /// # Panics
+    /// When `state` is of another architecture.
+    fn read(&self, ids: Tensor<2, Int>, state: AnyState) -> AnyState;
     /// As [`TextModel::look`].
     fn look(&self, ids: Tensor<2, Int>, keep: &PaddingMask) -> Vec<Tensor<4>>;
     /// As [`TextModel::is_normalized`].
@@ -305,6 +310,9 @@ any_module!(AnyTextModel, TextModel, DynTextModel, None, {
     fn step(&self, ids: Tensor<1, Int>, state: AnyState) -> (Output, AnyState) {
         let (output, state) = self.step(ids, state.of::<M::State>());
         (output, AnyState(Box::new(state)))
+    }
+    fn read(&self, ids: Tensor<2, Int>, state: AnyState) -> AnyState {
+        AnyState(Box::new(self.read(ids, state.of::<M::State>())))
     }
     fn look(&self, ids: Tensor<2, Int>, keep: &PaddingMask) -> Vec<Tensor<4>> {
         self.look(ids, keep)

@@ -147,6 +147,11 @@ pub trait Stepper {
     /// The vocabulary of the output.
     fn vocabulary(&self) -> Vocabulary;
 
+    /// The tokens that end a text: the mark of the vocabulary, unless the model has several.
+    fn ends(&self) -> Vec<u32> {
+        vec![self.vocabulary().end]
+    }
+
     /// Overwrites `log_probabilities` with those of the token after the `previous` one of each row, `[rows, vocabulary]`, and
     /// gives the weights `[rows, source]` if the model attends.
     fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>>;
@@ -159,6 +164,10 @@ pub trait Stepper {
 impl<S: Stepper + ?Sized> Stepper for Box<S> {
     fn vocabulary(&self) -> Vocabulary {
         (**self).vocabulary()
+    }
+
+    fn ends(&self) -> Vec<u32> {
+        (**self).ends()
     }
 
     fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {

@@ -37,6 +37,19 @@ pub trait CausalModel {
     /// # Errors
     /// [`InputError`].
     fn read(&self, texts: &[&[u32]], cache: Kind) -> Result<Box<dyn Stepper + '_>, InputError>;
+
+    /// As [`read`](Self::read); a model that takes its time for a long text tells how many tokens of all texts it has read.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    fn read_telling(
+        &self,
+        texts: &[&[u32]],
+        cache: Kind,
+        _told: &mut dyn FnMut(usize),
+    ) -> Result<Box<dyn Stepper + '_>, InputError> {
+        self.read(texts, cache)
+    }
 }
 
 /// How a token was predicted.

@@ -112,6 +112,15 @@ pub trait TextModel: Module + Sync + 'static {
     /// Reads one token of each row, `ids [rows]`, and gives the logits of the next.
     fn step(&self, ids: Tensor<1, Int>, state: Self::State) -> (Output, Self::State);
 
+    /// Reads `ids [time, rows]` and gives the state after them, as consecutive steps do; a network that reads a whole sequence at once
+    /// does that.
+    fn read(&self, ids: Tensor<2, Int>, state: Self::State) -> Self::State {
+        ids.iter_dim(0).fold(state, |state, ids| {
+            let ids = ids.squeeze_dim(0);
+            self.step(ids, state).1
+        })
+    }
+
     /// Every weight of every head while it reads `ids`, by layer from the first: each `[batch, heads, queries, keys]`. Empty for a
     /// model without attention.
     fn look(&self, _ids: Tensor<2, Int>, _keep: &PaddingMask) -> Vec<Tensor<4>> {

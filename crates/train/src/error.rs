@@ -133,6 +133,9 @@ pub enum TrainError {
     /// The folder holds a run already.
     #[error("{}: holds a run already; go on with `regard train --resume {}`, or choose another folder", .0.display(), .0.display())]
     Occupied(PathBuf),
+    /// Another process trains in the folder.
+    #[error("{}: another process is training in this folder; wait for its end, or choose another folder", .0.display())]
+    Busy(PathBuf),
     /// The data of a run are not those that it began with.
     #[error(
         "{}: its training data have changed since the run began; restore them, or begin a new run with training.start", .0.display()

@@ -35,15 +35,8 @@ impl FileError {
 /// # Errors
 /// Anything the system refuses: a full disk, a folder that is not there, no permission.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     let write = || {
-        let mut file = tempfile::Builder::new()
-            .prefix(".regard-")
-            .suffix(".tmp")
-            .tempfile_in(folder)?;
+        let mut file = temporary(path)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         set_ordinary_permissions(file.as_file())?;
@@ -51,6 +44,31 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         Ok(())
     };
     write().map_err(|source| FileError::new(path, "write", without_temporary(source)))
+}
+
+/// Refuses a path where [`write_atomically`] would fail, before the work whose result it is to hold: a folder that is not there or
+/// may not be written to, or a path that is a folder.
+///
+/// # Errors
+/// What the system would say.
+pub fn expect_writable(path: &Path) -> Result<(), FileError> {
+    let refused = match path.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => temporary(path).map(|_| ()),
+    };
+    refused.map_err(|source| FileError::new(path, "write", without_temporary(source)))
+}
+
+/// A temporary file in the folder of `path`.
+fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new()
+        .prefix(".regard-")
+        .suffix(".tmp")
+        .tempfile_in(folder)
 }
 
 /// The system's error without the name of the temporary file, which means nothing to the user.

@@ -29,7 +29,7 @@ use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
     error::TrainError,
-    learner::{self, Event, Run, Summary, session::Session, start::Start},
+    learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
@@ -238,7 +238,7 @@ impl Registry {
     /// Trains the model of `recipe` from the start; `report` is called for every event.
     ///
     /// # Errors
-    /// Whatever [`TrainError`] names. What was saved before stays.
+    /// Whatever [`TrainError`] names. What was saved after an update stays; a folder that was made for a run without any is removed.
     ///
     /// # Panics
     /// If the recipe's architecture is not of this registry.
@@ -248,10 +248,15 @@ impl Registry {
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
     ) -> Result<Summary, TrainError> {
+        let folder = RunFolder::lock(run.folder)?;
         if run.folder.join(learner::LAST).exists() || run.folder.join(learner::MODEL).exists() {
             return Err(TrainError::Occupied(run.folder.to_owned()));
         }
-        self.begin(recipe.clone(), run, report, false)
+        let trained = self.begin(recipe.clone(), run, report, false);
+        if trained.is_err() {
+            folder.abandon();
+        }
+        trained
     }
 
     /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) applied to its recipe. A run that died before
@@ -266,14 +271,14 @@ impl Registry {
         report: &mut dyn FnMut(&Event),
     ) -> Result<Summary, TrainError> {
         let holds = |file: &str| run.folder.join(file).exists();
-        let begun = holds(learner::LAST);
         // A folder with a model but without its state must not be trained in: the model would be overwritten.
         let lost = holds(learner::BEST) || holds(learner::MODEL);
-        if !begun && (!holds(learner::RECIPE) || lost) {
+        if !holds(learner::LAST) && (!holds(learner::RECIPE) || lost) {
             return Err(TrainError::NothingToResume(run.folder.to_owned()));
         }
+        let _locked = RunFolder::lock(run.folder)?;
         let recipe = self.load(run.folder.join(learner::RECIPE), overrides)?;
-        match begun {
+        match holds(learner::LAST) {
             true => self.task(&recipe.model).resume(self, recipe, run, report),
             false => self.begin(recipe, run, report, true),
         }

@@ -379,6 +379,66 @@ fn a_folder_that_holds_a_run_is_not_overwritten() {
     ));
 }
 
+/// What a start that fails leaves: nothing in a folder that it made, and a folder that was there free for another start.
+#[test]
+fn a_start_that_fails_leaves_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("runs/made");
+    let there = folder.path().join("there");
+    fs::create_dir(&there).unwrap();
+    fs::write(there.join("notes.txt"), "mine").unwrap();
+    let good = recipe(&["training.epochs=1", "data.synthetic.sentences=64"]);
+    let mut no_data = good.clone();
+    no_data.data.synthetic = None;
+    no_data.data.train_source = Some(folder.path().join("none.en"));
+    no_data.data.train_target = Some(folder.path().join("none.de"));
+    let diverging = recipe(&[
+        "schedule.learning_rate=1e30",
+        "optimizer.clip_norm=0",
+        "training.log_every=100",
+    ]);
+    for bad in [&no_data, &diverging] {
+        for run in [&made, &there] {
+            let error = train(bad, run, None, false).unwrap_err();
+            assert!(!matches!(error, TrainError::Occupied(_)), "{error}");
+        }
+        assert!(!folder.path().join("runs").exists());
+        assert!(there.join("notes.txt").exists());
+    }
+    train(&good, &there, None, false).unwrap();
+}
+
+#[test]
+fn two_runs_in_one_folder_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&["training.epochs=1", "data.synthetic.sentences=64"]);
+    let run = folder.path().join("run");
+    let stop = AtomicBool::new(false);
+    let of = Run {
+        folder: &run,
+        device: &Device::flex(),
+        stop: &stop,
+    };
+    let mut refused = 0;
+    let mut report = |event: &Event| {
+        if let Event::Started(_) = event {
+            for resume in [false, true] {
+                let error = train(&recipe, &run, None, resume).unwrap_err();
+                assert!(matches!(error, TrainError::Busy(_)), "{error}");
+                assert!(error.to_string().contains(&run.display().to_string()));
+                refused += 1;
+            }
+        }
+    };
+    Registry::default()
+        .train(&recipe, &of, &mut report)
+        .unwrap();
+    assert_eq!(refused, 2);
+    // What died has left its file, but no lock.
+    assert!(run.join(".lock").exists());
+    train(&recipe, &run, None, true).unwrap();
+}
+
 #[test]
 fn damaged_checkpoints_are_refused() {
     let folder = tempfile::tempdir().unwrap();

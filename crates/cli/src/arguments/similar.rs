@@ -18,7 +18,7 @@ Without --word, texts become vectors as by `regard embed`, and the output is the
 With --word, the output is the cosine between the states of this word in two texts, for every pair of texts: in each layer before \
 its attention, after it, and after the feed-forward network. Before the first attention the word is alone (the states \
 differ by their positions at most); every attention mixes in what stands around it. A word of several tokens has the mean of their \
-states. Any family of models will do.";
+states. Every model that `regard look` reads will do, but encoder-decoders (T5, BART, Marian) and recurrent language models.";
 
 /// Compare texts, or a word in several texts, by the cosine of their vectors in a pretrained model
 #[derive(Debug, Args)]

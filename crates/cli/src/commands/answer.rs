@@ -6,7 +6,7 @@ use regard_models::pretrained::{Answer as Found, Answers, ContextWindows, Heads,
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::pretrained::{Encoder, characters, texts};
+use super::pretrained::{Encoder, characters, no_tokens, texts};
 use crate::{
     arguments::Answer, failure::Failure, input, output::Output, pictures::Shown, progress::Counter,
 };
@@ -29,22 +29,28 @@ fn work(options: &Answer) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let encoder = Encoder::open(
+        &options.model.model,
+        options.model.storage(),
+        options.show.quiet,
+    )?;
     let refused = || encoder.other_head("a head for spans of answers");
     if encoder.model.purpose() != Some(&Heads::Span) {
         return Err(refused());
     }
     let context = input::text(&options.context)?;
     if context.trim().is_empty() {
-        let name = input::name(&options.context);
-        return Err(Failure::Usage(format!("{name} has no text")));
+        return Err(input::no_text(&options.context));
     }
     let most = encoder.model.context();
     let most = options.window.map_or(most, |window| window.min(most));
     let overlap = options.stride.unwrap_or_else(|| 128.min(most / 2));
-    let mut shown = Shown::new(&options.show);
+    let mut shown = Shown::new(&options.show)?;
     let mut out = Output::standard();
     let questions = texts(&options.questions)?;
+    if let Some(question) = questions.iter().find(|text| text.trim().is_empty()) {
+        return Err(no_tokens(question));
+    }
     for (line, question) in (1..).zip(&questions) {
         let tokenizer = &encoder.opened.tokenizer;
         let windows = ContextWindows::new(tokenizer, question, &context, most, overlap)?;

@@ -34,7 +34,7 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
         options,
         classifier: Classifier::open(options, device)?,
         out: Output::standard(),
-        shown: Shown::new(&options.show),
+        shown: Shown::new(&options.show)?,
         line: 0,
     };
     if !options.texts.is_empty() {
@@ -49,8 +49,12 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
             return Err(error.into());
         }
     }
-    if let (0, Some(path)) = (writer.line, &options.input) {
-        return Err(CorpusError::Empty { path: path.clone() }.into());
+    if writer.line == 0 {
+        match &options.input {
+            Some(path) => return Err(CorpusError::Empty { path: path.clone() }.into()),
+            None if !options.show.quiet => output::warn("standard input had no lines"),
+            None => {}
+        }
     }
     writer.shown.write()
 }
@@ -84,7 +88,7 @@ impl Classifier {
             let classifier = Registry::default().classifier(path, device)?;
             return Ok(Self::Own(Box::new(classifier)));
         }
-        let encoder = Encoder::open(&options.model, options.stored.storage())?;
+        let encoder = Encoder::open(&options.model, options.stored.storage(), options.show.quiet)?;
         match encoder.model.purpose() {
             Some(Heads::Classes(_) | Heads::TokenClasses(_)) => {
                 Ok(Self::Pretrained(Box::new(encoder)))

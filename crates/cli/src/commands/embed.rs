@@ -24,10 +24,14 @@ pub fn run(options: &Embed) -> Result<(), Failure> {
 }
 
 fn work(options: &Embed) -> Result<(), Failure> {
-    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let encoder = Encoder::open(
+        &options.model.model,
+        options.model.storage(),
+        options.show.quiet,
+    )?;
     let model = &encoder.model;
     let pooling = Pooling::open(&encoder.opened.path)?;
-    let mut shown = Shown::new(&options.show);
+    let mut shown = Shown::new(&options.show)?;
     let mut out = Output::standard();
     let (mut all, mut count) = (vec![], 0);
     for texts in texts(&options.texts)?.chunks(BATCH) {

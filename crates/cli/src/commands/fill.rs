@@ -16,7 +16,11 @@ pub fn run(options: &Fill) -> Result<(), Failure> {
 }
 
 fn work(options: &Fill) -> Result<(), Failure> {
-    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let encoder = Encoder::open(
+        &options.model.model,
+        options.model.storage(),
+        options.show.quiet,
+    )?;
     let (opened, model) = (&encoder.opened, &encoder.model);
     let refused = || encoder.other_head("a head for masked words");
     let (Some(mask), Some(Heads::MaskedTokens)) =
@@ -25,7 +29,7 @@ fn work(options: &Fill) -> Result<(), Failure> {
         return Err(refused());
     };
     let token = opened.tokenizer.token(mask).unwrap_or_default();
-    let mut shown = Shown::new(&options.show);
+    let mut shown = Shown::new(&options.show)?;
     let mut out = Output::standard();
     for (line, text) in (1..).zip(texts(&options.texts)?) {
         let written = text.replace("[MASK]", &token).replace("<mask>", &token);

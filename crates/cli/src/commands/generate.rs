@@ -13,6 +13,7 @@ use regard_models::{
     pretrained::{ChatTemplate, Encoding, InputError, Look, Message, Searching, WritingRules},
     scoring::CausalModel,
 };
+use regard_trace::Trace;
 use serde_json::json;
 
 use super::pretrained::{Opened, TextModel, expect_room, texts};
@@ -21,6 +22,7 @@ use crate::{
     failure::{CommandError, Failure},
     output::{self, Output},
     pictures::Shown,
+    progress::Counter,
 };
 
 /// Writes on from prompts.
@@ -60,12 +62,13 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let message = "--stop: found an empty text, which ends every text at once; give one that is to end it";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let looking = Shown::new(&options.show).is_wanted();
+    let shown = Shown::new(&options.show)?;
+    let looking = shown.is_wanted();
     if options.slide && looking {
         let message = "--slide forgets the beginning of a text, of which a picture needs all; leave one of them out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let opened = Opened::find(&options.model.model)?;
+    let opened = Opened::find(&options.model.model, options.show.quiet)?;
     if opened.is_seq2seq()? {
         return Err(opened.other(
             "a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does",
@@ -88,6 +91,11 @@ fn work(options: &Generate) -> Result<(), Failure> {
         true => usize::MAX,
         false => context - longest,
     };
+    if looking && let Some(text) = all.first() {
+        // One token shows which layers and heads there are.
+        let first = seen(&opened, &model, "", &text.ids[..1])?;
+        shown.expect_choice(&first)?;
+    }
     let config = SampleConfig {
         limit: options.max_tokens.min(room),
         stop: opened.tokenizer.special().eos.clone(),
@@ -98,23 +106,25 @@ fn work(options: &Generate) -> Result<(), Failure> {
         .iter()
         .map(|text| text.ids.split_last().map_or(&[][..], |(_, before)| before))
         .collect();
-    let mut steps = Sliding::new(writer, &before, options.cache.kind())?;
-    let read = begun.elapsed().as_secs_f64();
     let prompt_tokens: usize = before.iter().map(|before| before.len()).sum();
+    let counter = Counter::up_to(prompt_tokens, "tokens read", !options.show.quiet);
+    let mut told = |done| counter.set(done);
+    let mut steps = Sliding::new(writer, &before, options.cache.kind(), &mut told)?;
+    counter.finish();
+    let read = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
     let tokens = match options.beam {
         Some(width) => search(options, &mut all, writer, &config, width, &opened)?,
         None => draw(options, &mut all, &mut steps, &config, &opened)?,
     };
     let wrote = begun.elapsed().as_secs_f64();
-    finish(options, &opened, &model, &all)?;
+    finish(options, &opened, &model, &all, shown)?;
     if !options.show.quiet {
         let ended = all.iter().filter(|text| text.ended == "limit").count();
         if ended > 0 && config.limit < options.max_tokens {
             output::warn(&format!(
-                "{ended} of {} texts were ended by the model's context of {} tokens; --slide goes on",
-                all.len(),
-                context
+                "{ended} of {} ended at the model's context of {context} tokens; --slide goes on",
+                output::counted(all.len(), "texts")
             ));
         }
         output::say(&format!(
@@ -304,12 +314,17 @@ struct Sliding<'a> {
 }
 
 impl<'a> Sliding<'a> {
-    fn new(model: &'a dyn CausalModel, texts: &[&[u32]], cache: Kind) -> Result<Self, InputError> {
+    fn new(
+        model: &'a dyn CausalModel,
+        texts: &[&[u32]],
+        cache: Kind,
+        told: &mut dyn FnMut(usize),
+    ) -> Result<Self, InputError> {
         Ok(Self {
             model,
             cache,
             read: texts.iter().map(|text| text.to_vec()).collect(),
-            steps: model.read(texts, cache)?,
+            steps: model.read_telling(texts, cache, told)?,
         })
     }
 }
@@ -355,9 +370,14 @@ fn search(
         let Some((&last, before)) = text.ids.split_last() else {
             continue;
         };
-        let end = config.stop.first().copied();
         let steps = model.read(&[before], options.cache.kind())?;
-        let mut searching = Searching::new(steps, before.len(), last, end, WritingRules::default());
+        let mut searching = Searching::new(
+            steps,
+            before.len(),
+            last,
+            &config.stop,
+            WritingRules::default(),
+        );
         let beam = BeamConfig {
             size: width,
             n_best: 1,
@@ -384,14 +404,28 @@ fn search(
     Ok(tokens)
 }
 
+/// What the model looks at while it reads `ids`.
+fn seen(opened: &Opened, model: &TextModel, text: &str, ids: &[u32]) -> Result<Trace, Failure> {
+    let mut look = Look::new(ids.len());
+    if let Some(stack) = model.stack() {
+        expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
+    }
+    let encoded = Encoding {
+        ids: ids.to_vec(),
+        ..Encoding::default()
+    };
+    model.look(&encoded, &mut look)?;
+    opened.trace(text, ids, look)
+}
+
 /// Prints what was not printed yet, and writes pictures.
 fn finish(
     options: &Generate,
     opened: &Opened,
     model: &TextModel,
     all: &[Text],
+    mut shown: Shown,
 ) -> Result<(), Failure> {
-    let mut shown = Shown::new(&options.show);
     let mut out = Output::standard();
     let printed = all.len() == 1 && options.beam.is_none();
     for (line, text) in (1..).zip(all) {
@@ -401,16 +435,7 @@ fn finish(
         }
         let mut trace = None;
         if shown.is_wanted() {
-            let mut look = Look::new(text.ids.len());
-            if let Some(stack) = model.stack() {
-                expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
-            }
-            let encoded = Encoding {
-                ids: text.ids.clone(),
-                ..Encoding::default()
-            };
-            model.look(&encoded, &mut look)?;
-            trace = Some(opened.trace(&text.prompt, &text.ids, look)?);
+            trace = Some(seen(opened, model, &text.prompt, &text.ids)?);
         }
         if options.show.json {
             let mut line = json!({

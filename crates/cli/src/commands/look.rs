@@ -17,7 +17,7 @@ use crate::{
     failure::Failure,
     input,
     output::Output,
-    pictures::{Kept, Screen},
+    pictures::{Kept, Screen, expect_writable},
 };
 
 /// Reads a text and shows what the model looked at.
@@ -29,10 +29,14 @@ pub fn run(options: &LookText) -> Result<(), Failure> {
 }
 
 fn work(options: &LookText) -> Result<(), Failure> {
-    let opened = Opened::find(&options.model.model)?;
+    expect_writable(&options.pictures, &options.trace)?;
+    let opened = Opened::find(&options.model.model, options.quiet)?;
     let storage = options.model.storage();
     let text = match options.text.as_str() {
-        "-" => input::text("-".as_ref())?,
+        "-" => match input::text("-".as_ref())? {
+            text if text.trim().is_empty() => return Err(input::no_text("-".as_ref())),
+            text => text,
+        },
         text => text.to_owned(),
     };
     let choice = options.pictures.choice();
@@ -163,7 +167,7 @@ fn show(options: &LookText, trace: &Trace, shown_head: Option<usize>) -> Result<
         }
     }
     out.flush()?;
-    let mut kept = Kept::new(&pictures, &options.trace);
+    let mut kept = Kept::new(&pictures, &options.trace)?;
     kept.push(1, 1, trace)?;
     kept.write()
 }

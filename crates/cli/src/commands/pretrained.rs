@@ -9,7 +9,7 @@ use regard_models::{
     language::PlainTextModel,
     pretrained::{
         Encoding, Folder, Heads, Input, InputError, LanguageModel, Look, LookedAt, PackedText,
-        PretrainedError, TextEncoder, Tokenizer, family, resolve,
+        PretrainedError, TextEncoder, Tokenizer, family,
     },
     scoring::CausalModel,
 };
@@ -18,7 +18,7 @@ use regard_train::{Registry, recipe::Texts, tasks::LanguageModelling};
 
 use crate::{
     failure::{CommandError, Failure},
-    input,
+    input, models,
 };
 
 /// The most weights that are kept of one text: 1 GB.
@@ -91,17 +91,18 @@ impl TextModel {
 }
 
 impl Opened {
-    /// Finds a model by a path or a name: a folder of Hugging Face, or a language model of `regard train`.
+    /// Finds a model by a path or a name: a folder of Hugging Face, or a language model of `regard train`. The progress of a download
+    /// is shown unless `quiet`.
     ///
     /// # Errors
     /// What is wrong with its files.
-    pub fn find(name: &str) -> Result<Self, Failure> {
+    pub fn find(name: &str, quiet: bool) -> Result<Self, Failure> {
         let path = Path::new(name);
         let is_run = path.is_file() || path.join("recipe.toml").exists();
         if is_run || (path.exists() && Registry::default().holds_any(path)) {
             return Self::trained(path, name);
         }
-        let path = resolve(name)?;
+        let path = models::folder(name, quiet)?;
         Ok(Self {
             files: Files::Folder(Box::new(Folder::open(&path)?)),
             tokenizer: Tokenizer::open(&path)?,
@@ -252,12 +253,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Finds and opens a model.
+    /// Finds and opens a model, as [`Opened::find`] does.
     ///
     /// # Errors
     /// What is wrong with its files.
-    pub fn open(name: &str, storage: Option<Storage>) -> Result<Self, Failure> {
-        let opened = Opened::find(name)?;
+    pub fn open(name: &str, storage: Option<Storage>, quiet: bool) -> Result<Self, Failure> {
+        let opened = Opened::find(name, quiet)?;
         match opened.model(storage)? {
             TextModel::Reads(model) => Ok(Self {
                 model: *model,
@@ -443,10 +444,15 @@ pub fn texts(given: &[String]) -> Result<Vec<String>, Failure> {
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
-    let mut lines = input::segments(&PathBuf::from("-"))?;
-    lines.retain(|line| !line.trim().is_empty());
+    let input = Path::new("-");
+    let text = input::text(input)?;
+    let lines = text.lines().map(str::trim_end);
+    let lines: Vec<String> = lines
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
     match lines.is_empty() {
-        true => Err(Failure::Usage("standard input has no text".to_owned())),
+        true => Err(input::no_text(input)),
         false => Ok(lines),
     }
 }

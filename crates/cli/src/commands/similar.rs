@@ -40,13 +40,13 @@ pub fn run(options: &Similar) -> Result<(), Failure> {
 fn work(options: &Similar) -> Result<(), Failure> {
     let texts = texts(&options.texts)?;
     if !(2..=MOST_TEXTS).contains(&texts.len()) {
-        let count = texts.len();
+        let given = output::counted(texts.len(), "texts");
         return Err(Failure::Usage(format!(
-            "{count} texts are given; expected from 2 to {MOST_TEXTS} to compare"
+            "{given} to compare; expected from 2 to {MOST_TEXTS}"
         )));
     }
     let show = options.show();
-    let mut shown = Shown::new(&show);
+    let mut shown = Shown::new(&show)?;
     match &options.word {
         Some(word) => compare_word(options, &texts, word, &mut shown)?,
         None => compare_texts(options, &texts, &mut shown)?,
@@ -60,7 +60,7 @@ fn compare_texts(
     texts: &[String],
     shown: &mut Shown<'_>,
 ) -> Result<(), Failure> {
-    let encoder = Encoder::open(&options.model.model, options.model.storage())?;
+    let encoder = Encoder::open(&options.model.model, options.model.storage(), options.quiet)?;
     let pooling = Pooling::open(&encoder.opened.path)?;
     let (mut vectors, mut traces) = (vec![], vec![]);
     for texts in texts.chunks(BATCH) {
@@ -160,7 +160,7 @@ fn compare_word(
     word: &str,
     shown: &mut Shown<'_>,
 ) -> Result<(), Failure> {
-    let opened = Opened::find(&options.model.model)?;
+    let opened = Opened::find(&options.model.model, options.quiet)?;
     let model = opened.model(options.model.storage())?;
     let found = (1..)
         .zip(texts)

@@ -20,6 +20,7 @@ use crate::{
     allocator,
     arguments::Train,
     failure::{CommandError, Failure},
+    models,
     output::{self, Output},
     progress::Training,
 };
@@ -43,6 +44,9 @@ pub fn run(options: &Train) -> Result<(), Failure> {
         Some(path) => registry.load(path, &options.set)?,
         None => resumed_recipe(&folder, &options.set)?,
     };
+    if options.recipe.is_some() {
+        models::fetch_start(recipe.training.start.as_deref(), options.quiet)?;
+    }
     allocator::keep_freed_memory();
     let threads = recipe.training.threads;
     let compute = &options.compute;

@@ -50,7 +50,7 @@ impl Model {
         if let Some(name) = options.model.as_deref().and_then(models::pretrained) {
             let prefix = options.prefix.as_deref().unwrap_or_default();
             let storage = options.weights.storage();
-            let model = TextToText::read(Opened::find(&name)?, storage, prefix)?;
+            let model = TextToText::read(Opened::find(&name, options.quiet)?, storage, prefix)?;
             return Ok(Self::Pretrained(Box::new(model)));
         }
         for (option, given) in [
@@ -330,10 +330,10 @@ impl<'a> Writer<'a> {
         }
         Ok(Self {
             options,
+            kept: Kept::new(pictures, &options.trace)?,
             output: Output::open(options.output.as_deref())?,
             is_terminal,
             screen: (drawn && !options.json).then(|| Screen::detect(&options.pictures)),
-            kept: Kept::new(pictures, &options.trace),
             unattended: None,
         })
     }

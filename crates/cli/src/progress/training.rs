@@ -176,12 +176,11 @@ fn describe(started: &Started) -> String {
     let corpus = &started.corpus;
     let dropped = corpus.empty + corpus.too_long + corpus.ratio;
     let mut text = format!(
-        "{}: {} parameters, {}\n{} {}",
+        "{}: {} parameters, {}\n{}",
         started.model,
         started.parameters,
         vocabulary(started),
-        corpus.kept,
-        started.examples,
+        output::counted(corpus.kept, started.examples),
     );
     if dropped > 0 {
         text.push_str(&format!(
@@ -193,9 +192,9 @@ fn describe(started: &Started) -> String {
         text.push_str(&format!(", {} of them cut", corpus.cut));
     }
     text.push_str(&format!(
-        ", {} for validation; {} updates an epoch, {:.1} % padding; run folder {}",
+        ", {} for validation; {} an epoch, {:.1} % padding; run folder {}",
         started.validation_pairs,
-        started.updates_per_epoch,
+        output::counted(started.updates_per_epoch, "updates"),
         100.0 * started.padding,
         started.folder.display()
     ));

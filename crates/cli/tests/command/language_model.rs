@@ -94,6 +94,26 @@ fn trained_models_write_look_and_are_scored() {
             text.to_str().unwrap(),
             "--json",
         ];
+        refused(
+            ["evaluate", "--model", &run, "--split", "valid"],
+            2,
+            ["a language model is scored on a text", "--text FILE"],
+        );
+        if name == "transformer" {
+            refused(
+                [
+                    "evaluate",
+                    "--model",
+                    &run,
+                    "--text",
+                    text.to_str().unwrap(),
+                    "--context",
+                    "25",
+                ],
+                2,
+                ["--context 25", "at most 24 tokens", "leave it out"],
+            );
+        }
         let context = ["--context", "24", "--stride", "12"];
         let done = regard().args(score).args(context).assert().success();
         let line: Value = serde_json::from_str(&stdout(&done)).unwrap();

@@ -107,6 +107,126 @@ fn text_is_written_the_same_every_time() {
     }
 }
 
+/// The same words for no text, whatever the command.
+#[test]
+fn a_lack_of_text_is_told_in_the_same_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let [writes, reads, answers] =
+        ["gpt2", "bert", "bert-answer"].map(|case| model(case, folder.path()));
+    let context = text(&folder.path().join("context.txt"));
+    fs::write(&context, "w1 w2").unwrap();
+    let commands: [&[&str]; 6] = [
+        &["generate", "--model", &writes],
+        &["look", "--model", &writes, "-"],
+        &["fill", "--model", &reads],
+        &["embed", "--model", &reads],
+        &["similar", "--model", &reads],
+        &["answer", "--model", &answers, "--context", &context],
+    ];
+    for command in commands {
+        for input in ["", " \n\n"] {
+            let done = regard().args(command).write_stdin(input).assert().code(2);
+            let told = stderr(&done);
+            let expected = "error: standard input has no text; give some text";
+            assert!(told.starts_with(expected), "{command:?}: {told}");
+        }
+    }
+    let question = ["answer", "--model", &answers, "--context", &context, ""];
+    let done = regard().args(question).assert().code(2);
+    assert!(stderr(&done).contains("\"\" has no tokens; give some text"));
+}
+
+/// Any of several end tokens ends a text, in a search as in drawing.
+#[test]
+fn each_of_several_end_tokens_ends_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("gpt2", folder.path());
+    let write = |more: &[&str]| {
+        let arguments = [
+            "generate",
+            "--model",
+            &model,
+            "--max-tokens",
+            "12",
+            "--json",
+            "w1 w2 w3",
+        ];
+        let done = regard().args(arguments).args(more).assert().success();
+        serde_json::from_str::<Value>(&stdout(&done)).unwrap()
+    };
+    let greedy = write(&["--temperature", "0"]);
+    let word = greedy["text"].as_str().unwrap().split_whitespace().nth(3);
+    let number: usize = word.unwrap()[1..].parse().unwrap();
+    // Words stand after two special tokens.
+    let ends = json!({"eos_token_id": [0, number + 2]});
+    let path = Path::new(&model).join("generation_config.json");
+    fs::write(path, ends.to_string()).unwrap();
+    let drawn = write(&["--temperature", "0"]);
+    assert_eq!(drawn["ended"], "end", "{drawn}");
+    assert_eq!(write(&["--beam", "1"])["text"], drawn["text"]);
+    let searched = write(&["--beam", "4"]);
+    let text = searched["text"].as_str().unwrap();
+    assert!(
+        text.split_whitespace().all(|other| Some(other) != word),
+        "{text}"
+    );
+}
+
+/// Pictures that cannot be drawn or written are refused before anything is written.
+#[test]
+fn pictures_are_refused_before_text_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("gpt2", folder.path());
+    let picture = text(&folder.path().join("look.svg"));
+    let nowhere = text(&folder.path().join("nowhere/look.svg"));
+    let generate = [
+        "generate",
+        "--model",
+        &model,
+        "--max-tokens",
+        "3",
+        "w1",
+        "w2",
+    ];
+    let cases: [(&[&str], i32, &str); 5] = [
+        (
+            &["--attention", "--layer", "99"],
+            2,
+            "no layer 99; its layers are 1",
+        ),
+        (
+            &["--svg", &picture, "--layer", "99"],
+            2,
+            "no layer 99; its layers are 1",
+        ),
+        (
+            &["--svg", &picture, "--head", "99"],
+            2,
+            "no head 99; its heads are 1 to",
+        ),
+        (
+            &["--svg", &picture, "--map", "cross"],
+            2,
+            "no cross-attention",
+        ),
+        (&["--svg", &nowhere], 1, "look.svg: cannot write"),
+    ];
+    for (more, code, expected) in cases {
+        let done = regard().args(generate).args(more).assert().code(code);
+        assert_eq!(stdout(&done), "", "{more:?}");
+        let told = stderr(&done);
+        assert!(told.contains(expected), "{more:?}: {told}");
+    }
+    let files = ["--trace", "--html", "--png"];
+    for command in ["look", "generate"] {
+        for file in files {
+            let arguments = [command, "--model", &model, "w1", file, &nowhere];
+            let done = regard().args(arguments).assert().code(1);
+            assert_eq!(stdout(&done), "", "{command} {file}");
+        }
+    }
+}
+
 #[test]
 fn what_a_model_looks_at_is_drawn() {
     let folder = tempfile::tempdir().unwrap();

@@ -179,6 +179,30 @@ fn questions_are_answered_from_a_text() {
     );
 }
 
+/// Looking changes no number, and comes with it.
+#[test]
+fn vectors_and_cosines_come_with_what_was_looked_at() {
+    let folder = tempdir().unwrap();
+    let sentences = model("bert-sentence", folder.path());
+    let (_, trace) = inside(folder.path(), "texts.safetensors");
+    let texts = ["--model", &sentences, "the bank", "a river"];
+    for (command, rows) in [("embed", 2), ("similar", 1)] {
+        let plain = [&[command, "--json"], &texts[..]].concat();
+        let looking = [&["--attention", "--trace", &trace], &plain[1..]].concat();
+        let [plain, looked] = [plain, [&[command], &looking[..]].concat()]
+            .map(|arguments| stdout(&regard().args(arguments).assert().success()));
+        assert_eq!(plain.lines().count(), rows, "{plain}");
+        for (plain, looked) in plain.lines().zip(looked.lines()) {
+            let plain: Value = serde_json::from_str(plain).unwrap();
+            let mut looked: Value = serde_json::from_str(looked).unwrap();
+            let maps = looked.as_object_mut().unwrap().remove("maps").unwrap();
+            assert!(!maps.as_array().unwrap().is_empty());
+            assert_eq!(looked, plain);
+        }
+        run(["view", &trace]).success();
+    }
+}
+
 #[test]
 fn texts_and_words_are_compared() {
     let folder = tempdir().unwrap();
@@ -253,7 +277,7 @@ fn texts_and_words_are_compared() {
     refused(
         ["similar", "--model", &sentences, "alone"],
         2,
-        ["1 texts", "from 2"],
+        ["1 text to compare", "from 2"],
     );
 }
 

@@ -64,6 +64,7 @@ pub fn beam_search<S: Stepper + ?Sized>(
 ) -> Vec<Vec<Hypothesis>> {
     let width = config.size.max(1);
     let marks = stepper.vocabulary();
+    let ends = stepper.ends();
     let sentences = source_lengths.len();
     let mut finished: Vec<Vec<Hypothesis>> = (0..sentences).map(|_| vec![]).collect();
     let mut live: Vec<Beam> = source_lengths
@@ -138,8 +139,8 @@ pub fn beam_search<S: Stepper + ?Sized>(
                     })),
                     coverage,
                 };
-                if candidate.token == marks.end || length >= limit {
-                    finished[sentence].push(finish(&beam, length, config, &marks));
+                if ends.contains(&candidate.token) || length >= limit {
+                    finished[sentence].push(finish(&beam, length, config, &ends));
                 } else {
                     rows.push(candidate.row);
                     next.push(beam);
@@ -259,9 +260,9 @@ fn past(beam: &Beam) -> (Vec<u32>, Vec<Vec<f32>>) {
     (tokens, weights)
 }
 
-fn finish(beam: &Beam, length: usize, config: &BeamConfig, marks: &Vocabulary) -> Hypothesis {
+fn finish(beam: &Beam, length: usize, config: &BeamConfig, ends: &[u32]) -> Hypothesis {
     let (mut tokens, mut weights) = past(beam);
-    let finished = tokens.last() == Some(&marks.end);
+    let finished = tokens.last().is_some_and(|last| ends.contains(last));
     if finished {
         tokens.pop();
     }

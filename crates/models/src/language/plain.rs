@@ -12,6 +12,9 @@ use crate::{
     vocabulary::Vocabulary,
 };
 
+/// The most tokens that are read at once.
+const PART: usize = 256;
+
 /// A causal model of text as it was trained.
 #[derive(Debug)]
 pub struct PlainTextModel {
@@ -68,11 +71,15 @@ impl PlainTextModel {
     }
 
     /// `[time, 1]`
-    fn batch(&self, text: &[u32]) -> (Tensor<2, Int>, PaddingMask) {
+    fn ids(&self, text: &[u32]) -> Tensor<2, Int> {
         let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
-        let ids = Tensor::from_data(TensorData::new(ids, [text.len(), 1]), &self.device);
+        Tensor::from_data(TensorData::new(ids, [text.len(), 1]), &self.device)
+    }
+
+    /// The same, and that all of it is real.
+    fn batch(&self, text: &[u32]) -> (Tensor<2, Int>, PaddingMask) {
         let keep = PaddingMask::from_lengths(&[text.len()], text.len(), &self.device);
-        (ids, keep)
+        (self.ids(text), keep)
     }
 }
 
@@ -101,17 +108,27 @@ impl CausalModel for PlainTextModel {
         Ok(())
     }
 
-    /// Rows are read step by step, each for itself, and put together.
-    fn read(&self, texts: &[&[u32]], _cache: Kind) -> Result<Box<dyn Stepper + '_>, InputError> {
-        let mut rows = vec![];
+    fn read(&self, texts: &[&[u32]], cache: Kind) -> Result<Box<dyn Stepper + '_>, InputError> {
+        self.read_telling(texts, cache, &mut |_| ())
+    }
+
+    /// Rows are read each for itself, and put together.
+    fn read_telling(
+        &self,
+        texts: &[&[u32]],
+        _cache: Kind,
+        told: &mut dyn FnMut(usize),
+    ) -> Result<Box<dyn Stepper + '_>, InputError> {
+        let (mut rows, mut done) = (vec![], 0);
         for text in texts {
             self.check(text)?;
             let Some(mut state) = self.model.begin(1, &self.device) else {
                 unreachable!("a causal model")
             };
-            for &id in *text {
-                let ids = Tensor::from_ints([id as i32], &self.device);
-                state = self.model.step(ids, state).1;
+            for part in text.chunks(PART) {
+                state = self.model.read(self.ids(part), state);
+                done += part.len();
+                told(done);
             }
             rows.push(state);
         }

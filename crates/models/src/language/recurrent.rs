@@ -245,6 +245,16 @@ impl TextModel for LstmLm {
         let (top, state) = expect_valid(stepped);
         (self.around.output(top), state)
     }
+
+    fn read(&self, ids: Tensor<2, Int>, state: Vec<LstmState>) -> Vec<LstmState> {
+        let noise = &mut DropoutRng::none();
+        let x = self.around.embed(ids, noise);
+        let forward = Direction::Forward;
+        let read = self
+            .lstm
+            .sequence(x, Some(state), None, forward, 0.0, noise);
+        expect_valid(read).1
+    }
 }
 
 impl DecoderState for Vec<LstmState> {
@@ -321,6 +331,14 @@ impl TextModel for LstmnLm {
     fn step(&self, ids: Tensor<1, Int>, state: LstmnLmState) -> (Output, LstmnLmState) {
         let (top, tapes) = self.lstmn.step(self.around.embed_step(ids), state.tapes);
         (self.around.output(top), LstmnLmState { tapes })
+    }
+
+    fn read(&self, ids: Tensor<2, Int>, state: LstmnLmState) -> LstmnLmState {
+        let tapes = ids.iter_dim(0).fold(state.tapes, |tapes, ids| {
+            let x = self.around.embed_step(ids.squeeze_dim(0));
+            self.lstmn.step(x, tapes).1
+        });
+        LstmnLmState { tapes }
     }
 }
 

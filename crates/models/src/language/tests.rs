@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     AnyTextModel, AnyTextModelConfig, Objective, TextBatch, Vocabulary,
     pretrained::{Input, PackedText},
+    scoring::CausalModel,
     transformer::{Norm, Positions},
 };
 
@@ -113,6 +114,40 @@ fn steps_and_packed_weights_give_the_logits_of_a_whole_pass() {
             (packed, _) => panic!("{name}: {packed:?}"),
         }
     }
+}
+
+/// A text that is read in parts gives the state of its steps, and tells how far it is.
+#[test]
+fn a_text_is_read_in_parts() {
+    let device = Device::flex();
+    for (name, config) in configs() {
+        let model = built(&*config);
+        let whole = logits(&model, &TEXT);
+        let mut state = model.begin(2, &device).unwrap();
+        for part in [0..3, 3..8] {
+            let pairs = part.clone().map(|t| [TEXT[TEXT.len() - 1 - t], TEXT[t]]);
+            let ids: Vec<i32> = pairs.flatten().map(|id| id as i32).collect();
+            let ids = Tensor::from_data(TensorData::new(ids, [part.len(), 2]), &device);
+            state = model.read(ids, state);
+        }
+        let last = Tensor::<1, Int>::from_ints([TEXT[0] as i32, TEXT[8] as i32], &device);
+        let rows: Vec<f32> = model
+            .step(last, state)
+            .0
+            .logits
+            .into_data()
+            .iter()
+            .collect();
+        expect_near(&rows[VOCABULARY.size..], &whole[8], name);
+    }
+    let plain = PlainTextModel::new(built(&LstmLmConfig::tiny()), &device).unwrap();
+    let (long, mut told) = (vec![7; 600], vec![]);
+    let texts: [&[u32]; 2] = [&long, &TEXT];
+    let read = plain.read_telling(&texts, Kind::F32, &mut |done| told.push(done));
+    let mut logits = vec![];
+    read.unwrap().step(&[5, 5], &mut logits);
+    assert_eq!(logits.len(), 2 * VOCABULARY.size);
+    assert_eq!(told, [256, 512, 600, 609]);
 }
 
 #[test]

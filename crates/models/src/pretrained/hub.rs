@@ -6,6 +6,7 @@ mod download;
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use regard_config::nearest;
@@ -37,6 +38,8 @@ pub struct Hub {
     #[cfg_attr(not(feature = "hub"), expect(dead_code))]
     token: Option<String>,
     offline: bool,
+    #[cfg_attr(not(feature = "hub"), expect(dead_code))]
+    patience: Duration,
 }
 
 /// The name of a model on the hub.
@@ -55,6 +58,7 @@ impl Hub {
             endpoint: "https://huggingface.co".to_owned(),
             token: None,
             offline: false,
+            patience: Duration::from_secs(60),
         }
     }
 
@@ -97,6 +101,12 @@ impl Hub {
             endpoint: endpoint.into(),
             ..self
         }
+    }
+
+    /// The same that gives up when a server sends nothing for `patience`; usual are 60 seconds.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// As [`resolve`], with this cache and server. `progress` is told of a download: the file, the bytes so far and in all.

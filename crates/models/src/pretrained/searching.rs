@@ -24,6 +24,7 @@ pub struct WritingRules {
 pub struct Searching<S> {
     steps: S,
     vocabulary: Vocabulary,
+    ends: Vec<u32>,
     last: u32,
     /// Tokens that were read and written.
     length: usize,
@@ -31,16 +32,17 @@ pub struct Searching<S> {
 }
 
 impl<S: Stepper> Searching<S> {
-    /// The rows of `steps`, each of which has read `length` tokens: `last` is the token after them, in every row, and `end` the one
-    /// that ends a text, if there is one.
-    pub fn new(steps: S, length: usize, last: u32, end: Option<u32>, rules: WritingRules) -> Self {
+    /// The rows of `steps`, each of which has read `length` tokens: `last` is the token after them, in every row, and `ends` are
+    /// those that end a text, if there are any.
+    pub fn new(steps: S, length: usize, last: u32, ends: &[u32], rules: WritingRules) -> Self {
         Self {
             vocabulary: Vocabulary {
                 start: START,
                 padding: NONE,
-                end: end.unwrap_or(NONE),
+                end: ends.first().copied().unwrap_or(NONE),
                 ..steps.vocabulary()
             },
+            ends: ends.to_vec(),
             steps,
             last,
             length,
@@ -52,6 +54,10 @@ impl<S: Stepper> Searching<S> {
 impl<S: Stepper> Stepper for Searching<S> {
     fn vocabulary(&self) -> Vocabulary {
         self.vocabulary
+    }
+
+    fn ends(&self) -> Vec<u32> {
+        self.ends.clone()
     }
 
     fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
@@ -75,8 +81,8 @@ impl<S: Stepper> Stepper for Searching<S> {
                 }
             }
             let early = self.length < self.rules.shortest;
-            let end = early.then_some(&self.vocabulary.end);
-            for &id in self.rules.banned.iter().chain(end) {
+            let ends = self.ends.iter().filter(|_| early);
+            for &id in self.rules.banned.iter().chain(ends) {
                 if let Some(score) = scores.get_mut(id as usize) {
                     *score = f32::NEG_INFINITY;
                 }

@@ -281,7 +281,7 @@ impl Seq2SeqModel {
             let Writing { start, end, .. } = self.writing;
             let rules = self.writing.rules.clone();
             let reading = self.begin(&self.encode(&full, None)?, Kind::F32);
-            let mut searching = Searching::new(reading, 0, start, Some(end), rules);
+            let mut searching = Searching::new(reading, 0, start, &[end], rules);
             found = beam_search(&mut searching, &lengths, &config).into_iter();
         }
         let of = |source: &&[u32]| match source.is_empty() {

@@ -104,7 +104,7 @@ fn a_beam_of_one_is_greedy() {
         for id in 5..model.vocabulary() as u32 {
             let expected = greedy(&model, &[id], 3, Kind::F32);
             let rules = WritingRules::default();
-            let mut searching = Searching::new(model.begin(1, Kind::F32), 0, id, None, rules);
+            let mut searching = Searching::new(model.begin(1, Kind::F32), 0, id, &[], rules);
             let mut config = BeamConfig::greedy();
             config.limit.most = 3;
             let found = beam_search(&mut searching, &[1], &config);

@@ -7,6 +7,7 @@ use std::{
     net::{TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
+    time::Duration,
 };
 
 use regard_models::pretrained::{Folder, Hub, PretrainedError, Tokenizer};
@@ -117,6 +118,28 @@ fn repository(weights: &Files) -> BTreeMap<String, Vec<u8>> {
         files.insert(unneeded.into(), b"unneeded".to_vec());
     }
     files
+}
+
+/// A server that takes connections and never answers is given up, and a model that is in the cache is found all the same.
+#[test]
+fn a_silent_server_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let cache = Files::new();
+    let hub = Hub::new(cache.path())
+        .with_endpoint(format!("http://{}", silent.local_addr().unwrap()))
+        .with_patience(Duration::from_millis(200));
+    let error = hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap_err();
+    assert!(matches!(error, PretrainedError::Download { .. }));
+    let error = error.to_string();
+    assert!(
+        error.contains("it has sent nothing for 0.2 seconds")
+            && error.contains("check the network"),
+        "{error}"
+    );
+    let snapshot = cache.path().join("models--org--tiny/snapshots/main");
+    fs::create_dir_all(&snapshot).unwrap();
+    fs::write(snapshot.join("config.json"), "{}").unwrap();
+    assert_eq!(hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap(), snapshot);
 }
 
 #[test]

@@ -131,6 +131,12 @@ impl Checkpoint {
         Ok(model_file::write(path, &arrays, metadata)?)
     }
 
+    /// The number of updates of the checkpoint at `path`, without its weights; `None` if it cannot be read.
+    pub(crate) fn step(path: &Path) -> Option<u64> {
+        let metadata = model_file::metadata(path).ok()?;
+        Some(progress(&metadata).ok()?.step)
+    }
+
     /// Reads a checkpoint.
     ///
     /// # Errors

@@ -11,15 +11,17 @@
 //! | `recent/step-N.safetensors` | the models of the last validations, to be averaged |
 //! | `model.safetensors` | the finished model: the average, or the best if that is better |
 //! | `metrics.jsonl` | one JSON object a line (see [`Event`]) |
+//! | `.lock` | locked by the process that trains here |
 //! | `validation/step-N.txt` | the translations (or labels) of the validation set |
 //!
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
 //! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not. The state is written
 //! before the first update, after every validation and on request, so a run that is killed loses only its work since the last
-//! of these.
+//! of these. A run that fails before an update was saved or reported leaves no folder that it made.
 
 pub mod checkpoint;
 pub mod events;
+pub(crate) mod folder;
 pub mod optimizer;
 pub mod sampling;
 pub mod schedule;
@@ -37,6 +39,7 @@ pub(crate) const BEST: &str = "best.safetensors";
 pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) const METRICS: &str = "metrics.jsonl";
+pub(crate) const LOCK: &str = ".lock";
 
 /// The folder, the device and the stop flag of a run.
 #[derive(Debug)]

@@ -53,7 +53,6 @@ impl<'a, T: Task> Session<'a, T> {
     ) -> Result<Self, TrainError> {
         let mut session = Self::new(task, recipe, run, report, None, start)?;
         session.resumed = resumed;
-        files::create_folder(run.folder)?;
         session.write_recipe()?;
         let tokenizers = session.contents().tokenizers;
         tokenizers.save(run.folder.join(TOKENIZER))?;

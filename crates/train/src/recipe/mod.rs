@@ -149,8 +149,8 @@ impl Recipe {
             return;
         };
         let at = |value: &toml::Value, path: &str| {
-            let keys = path.split('.');
-            keys.fold(Some(value.clone()), |value, key| value?.get(key).cloned())
+            let mut keys = path.split('.');
+            keys.try_fold(value.clone(), |value, key| value.get(key).cloned())
         };
         for path in unread {
             let (found, default) = (at(&found, path), at(&default, path));

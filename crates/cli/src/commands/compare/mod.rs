@@ -28,7 +28,7 @@ use crate::{
     allocator,
     arguments::{Compare, Named},
     failure::Failure,
-    output,
+    models, output,
     progress::Training,
 };
 
@@ -127,6 +127,9 @@ fn train(
             output::say("trained already");
         }
         return Ok(());
+    }
+    if standing == Standing::New {
+        models::fetch_start(contender.recipe.training.start.as_deref(), options.quiet)?;
     }
     let run = Run {
         folder: &folder,

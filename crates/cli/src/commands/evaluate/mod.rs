@@ -20,6 +20,8 @@ use regard_evaluate::{
     Accuracy, Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
 };
 
+use regard_train::{Registry, tasks::LanguageModelling};
+
 use crate::{
     arguments::{Evaluate, MetricName, Named},
     failure::Failure,
@@ -38,6 +40,14 @@ use systems::System;
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
     if let Some(path) = &options.text {
         return text::run(options, path);
+    }
+    for named in &options.model {
+        if Registry::default().holds::<LanguageModelling>(&named.path) {
+            return Err(Failure::Usage(format!(
+                "{}: a language model is scored on a text; give --text FILE in place of --split, --source or --labelled",
+                named.path.display()
+            )));
+        }
     }
     if options.lengths.asked() && !options.by_length {
         return Err(Failure::Usage(

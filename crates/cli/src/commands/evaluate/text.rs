@@ -38,12 +38,12 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
         return usage("a picture shows loss and accuracy by position; give --free-running too");
     }
     options.compute.run(None, |_| {
-        let opened = Opened::find(&named.path.to_string_lossy())?;
+        let opened = Opened::find(&named.path.to_string_lossy(), options.quiet)?;
         let model = opened.model(options.language.stored.storage())?;
         let model = opened.causal(&model)?;
         let text = input::text(path)?;
         if text.trim().is_empty() {
-            return Err(Failure::Usage(format!("{} has no text", input::name(path))));
+            return Err(input::no_text(path));
         }
         match options.language.free_running {
             None => windows(options, &opened, model, &parts(&opened, &text)?, path),
@@ -125,7 +125,7 @@ fn windows(
     let stride = stride.unwrap_or_else(|| (context / 2).max(1));
     if context > most {
         return Err(Failure::Usage(format!(
-            "--context {context}: the model reads at most {most} tokens"
+            "--context {context}: the model reads at most {most} tokens; give at most {most}, or leave it out"
         )));
     }
     if stride > context {
@@ -228,7 +228,7 @@ fn running(
     let part = prompt.saturating_add(length);
     if part - 1 > most {
         return Err(Failure::Usage(format!(
-            "a prompt of {prompt} tokens and {length} after it: the model reads at most {most} tokens"
+            "a prompt of {prompt} tokens and {length} after it: the model reads at most {most} tokens; give a smaller --free-running or --prompt-tokens"
         )));
     }
     if ids.len() < part {

@@ -4,6 +4,11 @@ use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{self, Sender},
+    },
+    thread,
 };
 
 use hf_hub::{
@@ -62,7 +67,11 @@ impl Hub {
         let repository = self
             .repository(name)
             .map_err(|error| failed("anything", error))?;
-        let listed = match guarded(|| repository.info()) {
+        let info = {
+            let repository = Arc::clone(&repository);
+            move |_| repository.info()
+        };
+        let listed = match self.awaited(info, |_, _| ()) {
             Ok(info) => info,
             Err(problem) => {
                 return match self.cached(name) {
@@ -77,17 +86,15 @@ impl Hub {
             .map(|file| file.rfilename)
             .collect();
         let mut get = |file: &str| {
-            let progress = Report {
-                file: file.to_owned(),
-                done: 0,
-                total: 0,
-                tell: progress,
-            };
             // What is there is not downloaded again.
             let cache = Cache::new(self.cache.clone()).repo(repo(name));
             let found = match cache.get(file) {
                 Some(path) => Ok(path),
-                None => guarded(|| repository.download_with_progress(file, progress)),
+                None => {
+                    let (repository, name) = (Arc::clone(&repository), file.to_owned());
+                    let load = move |report| repository.download_with_progress(&name, report);
+                    self.awaited(load, |done, total| progress(file, done, total))
+                }
             };
             found.map_err(|problem| failed(file, self.advice(&problem)))
         };
@@ -135,14 +142,43 @@ impl Hub {
         Ok(folder.unwrap_or(&self.cache).to_owned())
     }
 
-    fn repository(&self, name: Name<'_>) -> Result<ApiRepo, String> {
+    /// The result of a call that waits for a server, and its progress, as long as the server does not keep silent for too long. The
+    /// library has no limits of time, so the call has a thread of its own, which may wait on after that.
+    fn awaited<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(Report<T>) -> Result<T, ApiError> + Send + 'static,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<T, String> {
+        let (sender, heard) = mpsc::channel();
+        let report = Report {
+            done: 0,
+            total: 0,
+            sender: sender.clone(),
+        };
+        thread::spawn(move || {
+            // Nobody listens any more after too long a silence.
+            let _ = sender.send(Heard::End(guarded(|| call(report))));
+        });
+        loop {
+            match heard.recv_timeout(self.patience) {
+                Ok(Heard::Part(done, total)) => progress(done, total),
+                Ok(Heard::End(result)) => return result,
+                Err(_) => {
+                    let seconds = self.patience.as_secs_f64();
+                    return Err(format!("it has sent nothing for {seconds} seconds"));
+                }
+            }
+        }
+    }
+
+    fn repository(&self, name: Name<'_>) -> Result<Arc<ApiRepo>, String> {
         let api = ApiBuilder::from_cache(Cache::new(self.cache.clone()))
             .with_endpoint(self.endpoint.clone())
             .with_token(self.token.clone())
             .with_retries(2)
             .with_progress(false);
         let api = guarded(|| api.build())?;
-        Ok(api.repo(repo(name)))
+        Ok(Arc::new(api.repo(repo(name))))
     }
 
     /// A problem, and what can be done about it.
@@ -193,22 +229,28 @@ fn guarded<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, String> {
     }
 }
 
-/// Passes the progress of a download on.
-struct Report<'a> {
-    file: String,
-    done: u64,
-    total: u64,
-    tell: &'a mut dyn FnMut(&str, u64, u64),
+/// What a thread that waits for a server tells.
+enum Heard<T> {
+    /// Bytes so far and in all.
+    Part(u64, u64),
+    End(Result<T, String>),
 }
 
-impl Progress for Report<'_> {
+/// Passes the progress of a download on.
+struct Report<T> {
+    done: u64,
+    total: u64,
+    sender: Sender<Heard<T>>,
+}
+
+impl<T> Progress for Report<T> {
     fn init(&mut self, size: usize, _: &str) {
         (self.done, self.total) = (0, size as u64);
     }
 
     fn update(&mut self, size: usize) {
         self.done += size as u64;
-        (self.tell)(&self.file, self.done, self.total);
+        let _ = self.sender.send(Heard::Part(self.done, self.total));
     }
 
     fn finish(&mut self) {}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                     W, packed in panels:  | panel | panel | panel | panel | ..
-//! fewer than 64 rows                        thread A  B       B       A            each weight is read once, by one core
+//! fewer than 16 rows                        thread A  B       B       A            each weight is read once, by one core
 //! more              the first half of them  | thread A, all panels                 a panel stays in the cache for all rows
 //!                   the second half         | thread B, all panels
 //! ```
@@ -20,7 +20,7 @@ pub struct Product {
 }
 
 /// From this many rows on, rows are divided among threads, rather than columns.
-const MANY: usize = 64;
+const MANY: usize = 16;
 
 impl Product {
     /// `x W + b` for `matrix [inner, columns]` and `bias [columns]`.

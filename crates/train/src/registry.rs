@@ -155,7 +155,7 @@ impl Registry {
         recipe.check(check);
         if check.problems() == 0 {
             let task = self.task(&recipe.model);
-            recipe.refuse_unread(task.unread(), task.model(), check);
+            recipe.refuse_unread(&task.unread(), task.model(), check);
             task.check(recipe, check);
         }
     }
@@ -208,7 +208,7 @@ impl Registry {
             message: error.to_string(),
         })?;
         let unread = self.task(&recipe.model).unread();
-        Ok(commented(&Recipe::sections(self.kinds()), &values, unread))
+        Ok(commented(&Recipe::sections(self.kinds()), &values, &unread))
     }
 
     /// What models of the recipe do, as a verb after a name: "translates".
@@ -439,7 +439,7 @@ trait AnyTask: Debug + Send + Sync {
     fn any(&self) -> &dyn Any;
     fn model(&self) -> &'static str;
     fn does(&self) -> &'static str;
-    fn unread(&self) -> &'static [&'static str];
+    fn unread(&self) -> Vec<&'static str>;
     fn example(&self, recipe: &mut Recipe);
     fn check(&self, recipe: &Recipe, check: &mut Check);
     fn train(
@@ -469,8 +469,8 @@ impl<T: Task> AnyTask for T {
     fn does(&self) -> &'static str {
         T::DOES
     }
-    fn unread(&self) -> &'static [&'static str] {
-        T::UNREAD
+    fn unread(&self) -> Vec<&'static str> {
+        T::UNREAD.concat()
     }
     fn example(&self, recipe: &mut Recipe) {
         self.example(recipe);

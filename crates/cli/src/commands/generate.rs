@@ -10,13 +10,13 @@ use regard_kernels::Kind;
 use regard_models::{
     Stepper, Vocabulary,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{ChatTemplate, Encoding, InputError, Look, Message, Searching, WritingRules},
+    pretrained::{ChatTemplate, Encoding, InputError, Message, Searching, WritingRules},
     scoring::CausalModel,
 };
 use regard_trace::Trace;
 use serde_json::json;
 
-use super::pretrained::{Opened, TextModel, expect_room, texts};
+use super::pretrained::{Opened, TextModel, texts};
 use crate::{
     arguments::Generate,
     failure::{CommandError, Failure},
@@ -406,16 +406,11 @@ fn search(
 
 /// What the model looks at while it reads `ids`.
 fn seen(opened: &Opened, model: &TextModel, text: &str, ids: &[u32]) -> Result<Trace, Failure> {
-    let mut look = Look::new(ids.len());
-    if let Some(stack) = model.stack() {
-        expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
-    }
     let encoded = Encoding {
         ids: ids.to_vec(),
         ..Encoding::default()
     };
-    model.look(&encoded, &mut look)?;
-    opened.trace(text, ids, look)
+    opened.look(model, text, &encoded)
 }
 
 /// Prints what was not printed yet, and writes pictures.

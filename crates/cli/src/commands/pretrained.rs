@@ -218,13 +218,17 @@ impl Opened {
     ///
     /// # Errors
     /// A text that is too long, more weights than are kept.
-    pub fn look(&self, model: &TextModel, text: &str) -> Result<Trace, Failure> {
-        let encoded = self.tokenizer.encode(text, true)?;
+    pub fn look(
+        &self,
+        model: &TextModel,
+        text: &str,
+        encoded: &Encoding,
+    ) -> Result<Trace, Failure> {
         let mut look = Look::new(encoded.ids.len());
         if let Some(stack) = model.stack() {
             expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
         }
-        model.look(&encoded, &mut look)?;
+        model.look(encoded, &mut look)?;
         self.trace(text, &encoded.ids, look)
     }
 

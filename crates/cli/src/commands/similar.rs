@@ -169,7 +169,8 @@ fn compare_word(
     let mut traces = vec![];
     if shown.is_wanted() {
         for text in texts {
-            traces.push(opened.look(&model, text)?);
+            let encoded = opened.tokenizer.encode(text, true)?;
+            traces.push(opened.look(&model, text, &encoded)?);
         }
     }
     let pairs: Vec<(usize, usize)> = (0..texts.len())

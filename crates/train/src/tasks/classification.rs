@@ -11,7 +11,7 @@ use regard_models::{
 use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint};
+use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
     error::TrainError,
@@ -119,28 +119,7 @@ struct Labels {
 impl Task for Classification {
     const MODEL: &'static str = "a classifier of sentences";
     const DOES: &'static str = "classifies";
-    const UNREAD: &'static [&'static str] = &[
-        "data.source_language",
-        "data.target_language",
-        "data.train_source",
-        "data.train_target",
-        "data.valid_source",
-        "data.valid_target",
-        "data.test_source",
-        "data.test_target",
-        "data.vocabulary.joint",
-        "data.vocabulary.dropout",
-        "data.target_tokenizer",
-        "data.synthetic",
-        "data.text",
-        "training.scheduled_sampling",
-        "validation.beam",
-        "validation.max_sentences",
-        "validation.batch_sentences",
-        "validation.tokenizer",
-        "validation.lowercase",
-        "translate",
-    ];
+    const UNREAD: &'static [&'static [&'static str]] = &[OF_TRANSLATION, &["data.text"]];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;

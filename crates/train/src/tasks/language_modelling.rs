@@ -20,7 +20,7 @@ use regard_models::{
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint};
+use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
     error::TrainError,
@@ -321,29 +321,8 @@ impl Masking {
 impl Task for LanguageModelling {
     const MODEL: &'static str = "a language model";
     const DOES: &'static str = "models text";
-    const UNREAD: &'static [&'static str] = &[
-        "data.source_language",
-        "data.target_language",
-        "data.train_source",
-        "data.train_target",
-        "data.valid_source",
-        "data.valid_target",
-        "data.test_source",
-        "data.test_target",
-        "data.vocabulary.joint",
-        "data.vocabulary.dropout",
-        "data.target_tokenizer",
-        "data.synthetic",
-        "data.filter",
-        "data.labelled",
-        "training.scheduled_sampling",
-        "validation.beam",
-        "validation.max_sentences",
-        "validation.batch_sentences",
-        "validation.tokenizer",
-        "validation.lowercase",
-        "translate",
-    ];
+    const UNREAD: &'static [&'static [&'static str]] =
+        &[OF_TRANSLATION, &["data.filter", "data.labelled"]];
     const BY_LOSS: bool = true;
     type Model = AnyTextModel;
     type Description = Description;

@@ -39,9 +39,9 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// A verb for what a model does, in messages: it follows the name.
     const DOES: &'static str;
 
-    /// The sections and keys of a recipe that no model of this task reads ("translate", "data.labelled"). They are refused, so
+    /// Lists of the sections and keys of a recipe that no model of this task reads ("translate", "data.labelled"). They are refused, so
     /// that nobody believes that they work.
-    const UNREAD: &'static [&'static str] = &[];
+    const UNREAD: &'static [&'static [&'static str]] = &[];
 
     /// Whether the loss decides which model is the best, whatever the recipe says.
     const BY_LOSS: bool = false;
@@ -137,6 +137,29 @@ pub trait Task: Debug + Send + Sync + 'static {
         device: &Device,
     ) -> Result<Option<Verdict>, TrainError>;
 }
+
+/// What only translation reads of a recipe.
+const OF_TRANSLATION: &[&str] = &[
+    "data.source_language",
+    "data.target_language",
+    "data.train_source",
+    "data.train_target",
+    "data.valid_source",
+    "data.valid_target",
+    "data.test_source",
+    "data.test_target",
+    "data.vocabulary.joint",
+    "data.vocabulary.dropout",
+    "data.target_tokenizer",
+    "data.synthetic",
+    "training.scheduled_sampling",
+    "validation.beam",
+    "validation.max_sentences",
+    "validation.batch_sentences",
+    "validation.tokenizer",
+    "validation.lowercase",
+    "translate",
+];
 
 /// A hash of lists of ids (FNV-1a), each list with its length.
 pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {

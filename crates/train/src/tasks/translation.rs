@@ -87,7 +87,7 @@ struct ValidationSet {
 impl Task for Translation {
     const MODEL: &'static str = "a model that translates";
     const DOES: &'static str = "translates";
-    const UNREAD: &'static [&'static str] = &["data.labelled", "data.text"];
+    const UNREAD: &'static [&'static [&'static str]] = &[&["data.labelled", "data.text"]];
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;

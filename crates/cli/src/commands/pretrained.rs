@@ -248,6 +248,9 @@ impl Opened {
     }
 }
 
+/// The states of a text, `[tokens, model]`, and what the model looked at.
+type ReadText = (Vec<f32>, Option<Trace>);
+
 /// An encoder of texts with its tokenizer.
 pub struct Encoder {
     /// Its folder and tokenizer.
@@ -313,7 +316,7 @@ impl Encoder {
         texts: &[String],
         encoded: &[Encoding],
         looking: bool,
-    ) -> Result<Vec<(Vec<f32>, Option<Trace>)>, Failure> {
+    ) -> Result<Vec<ReadText>, Failure> {
         if looking {
             let each = texts.iter().zip(encoded);
             return each
@@ -342,7 +345,7 @@ impl Encoder {
         text: &str,
         encoded: &Encoding,
         looking: bool,
-    ) -> Result<(Vec<f32>, Option<Trace>), Failure> {
+    ) -> Result<ReadText, Failure> {
         if encoded.ids.is_empty() {
             return Err(no_tokens(text));
         }

@@ -133,7 +133,7 @@ fn show_all(shown: &mut Shown<'_>, traces: &[Trace]) -> Result<(), Failure> {
     for (line, trace) in (1..).zip(traces) {
         shown.push(&mut out, line, trace)?;
     }
-    Ok(out.flush()?)
+    out.flush()
 }
 
 /// The beginning of a text, on one line.

@@ -52,6 +52,7 @@
 pub mod activation;
 pub mod additive;
 pub mod cell;
+pub mod convolution;
 pub mod dot;
 mod element;
 mod error;

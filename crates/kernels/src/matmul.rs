@@ -34,7 +34,8 @@ pub(crate) use transposed::{Matrix, transposed_product};
 use crate::error::{KernelError, check_length, check_value, product};
 use crate::simd::{Level, run};
 use stored::{Number, Panels};
-use tile::{PANEL, Product, lanes, pack};
+pub(crate) use tile::lanes;
+use tile::{PANEL, Product, pack};
 
 /// The right-hand matrix `B [inner, columns]` of many products, packed for the micro-kernel.
 #[derive(Debug, Clone)]

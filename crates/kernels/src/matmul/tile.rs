@@ -40,7 +40,7 @@ pub(crate) enum Write {
 }
 
 /// Lanes of one vector at `level`.
-pub(super) fn lanes(level: Level) -> usize {
+pub(crate) fn lanes(level: Level) -> usize {
     struct Lanes;
     impl Kernel for Lanes {
         type Output = usize;

@@ -1,0 +1,163 @@
+//! The two micro-kernels: sums in registers, inputs read in place.
+//!
+//! ```text
+//! forward, gradient of x          positions of the map ->           gradient of the weights     outputs ->
+//!                tap, channel k | v v v |  loaded at the tap's offset       position p      | v v v |  packed
+//!  weights  | k |      | sums |                                      x at   | p |   | sums |
+//!  spread   | k | -->  | sums |  [outputs, positions]                taps   | p |-->| sums |  [taps, outputs]
+//! ```
+//! Every sum is one chain in the order of `k`, or of `p` in blocks: its bits do not depend on the tile.
+
+use crate::simd::Simd;
+
+/// Vectors of lanes in a panel.
+pub(super) const PANEL: usize = 3;
+/// Rows of a strip of packed weights.
+pub(super) const STRIP: usize = 8;
+
+/// `rows` sums of a strip for one panel of `VECTORS` vectors of positions: `sums[r][p] (+)= Σ_k strip[k][r] source[offsets[k] + p]`.
+pub(super) struct Positions<'a> {
+    /// `[taps, STRIP]`
+    pub(super) strip: &'a [f32],
+    /// Rows of the strip that are used.
+    pub(super) rows: usize,
+    /// From the panel's first position on.
+    pub(super) source: &'a [f32],
+    pub(super) offsets: &'a [usize],
+    /// `[rows, stride]`
+    pub(super) sums: &'a mut [f32],
+    pub(super) stride: usize,
+    /// Whether the sums go on from what `sums` holds.
+    pub(super) go_on: bool,
+}
+
+impl Positions<'_> {
+    #[inline(always)]
+    pub(super) fn run<S: Simd, const VECTORS: usize>(&mut self, s: S) {
+        let mut row = 0;
+        while S::LANES == 16 && row + STRIP <= self.rows {
+            self.tile::<S, STRIP, VECTORS>(s, row);
+            row += STRIP;
+        }
+        while row + 4 <= self.rows {
+            self.tile::<S, 4, VECTORS>(s, row);
+            row += 4;
+        }
+        if row + 2 <= self.rows {
+            self.tile::<S, 2, VECTORS>(s, row);
+            row += 2;
+        }
+        if row < self.rows {
+            self.tile::<S, 1, VECTORS>(s, row);
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, s: S, row: usize) {
+        let width = VECTORS * S::LANES;
+        let sums = &mut self.sums[row * self.stride..][..(ROWS - 1) * self.stride + width];
+        let mut tile = [[s.zero(); VECTORS]; ROWS];
+        if self.go_on {
+            for (r, tile) in tile.iter_mut().enumerate() {
+                for (v, sum) in tile.iter_mut().enumerate() {
+                    *sum = s.load(&sums[r * self.stride + v * S::LANES..]);
+                }
+            }
+        }
+        let source = &self.source[..];
+        for (&offset, weights) in self.offsets.iter().zip(self.strip.chunks_exact(STRIP)) {
+            debug_assert!(offset + width <= source.len());
+            let mut b = [s.zero(); VECTORS];
+            for (v, b) in b.iter_mut().enumerate() {
+                // SAFETY: the caller has asserted that a panel at the largest offset lies inside `source`.
+                *b = unsafe { s.load_from(source.as_ptr().add(offset + v * S::LANES)) };
+            }
+            for (tile, &weight) in tile.iter_mut().zip(&weights[row..row + ROWS]) {
+                let weight = s.splat(weight);
+                for (sum, &b) in tile.iter_mut().zip(&b) {
+                    *sum = s.fma(weight, b, *sum);
+                }
+                if ROWS * VECTORS == 12 {
+                    *tile = s.before_loads(*tile);
+                }
+            }
+        }
+        for (r, tile) in tile.iter().enumerate() {
+            for (v, &sum) in tile.iter().enumerate() {
+                s.store(&mut sums[r * self.stride + v * S::LANES..], sum);
+            }
+        }
+    }
+}
+
+/// Sums over positions for all taps and one panel of outputs: `sums[k][m] += Σ_p source[offsets[k] + p] gradient[p][m]`.
+pub(super) struct Taps<'a> {
+    pub(super) source: &'a [f32],
+    pub(super) offsets: &'a [usize],
+    /// `[positions, width]`
+    pub(super) gradient: &'a [f32],
+    /// `[taps, width]`
+    pub(super) sums: &'a mut [f32],
+}
+
+impl Taps<'_> {
+    #[inline(always)]
+    pub(super) fn run<S: Simd, const VECTORS: usize>(&mut self, s: S) {
+        let mut tap = 0;
+        // As many pointers as there are general registers, and at least 8 sums, which hide the latency of an addition.
+        while S::LANES == 16 && VECTORS > 1 && tap + 8 <= self.offsets.len() {
+            self.tile::<S, 8, VECTORS>(s, tap);
+            tap += 8;
+        }
+        while VECTORS == 1 && tap + 12 <= self.offsets.len() {
+            self.tile::<S, 12, VECTORS>(s, tap);
+            tap += 12;
+        }
+        while tap + 4 <= self.offsets.len() {
+            self.tile::<S, 4, VECTORS>(s, tap);
+            tap += 4;
+        }
+        while tap < self.offsets.len() {
+            self.tile::<S, 1, VECTORS>(s, tap);
+            tap += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, s: S, tap: usize) {
+        let width = VECTORS * S::LANES;
+        let sums = &mut self.sums[tap * width..][..ROWS * width];
+        let positions = self.gradient.len() / width;
+        let mut from = [self.source; ROWS];
+        for (from, &offset) in from.iter_mut().zip(&self.offsets[tap..]) {
+            *from = &self.source[offset..][..positions];
+        }
+        let mut tile = [[s.zero(); VECTORS]; ROWS];
+        for (r, tile) in tile.iter_mut().enumerate() {
+            for (v, sum) in tile.iter_mut().enumerate() {
+                *sum = s.load(&sums[r * width + v * S::LANES..]);
+            }
+        }
+        for (p, line) in self.gradient.chunks_exact(width).enumerate() {
+            let mut b = [s.zero(); VECTORS];
+            for (v, b) in b.iter_mut().enumerate() {
+                *b = s.load(&line[v * S::LANES..]);
+            }
+            for (tile, from) in tile.iter_mut().zip(&from) {
+                // SAFETY: each of `from` was cut to `positions` numbers, of which `p` is one.
+                let x = s.splat(unsafe { *from.get_unchecked(p) });
+                for (sum, &b) in tile.iter_mut().zip(&b) {
+                    *sum = s.fma(x, b, *sum);
+                }
+                if ROWS * VECTORS == 12 {
+                    *tile = s.before_loads(*tile);
+                }
+            }
+        }
+        for (r, tile) in tile.iter().enumerate() {
+            for (v, &sum) in tile.iter().enumerate() {
+                s.store(&mut sums[r * width + v * S::LANES..], sum);
+            }
+        }
+    }
+}

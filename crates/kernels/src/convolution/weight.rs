@@ -1,0 +1,215 @@
+//! The gradient of the weights: a product over positions, `ẇ[k, o] = Σ_p x_k[p] ẏ[p, o]`, for every tap of a channel `k`.
+//!
+//! ```text
+//! ẏ [outputs, positions]  --transposed, zeros in the places that no output has-->  [positions, panel of outputs]
+//! a task: some images, one group, one panel of outputs: sums [taps · channels, panel] of all its images
+//! ```
+
+use rayon::prelude::*;
+
+use super::{
+    Convolution,
+    geometry::{Axis, Layout},
+    input::{copy, grow},
+    tile::{PANEL, Taps},
+};
+use crate::matmul::lanes;
+use crate::simd::{self, Kernel, Level, Simd, run};
+
+/// Tasks that a pass is cut into, at least, if there are as many images.
+const TASKS: usize = 16;
+/// Numbers that a task keeps in the second-level cache: the padded copy and the transposed gradient.
+const TASK_NUMBERS: usize = 96 * 1024;
+/// Positions whose gradients a panel keeps in the first-level cache.
+const BLOCK_POSITIONS: usize = 128;
+/// Work below this many multiply-adds stays on the calling thread.
+const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
+
+/// The sum of a map, in `f64`.
+pub(super) struct Sum<'a>(pub(super) &'a [f32]);
+
+impl Kernel for Sum<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> f64 {
+        simd::sum_f64(
+            s,
+            self.0,
+            #[inline(always)]
+            |x| x,
+        )
+    }
+}
+
+pub(super) fn backward(
+    c: &Convolution,
+    level: Level,
+    size: [usize; 2],
+    x: &[f32],
+    d_y: &[f32],
+    d_weight: &mut [f32],
+) {
+    let [outputs, inputs, height, width] = c.weight_shape();
+    let outputs = outputs / c.groups;
+    let taps = inputs * height * width;
+    if d_weight.is_empty() {
+        return;
+    }
+    if c.batch == 0 {
+        return d_weight.fill(0.0);
+    }
+    let axes = [0, 1].map(|a| Axis::forward(c, a, size[a]));
+    let lanes = lanes(level);
+    let panel = PANEL * lanes;
+    let panels = outputs.div_ceil(panel);
+    // How many parts the images are summed in follows from the sizes alone.
+    let parts = TASKS.div_ceil(panels * c.groups).min(c.batch);
+    let images = c.batch.div_ceil(parts);
+    let parts = c.batch.div_ceil(images);
+    let task = |index: usize| {
+        let (part, rest) = (index / (panels * c.groups), index % (panels * c.groups));
+        let first = rest % panels * panel;
+        let filled = panel.min(outputs - first);
+        let mut sums = vec![0.0; taps * filled.next_multiple_of(lanes)];
+        let work = Work {
+            c,
+            axes: &axes,
+            x,
+            d_y,
+            images: [part * images, ((part + 1) * images).min(c.batch)],
+            group: rest / panels,
+            outputs: [first, first + filled],
+            sums: &mut sums,
+        };
+        run(level, work);
+        sums
+    };
+    let tasks = parts * panels * c.groups;
+    let sums: Vec<Vec<f32>> = match c.products(size) < SINGLE_THREAD_PRODUCTS {
+        true => (0..tasks).map(task).collect(),
+        false => (0..tasks).into_par_iter().map(task).collect(),
+    };
+    let of_panel = d_weight.chunks_mut(outputs * taps).enumerate();
+    for (group, d_weight) in of_panel {
+        for (index, d_weight) in d_weight.chunks_mut(panel * taps).enumerate() {
+            let parts = sums[group * panels + index..].iter().step_by(panels * c.groups);
+            let mut parts = parts.cloned();
+            let mut total = parts.next().expect("at least one part");
+            for part in parts {
+                total.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+            }
+            let width = total.len() / taps;
+            for (output, to) in d_weight.chunks_exact_mut(taps).enumerate() {
+                let from = total[output..].iter().step_by(width);
+                to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
+            }
+        }
+    }
+}
+
+struct Work<'a> {
+    c: &'a Convolution,
+    axes: &'a [Axis; 2],
+    x: &'a [f32],
+    d_y: &'a [f32],
+    /// First image and end.
+    images: [usize; 2],
+    group: usize,
+    /// First output of the group and end.
+    outputs: [usize; 2],
+    /// `[taps, panel]`
+    sums: &'a mut [f32],
+}
+
+impl Kernel for Work<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        match self.sums.len() / (self.c.weight_shape()[1..].iter().product::<usize>() * S::LANES) {
+            1 => self.panel::<S, 1>(s),
+            2 => self.panel::<S, 2>(s),
+            _ => self.panel::<S, PANEL>(s),
+        }
+    }
+}
+
+impl Work<'_> {
+    #[inline(always)]
+    fn panel<S: Simd, const VECTORS: usize>(self, s: S) {
+        let width = VECTORS * S::LANES;
+        let [y, x] = self.axes;
+        let [_, inputs, ..] = self.c.weight_shape();
+        let [height, map_width] = self.c.size;
+        let plane = height * map_width;
+        let positions = y.count * x.count;
+        let of_row = inputs * (map_width + 2) + width * (x.count + 2);
+        let in_block = (TASK_NUMBERS / of_row).clamp(1, y.count);
+        let (mut source, mut gradient, mut all) = (vec![], vec![], vec![]);
+        for first in (0..y.count).step_by(in_block) {
+            let rows = in_block.min(y.count - first);
+            let layout = Layout::new([y, x], rows);
+            let offsets = layout.offsets([y, x]);
+            all.clear();
+            for channel in 0..inputs {
+                all.extend(offsets.iter().map(|offset| channel * layout.channel + offset));
+            }
+            let count = (rows - 1) * layout.row + x.count;
+            grow(&mut source, inputs * layout.channel);
+            for image in self.images[0]..self.images[1] {
+                let from = (image * self.c.groups + self.group) * inputs;
+                let channels = source.chunks_exact_mut(layout.channel).take(inputs);
+                for (channel, to) in channels.enumerate() {
+                    let from = &self.x[(from + channel) * plane..][..plane];
+                    layout.fill([y, x], first, from, to, |from, to| copy(s, from, to));
+                }
+                let from = image * self.c.outputs + self.c.outputs / self.c.groups * self.group;
+                let maps = &self.d_y[(from + self.outputs[0]) * positions..];
+                gradient.clear();
+                gradient.resize(count * width, 0.0);
+                let outputs = self.outputs[1] - self.outputs[0];
+                for row in 0..rows {
+                    let to = &mut gradient[row * layout.row * width..][..x.count * width];
+                    transpose(s, &maps[(first + row) * x.count..], positions, outputs, to, width);
+                }
+                for (block, gradient) in gradient.chunks(BLOCK_POSITIONS * width).enumerate() {
+                    let mut taps = Taps {
+                        source: &source[block * BLOCK_POSITIONS..],
+                        offsets: &all,
+                        gradient,
+                        sums: self.sums,
+                    };
+                    taps.run::<S, VECTORS>(s);
+                }
+            }
+        }
+    }
+}
+
+/// The first numbers of `rows` rows, `stride` apart, as columns: `to [numbers, width]`, where columns beyond `rows` stay as they are.
+#[inline(always)]
+fn transpose<S: Simd>(s: S, from: &[f32], stride: usize, rows: usize, to: &mut [f32], width: usize) {
+    let count = to.len() / width;
+    let whole = [rows, count].map(|size| size / S::LANES * S::LANES);
+    if whole[0] > 0 && whole[1] > 0 {
+        assert!((rows - 1) * stride + count <= from.len());
+        for row in (0..whole[0]).step_by(S::LANES) {
+            for at in (0..whole[1]).step_by(S::LANES) {
+                // SAFETY: `LANES` rows from `row` on have `LANES` numbers from `at` on, by the assertion; `to` has `count` lines
+                // of `width >= rows` numbers.
+                unsafe {
+                    let from = from.as_ptr().add(row * stride + at);
+                    s.transpose(from, stride, to.as_mut_ptr().add(at * width + row), width);
+                }
+            }
+        }
+    }
+    for row in 0..rows {
+        let done = if row < whole[0] { whole[1] } else { 0 };
+        let from = &from[row * stride..][..count];
+        for (at, &x) in from.iter().enumerate().skip(done) {
+            to[at * width + row] = x;
+        }
+    }
+}

@@ -9,6 +9,8 @@
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
+//! | [`convolution`] | convolution of maps with stride, dilation and groups, forward and backward |
+//! | [`batch_norm`], [`pool`] | batch norm with residual sum and ReLU; pooling; forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
 //! | [`rotary`] | rotary positions, forward and backward |
 //! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
@@ -51,6 +53,7 @@
 
 pub mod activation;
 pub mod additive;
+pub mod batch_norm;
 pub mod cell;
 pub mod convolution;
 pub mod dot;
@@ -64,6 +67,7 @@ pub mod norm;
 mod operation;
 pub mod optim;
 pub mod pointwise;
+pub mod pool;
 mod position;
 mod problem;
 pub mod reference;

@@ -12,6 +12,7 @@ use crate::{
     classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes},
     error::ModelError,
     generator::{AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored},
+    image::{ImageClassifier, ImageClassifierConfig, ImageLook, ImageSizes},
     pretrained::PackedText,
     text_model::{Objective, TextModel, TextModelConfig},
     vocabulary::{Vocabularies, Vocabulary},
@@ -190,6 +191,55 @@ impl<C: TextModelConfig> AnyTextModelConfig for C {
     }
 }
 
+/// Object-safe form of [`ImageClassifierConfig`].
+pub trait AnyImageClassifierConfig: AnyConfig {
+    /// As [`ImageClassifierConfig::init`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build(
+        &self,
+        sizes: &ImageSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyImageClassifier, ModelError>;
+
+    /// As [`ImageClassifierConfig::without_values`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build_without_values(
+        &self,
+        sizes: &ImageSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyImageClassifier, ModelError>;
+}
+
+impl<C: ImageClassifierConfig> AnyImageClassifierConfig for C {
+    fn build(
+        &self,
+        sizes: &ImageSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyImageClassifier, ModelError> {
+        Ok(AnyImageClassifier::new(self.init(sizes, seed, device)?))
+    }
+
+    fn build_without_values(
+        &self,
+        sizes: &ImageSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyImageClassifier, ModelError> {
+        let model = self.without_values(sizes, arrays, device)?;
+        Ok(AnyImageClassifier::new(model))
+    }
+}
+
+/// A model that gives an image a class, of any architecture.
+pub struct AnyImageClassifier(Box<dyn DynImageClassifier>);
+
 /// A model that writes tokens, of any architecture.
 pub struct AnyGenerator(Box<dyn DynGenerator>);
 
@@ -266,6 +316,20 @@ any_module!(AnyClassifier, Classifier, DynClassifier, None, {
     }
     fn look(&self, source: &SourceBatch) -> Option<Vec<ClassifierMap>> {
         self.look(source)
+    }
+});
+
+any_module!(AnyImageClassifier, ImageClassifier, DynImageClassifier, None, {
+    /// As [`ImageClassifier::forward`].
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Tensor<2>;
+    /// As [`ImageClassifier::look`].
+    fn look(&self, images: Tensor<4>) -> ImageLook;
+} {
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Tensor<2> {
+        self.forward(images, noise)
+    }
+    fn look(&self, images: Tensor<4>) -> ImageLook {
+        self.look(images)
     }
 });
 

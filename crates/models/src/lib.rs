@@ -9,10 +9,11 @@
 //! | [`LstmnTranslation`](lstmn_translation::LstmnTranslation) | [`lstmn_translation`] | each side to its own earlier words, and to the source, beside or inside the cell (Cheng 2016) |
 //! | [`Transformer`](transformer::Transformer) | [`transformer`] | many heads in every layer of encoder and decoder (Vaswani 2017) |
 //! | [`language`] models | [`language`] | self-attention (GPT, BERT), an LSTMN's tape, or none |
+//! | [`image`] networks | [`image`] | over channels, positions or patches of an image (Hu 2017, Wang 2018, Dosovitskiy 2020) |
 //! | [`SentenceClassifier`](sentence::SentenceClassifier) | [`sentence`] | an LSTMN's tape (Cheng 2016), pooling (Lin 2017), or none |
 //!
 //! The role of a model is what it does: a [`Generator`] writes tokens from a source, a [`TextModel`] predicts tokens of a text, a
-//! [`Classifier`] gives a sentence a label. An
+//! [`Classifier`] gives a sentence a label, an [`ImageClassifier`] an image. An
 //! architecture is a configuration that documents itself ([`regard_config::config!`]), the model that it draws, and the role of
 //! that model; a program can add its own. [`AnyGenerator`], [`AnyTextModel`] and [`AnyClassifier`] are models whose architecture is chosen at run
 //! time.
@@ -31,6 +32,7 @@ pub mod former;
 pub mod generate;
 pub mod generator;
 pub mod gnmt;
+pub mod image;
 pub mod language;
 pub mod lstmn;
 pub mod lstmn_translation;
@@ -51,14 +53,15 @@ mod vocabulary;
 pub use batch::{SourceBatch, TargetBatch, TextBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
 pub use erased::{
-    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyState, AnyTextModel,
-    AnyTextModelConfig,
+    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
+    AnyImageClassifierConfig, AnyState, AnyTextModel, AnyTextModelConfig,
 };
 pub use error::ModelError;
 pub use generator::{
     AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored, Stepper,
 };
 pub use gnmt::GnmtConfig;
+pub use image::{ImageClassifier, ImageClassifierConfig, ImageSizes};
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
 pub use rnnsearch::RnnSearchConfig;
@@ -70,7 +73,7 @@ pub use vocabulary::{Vocabularies, Vocabulary};
 /// The object-safe traits of models whose architecture is chosen at run time. They have a module of their own because their
 /// methods have the same names as those of the roles.
 pub mod any {
-    pub use crate::erased::{DynClassifier, DynGenerator, DynTextModel};
+    pub use crate::erased::{DynClassifier, DynGenerator, DynImageClassifier, DynTextModel};
 }
 
 /// The crate with which configurations are declared.

@@ -196,6 +196,7 @@ impl Layout {
     }
 
     /// Copies a channel `[height, width]` into its planes, for outputs from row `first` on.
+    #[inline(always)]
     pub(super) fn fill(
         &self,
         [y, x]: [&Axis; 2],
@@ -228,7 +229,12 @@ impl Layout {
                     line[..columns.before].fill(0.0);
                 }
                 let used = (rows.before + rows.count) * self.row;
-                let last = used + if rows.count > 0 { self.width - self.row } else { 0 };
+                let last = used
+                    + if rows.count > 0 {
+                        self.width - self.row
+                    } else {
+                        0
+                    };
                 plane[last.min(self.plane)..].fill(0.0);
             }
         }

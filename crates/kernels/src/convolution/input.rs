@@ -25,9 +25,14 @@ impl Weights {
         let [outputs, inputs, height, width] = c.weight_shape();
         let size = height * width;
         let outputs = outputs / c.groups;
-        Self::pack(c.groups, [outputs, inputs], taps, |group, output, input, tap| {
-            weight[((group * outputs + output) * inputs + input) * size + tap]
-        })
+        Self::pack(
+            c.groups,
+            [outputs, inputs],
+            taps,
+            |group, output, input, tap| {
+                weight[((group * outputs + output) * inputs + input) * size + tap]
+            },
+        )
     }
 
     /// For the gradient of the input: outputs are the convolution's inputs.
@@ -35,9 +40,14 @@ impl Weights {
         let [outputs, inputs, height, width] = c.weight_shape();
         let size = height * width;
         let outputs = outputs / c.groups;
-        Self::pack(c.groups, [inputs, outputs], taps, |group, input, output, tap| {
-            weight[((group * outputs + output) * inputs + input) * size + tap]
-        })
+        Self::pack(
+            c.groups,
+            [inputs, outputs],
+            taps,
+            |group, input, output, tap| {
+                weight[((group * outputs + output) * inputs + input) * size + tap]
+            },
+        )
     }
 
     fn pack(
@@ -138,7 +148,8 @@ impl Correlation<'_> {
         let [height, width] = self.output_size;
         let [_, input_width] = self.input_size;
         let phases = self.phases.len().max(1);
-        let of_row = (self.inputs * (input_width + 2) + self.outputs * (width + 2)) / phases.isqrt();
+        let of_row =
+            (self.inputs * (input_width + 2) + self.outputs * (width + 2)) / phases.isqrt();
         let fitting = (TASK_NUMBERS / of_row.max(1)).clamp(1, height);
         let tasks = self.batch * self.groups;
         let wanted = 4 * rayon::current_num_threads();
@@ -255,9 +266,20 @@ impl Work<'_, '_> {
         let plane = input_size[0] * input_size[1];
         let first = (self.task.image * self.correlation.groups + self.task.group) * inputs;
         let channels = self.x[first * plane..][..inputs * plane].chunks(plane.max(1));
-        for (channel, to) in source.chunks_exact_mut(layout.channel).take(inputs).enumerate() {
+        for (channel, to) in source
+            .chunks_exact_mut(layout.channel)
+            .take(inputs)
+            .enumerate()
+        {
             let from_channel = channels.clone().nth(channel).unwrap_or(&[]);
-            layout.fill([y, x], from, from_channel, to, |from, to| copy(s, from, to));
+            layout.fill(
+                [y, x],
+                from,
+                from_channel,
+                to,
+                #[inline(always)]
+                |from, to| copy(s, from, to),
+            );
         }
 
         grow(sums, outputs * stride);
@@ -270,10 +292,17 @@ impl Work<'_, '_> {
             let end = (start + in_block).min(inputs);
             all.clear();
             for channel in start..end {
-                all.extend(offsets.iter().map(|offset| channel * layout.channel + offset));
+                all.extend(
+                    offsets
+                        .iter()
+                        .map(|offset| channel * layout.channel + offset),
+                );
             }
             let furthest = all.iter().max().map_or(0, |&offset| offset);
-            assert!(furthest + stride <= source.len(), "every panel inside the copy");
+            assert!(
+                furthest + stride <= source.len(),
+                "every panel inside the copy"
+            );
             for position in (0..stride).step_by(panel) {
                 for (strip, weights) in weights.chunks_exact(inputs * taps * STRIP).enumerate() {
                     let row = strip * STRIP;
@@ -304,7 +333,13 @@ impl Work<'_, '_> {
                     1 => {
                         let value = s.splat(value);
                         let to = &mut to[..x.count];
-                        simd::zip_map(s, [from], [to], |[x], [_]| [s.add(x, value)]);
+                        simd::zip_map(
+                            s,
+                            [from],
+                            [to],
+                            #[inline(always)]
+                            |[x], [_]| [s.add(x, value)],
+                        );
                     }
                     step => {
                         let to = to.iter_mut().step_by(step);
@@ -325,5 +360,11 @@ pub(super) fn grow(buffer: &mut Vec<f32>, length: usize) {
 
 #[inline(always)]
 pub(super) fn copy<S: Simd>(s: S, from: &[f32], to: &mut [f32]) {
-    simd::zip_map(s, [from], [to], |[x], [_]| [x]);
+    simd::zip_map(
+        s,
+        [from],
+        [to],
+        #[inline(always)]
+        |[x], [_]| [x],
+    );
 }

@@ -151,15 +151,30 @@ impl Convolution {
 
     fn check_input(&self, argument: &'static str, length: usize) -> Result<(), KernelError> {
         let [height, width] = self.size;
-        check_length(argument, INPUT, &[self.batch, self.inputs, height, width], length)
+        check_length(
+            argument,
+            INPUT,
+            &[self.batch, self.inputs, height, width],
+            length,
+        )
     }
 
     fn check_weight(&self, argument: &'static str, length: usize) -> Result<(), KernelError> {
         check_length(argument, WEIGHT, &self.weight_shape(), length)
     }
 
-    fn check_output(&self, argument: &'static str, [height, width]: [usize; 2], length: usize) -> Result<(), KernelError> {
-        check_length(argument, OUTPUT, &[self.batch, self.outputs, height, width], length)
+    fn check_output(
+        &self,
+        argument: &'static str,
+        [height, width]: [usize; 2],
+        length: usize,
+    ) -> Result<(), KernelError> {
+        check_length(
+            argument,
+            OUTPUT,
+            &[self.batch, self.outputs, height, width],
+            length,
+        )
     }
 
     /// Multiply-adds of one pass, as a rough number.
@@ -206,7 +221,9 @@ impl Convolution {
             outputs: self.outputs / self.groups,
             input_size: self.size,
             output_size: size,
-            phases: Phase::all(axes, self.kernel[1], |taps| Weights::of_outputs(self, weight, taps)),
+            phases: Phase::all(axes, self.kernel[1], |taps| {
+                Weights::of_outputs(self, weight, taps)
+            }),
             bias,
             products: self.products(size),
         };
@@ -247,7 +264,9 @@ impl Convolution {
             outputs: self.inputs / self.groups,
             input_size: size,
             output_size: self.size,
-            phases: Phase::all(axes, self.kernel[1], |taps| Weights::of_inputs(self, weight, taps)),
+            phases: Phase::all(axes, self.kernel[1], |taps| {
+                Weights::of_inputs(self, weight, taps)
+            }),
             bias: None,
             products: self.products(size),
         };

@@ -131,7 +131,10 @@ fn passes_are_their_definition() {
 #[test]
 fn every_width_of_tile_is_its_definition() {
     for outputs in unless_miri(&[1, 3, 7, 16, 31, 48, 50][..], &[3]) {
-        for (inputs, size) in unless_miri(&[(1, [5, 5]), (3, [32, 32]), (40, [6, 49])][..], &[(1, [5, 5])]) {
+        for (inputs, size) in unless_miri(
+            &[(1, [5, 5]), (3, [32, 32]), (40, [6, 49])][..],
+            &[(1, [5, 5])],
+        ) {
             check(&Convolution {
                 kernel: [3, 3],
                 padding: [1, 1],
@@ -184,8 +187,12 @@ fn a_map_alone_has_the_bits_of_the_batch() {
     let (mut y_alone, mut d_x_alone) = (vec![0.0; n.y / 5], vec![0.0; n.x / 5]);
     for row in 0..5 {
         let (from, to) = (row * n.x / 5, row * n.y / 5);
-        alone.forward(&x[from..][..n.x / 5], &w, None, &mut y_alone).unwrap();
-        alone.backward_input(&w, &d_y[to..][..n.y / 5], &mut d_x_alone).unwrap();
+        alone
+            .forward(&x[from..][..n.x / 5], &w, None, &mut y_alone)
+            .unwrap();
+        alone
+            .backward_input(&w, &d_y[to..][..n.y / 5], &mut d_x_alone)
+            .unwrap();
         assert_eq!(y_alone, y[to..][..n.y / 5]);
         assert_eq!(d_x_alone, d_x[from..][..n.x / 5]);
     }
@@ -198,27 +205,56 @@ fn wrong_sizes_are_refused_by_name() {
         ..Convolution::new(1, [2, 2], [4, 4])
     };
     let message = |c: Convolution| c.output_size().unwrap_err().to_string();
-    let refused = message(Convolution { kernel: [5, 3], ..good });
+    let refused = message(Convolution {
+        kernel: [5, 3],
+        ..good
+    });
     assert_eq!(
         refused,
         "`kernel` is 5, expected a window (dilation · (kernel - 1) + 1) no larger than the padded map"
     );
-    assert!(message(Convolution { stride: [0, 1], ..good }).contains("`stride` is 0"));
+    assert!(
+        message(Convolution {
+            stride: [0, 1],
+            ..good
+        })
+        .contains("`stride` is 0")
+    );
     assert!(message(Convolution { groups: 3, ..good }).contains("`inputs` is 2"));
     assert!(message(Convolution { groups: 0, ..good }).contains("`inputs` is 2"));
     let huge = [usize::MAX, 0];
     assert!(matches!(
-        Convolution { padding: huge, ..good }.output_size(),
+        Convolution {
+            padding: huge,
+            ..good
+        }
+        .output_size(),
         Err(KernelError::TooLarge { .. })
     ));
     assert!(matches!(
-        Convolution { size: [usize::MAX / 8, 4], ..good }.output_size(),
+        Convolution {
+            size: [usize::MAX / 8, 4],
+            ..good
+        }
+        .output_size(),
         Err(KernelError::TooLarge { .. })
     ));
     let error = good.forward(&[0.0; 32], &[0.0; 35], None, &mut [0.0; 8]);
-    assert!(matches!(error, Err(KernelError::Length { argument: "weight", .. })));
+    assert!(matches!(
+        error,
+        Err(KernelError::Length {
+            argument: "weight",
+            ..
+        })
+    ));
     let error = good.backward_input(&[0.0; 36], &[0.0; 7], &mut [0.0; 32]);
-    assert!(matches!(error, Err(KernelError::Length { argument: "d_y", .. })));
+    assert!(matches!(
+        error,
+        Err(KernelError::Length {
+            argument: "d_y",
+            ..
+        })
+    ));
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!  weights  | k |      | sums |                                      x at   | p |   | sums |
 //!  spread   | k | -->  | sums |  [outputs, positions]                taps   | p |-->| sums |  [taps, outputs]
 //! ```
-//! Every sum is one chain in the order of `k`, or of `p` in blocks: its bits do not depend on the tile.
+//! A sum over taps is one chain in their order; one over positions is taken block by block, and the blocks are added in order. So
+//! the bits do not depend on the tile.
 
 use crate::simd::Simd;
 
@@ -64,7 +65,7 @@ impl Positions<'_> {
                 }
             }
         }
-        let source = &self.source[..];
+        let source = self.source;
         for (&offset, weights) in self.offsets.iter().zip(self.strip.chunks_exact(STRIP)) {
             debug_assert!(offset + width <= source.len());
             let mut b = [s.zero(); VECTORS];
@@ -133,11 +134,6 @@ impl Taps<'_> {
             *from = &self.source[offset..][..positions];
         }
         let mut tile = [[s.zero(); VECTORS]; ROWS];
-        for (r, tile) in tile.iter_mut().enumerate() {
-            for (v, sum) in tile.iter_mut().enumerate() {
-                *sum = s.load(&sums[r * width + v * S::LANES..]);
-            }
-        }
         for (p, line) in self.gradient.chunks_exact(width).enumerate() {
             let mut b = [s.zero(); VECTORS];
             for (v, b) in b.iter_mut().enumerate() {
@@ -156,7 +152,8 @@ impl Taps<'_> {
         }
         for (r, tile) in tile.iter().enumerate() {
             for (v, &sum) in tile.iter().enumerate() {
-                s.store(&mut sums[r * width + v * S::LANES..], sum);
+                let to = &mut sums[r * width + v * S::LANES..];
+                s.store(to, s.add(s.load(to), sum));
             }
         }
     }

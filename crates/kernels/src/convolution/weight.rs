@@ -93,7 +93,9 @@ pub(super) fn backward(
     let of_panel = d_weight.chunks_mut(outputs * taps).enumerate();
     for (group, d_weight) in of_panel {
         for (index, d_weight) in d_weight.chunks_mut(panel * taps).enumerate() {
-            let parts = sums[group * panels + index..].iter().step_by(panels * c.groups);
+            let parts = sums[group * panels + index..]
+                .iter()
+                .step_by(panels * c.groups);
             let mut parts = parts.cloned();
             let mut total = parts.next().expect("at least one part");
             for part in parts {
@@ -153,7 +155,11 @@ impl Work<'_> {
             let offsets = layout.offsets([y, x]);
             all.clear();
             for channel in 0..inputs {
-                all.extend(offsets.iter().map(|offset| channel * layout.channel + offset));
+                all.extend(
+                    offsets
+                        .iter()
+                        .map(|offset| channel * layout.channel + offset),
+                );
             }
             let count = (rows - 1) * layout.row + x.count;
             grow(&mut source, inputs * layout.channel);
@@ -162,7 +168,14 @@ impl Work<'_> {
                 let channels = source.chunks_exact_mut(layout.channel).take(inputs);
                 for (channel, to) in channels.enumerate() {
                     let from = &self.x[(from + channel) * plane..][..plane];
-                    layout.fill([y, x], first, from, to, |from, to| copy(s, from, to));
+                    layout.fill(
+                        [y, x],
+                        first,
+                        from,
+                        to,
+                        #[inline(always)]
+                        |from, to| copy(s, from, to),
+                    );
                 }
                 let from = image * self.c.outputs + self.c.outputs / self.c.groups * self.group;
                 let maps = &self.d_y[(from + self.outputs[0]) * positions..];
@@ -171,7 +184,14 @@ impl Work<'_> {
                 let outputs = self.outputs[1] - self.outputs[0];
                 for row in 0..rows {
                     let to = &mut gradient[row * layout.row * width..][..x.count * width];
-                    transpose(s, &maps[(first + row) * x.count..], positions, outputs, to, width);
+                    transpose(
+                        s,
+                        &maps[(first + row) * x.count..],
+                        positions,
+                        outputs,
+                        to,
+                        width,
+                    );
                 }
                 for (block, gradient) in gradient.chunks(BLOCK_POSITIONS * width).enumerate() {
                     let mut taps = Taps {
@@ -189,7 +209,14 @@ impl Work<'_> {
 
 /// The first numbers of `rows` rows, `stride` apart, as columns: `to [numbers, width]`, where columns beyond `rows` stay as they are.
 #[inline(always)]
-fn transpose<S: Simd>(s: S, from: &[f32], stride: usize, rows: usize, to: &mut [f32], width: usize) {
+fn transpose<S: Simd>(
+    s: S,
+    from: &[f32],
+    stride: usize,
+    rows: usize,
+    to: &mut [f32],
+    width: usize,
+) {
     let count = to.len() / width;
     let whole = [rows, count].map(|size| size / S::LANES * S::LANES);
     if whole[0] > 0 && whole[1] > 0 {

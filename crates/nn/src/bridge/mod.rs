@@ -10,6 +10,9 @@
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
 //! | [`matmul`] | nothing: Burn's product, made safe for empty tensors (`empty.rs`) |
 //! | [`norm`](norm()) | layer norm, RMS norm |
+//! | [`convolve`] | convolution of maps |
+//! | [`batch_norm`](batch_norm()) | batch norm, residual sum and ReLU |
+//! | [`pool`](pool()) | the largest number or the mean of windows |
 //! | [`activate`] | activation, gate and dropout between products |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -34,7 +37,9 @@
 
 mod activation;
 mod additive;
+mod batch_norm;
 mod cell;
+mod convolution;
 mod dot;
 mod empty;
 #[cfg(feature = "kernels")]
@@ -48,6 +53,7 @@ mod norm;
 mod operation;
 mod output_loss;
 mod pointwise;
+mod pool;
 mod product;
 mod projected;
 mod recurrent;
@@ -55,7 +61,9 @@ pub mod sequence;
 
 pub use activation::{activate, activate_plain};
 pub use additive::{additive_attention, additive_attention_plain};
+pub use batch_norm::batch_norm;
 pub use cell::{gru_reset, gru_step, gru_update, lstm_step};
+pub use convolution::convolve;
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use empty::matmul;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
@@ -66,8 +74,11 @@ pub use norm::{norm, norm_plain};
 pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;
 pub use pointwise::{add_dropout, relu_dropout};
+pub use pool::{Windows, pool};
 pub(crate) use projected::{Angles, ProjectedInputs, projected_attention};
-pub use regard_kernels::{activation::Activation as ActivationKind, norm::Kind as NormKind};
+pub use regard_kernels::{
+    activation::Activation as ActivationKind, norm::Kind as NormKind, pool::Kind as PoolKind,
+};
 
 use burn::tensor::{Bool, Tensor};
 

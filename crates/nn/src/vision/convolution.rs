@@ -5,12 +5,15 @@ use burn::{
     nn::{PaddingConfig2d, conv::Conv2d},
     tensor::{
         Tensor,
-        module::{interpolate, max_pool2d},
-        ops::{InterpolateMode, InterpolateOptions, MaxPoolOptions},
+        module::interpolate,
+        ops::{InterpolateMode, InterpolateOptions},
     },
 };
 
-use crate::initialize::Initializer;
+use crate::{
+    bridge::{PoolKind, Windows, pool},
+    initialize::Initializer,
+};
 
 /// A convolution with a square window of odd size `kernel` that keeps the size of the map (zeros around
 /// it), without bias; its weights `[outputs, inputs, kernel, kernel]` come from
@@ -38,10 +41,14 @@ pub(super) fn convolution(
 /// no row or column is left out: the last window starts inside the map.
 pub(super) fn max_pool(map: Tensor<4>, kernel: usize, stride: usize) -> Tensor<4> {
     let [_, _, height, width] = map.dims();
-    let options = MaxPoolOptions::new([kernel.min(height), kernel.min(width)])
-        .with_stride([stride, stride])
-        .with_ceil_mode(true);
-    max_pool2d(map, options)
+    let windows = Windows {
+        kind: PoolKind::Max,
+        kernel: [kernel.min(height), kernel.min(width)],
+        stride: [stride, stride],
+        padding: [0, 0],
+        ceil: true,
+    };
+    pool(windows, map)
 }
 
 /// `map` at another height and width, by bilinear interpolation with aligned corners.

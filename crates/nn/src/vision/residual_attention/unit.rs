@@ -4,10 +4,11 @@
 use burn::{
     module::Module,
     nn::{BatchNorm, BatchNormConfig, conv::Conv2d},
-    tensor::{Tensor, activation::relu},
+    tensor::Tensor,
 };
 
 use crate::{
+    bridge::{batch_norm, convolve},
     initialize::Initializer,
     vision::{
         VisionError,
@@ -40,7 +41,7 @@ impl PreActivation {
 
     /// `map [batch, inputs, height, width]` -> `[batch, outputs, height, width]`.
     pub(super) fn forward(&self, map: Tensor<4>) -> Tensor<4> {
-        self.convolution.forward(relu(self.norm.forward(map)))
+        convolve(&self.convolution, batch_norm(&self.norm, map, None, true))
     }
 }
 

@@ -1,0 +1,495 @@
+//! Batch norm (Ioffe & Szegedy 2015) with what follows it in a residual network: sum and ReLU. Forward and backward.
+//!
+//! For `x [batch, channels, positions]`, with weight `w` and bias `b` of a channel, mean and variance over its `N = batch ·
+//! positions` numbers, or those of a trained network:
+//! ```text
+//! x̂ = (x - mean) / √(variance + ε)        y = a(w x̂ + b + residual)        a: ReLU, or nothing
+//!
+//! backward, g = ẏ where a passes it, 0 elsewhere, and r the reciprocal of the root:
+//! ẇ = Σ g x̂    ḃ = Σ g    residual' = g    ẋ = w r (g - ḃ / N - x̂ ẇ / N), or w r g where the moments are given
+//! ```
+//! ```text
+//! channel by channel:   x --sum--> mean --squares--> variance --> y        the channel's numbers are in the second-level
+//!                                                                          cache from the first pass to the last
+//! ```
+//! Kept for the backward pass: `x`, `y` (if there is a ReLU) and two numbers a channel. Sums are taken in `f32` in blocks of 512 whose
+//! sums are added in `f64`, in the order of the batch: the same bits on any number of threads.
+//!
+//! ```
+//! use regard_kernels::batch_norm::BatchNorm;
+//! let norm = BatchNorm { batch: 2, channels: 1, positions: 1, weight: &[1.0], bias: &[0.5], epsilon: 0.0, relu: true };
+//! let mut y = [0.0; 2];
+//! let moments = norm.train(&[1.0, 3.0], None, &mut y)?;
+//! assert_eq!((moments.mean[0], moments.variance[0]), (2.0, 1.0));
+//! assert_eq!(y, [0.0, 1.5]);
+//! # Ok::<(), regard_kernels::KernelError>(())
+//! ```
+
+use rayon::prelude::*;
+
+use crate::error::{KernelError, check_length, check_value};
+use crate::simd::{self, Kernel, Level, Simd, run};
+
+#[cfg(test)]
+mod tests;
+
+/// Numbers below which other threads are not woken.
+const SINGLE_THREAD_NUMBERS: usize = 1 << 16;
+/// Numbers that are added up in `f32`.
+const BLOCK: usize = 512;
+
+const MAPS: &str = "[batch, channels, positions]";
+
+/// Sizes and parameters of a batch norm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchNorm<'a> {
+    /// Maps in the batch.
+    pub batch: usize,
+    /// Channels, each normalised by itself.
+    pub channels: usize,
+    /// Numbers of a channel's map: height · width.
+    pub positions: usize,
+    /// `w [channels]`
+    pub weight: &'a [f32],
+    /// `b [channels]`
+    pub bias: &'a [f32],
+    /// `ε`, added to the variance; finite, at least 0.
+    pub epsilon: f64,
+    /// Whether numbers below 0 become 0.
+    pub relu: bool,
+}
+
+/// Mean and variance (of the population) of each channel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moments {
+    /// `[channels]`
+    pub mean: Vec<f32>,
+    /// `[channels]`
+    pub variance: Vec<f32>,
+}
+
+/// What [`BatchNorm::backward`] reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Saved<'a> {
+    /// The input, `[batch, channels, positions]`.
+    pub x: &'a [f32],
+    /// The output in the same shape, if there is a ReLU; else it may be empty.
+    pub y: &'a [f32],
+    /// The moments of the forward pass.
+    pub moments: &'a Moments,
+    /// Whether they are those of `x`, through which gradients flow too, or given ones.
+    pub of_batch: bool,
+}
+
+/// Where [`BatchNorm::backward`] writes; every buffer is overwritten.
+#[derive(Debug)]
+pub struct Gradients<'a> {
+    /// `[batch, channels, positions]`
+    pub input: &'a mut [f32],
+    /// The same, if there is a residual.
+    pub residual: Option<&'a mut [f32]>,
+    /// `[channels]`
+    pub weight: &'a mut [f32],
+    /// `[channels]`
+    pub bias: &'a mut [f32],
+}
+
+impl BatchNorm<'_> {
+    fn check(&self, arguments: &[(&'static str, usize)]) -> Result<(), KernelError> {
+        for (argument, parameter) in [("weight", self.weight), ("bias", self.bias)] {
+            check_length(argument, "[channels]", &[self.channels], parameter.len())?;
+        }
+        let sizes = [self.batch, self.channels, self.positions];
+        for &(argument, length) in arguments {
+            check_length(argument, MAPS, &sizes, length)?;
+        }
+        let epsilon = self.epsilon;
+        let accepted = epsilon.is_finite() && epsilon >= 0.0;
+        let expected = "a finite number of at least 0";
+        check_value("epsilon", expected, epsilon, accepted)
+    }
+
+    fn check_moments(&self, moments: &Moments) -> Result<(), KernelError> {
+        for (argument, of_channels) in [
+            ("moments.mean", &moments.mean),
+            ("moments.variance", &moments.variance),
+        ] {
+            check_length(argument, "[channels]", &[self.channels], of_channels.len())?;
+        }
+        Ok(())
+    }
+
+    /// Normalises by the moments of `x`, and returns them: `y` for `x` and `residual`, each `[batch, channels, positions]`.
+    ///
+    /// # Errors
+    /// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
+    pub fn train(
+        &self,
+        x: &[f32],
+        residual: Option<&[f32]>,
+        y: &mut [f32],
+    ) -> Result<Moments, KernelError> {
+        self.forward_on(Level::current(), x, residual, None, y)
+    }
+
+    /// Normalises by given moments: `y` for `x` and `residual`, each `[batch, channels, positions]`.
+    ///
+    /// # Errors
+    /// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
+    pub fn infer(
+        &self,
+        moments: &Moments,
+        x: &[f32],
+        residual: Option<&[f32]>,
+        y: &mut [f32],
+    ) -> Result<(), KernelError> {
+        self.check_moments(moments)?;
+        self.forward_on(Level::current(), x, residual, Some(moments), y)?;
+        Ok(())
+    }
+
+    fn forward_on(
+        &self,
+        level: Level,
+        x: &[f32],
+        residual: Option<&[f32]>,
+        given: Option<&Moments>,
+        y: &mut [f32],
+    ) -> Result<Moments, KernelError> {
+        let mut lengths = vec![("x", x.len()), ("y", y.len())];
+        lengths.extend(residual.map(|residual| ("residual", residual.len())));
+        self.check(&lengths)?;
+        let of_channel = |(channel, y): (usize, Vec<&mut [f32]>)| {
+            let forward = Forward {
+                norm: self,
+                channel,
+                x,
+                residual,
+                given: given.map(|all| [all.mean[channel], all.variance[channel]]),
+                y,
+            };
+            run(level, forward)
+        };
+        let moments = self.each_channel(self.cut(y), of_channel);
+        let (mean, variance) = moments
+            .into_iter()
+            .map(|[mean, variance]| (mean, variance))
+            .unzip();
+        Ok(Moments { mean, variance })
+    }
+
+    /// Writes the gradients of a loss, from its gradient `d_y [batch, channels, positions]` with respect to the output.
+    ///
+    /// # Errors
+    /// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
+    pub fn backward(
+        &self,
+        saved: &Saved<'_>,
+        d_y: &[f32],
+        gradients: &mut Gradients<'_>,
+    ) -> Result<(), KernelError> {
+        self.backward_on(Level::current(), saved, d_y, gradients)
+    }
+
+    fn backward_on(
+        &self,
+        level: Level,
+        saved: &Saved<'_>,
+        d_y: &[f32],
+        gradients: &mut Gradients<'_>,
+    ) -> Result<(), KernelError> {
+        let mut lengths = vec![
+            ("saved.x", saved.x.len()),
+            ("d_y", d_y.len()),
+            ("gradients.input", gradients.input.len()),
+        ];
+        if self.relu {
+            lengths.push(("saved.y", saved.y.len()));
+        }
+        if let Some(residual) = &gradients.residual {
+            lengths.push(("gradients.residual", residual.len()));
+        }
+        self.check(&lengths)?;
+        self.check_moments(saved.moments)?;
+        for (argument, found) in [
+            ("gradients.weight", gradients.weight.len()),
+            ("gradients.bias", gradients.bias.len()),
+        ] {
+            check_length(argument, "[channels]", &[self.channels], found)?;
+        }
+        let mut d_x = self.cut(gradients.input);
+        let d_residual = match &mut gradients.residual {
+            Some(residual) => self.cut(residual),
+            None => (0..self.channels).map(|_| vec![]).collect(),
+        };
+        let maps = d_x.drain(..).zip(d_residual).collect();
+        let of_channel = |(channel, (d_x, d_residual)): (usize, (Vec<_>, Vec<_>))| {
+            let backward = Backward {
+                norm: self,
+                channel,
+                saved,
+                d_y,
+                d_x,
+                d_residual,
+            };
+            run(level, backward)
+        };
+        let sums = self.each_channel(maps, of_channel);
+        let parameters = gradients.weight.iter_mut().zip(gradients.bias.iter_mut());
+        for ((weight, bias), sums) in parameters.zip(sums) {
+            [*weight, *bias] = sums;
+        }
+        Ok(())
+    }
+
+    /// The maps of each channel.
+    fn cut<'a>(&self, maps: &'a mut [f32]) -> Vec<Vec<&'a mut [f32]>> {
+        let of_channel = || Vec::with_capacity(self.batch);
+        let mut channels: Vec<Vec<&mut [f32]>> = (0..self.channels).map(|_| of_channel()).collect();
+        if self.positions > 0 {
+            for (at, map) in maps.chunks_exact_mut(self.positions).enumerate() {
+                channels[at % self.channels].push(map);
+            }
+        }
+        channels
+    }
+
+    /// `work` for every channel and its maps.
+    fn each_channel<T: Send, R: Send>(
+        &self,
+        maps: Vec<T>,
+        work: impl Fn((usize, T)) -> R + Sync + Send,
+    ) -> Vec<R> {
+        match self.batch * self.channels * self.positions < SINGLE_THREAD_NUMBERS {
+            true => maps.into_iter().enumerate().map(work).collect(),
+            false => maps.into_par_iter().enumerate().map(work).collect(),
+        }
+    }
+
+    /// Map `n` of a channel.
+    fn map<'a>(&self, maps: &'a [f32], n: usize, channel: usize) -> &'a [f32] {
+        &maps[(n * self.channels + channel) * self.positions..][..self.positions]
+    }
+
+    /// `r` for a variance.
+    fn reciprocal_root(&self, variance: f32) -> f32 {
+        (1.0 / (f64::from(variance) + self.epsilon).sqrt()) as f32
+    }
+}
+
+struct Forward<'a, 'b> {
+    norm: &'a BatchNorm<'a>,
+    channel: usize,
+    x: &'a [f32],
+    residual: Option<&'a [f32]>,
+    /// Mean and variance.
+    given: Option<[f32; 2]>,
+    y: Vec<&'b mut [f32]>,
+}
+
+impl Kernel for Forward<'_, '_> {
+    type Output = [f32; 2];
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> [f32; 2] {
+        let Self { norm, channel, .. } = self;
+        let maps = || (0..norm.batch).map(|n| norm.map(self.x, n, channel));
+        let [mean, variance] = self.given.unwrap_or_else(
+            #[inline(always)]
+            || {
+                let count = (norm.batch * norm.positions).max(1) as f64;
+                let mut sum = 0.0;
+                for map in maps() {
+                    sum += simd::sum_f64(
+                        s,
+                        map,
+                        #[inline(always)]
+                        |x| x,
+                    );
+                }
+                let mean = (sum / count) as f32;
+                let mut squares = 0.0;
+                for map in maps() {
+                    squares += sum_of_squares(s, map, mean);
+                }
+                [mean, (squares / count) as f32]
+            },
+        );
+        let factor = norm.weight[channel] * norm.reciprocal_root(variance);
+        let [mean_of, factor, bias] = [s.splat(mean), s.splat(factor), s.splat(norm.bias[channel])];
+        // Without a ReLU nothing is below the floor.
+        let floor = s.splat(if norm.relu { 0.0 } else { f32::NEG_INFINITY });
+        for (n, (x, y)) in maps().zip(self.y).enumerate() {
+            match self.residual {
+                Some(residual) => simd::zip_map(
+                    s,
+                    [x, norm.map(residual, n, channel)],
+                    [y],
+                    #[inline(always)]
+                    |[x, residual], [_]| {
+                        let sum = s.add(s.fma(s.sub(x, mean_of), factor, bias), residual);
+                        [s.max(floor, sum)]
+                    },
+                ),
+                None => simd::zip_map(
+                    s,
+                    [x],
+                    [y],
+                    #[inline(always)]
+                    |[x], [_]| [s.max(floor, s.fma(s.sub(x, mean_of), factor, bias))],
+                ),
+            }
+        }
+        [mean, variance]
+    }
+}
+
+/// `Σ (x - mean)²`
+#[inline(always)]
+fn sum_of_squares<S: Simd>(s: S, x: &[f32], mean: f32) -> f64 {
+    let [sum] = sums(
+        s,
+        x.len(),
+        #[inline(always)]
+        |at, count| {
+            let difference = s.sub(load(s, x, at, count), load(s, &[mean; 16], 0, count));
+            [s.mul(difference, difference)]
+        },
+    );
+    sum
+}
+
+/// `count` numbers from `at` on, zeros in the lanes beyond.
+#[inline(always)]
+fn load<S: Simd>(s: S, from: &[f32], at: usize, count: usize) -> S::V {
+    match count == S::LANES {
+        true => s.load(&from[at..]),
+        false => s.load_partial(&from[at..at + count]),
+    }
+}
+
+/// Sums over `length` numbers of what `f(at, count)` gives for a vector of `count` of them, in blocks of `f32` added in `f64`.
+#[inline(always)]
+fn sums<S: Simd, const N: usize>(
+    s: S,
+    length: usize,
+    f: impl Fn(usize, usize) -> [S::V; N],
+) -> [f64; N] {
+    let mut totals = [0.0; N];
+    for first in (0..length).step_by(BLOCK) {
+        let end = (first + BLOCK).min(length);
+        let mut block = [[s.zero(); N]; 2];
+        for (turn, at) in (first..end).step_by(S::LANES).enumerate() {
+            let of = f(at, S::LANES.min(end - at));
+            for (sum, x) in block[turn % 2].iter_mut().zip(of) {
+                *sum = s.add(*sum, x);
+            }
+        }
+        for (n, total) in totals.iter_mut().enumerate() {
+            *total += f64::from(s.reduce_add(s.add(block[0][n], block[1][n])));
+        }
+    }
+    totals
+}
+
+/// `d` where a ReLU passed `y`, or there is none.
+#[inline(always)]
+fn gate<S: Simd>(s: S, relu: bool, d: S::V, y: S::V) -> S::V {
+    match relu {
+        true => s.select(s.greater(y, s.zero()), d, s.zero()),
+        false => d,
+    }
+}
+
+struct Backward<'a, 'b> {
+    norm: &'a BatchNorm<'a>,
+    channel: usize,
+    saved: &'a Saved<'a>,
+    d_y: &'a [f32],
+    d_x: Vec<&'b mut [f32]>,
+    d_residual: Vec<&'b mut [f32]>,
+}
+
+impl Kernel for Backward<'_, '_> {
+    /// `[ẇ, ḃ]`
+    type Output = [f32; 2];
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) -> [f32; 2] {
+        let Self {
+            norm,
+            channel,
+            saved,
+            d_y,
+            ..
+        } = self;
+        let moments = saved.moments;
+        let (mean, root) = (
+            moments.mean[channel],
+            norm.reciprocal_root(moments.variance[channel]),
+        );
+        // What passes the ReLU. Where there is none, every number does.
+        let passed = |n: usize| {
+            let y = match norm.relu {
+                true => saved.y,
+                false => d_y,
+            };
+            (norm.map(d_y, n, channel), norm.map(y, n, channel))
+        };
+        let relu = norm.relu;
+        let (mut along, mut level) = (0.0, 0.0);
+        for n in 0..norm.batch {
+            let (d_y, y) = passed(n);
+            let x = norm.map(saved.x, n, channel);
+            let [of_map, sum] = sums(
+                s,
+                x.len(),
+                #[inline(always)]
+                |at, count| {
+                    let g = gate(s, relu, load(s, d_y, at, count), load(s, y, at, count));
+                    let x = s.sub(load(s, x, at, count), s.splat(mean));
+                    [s.mul(g, x), g]
+                },
+            );
+            along += of_map;
+            level += sum;
+        }
+        let d_weight = along * f64::from(root);
+        let count = (norm.batch * norm.positions).max(1) as f64;
+        let factor = f64::from(norm.weight[channel]) * f64::from(root);
+        let (slope, shift) = match saved.of_batch {
+            true => (
+                -factor * d_weight * f64::from(root) / count,
+                -factor * level / count,
+            ),
+            false => (0.0, 0.0),
+        };
+        let (mean, factor) = (s.splat(mean), s.splat(factor as f32));
+        let (slope, shift) = (s.splat(slope as f32), s.splat(shift as f32));
+        let mut d_residual = self.d_residual.into_iter();
+        for (n, d_x) in self.d_x.into_iter().enumerate() {
+            let (d_y, y) = passed(n);
+            let x = norm.map(saved.x, n, channel);
+            if let Some(d_residual) = d_residual.next() {
+                simd::zip_map(
+                    s,
+                    [d_y, y],
+                    [d_residual],
+                    #[inline(always)]
+                    |[d, y], [_]| [gate(s, relu, d, y)],
+                );
+            }
+            simd::zip_map(
+                s,
+                [d_y, y, x],
+                [d_x],
+                #[inline(always)]
+                |[d, y, x], [_]| {
+                    let of_sums = s.fma(s.sub(x, mean), slope, shift);
+                    [s.fma(gate(s, relu, d, y), factor, of_sums)]
+                },
+            );
+        }
+        [d_weight as f32, level as f32]
+    }
+}

@@ -1,0 +1,161 @@
+//! Networks that read images: residual networks, with attention where the papers put it, and the vision Transformer.
+//!
+//! | model | module | attention |
+//! |---|---|---|
+//! | [`ResNet`](resnet::ResNet) | [`resnet`] | none, or over channels, positions, pairs of positions ([`map_attention`]) |
+//! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
+//!
+//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`].
+
+pub mod map_attention;
+pub mod resnet;
+pub mod vit;
+
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor},
+};
+use regard_config::Config;
+use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ModelError, checked, drawn, expect_layers};
+
+pub use map_attention::MapAttentionConfig;
+pub use resnet::ResNetConfig;
+pub use vit::VisionTransformerConfig;
+
+/// The images that a classifier reads, and its number of classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageSizes {
+    /// Channels of an image: 1 or 3.
+    pub channels: usize,
+    /// Height and width of an image.
+    pub size: [usize; 2],
+    /// The number of classes.
+    pub classes: usize,
+}
+
+/// More pixels on a side than any image that is trained on.
+const LARGEST_SIDE: usize = 1 << 14;
+
+impl ImageSizes {
+    fn check(&self) -> Result<(), ModelError> {
+        let Self {
+            channels,
+            size,
+            classes,
+        } = *self;
+        let refused = match () {
+            () if !size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) => format!(
+                "images of {} x {} pixels; expected 1 to {LARGEST_SIDE} on a side",
+                size[0], size[1]
+            ),
+            () if !matches!(channels, 1 | 3) => {
+                format!("images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)")
+            }
+            () if classes < 2 => {
+                format!("the number of classes is {classes}; expected at least 2")
+            }
+            () => return Ok(()),
+        };
+        Err(ModelError(refused))
+    }
+}
+
+/// Sizes and choices of an [`ImageClassifier`].
+pub trait ImageClassifierConfig: Config {
+    /// The model that they describe.
+    type Model: ImageClassifier;
+
+    /// Draws a model. The caller has checked that every range holds and that the sizes are possible.
+    ///
+    /// # Errors
+    /// Sizes that do not go together.
+    fn draw(
+        &self,
+        sizes: &ImageSizes,
+        initializer: &mut Initializer,
+    ) -> Result<Self::Model, ModelError>;
+
+    /// Draws a model from `seed`.
+    ///
+    /// # Errors
+    /// What [`Config::check`] finds; impossible sizes.
+    fn init(
+        &self,
+        sizes: &ImageSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        sizes.check()?;
+        drawn(|init| self.draw(sizes, init), seed, device)
+    }
+
+    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
+    ///
+    /// # Errors
+    /// As [`ImageClassifierConfig::init`]; more layers than weights.
+    fn without_values(
+        &self,
+        sizes: &ImageSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        sizes.check()?;
+        expect_layers(self.layers(), arrays)?;
+        self.draw(sizes, &mut Initializer::deferred(device))
+    }
+
+    /// The number of layers that have weights of their own.
+    fn layers(&self) -> usize;
+}
+
+/// A model that gives an image a class.
+pub trait ImageClassifier: Module + Sync + 'static {
+    /// The scores of the classes, `[batch, classes]`, for `images [batch, channels, height, width]`.
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Tensor<2>;
+
+    /// The same without dropout, and all that the model looked at.
+    fn look(&self, images: Tensor<4>) -> ImageLook;
+}
+
+/// An image classifier's scores, and what it looked at.
+#[derive(Debug, Clone)]
+pub struct ImageLook {
+    /// `[batch, classes]`
+    pub logits: Tensor<2>,
+    /// From the first layer to the last.
+    pub maps: Vec<ImageMap>,
+}
+
+/// What one layer looked at.
+#[derive(Debug, Clone)]
+pub struct ImageMap {
+    /// Its place in the network, such as `stage 2, block 3`.
+    pub place: String,
+    /// The weights.
+    pub weights: MapWeights,
+}
+
+/// Weights over an image.
+#[derive(Debug, Clone)]
+pub enum MapWeights {
+    /// The factor of each channel, `[batch, channels]`.
+    Channels(Tensor<2>),
+    /// The factor of each position, `[batch, rows, columns]`.
+    Positions(Tensor<3>),
+    /// How much each query reads from each key, `[batch, heads, queries, keys]`.
+    Pairs {
+        /// The weights.
+        weights: Tensor<4>,
+        /// How many tokens before the positions, in queries and keys alike, belong to no position.
+        marks: usize,
+        /// Rows and columns of the queries.
+        grid: [usize; 2],
+        /// Rows and columns of the keys.
+        key_grid: [usize; 2],
+    },
+}

@@ -1,0 +1,179 @@
+//! The vision Transformer (Dosovitskiy et al. 2020): an image as a sequence of patches.
+//!
+//! ```text
+//! z_0 = [x_class; x_1 E; ..; x_N E] + E_pos          patches x_i of the image, row by row
+//! z   = stack(z_0)                                   every token sees every other
+//! class scores = W z_class + b, or W mean_i z_i + b over the patches
+//! ```
+//! The stack is the one of all Transformers here, with norms before its parts and one after the last.
+
+use burn::{module::Module, nn::Linear, tensor::Tensor};
+use regard_config::{Check, FRACTION, LAYERS, SIZE, config};
+use regard_nn::{
+    Observe, bridge,
+    dropout::{DropoutRng, dropout},
+    initialize::Initializer,
+    transformer::{Activation, NormConfig, Stack, StackConfig, StackDropout, StackOptions},
+    vision::{PatchEmbedding, PatchEmbeddingConfig},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{ImageClassifier, ImageClassifierConfig, ImageLook, ImageMap, ImageSizes, MapWeights};
+use crate::{error::ModelError, generator::expect_valid};
+
+/// Which states the class scores are computed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImagePooling {
+    /// That of the class token (Dosovitskiy 2020).
+    #[default]
+    Class,
+    /// The mean of the patches' (Zhai 2022).
+    Mean,
+}
+
+config! {
+    /// Vision Transformer: a classifier of images (Dosovitskiy et al. 2020).
+    pub struct VisionTransformerConfig {
+        /// Height and width of a patch, in pixels; a divisor of the images'.
+        patch: usize = 4, in SIZE;
+        /// Size of a token.
+        d_model: usize = 192, in SIZE;
+        /// Layers.
+        layers: usize = 6, in LAYERS;
+        /// Heads, a divisor of d_model.
+        heads: usize = 3, in SIZE;
+        /// Inner size of the feed-forward network; 4 d_model if left out.
+        feed_forward: Option<usize> = None, in SIZE, example "768";
+        /// Which states the class scores are computed from: that of the "class" token, or the "mean" of the patches'.
+        pooling: ImagePooling = ImagePooling::Class;
+        /// Share of the tokens' units and of each block's output that is set to zero in training, in [0, 1).
+        dropout: f64 = 0.0, in FRACTION;
+        /// Share of attention weights that is set to zero in training, in [0, 1).
+        attention_dropout: f64 = 0.0, in FRACTION;
+    }
+    check VisionTransformerConfig::agree
+}
+
+impl VisionTransformerConfig {
+    fn agree(&self, check: &mut Check) {
+        if !self.d_model.is_multiple_of(self.heads) {
+            let expected = format!("a divisor of d_model, {}", self.d_model);
+            check.fail("heads", format!("found {}", self.heads), expected);
+        }
+    }
+
+    /// A network of a few thousand weights, for tests and examples.
+    pub fn tiny() -> Self {
+        Self {
+            d_model: 8,
+            layers: 2,
+            heads: 2,
+            ..Self::default()
+        }
+    }
+}
+
+/// A vision Transformer (see the [module's page](self)).
+#[derive(Module, Debug)]
+pub struct VisionTransformer {
+    /// Patches, class token and positions.
+    pub embedding: PatchEmbedding,
+    /// The blocks.
+    pub stack: Stack,
+    /// Class scores.
+    pub head: Linear,
+    #[module(skip)]
+    pooling: ImagePooling,
+    #[module(skip)]
+    dropout: f64,
+}
+
+impl ImageClassifierConfig for VisionTransformerConfig {
+    type Model = VisionTransformer;
+
+    fn draw(
+        &self,
+        sizes: &ImageSizes,
+        init: &mut Initializer,
+    ) -> Result<VisionTransformer, ModelError> {
+        let [height, width] = sizes.size;
+        if [height, width]
+            .iter()
+            .any(|side| !side.is_multiple_of(self.patch))
+        {
+            return Err(ModelError(format!(
+                "patch is {}, images are {height} x {width} pixels; expected a patch that divides both sides",
+                self.patch
+            )));
+        }
+        let embedding =
+            PatchEmbeddingConfig::new(sizes.size, [self.patch; 2], sizes.channels, self.d_model)
+                .init(init)
+                .map_err(|error| ModelError(error.to_string()))?;
+        let stack = StackConfig {
+            feed_forward: self.feed_forward.unwrap_or(4 * self.d_model),
+            activation: Activation::Gelu,
+            norm: NormConfig::Layer { epsilon: 1e-6 },
+            dropout: StackDropout {
+                residual: self.dropout,
+                attention: self.attention_dropout,
+                activation: 0.0,
+            },
+            ..StackConfig::new(self.d_model, self.heads)
+        };
+        let stack = stack.encoder(self.layers, init);
+        Ok(VisionTransformer {
+            embedding,
+            stack: stack.map_err(|error| ModelError(error.to_string()))?,
+            head: init.linear(self.d_model, sizes.classes, true),
+            pooling: self.pooling,
+            dropout: self.dropout,
+        })
+    }
+
+    fn layers(&self) -> usize {
+        self.layers
+    }
+}
+
+impl VisionTransformer {
+    fn run(&self, images: Tensor<4>, observe: Observe, noise: &mut DropoutRng) -> ImageLook {
+        let tokens = expect_valid(self.embedding.forward(images)); // [batch, 1 + patches, d]
+        let tokens = dropout(tokens, self.dropout, noise);
+        let options = StackOptions::new(observe);
+        let read = expect_valid(self.stack.forward(tokens, None, &options, noise));
+        let [_, length, _] = read.states.dims();
+        let vector = match self.pooling {
+            ImagePooling::Class => read.states.narrow(1, 0, 1),
+            ImagePooling::Mean => read.states.narrow(1, 1, length - 1).mean_dim(1),
+        };
+        let grid = self.embedding.grid();
+        let weights = read.own.into_iter().map(|layer| layer.weights).enumerate();
+        let maps = weights.filter_map(|(layer, weights)| {
+            Some(ImageMap {
+                place: format!("layer {}", layer + 1),
+                weights: MapWeights::Pairs {
+                    weights: weights?,
+                    marks: 1,
+                    grid,
+                    key_grid: grid,
+                },
+            })
+        });
+        ImageLook {
+            maps: maps.collect(),
+            logits: bridge::apply(&self.head, vector.squeeze_dim::<2>(1)),
+        }
+    }
+}
+
+impl ImageClassifier for VisionTransformer {
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Tensor<2> {
+        self.run(images, Observe::Nothing, noise).logits
+    }
+
+    fn look(&self, images: Tensor<4>) -> ImageLook {
+        self.run(images, Observe::Weights, &mut DropoutRng::none())
+    }
+}

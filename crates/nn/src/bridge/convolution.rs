@@ -1,0 +1,116 @@
+//! Convolution of maps in one operation, with its gradients; see [`regard_kernels::convolution`].
+
+use burn::{
+    nn::{PaddingConfig2d, conv::Conv2d},
+    tensor::Tensor,
+};
+use regard_kernels::{
+    KernelError,
+    convolution::{Convolution, Gradients},
+};
+
+use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor};
+
+/// `layer` of `x [batch, inputs, height, width]`, which gives `[batch, outputs, height', width']`.
+///
+/// # Panics
+/// If the channels do not fit, or a window is larger than the padded map.
+pub fn convolve(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
+    let padding = match layer.padding {
+        PaddingConfig2d::Valid => Some([0, 0]),
+        PaddingConfig2d::Explicit(top, left, bottom, right) => {
+            (top == bottom && left == right).then_some([top, left])
+        }
+        PaddingConfig2d::Same => None,
+    };
+    let Some(padding) = padding.filter(|_| fused::takes(&x)) else {
+        return layer.forward(x);
+    };
+    let [outputs, inputs, ..] = layer.weight.dims();
+    let operation = Operator {
+        outputs,
+        inputs: inputs * layer.groups,
+        kernel: layer.kernel_size,
+        stride: layer.stride,
+        padding,
+        dilation: layer.dilation,
+        groups: layer.groups,
+    };
+    let mut tensors = vec![x.into_dispatch(), layer.weight.val().into_dispatch()];
+    tensors.extend(layer.bias.iter().map(|bias| bias.val().into_dispatch()));
+    Tensor::from_dispatch(fused::run(operation, tensors).0)
+}
+
+#[derive(Debug)]
+struct Operator {
+    outputs: usize,
+    inputs: usize,
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+    dilation: [usize; 2],
+    groups: usize,
+}
+
+impl Operator {
+    /// The kernel's sizes for `x`.
+    fn of(&self, x: &FlexTensor) -> Convolution {
+        let [batch, _, height, width] = dims(x);
+        Convolution {
+            kernel: self.kernel,
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+            groups: self.groups,
+            ..Convolution::new(batch, [self.inputs, self.outputs], [height, width])
+        }
+    }
+}
+
+impl Operation for Operator {
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
+        let [x, weight] = [&inputs[0], &inputs[1]];
+        let convolution = self.of(x);
+        let [height, width] = convolution.output_size()?;
+        let shape = [convolution.batch, self.outputs, height, width];
+        let mut y = vec![0.0; shape.iter().product()];
+        let bias = inputs.get(2).map(numbers);
+        convolution.forward(numbers(x), numbers(weight), bias, &mut y)?;
+        Ok(Forward {
+            output: tensor(y, shape),
+            beside: None,
+            saved: if tracked { inputs } else { vec![] },
+        })
+    }
+
+    fn backward(
+        &self,
+        saved: Vec<FlexTensor>,
+        gradient: FlexTensor,
+        wanted: &[bool],
+    ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
+        let [x, weight] = [&saved[0], &saved[1]];
+        let convolution = self.of(x);
+        let d_y = numbers(&gradient);
+        let mut all = vec![None; saved.len()];
+        if wanted[0] {
+            let mut d_x = vec![0.0; numbers(x).len()];
+            convolution.backward_input(numbers(weight), d_y, &mut d_x)?;
+            all[0] = Some(tensor(d_x, dims::<4>(x)));
+        }
+        if wanted[1..].contains(&true) {
+            let mut d_weight = vec![0.0; numbers(weight).len()];
+            let mut d_bias = (saved.len() > 2).then(|| vec![0.0; self.outputs]);
+            let mut gradients = Gradients {
+                weight: &mut d_weight,
+                bias: d_bias.as_deref_mut(),
+            };
+            convolution.backward_weight(numbers(x), d_y, &mut gradients)?;
+            all[1] = Some(tensor(d_weight, dims::<4>(weight)));
+            if let Some(d_bias) = d_bias {
+                all[2] = Some(tensor(d_bias, [self.outputs]));
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,385 @@
+//! Size and place of images, and the numbers that a network reads.
+//!
+//! ```text
+//! resize      out[i] = Σ_j w_ij in[j] / Σ_j w_ij,   w_ij = max(0, 1 - |j + 1/2 - (i + 1/2) s| / max(s, 1)),   s = in / out
+//!             along each axis, so that every pixel is read when an image is made smaller (bilinear, antialiased)
+//! normalise   out[c, y, x] = (in[y, x, c] / 255 - mean[c]) / deviation[c]
+//! ```
+//!
+//! [`Image::resize`] gives Pillow's pixels.
+//!
+//! ```
+//! use regard_images::{Image, Normalize};
+//!
+//! let image = Image::new(2, 4, 1, vec![0, 100, 200, 100, 0, 100, 200, 100])?;
+//! let fitted = image.fitted(2, 2)?; // the largest square in the middle, no larger or smaller here
+//! assert_eq!(fitted.pixels(), [100, 200, 100, 200]);
+//! let values = Normalize::new(vec![0.5], vec![0.5])?.apply(&fitted)?;
+//! assert!((values[1] - 0.5686).abs() < 1e-4);
+//! # Ok::<(), regard_images::ImagesError>(())
+//! ```
+
+use crate::image::{MAX_PIXELS, check_pixels};
+use crate::{Image, ImagesError, Random};
+
+/// The longest side of a resized image.
+const MAX_SIDE: usize = 1 << 16;
+
+/// Bits after the point of a weight of [`Image::resize`], as in Pillow: 32 less those of a pixel and of a sum's overshoot.
+const WEIGHT_BITS: u32 = 22;
+
+impl Image {
+    /// The image in another size, bilinear and antialiased: the pixels of `Image.resize(size, BILINEAR)` of Pillow up to version 12,
+    /// to the last bit. Version 13 resizes some images down before across, and as values are rounded in between, its pixels then
+    /// differ by rounding.
+    ///
+    /// # Errors
+    /// [`ImagesError::TooManyPixels`] above [`MAX_PIXELS`], [`ImagesError::Option`] for a side of 0 or above 65,536.
+    pub fn resize(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
+        check_size("the size of a resized image", height, width)?;
+        if height.max(width) > MAX_SIDE {
+            return Err(ImagesError::Option {
+                option: "the side of a resized image",
+                given: height.max(width).to_string(),
+                expected: format!("at most {MAX_SIDE} pixels"),
+            });
+        }
+        check_pixels(
+            "a resized image",
+            width as u64,
+            self.height() as u64,
+            MAX_PIXELS,
+        )?;
+        let across = if width == self.width() {
+            self.clone()
+        } else {
+            self.resized_across(width)
+        };
+        Ok(if height == self.height() {
+            across
+        } else {
+            across.resized_down(height)
+        })
+    }
+
+    fn resized_across(&self, width: usize) -> Self {
+        let channels = self.channels();
+        let windows = windows(self.width(), width);
+        let mut pixels = Vec::with_capacity(self.height() * width * channels);
+        for y in 0..self.height() {
+            let row = self.row(y);
+            for Window { first, weights } in &windows {
+                for channel in 0..channels {
+                    let values = row[first * channels + channel..].iter().step_by(channels);
+                    let terms = values
+                        .zip(weights)
+                        .map(|(&value, &weight)| i32::from(value) * weight);
+                    pixels.push(rounded(terms.sum()));
+                }
+            }
+        }
+        Self::of(self.height(), width, channels, pixels)
+    }
+
+    fn resized_down(&self, height: usize) -> Self {
+        let length = self.width() * self.channels();
+        let mut pixels = Vec::with_capacity(height * length);
+        let mut sums = vec![0; length];
+        for Window { first, weights } in windows(self.height(), height) {
+            sums.fill(0);
+            for (y, weight) in weights.into_iter().enumerate() {
+                for (sum, &value) in sums.iter_mut().zip(self.row(first + y)) {
+                    *sum += i32::from(value) * weight;
+                }
+            }
+            pixels.extend(sums.iter().map(|&sum| rounded(sum)));
+        }
+        Self::of(height, self.width(), self.channels(), pixels)
+    }
+
+    /// The image with its shorter side of this length, its shape kept (the longer side rounded down, at least 1).
+    ///
+    /// # Errors
+    /// Those of [`Image::resize`].
+    pub fn resize_shorter(&self, side: usize) -> Result<Self, ImagesError> {
+        let longer = |long: usize, short: usize| {
+            let length = side as u128 * long as u128 / short as u128;
+            usize::try_from(length).unwrap_or(usize::MAX).max(side)
+        };
+        if self.height() <= self.width() {
+            self.resize(side, longer(self.width(), self.height()))
+        } else {
+            self.resize(longer(self.height(), self.width()), side)
+        }
+    }
+
+    /// The part of this size whose upper left pixel is at row `top` and column `left`; what lies outside the image is 0.
+    ///
+    /// # Errors
+    /// [`ImagesError::TooManyPixels`] above [`MAX_PIXELS`], [`ImagesError::Option`] for a size of 0.
+    pub fn crop(
+        &self,
+        top: isize,
+        left: isize,
+        height: usize,
+        width: usize,
+    ) -> Result<Self, ImagesError> {
+        check_size("the size of a crop", height, width)?;
+        let channels = self.channels();
+        let mut pixels = vec![0; height * width * channels];
+        // Columns of the crop that lie inside the image, and the first one's column there.
+        let skipped = left.min(0).unsigned_abs().min(width);
+        let from = left.max(0).unsigned_abs().min(self.width());
+        let inside = (width - skipped).min(self.width() - from);
+        for (y, row) in pixels.chunks_exact_mut(width * channels).enumerate() {
+            let line = top
+                .checked_add_unsigned(y)
+                .and_then(|line| usize::try_from(line).ok());
+            if let Some(line) = line.filter(|&line| line < self.height()) {
+                row[skipped * channels..(skipped + inside) * channels]
+                    .copy_from_slice(&self.row(line)[from * channels..(from + inside) * channels]);
+            }
+        }
+        Ok(Self::of(height, width, channels, pixels))
+    }
+
+    /// The middle of the image, with zeros around it where it is smaller, at the place where torchvision has it: half of an odd
+    /// difference is rounded to an even number.
+    ///
+    /// # Errors
+    /// Those of [`Image::crop`].
+    pub fn centre_crop(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
+        let start = |whole: usize, part: usize| {
+            if whole < part {
+                return -isize::try_from((part - whole) / 2).unwrap_or(isize::MAX);
+            }
+            let half = (whole - part) / 2;
+            (half + (whole - part) % 2 * (half % 2)) as isize
+        };
+        let (top, left) = (start(self.height(), height), start(self.width(), width));
+        self.crop(top, left, height, width)
+    }
+
+    /// The largest part in the middle with this shape, in this size: the image is made as small (or as large) as it can be while
+    /// it covers the size, then cropped.
+    ///
+    /// # Errors
+    /// Those of [`Image::resize`].
+    pub fn fitted(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
+        check_size("the size of a fitted image", height, width)?;
+        let [down, across] = [self.height() as u128, self.width() as u128];
+        let [h, w] = [height as u128, width as u128];
+        let length = |length: u128| usize::try_from(length).unwrap_or(usize::MAX);
+        let covering = if h * across >= w * down {
+            self.resize(height, length(across * h / down).max(width))
+        } else {
+            self.resize(length(down * w / across).max(height), width)
+        };
+        covering?.centre_crop(height, width)
+    }
+
+    /// A part of this size from a random place of the image with `padding` zeros on each side (He 2015).
+    ///
+    /// # Errors
+    /// [`ImagesError::Option`] if the padded image is smaller than the part, and those of [`Image::crop`].
+    pub fn random_crop(
+        &self,
+        height: usize,
+        width: usize,
+        padding: usize,
+        random: &mut Random,
+    ) -> Result<Self, ImagesError> {
+        let mut place = |whole: usize, part: usize| {
+            let room = padding
+                .checked_mul(2)
+                .and_then(|room| room.checked_add(whole));
+            let room = room.and_then(|room| room.checked_sub(part)?.checked_add(1));
+            let room = room.ok_or_else(|| ImagesError::Option {
+                option: "the size of a random crop",
+                given: format!("{width} x {height} of {self:?} with {padding} pixels around it"),
+                expected: "a part that fits into the padded image".to_owned(),
+            })?;
+            Ok(random.below(room) as isize - padding as isize)
+        };
+        let (top, left) = (place(self.height(), height)?, place(self.width(), width)?);
+        self.crop(top, left, height, width)
+    }
+
+    /// The image mirrored: left becomes right.
+    pub fn flipped(&self) -> Self {
+        let mut pixels = Vec::with_capacity(self.pixels().len());
+        for y in 0..self.height() {
+            for pixel in self.row(y).chunks_exact(self.channels()).rev() {
+                pixels.extend_from_slice(pixel);
+            }
+        }
+        Self::of(self.height(), self.width(), self.channels(), pixels)
+    }
+}
+
+fn check_size(option: &'static str, height: usize, width: usize) -> Result<(), ImagesError> {
+    if height == 0 || width == 0 {
+        return Err(ImagesError::Option {
+            option,
+            given: format!("{width} x {height}"),
+            expected: "at least one pixel each way".to_owned(),
+        });
+    }
+    check_pixels(option, width as u64, height as u64, MAX_PIXELS)
+}
+
+/// The values that an output value reads, by Pillow's rules (`Resample.c`): which, and their weights in fixed point.
+struct Window {
+    first: usize,
+    weights: Vec<i32>,
+}
+
+fn windows(from: usize, to: usize) -> Vec<Window> {
+    let scale = from as f64 / to as f64;
+    let support = scale.max(1.0);
+    let window = |i: usize| {
+        let centre = (i as f64 + 0.5) * scale;
+        let first = ((centre - support + 0.5).max(0.0) as usize).min(from - 1);
+        let end = ((centre + support + 0.5) as usize).min(from);
+        let weight = |j: usize| {
+            let distance = (j as f64 - centre + 0.5) * (1.0 / support);
+            (1.0 - distance.abs()).max(0.0)
+        };
+        let weights: Vec<f64> = (first..end).map(weight).collect();
+        let sum: f64 = weights.iter().sum();
+        let fixed = |weight: &f64| {
+            let weight = if sum == 0.0 { *weight } else { weight / sum };
+            (weight * f64::from(1 << WEIGHT_BITS) + 0.5) as i32
+        };
+        Window {
+            first,
+            weights: weights.iter().map(fixed).collect(),
+        }
+    };
+    (0..to).map(window).collect()
+}
+
+/// From fixed point to a pixel.
+fn rounded(sum: i32) -> u8 {
+    ((sum + (1 << (WEIGHT_BITS - 1))) >> WEIGHT_BITS).clamp(0, 255) as u8
+}
+
+/// Pixels to numbers: `(pixel / 255 - mean) / deviation`, by channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normalize {
+    mean: Vec<f32>,
+    deviation: Vec<f32>,
+}
+
+impl Normalize {
+    /// One mean and one deviation for each channel, of pixels from 0 to 1.
+    ///
+    /// # Errors
+    /// [`ImagesError::Option`] unless there are 1 or 3 of each, all finite, the deviations above 0.
+    pub fn new(mean: Vec<f32>, deviation: Vec<f32>) -> Result<Self, ImagesError> {
+        let right = mean.len() == deviation.len()
+            && matches!(mean.len(), 1 | 3)
+            && mean.iter().all(|mean| mean.is_finite())
+            && deviation
+                .iter()
+                .all(|&deviation| deviation > 0.0 && deviation.is_finite());
+        if !right {
+            return Err(ImagesError::Option {
+                option: "mean and deviation",
+                given: format!("{mean:?} and {deviation:?}"),
+                expected: "one number for each of 1 or 3 channels, deviations above 0".to_owned(),
+            });
+        }
+        Ok(Self { mean, deviation })
+    }
+
+    /// The means and deviations of ImageNet's colours, which most pretrained models take.
+    pub fn imagenet() -> Self {
+        Self {
+            mean: vec![0.485, 0.456, 0.406],
+            deviation: vec![0.229, 0.224, 0.225],
+        }
+    }
+
+    /// From the mean and the deviation of all pixels of these images, by channel.
+    ///
+    /// # Errors
+    /// [`ImagesError::Option`] if there is no image, or they differ in their channels. A channel without any deviation gets 1.
+    pub fn of<'a>(images: impl IntoIterator<Item = &'a Image>) -> Result<Self, ImagesError> {
+        let mut sums: Vec<[u64; 2]> = vec![];
+        let mut count = 0_u64;
+        for image in images {
+            if count == 0 {
+                sums.resize(image.channels(), [0; 2]);
+            } else if image.channels() != sums.len() {
+                return Err(channels(image, sums.len()));
+            }
+            count += (image.height() * image.width()) as u64;
+            for pixel in image.pixels().chunks_exact(sums.len()) {
+                for ([sum, squares], &value) in sums.iter_mut().zip(pixel) {
+                    *sum += u64::from(value);
+                    *squares += u64::from(value).pow(2);
+                }
+            }
+        }
+        let mean = |&[sum, _]: &[u64; 2]| sum as f64 / count as f64;
+        let deviation = |both: &[u64; 2]| {
+            let variance = both[1] as f64 / count as f64 - mean(both).powi(2);
+            if variance <= 0.0 {
+                255.0
+            } else {
+                variance.sqrt()
+            }
+        };
+        let unit = |value: f64| (value / 255.0) as f32;
+        Self::new(
+            sums.iter().map(|both| unit(mean(both))).collect(),
+            sums.iter().map(|both| unit(deviation(both))).collect(),
+        )
+    }
+
+    /// The mean of each channel, of pixels from 0 to 1.
+    pub fn mean(&self) -> &[f32] {
+        &self.mean
+    }
+
+    /// The deviation of each channel, of pixels from 0 to 1.
+    pub fn deviation(&self) -> &[f32] {
+        &self.deviation
+    }
+
+    /// The numbers of an image, `[channels, height, width]`.
+    ///
+    /// # Errors
+    /// [`ImagesError::Option`] if the image has another number of channels.
+    pub fn apply(&self, image: &Image) -> Result<Vec<f32>, ImagesError> {
+        let mut values = Vec::with_capacity(image.pixels().len());
+        self.append(image, &mut values)?;
+        Ok(values)
+    }
+
+    /// As [`Normalize::apply`], behind the numbers that are there, so that a batch is filled image by image.
+    ///
+    /// # Errors
+    /// As of [`Normalize::apply`]; nothing is appended then.
+    pub fn append(&self, image: &Image, values: &mut Vec<f32>) -> Result<(), ImagesError> {
+        if image.channels() != self.mean.len() {
+            return Err(channels(image, self.mean.len()));
+        }
+        for (channel, (mean, deviation)) in self.mean.iter().zip(&self.deviation).enumerate() {
+            let table: [f32; 256] =
+                std::array::from_fn(|value| (value as f32 / 255.0 - mean) / deviation);
+            let plane = image.pixels()[channel..].iter().step_by(image.channels());
+            values.extend(plane.map(|&value| table[usize::from(value)]));
+        }
+        Ok(())
+    }
+}
+
+fn channels(image: &Image, expected: usize) -> ImagesError {
+    ImagesError::Option {
+        option: "the number of channels",
+        given: format!("{} ({image:?})", image.channels()),
+        expected: format!("{expected}; Decoding::channels sets it"),
+    }
+}

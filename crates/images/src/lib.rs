@@ -11,12 +11,14 @@
 //! | resize as Pillow does, crop, pad, mirror | [`Image::resize`], [`Image::fitted`], [`Image::centre_crop`], [`Image::random_crop`] |
 //! | numbers for a network | [`Normalize`] |
 //! | random changes of training images | [`Augment`], [`Operation`] |
+//! | class folders, MNIST, CIFAR, COCO, VQA in one form; loading on other threads | [`data`] |
 //! | boxes and masks | [`Bounds`], [`Mask`], [`Region`] |
 //!
 //! No tensors and no model: files in, numbers out. Everything random comes from a seeded [`Random`] that is an argument, with the
 //! same numbers on every machine. Errors ([`ImagesError`]) name the file and the field.
 
 mod augment;
+pub mod data;
 mod error;
 mod image;
 mod mask;

@@ -4,6 +4,7 @@ use std::{error::Error, path::PathBuf};
 
 use regard_config::ConfigError;
 use regard_evaluate::EvaluateError;
+use regard_images::ImagesError;
 use regard_models::{ModelError, pretrained::PretrainedError};
 use regard_nn::weights::WeightsError;
 
@@ -25,9 +26,12 @@ pub enum TrainError {
     /// The data is wrong.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
+    /// Images are wrong.
+    #[error(transparent)]
+    Images(Box<ImagesError>),
     /// No training data is named.
     #[error(
-        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], for a classifier [data.labelled], for a language model [data.text]"
+        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], for a classifier [data.labelled], for a language model [data.text], for a classifier of images [data.images]"
     )]
     NoData,
     /// A masked language model's tokenizer has no token for masks.
@@ -144,4 +148,10 @@ pub enum TrainError {
     /// There is nothing to resume.
     #[error("{}: no last.safetensors to resume from; expected the folder of a `regard train` run", .0.display())]
     NothingToResume(PathBuf),
+}
+
+impl From<ImagesError> for TrainError {
+    fn from(error: ImagesError) -> Self {
+        Self::Images(Box::new(error))
+    }
 }

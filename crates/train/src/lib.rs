@@ -4,9 +4,9 @@
 //! - [`tokenizer`]: sub-words that keep every text without loss;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
-//! - [`tasks`]: what models are trained for: translation, classification, language modelling;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`], [`sentence_classifier`] and [`model_file`]: a trained model at work, and its file;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
@@ -18,6 +18,7 @@ pub mod corpus;
 mod error;
 pub mod familiarity;
 pub mod files;
+pub mod image_classifier;
 pub mod learner;
 pub mod model_file;
 pub mod recipe;
@@ -28,6 +29,7 @@ pub mod tokenizer;
 pub mod translator;
 
 pub use error::TrainError;
+pub use image_classifier::{ClassifiedImage, ImageClassifier};
 pub use registry::{Architecture, Registry};
 pub use sentence_classifier::{Classification, SentenceClassifier};
 pub use translator::{Translated, Translation, Translator};

@@ -7,6 +7,7 @@
 //! | `regard.translate`, `regard.languages` | of a model that translates: the recipe's `[translate]`, source and target language |
 //! | `regard.labels` | of a classifier: the labels, in the order of the classes, and the most tokens of a sentence |
 //! | `regard.text` | of a language model: whether its texts are parts of a file or lines |
+//! | `regard.images` | of a classifier of images: the labels, mean and deviation of each channel |
 //! | `regard.familiarity` | statistics that detect unfamiliar sentences ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
 //!
 //! Files of former versions are read too: see [`regard_models::former`].
@@ -23,6 +24,7 @@ use std::{
 };
 
 use regard_config::{ConfigError, Kind};
+use regard_images::ImagesError;
 use regard_models::{ModelError, Vocabulary, former};
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 use serde::{Serialize, de::DeserializeOwned};
@@ -114,6 +116,26 @@ pub enum ModelFileError {
         labels: usize,
         /// Classes of the model.
         classes: usize,
+    },
+    /// Means and deviations that no images have.
+    #[error("{name}: metadata `regard.images`: {source}")]
+    Images {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: Box<ImagesError>,
+    },
+    /// The means of colours and the model disagree.
+    #[error(
+        "{name}: metadata `regard.images` has the means of {found} channels; expected those of {expected}, which the model reads"
+    )]
+    Channels {
+        /// The file.
+        name: String,
+        /// Channels of the metadata.
+        found: usize,
+        /// Channels of the model.
+        expected: usize,
     },
     /// A metadata entry that does not parse.
     #[error("{name}: metadata `{key}`: {source}")]

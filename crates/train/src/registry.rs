@@ -22,6 +22,7 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
+    image::{ResNetConfig, VisionTransformerConfig},
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
@@ -29,11 +30,12 @@ use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
     error::TrainError,
+    image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
-    tasks::{Classification, LanguageModelling, Task, TaskFor, Translation},
+    tasks::{Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
     translator::Translator,
 };
 
@@ -64,6 +66,8 @@ architectures! {
     "lstm-lm" => LstmLmConfig: LanguageModelling,
     "lstmn-lm" => LstmnLmConfig: LanguageModelling,
     "transformer-classifier" => TransformerClassifierConfig: Classification,
+    "resnet" => ResNetConfig: ImageClassification,
+    "vit" => VisionTransformerConfig: ImageClassification,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -405,6 +409,19 @@ impl Registry {
     ) -> Result<SentenceClassifier, ModelFileError> {
         let (model, description) = self.open::<Classification>(path, device)?;
         Ok(SentenceClassifier::new(model, description, device))
+    }
+
+    /// Opens a model file or a run folder to classify images with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn image_classifier(
+        &self,
+        path: &Path,
+        device: &Device,
+    ) -> Result<ImageClassifier, ModelFileError> {
+        let (model, description) = self.open::<ImageClassification>(path, device)?;
+        Ok(ImageClassifier::new(model, description, device))
     }
 
     /// The description of the model in the metadata of the file called `name`.

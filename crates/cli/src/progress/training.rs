@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use regard_train::learner::{
-    Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics,
+    Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies,
 };
 
 use crate::output;
@@ -176,7 +176,7 @@ fn describe(started: &Started) -> String {
     let corpus = &started.corpus;
     let dropped = corpus.empty + corpus.too_long + corpus.ratio;
     let mut text = format!(
-        "{}: {} parameters, {}\n{}",
+        "{}: {} parameters{}\n{}",
         started.model,
         started.parameters,
         vocabulary(started),
@@ -186,6 +186,12 @@ fn describe(started: &Started) -> String {
         text.push_str(&format!(
             " ({dropped} dropped: {} with an empty side, {} too long, {} of too different lengths)",
             corpus.empty, corpus.too_long, corpus.ratio
+        ));
+    }
+    if corpus.broken > 0 {
+        text.push_str(&format!(
+            " ({} that cannot be read left out)",
+            corpus.broken
         ));
     }
     if corpus.cut > 0 {
@@ -209,10 +215,16 @@ fn describe(started: &Started) -> String {
 }
 
 fn vocabulary(started: &Started) -> String {
-    let (source, target) = started.vocabulary;
-    match started.shared_vocabulary {
-        true => format!("vocabulary of {source}"),
-        false => format!("vocabularies of {source} (source) and {target} (target)"),
+    match started.vocabulary {
+        None => String::new(),
+        Some(Vocabularies {
+            source,
+            shared: true,
+            ..
+        }) => format!(", vocabulary of {source}"),
+        Some(Vocabularies { source, target, .. }) => {
+            format!(", vocabularies of {source} (source) and {target} (target)")
+        }
     }
 }
 

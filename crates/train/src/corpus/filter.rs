@@ -61,12 +61,14 @@ pub struct FilterReport {
     pub ratio: usize,
     /// Kept, but cut to the limit.
     pub cut: usize,
+    /// Dropped: an image could not be read.
+    pub broken: usize,
 }
 
 impl FilterReport {
     /// Pairs dropped for any reason.
     pub fn dropped(&self) -> usize {
-        self.empty + self.too_long + self.ratio
+        self.empty + self.too_long + self.ratio + self.broken
     }
 }
 

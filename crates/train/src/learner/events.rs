@@ -43,16 +43,14 @@ pub struct Started {
     pub model: String,
     /// The number of weights.
     pub parameters: usize,
-    /// What is trained on: "sentence pairs", "labelled sentences" or "texts".
+    /// What is trained on: "sentence pairs", "labelled sentences", "texts" or "images".
     pub examples: &'static str,
     /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
     /// How many of them the validation set has.
     pub validation_pairs: usize,
-    /// Entries of the source and target vocabulary.
-    pub vocabulary: (usize, usize),
-    /// Whether the two are one (always so for a classifier, which has one side).
-    pub shared_vocabulary: bool,
+    /// The vocabularies, where there is text.
+    pub vocabulary: Option<Vocabularies>,
     /// Updates of one epoch.
     pub updates_per_epoch: usize,
     /// The share of padding in the first epoch's batches, 0 to 1.
@@ -63,6 +61,17 @@ pub struct Started {
     pub last_update: Option<u64>,
     /// The run folder.
     pub folder: PathBuf,
+}
+
+/// The sizes of vocabularies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Vocabularies {
+    /// Entries of the source's.
+    pub source: usize,
+    /// Entries of the target's.
+    pub target: usize,
+    /// Whether the two are one (always so for a classifier, which has one side).
+    pub shared: bool,
 }
 
 /// How much of the corpus was kept and dropped.
@@ -78,6 +87,8 @@ pub struct FilterReportSummary {
     pub ratio: usize,
     /// Kept, but cut.
     pub cut: usize,
+    /// Dropped: an image could not be read.
+    pub broken: usize,
 }
 
 impl From<&FilterReport> for FilterReportSummary {
@@ -88,6 +99,7 @@ impl From<&FilterReport> for FilterReportSummary {
             too_long: report.too_long,
             ratio: report.ratio,
             cut: report.cut,
+            broken: report.broken,
         }
     }
 }

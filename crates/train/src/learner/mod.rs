@@ -32,7 +32,9 @@ use std::{path::Path, sync::atomic::AtomicBool};
 
 use burn::tensor::Device;
 
-pub use events::{Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics};
+pub use events::{
+    Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies,
+};
 
 pub(crate) const LAST: &str = "last.safetensors";
 pub(crate) const BEST: &str = "best.safetensors";

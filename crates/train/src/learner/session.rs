@@ -8,7 +8,7 @@ use regard_nn::weights::{self, Arrays};
 use super::{
     BEST, LAST, METRICS, MODEL, RECIPE, Run,
     checkpoint::{Best, Checkpoint, Progress},
-    events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics},
+    events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies},
     optimizer::Optimizer,
     start::{Start, freeze},
 };
@@ -54,8 +54,9 @@ impl<'a, T: Task> Session<'a, T> {
         let mut session = Self::new(task, recipe, run, report, None, start)?;
         session.resumed = resumed;
         session.write_recipe()?;
-        let tokenizers = session.contents().tokenizers;
-        tokenizers.save(run.folder.join(TOKENIZER))?;
+        if let Some(tokenizers) = session.contents().tokenizers {
+            tokenizers.save(run.folder.join(TOKENIZER))?;
+        }
         files::write_atomically(&run.folder.join(METRICS), b"")?;
         Ok(session)
     }
@@ -452,11 +453,11 @@ impl<'a, T: Task> Session<'a, T> {
             examples: contents.examples,
             corpus: contents.filtered.into(),
             validation_pairs: contents.validation,
-            vocabulary: (
-                contents.tokenizers.source().vocabulary_size(),
-                contents.tokenizers.target().vocabulary_size(),
-            ),
-            shared_vocabulary: contents.tokenizers.is_joint(),
+            vocabulary: contents.tokenizers.map(|tokenizers| Vocabularies {
+                source: tokenizers.source().vocabulary_size(),
+                target: tokenizers.target().vocabulary_size(),
+                shared: tokenizers.is_joint(),
+            }),
             updates_per_epoch: order.len(),
             padding: contents.batches.padding(&order),
             resumed_at: self.resumed.then_some(self.progress.step),

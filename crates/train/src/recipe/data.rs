@@ -6,6 +6,7 @@ use regard_config::{Check, FRACTION, Range, SIZE, config};
 use regard_models::text::Units;
 use serde::{Deserialize, Serialize};
 
+use super::ImageData;
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
     Task,
@@ -35,7 +36,7 @@ const SENTENCES: Range<usize> = Range {
 };
 
 config! {
-    /// The text to train on, from files or a synthetic task, and how it becomes tokens.
+    /// What to train on, from files or a synthetic task; and how text becomes tokens.
     pub struct Data {
         /// Source language, as a tag such as "en"; for cards and pictures.
         source_language: String = "en".to_owned();
@@ -70,6 +71,8 @@ config! {
         [table] labelled: Option<LabelledData> = None;
         /// Plain text, in place of the files: for language models.
         [table] text: Option<TextData> = None;
+        /// Images with a class each, in place of the files: for image classifiers.
+        [table] images: Option<ImageData> = None;
     }
     check Data::agree
 }

@@ -37,6 +37,7 @@
 //! ```
 
 mod data;
+mod images;
 mod model;
 mod optimization;
 mod training;
@@ -49,6 +50,7 @@ pub use data::{
     Data, Filter, LabelledData, Loaded, Split, SyntheticData, TextData, Texts, TokenizerFile,
     Vocabulary,
 };
+pub use images::{AugmentConfig, ImageData, OnBroken, read_images};
 pub use model::Model;
 pub use optimization::{
     Adadelta, Adam, AdamW, Batching, Constant, Cosine, InverseSquareRoot, Optimizer, Plateau,

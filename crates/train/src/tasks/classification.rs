@@ -119,7 +119,8 @@ struct Labels {
 impl Task for Classification {
     const MODEL: &'static str = "a classifier of sentences";
     const DOES: &'static str = "classifies";
-    const UNREAD: &'static [&'static [&'static str]] = &[OF_TRANSLATION, &["data.text"]];
+    const UNREAD: &'static [&'static [&'static str]] =
+        &[OF_TRANSLATION, &["data.text", "data.images"]];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;
@@ -266,7 +267,7 @@ impl Task for Classification {
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
         Contents {
             examples: "labelled sentences",
-            tokenizers: &description.tokenizers,
+            tokenizers: Some(&description.tokenizers),
             batches: &data.train.batches,
             filtered: &data.filtered,
             validation: data.validation.as_ref().map_or(0, |set| set.classes.len()),

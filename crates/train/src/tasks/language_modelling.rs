@@ -321,8 +321,10 @@ impl Masking {
 impl Task for LanguageModelling {
     const MODEL: &'static str = "a language model";
     const DOES: &'static str = "models text";
-    const UNREAD: &'static [&'static [&'static str]] =
-        &[OF_TRANSLATION, &["data.filter", "data.labelled"]];
+    const UNREAD: &'static [&'static [&'static str]] = &[
+        OF_TRANSLATION,
+        &["data.filter", "data.labelled", "data.images"],
+    ];
     const BY_LOSS: bool = true;
     type Model = AnyTextModel;
     type Description = Description;
@@ -480,7 +482,7 @@ impl Task for LanguageModelling {
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
         Contents {
             examples: "texts",
-            tokenizers: &description.tokenizers,
+            tokenizers: Some(&description.tokenizers),
             batches: &data.train.batches,
             filtered: &data.filtered,
             validation: data.validation.batches.len(),

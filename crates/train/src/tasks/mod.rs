@@ -5,6 +5,7 @@
 //! nothing else, so that a program can add its own task.
 
 pub mod classification;
+pub mod image_classification;
 pub mod language_modelling;
 pub mod translation;
 
@@ -19,6 +20,7 @@ use regard_models::ModelError;
 use regard_nn::weights::Arrays;
 
 pub use classification::Classification;
+pub use image_classification::ImageClassification;
 pub use language_modelling::LanguageModelling;
 pub use translation::Translation;
 
@@ -180,8 +182,8 @@ pub trait TaskFor<C: Config>: Task {
 pub struct Contents<'a> {
     /// What one example is called, in the plural.
     pub examples: &'static str,
-    /// Text to ids and back.
-    pub tokenizers: &'a TokenizerPair,
+    /// Text to ids and back, where there is text.
+    pub tokenizers: Option<&'a TokenizerPair>,
     /// The training examples by length.
     pub batches: &'a Batches,
     /// How much of the corpus was kept and dropped.
@@ -214,7 +216,7 @@ pub struct BatchLoss {
     pub negative_log_likelihood: f64,
     /// The number of predictions that the loss is a mean of: target tokens, or sentences.
     pub predictions: usize,
-    /// Tokens that were processed, for the speed.
+    /// Tokens (or images) that were processed, for the speed.
     pub tokens: usize,
     /// The running mean of the reward, if the model learns by reward; saved with the run.
     pub baseline: Option<f32>,

@@ -87,7 +87,8 @@ struct ValidationSet {
 impl Task for Translation {
     const MODEL: &'static str = "a model that translates";
     const DOES: &'static str = "translates";
-    const UNREAD: &'static [&'static [&'static str]] = &[&["data.labelled", "data.text"]];
+    const UNREAD: &'static [&'static [&'static str]] =
+        &[&["data.labelled", "data.text", "data.images"]];
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;
@@ -255,7 +256,7 @@ impl Task for Translation {
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
         Contents {
             examples: "sentence pairs",
-            tokenizers: &description.tokenizers,
+            tokenizers: Some(&description.tokenizers),
             batches: &data.batches,
             filtered: &data.filtered,
             validation: data.validation.as_ref().map_or(0, |set| set.pairs.len()),

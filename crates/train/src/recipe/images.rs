@@ -1,0 +1,166 @@
+//! `[data.images]`: images with a class each, how they are read, and how they are changed at random.
+
+use std::path::{Path, PathBuf};
+
+use regard_config::{FRACTION, PROBABILITY, Range, SIZE, config};
+use regard_images::{
+    Augment, Channels, Decoding, ImagesError, Operation,
+    data::{self, Broken, Dataset},
+};
+use serde::{Deserialize, Serialize};
+
+use super::Split;
+
+const SHARE: Range<f64> = Range {
+    holds: |share| share > 0.0 && share < 1.0,
+    expected: "above 0 and below 1",
+};
+
+const PADDING: Range<usize> = Range {
+    holds: |pixels| pixels <= 4096,
+    expected: "0 to 4096",
+};
+
+const OPERATIONS: Range<usize> = Range {
+    holds: |count| count <= 64,
+    expected: "0 to 64",
+};
+
+config! {
+    /// Images with a class each, for image classifiers: a folder with a folder for each class, a folder with CIFAR's binary files, or
+    /// MNIST's file of images (that of labels lies beside it).
+    pub struct ImageData {
+        /// Training images.
+        train: Option<PathBuf> = None, example "\"data/cifar10/train\"";
+        /// Validation images; if left out, a share of the training images.
+        valid: Option<PathBuf> = None, example "\"data/cifar10/valid\"";
+        /// The share of the training images of each class that is for validation, above 0 and below 1; where `valid` is left out.
+        valid_share: f64 = 0.05, in SHARE;
+        /// Test images; scored once, after training.
+        test: Option<PathBuf> = None, example "\"data/cifar10/test\"";
+        /// Height and width that images are brought to, by size and by cropping; those of the first image if left out.
+        size: Option<usize> = None, in SIZE, example "32";
+        /// Whether images are read as grey.
+        grey: bool = false;
+        /// What happens with an image that cannot be read: an "error", or "skip": it is counted and left out.
+        broken: OnBroken = OnBroken::Error;
+        /// Random changes of training images.
+        [table] augment: AugmentConfig = AugmentConfig::default();
+    }
+}
+
+config! {
+    /// Random changes of training images, drawn anew for every update.
+    pub struct AugmentConfig {
+        /// Zeros on each side, before a part of the former size is cut out at a random place; in pixels.
+        padding: usize = 0, in PADDING;
+        /// Probability that an image is mirrored.
+        flip: f64 = 0.0, in PROBABILITY;
+        /// RandAugment (Cubuk et al. 2020): operations an image, such as turning or brightening.
+        operations: usize = 0, in OPERATIONS;
+        /// How strong those are, from 0 to 1.
+        strength: f64 = 0.3, in PROBABILITY;
+        /// Side of a grey square at a random place (DeVries and Taylor 2017), in pixels.
+        cutout: usize = 0, in PADDING;
+        /// Mixup (Zhang et al. 2018): two images are mixed by a share from Beta(mixup, mixup); 0 for none, often 0.2.
+        mixup: f64 = 0.0, in FRACTION;
+    }
+}
+
+/// What happens with an image that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnBroken {
+    /// Training does not begin.
+    #[default]
+    Error,
+    /// It is counted and left out.
+    Skip,
+}
+
+impl AugmentConfig {
+    /// The changes of one image.
+    pub fn of_image(&self) -> Augment {
+        Augment {
+            padding: self.padding,
+            flip: self.flip,
+            operations: self.operations,
+            strength: self.strength,
+            choices: Operation::ALL.to_vec(),
+            cutout: self.cutout,
+        }
+    }
+}
+
+impl ImageData {
+    /// How files are decoded.
+    pub fn decoding(&self) -> Decoding {
+        Decoding {
+            channels: match self.grey {
+                true => Channels::Grey,
+                false => Channels::Colour,
+            },
+            ..Decoding::default()
+        }
+    }
+
+    /// What happens with broken images.
+    pub fn broken(&self) -> Broken {
+        match self.broken {
+            OnBroken::Error => Broken::Error,
+            OnBroken::Skip => Broken::Skip,
+        }
+    }
+
+    /// The path of a part, if the recipe names one.
+    pub fn path(&self, split: Split) -> Option<&Path> {
+        let path = match split {
+            Split::Train => &self.train,
+            Split::Valid => &self.valid,
+            Split::Test => &self.test,
+        };
+        path.as_deref()
+    }
+}
+
+/// The images at `path`, of the classes `known` if there are such, else of those that are found there: a folder of class folders, a
+/// folder of CIFAR's binary files, or a file of MNIST's images. `test` says which of CIFAR's files are meant.
+///
+/// # Errors
+/// Those of [`regard_images::data`].
+pub fn read_images(
+    path: &Path,
+    test: bool,
+    known: Option<&[String]>,
+) -> Result<Dataset, ImagesError> {
+    let holds = |file: &str| path.join(file).is_file();
+    let dataset = if path.is_file() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let labels = name.replace("images-idx3", "labels-idx1");
+        data::mnist(path, &path.with_file_name(labels))?
+    } else if holds("test_batch.bin") || holds("data_batch_1.bin") {
+        let train = (1..=5).map(|batch| format!("data_batch_{batch}.bin"));
+        let train: Vec<String> = train.filter(|file| holds(file)).collect();
+        match test {
+            true => data::cifar10(path, &["test_batch.bin"])?,
+            false => {
+                let train: Vec<&str> = train.iter().map(String::as_str).collect();
+                data::cifar10(path, &train)?
+            }
+        }
+    } else if holds("train.bin") || holds("test.bin") {
+        let file = if test { "test.bin" } else { "train.bin" };
+        data::cifar100(path, &[file])?
+    } else {
+        return data::class_folders(path, known);
+    };
+    match known {
+        Some(known) if dataset.classes != known => Err(ImagesError::Field {
+            path: path.to_owned(),
+            field: "the list of classes".to_owned(),
+            given: dataset.classes.join(", "),
+            expected: known.join(", "),
+        }),
+        _ => Ok(dataset),
+    }
+}

@@ -1,0 +1,468 @@
+//! The task of image classification: images with a class each, cross-entropy, accuracy.
+//!
+//! Images are decoded once, on all threads, brought to one size and kept as bytes; what is random (crops, mirrors, RandAugment,
+//! mixup) is drawn anew in every update from (seed, update, place in the batch). Mixup trains on `λ x_i + (1 - λ) x_j` with the loss
+//! `λ` of the class of `i` and `1 - λ` of that of `j` (Zhang et al. 2018), `λ` from a Beta distribution, once an update.
+
+use std::{path::PathBuf, sync::Arc};
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use rayon::prelude::*;
+use regard_config::{AnyConfig, Check};
+use regard_evaluate::Accuracy;
+use regard_images::{
+    self as images, Augment, Image, Normalize,
+    data::{Broken, Dataset, Loader, Loading},
+};
+use regard_models::{
+    AnyImageClassifier, AnyImageClassifierConfig, ImageClassifierConfig, ImageSizes, ModelError,
+};
+use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
+use crate::{
+    corpus::{Batches, FilterReport, Random},
+    error::TrainError,
+    image_classifier::{Description, Preparation},
+    learner::events::Quality,
+    model_file::{Header, Metadata, ModelFileError, entry, json_entry},
+    recipe::{ImageData, Measure, Recipe, Split, read_images},
+    tokenizer::TokenizerPair,
+};
+
+const IMAGES: &str = "regard.images";
+
+/// The class of padding, which no image has, so that every prediction counts.
+const NO_CLASS: usize = usize::MAX;
+
+/// Images that are judged together.
+const JUDGED: usize = 100;
+
+/// Models that give an image a class.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageClassification {
+    /// Downcasts a configuration to that of an image classifier, if it is of this architecture.
+    classifier: fn(&dyn AnyConfig) -> Option<&dyn AnyImageClassifierConfig>,
+}
+
+impl<C: ImageClassifierConfig> TaskFor<C> for ImageClassification {
+    fn of() -> Self {
+        Self {
+            classifier: |config| config.downcast_ref::<C>().map(|config| config as _),
+        }
+    }
+}
+
+impl ImageClassification {
+    fn config<'a>(&self, description: &'a Description) -> &'a dyn AnyImageClassifierConfig {
+        let config = (self.classifier)(&*description.model.config);
+        config.expect("a model's task is that of its architecture")
+    }
+}
+
+/// Images and their classes.
+#[derive(Debug)]
+pub struct Data {
+    train: Labelled,
+    batches: Batches,
+    filtered: FilterReport,
+    validation: Labelled,
+    preparation: Preparation,
+    augment: Augment,
+}
+
+/// Images of one size with a class each.
+#[derive(Debug, Default)]
+struct Labelled {
+    images: Vec<Image>,
+    classes: Vec<usize>,
+}
+
+impl Labelled {
+    /// Decodes a data set; `size` is that of the first image if it is not known yet.
+    fn read(
+        dataset: Dataset,
+        settings: &ImageData,
+        size: &mut Option<[usize; 2]>,
+        filtered: &mut FilterReport,
+    ) -> Result<Self, images::ImagesError> {
+        filtered.broken += dataset.skipped.len();
+        let examples = Arc::new(dataset.examples);
+        let decoding = settings.decoding();
+        if size.is_none() {
+            let broken = settings.broken();
+            let first = examples
+                .iter()
+                .find_map(|example| match example.image(&decoding) {
+                    Err(error) if broken == Broken::Skip && error.is_broken_image() => None,
+                    found => Some(found),
+                });
+            *size = match first {
+                Some(image) => Some(image.map(|image| [image.height(), image.width()])?),
+                None => None,
+            };
+        }
+        let [height, width] = size.unwrap_or([1, 1]);
+        let loading = Loading {
+            threads: rayon::current_num_threads(),
+            broken: settings.broken(),
+            ..Loading::default()
+        };
+        let order = (0..examples.len()).collect();
+        let mut loader = Loader::start(order, &loading, move |index| {
+            let example = &examples[index];
+            let image = example.image(&decoding)?;
+            let image = match [image.height(), image.width()] == [height, width] {
+                true => image,
+                false => image.fitted(height, width)?,
+            };
+            Ok((image, example.label.unwrap_or_default()))
+        })?;
+        let mut all = Self::default();
+        for loaded in &mut loader {
+            let (image, class) = loaded?;
+            all.images.push(image);
+            all.classes.push(class);
+        }
+        filtered.broken += loader.skipped().len();
+        Ok(all)
+    }
+
+    /// Takes the share of each class that comes last.
+    fn split_off(&mut self, share: f64, classes: usize) -> Self {
+        let mut counts = vec![0; classes];
+        for &class in &self.classes {
+            counts[class] += 1;
+        }
+        let mut left: Vec<usize> = counts
+            .iter()
+            .map(|&count| count - ((count as f64 * share).round() as usize).min(count))
+            .collect();
+        let all = std::mem::take(self);
+        let mut taken = Self::default();
+        for (image, class) in all.images.into_iter().zip(all.classes) {
+            let part = match left[class] {
+                0 => &mut taken,
+                _ => {
+                    left[class] -= 1;
+                    &mut *self
+                }
+            };
+            part.images.push(image);
+            part.classes.push(class);
+        }
+        taken
+    }
+
+    /// The classes of `rows`, `[batch]`.
+    fn classes(&self, rows: &[usize], device: &Device) -> Tensor<1, Int> {
+        let classes: Vec<i32> = rows.iter().map(|&row| self.classes[row] as i32).collect();
+        Tensor::from_data(TensorData::new(classes, [rows.len()]), device)
+    }
+}
+
+/// What the metadata of a file say of its images.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    labels: Vec<String>,
+    mean: Vec<f32>,
+    deviation: Vec<f32>,
+}
+
+impl Task for ImageClassification {
+    const MODEL: &'static str = "a classifier of images";
+    const DOES: &'static str = "classifies images";
+    const UNREAD: &'static [&'static [&'static str]] = &[
+        OF_TRANSLATION,
+        &[
+            "data.lowercase",
+            "data.vocabulary",
+            "data.tokenizer",
+            "data.filter",
+            "data.labelled",
+            "data.text",
+            "batch.tokens",
+            "batch.pool",
+        ],
+    ];
+    type Model = AnyImageClassifier;
+    type Description = Description;
+    type Data = Data;
+
+    fn example(&self, recipe: &mut Recipe) {
+        recipe.data.images = Some(ImageData {
+            train: Some(PathBuf::from("data/cifar10/train")),
+            test: Some(PathBuf::from("data/cifar10/test")),
+            ..ImageData::default()
+        });
+    }
+
+    fn check(&self, recipe: &Recipe, check: &mut Check) {
+        match &recipe.data.images {
+            None => check.fail(
+                "data.images",
+                "missing",
+                "a section [data.images] with train, which an image classifier learns from",
+            ),
+            Some(ImageData { train: None, .. }) => {
+                check.fail("data.images.train", "missing", "a folder or file of images");
+            }
+            Some(_) => {}
+        }
+        if recipe.validation.measure == Some(Measure::Bleu) {
+            let expected = "\"accuracy\" or \"loss\" for this kind of model";
+            check.fail("validation.measure", "found \"bleu\"", expected);
+        }
+        if recipe.training.start.is_some() {
+            check.fail(
+                "training.start",
+                "set for a classifier of images",
+                "nothing",
+            );
+        }
+    }
+
+    fn load(
+        &self,
+        recipe: &Recipe,
+        former: Option<Description>,
+        _tokenizers: Option<TokenizerPair>,
+    ) -> Result<(Data, Description), TrainError> {
+        let settings = recipe.data.images.as_ref().ok_or(TrainError::NoData)?;
+        let path = settings.path(Split::Train).ok_or(TrainError::NoData)?;
+        let known = former.as_ref().map(|former| former.labels.as_slice());
+        let dataset = read_images(path, false, known)?;
+        let labels = dataset.classes.clone();
+        let mut size = match (&former, settings.size) {
+            (Some(former), _) => Some(former.preparation.size),
+            (None, side) => side.map(|side| [side; 2]),
+        };
+        let mut filtered = FilterReport::default();
+        let mut train = Labelled::read(dataset, settings, &mut size, &mut filtered)?;
+        let validation = match settings.path(Split::Valid) {
+            Some(path) => {
+                let dataset = read_images(path, true, Some(&labels))?;
+                Labelled::read(dataset, settings, &mut size, &mut filtered)?
+            }
+            None => train.split_off(settings.valid_share, labels.len()),
+        };
+        filtered.kept = train.images.len();
+        if train.images.is_empty() {
+            return Err(TrainError::NothingKept(filtered.broken));
+        }
+        let preparation = match former {
+            Some(former) => former.preparation,
+            None => Preparation {
+                size: [train.images[0].height(), train.images[0].width()],
+                normalize: Normalize::of(&train.images)?,
+            },
+        };
+        let lengths = vec![(1, 0); train.images.len()];
+        let description = Description {
+            model: recipe.model.clone(),
+            labels,
+            preparation: preparation.clone(),
+        };
+        let data = Data {
+            batches: Batches::of_lengths(lengths, recipe.batch.budget())?,
+            augment: settings.augment.of_image(),
+            train,
+            filtered,
+            validation,
+            preparation,
+        };
+        Ok((data, description))
+    }
+
+    fn init(
+        &self,
+        description: &Description,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyImageClassifier, ModelError> {
+        let config = self.config(description);
+        config.build(&description.sizes(), seed, device)
+    }
+
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyImageClassifier, ModelError> {
+        let config = self.config(description);
+        config.build_without_values(&description.sizes(), arrays, device)
+    }
+
+    fn metadata(&self, description: &Description) -> Metadata {
+        let normalize = &description.preparation.normalize;
+        let stored = Stored {
+            labels: description.labels.clone(),
+            mean: normalize.mean().to_vec(),
+            deviation: normalize.deviation().to_vec(),
+        };
+        Metadata::from([
+            Header::entry(&description.model, &description.sizes()),
+            entry(IMAGES, &stored),
+        ])
+    }
+
+    fn describe(
+        &self,
+        header: Header,
+        metadata: &Metadata,
+        name: &str,
+    ) -> Result<Description, ModelFileError> {
+        let sizes: ImageSizes = header.sizes(name)?;
+        let Stored {
+            labels,
+            mean,
+            deviation,
+        } = json_entry(metadata, IMAGES, name)?;
+        if labels.len() != sizes.classes {
+            return Err(ModelFileError::Labels {
+                name: name.to_owned(),
+                labels: labels.len(),
+                classes: sizes.classes,
+            });
+        }
+        let normalize = Normalize::new(mean, deviation);
+        let normalize = normalize.map_err(|source| ModelFileError::Images {
+            name: name.to_owned(),
+            source: Box::new(source),
+        })?;
+        if normalize.mean().len() != sizes.channels {
+            return Err(ModelFileError::Channels {
+                name: name.to_owned(),
+                found: normalize.mean().len(),
+                expected: sizes.channels,
+            });
+        }
+        Ok(Description {
+            model: header.model,
+            labels,
+            preparation: Preparation {
+                size: sizes.size,
+                normalize,
+            },
+        })
+    }
+
+    fn fingerprint(&self, data: &Data) -> u64 {
+        let word = |bytes: &[u8]| {
+            let mut all = [0; 4];
+            all[..bytes.len()].copy_from_slice(bytes);
+            u32::from_le_bytes(all)
+        };
+        let images = data.train.images.iter().map(|image| {
+            let words: Vec<u32> = image.pixels().chunks(4).map(word).collect();
+            words
+        });
+        let classes = data.train.classes.iter().map(|&class| class as u32);
+        let rows: Vec<Vec<u32>> = images.chain([classes.collect()]).collect();
+        fingerprint(rows.iter().map(Vec::as_slice))
+    }
+
+    fn contents<'a>(&self, data: &'a Data, _description: &'a Description) -> Contents<'a> {
+        Contents {
+            examples: "images",
+            tokenizers: None,
+            batches: &data.batches,
+            filtered: &data.filtered,
+            validation: data.validation.images.len(),
+        }
+    }
+
+    fn loss(&self, data: &Data, model: &AnyImageClassifier, update: &Update<'_>) -> BatchLoss {
+        let settings = &update.recipe.training;
+        let mut random = Random::new(&[settings.seed, update.step]);
+        let mut noise = DropoutRng::seeded(random.next_u64());
+        let seed = random.next_u64();
+        let Labelled { images, .. } = &data.train;
+        let changed = |(place, &row): (usize, &usize)| {
+            let mut random = images::Random::new(seed, place as u64);
+            let changed = data.augment.apply(&images[row], &mut random);
+            changed.expect("the images of a data set have one size")
+        };
+        let changed: Vec<Image> = update.rows.par_iter().enumerate().map(changed).collect();
+        let (device, rows) = (update.training, update.rows);
+        let mut x = data.preparation.tensor(&changed, device);
+        let classes = data.train.classes(rows, device);
+        let smoothing = settings.label_smoothing as f32;
+        let loss_of = |logits: Tensor<2>, classes| {
+            bridge::cross_entropy_mean(logits, classes, NO_CLASS, smoothing)
+        };
+        let mixup = update.recipe.data.images.as_ref();
+        let mixup = mixup.map_or(0.0, |images| images.augment.mixup);
+        let (loss, nll) = if mixup > 0.0 {
+            let share = beta(mixup, &mut images::Random::new(seed, u64::MAX));
+            // Each image with its counterpart from the other end of the batch.
+            x = x.clone() * share + x.flip([0]) * (1.0 - share);
+            let logits = model.forward(x, &mut noise);
+            let own = loss_of(logits.clone(), classes.clone());
+            let other = loss_of(logits, classes.flip([0]));
+            (
+                own.loss * share + other.loss * (1.0 - share),
+                own.nll * share + other.nll * (1.0 - share),
+            )
+        } else {
+            let batch = loss_of(model.forward(x, &mut noise), classes);
+            (batch.loss, batch.nll)
+        };
+        BatchLoss {
+            loss,
+            negative_log_likelihood: nll,
+            predictions: rows.len(),
+            tokens: rows.len(),
+            baseline: None,
+        }
+    }
+
+    fn validate(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyImageClassifier,
+        _recipe: &Recipe,
+        device: &Device,
+    ) -> Result<Option<Verdict>, TrainError> {
+        let set = &data.validation;
+        if set.images.is_empty() {
+            return Ok(None);
+        }
+        let labels = &description.labels;
+        let mut found = vec![];
+        let mut sum = 0.0;
+        let rows: Vec<usize> = (0..set.images.len()).collect();
+        for rows in rows.chunks(JUDGED) {
+            let images = &set.images[rows[0]..rows[0] + rows.len()];
+            let images = description.preparation.tensor(images, device);
+            let logits = model.forward(images, &mut DropoutRng::none());
+            let classes = set.classes(rows, device);
+            sum += bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
+            let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
+            found.extend(best.into_data().iter::<i32>().map(|class| class as usize));
+        }
+        let accuracy = Accuracy::of(&found, &set.classes, labels.len());
+        Ok(Some(Verdict {
+            loss: sum / found.len() as f64,
+            quality: Quality::Accuracy {
+                accuracy: accuracy.share(),
+                correct: accuracy.correct,
+                sentences: accuracy.sentences,
+            },
+            lines: found.iter().map(|&class| labels[class].clone()).collect(),
+        }))
+    }
+}
+
+/// A number from Beta(a, a), `a` in (0, 1], by Jöhnk's method.
+fn beta(a: f64, random: &mut images::Random) -> f64 {
+    loop {
+        let [x, y] = [(); 2].map(|()| random.uniform().powf(1.0 / a));
+        if x + y > 0.0 && x + y <= 1.0 {
+            return x / (x + y);
+        }
+    }
+}

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
 use regard_images::{Channels, Decoding, Image, ImagesError, Random};
 
 fn golden(name: &str) -> PathBuf {
@@ -31,7 +33,7 @@ fn difference(one: &Image, other: &Image) -> (f64, u8) {
     (sum / one.pixels().len() as f64, differences.max().unwrap())
 }
 
-const FIXTURES: [&str; 12] = [
+const FIXTURES: [&str; 13] = [
     "colour.png",
     "grey.png",
     "palette.png",
@@ -41,6 +43,7 @@ const FIXTURES: [&str; 12] = [
     "colour.jpg",
     "progressive.jpg",
     "grey.jpg",
+    "cmyk.jpg",
     "lossy.webp",
     "lossless.webp",
     "alpha.webp",
@@ -69,6 +72,7 @@ fn every_form_gives_the_picture() {
     for (name, mean, largest) in [
         ("colour.jpg", 6.0, 140),
         ("progressive.jpg", 6.0, 140),
+        ("cmyk.jpg", 8.0, 140),
         ("lossy.webp", 8.0, 140),
         ("palette.png", 20.0, 90),
     ] {
@@ -94,6 +98,25 @@ fn every_form_gives_the_picture() {
     assert_eq!(stored("alpha.png"), over_white(&colour));
     assert_eq!(stored("alpha.webp"), over_white(&colour));
     assert_eq!(stored("grey-alpha.png"), over_white(&grey));
+}
+
+#[test]
+fn sixteen_bits_are_rounded_to_eight() {
+    let values: Vec<u16> = vec![0, 128, 129, 385, 386, 32_767, 65_407, 65_535];
+    let expected: Vec<u8> = values
+        .iter()
+        .map(|&v| (f64::from(v) / 257.0).round() as u8)
+        .collect();
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| [value.to_ne_bytes(); 3].concat())
+        .collect();
+    let mut file = vec![];
+    PngEncoder::new(&mut file)
+        .write_image(&bytes, 8, 1, ExtendedColorType::Rgb16)
+        .unwrap();
+    let image = Image::decode(&file, "rgb-16.png", &Decoding::default()).unwrap();
+    assert_eq!(image.into_grey().pixels(), expected);
 }
 
 #[test]

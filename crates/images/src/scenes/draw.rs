@@ -198,8 +198,8 @@ fn ground(config: &SceneConfig, random: &mut Random) -> Image {
     let grey = 50 + random.below(38) as i32;
     let base = [0; 3].map(|_: i32| grey - 12 + random.below(25) as i32);
     let strength = (config.texture * 256.0) as i32;
-    let coarse = Noise::new(height, width, (short / 4).max(2), random);
-    let fine = Noise::new(height, width, (short / 16).max(2), random);
+    let coarse = noise(height, width, (short / 4).max(2), random);
+    let fine = noise(height, width, (short / 16).max(2), random);
     let pattern = random.below(5);
     // Periods from an eighth to a quarter of the shorter side.
     let period = (short / 8 + random.below(short / 8 + 1)).max(4);
@@ -207,13 +207,14 @@ fn ground(config: &SceneConfig, random: &mut Random) -> Image {
     let mut pixels = Vec::with_capacity(height * width * 3);
     for y in 0..height {
         for x in 0..width {
-            let half = |place: usize| place % period < period / 2;
+            let place = y * width + x;
+            let half = |at: usize| at % period < period / 2;
             let raised = match pattern {
                 0 => half(y),
                 1 => half(x + y),
                 2 => half(x) != half(y),
                 3 => {
-                    let from = |place: usize| (place % period) as i32 * 2 - period as i32;
+                    let from = |at: usize| (at % period) as i32 * 2 - period as i32;
                     let (across, down) = (from(x), from(y));
                     4 * (across * across + down * down) < (period * period) as i32
                 }
@@ -221,7 +222,7 @@ fn ground(config: &SceneConfig, random: &mut Random) -> Image {
             };
             let grain = random.below(25) as i32 - 12;
             let relief =
-                coarse.at(y, x) / 2 + fine.at(y, x) / 4 + grain + if raised { depth } else { 0 };
+                coarse[place] / 2 + fine[place] / 4 + grain + if raised { depth } else { 0 };
             let value = |base: i32| (base + relief * strength / 256).clamp(0, 255) as u8;
             pixels.extend(base.map(value));
         }
@@ -229,33 +230,26 @@ fn ground(config: &SceneConfig, random: &mut Random) -> Image {
     Image::of(height, width, 3, pixels)
 }
 
-/// Values from -64 to 63 at the corners of a lattice, between them bilinear.
-struct Noise {
-    cell: usize,
-    columns: usize,
-    corners: Vec<i32>,
-}
-
-impl Noise {
-    fn new(height: usize, width: usize, cell: usize, random: &mut Random) -> Self {
-        let (rows, columns) = (height / cell + 2, width / cell + 2);
-        Self {
-            cell,
-            columns,
-            corners: (0..rows * columns)
-                .map(|_| random.below(128) as i32 - 64)
-                .collect(),
-        }
+/// Values from -64 to 63 at the corners of a lattice, between them bilinear; `[height, width]`.
+fn noise(height: usize, width: usize, cell: usize, random: &mut Random) -> Vec<i32> {
+    let (rows, columns) = (height / cell + 2, width / cell + 2);
+    let corners: Vec<i32> = (0..rows * columns)
+        .map(|_| random.below(128) as i32 - 64)
+        .collect();
+    let between = |from: i32, to: i32, step: usize| from * (cell - step) as i32 + to * step as i32;
+    let mut values = Vec::with_capacity(height * width);
+    for y in 0..height {
+        let lattice = &corners[y / cell * columns..][..2 * columns];
+        let (upper, lower) = lattice.split_at(columns);
+        let line = upper
+            .iter()
+            .zip(lower)
+            .map(|(&up, &low)| between(up, low, y % cell));
+        let line: Vec<i32> = line.collect();
+        let places = line.windows(2).flat_map(|pair| {
+            (0..cell).map(|step| between(pair[0], pair[1], step) / (cell * cell) as i32)
+        });
+        values.extend(places.take(width));
     }
-
-    fn at(&self, y: usize, x: usize) -> i32 {
-        let cell = self.cell as i32;
-        let (down, across) = ((y % self.cell) as i32, (x % self.cell) as i32);
-        let corner = |row: usize, column: usize| {
-            self.corners[(y / self.cell + row) * self.columns + x / self.cell + column]
-        };
-        let upper = corner(0, 0) * (cell - across) + corner(0, 1) * across;
-        let lower = corner(1, 0) * (cell - across) + corner(1, 1) * across;
-        (upper * (cell - down) + lower * down) / (cell * cell)
-    }
+    values
 }

@@ -42,6 +42,7 @@ Image.fromarray(np.clip(wide, 0, 65535).astype(np.uint16)).save(here / "grey-16.
 colour.save(here / "colour.jpg", quality=92)
 colour.save(here / "progressive.jpg", quality=92, progressive=True)
 grey.save(here / "grey.jpg", quality=92)
+colour.convert("CMYK").save(here / "cmyk.jpg", quality=92)
 colour.save(here / "lossy.webp", quality=92)
 colour.save(here / "lossless.webp", lossless=True)
 alpha.save(here / "alpha.webp", lossless=True, exact=True)

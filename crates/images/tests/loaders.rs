@@ -386,7 +386,11 @@ fn wrong_annotations_name_file_and_field() {
             json!([1e300, 2, 4, 5]),
             &["annotations[2].bbox"],
         ),
-        ("/annotations/2/bbox", json!("all"), &["line 1 column"]),
+        (
+            "/annotations/2/bbox",
+            json!("all"),
+            &["annotations[2].bbox: invalid type", "line 1 column"],
+        ),
         (
             "/annotations/1/image_id",
             json!(5),
@@ -467,7 +471,7 @@ fn wrong_annotations_name_file_and_field() {
         .remove("file_name");
     refused(
         read_instances(&file, Broken::Error),
-        &["instances.json", "missing field `file_name`"],
+        &["instances.json", "images[1]: missing field `file_name`"],
     );
     refused(
         read_instances(&json!([]), Broken::Error),

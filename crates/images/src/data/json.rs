@@ -15,19 +15,29 @@ pub(super) fn read<T: DeserializeOwned>(
     expected: &'static str,
 ) -> Result<T, ImagesError> {
     let file = File::open(path).map_err(ImagesError::read(path))?;
-    serde_json::from_reader(BufReader::new(file)).map_err(|error| {
+    let mut reader = serde_json::Deserializer::from_reader(BufReader::new(file));
+    let damaged = |reason: String| ImagesError::Json {
+        path: path.to_owned(),
+        reason,
+        expected,
+    };
+    let content = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let field = error.path().to_string();
+        let error = error.into_inner();
         if error.is_io() {
             return ImagesError::Read {
                 path: path.to_owned(),
                 source: error.into(),
             };
         }
-        ImagesError::Json {
-            path: path.to_owned(),
-            reason: error.to_string(),
-            expected,
-        }
-    })
+        // The reader writes "." for the whole file and "?" for a place that it cannot name.
+        damaged(match field.as_str() {
+            "." | "?" => error.to_string(),
+            field => format!("{field}: {error}"),
+        })
+    })?;
+    reader.end().map_err(|error| damaged(error.to_string()))?;
+    Ok(content)
 }
 
 /// The path of an image that the field `name` of the file `annotations` names; it must exist, inside `folder`.

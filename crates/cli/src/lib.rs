@@ -7,6 +7,7 @@
 //! | `kernels` | [`kernels`] | fused kernels on plain slices, no framework |
 //! | `trace` | [`trace`] | what a model looked at, and its file format |
 //! | `evaluate` | [`evaluate`] | BLEU, chrF, bootstrap, alignment error rate, scores by length |
+//! | `images` | [`images`] | decoding, transforms and data sets of images; scenes with known answers |
 //! | `nn` | [`nn`] | attention mechanisms as Burn modules |
 //! | `view` | [`view`] | pictures: terminal, SVG, PNG, HTML |
 //! | `models` | [`models`] | whole architectures and generation |
@@ -36,6 +37,8 @@
 
 #[cfg(feature = "evaluate")]
 pub use regard_evaluate as evaluate;
+#[cfg(feature = "images")]
+pub use regard_images as images;
 #[cfg(feature = "kernels")]
 pub use regard_kernels as kernels;
 #[cfg(feature = "models")]

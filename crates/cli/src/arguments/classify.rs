@@ -12,6 +12,9 @@ Examples:
   regard classify --model distilbert/distilbert-base-uncased-finetuned-sst-2-english --top 2 \"not bad at all\"
   regard classify --model dslim/bert-base-NER \"Angela Merkel was born in Hamburg.\"
   regard classify --model runs/sst2-lstmn --json < sentences.txt
+  regard classify --model runs/cifar10-resnet20 cat.png photos/
+
+A classifier of images takes files (PNG, JPEG, WebP), or folders of them, in place of texts.
 
 For each text the output is its label with the probability. A model that gives tokens a class, such as names of persons and \
 places, names the stretches of text of one class: neighbouring tokens of a class are one stretch, a label that begins with `B-` \
@@ -21,11 +24,11 @@ starts a new one, and `O` is no class. Characters are counted from 0.
 to; for a self-attentive classifier there is one row for each hop: the words from which the label was taken. A pretrained model \
 shows its self-attention. With --json and --attention the weights are printed, too.";
 
-/// Give texts, or the words in them, a class, and see what the model looked at
+/// Give texts, the words in them, or images a class, and see what the model looked at
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Classify {
-    /// Texts, one an argument; without any, lines of standard input
+    /// Texts (for a classifier of images: files or folders), one an argument; without any, lines of standard input
     #[arg(value_name = "TEXT")]
     pub texts: Vec<String>,
     /// A classifier: the run folder of `regard train` or its file, a folder as Hugging Face models have it, a name in the local cache,

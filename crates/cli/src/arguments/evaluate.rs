@@ -24,7 +24,7 @@ Examples:
 Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are \
 UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options are sacrebleu's.
 
-A classifier of sentences (of `regard train`) is scored by its accuracy on --labelled FILE or --split.
+A classifier (of `regard train`) is scored by its accuracy on --labelled PATH or --split.
 
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
 taken from its own translations: each target word is linked to the source word it looked at most.
@@ -56,8 +56,9 @@ pub struct Evaluate {
     /// first model's run folder
     #[arg(long, value_name = "PART", requires = "model", conflicts_with_all = ["source", "references", "gold"])]
     pub split: Option<Part>,
-    /// Labelled sentences, one `sentence TAB label` a line, for a classifier of sentences
-    #[arg(long, value_name = "FILE", requires = "model", conflicts_with_all = ["source", "references", "split", "gold"])]
+    /// Labelled sentences, one `sentence TAB label` a line, for a classifier of sentences; for one of images a folder with a folder
+    /// for each class, or MNIST's or CIFAR's files
+    #[arg(long, value_name = "PATH", requires = "model", conflicts_with_all = ["source", "references", "split", "gold"])]
     pub labelled: Option<PathBuf>,
     /// Write the models' translations (or labels), one file for each --model
     #[arg(short, long, value_name = "FILE", num_args = 1..)]

@@ -1,11 +1,14 @@
 //! `regard classify`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use regard_images::{Image, data::image_files};
 use regard_models::pretrained::{ClassScores, Encoding, Entity, Heads, entities};
 use regard_trace::Trace;
-use regard_train::{Registry, SentenceClassifier, corpus::CorpusError};
+use regard_train::{
+    ImageClassifier, Registry, SentenceClassifier, corpus::CorpusError, tasks::ImageClassification,
+};
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
@@ -62,6 +65,7 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
 /// A model of ours, or one that others have trained.
 enum Classifier {
     Own(Box<SentenceClassifier>),
+    Images(Box<ImageClassifier>),
     Pretrained(Box<Encoder>),
 }
 
@@ -85,8 +89,11 @@ impl Classifier {
         let path = Path::new(&options.model);
         // A folder of others has a configuration; a name in their cache is no path.
         if path.is_file() || (path.is_dir() && !path.join("config.json").exists()) {
-            let classifier = Registry::default().classifier(path, device)?;
-            return Ok(Self::Own(Box::new(classifier)));
+            let registry = Registry::default();
+            return Ok(match registry.holds::<ImageClassification>(path) {
+                true => Self::Images(Box::new(registry.image_classifier(path, device)?)),
+                false => Self::Own(Box::new(registry.classifier(path, device)?)),
+            });
         }
         let encoder = Encoder::open(&options.model, options.stored.storage(), options.show.quiet)?;
         match encoder.model.purpose() {
@@ -114,9 +121,47 @@ impl Classifier {
                 });
                 Ok(found.collect())
             }
+            Self::Images(classifier) => look_at(classifier, lines),
             Self::Pretrained(encoder) => read(encoder, lines, looking),
         }
     }
+}
+
+/// Classifies image files.
+fn look_at(classifier: &ImageClassifier, files: &[String]) -> Result<Vec<Found>, Failure> {
+    let description = classifier.description();
+    let decoding = description.preparation.decoding();
+    let mut all = vec![];
+    for files in files.chunks(AT_ONCE) {
+        let images = files.iter().map(|file| Image::open(file, &decoding));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        for found in classifier.classify(&images)? {
+            let scores = found.probabilities.iter().map(|&score| f64::from(score));
+            let labels = description.labels.iter().cloned().zip(scores);
+            all.push(Found {
+                verdict: Verdict::Labels(labels.collect(), true),
+                cut: None,
+                trace: None,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// The files that arguments name: those in a folder, for a folder.
+fn files(arguments: &[String]) -> Result<Vec<String>, Failure> {
+    let mut all = vec![];
+    for argument in arguments {
+        match Path::new(argument).is_dir() {
+            true => {
+                let inside = image_files(Path::new(argument))?;
+                let name = |path: PathBuf| path.to_string_lossy().into_owned();
+                all.extend(inside.into_iter().map(name));
+            }
+            false => all.push(argument.clone()),
+        }
+    }
+    Ok(all)
 }
 
 /// Reads texts with a pretrained model.
@@ -194,6 +239,11 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn classify(&mut self, lines: &[String]) -> Result<(), Failure> {
+        let files = match &self.classifier {
+            Classifier::Images(_) => Some(files(lines)?),
+            _ => None,
+        };
+        let lines = files.as_deref().unwrap_or(lines);
         let found = self.classifier.classify(lines, self.shown.is_wanted())?;
         for (text, found) in lines.iter().zip(found) {
             self.line += 1;

@@ -71,6 +71,23 @@ pub fn class_folders(root: &Path, classes: Option<&[String]>) -> Result<Dataset,
     Ok(dataset)
 }
 
+/// The PNG, JPEG and WebP files in a folder, sorted by name, as [`class_folders`] looks for them in the folder of a class.
+///
+/// # Errors
+/// [`ImagesError::Read`]; [`ImagesError::Empty`] if there is none.
+pub fn image_files(folder: &Path) -> Result<Vec<PathBuf>, ImagesError> {
+    let mut files = entries(folder)?;
+    files.retain(|path| is_image(path));
+    match files.is_empty() {
+        false => Ok(files),
+        true => Err(ImagesError::Empty {
+            path: folder.to_owned(),
+            what: "image",
+            expected: "PNG, JPEG or WebP files".to_owned(),
+        }),
+    }
+}
+
 fn is_image(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str());
     ending.is_some_and(|ending| ENDINGS.contains(&ending.to_ascii_lowercase().as_str()))

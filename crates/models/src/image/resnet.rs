@@ -35,8 +35,8 @@ use super::{
 use crate::error::ModelError;
 
 const WIDTH: Range<f64> = Range {
-    holds: |value| (0.125..=16.0).contains(&value),
-    expected: "0.125 to 16",
+    holds: |value| (0.03125..=16.0).contains(&value),
+    expected: "0.03125 to 16",
 };
 
 config! {

@@ -5,6 +5,7 @@
 //! | [`attention`] | scores, normalisers and masks chosen by keys |
 //! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |
 //! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
+//! | [`images`] | networks that read images |
 //! | [`gradients`] | gradients with dropout equal finite differences |
 //! | [`invariance`] | what must not change the numbers does not |
 //! | [`search`] | beam search equals exhaustive search, and one written differently |
@@ -15,6 +16,7 @@ mod classifier;
 mod common;
 mod golden;
 mod gradients;
+mod images;
 mod invariance;
 mod search;
 #[path = "../../../nn/tests/modules/support.rs"]

@@ -141,7 +141,7 @@ impl Optimizer {
                 learning_rate,
                 momentum: s.momentum,
                 nesterov: s.nesterov,
-                weight_decay: 0.0,
+                weight_decay: s.weight_decay,
                 gradient_scale,
             }
             .step(parameters, gradients, first),

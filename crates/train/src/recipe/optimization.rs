@@ -116,6 +116,8 @@ config! {
         momentum: f64 = 0.0, in FRACTION;
         /// Whether the momentum looks ahead (Nesterov).
         nesterov: bool = false;
+        /// Times the weights, added to their gradients.
+        weight_decay: f64 = 0.0, in NOT_NEGATIVE;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
         clip_norm: f64 = 5.0, in NOT_NEGATIVE;
     }

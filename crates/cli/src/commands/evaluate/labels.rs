@@ -1,11 +1,16 @@
-//! Classifiers of sentences, scored by their accuracy.
+//! Classifiers of sentences and of images, scored by their accuracy.
 
 use std::{fmt::Write as _, path::Path};
 
 use burn::tensor::Device;
 use regard_evaluate::Accuracy;
+use regard_images::{Image, data::Dataset};
 use regard_train::{
-    Registry, corpus::LabelledText, model_file, recipe::Split, tasks::Classification,
+    ImageClassifier, Registry,
+    corpus::LabelledText,
+    model_file,
+    recipe::{Recipe, Split, read_images},
+    tasks::{Classification, ImageClassification},
 };
 use serde_json::json;
 
@@ -17,11 +22,12 @@ use crate::{
 
 /// Whether the options ask for labels: by a file of labelled sentences, or by a classifier as a model.
 pub fn wanted(options: &Evaluate) -> bool {
-    options.labelled.is_some()
-        || options
-            .model
-            .iter()
-            .any(|named| Registry::default().holds::<Classification>(&named.path))
+    options.labelled.is_some() || options.model.iter().any(|named| is_classifier(&named.path))
+}
+
+fn is_classifier(path: &Path) -> bool {
+    let registry = Registry::default();
+    registry.holds::<Classification>(path) || registry.holds::<ImageClassification>(path)
 }
 
 /// Scores the classifiers that the options name.
@@ -46,45 +52,104 @@ pub fn judge(options: &Evaluate) -> Result<Vec<Judged<'_>>, Failure> {
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
-    let text = match (&options.labelled, options.split) {
-        (Some(path), _) => LabelledText::read(path)?,
-        (None, Some(part)) => of_recipe(&options.model[0].path, part)?,
-        (None, None) => {
-            return usage(
-                "a classifier needs labelled sentences; give --labelled FILE or --split test",
-            );
-        }
-    };
+    if options.labelled.is_none() && options.split.is_none() {
+        return usage(
+            "a classifier needs labelled sentences or images; give --labelled PATH or --split test",
+        );
+    }
     let compute = &options.compute;
-    compute.run(None, |device| judge_all(options, &text, device))
+    compute.run(None, |device| judge_all(options, device))
 }
 
-fn judge_all<'a>(
-    options: &'a Evaluate,
-    text: &LabelledText,
-    device: &Device,
-) -> Result<Vec<Judged<'a>>, Failure> {
+fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a>>, Failure> {
     let mut judged = vec![];
     for (index, named) in options.model.iter().enumerate() {
-        let classifier = Registry::default().classifier(&named.path, device)?;
-        let labels = &classifier.description().labels;
-        let truth = text.classes(labels)?;
-        let found = classifier.classify(text.sentences())?;
+        let registry = Registry::default();
+        let Predictions {
+            found,
+            truth,
+            labels,
+        } = match registry.holds::<ImageClassification>(&named.path) {
+            true => of_images(options, registry.image_classifier(&named.path, device)?)?,
+            false => of_sentences(options, &named.path, device)?,
+        };
         if let Some(path) = options.output.get(index) {
             let mut output = Output::file(path)?;
-            for one in &found {
-                output.line(&one.label)?;
+            for &class in &found {
+                output.line(&labels[class])?;
             }
             output.flush()?;
         }
-        let classes: Vec<usize> = found.iter().map(|one| one.class).collect();
         judged.push(Judged {
             named,
-            accuracy: Accuracy::of(&classes, &truth, labels.len()),
-            labels: labels.clone(),
+            accuracy: Accuracy::of(&found, &truth, labels.len()),
+            labels,
         });
     }
     Ok(judged)
+}
+
+/// The classes that a classifier finds, and the true ones.
+struct Predictions {
+    found: Vec<usize>,
+    truth: Vec<usize>,
+    labels: Vec<String>,
+}
+
+fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Predictions, Failure> {
+    let classifier = Registry::default().classifier(model, device)?;
+    let text = match (&options.labelled, options.split) {
+        (Some(path), _) => LabelledText::read(path)?,
+        (None, part) => of_recipe(options, part, |recipe, split| {
+            let labelled = recipe.data.labelled.as_ref();
+            Ok(labelled
+                .map(|labelled| labelled.load(split))
+                .transpose()?
+                .flatten())
+        })?,
+    };
+    let labels = classifier.description().labels.clone();
+    let truth = text.classes(&labels)?;
+    let found = classifier.classify(text.sentences())?;
+    Ok(Predictions {
+        found: found.iter().map(|one| one.class).collect(),
+        truth,
+        labels,
+    })
+}
+
+/// Images that are decoded and classified together.
+const AT_ONCE: usize = 100;
+
+fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predictions, Failure> {
+    let description = classifier.description();
+    let labels = description.labels.clone();
+    let dataset: Dataset = match (&options.labelled, options.split) {
+        (Some(path), _) => read_images(path, true, Some(&labels))?,
+        (None, part) => of_recipe(options, part, |recipe, split| {
+            let images = recipe.data.images.as_ref();
+            let path = images.and_then(|images| images.path(split));
+            Ok(path
+                .map(|path| read_images(path, true, Some(&labels)))
+                .transpose()?)
+        })?,
+    };
+    let decoding = description.preparation.decoding();
+    let mut found = vec![];
+    for examples in dataset.examples.chunks(AT_ONCE) {
+        let images = examples.iter().map(|example| example.image(&decoding));
+        let images: Vec<Image> = images.collect::<Result<_, _>>()?;
+        let classified = classifier.classify(&images)?;
+        found.extend(classified.iter().map(|one| one.class));
+    }
+    let truth = dataset.examples.iter();
+    Ok(Predictions {
+        found,
+        truth: truth
+            .map(|example| example.label.unwrap_or_default())
+            .collect(),
+        labels,
+    })
 }
 
 /// A classifier and its accuracy.
@@ -95,22 +160,23 @@ pub struct Judged<'a> {
     labels: Vec<String>,
 }
 
-fn of_recipe(model: &Path, part: Part) -> Result<LabelledText, Failure> {
-    let path = model_file::locate(model)?.with_file_name("recipe.toml");
+/// What `read` finds of a part in the recipe of the first model.
+fn of_recipe<T>(
+    options: &Evaluate,
+    part: Option<Part>,
+    read: impl FnOnce(&Recipe, Split) -> Result<Option<T>, Failure>,
+) -> Result<T, Failure> {
+    let path = model_file::locate(&options.model[0].path)?.with_file_name("recipe.toml");
     let recipe = Registry::default().load(&path, &[])?;
     let (split, name) = match part {
-        Part::Valid => (Split::Valid, "validation"),
-        Part::Test => (Split::Test, "test"),
-    };
-    let text = match &recipe.data.labelled {
-        Some(labelled) => labelled.load(split)?,
-        None => None,
+        Some(Part::Valid) => (Split::Valid, "validation"),
+        _ => (Split::Test, "test"),
     };
     let missing = || CommandError::NoLabelled {
         recipe: path.clone(),
         part: name,
     };
-    Ok(text.ok_or_else(missing)?)
+    Ok(read(&recipe, split)?.ok_or_else(missing)?)
 }
 
 fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {

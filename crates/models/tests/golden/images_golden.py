@@ -1,0 +1,166 @@
+"""Golden numbers of the networks that read images: class scores, loss and gradients, in PyTorch.
+
+Run in this folder: `python images_golden.py`, which writes images.safetensors.
+
+Residual networks as He et al. 2015 and torchvision write them (strides in the 3x3 convolution of a bottleneck, projections where the
+shape changes), with the gates of Hu et al. 2017 and Woo et al. 2018 before the sum and the block of Wang et al. 2018 before the last
+block of the stage before the last; the vision Transformer of Dosovitskiy et al. 2020 with norms before its parts. Names and layouts
+of the weights are those of the Rust side: linear layers `[inputs, outputs]`, convolutions `[outputs, inputs, height, width]`.
+"""
+
+import pathlib
+import sys
+
+import torch
+from torch.nn import functional as F
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE / "../../../nn/tests/golden"))
+from golden_file import GoldenFile  # noqa: E402
+
+CLASSES = 5
+DEPTHS = {20: ([3] * 3, 16, 1), 18: ([2] * 4, 64, 1), 50: ([3, 4, 6, 3], 64, 4)}
+
+
+class Net:
+    def __init__(self, draw, training):
+        self.draw, self.training = draw, training
+
+    def conv(self, name, x, outputs, kernel, stride=1):
+        w = self.draw(name + ".weight", outputs, x.shape[1], kernel, kernel, scale=0.5)
+        return F.conv2d(x, w, stride=stride, padding=kernel // 2)
+
+    def norm(self, name, x):
+        c = x.shape[1]
+        gamma, beta = self.draw(name + ".gamma", c, scale=1.0), self.draw(name + ".beta", c)
+        mean, variance = self.draw(name + ".running_mean", c), self.draw(name + ".running_var", c)
+        if self.training:
+            return F.batch_norm(x, None, None, gamma, beta, True, 0.0, 1e-5)
+        return F.batch_norm(x, mean.detach(), variance.detach().abs() + 0.5, gamma, beta, False, 0.0, 1e-5)
+
+    def linear(self, name, x, outputs, bias=True):
+        y = x @ self.draw(name + ".weight", x.shape[-1], outputs)
+        return y + self.draw(name + ".bias", outputs) if bias else y
+
+    def normed(self, name, x, outputs, kernel, stride=1):
+        return self.norm(name + ".norm", self.conv(name + ".conv", x, outputs, kernel, stride))
+
+    def excitation(self, name, x, reduction):
+        c = x.shape[1]
+        return self.linear(name + ".expand", F.relu(self.linear(name + ".reduce", x, c // reduction, False)), c, False)
+
+    def spatial(self, name, x):
+        summary = torch.stack([x.mean(1), x.amax(1)], 1)
+        w = self.draw(name + ".convolution.weight", 1, 2, 7, 7)
+        return x * torch.sigmoid(F.conv2d(summary, w, padding=3))
+
+    def gate(self, name, x, attention):
+        if attention == "se":
+            name += ".SqueezeExcite.excitation"
+            return x * torch.sigmoid(self.excitation(name, x.mean((2, 3)), 2))[:, :, None, None]
+        if attention == "spatial":
+            return self.spatial(name + ".Spatial", x)
+        if attention == "cbam":
+            of = lambda summary: self.excitation(name + ".Cbam.channel.excitation", summary, 2)
+            x = x * torch.sigmoid(of(x.mean((2, 3))) + of(x.amax((2, 3))))[:, :, None, None]
+            return self.spatial(name + ".Cbam.spatial", x)
+        return x
+
+    def between(self, x, attention):
+        b, c, h, w = x.shape
+        tokens = x.flatten(2).transpose(1, 2)
+        if attention == "non-local":
+            name = "between.NonLocal."
+            theta, phi, g = (self.linear(name + part, tokens, c // 2, False) for part in ("theta", "phi", "g"))
+            weights = torch.softmax(theta @ phi.transpose(1, 2), 2)
+            read = self.linear(name + "w_z", weights @ g, c, False)
+        elif attention == "self":
+            name = "between.SelfAttention.heads."
+            positioned = tokens + self.draw("between.SelfAttention.positions", h * w, c)
+            q, k, v = (self.linear(f"{name}projection.Separate.{part}", positioned, c, False).unflatten(2, (2, -1)).transpose(1, 2)
+                       for part in ("query", "key", "value"))
+            weights = torch.softmax(q @ k.transpose(2, 3) / (c // 2) ** 0.5, 3)
+            read = self.linear(name + "output", (weights @ v).transpose(1, 2).flatten(2), c, False)
+        else:
+            return x
+        return x + read.transpose(1, 2).reshape(b, c, h, w)
+
+
+def resnet(depth, width, shape, attention="none", training=True):
+    blocks, channels, expansion = DEPTHS[depth]
+    channels = max(1, round(channels * width))
+    large = len(blocks) == 4
+
+    def compute(draw):
+        net = Net(draw, training)
+        x = draw("images", *shape, scale=2.0)
+        x = F.relu(net.norm("bn1", net.conv("conv1", x, channels, 7 if large else 3, 2 if large else 1)))
+        if large:
+            x = F.max_pool2d(x, 3, 2, 1)
+        for s, count in enumerate(blocks):
+            inside = channels << s
+            outputs = inside * expansion
+            for i in range(count):
+                if s + 2 == len(blocks) and i + 1 == count:
+                    x = net.between(x, attention)
+                name, stride = f"stages.{s}.{i}", 2 if s > 0 and i == 0 else 1
+                skip = x
+                if stride > 1 or x.shape[1] != outputs:
+                    skip = net.normed(name + ".skip", x, outputs, 1, stride)
+                if expansion == 1:
+                    y = F.relu(net.normed(name + ".branch.0", x, outputs, 3, stride))
+                    y = net.normed(name + ".branch.1", y, outputs, 3)
+                else:
+                    y = F.relu(net.normed(name + ".branch.0", x, inside, 1))
+                    y = F.relu(net.normed(name + ".branch.1", y, inside, 3, stride))
+                    y = net.normed(name + ".branch.2", y, outputs, 1)
+                x = F.relu(net.gate(name + ".gate", y, attention) + skip)
+        logits = net.linear("fc", x.mean((2, 3)), CLASSES)
+        return (logits * draw.constant("loss", *logits.shape)).sum(), {"logits": logits}
+
+    return compute
+
+
+def vit(shape, patch, d, layers, heads, f, pooling):
+    def compute(draw):
+        net = Net(draw, True)
+        b, c, h, w = shape
+        x = draw("images", *shape, scale=2.0)
+        rows, columns = h // patch, w // patch
+        patches = x.reshape(b, c, rows, patch, columns, patch).permute(0, 2, 4, 1, 3, 5).reshape(b, rows * columns, -1)
+        tokens = net.linear("embedding.projection", patches, d)
+        tokens = torch.cat([draw("embedding.class_token", d).expand(b, 1, d), tokens], 1)
+        x = tokens + draw("embedding.positions", 1 + rows * columns, d)
+        norm = lambda name, x: F.layer_norm(x, (d,), draw(name + ".weight", d, scale=1.0), draw(name + ".bias", d), 1e-6)
+        maps = {}
+        for i in range(layers):
+            name = f"stack.layers.{i}."
+            y = norm(name + "attention_block.norm", x)
+            joint = net.linear(name + "attention.projection.Fused.query_key_value", y, 3 * d)
+            q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in joint.chunk(3, 2))
+            weights = torch.softmax(q @ k.transpose(2, 3) / (d // heads) ** 0.5, 3)
+            maps[f"weights.{i}"] = weights
+            x = x + net.linear(name + "attention.output", (weights @ v).transpose(1, 2).flatten(2), d)
+            y = norm(name + "feed_forward_block.norm", x)
+            y = F.gelu(net.linear(name + "feed_forward.inner", y, f))
+            x = x + net.linear(name + "feed_forward.outer", y, d)
+        x = norm("stack.norm", x)
+        logits = net.linear("head", x[:, 0] if pooling == "class" else x[:, 1:].mean(1), CLASSES)
+        return (logits * draw.constant("loss", *logits.shape)).sum(), {"logits": logits, **maps}
+
+    return compute
+
+
+golden = GoldenFile()
+for attention in ("none", "se", "cbam", "spatial", "non-local", "self"):
+    shape = (4, 3, 9, 7)
+    golden.case(f"resnet 20 {attention}", resnet(20, 0.125, shape, attention), kind="resnet", depth=20, width=0.125,
+                shape=shape, attention=attention, training=True)
+for depth, shape, training in ((20, (2, 1, 8, 11), False), (18, (3, 3, 45, 37), True), (50, (3, 1, 33, 40), False)):
+    golden.case(f"resnet {depth} {training}", resnet(depth, 0.03125, shape, "none", training), kind="resnet", depth=depth,
+                width=0.03125, shape=shape, attention="none", training=training)
+for pooling in ("class", "mean"):
+    shape = (2, 3, 12, 8)
+    golden.case(f"vit {pooling}", vit(shape, 4, 12, 2, 3, 20, pooling), kind="vit", shape=shape, patch=4, d=12, layers=2, heads=3,
+                f=20, pooling=pooling)
+golden.save(HERE / "images.safetensors")

@@ -1,0 +1,305 @@
+//! Networks that read images: numbers against PyTorch (`../golden/images_golden.py`), and what must hold for any of them.
+
+use burn::{
+    module::{Flag, ModuleMapper, Param},
+    tensor::{Tensor, TensorData},
+};
+use regard_models::{
+    AnyImageClassifier, AnyImageClassifierConfig, ImageClassifier, ImageClassifierConfig,
+    ImageSizes,
+    image::{
+        ImageMap, MapAttentionConfig, MapWeights, ResNetConfig, VisionTransformerConfig,
+        map_attention::{AffinityName, HeadsConfig, NonLocalChoice, ReductionConfig},
+        vit::ImagePooling,
+    },
+};
+use regard_nn::{bridge::without_kernels, dropout::DropoutRng, initialize::Initializer, weights};
+use serde_json::Value;
+
+use crate::support::{Case, GoldenFile, device, numbers, values};
+
+fn golden() -> GoldenFile {
+    GoldenFile::read(include_bytes!("../golden/images.safetensors"))
+}
+
+fn shape(case: &Case) -> [usize; 4] {
+    let sizes: Vec<usize> = serde_json::from_value(case.description["shape"].clone()).unwrap();
+    sizes.try_into().unwrap()
+}
+
+fn sizes([_, channels, height, width]: [usize; 4]) -> ImageSizes {
+    ImageSizes {
+        channels,
+        size: [height, width],
+        classes: 5,
+    }
+}
+
+fn attention(name: &str) -> MapAttentionConfig {
+    let reduction = || ReductionConfig { reduction: 2 };
+    match name {
+        "none" => MapAttentionConfig::None,
+        "se" => MapAttentionConfig::SqueezeExcite(reduction()),
+        "cbam" => MapAttentionConfig::Cbam(reduction()),
+        "spatial" => MapAttentionConfig::Spatial,
+        "non-local" => MapAttentionConfig::NonLocal(NonLocalChoice::default()),
+        "self" => MapAttentionConfig::SelfAttention(HeadsConfig { heads: 2 }),
+        other => panic!("{other}"),
+    }
+}
+
+/// Sets normalisations to their running statistics, whose variances are made positive as in the script.
+struct Freeze(Vec<String>);
+
+impl ModuleMapper for Freeze {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.0.push(name.to_owned());
+    }
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.0.pop();
+    }
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        match self.0.last().is_some_and(|name| name == "running_var") {
+            true => param.map(|variance| variance.abs() + 0.5),
+            false => param,
+        }
+    }
+    fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
+        flag.with_value(false)
+    }
+}
+
+/// Scores, loss and gradients of a case; whether maps are compared too.
+fn check<M: ImageClassifier>(mut case: Case, model: M) {
+    let mut model = case.fill(model);
+    if case.description.get("training") == Some(&Value::Bool(false)) {
+        model = model.map(&mut Freeze(vec![]));
+    }
+    let images = case.leaf("images", shape(&case));
+    let logits = model.forward(images.clone(), &mut DropoutRng::none());
+    case.output("logits", &logits);
+    let gradients = (logits.clone() * case.constant("loss", logits.dims()))
+        .sum()
+        .backward();
+    case.gradients(&model, &gradients);
+    case.gradient("images", &images, &gradients);
+    if case.text("kind") == "vit" {
+        for (layer, map) in model.look(images).maps.into_iter().enumerate() {
+            match map.weights {
+                MapWeights::Pairs { weights, .. } => {
+                    case.output(&format!("weights.{layer}"), &weights);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    case.close();
+}
+
+#[test]
+fn residual_networks() {
+    let golden = golden();
+    let cases = golden.cases("resnet");
+    assert_eq!(cases.len(), 9);
+    for case in cases {
+        let config = ResNetConfig {
+            depth: case.number("depth") as usize,
+            width: case.number("width"),
+            attention: attention(case.text("attention")),
+        };
+        let model = config.draw(&sizes(shape(&case)), &mut Initializer::new(1, &device()));
+        check(case, model.unwrap());
+    }
+}
+
+#[test]
+fn vision_transformers() {
+    let golden = golden();
+    let cases = golden.cases("vit");
+    assert_eq!(cases.len(), 2);
+    for case in cases {
+        let size = |field: &str| case.number(field) as usize;
+        let config = VisionTransformerConfig {
+            patch: size("patch"),
+            d_model: size("d"),
+            layers: size("layers"),
+            heads: size("heads"),
+            feed_forward: Some(size("f")),
+            pooling: match case.text("pooling") {
+                "class" => ImagePooling::Class,
+                _ => ImagePooling::Mean,
+            },
+            ..VisionTransformerConfig::default()
+        };
+        let model = config.draw(&sizes(shape(&case)), &mut Initializer::new(1, &device()));
+        check(case, model.unwrap());
+    }
+}
+
+/// One of each kind, by a name for messages.
+fn configs() -> Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> {
+    let resnet = |attention| ResNetConfig {
+        attention,
+        ..ResNetConfig::tiny()
+    };
+    let non_local = |affinity| MapAttentionConfig::NonLocal(NonLocalChoice { affinity });
+    let heads = || HeadsConfig { heads: 2 };
+    let mut all: Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> = vec![
+        ("vit", Box::new(VisionTransformerConfig::tiny())),
+        (
+            "axial",
+            Box::new(resnet(MapAttentionConfig::Axial(heads()))),
+        ),
+        (
+            "gaussian",
+            Box::new(resnet(non_local(AffinityName::Gaussian))),
+        ),
+        ("dot", Box::new(resnet(non_local(AffinityName::Dot)))),
+        (
+            "concatenation",
+            Box::new(resnet(non_local(AffinityName::Concatenation))),
+        ),
+    ];
+    for name in ["none", "se", "cbam", "spatial", "non-local", "self"] {
+        all.push((name, Box::new(resnet(attention(name)))));
+    }
+    all
+}
+
+const SIZES: ImageSizes = ImageSizes {
+    channels: 3,
+    size: [12, 8],
+    classes: 4,
+};
+
+fn model(config: &dyn AnyImageClassifierConfig) -> AnyImageClassifier {
+    config.build(&SIZES, 3, &device().inner()).unwrap()
+}
+
+fn images(count: usize) -> Tensor<4> {
+    let drawn = values("images", count * 3 * 12 * 8, 1.0);
+    Tensor::from_data(TensorData::new(drawn, [count, 3, 12, 8]), &device().inner())
+}
+
+#[test]
+fn looking_and_batching_change_no_score() {
+    for (name, config) in configs() {
+        let model = model(&*config);
+        let images = images(5);
+        let scores = model.forward(images.clone(), &mut DropoutRng::none());
+        let look = model.look(images.clone());
+        assert_eq!(numbers(&look.logits), numbers(&scores), "{name}");
+        for row in 0..5 {
+            let alone = model.forward(images.clone().narrow(0, row, 1), &mut DropoutRng::none());
+            let within = scores.clone().narrow(0, row, 1);
+            for (a, b) in numbers(&alone).into_iter().zip(numbers(&within)) {
+                assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{name}: {a} {b}");
+            }
+        }
+        let plain = without_kernels(|| model.forward(images, &mut DropoutRng::none()));
+        for (a, b) in numbers(&plain).into_iter().zip(numbers(&scores)) {
+            assert!((a - b).abs() <= 1e-4 * (1.0 + b.abs()), "{name}: {a} {b}");
+        }
+    }
+}
+
+/// Checks the shape of a map, and that what is normalised sums to 1.
+fn check_map(name: &str, map: &ImageMap) {
+    let weights = match &map.weights {
+        MapWeights::Channels(gate) => numbers(gate),
+        MapWeights::Positions(gate) => {
+            assert_eq!(gate.dims()[0], 2, "{name}");
+            numbers(gate)
+        }
+        MapWeights::Pairs {
+            weights,
+            marks,
+            grid,
+            key_grid,
+        } => {
+            let [batch, _, queries, keys] = weights.dims();
+            assert_eq!([batch, queries], [2, marks + grid[0] * grid[1]], "{name}");
+            assert_eq!(keys, marks + key_grid[0] * key_grid[1], "{name}");
+            if !["dot", "concatenation"].contains(&name) {
+                for sum in numbers(&weights.clone().sum_dim(3)) {
+                    assert!((sum - 1.0).abs() < 1e-5, "{name}: {sum}");
+                }
+            }
+            return;
+        }
+    };
+    assert!(
+        weights.iter().all(|gate| (0.0..=1.0).contains(gate)),
+        "{name}"
+    );
+}
+
+#[test]
+fn maps_have_the_shapes_of_their_layers() {
+    for (name, config) in configs() {
+        let look = model(&*config).look(images(2));
+        let expected = match name {
+            "none" | "axial" => 0,
+            "se" | "spatial" => 9,
+            "cbam" => 18,
+            "vit" => 2,
+            _ => 1,
+        };
+        assert_eq!(look.maps.len(), expected, "{name}");
+        for map in &look.maps {
+            check_map(name, map);
+        }
+    }
+}
+
+#[test]
+fn stored_weights_make_the_same_model() {
+    for (name, config) in configs() {
+        let first = model(&*config);
+        let arrays = weights::collect(&first);
+        let empty = config.build_without_values(&SIZES, &arrays, &device().inner());
+        let second = weights::apply(empty.unwrap(), arrays).unwrap();
+        let [a, b] = [first, second].map(|model| model.forward(images(2), &mut DropoutRng::none()));
+        assert_eq!(numbers(&a), numbers(&b), "{name}");
+    }
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    let message = |config: &dyn AnyImageClassifierConfig, sizes: ImageSizes| {
+        let refused = config.build(&sizes, 1, &device().inner());
+        refused.map(|_| ()).unwrap_err().to_string()
+    };
+    let resnet = ResNetConfig::tiny();
+    let vit = VisionTransformerConfig::tiny();
+    let one_class = ImageSizes {
+        classes: 1,
+        ..SIZES
+    };
+    assert!(message(&resnet, one_class).contains("the number of classes is 1"));
+    let two_channels = ImageSizes {
+        channels: 2,
+        ..SIZES
+    };
+    assert!(message(&resnet, two_channels).contains("images of 2 channels"));
+    let flat = ImageSizes {
+        size: [0, 8],
+        ..SIZES
+    };
+    assert!(message(&resnet, flat).contains("images of 0 x 8 pixels"));
+    let odd = ImageSizes {
+        size: [12, 9],
+        ..SIZES
+    };
+    assert!(message(&vit, odd).contains("expected a patch that divides both sides"));
+    let unknown = ResNetConfig {
+        depth: 21,
+        ..resnet.clone()
+    };
+    assert!(message(&unknown, SIZES).contains("found 21"));
+    let reduced = ResNetConfig {
+        attention: MapAttentionConfig::SqueezeExcite(ReductionConfig { reduction: 3 }),
+        ..resnet
+    };
+    assert!(message(&reduced, SIZES).contains("`reduction` is 3"));
+}

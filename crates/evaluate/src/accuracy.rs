@@ -66,17 +66,23 @@ impl Accuracy {
     }
 }
 
-impl fmt::Display for Accuracy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Accuracy {
+    /// The accuracy in words, of what `noun` names in the plural.
+    pub fn describe(&self, noun: &str) -> String {
         let (low, high) = self.interval();
-        write!(
-            f,
-            "accuracy {:.2} % ({} of {} sentences; 95 % interval {:.2} to {:.2})",
+        format!(
+            "accuracy {:.2} % ({} of {} {noun}; 95 % interval {:.2} to {:.2})",
             100.0 * self.share(),
             self.correct,
             self.sentences,
             100.0 * low,
             100.0 * high
         )
+    }
+}
+
+impl fmt::Display for Accuracy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe("sentences"))
     }
 }

@@ -7,6 +7,7 @@ mod classifier;
 mod compare;
 mod evaluate;
 mod explain;
+mod images;
 mod inspect;
 mod language_model;
 mod pictures;

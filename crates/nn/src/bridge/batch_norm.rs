@@ -32,6 +32,7 @@ pub fn batch_norm(
     }
     if !fused::takes(&x) {
         let normal = layer.forward(x);
+        settle(layer);
         let sum = match residual {
             Some(residual) => normal + residual,
             None => normal,
@@ -67,8 +68,15 @@ pub fn batch_norm(
             let kept = old.mul_scalar(1.0 - layer.momentum);
             state.update((kept + found.mul_scalar(layer.momentum)).detach());
         }
+        settle(layer);
     }
     Tensor::from_dispatch(output)
+}
+
+/// Burn keeps an update of running moments aside, by thread, until they are asked for; whoever saves a module would miss it.
+fn settle(layer: &BatchNorm) {
+    layer.running_mean.value_sync();
+    layer.running_var.value_sync();
 }
 
 #[derive(Debug)]

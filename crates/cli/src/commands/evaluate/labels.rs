@@ -69,6 +69,7 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             found,
             truth,
             labels,
+            noun,
         } = match registry.holds::<ImageClassification>(&named.path) {
             true => of_images(options, registry.image_classifier(&named.path, device)?)?,
             false => of_sentences(options, &named.path, device)?,
@@ -84,6 +85,7 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             named,
             accuracy: Accuracy::of(&found, &truth, labels.len()),
             labels,
+            noun,
         });
     }
     Ok(judged)
@@ -94,6 +96,8 @@ struct Predictions {
     found: Vec<usize>,
     truth: Vec<usize>,
     labels: Vec<String>,
+    /// What is classified, in the plural.
+    noun: &'static str,
 }
 
 fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Predictions, Failure> {
@@ -115,6 +119,7 @@ fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Pre
         found: found.iter().map(|one| one.class).collect(),
         truth,
         labels,
+        noun: "sentences",
     })
 }
 
@@ -149,6 +154,7 @@ fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predicti
             .map(|example| example.label.unwrap_or_default())
             .collect(),
         labels,
+        noun: "images",
     })
 }
 
@@ -158,6 +164,7 @@ pub struct Judged<'a> {
     /// How many sentences got their true label.
     pub accuracy: Accuracy,
     labels: Vec<String>,
+    noun: &'static str,
 }
 
 /// What `read` finds of a part in the recipe of the first model.
@@ -199,7 +206,7 @@ fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
 impl Judged<'_> {
     /// The accuracy, and how the sentences of each label were labelled.
     fn text(&self) -> String {
-        let mut text = format!("{}\n", self.accuracy);
+        let mut text = format!("{}\n", self.accuracy.describe(self.noun));
         for (class, label) in self.labels.iter().enumerate() {
             let found = self.accuracy.confusion(class).iter().zip(&self.labels);
             let found: Vec<String> = found

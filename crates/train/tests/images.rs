@@ -1,0 +1,253 @@
+//! Classifiers of images as a whole: class folders and binary files are read, they learn, they stop and resume exactly, their files
+//! can be opened again, and bad input is refused.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use burn::tensor::Device;
+use regard_images::{Image, Random};
+use regard_nn::weights;
+use regard_train::{
+    Registry, TrainError,
+    learner::{Event, Reason, Run, Started, Summary},
+    recipe::{Recipe, read_images},
+};
+use tempfile::tempdir;
+
+/// A noisy image that is brighter above ("up") or below ("down").
+fn image(class: &str, seed: u64) -> Image {
+    let (side, mut random) = (10, Random::new(seed, 1));
+    let pixels = (0..side * side).flat_map(|at| {
+        let bright = (at < side * side / 2) == (class == "up");
+        let base = if bright { 150 } else { 40 };
+        let mut value = || base + random.below(80) as u8;
+        [value(), value(), value()]
+    });
+    Image::new(side, side, 3, pixels.collect()).unwrap()
+}
+
+/// A folder for each class with `count` images.
+fn classes(folder: &Path, count: u64, seed: u64) -> PathBuf {
+    for class in ["up", "down"] {
+        fs::create_dir_all(folder.join(class)).unwrap();
+        for index in 0..count {
+            let path = folder.join(class).join(format!("{index:02}.png"));
+            image(class, seed + index).save_png(path).unwrap();
+        }
+    }
+    folder.to_owned()
+}
+
+fn recipe(folder: &Path, overrides: &[&str]) -> Recipe {
+    let train = classes(&folder.join("train"), 20, 0);
+    let test = classes(&folder.join("test"), 5, 100);
+    let text = format!(
+        r#"
+        [model]
+        kind = "resnet"
+        width = 0.25
+        [data.images]
+        train = {train:?}
+        test = {test:?}
+        valid_share = 0.2
+        [data.images.augment]
+        padding = 1
+        flip = 0.5
+        [batch]
+        sentences = 8
+        [optimizer]
+        kind = "sgd"
+        momentum = 0.9
+        weight_decay = 1e-4
+        [schedule]
+        kind = "constant"
+        learning_rate = 0.05
+        [training]
+        epochs = 8
+        log_every = 1
+        "#
+    );
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    Registry::default()
+        .parse(&text, "images.toml", &overrides)
+        .unwrap()
+}
+
+/// Trains, or goes on with what stopped; what training began with, and how it ended.
+fn train(
+    recipe: &Recipe,
+    folder: &Path,
+    stop_at: Option<u64>,
+    resume: bool,
+) -> Result<(Started, Summary), TrainError> {
+    let stop = AtomicBool::new(false);
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &stop,
+    };
+    let mut began = None;
+    let mut report = |event: &Event| match event {
+        Event::Started(started) => began = Some(started.clone()),
+        Event::Train(metrics) if Some(metrics.step) == stop_at => {
+            stop.store(true, Ordering::SeqCst)
+        }
+        _ => {}
+    };
+    let registry = Registry::default();
+    let summary = match resume {
+        false => registry.train(recipe, &run, &mut report),
+        true => registry.resume(&[], &run, &mut report),
+    }?;
+    Ok((began.unwrap(), summary))
+}
+
+#[test]
+fn a_network_learns_and_can_be_opened_again() {
+    let folder = tempdir().unwrap();
+    let recipe = recipe(folder.path(), &[]);
+    let run = folder.path().join("run");
+    let (began, summary) = train(&recipe, &run, None, false).unwrap();
+    assert_eq!((began.corpus.kept, began.validation_pairs), (32, 8));
+    assert_eq!((began.examples, began.vocabulary), ("images", None));
+    assert_eq!(summary.best.unwrap().1, 1.0, "the best accuracy");
+    let classifier = Registry::default()
+        .image_classifier(&run, &Device::flex())
+        .unwrap();
+    let description = classifier.description();
+    assert_eq!(description.labels, ["down", "up"]);
+    assert_eq!(description.preparation.size, [10, 10]);
+    for (class, name) in ["down", "up"].iter().enumerate() {
+        let images: Vec<Image> = (200..204).map(|seed| image(name, seed)).collect();
+        for found in classifier.classify(&images).unwrap() {
+            assert_eq!(found.class, class);
+            let sum: f32 = found.probabilities.iter().sum();
+            assert!((sum - 1.0).abs() < 1e-5);
+        }
+        // Another size is brought to the model's.
+        let large = images[0].resize(31, 40).unwrap();
+        assert_eq!(classifier.classify(&[large]).unwrap()[0].class, class);
+        let (looked, maps) = classifier.look(&images).unwrap();
+        assert_eq!((looked[0].class, maps.len()), (class, 0));
+    }
+}
+
+#[test]
+fn a_resumed_run_makes_the_same_updates() {
+    let folder = tempdir().unwrap();
+    let mixed = [
+        "data.images.augment.mixup=0.4",
+        "data.images.augment.operations=1",
+    ];
+    let recipe = recipe(folder.path(), &mixed);
+    let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+    train(&recipe, &whole, None, false).unwrap();
+    let (_, stopped) = train(&recipe, &parts, Some(7), false).unwrap();
+    assert_eq!((stopped.reason, stopped.step), (Reason::Interrupted, 7));
+    train(&recipe, &parts, None, true).unwrap();
+    let arrays = |run: &Path| {
+        let registry = Registry::default();
+        let classifier = registry.image_classifier(run, &Device::flex()).unwrap();
+        weights::collect(classifier.model())
+    };
+    let found = arrays(&parts);
+    assert!(found.keys().any(|name| name.contains("running_var")));
+    let whole = arrays(&whole);
+    for (name, array) in &found {
+        assert!(whole[name] == *array, "{name} differs");
+    }
+}
+
+#[test]
+fn broken_images_are_an_error_or_left_out() {
+    let folder = tempdir().unwrap();
+    let strict = recipe(folder.path(), &[]);
+    let broken = folder.path().join("train/up/03.png");
+    let bytes = fs::read(&broken).unwrap();
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    let run = folder.path().join("run");
+    let message = train(&strict, &run, None, false).unwrap_err().to_string();
+    assert!(
+        message.contains("03.png") && message.contains("truncated"),
+        "{message}"
+    );
+    assert!(!run.exists(), "a failed start leaves no run");
+    let mut lenient = strict;
+    let images = lenient.data.images.as_mut().unwrap();
+    images.broken = regard_train::recipe::OnBroken::Skip;
+    let (began, _) = train(&lenient, &run, Some(1), false).unwrap();
+    assert_eq!((began.corpus.broken, began.corpus.kept), (1, 31));
+}
+
+#[test]
+fn binary_files_are_read_and_other_classes_refused() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut images = [0x0803_u32, 2, 3, 4].map(u32::to_be_bytes).concat();
+    images.extend((0..24).collect::<Vec<u8>>());
+    fs::write(path("train-images-idx3-ubyte"), &images).unwrap();
+    let mut labels = [0x0801_u32, 2].map(u32::to_be_bytes).concat();
+    labels.extend([7, 1]);
+    fs::write(path("train-labels-idx1-ubyte"), labels).unwrap();
+    let dataset = read_images(&path("train-images-idx3-ubyte"), false, None).unwrap();
+    assert_eq!(dataset.classes.len(), 10);
+    let found: Vec<_> = dataset
+        .examples
+        .iter()
+        .map(|example| example.label)
+        .collect();
+    assert_eq!(found, [Some(7), Some(1)]);
+
+    let cifar = path("cifar");
+    fs::create_dir(&cifar).unwrap();
+    let record = |class: u8| [vec![class], vec![9; 3072]].concat();
+    fs::write(cifar.join("data_batch_2.bin"), record(3)).unwrap();
+    fs::write(cifar.join("data_batch_1.bin"), record(2)).unwrap();
+    fs::write(cifar.join("test_batch.bin"), record(9)).unwrap();
+    let labels = |test: bool| {
+        let dataset = read_images(&cifar, test, None).unwrap();
+        let labels = dataset
+            .examples
+            .iter()
+            .map(|example| example.label.unwrap());
+        labels.collect::<Vec<_>>()
+    };
+    assert_eq!((labels(false), labels(true)), (vec![2, 3], vec![9]));
+    let other = ["up".to_owned(), "down".to_owned()];
+    let message = read_images(&cifar, true, Some(&other))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("the list of classes is airplane"),
+        "{message}"
+    );
+    let folders = classes(&path("folders"), 1, 0);
+    let message = read_images(&folders, true, Some(&other[..1]))
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("\"down\""), "{message}");
+}
+
+#[test]
+fn keys_that_do_not_fit_are_refused() {
+    let refused = |text: &str| {
+        let text = format!("[model]\nkind = \"vit\"\n[training]\nepochs = 1\n{text}");
+        let parsed = Registry::default().parse(&text, "images.toml", &[]);
+        parsed.unwrap_err().to_string()
+    };
+    assert!(refused("").contains("data.images: missing"));
+    assert!(refused("[data.images]\nvalid = \"x\"").contains("data.images.train: missing"));
+    let images = "[data.images]\ntrain = \"x\"\n";
+    let words = refused(&format!("{images}[data.vocabulary]\nsize = 300"));
+    assert!(words.contains("data.vocabulary.size") && words.contains("a classifier of images"));
+    let bleu = refused(&format!("{images}[validation]\nmeasure = \"bleu\""));
+    assert!(bleu.contains("validation.measure"), "{bleu}");
+    let flip = refused(&format!("{images}[data.images.augment]\nflip = 1.5"));
+    assert!(
+        flip.contains("data.images.augment.flip: found 1.5; expected 0 to 1"),
+        "{flip}"
+    );
+}

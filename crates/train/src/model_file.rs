@@ -293,6 +293,20 @@ pub fn tokenizers(metadata: &Metadata, name: &str) -> Result<TokenizerPair, Mode
     })
 }
 
+/// The same, or `None` for a model that reads no text.
+///
+/// # Errors
+/// Tokenizers that do not parse.
+pub fn tokenizers_if_any(
+    metadata: &Metadata,
+    name: &str,
+) -> Result<Option<TokenizerPair>, ModelFileError> {
+    match metadata.contains_key(TOKENIZERS) {
+        true => tokenizers(metadata, name).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Checks that the tokenizer of one side fits the model's table.
 ///
 /// # Errors

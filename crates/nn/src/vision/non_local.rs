@@ -27,7 +27,8 @@
 //! less, and can use distances.
 //!
 //! **Cost**: with `N` positions, `M = N / pool²` keys, `C` channels and `C / 2` inner ones: `2 C²` weights,
-//! `N · M · C` multiplications beside the projections, and `N · M` numbers of memory (twice in training).
+//! `N · M · C` multiplications beside the projections (dot products: `N · C² / 4`). The matrix of `N · M` weights is kept for the
+//! concatenation only, or if it is asked for: the Gaussian forms are dot-product attention, by its kernel.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -63,9 +64,10 @@ use super::{
     error::{Extent, check_positive, check_precision, check_shape},
 };
 use crate::{
+    attention::{Attention, Observe},
     bridge::{apply, matmul},
     initialize::Initializer,
-    normalize::masked_softmax,
+    score::Score,
 };
 
 /// How well two positions match, `f` of the [module's page](self).
@@ -176,7 +178,8 @@ impl NonLocal {
     /// # Errors
     /// A map of other channels, of another rank or precision, or with a size of 0.
     pub fn forward<const D: usize>(&self, map: Tensor<D>) -> Result<Tensor<D>, VisionError> {
-        Ok(self.attend(map)?.output)
+        let (output, _) = self.run(map, Observe::Nothing)?;
+        Ok(output)
     }
 
     /// The same, and the weights `[batch, positions, keys]`.
@@ -187,6 +190,16 @@ impl NonLocal {
         &self,
         map: Tensor<D>,
     ) -> Result<NonLocalAttended<D>, VisionError> {
+        let (output, weights) = self.run(map, Observe::Weights)?;
+        let weights = weights.expect("weights were asked for");
+        Ok(NonLocalAttended { output, weights })
+    }
+
+    fn run<const D: usize>(
+        &self,
+        map: Tensor<D>,
+        observe: Observe,
+    ) -> Result<(Tensor<D>, Option<Tensor<3>>), VisionError> {
         self.check(&map.dims())?;
         check_precision("map", map.dtype(), self)?;
         let positions = sequence(map.clone()); // [batch, positions, channels]
@@ -194,20 +207,23 @@ impl NonLocal {
             1 => positions.clone(),
             pool => sequence(pooled(map.clone(), pool)), // [batch, keys, channels]
         };
-        let weights = self.weights(positions, keys.clone());
-        let read = matmul(weights.clone(), apply(&self.g, keys)); // [batch, positions, inner]
+        let (read, weights) = self.read(positions, keys, observe);
         let residual = apply(&self.w_z, read).swap_dims(1, 2).reshape(map.dims());
-        Ok(NonLocalAttended {
-            output: map + residual,
-            weights,
-        })
+        Ok((map + residual, weights))
     }
 
-    /// `f / C`.
-    fn weights(&self, positions: Tensor<3>, keys: Tensor<3>) -> Tensor<3> {
+    /// `y [batch, positions, inner]`, and `f / C` if it is asked for.
+    fn read(
+        &self,
+        positions: Tensor<3>,
+        keys: Tensor<3>,
+        observe: Observe,
+    ) -> (Tensor<3>, Option<Tensor<3>>) {
+        let wanted = observe != Observe::Nothing;
         let share = (keys.dims()[1] as f64).recip();
+        let value = apply(&self.g, keys.clone()); // [batch, keys, inner]
         let query = embed(&self.theta, positions);
-        let key = embed(&self.phi, keys).swap_dims(1, 2); // [batch, inner, keys]
+        let key = embed(&self.phi, keys);
         match (self.affinity, &self.w_f) {
             (Affinity::Concatenation, Some(w_f)) => {
                 let inner = query.dims()[2];
@@ -216,16 +232,27 @@ impl NonLocal {
                     w_f.val().narrow(0, inner, inner).reshape([1, 1, inner]),
                 );
                 // For each pair a sum of two numbers, in place of the concatenation of two vectors.
-                relu(matmul(query, of_query) + matmul(of_key, key)) * share
+                let of_key = matmul(of_key, key.swap_dims(1, 2));
+                let weights = relu(matmul(query, of_query) + of_key) * share;
+                (matmul(weights.clone(), value), Some(weights))
             }
-            (Affinity::Dot, _) => matmul(query, key) * share,
+            (Affinity::Dot, _) => {
+                // (θ φᵀ) g = θ (φᵀ g): no pair of positions is looked at.
+                let key = key.swap_dims(1, 2); // [batch, inner, keys]
+                let summary = matmul(key.clone(), value) * share;
+                let weights = wanted.then(|| matmul(query.clone(), key) * share);
+                (matmul(query, summary), weights)
+            }
             _ => {
-                let length = query.dims()[2] as f64;
-                let scores = matmul(query, key);
-                match self.scaled {
-                    true => masked_softmax(scores * length.sqrt().recip(), None),
-                    false => masked_softmax(scores, None),
-                }
+                let score = match self.scaled {
+                    true => Score::scaled_dot(),
+                    false => Score::dot(),
+                };
+                let [query, key, value] = [query, key, value].map(|x| x.unsqueeze_dim::<4>(1));
+                let attended = Attention::new(score).forward(query, key, value, observe);
+                let attended = attended.expect("queries, keys and values of one map fit");
+                let weights = attended.weights.map(|weights| weights.squeeze_dim(1));
+                (attended.context.squeeze_dim(1), weights)
             }
         }
     }

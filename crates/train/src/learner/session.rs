@@ -102,7 +102,7 @@ impl<'a, T: Task> Session<'a, T> {
         former: Option<T::Description>,
         start: Option<Start>,
     ) -> Result<Self, TrainError> {
-        let tokenizers = start.as_ref().map(|start| start.tokenizers.clone());
+        let tokenizers = start.as_ref().and_then(|start| start.tokenizers.clone());
         let (data, description) = task.load(&recipe, former, tokenizers)?;
         let training = run.device.clone().autodiff();
         let mut model = task.init(&description, recipe.training.seed, &training)?;

@@ -35,8 +35,8 @@ pub(crate) struct Start {
     /// Its file or folder.
     name: String,
     arrays: Arrays,
-    /// Its tokenizers.
-    pub(crate) tokenizers: TokenizerPair,
+    /// Its tokenizers, if it reads text.
+    pub(crate) tokenizers: Option<TokenizerPair>,
 }
 
 impl Start {
@@ -63,7 +63,7 @@ impl Start {
         let path = model_file::locate(path)?;
         let name = path.display().to_string();
         let (mut arrays, metadata) = model_file::read(&path)?;
-        let tokenizers = model_file::tokenizers(&metadata, &name)?;
+        let tokenizers = model_file::tokenizers_if_any(&metadata, &name)?;
         let model = registry.header(&metadata, &name)?.model;
         let adopted = transformer(&model).is_some_and(|(transformer, context)| {
             adopt(&mut recipe.model, transformer, Some(context))
@@ -101,7 +101,7 @@ impl Start {
         Ok(Self {
             name,
             arrays,
-            tokenizers: TokenizerPair::joint(tokenizer),
+            tokenizers: Some(TokenizerPair::joint(tokenizer)),
         })
     }
 

@@ -214,13 +214,6 @@ impl Task for ImageClassification {
             let expected = "\"accuracy\" or \"loss\" for this kind of model";
             check.fail("validation.measure", "found \"bleu\"", expected);
         }
-        if recipe.training.start.is_some() {
-            check.fail(
-                "training.start",
-                "set for a classifier of images",
-                "nothing",
-            );
-        }
     }
 
     fn load(

@@ -8,6 +8,7 @@ use regard_kernels::{
 use crate::{
     additive,
     bounds::{Gradients, Truth},
+    convolution,
     damage::{Results, damage},
     dice::Dice,
     problem::{Problem, Tensor, tensor},
@@ -84,6 +85,9 @@ fn calls(seed: u64, dice: &mut Dice, mut problem: Problem) -> Result<Verdict, St
             stored::case(dice, problem, compared)
                 .map_err(|error| format!("half precision: {error}"))?;
             rotary::case(dice).map_err(|error| format!("rotary: {error}"))?;
+            if compared {
+                convolution::case(dice).map_err(|error| format!("convolution: {error}"))?;
+            }
             Ok(Verdict {
                 what: "computed",
                 compared,

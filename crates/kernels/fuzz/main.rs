@@ -1,5 +1,5 @@
 //! Calls attention with random shapes, strides, options and damaged arguments: dot-product attention (forward, backward,
-//! decoding; `f32` and half precision), additive attention and rotary positions.
+//! decoding; `f32` and half precision), additive attention, rotary positions and convolution.
 //!
 //! ```text
 //! cd crates/kernels/fuzz
@@ -17,6 +17,7 @@
 mod additive;
 mod bounds;
 mod check;
+mod convolution;
 mod damage;
 mod dice;
 mod problem;

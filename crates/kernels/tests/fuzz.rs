@@ -7,6 +7,8 @@ mod additive;
 mod bounds;
 #[path = "../fuzz/check.rs"]
 mod check;
+#[path = "../fuzz/convolution.rs"]
+mod convolution;
 #[path = "../fuzz/damage.rs"]
 mod damage;
 #[path = "../fuzz/dice.rs"]

@@ -1,4 +1,4 @@
-//! An axis of an attention map: tokens, image patches or bare positions.
+//! An axis of an attention map: tokens, cells or boxes of an image, or bare positions.
 //!
 //! ```
 //! use regard_trace::{Axis, Token, Tokens};
@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Token, Tokens};
+use crate::{Regions, Token, Tokens};
 
 /// One axis, queries or keys, of an [`AttentionMap`](crate::AttentionMap). Cloning is cheap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,17 +28,22 @@ pub enum Axis {
         /// The tokens in order.
         tokens: Tokens,
     },
-    /// A grid of image patches in row-major order, after optional tokens such as `[CLS]`.
+    /// A grid of cells over an image (patches, places of a feature map) in row-major order, after optional tokens such as `[CLS]`.
     Image {
-        /// Tokens in front of the first patch.
+        /// Tokens in front of the first cell.
         #[serde(default)]
         prefix: Tokens,
-        /// Patches from top to bottom.
+        /// Cells from top to bottom.
         rows: usize,
-        /// Patches from left to right.
+        /// Cells from left to right.
         columns: usize,
     },
-    /// Positions without a text of their own (time steps, feature regions).
+    /// Boxes of an image: what a model read the features of, or what its object queries found.
+    Regions {
+        /// The boxes in order.
+        regions: Regions,
+    },
+    /// Positions without a text of their own (time steps, channels).
     Positions {
         /// How many there are.
         length: usize,
@@ -56,6 +61,7 @@ impl Axis {
                 rows,
                 columns,
             } => rows.saturating_mul(*columns).saturating_add(prefix.len()),
+            Self::Regions { regions } => regions.len(),
             Self::Positions { length } => *length,
         }
     }
@@ -65,7 +71,7 @@ impl Axis {
         self.len() == 0
     }
 
-    /// The text of entry `index`: a token's text, `(row, column)` of a patch, a position's number.
+    /// The text of entry `index`: a token's text, `(row, column)` of a cell, a region's label, a position's number.
     /// Past the end it is the bare index.
     pub fn label(&self, index: usize) -> String {
         match self {
@@ -79,6 +85,7 @@ impl Axis {
                     (*columns > 0).then(|| format!("({}, {})", patch / columns, patch % columns))
                 }
             },
+            Self::Regions { regions } => regions.get(index).map(|region| region.label().to_owned()),
             Self::Positions { .. } => None,
         }
         .unwrap_or_else(|| index.to_string())
@@ -102,7 +109,7 @@ impl Axis {
         let tokens = match self {
             Self::Tokens { tokens } => tokens,
             Self::Image { prefix, .. } => prefix,
-            Self::Positions { .. } => return false,
+            Self::Regions { .. } | Self::Positions { .. } => return false,
         };
         tokens.get(index).is_some_and(|token: &Token| token.special)
     }
@@ -115,7 +122,7 @@ impl Axis {
         }
     }
 
-    /// The axis of words, see [`Tokens::merge_words`]; images and positions stay as they are.
+    /// The axis of words, see [`Tokens::merge_words`]; other axes stay as they are.
     pub fn merge_words(&self) -> Self {
         match self {
             Self::Tokens { tokens } => tokens.merge_words().into(),
@@ -127,5 +134,11 @@ impl Axis {
 impl From<Tokens> for Axis {
     fn from(tokens: Tokens) -> Self {
         Self::Tokens { tokens }
+    }
+}
+
+impl From<Regions> for Axis {
+    fn from(regions: Regions) -> Self {
+        Self::Regions { regions }
     }
 }

@@ -91,6 +91,46 @@ pub enum TraceError {
         /// The sum found.
         sum: f64,
     },
+    /// The pixels of an image do not fit its size.
+    #[error(
+        "image of {height} x {width} pixels, {channels} channels: {found} values; expected height x width x channels of them, \
+         1 or 3 channels, and from 1 to {limit} pixels", limit = crate::image::MAX_PIXELS
+    )]
+    Image {
+        /// Rows asked for.
+        height: usize,
+        /// Columns asked for.
+        width: usize,
+        /// Channels asked for.
+        channels: usize,
+        /// Number of values given.
+        found: usize,
+    },
+    /// A number of a region is not possible.
+    #[error(
+        "region {label:?}: {field} is {value}; expected a finite number, and of width and height one of at least 0"
+    )]
+    Region {
+        /// Label of the region.
+        label: String,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: f32,
+    },
+    /// The runs of a mask do not fill its size.
+    #[error(
+        "mask of {height} x {width} pixels: its runs have {found} pixels; expected as many as the mask, and at most {limit}",
+        limit = crate::image::MAX_PIXELS
+    )]
+    Mask {
+        /// Rows asked for.
+        height: usize,
+        /// Columns asked for.
+        width: usize,
+        /// The sum of the runs.
+        found: u64,
+    },
     /// A head that the map does not have.
     #[error("attention map {map:?} has no head {head}: its heads are 0 to {last}")]
     Head {

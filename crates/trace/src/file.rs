@@ -1,23 +1,27 @@
 //! The file format: one safetensors file for one or several traces.
 //!
 //! Weights are `f32` tensors `map.N.weights` of shape `[heads, queries, keys]`, numbered through
-//! the file. Everything else is one JSON object under the metadata key `regard.trace`:
+//! the file; images are `u8` tensors `image.N.pixels` of shape `[height, width, channels]`, each stored once, however many traces
+//! are about it. Everything else is one JSON object under the metadata key `regard.trace`:
 //!
 //! ```json
-//! { "version": 2,
+//! { "version": 3,
 //!   "axes": [ { "type": "tokens", "tokens": [ { "text": "rid", "word": 0 },
 //!                                             { "text": "ing", "word": 0 },
 //!                                             { "text": "</s>", "special": true } ] },
 //!             { "type": "image", "rows": 14, "columns": 14 },
+//!             { "type": "regions", "regions": [ { "label": "square", "score": 0.98,
+//!                                                 "box": { "x": 4.5, "y": 8, "width": 12, "height": 12.5 },
+//!                                                 "mask": { "height": 64, "width": 64, "runs": [264, 12, 3820] } } ] },
 //!             { "type": "positions", "length": 7 } ],
 //!   "traces": [ { "model": "rnnsearch", "source": "…", "target": "…", "score": -0.41, "rank": 0,
-//!                 "metadata": { "beam": "5" },
+//!                 "metadata": { "beam": "5" }, "image": "image.0.pixels",
 //!                 "maps": [ { "tensor": "map.0.weights", "name": "decoder.cross", "kind": "cross",
 //!                             "layer": 0, "heads": 1, "normalized": true,
 //!                             "queries": 0, "keys": 0 },
 //!                           { "tensor": "map.1.weights", "name": "decoder.self", "kind": "decoder_self",
 //!                             "layer": 0, "heads": 1, "normalized": true,
-//!                             "queries": 3, "keys": 3, "predictions": 0 } ] } ] }
+//!                             "queries": 4, "keys": 4, "predictions": 0 } ] } ] }
 //! ```
 //!
 //! `queries`, `keys` and `predictions` are indices into `axes`, so that a deep model names its sequences once. An
@@ -28,6 +32,8 @@
 //! |---|---|
 //! | 1 | the first |
 //! | 2 | In a decoder's self-attention the queries are the tokens that were read; the tokens written after each are the `predictions`, which may be missing. Version 1 had the predictions in place of the queries, and is converted when it is read. |
+//!
+//! | 3 | An axis may be made of regions. A file without any is written as version 2, which older readers read. |
 //!
 //! Input is hostile until checked: [`from_bytes`] returns an error, and never panics, on any bytes,
 //! and the maps it returns have passed the checks of [`AttentionMap::new`].
@@ -45,16 +51,20 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
+use std::hash::Hash;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
-use crate::{AttentionMap, Axis, Kind, Trace, TraceError};
+use crate::{AttentionMap, Axis, Image, Kind, Trace, TraceError};
 
-/// The version of the format that this library writes, and the latest that it reads.
-pub const VERSION: u64 = 2;
+/// The latest version of the format that this library reads and writes.
+pub const VERSION: u64 = 3;
+
+/// The version of a file without regions.
+const WITHOUT_REGIONS: u64 = 2;
 
 /// The metadata key under which the description stands.
 pub const METADATA_KEY: &str = "regard.trace";
@@ -88,6 +98,9 @@ struct TraceEntry {
     rank: Option<usize>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, String>,
+    /// The tensor of its pixels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
     maps: Vec<MapEntry>,
 }
 
@@ -111,7 +124,8 @@ struct MapEntry {
 /// [`TraceError::Container`] if the description exceeds what a safetensors header holds (100 MB).
 pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
     let mut tensors: Vec<(String, [usize; 3], Vec<u8>)> = Vec::new();
-    let mut axes = Axes::default();
+    let mut axes = Distinct::<Axis>::default();
+    let mut images = Distinct::<Image>::default();
     let mut entries = Vec::with_capacity(traces.len());
     for trace in traces {
         let mut maps = Vec::with_capacity(trace.maps.len());
@@ -139,11 +153,19 @@ pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
             score: trace.score.filter(|score| score.is_finite()),
             rank: trace.rank,
             metadata: trace.metadata.clone(),
+            image: (trace.image.as_ref()).map(|image| pixels_name(images.index(image))),
             maps,
         });
     }
     let description = Description {
-        version: VERSION,
+        version: match axes
+            .list
+            .iter()
+            .any(|axis| matches!(axis, Axis::Regions { .. }))
+        {
+            true => VERSION,
+            false => WITHOUT_REGIONS,
+        },
         axes: axes.list,
         traces: entries,
     };
@@ -153,25 +175,42 @@ pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
         .iter()
         .map(|(name, shape, bytes)| {
             let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes)?;
-            Ok((name.as_str(), view))
+            Ok((name.clone(), view))
         })
+        .chain(images.list.iter().enumerate().map(|(index, image)| {
+            let shape = vec![image.height(), image.width(), image.channels()];
+            let view = TensorView::new(Dtype::U8, shape, image.pixels())?;
+            Ok((pixels_name(index), view))
+        }))
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .map_err(|e| container(e.to_string()))?;
     let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
     safetensors::serialize(views, Some(metadata)).map_err(|e| container(e.to_string()))
 }
 
-/// Every distinct axis once, in the order of first use.
-#[derive(Default)]
-struct Axes {
-    list: Vec<Axis>,
-    index: HashMap<Axis, usize>,
+fn pixels_name(index: usize) -> String {
+    format!("image.{index}.pixels")
 }
 
-impl Axes {
-    fn index(&mut self, axis: &Axis) -> usize {
-        *self.index.entry(axis.clone()).or_insert_with(|| {
-            self.list.push(axis.clone());
+/// Every distinct value once, in the order of first use.
+struct Distinct<T> {
+    list: Vec<T>,
+    index: HashMap<T, usize>,
+}
+
+impl<T> Default for Distinct<T> {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            index: HashMap::new(),
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Distinct<T> {
+    fn index(&mut self, value: &T) -> usize {
+        *self.index.entry(value.clone()).or_insert_with(|| {
+            self.list.push(value.clone());
             self.list.len() - 1
         })
     }
@@ -181,7 +220,7 @@ impl Axes {
 ///
 /// # Errors
 /// [`TraceError::Container`], [`TraceError::Foreign`], [`TraceError::Version`],
-/// [`TraceError::Description`], [`TraceError::Tensor`], and those of [`AttentionMap::new`].
+/// [`TraceError::Description`], [`TraceError::Tensor`], and those of [`AttentionMap::new`] and [`Image::new`].
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
     let container = |e: safetensors::SafeTensorError| TraceError::Container {
         reason: e.to_string(),
@@ -222,6 +261,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
         }
     }
     drop(read);
+    let mut images = HashMap::new();
     description
         .traces
         .into_iter()
@@ -235,12 +275,16 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
                     _ => map,
                 })
                 .collect::<Result<_, _>>()?;
+            let image = entry
+                .image
+                .map(|name| read_image(name, &mut images, &tensors));
             Ok(Trace {
                 model: entry.model,
                 source: entry.source,
                 target: entry.target,
                 score: entry.score,
                 rank: entry.rank,
+                image: image.transpose()?,
                 maps,
                 metadata: entry.metadata,
             })
@@ -306,6 +350,32 @@ fn read_map(
     };
     map.check()?;
     Ok(map)
+}
+
+/// The image of this tensor. Traces that name the same one share its pixels.
+fn read_image(
+    name: String,
+    images: &mut HashMap<String, Image>,
+    tensors: &SafeTensors<'_>,
+) -> Result<Image, TraceError> {
+    if let Some(image) = images.get(&name) {
+        return Ok(image.clone());
+    }
+    let refused = |name: &str, found: String| TraceError::Tensor {
+        name: name.to_owned(),
+        expected: "U8 [height, width, channels]".to_owned(),
+        found,
+    };
+    let tensor = tensors
+        .tensor(&name)
+        .map_err(|_| refused(&name, "no such tensor".to_owned()))?;
+    let (Dtype::U8, &[height, width, channels]) = (tensor.dtype(), tensor.shape()) else {
+        let found = format!("{:?} {:?}", tensor.dtype(), tensor.shape());
+        return Err(refused(&name, found));
+    };
+    let image = Image::new(height, width, channels, tensor.data())?;
+    images.insert(name, image.clone());
+    Ok(image)
 }
 
 /// Converts a map of version 1 to version 2: where the queries of a decoder's self-attention are its keys one step later, they

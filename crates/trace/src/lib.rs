@@ -10,7 +10,8 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`Token`], [`Tokens`] | a piece of text as shown, and the word it belongs to |
-//! | [`Axis`] | rows or columns of the table: tokens, image patches, bare positions |
+//! | [`Axis`] | rows or columns of the table: tokens, cells or boxes of an image, bare positions |
+//! | [`Image`], [`Region`] | the image that was looked at, and boxes in it |
 //! | [`AttentionMap`] | weights `[heads, queries, keys]` with both axes, checked |
 //! | [`Trace`] | one output of a model: texts, score, all of its maps |
 //! | [`Alignment`] | links between source and target, written in Pharaoh format |
@@ -59,8 +60,10 @@ mod axis;
 pub mod diagnose;
 mod error;
 pub mod file;
+pub mod image;
 mod map;
 mod merge;
+pub mod region;
 mod token;
 mod trace;
 
@@ -68,7 +71,9 @@ pub use alignment::Alignment;
 pub use axis::Axis;
 pub use error::TraceError;
 pub use file::{from_bytes, read, to_bytes, write};
+pub use image::Image;
 pub use map::{AttentionMap, Kind, ROW_SUM_TOLERANCE};
+pub use region::{Bounds, Mask, Region, Regions};
 pub use token::{Token, Tokens};
 pub use trace::Trace;
 

@@ -14,7 +14,7 @@ use crate::{AttentionMap, Axis, Token, Tokens};
 
 impl AttentionMap {
     /// The map between words, `[heads, query words, key words]`: weights are summed over a key
-    /// word's subwords and averaged over a query word's. Images and positions stay as they are.
+    /// word's subwords and averaged over a query word's. Other axes stay as they are.
     ///
     /// ```
     /// use regard_trace::{AttentionMap, Kind, Token, Tokens};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::AttentionMap;
+use crate::{AttentionMap, Image};
 
 /// One sentence translated, one image captioned, one entry of an n-best list.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +18,8 @@ pub struct Trace {
     pub score: Option<f64>,
     /// Place in the n-best list, 0 being the best; `None` outside of such a list.
     pub rank: Option<usize>,
+    /// The image that the model looked at, if it looked at one.
+    pub image: Option<Image>,
     /// The attention maps, in the order in which the model computed them.
     pub maps: Vec<AttentionMap>,
     /// Anything else worth keeping: settings of the search, versions, dates.
@@ -43,6 +45,14 @@ impl Trace {
     pub fn with_map(mut self, map: AttentionMap) -> Self {
         self.maps.push(map);
         self
+    }
+
+    /// The same trace with the image that the model looked at.
+    pub fn with_image(self, image: Image) -> Self {
+        Self {
+            image: Some(image),
+            ..self
+        }
     }
 
     /// The same trace with a score.

@@ -7,8 +7,8 @@ use std::fs;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use regard_trace::{
-    AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError, diagnose, from_bytes, read,
-    to_bytes, write,
+    AttentionMap, Axis, Bounds, Image, Kind, Mask, Region, Regions, Token, Tokens, Trace,
+    TraceError, diagnose, from_bytes, read, to_bytes, write,
 };
 use safetensors::tensor::{Dtype, TensorView};
 
@@ -376,6 +376,15 @@ fn a_mutated_file_is_read_or_refused() {
         columns: 2,
     };
     let length = Axis::Positions { length: 3 };
+    let mask = Mask::new(2, 2, vec![1, 2, 1]).unwrap();
+    let bounds = Bounds {
+        x: 1.0,
+        y: 2.0,
+        width: 3.0,
+        height: 4.0,
+    };
+    let region = Region::new("cat", bounds).and_then(|region| region.scored(0.5));
+    let boxes = Axis::from(Regions::from(vec![region.unwrap().masked(mask); 3]));
     let map = |kind, queries: Axis, keys: Axis| {
         AttentionMap::new(kind, queries, keys, 2, vec![1.0 / 3.0; 18]).unwrap()
     };
@@ -388,7 +397,9 @@ fn a_mutated_file_is_read_or_refused() {
                 words.clone().into(),
             ))
             .with_map(map(Kind::EncoderSelf, words.clone().into(), words.into()).at_layer(1))
-            .with_map(map(Kind::Cross, length, image)),
+            .with_map(map(Kind::Cross, length, image))
+            .with_map(map(Kind::Cross, boxes.clone(), boxes))
+            .with_image(pixels()),
     ])
     .unwrap();
     let (mut opened, mut refused) = (0, 0);
@@ -439,4 +450,178 @@ fn a_tensor_serves_one_map_and_layers_have_an_end() {
         error.contains("is of layer 18446744073709551615"),
         "{error}"
     );
+}
+
+fn pixels() -> Image {
+    Image::new(2, 2, 3, (0..12).collect::<Vec<u8>>()).expect("valid")
+}
+
+/// A description of a trace without maps, whose image is `image.0.pixels`, or as it is forged.
+fn forged_image(dtype: Dtype, shape: &[usize], name: &str) -> Result<Vec<Trace>, TraceError> {
+    let json = format!(
+        r#"{{"version":2,"axes":[],"traces":[{{"model":"m","source":"s","target":"t","image":"{name}","maps":[]}}]}}"#
+    );
+    let data = vec![7u8; shape.iter().product::<usize>() * dtype.bitsize() / 8];
+    let view = TensorView::new(dtype, shape.to_vec(), &data).expect("consistent");
+    let metadata = [("regard.trace".to_owned(), json)].into();
+    from_bytes(&safetensors::serialize([("image.0.pixels", view)], Some(metadata)).expect("small"))
+}
+
+#[test]
+fn an_image_is_stored_once_and_shared() {
+    let about = |target: &str| Trace::new("captioner", "a.png", target).with_image(pixels());
+    let traces = [about("one"), about("two"), sample()];
+    let bytes = to_bytes(&traces).expect("small");
+    let read = from_bytes(&bytes).expect("own bytes");
+    assert_eq!(read, traces);
+    let stored = safetensors::SafeTensors::deserialize(&bytes).expect("a container");
+    assert_eq!(
+        stored.tensor("image.0.pixels").expect("there").shape(),
+        [2, 2, 3]
+    );
+    assert!(stored.tensor("image.1.pixels").is_err());
+    let of = |trace: &Trace| trace.image.as_ref().map(|image| image.pixels().as_ptr());
+    assert_eq!(of(&read[0]), of(&read[1]));
+    assert_eq!(of(&read[2]), None);
+}
+
+#[test]
+fn lying_images_are_refused() {
+    let open = |dtype, shape: &[usize]| forged_image(dtype, shape, "image.0.pixels");
+    assert_eq!(
+        open(Dtype::U8, &[2, 3, 1]).expect("valid")[0].image,
+        Some(Image::new(2, 3, 1, vec![7; 6]).expect("valid"))
+    );
+    for (dtype, shape, said) in [
+        (Dtype::F32, &[2usize, 2, 3][..], "found F32 [2, 2, 3]"),
+        (
+            Dtype::U8,
+            &[2, 2],
+            "expected U8 [height, width, channels], found U8 [2, 2]",
+        ),
+        (Dtype::U8, &[2, 2, 4], "1 or 3 channels"),
+        (Dtype::U8, &[0, 1 << 40, 3], "0 values"),
+    ] {
+        let error = open(dtype, shape).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let error = forged_image(Dtype::U8, &[1, 1, 1], "image.7.pixels")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("\"image.7.pixels\"") && error.contains("no such tensor"),
+        "{error}"
+    );
+}
+
+/// Files without regions keep version 2, so that older readers read them; those with regions say that they need a newer one.
+#[test]
+fn regions_are_version_3() {
+    let bounds = |x| Bounds {
+        x,
+        y: 0.0,
+        width: 1.5,
+        height: 2.0,
+    };
+    let mask = Mask::new(2, 2, vec![1, 2, 1]).expect("full");
+    let regions = Regions::from(vec![
+        Region::new("cat", bounds(0.25))
+            .and_then(|region| region.scored(0.875))
+            .expect("valid")
+            .masked(mask),
+        Region::new("", bounds(-1.0)).expect("valid"),
+    ]);
+    let map = AttentionMap::new(
+        Kind::Cross,
+        Tokens::from_words("what"),
+        regions,
+        1,
+        vec![0.75, 0.25],
+    );
+    let map = map.expect("valid");
+    let trace = Trace::new("vqa", "what?", "cat")
+        .with_image(pixels())
+        .with_map(map.clone());
+    let bytes = to_bytes(&[trace.clone()]).expect("small");
+    assert_eq!(from_bytes(&bytes).expect("own bytes"), [trace.clone()]);
+    let has = |bytes: &[u8], text: &str| String::from_utf8_lossy(bytes).contains(text);
+    assert!(has(&bytes, r#"\"version\":3"#));
+    let plain = to_bytes(&[sample().with_image(pixels())]).expect("small");
+    assert!(has(&plain, r#"\"version\":2"#));
+
+    // What works with tokens works with regions.
+    let words = trace.merge_words();
+    assert_eq!(words.maps[0].keys().labels(), ["cat", ""]);
+    assert_eq!(
+        diagnose::heads(&map)[0].top_key.map(|(key, _)| key),
+        Some(0)
+    );
+    assert_eq!(map.align_argmax().to_string(), "0-0");
+}
+
+#[test]
+fn impossible_regions_and_masks_are_refused() {
+    let region = |text: &str| {
+        let axis = format!(r#"{{"type":"regions","regions":[{text}]}}"#);
+        from_bytes(&forged(&description(0, &axis), Dtype::F32, &[1, 1, 1])).map(|_| ())
+    };
+    let with = |width: &str, mask: &str| {
+        region(&format!(
+            r#"{{"label":"cat","box":{{"x":0,"y":0,"width":{width},"height":1}}{mask}}}"#
+        ))
+    };
+    assert!(with("1", "").is_ok());
+    let error = with("-1", "").unwrap_err().to_string();
+    assert!(error.contains("region \"cat\": width is -1"), "{error}");
+    let error = with("1", r#","mask":{"height":2,"width":2,"runs":[5]}"#)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("mask of 2 x 2 pixels: its runs have 5"),
+        "{error}"
+    );
+    let vast = r#","mask":{"height":4294967296,"width":4294967296,"runs":[]}"#;
+    assert!(
+        with("1", vast)
+            .unwrap_err()
+            .to_string()
+            .contains("at most 67108864")
+    );
+    assert!(with("1e99", "").is_err());
+    let nan = Bounds {
+        x: f32::NAN,
+        y: 0.0,
+        width: 1.0,
+        height: 1.0,
+    };
+    let error = Region::new("dog", nan).unwrap_err().to_string();
+    assert!(error.contains("region \"dog\": x is NaN"), "{error}");
+    let unit = Bounds {
+        x: 0.0,
+        y: 0.0,
+        width: 1.0,
+        height: 1.0,
+    };
+    let error = Region::new("dog", unit).and_then(|region| region.scored(f32::INFINITY));
+    assert!(error.unwrap_err().to_string().contains("score is inf"));
+}
+
+proptest! {
+    #[test]
+    fn columns_of_a_mask_are_its_runs(bits in vec(any::<bool>(), 12), height in prop_oneof![Just(1usize), Just(3), Just(4), Just(12)]) {
+        let mut runs = vec![0u32];
+        for (at, &bit) in bits.iter().enumerate() {
+            // A run of 0 now and then, which changes nothing.
+            let turns = bit != (runs.len() % 2 == 0);
+            if turns { runs.push(0) } else if at % 5 == 4 { runs.extend([0, 0]) }
+            *runs.last_mut().unwrap() += 1;
+        }
+        let mask = Mask::new(height, 12 / height, runs).unwrap();
+        let mut found = vec![false; 12];
+        for (x, ranges) in mask.columns().enumerate() {
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+            ranges.into_iter().flatten().for_each(|y| found[x * height + y] = true);
+        }
+        prop_assert_eq!(found, bits);
+    }
 }

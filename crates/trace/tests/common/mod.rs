@@ -3,7 +3,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
+use regard_trace::{
+    AttentionMap, Axis, Bounds, Image, Kind, Mask, Region, Regions, Token, Tokens, Trace,
+};
 
 pub fn tokens(length: std::ops::Range<usize>) -> impl Strategy<Value = Tokens> {
     vec((any::<String>(), 0u8..4, any::<bool>()), length).prop_map(|parts| {
@@ -28,7 +30,47 @@ pub fn axis() -> impl Strategy<Value = Axis> {
         1 => (tokens(0..2), 0usize..4, 0usize..4)
             .prop_map(|(prefix, rows, columns)| Axis::Image { prefix, rows, columns }),
         1 => (0usize..9).prop_map(|length| Axis::Positions { length }),
+        1 => vec(region(), 0..5).prop_map(|regions| Regions::from(regions).into()),
     ]
+}
+
+pub fn image() -> impl Strategy<Value = Image> {
+    (1usize..5, 1usize..5, prop_oneof![Just(1usize), Just(3)])
+        .prop_flat_map(|(height, width, channels)| {
+            let pixels = vec(any::<u8>(), height * width * channels);
+            (Just([height, width, channels]), pixels)
+        })
+        .prop_map(|([h, w, c], pixels)| Image::new(h, w, c, pixels).expect("it fills its shape"))
+}
+
+pub fn region() -> impl Strategy<Value = Region> {
+    let sides = [-9.0f32..99.0, -9.0..99.0, 0.0..99.0, 0.0..99.0];
+    let mask = vec(0u32..5, 0..5).prop_map(|runs| {
+        let pixels = runs.iter().sum::<u32>() as usize;
+        Mask::new(pixels, 1, runs).expect("it fills its size")
+    });
+    (
+        any::<String>(),
+        sides,
+        proptest::option::of(-9.0f32..9.0),
+        proptest::option::of(mask),
+    )
+        .prop_map(|(label, [x, y, width, height], score, mask)| {
+            let bounds = Bounds {
+                x,
+                y,
+                width,
+                height,
+            };
+            let mut region = Region::new(label, bounds).expect("finite");
+            if let Some(score) = score {
+                region = region.scored(score).expect("finite");
+            }
+            match mask {
+                Some(mask) => region.masked(mask),
+                None => region,
+            }
+        })
 }
 
 pub fn kind() -> impl Strategy<Value = Kind> {
@@ -88,9 +130,10 @@ pub fn trace() -> impl Strategy<Value = Trace> {
         proptest::option::of(0usize..9),
         vec(map(), 0..4),
         proptest::collection::btree_map(any::<String>(), any::<String>(), 0..3),
+        proptest::option::of(image()),
     )
         .prop_map(
-            |([model, source, target], score, rank, maps, metadata)| Trace {
+            |([model, source, target], score, rank, maps, metadata, image)| Trace {
                 model,
                 source,
                 target,
@@ -98,6 +141,7 @@ pub fn trace() -> impl Strategy<Value = Trace> {
                 rank,
                 maps,
                 metadata,
+                image,
             },
         )
 }

@@ -542,15 +542,16 @@ fn regions_are_version_3() {
     let trace = Trace::new("vqa", "what?", "cat")
         .with_image(pixels())
         .with_map(map.clone());
-    let bytes = to_bytes(&[trace.clone()]).expect("small");
-    assert_eq!(from_bytes(&bytes).expect("own bytes"), [trace.clone()]);
+    let traces = [trace];
+    let bytes = to_bytes(&traces).expect("small");
+    assert_eq!(from_bytes(&bytes).expect("own bytes"), traces);
     let has = |bytes: &[u8], text: &str| String::from_utf8_lossy(bytes).contains(text);
     assert!(has(&bytes, r#"\"version\":3"#));
     let plain = to_bytes(&[sample().with_image(pixels())]).expect("small");
     assert!(has(&plain, r#"\"version\":2"#));
 
     // What works with tokens works with regions.
-    let words = trace.merge_words();
+    let words = traces[0].merge_words();
     assert_eq!(words.maps[0].keys().labels(), ["cat", ""]);
     assert_eq!(
         diagnose::heads(&map)[0].top_key.map(|(key, _)| key),

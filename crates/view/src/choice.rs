@@ -100,20 +100,17 @@ impl Choice {
     /// # Errors
     /// An attention, a layer or a head that the trace does not have.
     pub fn heatmaps(&self, trace: &Trace) -> Result<Vec<Heatmap>, ChoiceError> {
-        let mut heatmaps = vec![];
-        for kind in self.kinds(trace)? {
-            let mut layers: Vec<&AttentionMap> =
-                trace.maps.iter().filter(|map| map.kind() == kind).collect();
-            layers.sort_by_key(|map| map.layer());
-            for (map, why) in self.layers(trace, kind, &layers)? {
-                let of = match layers.len() {
-                    1 => String::new(),
-                    count => format!(" of {count}"),
-                };
-                let title = format!("{} · layer {}{of}{why}", map.name(), map.layer() + 1);
-                heatmaps.extend(self.heads(map, &title)?);
-            }
-        }
+        let chosen = self.chosen(trace)?;
+        let pictures = chosen.iter().map(|chosen| {
+            let picture = match chosen.head {
+                Some(head) => chosen.map.head(head).map(|map| Heatmap::from_map(&map)),
+                None => Ok(Heatmap::from_map(chosen.map)),
+            };
+            let parts = [chosen.name(), chosen.layer(), chosen.head_name()];
+            let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            Some(picture.ok()?.titled(parts.join(" · ")))
+        });
+        let mut heatmaps: Vec<Heatmap> = pictures.flatten().collect();
         // The only map of a trace needs no title.
         if let ([single], [map]) = (heatmaps.as_mut_slice(), trace.maps.as_slice())
             && map.heads() == 1
@@ -121,6 +118,26 @@ impl Choice {
             *single = single.clone().titled("");
         }
         Ok(heatmaps)
+    }
+
+    /// What is chosen, lowest layer first.
+    pub(crate) fn chosen<'a>(&self, trace: &'a Trace) -> Result<Vec<Chosen<'a>>, ChoiceError> {
+        let mut chosen = vec![];
+        for kind in self.kinds(trace)? {
+            let mut layers: Vec<&AttentionMap> =
+                trace.maps.iter().filter(|map| map.kind() == kind).collect();
+            layers.sort_by_key(|map| map.layer());
+            for (map, why) in self.layers(trace, kind, &layers)? {
+                let heads = self.heads(map)?.into_iter();
+                chosen.extend(heads.map(|head| Chosen {
+                    map,
+                    layers: layers.len(),
+                    why,
+                    head,
+                }));
+            }
+        }
+        Ok(chosen)
     }
 
     fn kinds(&self, trace: &Trace) -> Result<Vec<Kind>, ChoiceError> {
@@ -176,7 +193,11 @@ impl Choice {
                 chosen.into_iter().map(|&map| (map, "")).collect()
             }
             Pick::Usual if layers.len() < 2 => layers.iter().map(|&map| (map, "")).collect(),
-            Pick::Usual if kind == Kind::Cross => {
+            // Only sequences of tokens can be aligned.
+            Pick::Usual
+                if kind == Kind::Cross
+                    && layers.iter().all(|map| map.keys().tokens().is_some()) =>
+            {
                 let best = trace.most_aligned().into_iter();
                 best.map(|map| (map, ", the one most like an alignment"))
                     .collect()
@@ -185,32 +206,53 @@ impl Choice {
         })
     }
 
-    fn heads(&self, map: &AttentionMap, title: &str) -> Result<Vec<Heatmap>, ChoiceError> {
+    /// The chosen heads; `None` is the mean over all.
+    fn heads(&self, map: &AttentionMap) -> Result<Vec<Option<usize>>, ChoiceError> {
         let heads = map.heads();
-        if let Pick::One(wanted) = self.head
-            && wanted >= heads
-        {
-            return Err(ChoiceError::Head {
+        match self.head {
+            Pick::One(wanted) if wanted >= heads => Err(ChoiceError::Head {
                 map: map.name().to_owned(),
                 wanted,
                 heads,
-            });
+            }),
+            Pick::All => Ok((0..heads).map(Some).collect()),
+            Pick::One(head) => Ok(vec![Some(head)]),
+            Pick::Usual => Ok(vec![None]),
         }
-        if heads == 1 {
-            return Ok(vec![Heatmap::from_map(map).titled(title)]);
+    }
+}
+
+/// A map, or one head of it, that is to be shown.
+pub(crate) struct Chosen<'a> {
+    pub map: &'a AttentionMap,
+    /// How many maps of its kind there are.
+    layers: usize,
+    /// Why it was chosen, as the end of its title.
+    why: &'static str,
+    /// `None` for the mean over all heads.
+    pub head: Option<usize>,
+}
+
+impl Chosen<'_> {
+    pub fn name(&self) -> String {
+        self.map.name().to_owned()
+    }
+
+    /// `layer 2 of 6`
+    pub fn layer(&self) -> String {
+        let of = match self.layers {
+            1 => String::new(),
+            count => format!(" of {count}"),
+        };
+        format!("layer {}{of}{}", self.map.layer() + 1, self.why)
+    }
+
+    /// `head 2 of 8`, or nothing for the only one.
+    pub fn head_name(&self) -> String {
+        match (self.head, self.map.heads()) {
+            (_, 1) => String::new(),
+            (Some(head), heads) => format!("head {} of {heads}", head + 1),
+            (None, heads) => format!("mean of {heads} heads"),
         }
-        Ok(match self.head {
-            Pick::Usual => {
-                vec![Heatmap::from_map(map).titled(format!("{title} · mean of {heads} heads"))]
-            }
-            _ => Heatmap::heads_of(map)
-                .into_iter()
-                .enumerate()
-                .filter(|&(head, _)| matches!(self.head, Pick::All) || self.head == Pick::One(head))
-                .map(|(head, picture)| {
-                    picture.titled(format!("{title} · head {} of {heads}", head + 1))
-                })
-                .collect(),
-        })
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod ticks;
 
 use std::fmt::Write;
 
+use crate::colour::category;
 use crate::label::visible;
 use crate::svg::xml::{
     Anchor, FAINT, Face, coordinate, escape, open, open_group, shown, text, text_width, words,
@@ -133,11 +134,6 @@ pub fn stacked(charts: &[Chart]) -> String {
     out
 }
 
-/// Colour and marker of each series; after the eighth they repeat.
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#8a6d00",
-];
-
 /// Series of this many points or more have no markers, which would hide the line.
 const MARKED_POINTS: usize = 60;
 
@@ -224,7 +220,7 @@ impl Chart {
             if x > 20.0 && x + width > self.size.0 - 20.0 {
                 (x, y) = (20.0, y + 20.0);
             }
-            let colour = COLOURS[index % COLOURS.len()];
+            let colour = category(index);
             let _ = writeln!(
                 out,
                 r#"<path d="M{} {}h22" stroke="{colour}" stroke-width="2" fill="none"/>"#,
@@ -419,7 +415,7 @@ impl Frame {
 
 /// Draws one series, moved sideways by `aside` pixels.
 fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f64) {
-    let colour = COLOURS[index % COLOURS.len()];
+    let colour = category(index);
     let mut path = String::new();
     let mut connected = false;
     let mut bars = String::new();
@@ -467,7 +463,7 @@ fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f
 }
 
 fn marker(out: &mut String, index: usize, x: f64, y: f64, hover: Option<&str>) {
-    let colour = COLOURS[index % COLOURS.len()];
+    let colour = category(index);
     let at = |dx: f64, dy: f64| format!("{} {}", coordinate(x + dx), coordinate(y + dy));
     let path = match index % 4 {
         0 => format!("M{}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", at(-4.0, 0.0)),

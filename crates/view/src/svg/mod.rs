@@ -19,13 +19,15 @@
 
 pub(crate) mod base64;
 mod panel;
+pub(crate) mod pixels;
 pub(crate) mod xml;
 
 use regard_trace::Trace;
 
 use crate::Heatmap;
 use crate::colour::Ramp;
-use panel::{Panel, colour_bar};
+use panel::Panel;
+pub(crate) use panel::colour_bar;
 use xml::{open, open_group};
 
 /// How heat maps are drawn.
@@ -80,7 +82,7 @@ pub fn heatmap(heatmap: &Heatmap, options: &SvgOptions) -> String {
     open_group(&mut out, MARGIN, MARGIN);
     panel.draw(&mut out, heatmap.max());
     let x = panel.left + panel.map_width() + 16.0;
-    colour_bar(&mut out, options, x, panel.top, bar, heatmap.max());
+    colour_bar(&mut out, options.ramp, x, panel.top, bar, heatmap.max());
     out.push_str("</g>\n</svg>\n");
     out
 }
@@ -126,7 +128,7 @@ pub fn grid(heatmaps: &[Heatmap], options: &SvgOptions) -> String {
         out.push_str("</g>\n");
     }
     let top = panels.first().map_or(0.0, |panel| panel.top);
-    colour_bar(&mut out, options, right + 16.0, top, bar, max);
+    colour_bar(&mut out, options.ramp, right + 16.0, top, bar, max);
     out.push_str("</g>\n</svg>\n");
     out
 }

@@ -2,11 +2,10 @@
 
 use std::fmt::Write;
 
-use resvg::tiny_skia::{ColorU8, Pixmap};
-
 use super::xml::{Anchor, Face, Shown, coordinate, escape, shown, text, text_width, words};
-use super::{SvgOptions, base64};
+use super::{SvgOptions, pixels};
 use crate::Heatmap;
+use crate::colour::Ramp;
 use crate::heatmap::short;
 use crate::label::visible;
 
@@ -260,24 +259,20 @@ impl<'a> Panel<'a> {
     /// All cells as one picture, a pixel each: a large map stays a small file.
     fn image(&self, out: &mut String, max: f32) {
         let (rows, columns) = (self.heatmap.rows().len(), self.heatmap.columns().len());
-        let size = (u32::try_from(columns).ok()).zip(u32::try_from(rows).ok());
-        let Some(mut pixmap) = size.and_then(|(w, h)| Pixmap::new(w, h)) else {
-            return;
-        };
-        for (index, pixel) in pixmap.pixels_mut().iter_mut().enumerate() {
-            let share = self.heatmap.share(index / columns, index % columns, max);
-            let colour = self.options.ramp.at(share);
-            *pixel = ColorU8::from_rgba(colour.0, colour.1, colour.2, 255).premultiply();
-        }
-        let Ok(png) = pixmap.encode_png() else { return };
+        let address = pixels::address(rows, columns, |row, column| {
+            (
+                self.options.ramp.at(self.heatmap.share(row, column, max)),
+                255,
+            )
+        });
+        let Some(address) = address else { return };
         let _ = writeln!(
             out,
-            r#"<image x="{}" y="{}" width="{}" height="{}" preserveAspectRatio="none" image-rendering="optimizeSpeed" style="image-rendering: pixelated" href="data:image/png;base64,{}"/>"#,
+            r#"<image x="{}" y="{}" width="{}" height="{}" preserveAspectRatio="none" image-rendering="optimizeSpeed" style="image-rendering: pixelated" href="{address}"/>"#,
             coordinate(self.left),
             coordinate(self.top),
             coordinate(self.map_width()),
             coordinate(self.map_height()),
-            base64::encode(&png),
         );
     }
 }
@@ -292,14 +287,7 @@ fn weight(value: f32) -> String {
 }
 
 /// The vertical bar of colours from 0 to `max`, at (x, y).
-pub(super) fn colour_bar(
-    out: &mut String,
-    options: &SvgOptions,
-    x: f64,
-    y: f64,
-    height: f64,
-    max: f32,
-) {
+pub(crate) fn colour_bar(out: &mut String, ramp: Ramp, x: f64, y: f64, height: f64, max: f32) {
     const STEPS: usize = 16;
     out.push_str(r#"<defs><linearGradient id="weights" x1="0" y1="1" x2="0" y2="0">"#);
     for step in 0..=STEPS {
@@ -307,7 +295,7 @@ pub(super) fn colour_bar(
         let _ = write!(
             out,
             r#"<stop offset="{share}" stop-color="{}"/>"#,
-            options.ramp.at(share)
+            ramp.at(share)
         );
     }
     out.push_str("</linearGradient></defs>\n");

@@ -37,7 +37,7 @@ use crate::colour::Ramp;
 use crate::heatmap::short;
 use crate::label::{fit, has_rtl, visible, visual_order, width};
 use layout::{Block, Header, STACKED_LINES};
-use paint::{Line, Style};
+pub(crate) use paint::{Line, Style};
 
 /// Characters by darkness, for terminals without colour.
 const DARKNESS: &[u8; 10] = b" .:-=+*#%@";
@@ -329,27 +329,7 @@ impl Painter<'_> {
                 format!("{} ↓  {} →", visible(rows), visible(columns))
             },
         );
-        let (low, high) = (number(0.0), number(self.max));
-        let bar = options
-            .width
-            .saturating_sub(low.len() + high.len() + 4)
-            .min(20);
-        let mut scale = Line::default();
-        scale.plain(&low);
-        if ascii {
-            scale.plain(" [");
-            for step in 0..bar {
-                scale.plain(&dark(position(step, bar)).to_string());
-            }
-            scale.plain("] ");
-        } else {
-            scale.plain(" ");
-            for step in 0..bar {
-                scale.push(Style::on(options.ramp.at(position(step, bar))), " ");
-            }
-            scale.plain(" ");
-        }
-        scale.plain(&high);
+        let scale = scale(options, self.max);
         lines.push(caption);
         lines.push(scale);
         if let Some((tall, wide)) = tile {
@@ -361,21 +341,56 @@ impl Painter<'_> {
     }
 
     fn ellipsis(&self) -> &'static str {
-        match self.options.colour {
-            Colour::Ascii => "~",
-            _ => "…",
-        }
+        ellipsis(self.options)
     }
 
     fn fit(&self, text: &str, limit: usize) -> String {
-        fit(text, limit, self.ellipsis(), |text| {
-            match self.options.direction {
-                Direction::Reorder => visual_order(text),
-                Direction::Leave if has_rtl(text) => format!("\u{200e}{text}\u{200e}"),
-                Direction::Leave => text.to_owned(),
-            }
-        })
+        fitted(text, limit, self.options)
     }
+}
+
+fn ellipsis(options: &TerminalOptions) -> &'static str {
+    match options.colour {
+        Colour::Ascii => "~",
+        _ => "…",
+    }
+}
+
+/// A label that has gone through [`visible`], cut to `limit` columns.
+pub(crate) fn fitted(text: &str, limit: usize, options: &TerminalOptions) -> String {
+    fit(text, limit, ellipsis(options), |text| {
+        match options.direction {
+            Direction::Reorder => visual_order(text),
+            Direction::Leave if has_rtl(text) => format!("\u{200e}{text}\u{200e}"),
+            Direction::Leave => text.to_owned(),
+        }
+    })
+}
+
+/// The bar of colours or of darkness, from 0 to `max`.
+pub(crate) fn scale(options: &TerminalOptions, max: f32) -> Line {
+    let (low, high) = (number(0.0), number(max));
+    let bar = options
+        .width
+        .saturating_sub(low.len() + high.len() + 4)
+        .min(20);
+    let mut scale = Line::default();
+    scale.plain(&low);
+    if options.colour == Colour::Ascii {
+        scale.plain(" [");
+        for step in 0..bar {
+            scale.plain(&dark(position(step, bar)).to_string());
+        }
+        scale.plain("] ");
+    } else {
+        scale.plain(" ");
+        for step in 0..bar {
+            scale.push(Style::on(options.ramp.at(position(step, bar))), " ");
+        }
+        scale.plain(" ");
+    }
+    scale.plain(&high);
+    scale
 }
 
 /// The letters of a name from top to bottom, cut to what a header may take.
@@ -408,7 +423,8 @@ fn stacked(names: &[Vec<String>], block: &Block, left: usize, lines: &mut Vec<Li
     }
 }
 
-fn dark(share: f32) -> char {
+/// The character of this darkness, from 0 to 1.
+pub(crate) fn dark(share: f32) -> char {
     let last = (DARKNESS.len() - 1) as f32;
     let index = if share > 0.0 {
         (share * last).round().min(last)

@@ -8,8 +8,10 @@ use crate::label::width;
 
 /// How a piece of a line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Style {
+pub(crate) struct Style {
     pub ground: Option<Rgb>,
+    /// The colour of the characters on `ground`; without one, black or white, whichever reads better.
+    pub ink: Option<Rgb>,
     pub bold: bool,
     /// Less contrast: by the terminal's own attribute on its own background, by a paler ink on a given one.
     pub faint: bool,
@@ -18,6 +20,7 @@ pub(super) struct Style {
 impl Style {
     pub const PLAIN: Style = Style {
         ground: None,
+        ink: None,
         bold: false,
         faint: false,
     };
@@ -46,9 +49,10 @@ impl Style {
             codes.push("2".into());
         }
         if let Some(ground) = self.ground {
-            let ink = match self.faint {
-                true => ground.mix(ground.ink(), 0.5),
-                false => ground.ink(),
+            let ink = match (self.ink, self.faint) {
+                (Some(ink), _) => ink,
+                (None, true) => ground.mix(ground.ink(), 0.5),
+                (None, false) => ground.ink(),
             };
             codes.push(match colour {
                 Colour::TrueColour => format!(
@@ -64,7 +68,7 @@ impl Style {
 
 /// A line under construction.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
+pub(crate) struct Line {
     spans: Vec<(Style, String)>,
     width: usize,
 }

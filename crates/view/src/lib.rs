@@ -34,8 +34,10 @@
 pub mod chart;
 pub mod choice;
 pub mod colour;
+pub mod gates;
 mod heatmap;
 pub mod html;
+pub mod image;
 pub mod label;
 pub mod mask;
 pub mod png;

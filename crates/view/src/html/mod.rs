@@ -3,7 +3,8 @@
 //! The page shows a heat map or lines between the two texts; hovering, touching or the arrow keys
 //! show a weight and mark its row and column. Controls choose the n-best entry, the map, the head
 //! or the mean, words or subwords, and the least weight shown. It follows the reader's light or dark
-//! scheme. An address that ends in `#lines` or `#subwords` opens the page in that view. Without
+//! scheme. A trace with an image whose maps have cells or boxes of it as keys is shown over the image, smooth or by cell: words, object
+//! queries, class token or a cell to choose, and hovering a cell shows its weight. An address that ends in `#lines` `#heat` or `#subwords` opens the page in that view. Without
 //! scripts the first map is shown as a picture.
 //!
 //! Weights are stored with 16 bits, as shares of the map's largest: the error is below 1e-5 of it.
@@ -20,12 +21,15 @@
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
-use regard_trace::{AttentionMap, Trace};
+use regard_trace::{AttentionMap, Axis, Image, Trace};
 use serde::Serialize;
 
 use crate::Heatmap;
+use crate::colour::{CATEGORIES, Ramp, Rgb, category};
+use crate::image::raster::{OPACITY, SATURATION, resized};
+use crate::image::{ImageChoice, ImageOptions, ImagePicture, Outline, Overlay};
 use crate::label::visible;
-use crate::svg::{self, SvgOptions, base64, xml::escape};
+use crate::svg::{self, SvgOptions, base64, pixels, xml::escape};
 
 /// Options of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,17 @@ impl Default for HtmlOptions {
 #[derive(Serialize)]
 struct Page {
     entries: Vec<Entry>,
+    over_images: OverImages,
+}
+
+/// How maps lie over images, and colours of boxes: as in [`image`](crate::image).
+#[derive(Serialize)]
+struct OverImages {
+    ramp: Vec<String>,
+    /// Of a weight of 0 and of the largest.
+    opacity: [f32; 2],
+    saturation: f32,
+    categories: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -54,7 +69,39 @@ struct Entry {
     target: String,
     score: Option<f64>,
     rank: Option<usize>,
+    image: Option<Picture>,
     maps: Vec<Map>,
+}
+
+#[derive(Serialize)]
+struct Picture {
+    width: usize,
+    height: usize,
+    /// The address of its pixels.
+    address: String,
+}
+
+/// Where the entries of an axis lie in the image.
+#[derive(Serialize)]
+enum Places {
+    #[serde(rename = "grid")]
+    Grid {
+        /// Tokens before the first cell.
+        marks: usize,
+        rows: usize,
+        columns: usize,
+    },
+    #[serde(rename = "boxes")]
+    Boxes(Vec<Place>),
+}
+
+#[derive(Serialize)]
+struct Place {
+    /// x, y, width, height, as shares of the image's.
+    bounds: [f32; 4],
+    score: Option<f32>,
+    /// The data of a path in pixels of the image.
+    mask: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -66,6 +113,9 @@ struct Map {
     normalized: bool,
     /// The largest weight, which 65535 stands for.
     scale: f32,
+    /// Where queries and keys lie in the image of the entry, if it has one.
+    query_places: Option<Places>,
+    key_places: Option<Places>,
     tokens: Table,
     /// The map between words, if any word has several subwords.
     words: Option<Table>,
@@ -84,6 +134,12 @@ struct Table {
 pub fn page(traces: &[Trace], options: &HtmlOptions) -> String {
     let page = Page {
         entries: traces.iter().map(entry).collect(),
+        over_images: OverImages {
+            ramp: hex(Ramp::VIRIDIS.anchors().iter().copied()),
+            opacity: [OPACITY.0, OPACITY.1],
+            saturation: SATURATION,
+            categories: hex((0..CATEGORIES).map(category)),
+        },
     };
     // Strings and finite numbers always have a JSON form. With an unescaped `<` a token could end
     // the element.
@@ -95,11 +151,22 @@ pub fn page(traces: &[Trace], options: &HtmlOptions) -> String {
         hover_cells: 1000,
         ..SvgOptions::default()
     };
-    let picture = traces
-        .first()
-        .and_then(|trace| trace.maps.first())
-        .map(|map| svg::heatmap(&Heatmap::from_map(&map.merge_words()), &picture_options))
-        .unwrap_or_default();
+    let first = traces.first();
+    let over_image = first
+        .and_then(|trace| ImagePicture::of(&trace.merge_words(), &ImageChoice::default()).ok())
+        .map(|picture| {
+            picture.svg(&ImageOptions {
+                overlay: Overlay::ByCell,
+                hover_cells: 1000,
+                ..ImageOptions::default()
+            })
+        });
+    let picture = over_image.unwrap_or_else(|| {
+        first
+            .and_then(|trace| trace.maps.first())
+            .map(|map| svg::heatmap(&Heatmap::from_map(&map.merge_words()), &picture_options))
+            .unwrap_or_default()
+    });
     let (style, script) = (include_str!("style.css"), include_str!("script.js"));
     format!(
         r#"<!DOCTYPE html>
@@ -123,15 +190,18 @@ pub fn page(traces: &[Trace], options: &HtmlOptions) -> String {
 <main>
 <div class="tools">
 <fieldset id="view"><div class="choice" role="group" aria-label="View">
-<label><input type="radio" name="view" value="heat" checked>Heat map</label><label><input type="radio" name="view" value="lines">Lines</label>
+<label id="over"><input type="radio" name="view" value="image">Image</label><label><input type="radio" name="view" value="heat" checked>Heat map</label><label><input type="radio" name="view" value="lines">Lines</label>
 </div></fieldset>
 <label>Map <select id="map"></select></label>
 <label>Head <select id="head"></select></label>
 <fieldset id="pieces"><div class="choice" role="group" aria-label="Pieces">
 <label><input type="radio" name="pieces" value="words" checked>Words</label><label><input type="radio" name="pieces" value="subwords">Subwords</label>
 </div></fieldset>
+<fieldset id="overlay"><div class="choice" role="group" aria-label="Overlay">
+<label><input type="radio" name="overlay" value="smooth" checked>Smooth</label><label><input type="radio" name="overlay" value="cells">By cell</label>
+</div></fieldset>
 <label>Show <input type="range" id="least" min="0" max="100" value="0" aria-label="Least weight shown, as a percentage of the largest"><output id="least-value" for="least"></output></label>
-<span class="scale" aria-hidden="true">0.00 <i id="bar"></i> <span id="bar-max"></span></span>
+<span class="scale" aria-hidden="true"><span id="bar-min">0.00</span> <i id="bar"></i> <span id="bar-max"></span></span>
 </div>
 <p id="readout" role="status" aria-live="polite"></p>
 <div id="figure"></div>
@@ -194,7 +264,12 @@ fn entry(trace: &Trace) -> Entry {
         target: visible_or_empty(&trace.target),
         score: trace.score.filter(|score| score.is_finite()),
         rank: trace.rank,
-        maps: trace.maps.iter().map(map).collect(),
+        image: trace.image.as_ref().and_then(picture),
+        maps: trace
+            .maps
+            .iter()
+            .map(|of| map(of, trace.image.as_ref()))
+            .collect(),
     }
 }
 
@@ -206,7 +281,65 @@ fn visible_or_empty(text: &str) -> String {
     }
 }
 
-fn map(map: &AttentionMap) -> Map {
+/// The image with at most as many pixels on a side as a page can show.
+fn picture(image: &Image) -> Option<Picture> {
+    const MOST: usize = 1024;
+    let (height, width) = (image.height(), image.width());
+    let longest = height.max(width);
+    let side = |length: usize| match longest > MOST {
+        true => (length * MOST / longest).max(1),
+        false => length,
+    };
+    let (rows, columns) = (side(height), side(width));
+    let shown = resized(image, rows, columns);
+    Some(Picture {
+        width,
+        height,
+        address: pixels::address(rows, columns, |y, x| (shown[y * columns + x], 255))?,
+    })
+}
+
+fn hex(colours: impl Iterator<Item = Rgb>) -> Vec<String> {
+    colours.map(|colour| colour.to_string()).collect()
+}
+
+fn places(axis: &Axis, image: &Image) -> Option<Places> {
+    match axis {
+        Axis::Image {
+            prefix,
+            rows,
+            columns,
+        } if *rows > 0 && *columns > 0 => Some(Places::Grid {
+            marks: prefix.len(),
+            rows: *rows,
+            columns: *columns,
+        }),
+        Axis::Regions { regions } => {
+            let (width, height) = (image.width() as f32, image.height() as f32);
+            let places = regions.iter().map(|region| {
+                let bounds = region.bounds();
+                let mask = region.mask();
+                let fits = mask.filter(|mask| {
+                    [mask.height(), mask.width()] == [image.height(), image.width()]
+                });
+                Place {
+                    bounds: [
+                        bounds.x / width,
+                        bounds.y / height,
+                        bounds.width / width,
+                        bounds.height / height,
+                    ],
+                    score: region.score(),
+                    mask: fits.map(|mask| Outline::of(mask).area(1.0, 1.0)),
+                }
+            });
+            Some(Places::Boxes(places.collect()))
+        }
+        _ => None,
+    }
+}
+
+fn map(map: &AttentionMap, image: Option<&Image>) -> Map {
     let merged = map.merge_words();
     let largest = |map: &AttentionMap| map.weights().iter().copied().fold(0.0, f32::max);
     let scale = largest(map).max(largest(&merged));
@@ -217,6 +350,8 @@ fn map(map: &AttentionMap) -> Map {
         heads: map.heads(),
         normalized: map.is_normalized(),
         scale,
+        query_places: image.and_then(|image| places(map.queries(), image)),
+        key_places: image.and_then(|image| places(map.keys(), image)),
         words: (merged.shape() != map.shape()).then(|| table(&merged, scale)),
         tokens: table(map, scale),
     }

@@ -8,7 +8,9 @@ const RAMPS = {
   light: ["#f4f6f9", "#d6e6f2", "#a9d0e6", "#6db3d6", "#3b90c1", "#1f6ba6", "#164a83", "#0d2b5c"],
   dark: ["#1d232c", "#1c3a50", "#1b5676", "#22779a", "#3c9bb4", "#74bfbf", "#b4dfbc", "#f6f6c2"],
 };
-const state = { entry: 0, map: 0, head: -1, words: true, lines: false, least: 0, row: -1, column: -1, pinned: false };
+const state = {
+  entry: 0, map: 0, head: -1, words: true, view: "image", smooth: true, query: null, least: 0, row: -1, column: -1, pinned: false,
+};
 
 /* ---- data ---- */
 
@@ -60,8 +62,7 @@ function meanOver(all, size, keys, map) {
 /* ---- colours and numbers ---- */
 
 const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-function colour(share) {
-  const ramp = RAMPS[dark.matches ? "dark" : "light"];
+function colour(share, ramp = RAMPS[dark.matches ? "dark" : "light"]) {
   const place = Math.min(Math.max(share, 0), 1) * (ramp.length - 1);
   const index = Math.min(Math.floor(place), ramp.length - 2);
   const [a, b] = [channels(ramp[index]), channels(ramp[index + 1])];
@@ -328,6 +329,304 @@ function readToken({ queries, keys, values }, chosen) {
   $("readout").replaceChildren(isolated((outward ? queries : keys)[chosen.index]), verb, ...(parts.length ? parts : [" nothing"]));
 }
 
+/* ---- image ---- */
+
+const overImages = data.over_images;
+const entryImage = () => data.entries[state.entry].image;
+const isOverImage = () => Boolean(entryImage() && data.entries[state.entry].maps[state.map]?.key_places);
+const shownView = () => (state.view === "image" && !isOverImage() ? "heat" : state.view);
+
+// Where entry `index` of an axis lies: x, y, width, height as shares of the image's; nothing for a token.
+function placeOf(places, index) {
+  if (!places) return null;
+  if (places.boxes) return places.boxes[index]?.bounds ?? null;
+  const { marks, rows, columns } = places.grid;
+  if (index < marks) return null;
+  const cell = index - marks;
+  return [cell % columns / columns, Math.floor(cell / columns) / rows, 1 / columns, 1 / rows];
+}
+
+// The weights of one query over all keys, or of -1 the mean over all queries.
+function weightsOf({ queries, keys, values }, query) {
+  if (query >= 0) return values.subarray(query * keys.length, (query + 1) * keys.length);
+  const mean = new Float32Array(keys.length);
+  values.forEach((value, i) => { mean[i % keys.length] += value / queries.length; });
+  return mean;
+}
+
+// Of a drawn cell (one 1, else 0) its place among the keys, else -1.
+function drawnCell(weights) {
+  const first = weights.findIndex((w) => w > 0);
+  return weights.length > 1 && weights[first] > 0.9999 && weights.every((w, i) => i === first || w === 0) ? first : -1;
+}
+
+// The least and the largest weight that have a colour: of all words, but of the chosen query alone where cells ask.
+function scaleOf(view) {
+  const { keys, map } = view;
+  const marks = map.key_places.grid?.marks ?? 0;
+  const rows = map.query_places?.grid ? [state.query] : view.queries.map((_, i) => i);
+  let [low, high] = [Infinity, 0];
+  for (const row of rows) {
+    weightsOf(view, row).forEach((w, key) => {
+      if (key >= marks) { low = Math.min(low, w); high = Math.max(high, w); }
+    });
+  }
+  if (map.normalized || low >= high) low = 0;
+  return { low, high, share: (w) => (high > low && w >= state.least * high ? Math.max((w - low) / (high - low), 0) : 0) };
+}
+
+function sizeOf({ width, height }, room) {
+  const scale = room / Math.max(width, height);
+  const whole = scale >= 1 ? Math.floor(scale) : scale;
+  return [Math.max(width * whole, 12), Math.max(height * whole, 12)];
+}
+
+const laid = (share) => [colour(share, overImages.ramp), overImages.opacity[0] + (overImages.opacity[1] - overImages.opacity[0]) * share];
+const rgba = ([r, g, b], opacity) => `rgb(${r} ${g} ${b} / ${opacity})`;
+
+// Appends the image with the weights over it to `box`: a photo and a canvas.
+function layOver(box, weights, map, scale, width, height) {
+  const { grid, boxes } = map.key_places;
+  const drawn = drawnCell(weights);
+  const photo = element("div", { className: "photo" });
+  photo.classList.toggle("crisp", width >= entryImage().width);
+  if (grid && drawn < 0) photo.style.filter = `saturate(${overImages.saturation})`;
+  const canvas = element("canvas");
+  const dense = window.devicePixelRatio || 1;
+  canvas.width = Math.max(Math.round(width * dense), 1);
+  canvas.height = Math.max(Math.round(height * dense), 1);
+  box.style.cssText = `width:${width}px;height:${height}px`;
+  box.append(photo, canvas);
+  const context = canvas.getContext("2d");
+  context.scale(dense, dense);
+  if (boxes) {
+    context.fillStyle = "rgb(0 0 0 / .35)";
+    context.fillRect(0, 0, width, height);
+    [...boxes.keys()].sort((a, b) => weights[a] - weights[b]).forEach((i) => {
+      const share = scale.share(weights[i]);
+      const [x, y, w, h] = placeOf(map.key_places, i);
+      context.fillStyle = rgba(colour(share, overImages.ramp), 0.08 + 0.42 * share);
+      context.strokeStyle = rgba(colour(share, overImages.ramp), 1);
+      context.lineWidth = 1.2 + 1.2 * share;
+      context.fillRect(x * width, y * height, w * width, h * height);
+      context.strokeRect(x * width, y * height, w * width, h * height);
+    });
+    return context;
+  }
+  if (drawn >= grid.marks) {
+    const [x, y, w, h] = placeOf(map.key_places, drawn);
+    context.fillStyle = "rgb(0 0 0 / .55)";
+    context.fillRect(0, 0, width, height);
+    context.clearRect(x * width, y * height, w * width, h * height);
+    outline(context, [x, y, w, h], width, height, "#ff7a1a");
+    return context;
+  }
+  const cells = weights.subarray(grid.marks);
+  if (!state.smooth) {
+    cells.forEach((w, i) => {
+      const [x, y, cw, ch] = placeOf(map.key_places, i + grid.marks);
+      // Whole pixels, so that cells neither overlap nor leave gaps.
+      const edge = (share, size) => Math.round(share * size * dense) / dense;
+      const [left, top] = [edge(x, width), edge(y, height)];
+      context.fillStyle = rgba(...laid(scale.share(w)));
+      context.fillRect(left, top, edge(x + cw, width) - left, edge(y + ch, height) - top);
+    });
+    return context;
+  }
+  const [across, down] = [Math.max(Math.round(width), 1), Math.max(Math.round(height), 1)];
+  const pixels = new ImageData(across, down);
+  const between = (place, count) => {
+    const at = Math.min(Math.max(place * count - 0.5, 0), count - 1);
+    const first = Math.floor(at);
+    return [first, Math.min(first + 1, count - 1), at - first];
+  };
+  const columns = Array.from({ length: across }, (_, x) => between((x + 0.5) / across, grid.columns));
+  for (let y = 0; y < down; y++) {
+    const [top, bottom, lower] = between((y + 0.5) / down, grid.rows);
+    for (let x = 0; x < across; x++) {
+      const [left, right, later] = columns[x];
+      const at = (row) => cells[row * grid.columns + left] * (1 - later) + cells[row * grid.columns + right] * later;
+      const [rgb, opacity] = laid(scale.share(at(top) * (1 - lower) + at(bottom) * lower));
+      pixels.data.set([...rgb, Math.round(255 * opacity)], 4 * (y * across + x));
+    }
+  }
+  const layer = element("canvas", { width: across, height: down });
+  layer.getContext("2d").putImageData(pixels, 0, 0);
+  context.drawImage(layer, 0, 0, width, height);
+  return context;
+}
+
+function outline(context, [x, y, w, h], width, height, stroke) {
+  for (const [style, wide] of [["rgb(0 0 0 / .55)", 3.6], [stroke, 2]]) {
+    context.strokeStyle = style;
+    context.lineWidth = wide;
+    context.strokeRect(x * width + 1, y * height + 1, Math.max(w * width - 2, 1), Math.max(h * height - 2, 1));
+  }
+}
+
+// The image alone, with the boxes and masks that the queries found.
+function layObjects(box, { queries, map }, width, height, named) {
+  const photo = element("div", { className: "photo" });
+  photo.classList.toggle("crisp", width >= entryImage().width);
+  const canvas = element("canvas");
+  const dense = window.devicePixelRatio || 1;
+  canvas.width = Math.max(Math.round(width * dense), 1);
+  canvas.height = Math.max(Math.round(height * dense), 1);
+  box.style.cssText = `width:${width}px;height:${height}px`;
+  box.append(photo, canvas);
+  const context = canvas.getContext("2d");
+  context.scale(dense, dense);
+  (map.query_places?.boxes ?? []).forEach(({ bounds: [x, y, w, h], score, mask }, i) => {
+    const tint = overImages.categories[i % overImages.categories.length];
+    if (mask) {
+      context.save();
+      context.scale(width / entryImage().width, height / entryImage().height);
+      context.globalAlpha = 0.4;
+      context.fillStyle = tint;
+      context.fill(new Path2D(mask));
+      context.restore();
+    }
+    context.strokeStyle = tint;
+    context.lineWidth = 2;
+    context.strokeRect(x * width, y * height, w * width, h * height);
+    if (!named) return;
+    const tag = element("span", { className: "tag", dir: "auto", textContent: `${queries[i]}${score === null ? "" : ` ${score.toFixed(2)}`}` });
+    tag.style.cssText = `background:${tint};left:${Math.min(Math.max(x, 0), 0.9) * width}px;top:${Math.max(y * height - 18, 0)}px`;
+    box.append(tag);
+  });
+}
+
+function drawImage() {
+  const view = current();
+  const { queries, keys, map } = view;
+  const asks = map.query_places;
+  const figure = $("figure");
+  const room = Math.min(figure.clientWidth, 460);
+  figure.style.setProperty("--picture", `url("${entryImage().address}")`);
+  // Of cells the class token asks at first, or, if there is none, all together; of words the one with the largest weight; of object
+  // queries none: all boxes are shown.
+  const strongest = () => Math.floor(view.values.reduce((best, w, i) => (w > view.values[best] ? i : best), 0) / Math.max(keys.length, 1));
+  state.query ??= asks?.grid ? (asks.grid.marks ? 0 : -1) : asks?.boxes ? -1 : strongest();
+  state.query = Math.min(state.query, queries.length - 1);
+  const all = state.query < 0 && !asks?.grid;
+  const scale = scaleOf(view);
+  showScale(scale);
+  const weights = weightsOf(view, state.query);
+  const [width, height] = sizeOf(entryImage(), room);
+  const main = element("div", { className: "over main", tabIndex: 0 });
+  main.setAttribute("role", "application");
+  main.setAttribute("aria-roledescription", "image with a map");
+  main.setAttribute("aria-label", `The image with the weights of ${keys.length} places. Arrow keys move from place to place.`);
+  if (all) layObjects(main, view, width, height, true);
+  else {
+    const context = layOver(main, weights, map, scale, width, height);
+    const own = placeOf(asks, state.query);
+    if (own) outline(context, own, width, height, "#ff7a1a");
+  }
+  const marker = element("div", { className: "marker", hidden: true });
+  main.append(marker);
+
+  const name = () => (state.query < 0 ? "mean of all" : queries[state.query]);
+  const show = (key, event) => {
+    state.column = key;
+    const place = key >= 0 ? placeOf(map.key_places, key) : null;
+    marker.hidden = !place;
+    if (place) {
+      const [x, y, w, h] = place;
+      marker.style.cssText = `left:${x * width}px;top:${y * height}px;width:${w * width}px;height:${h * height}px`;
+    }
+    const text = $("readout");
+    if (key < 0) {
+      const most = weights.reduce((best, w, i) => (w > weights[best] ? i : best), 0);
+      text.replaceChildren(...(all ? [] : [isolated(name()), " looks most at ", isolated(keys[most]), " ", element("b", { textContent: number(weights[most]) })]));
+      $("tip").hidden = true;
+      return;
+    }
+    const value = number(weights[key]);
+    text.replaceChildren(isolated(name()), " looks at ", isolated(keys[key]), " ", element("b", { textContent: value }));
+    const node = $("tip");
+    node.hidden = !event;
+    if (!event) return;
+    node.replaceChildren(isolated(keys[key]), `: ${value}`);
+    node.style.left = `${Math.min(event.clientX + 16, innerWidth - node.offsetWidth - 8)}px`;
+    node.style.top = `${event.clientY + 18}px`;
+  };
+  // The place under a point: a cell, or the smallest box.
+  const under = (event) => {
+    const [x, y] = [event.offsetX / width, event.offsetY / height];
+    const { grid, boxes } = map.key_places;
+    if (grid) {
+      const clamp = (place, count) => Math.min(Math.max(Math.floor(place * count), 0), count - 1);
+      return grid.marks + clamp(y, grid.rows) * grid.columns + clamp(x, grid.columns);
+    }
+    const inside = [...boxes.keys()].filter((i) => {
+      const [bx, by, bw, bh] = boxes[i].bounds;
+      return x >= bx && x <= bx + bw && y >= by && y <= by + bh;
+    });
+    const area = (i) => boxes[i].bounds[2] * boxes[i].bounds[3];
+    return inside.sort((a, b) => area(a) - area(b))[0] ?? -1;
+  };
+  if (!all) {
+    main.addEventListener("pointermove", (event) => show(under(event), event));
+    main.addEventListener("pointerleave", () => show(-1));
+    main.addEventListener("click", (event) => { if (asks?.grid) choose(Math.min(under(event), queries.length - 1)); });
+    main.addEventListener("keydown", (event) => {
+      const { grid } = map.key_places;
+      const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -(grid?.columns ?? 1), ArrowDown: grid?.columns ?? 1 }[event.key];
+      const first = grid?.marks ?? 0;
+      if (event.key === "Enter" && asks?.grid && state.column >= 0) choose(state.column);
+      if (!step) return;
+      event.preventDefault();
+      const next = state.column < 0 ? first : state.column + step;
+      if (next >= first && next < keys.length) show(next, null);
+    });
+  }
+
+  const choose = (query) => { state.query = query; drawImage(); };
+  const list = element("div", { className: "queries" });
+  const offer = (query, label, fill) => {
+    const button = element("button", { type: "button", title: label, dir: "auto" });
+    button.classList.toggle("on", query === state.query);
+    button.setAttribute("aria-pressed", query === state.query);
+    if (fill) fill(button);
+    button.append(element("span", { textContent: label }));
+    button.addEventListener("click", () => choose(query));
+    list.append(button);
+  };
+  if (asks?.grid) {
+    for (let i = 0; i < asks.grid.marks; i++) offer(i, queries[i]);
+    offer(-1, "mean of all");
+    list.append(element("p", { textContent: state.query >= asks.grid.marks ? `query ${queries[state.query]}` : "click a cell to make it the query" }));
+  } else {
+    const [w, h] = sizeOf(entryImage(), 96);
+    const small = (draw) => (queries.length > 60 ? null : (button) => {
+      const thumb = element("div", { className: "over" });
+      draw(thumb, Math.max(w, 24), Math.max(h, 24));
+      button.append(thumb);
+    });
+    offer(-1, asks?.boxes ? "all" : "image", small((thumb, w, h) => layObjects(thumb, view, w, h, false)));
+    queries.forEach((query, i) => offer(i, query, small((thumb, w, h) => {
+      const context = layOver(thumb, weightsOf(view, i), map, scale, w, h);
+      const own = placeOf(asks, i);
+      if (own) outline(context, own, w, h, "#ff7a1a");
+    })));
+  }
+  // Of a list that was scrolled, the place stays.
+  const before = figure.querySelector(".queries")?.scrollTop ?? 0;
+  figure.replaceChildren(element("div", { className: "picture" }, main, list));
+  list.scrollTop = before;
+  show(-1);
+}
+
+// The bar of colours over an image.
+function showScale({ low, high }) {
+  const stops = overImages.ramp.join(", ");
+  $("bar").style.background = `linear-gradient(90deg, ${stops})`;
+  $("bar-min").textContent = number(low);
+  $("bar-max").textContent = number(high);
+  $("least-value").textContent = `≥ ${number(state.least * high)}`;
+}
+
 /* ---- controls ---- */
 
 function draw() {
@@ -335,9 +634,14 @@ function draw() {
   $("least-value").textContent = `≥ ${number(state.least * max)}`;
   const stops = Array.from({ length: 9 }, (_, i) => css(colour(i / 8)));
   $("bar").style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
+  $("bar-min").textContent = number(0);
   $("bar-max").textContent = number(max);
   tip(null);
-  (state.lines ? drawLines : drawHeat)();
+  const shown = shownView();
+  $("over").hidden = !isOverImage();
+  $("overlay").hidden = shown !== "image" || !data.entries[state.entry].maps[state.map].key_places.grid;
+  document.querySelector(`[name=view][value=${shown}]`).checked = true;
+  ({ image: drawImage, heat: drawHeat, lines: drawLines })[shown]();
 }
 
 function fillControls() {
@@ -387,17 +691,18 @@ function start() {
     return;
   }
   const on = (id, event, act) => $(id).addEventListener(event, (e) => { act(e.target); state.row = state.column = -1; state.pinned = false; });
-  on("entries", "change", (t) => { state.entry = Number(t.value); fillControls(); });
-  on("map", "change", (t) => { state.map = Number(t.value); fillHeads(); draw(); });
+  on("entries", "change", (t) => { state.entry = Number(t.value); state.query = null; fillControls(); });
+  on("map", "change", (t) => { state.map = Number(t.value); state.query = null; fillHeads(); draw(); });
   on("head", "change", (t) => { state.head = Number(t.value); draw(); });
-  on("pieces", "change", (t) => { state.words = t.value === "words"; draw(); });
-  on("view", "change", (t) => { state.lines = t.value === "lines"; draw(); });
+  on("pieces", "change", (t) => { state.words = t.value === "words"; state.query = null; draw(); });
+  on("view", "change", (t) => { state.view = t.value; draw(); });
+  on("overlay", "change", (t) => { state.smooth = t.value === "smooth"; draw(); });
   on("least", "input", (t) => { state.least = Number(t.value) / 100; draw(); });
   dark.addEventListener("change", draw);
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
   const wanted = new URLSearchParams(location.hash.slice(1));
-  if (wanted.has("lines")) { state.lines = true; document.querySelector("[name=view][value=lines]").checked = true; }
+  for (const view of ["heat", "lines"]) if (wanted.has(view)) state.view = view;
   if (wanted.has("subwords")) { state.words = false; document.querySelector("[name=pieces][value=subwords]").checked = true; }
   fillControls();
 }

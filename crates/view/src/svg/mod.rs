@@ -27,7 +27,7 @@ use regard_trace::Trace;
 use crate::Heatmap;
 use crate::colour::Ramp;
 use panel::Panel;
-pub(crate) use panel::colour_bar;
+pub(crate) use panel::{colour_bar, tick, weight};
 use xml::{open, open_group};
 
 /// How heat maps are drawn.
@@ -82,7 +82,14 @@ pub fn heatmap(heatmap: &Heatmap, options: &SvgOptions) -> String {
     open_group(&mut out, MARGIN, MARGIN);
     panel.draw(&mut out, heatmap.max());
     let x = panel.left + panel.map_width() + 16.0;
-    colour_bar(&mut out, options.ramp, x, panel.top, bar, heatmap.max());
+    colour_bar(
+        &mut out,
+        options.ramp,
+        x,
+        panel.top,
+        bar,
+        (0.0, heatmap.max()),
+    );
     out.push_str("</g>\n</svg>\n");
     out
 }
@@ -128,7 +135,7 @@ pub fn grid(heatmaps: &[Heatmap], options: &SvgOptions) -> String {
         out.push_str("</g>\n");
     }
     let top = panels.first().map_or(0.0, |panel| panel.top);
-    colour_bar(&mut out, options.ramp, right + 16.0, top, bar, max);
+    colour_bar(&mut out, options.ramp, right + 16.0, top, bar, (0.0, max));
     out.push_str("</g>\n</svg>\n");
     out
 }

@@ -278,7 +278,7 @@ impl<'a> Panel<'a> {
 }
 
 /// A weight for hovering: two decimals, more for small weights.
-fn weight(value: f32) -> String {
+pub(crate) fn weight(value: f32) -> String {
     if value == 0.0 || value >= 0.01 {
         format!("{value:.2}")
     } else {
@@ -286,8 +286,25 @@ fn weight(value: f32) -> String {
     }
 }
 
-/// The vertical bar of colours from 0 to `max`, at (x, y).
-pub(crate) fn colour_bar(out: &mut String, ramp: Ramp, x: f64, y: f64, height: f64, max: f32) {
+/// A number beside a scale that spans `span`.
+pub(crate) fn tick(value: f64, span: f64) -> String {
+    match value {
+        10_000.0.. => format!("{value:.1e}"),
+        _ if span >= 0.04 || value == 0.0 => format!("{value:.2}"),
+        _ if span >= 0.004 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// The vertical bar of colours from one weight to another, at (x, y).
+pub(crate) fn colour_bar(
+    out: &mut String,
+    ramp: Ramp,
+    x: f64,
+    y: f64,
+    height: f64,
+    (low, high): (f32, f32),
+) {
     const STEPS: usize = 16;
     out.push_str(r#"<defs><linearGradient id="weights" x1="0" y1="1" x2="0" y2="0">"#);
     for step in 0..=STEPS {
@@ -310,12 +327,8 @@ pub(crate) fn colour_bar(out: &mut String, ramp: Ramp, x: f64, y: f64, height: f
     let marks = if height >= 60.0 { 4 } else { 1 };
     for mark in 0..=marks {
         let share = f64::from(mark) / f64::from(marks);
-        let value = f64::from(max) * share;
-        let number = if value < 10_000.0 {
-            format!("{value:.2}")
-        } else {
-            format!("{value:.1e}")
-        };
+        let value = f64::from(low) + (f64::from(high) - f64::from(low)) * share;
+        let number = tick(value, f64::from(high - low));
         let label = Shown {
             text: number,
             whole: None,

@@ -36,6 +36,7 @@ use crate::Heatmap;
 use crate::colour::Ramp;
 use crate::heatmap::short;
 use crate::label::{fit, has_rtl, visible, visual_order, width};
+use crate::svg::tick;
 use layout::{Block, Header, STACKED_LINES};
 pub(crate) use paint::{Line, Style};
 
@@ -329,7 +330,7 @@ impl Painter<'_> {
                 format!("{} ↓  {} →", visible(rows), visible(columns))
             },
         );
-        let scale = scale(options, self.max);
+        let scale = scale(options, (0.0, self.max));
         lines.push(caption);
         lines.push(scale);
         if let Some((tall, wide)) = tile {
@@ -367,9 +368,10 @@ pub(crate) fn fitted(text: &str, limit: usize, options: &TerminalOptions) -> Str
     })
 }
 
-/// The bar of colours or of darkness, from 0 to `max`.
-pub(crate) fn scale(options: &TerminalOptions, max: f32) -> Line {
-    let (low, high) = (number(0.0), number(max));
+/// The bar of colours or of darkness, from one weight to another.
+pub(crate) fn scale(options: &TerminalOptions, (low, high): (f32, f32)) -> Line {
+    let name = |value: f32| tick(value.into(), f64::from(high - low));
+    let (low, high) = (name(low), name(high));
     let bar = options
         .width
         .saturating_sub(low.len() + high.len() + 4)
@@ -437,12 +439,4 @@ pub(crate) fn dark(share: f32) -> char {
 /// The place of step `index` out of `count` between 0 and 1.
 fn position(index: usize, count: usize) -> f32 {
     index as f32 / (count.max(2) - 1) as f32
-}
-
-fn number(value: f32) -> String {
-    if value < 10_000.0 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.1e}")
-    }
 }

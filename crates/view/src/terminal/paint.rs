@@ -10,7 +10,7 @@ use crate::label::width;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Style {
     pub ground: Option<Rgb>,
-    /// The colour of the characters on `ground`; without one, black or white, whichever reads better.
+    /// The colour of the characters; without one, on a `ground` black or white, whichever reads better.
     pub ink: Option<Rgb>,
     pub bold: bool,
     /// Less contrast: by the terminal's own attribute on its own background, by a paler ink on a given one.
@@ -44,6 +44,12 @@ impl Style {
         let mut codes: Vec<String> = Vec::new();
         if self.bold {
             codes.push("1".into());
+        }
+        if let (Some(ink), None) = (self.ink, self.ground) {
+            codes.push(match colour {
+                Colour::TrueColour => format!("38;2;{};{};{}", ink.0, ink.1, ink.2),
+                _ => format!("38;5;{}", ink.nearest_256()),
+            });
         }
         if self.faint && self.ground.is_none() {
             codes.push("2".into());
@@ -84,6 +90,13 @@ impl Line {
 
     pub fn plain(&mut self, text: &str) {
         self.push(Style::PLAIN, text);
+    }
+
+    /// The spans of another line.
+    pub fn append(&mut self, other: &Line) {
+        for (style, text) in &other.spans {
+            self.push(*style, text);
+        }
     }
 
     /// Spaces up to column `column`.

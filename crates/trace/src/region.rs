@@ -214,7 +214,7 @@ impl Mask {
     ///
     /// # Errors
     /// [`TraceError::Mask`] unless the runs fill the size exactly, or for a size of more than
-    /// [`MAX_PIXELS`](crate::image::MAX_PIXELS).
+    /// [`MAX_PIXELS`].
     pub fn new(height: usize, width: usize, runs: Vec<u32>) -> Result<Self, TraceError> {
         let found: u64 = runs.iter().map(|&run| u64::from(run)).sum();
         let size = height.checked_mul(width).filter(|&n| n <= MAX_PIXELS);

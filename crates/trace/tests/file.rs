@@ -545,6 +545,11 @@ fn regions_are_version_3() {
     let traces = [trace];
     let bytes = to_bytes(&traces).expect("small");
     assert_eq!(from_bytes(&bytes).expect("own bytes"), traces);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v3.safetensors");
+    if std::env::var_os("REGARD_BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, &bytes).expect("written");
+    }
+    assert_eq!(fs::read(&path).expect("there"), bytes);
     let has = |bytes: &[u8], text: &str| String::from_utf8_lossy(bytes).contains(text);
     assert!(has(&bytes, r#"\"version\":3"#));
     let plain = to_bytes(&[sample().with_image(pixels())]).expect("small");

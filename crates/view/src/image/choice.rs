@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use regard_trace::diagnose::{rollout, stacks};
-use regard_trace::{AttentionMap, Axis, Kind, Trace};
+use regard_trace::{AttentionMap, Axis, Image, Kind, Region, Trace};
 
 use super::{ImageError, ImagePanel, ImagePicture, MOST_PANELS, number};
 use crate::choice::{Choice, Pick};
@@ -16,7 +16,7 @@ pub struct ImageChoice {
     /// Which queries, counted from 0. Usual: every word, box or position; of a model whose queries are cells the token before the
     /// first cell (the class token), or, if there is none, the mean over all queries.
     pub query: Pick<usize>,
-    /// Instead of the weights of a layer those of all layers together ([`rollout`]).
+    /// Instead of the weights of a layer those of all layers together ([`rollout()`]).
     pub rollout: bool,
 }
 
@@ -34,7 +34,7 @@ enum Asks<'a> {
     Nothing,
     /// Row and column of a cell, and rows and columns of its grid.
     Cell([usize; 4]),
-    Region(usize, &'a regard_trace::Region),
+    Region(usize, &'a Region),
 }
 
 impl ImagePicture {
@@ -66,7 +66,7 @@ impl ImagePicture {
             if rows.len() >= MOST_PANELS {
                 return Err(ImageError::Panels {
                     found: rows.len() + 1,
-                    limit: MOST_PANELS - 1,
+                    limit: MOST_PANELS,
                 });
             }
         }
@@ -110,7 +110,7 @@ impl ImagePicture {
 }
 
 /// The image, with the boxes that the queries of the rows found.
-fn first(image: &regard_trace::Image, rows: &[Row<'_>]) -> Result<ImagePanel, ImageError> {
+fn first(image: &Image, rows: &[Row<'_>]) -> Result<ImagePanel, ImageError> {
     let mut panel = ImagePanel::new(image.clone());
     let mut seen = vec![];
     for row in rows {
@@ -245,7 +245,7 @@ fn rows_of<'a>(
 }
 
 impl Row<'_> {
-    fn panel(&self, image: &regard_trace::Image, title: String) -> Result<ImagePanel, ImageError> {
+    fn panel(&self, image: &Image, title: String) -> Result<ImagePanel, ImageError> {
         let panel = ImagePanel::new(image.clone()).titled(title);
         let mut panel = match self.keys {
             Axis::Regions { regions } => panel.weighted(regions, &self.weights)?,

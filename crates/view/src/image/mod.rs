@@ -6,9 +6,10 @@
 //! ```
 //!
 //! An [`ImagePicture`] is a list of panels, each an image with something over it. [`ImagePicture::of`] makes them from a
-//! [`Trace`] that has an image: a panel for each word, query, head or layer. Its maps may be over cells
-//! ([`Axis::Image`](regard_trace::Axis::Image)) or boxes ([`Axis::Regions`](regard_trace::Axis::Regions)). [`ImagePicture::svg`] draws it, [`png`](crate::png) makes pixels of that,
-//! [`ImagePicture::text`] prints it on a terminal, and [`html`](crate::html) shows the same traces to be explored.
+//! [`Trace`](regard_trace::Trace) that has an image: a panel for each word, query, head or layer. Its maps may be over cells
+//! ([`Axis::Image`](regard_trace::Axis::Image)) or boxes ([`Axis::Regions`](regard_trace::Axis::Regions)). [`ImagePicture::svg`]
+//! draws it, [`png`](crate::png) makes pixels of that, [`ImagePicture::text`] prints it on a terminal, and
+//! [`html`](crate::html) shows the same traces to be explored.
 //!
 //! Below a map the image has pale colours, so that those of the map can be told from its own. Colours begin at a weight of 0; in
 //! a picture of factors, which need not sum to 1 (masks of residual attention), at the least factor.
@@ -39,11 +40,11 @@ pub(crate) mod raster;
 mod svg;
 mod text;
 
+use regard_trace::diagnose::StackError;
 use regard_trace::{Image, Region};
 
 use crate::choice::ChoiceError;
 use crate::colour::Ramp;
-use regard_trace::diagnose::StackError;
 
 pub use choice::ImageChoice;
 pub(crate) use outline::Outline;

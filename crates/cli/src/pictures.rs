@@ -6,11 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use regard_trace::{AttentionMap, Trace};
+use regard_trace::{AttentionMap, Axis, Trace};
 use regard_view::{
     Heatmap,
-    choice::Choice,
+    choice::{Choice, ChoiceError},
+    gates::{self, Gates, GatesError},
     html::{self, HtmlOptions},
+    image::{ImageChoice, ImageError, ImageOptions, ImagePicture},
     png::{self, PngOptions},
     svg::{self, SvgOptions},
     terminal::{self, Colour, Direction, TerminalOptions},
@@ -75,7 +77,7 @@ impl<'a> Kept<'a> {
             return Err(CommandError::TooManyPictures { limit: MOST_KEPT }.into());
         }
         if self.entries.is_empty() && self.files.draws_chosen() {
-            self.files.choice().heatmaps(trace)?;
+            Figure::of(trace, self.files.choice())?;
         }
         let trace = trace.clone();
         self.entries.push(Entry { line, rank, trace });
@@ -127,7 +129,7 @@ impl<'a> Shown<'a> {
     /// A usage error that says which there are.
     pub fn expect_choice(&self, trace: &Trace) -> Result<(), Failure> {
         if self.screen.is_some() || self.kept.files.draws_chosen() {
-            let found = self.kept.files.choice().heatmaps(trace);
+            let found = Figure::of(trace, self.kept.files.choice());
             found.map_err(|error| Failure::Usage(error.to_string()))?;
         }
         Ok(())
@@ -249,7 +251,14 @@ impl Screen {
     /// A map that the trace does not have.
     pub fn draw(&self, trace: &Trace) -> Result<String, Failure> {
         let shown = shown(trace, self.subwords);
-        let heatmaps = self.choice.heatmaps(&shown)?;
+        let heatmaps = match Figure::of(&shown, self.choice)? {
+            Figure::Image(picture) => return Ok(picture.text(&self.options)),
+            Figure::Gates(gates) => {
+                let gates = gates.iter().map(|gates| gates.text(&self.options));
+                return Ok(gates.collect::<Vec<_>>().join("\n"));
+            }
+            Figure::Maps(heatmaps) => heatmaps,
+        };
         let options = TerminalOptions {
             title: heatmaps.len() > 1 || self.choice.is_made(),
             ..self.options.clone()
@@ -287,11 +296,78 @@ pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
     }
     write_figures(files, entries, &why_nothing(entries), |entry| {
         let trace = shown(&entry.trace, files.subwords);
-        Ok(files.choice().heatmaps(&trace)?)
+        svg_of(&trace, files.choice())
     })
 }
 
-/// Writes the figure of each entry that has maps, `heatmaps` side by side, as SVG and as PNG where `files` asks for them.
+/// The chosen maps of a trace as one figure, an SVG.
+///
+/// # Errors
+/// A map that the trace does not have.
+pub fn svg_of(trace: &Trace, choice: Choice) -> Result<String, Failure> {
+    Ok(Figure::of(trace, choice)?.svg())
+}
+
+/// Why nothing can be drawn of a trace.
+#[derive(Debug, thiserror::Error)]
+enum FigureError {
+    /// A map that is not there.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// Maps that do not lie over the image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// Factors that cannot be drawn.
+    #[error(transparent)]
+    Gates(#[from] GatesError),
+}
+
+/// What is drawn of a trace.
+enum Figure {
+    /// Maps over an image.
+    Image(Box<ImagePicture>),
+    /// Factors of channels, as bars.
+    Gates(Vec<Gates>),
+    /// Maps between words.
+    Maps(Vec<Heatmap>),
+}
+
+impl Figure {
+    /// The chosen maps: over the image, if the trace has one and they are over its cells.
+    ///
+    /// # Errors
+    /// A map that the trace does not have.
+    fn of(trace: &Trace, maps: Choice) -> Result<Self, FigureError> {
+        if trace.image.is_some() {
+            let choice = ImageChoice {
+                maps,
+                ..ImageChoice::default()
+            };
+            match ImagePicture::of(trace, &choice) {
+                Ok(picture) => return Ok(Self::Image(Box::new(picture))),
+                Err(ImageError::NoMap { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let channels = |map: &&AttentionMap| matches!(map.keys(), Axis::Positions { .. });
+            let gates = trace.maps.iter().filter(channels).map(Gates::of);
+            let gates: Vec<Gates> = gates.collect::<Result<_, _>>()?;
+            if !gates.is_empty() {
+                return Ok(Self::Gates(gates));
+            }
+        }
+        Ok(Self::Maps(maps.heatmaps(trace)?))
+    }
+
+    fn svg(&self) -> String {
+        match self {
+            Self::Image(picture) => picture.svg(&ImageOptions::default()),
+            Self::Gates(all) => gates::stacked(all),
+            Self::Maps(heatmaps) => svg::grid(heatmaps, &SvgOptions::default()),
+        }
+    }
+}
+
+/// Writes the figure of each entry that has maps, an SVG, as it is and as PNG where `files` asks for them.
 ///
 /// # Errors
 /// Nothing to draw, `why` says why; or a file that cannot be written.
@@ -299,7 +375,7 @@ pub fn write_figures(
     files: &PictureFiles,
     entries: &[Entry],
     why: &str,
-    heatmaps: impl Fn(&Entry) -> Result<Vec<Heatmap>, Failure>,
+    figure: impl Fn(&Entry) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
     for (path, as_png) in [(&files.svg, false), (&files.png, true)] {
         let Some(path) = path else { continue };
@@ -315,19 +391,16 @@ pub fn write_figures(
             .into());
         }
         for entry in drawable {
-            write_maps(&numbered(path, entry, entries), &heatmaps(entry)?, as_png)?;
+            let (path, figure) = (numbered(path, entry, entries), figure(entry)?);
+            match as_png {
+                true => {
+                    output::write_file(&path, &png::from_svg(&figure, &PngOptions::default())?)?
+                }
+                false => output::write_file(&path, figure.as_bytes())?,
+            }
         }
     }
     Ok(())
-}
-
-/// Writes heat maps side by side as one picture.
-fn write_maps(path: &Path, heatmaps: &[Heatmap], as_png: bool) -> Result<(), Failure> {
-    let picture = svg::grid(heatmaps, &SvgOptions::default());
-    match as_png {
-        true => output::write_file(path, &png::from_svg(&picture, &PngOptions::default())?),
-        false => output::write_file(path, picture.as_bytes()),
-    }
 }
 
 /// The trace between words or subwords.
@@ -341,7 +414,7 @@ pub fn shown(trace: &Trace, subwords: bool) -> Trace {
 fn why_nothing(entries: &[Entry]) -> String {
     match entries
         .iter()
-        .find(|entry| !entry.trace.source.trim().is_empty())
+        .find(|entry| !entry.trace.source.trim().is_empty() || entry.trace.image.is_some())
     {
         None => "there was no text".to_owned(),
         Some(entry) => format!("{} is a model without attention", entry.trace.model),

@@ -2,8 +2,12 @@
 
 use burn::tensor::{Device, Tensor, TensorData, activation::softmax};
 use regard_images::{Channels, Decoding, Image, Normalize};
-use regard_models::{AnyImageClassifier, ImageSizes, image::ImageMap};
+use regard_models::{
+    AnyImageClassifier, ImageSizes,
+    image::{ImageMap, MapWeights},
+};
 use regard_nn::dropout::DropoutRng;
+use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::recipe::Model;
 
@@ -88,6 +92,76 @@ impl Preparation {
     }
 }
 
+/// Why what a model looked at cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// An image cannot be brought to the model's size.
+    #[error(transparent)]
+    Image(#[from] regard_images::ImagesError),
+    /// The model's numbers are no weights.
+    #[error(transparent)]
+    Weights(#[from] TraceError),
+}
+
+/// A map and the numbers of all its images.
+fn numbers(map: &ImageMap) -> (&ImageMap, Vec<f32>) {
+    let data = match &map.weights {
+        MapWeights::Channels(gate) => gate.clone().into_data(),
+        MapWeights::Positions(gate) => gate.clone().into_data(),
+        MapWeights::Pairs { weights, .. } => weights.clone().into_data(),
+    };
+    (map, data.iter::<f32>().collect())
+}
+
+/// The map of one image, whose class is called `label`.
+fn attention_map(
+    map: &ImageMap,
+    layer: usize,
+    label: &str,
+    numbers: &[f32],
+) -> Result<AttentionMap, TraceError> {
+    let class = || Tokens::from(vec![Token::new(label)]);
+    let gate = |keys: Axis| {
+        let gate = AttentionMap::unnormalized(Kind::Other, class(), keys, 1, numbers.to_vec());
+        Ok(gate?.named(map.place.as_str()).at_layer(layer))
+    };
+    match &map.weights {
+        MapWeights::Channels(factors) => gate(Axis::Positions {
+            length: factors.dims()[1],
+        }),
+        MapWeights::Positions(factors) => gate(Axis::Image {
+            prefix: Tokens::default(),
+            rows: factors.dims()[1],
+            columns: factors.dims()[2],
+        }),
+        MapWeights::Pairs {
+            weights,
+            marks,
+            grid,
+            key_grid,
+        } => {
+            let axis = |[rows, columns]: [usize; 2]| Axis::Image {
+                prefix: vec![Token::special("[CLS]"); *marks].into(),
+                rows,
+                columns,
+            };
+            let heads = weights.dims()[1];
+            let (queries, keys) = (axis(*grid), axis(*key_grid));
+            let kind = Kind::SelfAttention;
+            // Of a non-local block by dot product the weights may be negative or sum to anything.
+            let of_pairs =
+                AttentionMap::new(kind, queries.clone(), keys.clone(), heads, numbers.to_vec());
+            let of_pairs = match of_pairs {
+                Err(TraceError::RowSum { .. }) => {
+                    AttentionMap::unnormalized(kind, queries, keys, heads, numbers.to_vec())
+                }
+                found => found,
+            };
+            Ok(of_pairs?.at_layer(layer))
+        }
+    }
+}
+
 /// An image classifier with its classes, ready for use.
 #[derive(Debug)]
 pub struct ImageClassifier {
@@ -142,21 +216,34 @@ impl ImageClassifier {
         Ok(self.classified(logits))
     }
 
-    /// The same, and what the model looked at, layer by layer: the maps of all images together.
+    /// The same, and for each image what the model looked at: its maps, layer by layer, over the image as the model read it. A model
+    /// without attention has none.
     ///
     /// # Errors
-    /// Those of [`Preparation::fit`].
-    pub fn look(
-        &self,
-        images: &[Image],
-    ) -> Result<(Vec<ClassifiedImage>, Vec<ImageMap>), regard_images::ImagesError> {
+    /// Those of [`Preparation::fit`]; numbers that are no weights.
+    pub fn look(&self, images: &[Image]) -> Result<Vec<(ClassifiedImage, Trace)>, LookError> {
         let fitted = self.fit(images)?;
         if fitted.is_empty() {
-            return Ok((vec![], vec![]));
+            return Ok(vec![]);
         }
         let tensor = self.description.preparation.tensor(&fitted, &self.device);
         let look = self.model.look(tensor);
-        Ok((self.classified(look.logits), look.maps))
+        let numbers: Vec<(&ImageMap, Vec<f32>)> = look.maps.iter().map(numbers).collect();
+        let classified = self.classified(look.logits).into_iter().enumerate();
+        let traced = classified.zip(fitted).map(|((row, found), image)| {
+            let label = self.description.labels[found.class].as_str();
+            let [height, width] = [image.height(), image.width()];
+            let channels = image.channels();
+            let image = regard_trace::Image::new(height, width, channels, image.into_pixels())?;
+            let mut trace = Trace::new(self.description.model.kind, "", label).with_image(image);
+            for (layer, (map, numbers)) in numbers.iter().enumerate() {
+                let of_image = numbers.len() / images.len();
+                let numbers = &numbers[row * of_image..][..of_image];
+                trace = trace.with_map(attention_map(map, layer, label, numbers)?);
+            }
+            Ok((found, trace))
+        });
+        traced.collect()
     }
 
     fn fit(&self, images: &[Image]) -> Result<Vec<Image>, regard_images::ImagesError> {

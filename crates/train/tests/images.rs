@@ -130,8 +130,10 @@ fn a_network_learns_and_can_be_opened_again() {
         // Another size is brought to the model's.
         let large = images[0].resize(31, 40).unwrap();
         assert_eq!(classifier.classify(&[large]).unwrap()[0].class, class);
-        let (looked, maps) = classifier.look(&images).unwrap();
-        assert_eq!((looked[0].class, maps.len()), (class, 0));
+        for (found, trace) in classifier.look(&images).unwrap() {
+            assert_eq!((found.class, trace.maps.len()), (class, 0));
+            assert_eq!(trace.image.unwrap().height(), 10);
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use regard_images::{Image, data::image_files};
 use regard_models::pretrained::{ClassScores, Encoding, Entity, Heads, entities};
 use regard_trace::Trace;
 use regard_train::{
-    ImageClassifier, Registry, SentenceClassifier, corpus::CorpusError, tasks::ImageClassification,
+    ClassifiedImage, ImageClassifier, Registry, SentenceClassifier, corpus::CorpusError,
+    tasks::ImageClassification,
 };
 use regard_view::label::visible;
 use serde_json::{Value, json};
@@ -121,27 +122,44 @@ impl Classifier {
                 });
                 Ok(found.collect())
             }
-            Self::Images(classifier) => look_at(classifier, lines),
+            Self::Images(classifier) => look_at(classifier, lines, looking),
             Self::Pretrained(encoder) => read(encoder, lines, looking),
         }
     }
 }
 
 /// Classifies image files.
-fn look_at(classifier: &ImageClassifier, files: &[String]) -> Result<Vec<Found>, Failure> {
+fn look_at(
+    classifier: &ImageClassifier,
+    files: &[String],
+    looking: bool,
+) -> Result<Vec<Found>, Failure> {
     let description = classifier.description();
     let decoding = description.preparation.decoding();
     let mut all = vec![];
     for files in files.chunks(AT_ONCE) {
         let images = files.iter().map(|file| Image::open(file, &decoding));
         let images = images.collect::<Result<Vec<_>, _>>()?;
-        for found in classifier.classify(&images)? {
+        let found: Vec<(ClassifiedImage, Option<Trace>)> = match looking {
+            true => {
+                let seen = classifier.look(&images)?.into_iter();
+                seen.map(|(found, trace)| (found, Some(trace))).collect()
+            }
+            false => {
+                let found = classifier.classify(&images)?.into_iter();
+                found.map(|found| (found, None)).collect()
+            }
+        };
+        for ((found, trace), file) in found.into_iter().zip(files) {
             let scores = found.probabilities.iter().map(|&score| f64::from(score));
             let labels = description.labels.iter().cloned().zip(scores);
             all.push(Found {
                 verdict: Verdict::Labels(labels.collect(), true),
                 cut: None,
-                trace: None,
+                trace: trace.map(|trace| Trace {
+                    source: file.clone(),
+                    ..trace
+                }),
             });
         }
     }

@@ -4,7 +4,12 @@ use regard_trace::{
     AttentionMap, Axis, Kind, Trace,
     diagnose::{HeadDiagnostics, flow, heads, report, rollout, stacks},
 };
-use regard_view::{Heatmap, label::visible};
+use regard_view::{
+    Heatmap,
+    choice::Choice,
+    label::visible,
+    svg::{self, SvgOptions},
+};
 use serde_json::{Value, json};
 
 use super::explain::columns;
@@ -55,6 +60,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
             rank: 1,
             trace: Trace {
                 maps: stacked.clone(),
+                image: trace.image.clone(),
                 ..Trace::new(&trace.model, &trace.source, &trace.target)
             },
         });
@@ -113,10 +119,13 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         &figures,
         "there is no self-attention to follow",
         |entry| {
+            if entry.trace.image.is_some() {
+                return pictures::svg_of(&entry.trace, Choice::default());
+            }
             let maps = entry.trace.maps.iter();
-            Ok(maps
-                .map(|map| Heatmap::from_map(map).titled(stack_title(map)))
-                .collect())
+            let titled = maps.map(|map| Heatmap::from_map(map).titled(stack_title(map)));
+            let titled: Vec<Heatmap> = titled.collect();
+            Ok(svg::grid(&titled, &SvgOptions::default()))
         },
     )
 }

@@ -6,7 +6,7 @@ use regard_images::{Image, Random};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{file, refused, run, stderr, stdout, text};
+use crate::{file, refused, regard, run, stderr, stdout, text};
 
 /// A noisy image, light or dark.
 fn image(light: bool, seed: u64) -> Image {
@@ -117,6 +117,35 @@ fn a_classifier_of_images_is_scored_by_its_accuracy() {
     let of_folder =
         stdout(&run(["evaluate", "--model", classifier(), "--labelled", &other]).success());
     assert!(of_folder.contains("4 of 4"), "{of_folder}");
+}
+
+#[test]
+fn what_a_network_looked_at_is_drawn() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| text(&folder.path().join(name));
+    let photo = path("photo.png");
+    image(true, 95).save_png(&photo).unwrap();
+    let files = ["look.svg", "look.png", "look.html", "look.safetensors"].map(path);
+    let [svg, png, html, trace] = [0, 1, 2, 3].map(|file| files[file].as_str());
+    let all = ["classify", "--model", classifier(), &photo, "--attention"];
+    let pictures = ["--svg", svg, "--png", png, "--html", html, "--trace", trace];
+    let printed = stdout(&regard().args(all).args(pictures).assert().success());
+    // Squeeze-and-excitation: a factor for each channel of each of nine blocks.
+    assert!(printed.contains("stage 3, block 3"), "{printed}");
+    assert_eq!(printed.matches("channels, largest first").count(), 9);
+    let drawn = fs::read_to_string(svg).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.contains("stage 1, block 1"));
+    assert!(fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    assert!(
+        fs::read_to_string(html)
+            .unwrap()
+            .contains("stage 2, block 2")
+    );
+    let read = &regard_trace::read(trace).unwrap()[0];
+    assert_eq!((read.source.as_str(), read.maps.len()), (photo.as_str(), 9));
+    assert_eq!(read.image.as_ref().unwrap().width(), 8);
+    let again = stdout(&run(["view", trace]).success());
+    assert!(again.contains("stage 3, block 3"), "{again}");
 }
 
 #[test]

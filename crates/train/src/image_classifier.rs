@@ -108,6 +108,7 @@ fn numbers(map: &ImageMap) -> (&ImageMap, Vec<f32>) {
     let data = match &map.weights {
         MapWeights::Channels(gate) => gate.clone().into_data(),
         MapWeights::Positions(gate) => gate.clone().into_data(),
+        MapWeights::Numbers(gate) => gate.clone().into_data(),
         MapWeights::Pairs { weights, .. } => weights.clone().into_data(),
     };
     (map, data.iter::<f32>().collect())
@@ -121,19 +122,24 @@ fn attention_map(
     numbers: &[f32],
 ) -> Result<AttentionMap, TraceError> {
     let class = || Tokens::from(vec![Token::new(label)]);
-    let gate = |keys: Axis| {
-        let gate = AttentionMap::unnormalized(Kind::Other, class(), keys, 1, numbers.to_vec());
+    let gate = |keys: Axis, heads: usize| {
+        let gate = AttentionMap::unnormalized(Kind::Other, class(), keys, heads, numbers.to_vec());
         Ok(gate?.named(map.place.as_str()).at_layer(layer))
     };
     match &map.weights {
-        MapWeights::Channels(factors) => gate(Axis::Positions {
-            length: factors.dims()[1],
-        }),
-        MapWeights::Positions(factors) => gate(Axis::Image {
-            prefix: Tokens::default(),
-            rows: factors.dims()[1],
-            columns: factors.dims()[2],
-        }),
+        MapWeights::Channels(factors) => {
+            let length = factors.dims()[1];
+            gate(Axis::Positions { length }, 1)
+        }
+        MapWeights::Positions(factors) => {
+            let [_, rows, columns] = factors.dims();
+            gate(cells(rows, columns), 1)
+        }
+        // A head for each channel.
+        MapWeights::Numbers(factors) => {
+            let [_, channels, rows, columns] = factors.dims();
+            gate(cells(rows, columns), channels)
+        }
         MapWeights::Pairs {
             weights,
             marks,
@@ -159,6 +165,14 @@ fn attention_map(
             };
             Ok(of_pairs?.at_layer(layer))
         }
+    }
+}
+
+fn cells(rows: usize, columns: usize) -> Axis {
+    Axis::Image {
+        prefix: Tokens::default(),
+        rows,
+        columns,
     }
 }
 

@@ -22,7 +22,7 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
-    image::{ResNetConfig, VisionTransformerConfig},
+    image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
@@ -67,6 +67,7 @@ architectures! {
     "lstmn-lm" => LstmnLmConfig: LanguageModelling,
     "transformer-classifier" => TransformerClassifierConfig: Classification,
     "resnet" => ResNetConfig: ImageClassification,
+    "residual-attention" => ResidualAttentionConfig: ImageClassification,
     "vit" => VisionTransformerConfig: ImageClassification,
 }
 

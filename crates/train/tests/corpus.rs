@@ -202,7 +202,8 @@ fn the_filter_counts_what_it_drops() {
             empty: 2,
             too_long: 1,
             ratio: 1,
-            cut: 0
+            cut: 0,
+            broken: 0,
         }
     );
     assert_eq!(report.dropped(), 4);

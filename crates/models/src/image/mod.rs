@@ -3,11 +3,13 @@
 //! | model | module | attention |
 //! |---|---|---|
 //! | [`ResNet`](resnet::ResNet) | [`resnet`] | none, or over channels, positions, pairs of positions ([`map_attention`]) |
+//! | [`ResidualAttention`](residual_attention::ResidualAttention) | [`residual_attention`] | a factor for each channel at each position (Wang 2017) |
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
 //!
 //! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`].
 
 pub mod map_attention;
+pub mod residual_attention;
 pub mod resnet;
 pub mod vit;
 
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use map_attention::MapAttentionConfig;
+pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;
 pub use vit::VisionTransformerConfig;
 
@@ -147,6 +150,8 @@ pub enum MapWeights {
     Channels(Tensor<2>),
     /// The factor of each position, `[batch, rows, columns]`.
     Positions(Tensor<3>),
+    /// The factor of each channel at each position, `[batch, channels, rows, columns]`.
+    Numbers(Tensor<4>),
     /// How much each query reads from each key, `[batch, heads, queries, keys]`.
     Pairs {
         /// The weights.

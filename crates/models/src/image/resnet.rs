@@ -136,7 +136,7 @@ pub struct Block {
 }
 
 /// A square window of odd size with zeros around the map, no bias; weights from `N(0, 2 / (outputs · kernel²))` (He et al. 2015).
-fn convolution(
+pub(super) fn convolution(
     [inputs, outputs]: [usize; 2],
     kernel: usize,
     stride: usize,
@@ -153,6 +153,25 @@ fn convolution(
         groups: 1,
         padding: PaddingConfig2d::Explicit(around, around, around, around),
     }
+}
+
+/// The pooling after the stem of networks for large images: the largest of 3x3, every second one.
+pub(super) fn stem_pool(x: Tensor<4>) -> Tensor<4> {
+    let windows = Windows {
+        kind: PoolKind::Max,
+        kernel: [3, 3],
+        stride: [2, 2],
+        padding: [1, 1],
+        ceil: false,
+    };
+    pool(windows, x)
+}
+
+/// `W mean_{positions} x + b` of `x [batch, channels, height, width]`: `[batch, classes]`.
+pub(super) fn class_scores(layer: &Linear, x: Tensor<4>) -> Tensor<2> {
+    let [batch, channels, height, width] = x.dims();
+    let mean = x.reshape([batch, channels, height * width]).mean_dim(2);
+    bridge::apply(layer, mean.squeeze_dim::<2>(2))
 }
 
 impl Normed {
@@ -260,14 +279,7 @@ impl ResNet {
     fn run(&self, images: Tensor<4>, observe: bool) -> ImageLook {
         let mut x = batch_norm(&self.bn1, convolve(&self.conv1, images), None, true);
         if self.conv1.stride[0] > 1 {
-            let windows = Windows {
-                kind: PoolKind::Max,
-                kernel: [3, 3],
-                stride: [2, 2],
-                padding: [1, 1],
-                ceil: false,
-            };
-            x = pool(windows, x);
+            x = stem_pool(x);
         }
         let mut maps = vec![];
         for (stage, blocks) in self.stages.iter().enumerate() {
@@ -301,10 +313,8 @@ impl ResNet {
                 }));
             }
         }
-        let [batch, channels, height, width] = x.dims();
-        let mean = x.reshape([batch, channels, height * width]).mean_dim(2);
         ImageLook {
-            logits: bridge::apply(&self.fc, mean.squeeze_dim::<2>(2)),
+            logits: class_scores(&self.fc, x),
             maps,
         }
     }

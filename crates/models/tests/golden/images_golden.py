@@ -23,11 +23,11 @@ DEPTHS = {20: ([3] * 3, 16, 1), 18: ([2] * 4, 64, 1), 50: ([3, 4, 6, 3], 64, 4)}
 
 
 class Net:
-    def __init__(self, draw, training):
-        self.draw, self.training = draw, training
+    def __init__(self, draw, training, scale=0.5):
+        self.draw, self.training, self.scale = draw, training, scale
 
     def conv(self, name, x, outputs, kernel, stride=1):
-        w = self.draw(name + ".weight", outputs, x.shape[1], kernel, kernel, scale=0.5)
+        w = self.draw(name + ".weight", outputs, x.shape[1], kernel, kernel, scale=self.scale)
         return F.conv2d(x, w, stride=stride, padding=kernel // 2)
 
     def norm(self, name, x):
@@ -151,6 +151,73 @@ def vit(shape, patch, d, layers, heads, f, pooling):
     return compute
 
 
+def unit(net, name, x, outputs, stride=1):
+    """Pre-activation: norm, ReLU, convolution; 1x1, 3x3, 1x1 with a quarter of the channels inside."""
+    def step(part, x, channels, kernel, stride=1):
+        return net.conv(f"{name}.{part}.convolution", F.relu(net.norm(f"{name}.{part}.norm", x)), channels, kernel, stride)
+    hidden = outputs // 4
+    y = step("expand", step("window", step("reduce", x, hidden, 1), hidden, 3, stride), outputs, 1)
+    changes = stride > 1 or x.shape[1] != outputs
+    return y + (net.conv(name + ".shortcut", x, outputs, 1, stride) if changes else x)
+
+
+def mask(net, name, x, levels, activation):
+    channels, size = x.shape[1], x.shape[2:]
+
+    def pool(x):
+        return F.max_pool2d(x, [min(3, side) for side in x.shape[2:]], 2, ceil_mode=True)
+
+    def larger(x, size):
+        return F.interpolate(x, size=size, mode="bilinear", align_corners=True)
+
+    kept = []
+    for i in range(levels - 1):
+        x = unit(net, f"{name}.scales.{i}.down.0", pool(x), channels)
+        kept.append(x)
+    x = pool(x)
+    for j in range(2):
+        x = unit(net, f"{name}.bottom.{j}", x, channels)
+    for i in reversed(range(levels - 1)):
+        x = larger(x, kept[i].shape[2:]) + unit(net, f"{name}.scales.{i}.skip", kept[i], channels)
+        x = unit(net, f"{name}.scales.{i}.up.0", x, channels)
+    x = larger(x, size)
+    for j in range(2):
+        x = net.conv(f"{name}.score.{j}.convolution", F.relu(net.norm(f"{name}.score.{j}.norm", x)), channels, 1)
+    if activation == "mixed":
+        return torch.sigmoid(x)
+    if activation == "channel":
+        return x / x.norm(dim=1, keepdim=True)
+    mean, variance = x.mean((2, 3), keepdim=True), x.var((2, 3), correction=0, keepdim=True)
+    return torch.sigmoid((x - mean) / (variance + 1e-5).sqrt())
+
+
+def residual_attention(depth, base, shape, activation, learning):
+    def compute(draw):
+        net = Net(draw, False, 1.0)
+        x = draw("images", *shape, scale=2.0)
+        x = F.relu(net.norm("stem_norm", net.conv("stem", x, base // 4, 3)))
+        maps = {}
+        for s, count in enumerate({56: (1, 1, 1), 92: (1, 2, 3)}[depth]):
+            x = unit(net, f"stages.{s}.unit", x, base << s, 2 if s else 1)
+            for i in range(count):
+                name = f"stages.{s}.modules.{i}"
+                x = unit(net, name + ".before", x, base << s)
+                trunk = x
+                for j in range(2):
+                    trunk = unit(net, f"{name}.trunk.{j}", trunk, base << s)
+                m = mask(net, name + ".mask", x, 3 - s, activation)
+                maps[f"mask.{len(maps)}"] = m
+                x = unit(net, name + ".after", (1 + m if learning else m) * trunk, base << s)
+        for j in range(3):
+            x = unit(net, f"last.{j}", x, base << 3, 2 if j == 0 else 1)
+        logits = net.linear("fc", F.relu(net.norm("norm", x)).mean((2, 3)), CLASSES)
+        # Outputs only: through some forty norms in a row the gradients of random weights have few right digits in float32. Those of
+        # units and masks are compared one by one in regard-nn.
+        return (logits * 0).sum(), {"logits": logits, **maps}
+
+    return compute
+
+
 golden = GoldenFile()
 for attention in ("none", "se", "cbam", "spatial", "non-local", "self"):
     shape = (4, 3, 9, 7)
@@ -163,4 +230,9 @@ for pooling in ("class", "mean"):
     shape = (2, 3, 12, 8)
     golden.case(f"vit {pooling}", vit(shape, 4, 12, 2, 3, 20, pooling), kind="vit", shape=shape, patch=4, d=12, layers=2, heads=3,
                 f=20, pooling=pooling)
+for depth, activation, learning in ((56, "mixed", True), (56, "mixed", False), (92, "channel", True), (56, "spatial", True)):
+    shape = (2, 3, 14, 11)
+    golden.case(f"residual-attention {depth} {activation} {learning}", residual_attention(depth, 4, shape, activation, learning),
+                kind="residual-attention", depth=depth, width=4 / 256, shape=shape, activation=activation, learning=learning,
+                training=False)
 golden.save(HERE / "images.safetensors")

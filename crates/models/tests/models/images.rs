@@ -8,8 +8,10 @@ use regard_models::{
     AnyImageClassifier, AnyImageClassifierConfig, ImageClassifier, ImageClassifierConfig,
     ImageSizes,
     image::{
-        ImageMap, MapAttentionConfig, MapWeights, ResNetConfig, VisionTransformerConfig,
+        ImageMap, MapAttentionConfig, MapWeights, ResNetConfig, ResidualAttentionConfig,
+        VisionTransformerConfig,
         map_attention::{AffinityName, HeadsConfig, NonLocalChoice, ReductionConfig},
+        residual_attention::MaskName,
         vit::ImagePooling,
     },
 };
@@ -78,19 +80,23 @@ fn check<M: ImageClassifier>(mut case: Case, model: M) {
     let images = case.leaf("images", shape(&case));
     let logits = model.forward(images.clone(), &mut DropoutRng::none());
     case.output("logits", &logits);
-    let gradients = (logits.clone() * case.constant("loss", logits.dims()))
-        .sum()
-        .backward();
+    let weights = match case.text("kind") {
+        // Outputs only, see the script.
+        "residual-attention" => logits.zeros_like(),
+        _ => case.constant("loss", logits.dims()),
+    };
+    let gradients = (logits * weights).sum().backward();
     case.gradients(&model, &gradients);
     case.gradient("images", &images, &gradients);
-    if case.text("kind") == "vit" {
-        for (layer, map) in model.look(images).maps.into_iter().enumerate() {
-            match map.weights {
-                MapWeights::Pairs { weights, .. } => {
-                    case.output(&format!("weights.{layer}"), &weights);
-                }
-                other => panic!("{other:?}"),
+    for (index, map) in model.look(images).maps.into_iter().enumerate() {
+        match (case.text("kind"), map.weights) {
+            ("vit", MapWeights::Pairs { weights, .. }) => {
+                case.output(&format!("weights.{index}"), &weights);
             }
+            ("residual-attention", MapWeights::Numbers(mask)) => {
+                case.output(&format!("mask.{index}"), &mask);
+            }
+            _ => {}
         }
     }
     case.close();
@@ -106,6 +112,27 @@ fn residual_networks() {
             depth: case.number("depth") as usize,
             width: case.number("width"),
             attention: attention(case.text("attention")),
+        };
+        let model = config.draw(&sizes(shape(&case)), &mut Initializer::new(1, &device()));
+        check(case, model.unwrap());
+    }
+}
+
+#[test]
+fn residual_attention_networks() {
+    let golden = golden();
+    let cases = golden.cases("residual-attention");
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        let config = ResidualAttentionConfig {
+            depth: case.number("depth") as usize,
+            width: case.number("width"),
+            mask: match case.text("activation") {
+                "mixed" => MaskName::Mixed,
+                "channel" => MaskName::Channel,
+                _ => MaskName::Spatial,
+            },
+            residual_learning: case.description["learning"] == Value::Bool(true),
         };
         let model = config.draw(&sizes(shape(&case)), &mut Initializer::new(1, &device()));
         check(case, model.unwrap());
@@ -146,6 +173,10 @@ fn configs() -> Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> {
     let heads = || HeadsConfig { heads: 2 };
     let mut all: Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> = vec![
         ("vit", Box::new(VisionTransformerConfig::tiny())),
+        (
+            "residual attention",
+            Box::new(ResidualAttentionConfig::tiny()),
+        ),
         (
             "axial",
             Box::new(resnet(MapAttentionConfig::Axial(heads()))),
@@ -211,6 +242,7 @@ fn check_map(name: &str, map: &ImageMap) {
             assert_eq!(gate.dims()[0], 2, "{name}");
             numbers(gate)
         }
+        MapWeights::Numbers(gate) => numbers(gate),
         MapWeights::Pairs {
             weights,
             marks,
@@ -243,6 +275,7 @@ fn maps_have_the_shapes_of_their_layers() {
             "se" | "spatial" => 9,
             "cbam" => 18,
             "vit" => 2,
+            "residual attention" => 3,
             _ => 1,
         };
         assert_eq!(look.maps.len(), expected, "{name}");

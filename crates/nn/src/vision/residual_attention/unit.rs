@@ -13,7 +13,7 @@ use crate::{
     vision::{
         VisionError,
         convolution::convolution,
-        error::{check_map, check_precision, divide},
+        error::{check_map, check_positive, check_precision, divide},
     },
 };
 
@@ -55,6 +55,8 @@ pub struct ResidualUnit {
     pub window: PreActivation,
     /// `W_3`: 1×1, back to all channels.
     pub expand: PreActivation,
+    /// 1×1 on `x` before the sum, where the channels or the size change.
+    pub shortcut: Option<Conv2d>,
 }
 
 impl ResidualUnit {
@@ -67,15 +69,37 @@ impl ResidualUnit {
         reduction: usize,
         initializer: &mut Initializer,
     ) -> Result<Self, VisionError> {
-        let hidden = divide(("channels", channels), ("reduction", reduction))?;
-        Ok(Self {
-            reduce: PreActivation::new(channels, hidden, 1, initializer),
-            window: PreActivation::new(hidden, hidden, 3, initializer),
-            expand: PreActivation::new(hidden, channels, 1, initializer),
-        })
+        Self::changing([channels, channels], 1, reduction, initializer)
     }
 
-    /// `map [batch, channels, height, width]`, in the same shape.
+    /// A unit from maps of one number of channels to maps of another, `stride` times smaller: the 3×3 window has the stride. `x`
+    /// takes part in the sum through a 1×1 convolution, unless nothing changes.
+    ///
+    /// # Errors
+    /// A size of 0, or a reduction that does not divide the channels of the output.
+    pub fn changing(
+        [inputs, outputs]: [usize; 2],
+        stride: usize,
+        reduction: usize,
+        initializer: &mut Initializer,
+    ) -> Result<Self, VisionError> {
+        let hidden = divide(("channels", outputs), ("reduction", reduction))?;
+        check_positive("stride", stride)?;
+        let changes = inputs != outputs || stride > 1;
+        let mut unit = Self {
+            reduce: PreActivation::new(inputs, hidden, 1, initializer),
+            window: PreActivation::new(hidden, hidden, 3, initializer),
+            expand: PreActivation::new(hidden, outputs, 1, initializer),
+            shortcut: changes.then(|| convolution(inputs, outputs, 1, initializer)),
+        };
+        unit.window.convolution.stride = [stride; 2];
+        if let Some(shortcut) = &mut unit.shortcut {
+            shortcut.stride = [stride; 2];
+        }
+        Ok(unit)
+    }
+
+    /// `map [batch, channels, height, width]`, in the same shape unless the unit [changes](Self::changing) it.
     ///
     /// # Errors
     /// A map of other channels or another precision, or with a size of 0.
@@ -84,6 +108,10 @@ impl ResidualUnit {
         check_map("map", map.dims(), channels)?;
         check_precision("map", map.dtype(), self)?;
         let branch = self.window.forward(self.reduce.forward(map.clone()));
+        let map = match &self.shortcut {
+            Some(shortcut) => convolve(shortcut, map),
+            None => map,
+        };
         Ok(map + self.expand.forward(branch))
     }
 }

@@ -136,7 +136,7 @@ fn unknown_keys_name_the_nearest() {
             "momentum = 0.9",
             "xyzzy = 0.9",
             "r.toml:24:1: unknown key optimizer.xyzzy; known here: kind, momentum, nesterov, \
-             clip_norm",
+             weight_decay, clip_norm",
         ),
     ] {
         assert_eq!(with(from, to), expected);
@@ -232,7 +232,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\", \"transformer-lm\", \"lstm-lm\", \"lstmn-lm\", \"transformer-classifier\""
+         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\", \"transformer-lm\", \"lstm-lm\", \"lstmn-lm\", \"transformer-classifier\", \"resnet\", \"residual-attention\", \"vit\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -733,16 +733,21 @@ proptest! {
         recipe.training.minutes = Some(limits.2);
         recipe.training.tokens = limits.1;
         recipe.training.validate_every = every.map_or(Every::Epoch, Every::Steps);
-        match (&mut recipe.data.labelled, &mut recipe.data.text) {
-            (Some(labelled), _) => labelled.test = file,
-            (_, Some(text)) => text.valid = file,
+        let data = &mut recipe.data;
+        match (&mut data.labelled, &mut data.text, &mut data.images) {
+            (Some(labelled), ..) => labelled.test = file,
+            (_, Some(text), _) => text.valid = file,
+            (.., Some(images)) => images.test = file,
             _ => {
                 recipe.training.scheduled_sampling = limits.0.map(|_| Default::default());
                 recipe.data.test_source = file.clone();
                 recipe.data.test_target = file;
             }
         }
-        recipe.batch.tokens = limits.1.map(|tokens| tokens as usize);
+        match recipe.data.images {
+            Some(_) => recipe.batch.sentences = Some(size),
+            None => recipe.batch.tokens = limits.1.map(|tokens| tokens as usize),
+        }
         prop_assert_eq!(&overridden(&recipe.to_toml().unwrap(), &[]).unwrap(), &recipe);
         prop_assert_eq!(&overridden(&Registry::default().commented(&recipe).unwrap(), &[]).unwrap(), &recipe);
     }

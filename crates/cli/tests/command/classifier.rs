@@ -180,7 +180,7 @@ fn the_tasks_are_not_mixed_up() {
     refused(
         ["evaluate", "--model", model, "--source", "x"],
         2,
-        ["--labelled FILE"],
+        ["--labelled PATH"],
     );
     let unknown = file(folder.path(), "unknown.tsv", "a film\tmaybe\n");
     refused(

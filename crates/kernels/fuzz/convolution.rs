@@ -107,7 +107,8 @@ pub fn case(dice: &mut Dice) -> Result<(), String> {
         for (at, (&found, &[sum, size])) in found.iter().zip(exact).enumerate() {
             // Rounded once for each term, of a size that is at most the sum of the terms' sizes.
             let bound = 64.0 * f64::from(f32::EPSILON) * (size + 1e-3);
-            if !((f64::from(found) - sum).abs() <= bound) {
+            let error = (f64::from(found) - sum).abs();
+            if error.is_nan() || error > bound {
                 return Err(format!(
                     "{name}[{at}] is {found} in place of {sum}: {convolution:?}"
                 ));
@@ -146,11 +147,11 @@ fn definition(
         to[1] += term.abs();
     };
     let (inputs, [height, width]) = (c.inputs / c.groups, c.kernel);
-    for at in 0..y.len() {
+    for (at, y) in y.iter_mut().enumerate() {
         let (u, rest) = (at % out_width, at / out_width);
         let (t, rest) = (rest % out_height, rest / out_height);
         let (o, n) = (rest % c.outputs, rest / c.outputs);
-        add(&mut y[at], f64::from(call.bias[o]));
+        add(y, f64::from(call.bias[o]));
         add(&mut d_bias[o], f64::from(call.d_y[at]));
         let group = o / (c.outputs / c.groups);
         for k in 0..inputs * height * width {
@@ -164,7 +165,7 @@ fn definition(
             let from = ((n * c.inputs + group * inputs + channel) * c.size[0] + a) * c.size[1] + b;
             let of = o * inputs * height * width + k;
             let [x, w, d] = [call.x[from], call.weight[of], call.d_y[at]].map(f64::from);
-            add(&mut y[at], x * w);
+            add(y, x * w);
             add(&mut d_x[from], w * d);
             add(&mut d_weight[of], x * d);
         }

@@ -177,21 +177,21 @@ fn check(sizes: Sizes, relu: bool, with_residual: bool, given: bool) {
                 );
             }
         }
-        for c in 0..channels {
+        for (c, (&of_weight, &of_bias)) in found[5].iter().zip(&found[6]).enumerate() {
             let moved = |x: &[f64]| {
                 loss(&Inputs {
                     weight: x.to_vec(),
                     ..inputs.wide()
                 })
             };
-            close("weight", found[5][c], difference(&exact.weight, c, moved));
+            close("weight", of_weight, difference(&exact.weight, c, moved));
             let moved = |x: &[f64]| {
                 loss(&Inputs {
                     bias: x.to_vec(),
                     ..inputs.wide()
                 })
             };
-            close("bias", found[6][c], difference(&exact.bias, c, moved));
+            close("bias", of_bias, difference(&exact.bias, c, moved));
         }
     }
 }

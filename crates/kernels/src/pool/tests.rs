@@ -16,10 +16,9 @@ fn plain(pool: &Pool, x: &[f64]) -> Vec<f64> {
                     for i in 0..pool.kernel[1] {
                         let a = (t * pool.stride[0] + j).checked_sub(pool.padding[0]);
                         let b = (u * pool.stride[1] + i).checked_sub(pool.padding[1]);
-                        if let (Some(a), Some(b)) = (a, b) {
-                            if a < height && b < width {
-                                window.push(map[a * width + b]);
-                            }
+                        let (Some(a), Some(b)) = (a, b) else { continue };
+                        if a < height && b < width {
+                            window.push(map[a * width + b]);
                         }
                     }
                 }

@@ -31,37 +31,63 @@ impl Axis {
             let shift = (j * c.dilation[a]) as isize - c.padding[a] as isize;
             (j, shift)
         });
-        Self {
+        let axis = Self {
             first: 0,
             step: 1,
             count,
             stride: c.stride[a],
             input: c.size[a],
             taps: taps.collect(),
-        }
+        };
+        axis.useful()
     }
 
     /// Axis `a` of the gradient of the input, one for each residue of the stride, from an output of length `output`.
     pub(super) fn backward(c: &Convolution, a: usize, output: usize) -> Vec<Self> {
         let (stride, padding) = (c.stride[a], c.padding[a]);
-        let residue = |residue: usize| {
-            // The first position with (position + padding) mod stride = residue.
-            let first = (residue + stride - padding % stride) % stride;
+        // One for each of the first positions.
+        let from = |first: usize| {
             let taps = (0..c.kernel[a]).filter_map(|j| {
-                let reach = j * c.dilation[a];
-                let shift = (first + padding) as isize - reach as isize;
-                (reach % stride == residue).then(|| (j, shift / stride as isize))
+                let shift = (first + padding) as isize - (j * c.dilation[a]) as isize;
+                (shift % stride as isize == 0).then(|| (j, shift / stride as isize))
             });
-            Self {
+            let axis = Self {
                 first,
                 step: stride,
-                count: c.size[a].saturating_sub(first).div_ceil(stride),
+                count: (c.size[a] - first).div_ceil(stride),
                 stride: 1,
                 input: output,
                 taps: taps.collect(),
-            }
+            };
+            axis.useful()
         };
-        (0..stride).map(residue).collect()
+        (0..stride.min(c.size[a])).map(from).collect()
+    }
+
+    /// Without the taps that lie outside of the input for every `t`, and without the `t` for which every tap does. What is left needs
+    /// memory for maps and kernel, however large padding and dilation are.
+    fn useful(mut self) -> Self {
+        let (stride, input) = (self.stride as isize, self.input as isize);
+        let places = |numbers: isize| numbers.max(0).unsigned_abs().div_ceil(self.stride);
+        // The first `t` at or after the input's start must be one of its positions: a stride may step over all of it.
+        let reaches = |shift: isize| {
+            let t = places(-shift);
+            t < self.count && stride * (t as isize) + shift < input
+        };
+        self.taps.retain(|&(_, shift)| reaches(shift));
+        let shifts = self.taps.iter().map(|tap| tap.1);
+        let (Some(low), Some(high)) = (shifts.clone().min(), shifts.max()) else {
+            self.count = 0;
+            return self;
+        };
+        let end = places(input - low).min(self.count);
+        let start = places(-high).min(end);
+        self.first += self.step * start;
+        self.count = end - start;
+        for (_, shift) in &mut self.taps {
+            *shift += stride * start as isize;
+        }
+        self
     }
 
     /// The `t` whose positions lie in `positions`.
@@ -173,6 +199,11 @@ impl Layout {
             channel,
             reach,
         }
+    }
+
+    /// Numbers of a channel's planes for one row of outputs.
+    pub(super) fn of_row(&self) -> usize {
+        self.row * self.residues[0].len() * self.residues[1].len()
     }
 
     /// Where the inputs of each tap start in a channel: taps of rows outside, of columns inside.

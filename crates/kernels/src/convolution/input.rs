@@ -19,46 +19,33 @@ const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 /// The weights of a phase, in strips of [`STRIP`] outputs: for every group `[strips, inputs · taps, STRIP]`.
 pub(super) struct Weights(Vec<f32>);
 
+/// Which way a correlation goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// From the convolution's inputs to its outputs.
+    Forward,
+    /// From its outputs to its inputs.
+    Backward,
+}
+
 impl Weights {
-    /// For the forward pass: outputs are the convolution's.
-    pub(super) fn of_outputs(c: &Convolution, weight: &[f32], taps: &[usize]) -> Self {
-        let [outputs, inputs, height, width] = c.weight_shape();
-        let size = height * width;
-        let outputs = outputs / c.groups;
-        Self::pack(
-            c.groups,
-            [outputs, inputs],
-            taps,
-            |group, output, input, tap| {
-                weight[((group * outputs + output) * inputs + input) * size + tap]
-            },
-        )
-    }
-
-    /// For the gradient of the input: outputs are the convolution's inputs.
-    pub(super) fn of_inputs(c: &Convolution, weight: &[f32], taps: &[usize]) -> Self {
-        let [outputs, inputs, height, width] = c.weight_shape();
-        let size = height * width;
-        let outputs = outputs / c.groups;
-        Self::pack(
-            c.groups,
-            [inputs, outputs],
-            taps,
-            |group, input, output, tap| {
-                weight[((group * outputs + output) * inputs + input) * size + tap]
-            },
-        )
-    }
-
-    fn pack(
-        groups: usize,
-        [outputs, inputs]: [usize; 2],
-        taps: &[usize],
-        weight: impl Fn(usize, usize, usize, usize) -> f32,
-    ) -> Self {
+    fn pack(c: &Convolution, pass: Pass, weight: &[f32], taps: &[usize]) -> Self {
+        let [outputs, of_output, height, width] = c.weight_shape();
+        let (of_input, size) = (outputs / c.groups, height * width);
+        let [outputs, inputs] = match pass {
+            Pass::Forward => [of_input, of_output],
+            Pass::Backward => [of_output, of_input],
+        };
+        let weight = |group: usize, output: usize, input: usize, tap: usize| {
+            let [row, column] = match pass {
+                Pass::Forward => [output, input],
+                Pass::Backward => [input, output],
+            };
+            weight[((group * of_input + row) * of_output + column) * size + tap]
+        };
         let strip = inputs * taps.len() * STRIP;
         let of_group = outputs.div_ceil(STRIP) * strip;
-        let mut packed = vec![0.0; groups * of_group];
+        let mut packed = vec![0.0; c.groups * of_group];
         if of_group == 0 {
             return Self(packed);
         }
@@ -84,20 +71,20 @@ pub(super) struct Phase {
 }
 
 impl Phase {
-    /// All pairs of the axes' phases. `weights` packs those of a list of taps, each `row · kernel width + column`.
-    pub(super) fn all(
+    /// All pairs of the axes' phases in which anything is read.
+    fn all(
+        c: &Convolution,
+        pass: Pass,
         [rows, columns]: [Vec<Axis>; 2],
-        kernel_width: usize,
-        weights: impl Fn(&[usize]) -> Weights,
+        weight: &[f32],
     ) -> Vec<Self> {
+        let read = |axis: &&Axis| axis.count > 0;
         let mut all = vec![];
-        for y in &rows {
-            for x in &columns {
-                let of_row = |j: usize| x.taps.iter().map(move |&(i, _)| j * kernel_width + i);
-                let taps: Vec<usize> = y.taps.iter().flat_map(|&(j, _)| of_row(j)).collect();
+        for y in rows.iter().filter(read) {
+            for x in columns.iter().filter(read) {
                 all.push(Self {
                     axes: [y.clone(), x.clone()],
-                    weights: weights(&taps),
+                    weights: Weights::pack(c, pass, weight, &kernel_places(c, [y, x])),
                 });
             }
         }
@@ -109,20 +96,72 @@ impl Phase {
     }
 }
 
+/// The taps of two axes as places in the kernel, `row · kernel width + column`.
+pub(super) fn kernel_places(c: &Convolution, [y, x]: [&Axis; 2]) -> Vec<usize> {
+    let of_row = |j: usize| x.taps.iter().map(move |&(i, _)| j * c.kernel[1] + i);
+    y.taps.iter().flat_map(|&(j, _)| of_row(j)).collect()
+}
+
 /// `y[n, o, first + step·t] = b[o] + Σ_{c, taps} w x[n, c, stride·t + shift]`, phase by phase, for every group of channels.
 pub(super) struct Correlation<'a> {
-    pub(super) batch: usize,
-    pub(super) groups: usize,
+    batch: usize,
+    groups: usize,
     /// Channels of a group.
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-    pub(super) input_size: [usize; 2],
-    pub(super) output_size: [usize; 2],
-    pub(super) phases: Vec<Phase>,
+    inputs: usize,
+    outputs: usize,
+    input_size: [usize; 2],
+    output_size: [usize; 2],
+    phases: Vec<Phase>,
     /// `[groups · outputs]`
-    pub(super) bias: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
     /// Multiply-adds, roughly.
-    pub(super) products: f64,
+    products: f64,
+}
+
+impl<'a> Correlation<'a> {
+    /// The forward pass of `c`, whose outputs have `size`.
+    pub(super) fn forward(
+        c: &Convolution,
+        size: [usize; 2],
+        weight: &[f32],
+        bias: Option<&'a [f32]>,
+    ) -> Self {
+        let axes = [0, 1].map(|a| vec![Axis::forward(c, a, size[a])]);
+        Self {
+            batch: c.batch,
+            groups: c.groups,
+            inputs: c.inputs / c.groups,
+            outputs: c.outputs / c.groups,
+            input_size: c.size,
+            output_size: size,
+            phases: Phase::all(c, Pass::Forward, axes, weight),
+            bias,
+            products: c.products(size),
+        }
+    }
+
+    /// The gradient of the input of `c`, whose outputs have `size`.
+    pub(super) fn backward(c: &Convolution, size: [usize; 2], weight: &[f32]) -> Self {
+        let axes = [0, 1].map(|a| Axis::backward(c, a, size[a]));
+        Self {
+            batch: c.batch,
+            groups: c.groups,
+            inputs: c.outputs / c.groups,
+            outputs: c.inputs / c.groups,
+            input_size: size,
+            output_size: c.size,
+            phases: Phase::all(c, Pass::Backward, axes, weight),
+            bias: None,
+            products: c.products(size),
+        }
+    }
+
+    /// Whether every output is one of a phase; if not, the others read nothing but zeros.
+    fn covers(&self) -> bool {
+        let of_phase = |phase: &Phase| phase.axes[0].count * phase.axes[1].count;
+        let [height, width] = self.output_size;
+        self.phases.iter().map(of_phase).sum::<usize>() == height * width
+    }
 }
 
 /// Some rows of all maps of a group of an image.
@@ -145,21 +184,23 @@ struct Scratch {
 impl Correlation<'_> {
     /// Rows of a task: as many as the cache holds, fewer where there would be too few tasks. Influences speed only.
     fn task_rows(&self) -> usize {
-        let [height, width] = self.output_size;
-        let [_, input_width] = self.input_size;
-        let phases = self.phases.len().max(1);
-        let of_row =
-            (self.inputs * (input_width + 2) + self.outputs * (width + 2)) / phases.isqrt();
-        let fitting = (TASK_NUMBERS / of_row.max(1)).clamp(1, height);
+        let height = self.output_size[0];
+        let of_row = |phase: &Phase| {
+            let layout = Layout::new([&phase.axes[0], &phase.axes[1]], 1);
+            self.inputs * layout.of_row() + self.outputs * layout.row
+        };
+        let of_row = self.phases.iter().map(of_row).max().unwrap_or(0);
+        // Rows of all residues of a stride.
+        let step = self.phases.first().map_or(1, |phase| phase.axes[0].step);
+        let fitting = (TASK_NUMBERS / of_row.max(1)).max(1).saturating_mul(step);
+        let fitting = fitting.min(height);
         let tasks = self.batch * self.groups;
         let wanted = 4 * rayon::current_num_threads();
         let rows = match tasks < wanted {
             true => fitting.min((height * tasks).div_ceil(wanted)),
             false => height.div_ceil(height.div_ceil(fitting)),
         };
-        // Rows of all residues of a stride.
-        let step = self.phases.iter().map(|phase| phase.axes[0].step).max();
-        rows.next_multiple_of(step.unwrap_or(1)).max(1)
+        rows.next_multiple_of(step).max(1)
     }
 
     pub(super) fn run(&self, level: Level, x: &[f32], y: &mut [f32]) {
@@ -216,6 +257,12 @@ impl Kernel for Work<'_, '_> {
 
     #[inline(always)]
     fn call<S: Simd>(mut self, s: S) {
+        if !self.correlation.covers() {
+            for output in 0..self.correlation.outputs {
+                let value = self.bias(output);
+                self.task.maps[output].fill(value);
+            }
+        }
         for phase in &self.correlation.phases {
             self.phase(s, phase);
         }
@@ -223,6 +270,12 @@ impl Kernel for Work<'_, '_> {
 }
 
 impl Work<'_, '_> {
+    /// That of an output of the task's group.
+    fn bias(&self, output: usize) -> f32 {
+        let channel = self.task.group * self.correlation.outputs + output;
+        self.correlation.bias.map_or(0.0, |bias| bias[channel])
+    }
+
     #[inline(always)]
     fn phase<S: Simd>(&mut self, s: S, phase: &Phase) {
         let Correlation {
@@ -234,27 +287,15 @@ impl Work<'_, '_> {
         } = *self.correlation;
         let [y, x] = &phase.axes;
         let [from, to] = y.within(self.task.rows);
-        if from >= to || x.count == 0 {
+        if from >= to {
             return;
         }
         let taps = phase.taps();
-        let bias = self.correlation.bias;
-        let bias = bias.map(|bias| &bias[self.task.group * outputs..][..outputs]);
         let rows = to - from;
         let place = |row: usize| {
             let row = y.first + y.step * (from + row) - self.task.rows[0];
             row * output_size[1] + x.first
         };
-        if taps * inputs == 0 {
-            for (output, map) in self.task.maps.iter_mut().enumerate() {
-                let value = bias.map_or(0.0, |bias| bias[output]);
-                for row in 0..rows {
-                    let line = map[place(row)..].iter_mut().step_by(x.step);
-                    line.take(x.count).for_each(|to| *to = value);
-                }
-            }
-            return;
-        }
         let layout = Layout::new([y, x], rows);
         let positions = (rows - 1) * layout.row + x.count;
         let panel = PANEL * S::LANES;
@@ -323,8 +364,10 @@ impl Work<'_, '_> {
                 }
             }
         }
-        for (output, map) in self.task.maps.iter_mut().enumerate() {
-            let value = bias.map_or(0.0, |bias| bias[output]);
+        for output in 0..outputs {
+            let value = self.bias(output);
+            let map = &mut self.task.maps[output];
+            let sums = &*self.scratch.sums;
             let sums = &sums[output * stride..];
             for row in 0..rows {
                 let from = &sums[row * layout.row..][..x.count];

@@ -37,8 +37,7 @@ mod weight;
 use crate::error::{KernelError, check_length, check_value, product};
 use crate::simd::{Level, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
-use geometry::Axis;
-use input::{Correlation, Phase, Weights};
+use input::Correlation;
 
 #[cfg(test)]
 mod tests;
@@ -177,6 +176,23 @@ impl Convolution {
         )
     }
 
+    /// The same convolution for outputs of `size`, with what does not matter made small: the stride to a second window that is not
+    /// there, the window of channels that are not there.
+    fn settled(&self, size: [usize; 2], weight: &[f32]) -> Self {
+        let stride = |a| match size[a] {
+            1 => 1,
+            _ => self.stride[a],
+        };
+        Self {
+            stride: [0, 1].map(stride),
+            kernel: match weight.is_empty() {
+                true => [0, 0],
+                false => self.kernel,
+            },
+            ..*self
+        }
+    }
+
     /// Multiply-adds of one pass, as a rough number.
     fn products(&self, [height, width]: [usize; 2]) -> f64 {
         let of_output = self.weight_shape()[1..].iter().product::<usize>();
@@ -213,21 +229,10 @@ impl Convolution {
         if let Some(bias) = bias {
             check_length("bias", "[outputs]", &[self.outputs], bias.len())?;
         }
-        let axes = std::array::from_fn(|a| vec![Axis::forward(self, a, size[a])]);
-        let correlation = Correlation {
-            batch: self.batch,
-            groups: self.groups,
-            inputs: self.inputs / self.groups,
-            outputs: self.outputs / self.groups,
-            input_size: self.size,
-            output_size: size,
-            phases: Phase::all(axes, self.kernel[1], |taps| {
-                Weights::of_outputs(self, weight, taps)
-            }),
-            bias,
-            products: self.products(size),
-        };
-        correlation.run(level, x, y);
+        if !y.is_empty() {
+            let c = self.settled(size, weight);
+            Correlation::forward(&c, size, weight, bias).run(level, x, y);
+        }
         Ok(())
     }
 
@@ -256,21 +261,10 @@ impl Convolution {
         self.check_weight("weight", weight.len())?;
         self.check_output("d_y", size, d_y.len())?;
         self.check_input("d_x", d_x.len())?;
-        let axes = std::array::from_fn(|a| Axis::backward(self, a, size[a]));
-        let correlation = Correlation {
-            batch: self.batch,
-            groups: self.groups,
-            inputs: self.outputs / self.groups,
-            outputs: self.inputs / self.groups,
-            input_size: size,
-            output_size: self.size,
-            phases: Phase::all(axes, self.kernel[1], |taps| {
-                Weights::of_inputs(self, weight, taps)
-            }),
-            bias: None,
-            products: self.products(size),
-        };
-        correlation.run(level, d_y, d_x);
+        if !d_x.is_empty() {
+            let c = self.settled(size, weight);
+            Correlation::backward(&c, size, weight).run(level, d_y, d_x);
+        }
         Ok(())
     }
 
@@ -303,7 +297,8 @@ impl Convolution {
             check_length("gradients.bias", "[outputs]", &[self.outputs], bias.len())?;
             self.backward_bias(level, size, d_y, bias);
         }
-        weight::backward(self, level, size, x, d_y, gradients.weight);
+        let c = self.settled(size, gradients.weight);
+        weight::backward(&c, level, size, x, d_y, gradients.weight);
         Ok(())
     }
 

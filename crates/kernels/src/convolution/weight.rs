@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::{
     Convolution,
     geometry::{Axis, Layout},
-    input::{copy, grow},
+    input::{copy, grow, kernel_places},
     tile::{PANEL, Taps},
 };
 use crate::matmul::lanes;
@@ -50,16 +50,21 @@ pub(super) fn backward(
     d_y: &[f32],
     d_weight: &mut [f32],
 ) {
-    let [outputs, inputs, height, width] = c.weight_shape();
-    let outputs = outputs / c.groups;
-    let taps = inputs * height * width;
     if d_weight.is_empty() {
         return;
     }
-    if c.batch == 0 {
-        return d_weight.fill(0.0);
-    }
+    let [outputs, inputs, height, width] = c.weight_shape();
+    let outputs = outputs / c.groups;
     let axes = [0, 1].map(|a| Axis::forward(c, a, size[a]));
+    let places = kernel_places(c, [&axes[0], &axes[1]]);
+    if c.batch == 0 || places.len() < height * width {
+        d_weight.fill(0.0);
+    }
+    if c.batch == 0 || places.is_empty() {
+        return;
+    }
+    // A line of sums for each tap that reads the input.
+    let taps = inputs * places.len();
     let lanes = lanes(level);
     let panel = PANEL * lanes;
     let panels = outputs.div_ceil(panel);
@@ -75,6 +80,7 @@ pub(super) fn backward(
         let work = Work {
             c,
             axes: &axes,
+            size,
             x,
             d_y,
             images: [part * images, ((part + 1) * images).min(c.batch)],
@@ -90,9 +96,9 @@ pub(super) fn backward(
         true => (0..tasks).map(task).collect(),
         false => (0..tasks).into_par_iter().map(task).collect(),
     };
-    let of_panel = d_weight.chunks_mut(outputs * taps).enumerate();
-    for (group, d_weight) in of_panel {
-        for (index, d_weight) in d_weight.chunks_mut(panel * taps).enumerate() {
+    let of_output = inputs * height * width;
+    for (group, d_weight) in d_weight.chunks_mut(outputs * of_output).enumerate() {
+        for (index, d_weight) in d_weight.chunks_mut(panel * of_output).enumerate() {
             let parts = sums[group * panels + index..]
                 .iter()
                 .step_by(panels * c.groups);
@@ -102,9 +108,16 @@ pub(super) fn backward(
                 total.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
             }
             let width = total.len() / taps;
-            for (output, to) in d_weight.chunks_exact_mut(taps).enumerate() {
-                let from = total[output..].iter().step_by(width);
-                to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
+            for (output, to) in d_weight.chunks_exact_mut(of_output).enumerate() {
+                let of_channels = total.chunks_exact(places.len() * width);
+                for (to, lines) in to
+                    .chunks_exact_mut(c.kernel[0] * c.kernel[1])
+                    .zip(of_channels)
+                {
+                    for (&place, line) in places.iter().zip(lines.chunks_exact(width)) {
+                        to[place] = line[output];
+                    }
+                }
             }
         }
     }
@@ -113,6 +126,8 @@ pub(super) fn backward(
 struct Work<'a> {
     c: &'a Convolution,
     axes: &'a [Axis; 2],
+    /// Of an output map.
+    size: [usize; 2],
     x: &'a [f32],
     d_y: &'a [f32],
     /// First image and end.
@@ -129,7 +144,8 @@ impl Kernel for Work<'_> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        match self.sums.len() / (self.c.weight_shape()[1..].iter().product::<usize>() * S::LANES) {
+        let outputs = self.outputs[1] - self.outputs[0];
+        match outputs.div_ceil(S::LANES) {
             1 => self.panel::<S, 1>(s),
             2 => self.panel::<S, 2>(s),
             _ => self.panel::<S, PANEL>(s),
@@ -145,8 +161,8 @@ impl Work<'_> {
         let [_, inputs, ..] = self.c.weight_shape();
         let [height, map_width] = self.c.size;
         let plane = height * map_width;
-        let positions = y.count * x.count;
-        let of_row = inputs * (map_width + 2) + width * (x.count + 2);
+        let positions = self.size[0] * self.size[1];
+        let of_row = Layout::new([y, x], 1).of_row() * inputs + width * x.count;
         let in_block = (TASK_NUMBERS / of_row).clamp(1, y.count);
         let (mut source, mut gradient, mut all) = (vec![], vec![], vec![]);
         for first in (0..y.count).step_by(in_block) {
@@ -184,14 +200,8 @@ impl Work<'_> {
                 let outputs = self.outputs[1] - self.outputs[0];
                 for row in 0..rows {
                     let to = &mut gradient[row * layout.row * width..][..x.count * width];
-                    transpose(
-                        s,
-                        &maps[(first + row) * x.count..],
-                        positions,
-                        outputs,
-                        to,
-                        width,
-                    );
+                    let place = (y.first + first + row) * self.size[1] + x.first;
+                    transpose(s, &maps[place..], positions, outputs, to, width);
                 }
                 for (block, gradient) in gradient.chunks(BLOCK_POSITIONS * width).enumerate() {
                     let mut taps = Taps {

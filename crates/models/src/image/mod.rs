@@ -6,8 +6,11 @@
 //! | [`ResidualAttention`](residual_attention::ResidualAttention) | [`residual_attention`] | a factor for each channel at each position (Wang 2017) |
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
 //!
+//! Models that read an image as regions share a [`backbone`].
+//!
 //! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`].
 
+pub mod backbone;
 pub mod map_attention;
 pub mod residual_attention;
 pub mod resnet;
@@ -23,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ModelError, checked, drawn, expect_layers};
 
+pub use backbone::BackboneConfig;
 pub use map_attention::MapAttentionConfig;
 pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;

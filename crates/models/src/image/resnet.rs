@@ -175,21 +175,73 @@ pub(super) fn class_scores(layer: &Linear, x: Tensor<4>) -> Tensor<2> {
 }
 
 impl Normed {
-    fn new(channels: [usize; 2], kernel: usize, stride: usize, init: &mut Initializer) -> Self {
+    pub(super) fn new(
+        channels: [usize; 2],
+        kernel: usize,
+        stride: usize,
+        init: &mut Initializer,
+    ) -> Self {
         Self {
             conv: convolution(channels, kernel, stride, init),
             norm: BatchNormConfig::new(channels[1]).init(init.device()),
         }
     }
 
-    fn forward(&self, x: Tensor<4>, residual: Option<Tensor<4>>, relu: bool) -> Tensor<4> {
+    pub(super) fn forward(
+        &self,
+        x: Tensor<4>,
+        residual: Option<Tensor<4>>,
+        relu: bool,
+    ) -> Tensor<4> {
         batch_norm(&self.norm, convolve(&self.conv, x), residual, relu)
     }
 }
 
 impl Block {
+    /// Two 3x3 convolutions, the first of this stride.
+    pub(super) fn basic(
+        [inputs, outputs]: [usize; 2],
+        stride: usize,
+        init: &mut Initializer,
+    ) -> Self {
+        let branch = vec![
+            Normed::new([inputs, outputs], 3, stride, init),
+            Normed::new([outputs, outputs], 3, 1, init),
+        ];
+        Self::new(branch, [inputs, outputs], stride, init)
+    }
+
+    /// A 3x3 convolution of this stride between two 1x1.
+    fn bottleneck(
+        [inputs, inside, outputs]: [usize; 3],
+        stride: usize,
+        init: &mut Initializer,
+    ) -> Self {
+        let branch = vec![
+            Normed::new([inputs, inside], 1, 1, init),
+            Normed::new([inside, inside], 3, stride, init),
+            Normed::new([inside, outputs], 1, 1, init),
+        ];
+        Self::new(branch, [inputs, outputs], stride, init)
+    }
+
+    /// A branch, with a projection beside it if it changes the shape.
+    fn new(
+        branch: Vec<Normed>,
+        [inputs, outputs]: [usize; 2],
+        stride: usize,
+        init: &mut Initializer,
+    ) -> Self {
+        let changes = stride > 1 || inputs != outputs;
+        Self {
+            branch,
+            skip: changes.then(|| Normed::new([inputs, outputs], 1, stride, init)),
+            gate: None,
+        }
+    }
+
     /// `x [batch, inputs, height, width]` -> `[batch, outputs, height', width']`, and the weights of the gate.
-    fn forward(&self, x: Tensor<4>) -> (Tensor<4>, Vec<MapWeights>) {
+    pub(super) fn forward(&self, x: Tensor<4>) -> (Tensor<4>, Vec<MapWeights>) {
         let skip = match &self.skip {
             Some(projection) => projection.forward(x.clone(), None, false),
             None => x.clone(),
@@ -239,23 +291,12 @@ impl ImageClassifierConfig for ResNetConfig {
                 if stage + 2 == blocks.len() && block + 1 == count {
                     between = self.attention.between(inputs, size, init)?;
                 }
-                let branch = match expansion {
-                    1 => vec![
-                        Normed::new([inputs, outputs], 3, stride, init),
-                        Normed::new([outputs, outputs], 3, 1, init),
-                    ],
-                    _ => vec![
-                        Normed::new([inputs, inside], 1, 1, init),
-                        Normed::new([inside, inside], 3, stride, init),
-                        Normed::new([inside, outputs], 1, 1, init),
-                    ],
+                let mut block = match expansion {
+                    1 => Block::basic([inputs, outputs], stride, init),
+                    _ => Block::bottleneck([inputs, inside, outputs], stride, init),
                 };
-                let changes = stride > 1 || inputs != outputs;
-                of_stage.push(Block {
-                    branch,
-                    skip: changes.then(|| Normed::new([inputs, outputs], 1, stride, init)),
-                    gate: self.attention.gate(outputs, init)?,
-                });
+                block.gate = self.attention.gate(outputs, init)?;
+                of_stage.push(block);
                 inputs = outputs;
             }
             stages.push(of_stage);

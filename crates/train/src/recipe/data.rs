@@ -6,7 +6,7 @@ use regard_config::{Check, FRACTION, Range, SIZE, config};
 use regard_models::text::Units;
 use serde::{Deserialize, Serialize};
 
-use super::ImageData;
+use super::{ImageData, SceneData};
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
     Task,
@@ -73,6 +73,8 @@ config! {
         [table] text: Option<TextData> = None;
         /// Images with a class each, in place of the files: for image classifiers.
         [table] images: Option<ImageData> = None;
+        /// Drawn scenes, of which everything is known, in place of the files: for captions, questions and boxes.
+        [table] scenes: Option<SceneData> = None;
     }
     check Data::agree
 }
@@ -338,7 +340,7 @@ impl LabelledData {
 }
 
 impl Split {
-    fn seed(self, seed: u64) -> u64 {
+    pub(super) fn seed(self, seed: u64) -> u64 {
         let part = match self {
             Self::Train => 0,
             Self::Valid => 1,

@@ -182,6 +182,7 @@ impl Task for ImageClassification {
             "data.filter",
             "data.labelled",
             "data.text",
+            "data.scenes",
             "batch.tokens",
             "batch.pool",
         ],

@@ -53,20 +53,23 @@ impl ImageSizes {
             size,
             classes,
         } = *self;
-        let refused = match () {
-            () if !size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) => format!(
-                "images of {} x {} pixels; expected 1 to {LARGEST_SIDE} on a side",
-                size[0], size[1]
-            ),
-            () if !matches!(channels, 1 | 3) => {
-                format!("images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)")
-            }
-            () if classes < 2 => {
-                format!("the number of classes is {classes}; expected at least 2")
-            }
-            () => return Ok(()),
-        };
-        Err(ModelError(refused))
+        let [height, width] = size;
+        if size.iter().any(|side| !(1..=LARGEST_SIDE).contains(side)) {
+            return Err(ModelError(format!(
+                "images of {height} x {width} pixels; expected 1 to {LARGEST_SIDE} on a side"
+            )));
+        }
+        if !matches!(channels, 1 | 3) {
+            return Err(ModelError(format!(
+                "images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)"
+            )));
+        }
+        if classes < 2 {
+            return Err(ModelError(format!(
+                "the number of classes is {classes}; expected at least 2"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -66,6 +66,7 @@ mod perplexity;
 mod random;
 mod score;
 mod tokenize;
+mod vqa;
 
 pub use accuracy::Accuracy;
 pub use alignment::{Aer, Alignment, Gold, Indexing, Link};
@@ -81,6 +82,7 @@ pub use next_token::{ByPosition, NextToken};
 pub use perplexity::{Conditioning, Perplexity};
 pub use score::{Confidence, Score, Signature, VERSION};
 pub use tokenize::Tokenizer;
+pub use vqa::{normalize_answer, vqa_accuracy, vqa_target};
 
 /// The example of the README runs as a test.
 #[cfg(doctest)]

@@ -32,10 +32,10 @@ use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use backbone::BackboneConfig;
 pub use map_attention::MapAttentionConfig;
-pub use residual_attention::ResidualAttentionConfig;
 pub use questions::{
     QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
 };
+pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;
 pub use vit::VisionTransformerConfig;
 pub use vqa::VqaConfig;

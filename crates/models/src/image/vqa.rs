@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! q   = LSTM(E w_1, .., E w_T)                       the state after the last word, [questions, hidden]
-//! v_i = [backbone(image)_i; x_i; y_i]                a region and its place, -1 to 1, [images, regions, features + 2]
+//! v_i = [backbone(image)_i; p_i]                     a region and its place, [images, regions, features + 10]
+//! p_i = [x, y, sin and cos of πx/2, πy/2, πx, πy]    of its centre, -1 to 1 from left to right and from top to bottom
 //! ```
 //!
 //! | attention | scores of the regions | answers |
@@ -51,15 +52,24 @@ use super::{
         QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
     },
 };
-use crate::{batch::SourceBatch, error::ModelError, generator::expect_valid, vocabulary::Vocabulary};
+use crate::{
+    batch::SourceBatch, error::ModelError, generator::expect_valid, vocabulary::Vocabulary,
+};
 
 const LOOKS: Range<usize> = Range {
     holds: |looks| (1..=8).contains(&looks),
     expected: "1 to 8",
 };
 
-/// The coordinates of a region, which stand behind its features.
-const PLACE: usize = 2;
+/// Numbers of a region's place, which stand behind its features.
+const PLACE: usize = 10;
+
+/// The place of a region whose centre is at `x`, `y`: from the coordinates alone fields of an image would be learned slowly.
+fn place(x: f32, y: f32) -> [f32; PLACE] {
+    let wave = |at: f32| (std::f32::consts::PI * at).sin_cos();
+    let [(a, b), (c, d), (e, f), (g, h)] = [x / 2.0, y / 2.0, x, y].map(wave);
+    [x, y, a, b, c, d, e, f, g, h]
+}
 
 config! {
     /// Keys of "bottom-up".
@@ -261,14 +271,14 @@ impl QuestionAnswererConfig for VqaConfig {
     }
 }
 
-/// Regions with their place, `[images, rows · columns, features + 2]`, and the grid.
+/// Regions with their place, `[images, rows · columns, features + 10]`, and the grid.
 fn regions(backbone: &Backbone, images: Tensor<4>) -> (Regions, [usize; 2]) {
     let map = backbone.forward(images);
     let [batch, _, rows, columns] = map.dims();
     let device = map.device();
     let at = |place: usize, places: usize| (2 * place + 1) as f32 / places as f32 - 1.0;
-    let place = |cell: usize| [at(cell % columns, columns), at(cell / columns, rows)];
-    let places: Vec<f32> = (0..rows * columns).flat_map(place).collect();
+    let centre = |cell: usize| place(at(cell % columns, columns), at(cell / columns, rows));
+    let places: Vec<f32> = (0..rows * columns).flat_map(centre).collect();
     let places = TensorData::new(places, [1, rows * columns, PLACE]);
     let places = Tensor::<3>::from_data(places, &device).expand([batch, rows * columns, PLACE]);
     let features = map.flatten::<3>(2, 3).swap_dims(1, 2); // [images, regions, features]

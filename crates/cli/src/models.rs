@@ -8,11 +8,14 @@ use regard_models::{
     pretrained::{Hub, PretrainedError, resolve},
 };
 use regard_train::{
-    Registry, TrainError, model_file::ModelFileError, tasks::Translation, translator::Description,
+    QuestionAnswerer, Registry, TrainError,
+    model_file::ModelFileError,
+    tasks::{Translation, VisualQuestions},
+    translator::Description,
 };
 use regard_view::label::visible;
 
-use crate::progress::Counter;
+use crate::{failure::Failure, progress::Counter};
 
 /// What stands in front of the name of a model that may be downloaded.
 const DOWNLOADED: &str = "hf:";
@@ -38,6 +41,34 @@ pub fn open(
         Some(path) => registry.open::<Translation>(path, device),
         None => registry.from_bytes::<Translation>(EMBEDDED, EMBEDDED_FILE, device),
     }
+}
+
+/// The embedded model that answers questions about images; there is none yet.
+const EMBEDDED_QUESTIONS: Option<&[u8]> = None;
+
+/// Opens the model that answers questions about images at `path`, or the embedded one if there is no path.
+///
+/// # Errors
+/// Whatever is wrong with the file; no path while no model is embedded.
+pub fn question_answerer(
+    path: Option<&Path>,
+    device: &Device,
+) -> Result<QuestionAnswerer, Failure> {
+    let registry = Registry::default();
+    let (model, description) = match (path, EMBEDDED_QUESTIONS) {
+        (Some(path), _) => registry.open::<VisualQuestions>(path, device)?,
+        (None, Some(bytes)) => {
+            registry.from_bytes::<VisualQuestions>(bytes, EMBEDDED_FILE, device)?
+        }
+        (None, None) => {
+            return Err(Failure::Usage(
+                "no model for questions about images is embedded in this build; give --model MODEL, the run folder of \
+                 `regard train recipes/scenes-vqa.toml`"
+                    .to_owned(),
+            ));
+        }
+    };
+    Ok(QuestionAnswerer::new(model, description, device))
 }
 
 /// The name of a pretrained model, if that is what `model` means: `hf:NAME`, a folder with a `config.json`, or a name in the local

@@ -12,7 +12,10 @@ use crate::{
     classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes},
     error::ModelError,
     generator::{AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored},
-    image::{ImageClassifier, ImageClassifierConfig, ImageLook, ImageSizes},
+    image::{
+        ImageClassifier, ImageClassifierConfig, ImageLook, ImageSizes, QuestionAnswerer,
+        QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
+    },
     pretrained::PackedText,
     text_model::{Objective, TextModel, TextModelConfig},
     vocabulary::{Vocabularies, Vocabulary},
@@ -237,6 +240,55 @@ impl<C: ImageClassifierConfig> AnyImageClassifierConfig for C {
     }
 }
 
+/// Object-safe form of [`QuestionAnswererConfig`].
+pub trait AnyQuestionAnswererConfig: AnyConfig {
+    /// As [`QuestionAnswererConfig::init`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build(
+        &self,
+        sizes: &QuestionSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyQuestionAnswerer, ModelError>;
+
+    /// As [`QuestionAnswererConfig::without_values`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build_without_values(
+        &self,
+        sizes: &QuestionSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyQuestionAnswerer, ModelError>;
+}
+
+impl<C: QuestionAnswererConfig> AnyQuestionAnswererConfig for C {
+    fn build(
+        &self,
+        sizes: &QuestionSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyQuestionAnswerer, ModelError> {
+        Ok(AnyQuestionAnswerer::new(self.init(sizes, seed, device)?))
+    }
+
+    fn build_without_values(
+        &self,
+        sizes: &QuestionSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyQuestionAnswerer, ModelError> {
+        let model = self.without_values(sizes, arrays, device)?;
+        Ok(AnyQuestionAnswerer::new(model))
+    }
+}
+
+/// A model that answers questions about images, of any architecture.
+pub struct AnyQuestionAnswerer(Box<dyn DynQuestionAnswerer>);
+
 /// A model that gives an image a class, of any architecture.
 pub struct AnyImageClassifier(Box<dyn DynImageClassifier>);
 
@@ -330,6 +382,25 @@ any_module!(AnyImageClassifier, ImageClassifier, DynImageClassifier, None, {
     }
     fn look(&self, images: Tensor<4>) -> ImageLook {
         self.look(images)
+    }
+});
+
+any_module!(AnyQuestionAnswerer, QuestionAnswerer, DynQuestionAnswerer, None, {
+    /// As [`QuestionAnswerer::vocabulary`].
+    fn vocabulary(&self) -> Vocabulary;
+    /// As [`QuestionAnswerer::forward`].
+    fn forward(&self, images: Tensor<4>, questions: &QuestionBatch, noise: &mut DropoutRng) -> Tensor<2>;
+    /// As [`QuestionAnswerer::look`].
+    fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook;
+} {
+    fn vocabulary(&self) -> Vocabulary {
+        self.vocabulary()
+    }
+    fn forward(&self, images: Tensor<4>, questions: &QuestionBatch, noise: &mut DropoutRng) -> Tensor<2> {
+        self.forward(images, questions, noise)
+    }
+    fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook {
+        self.look(images, questions)
     }
 });
 

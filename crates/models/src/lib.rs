@@ -13,7 +13,7 @@
 //! | [`SentenceClassifier`](sentence::SentenceClassifier) | [`sentence`] | an LSTMN's tape (Cheng 2016), pooling (Lin 2017), or none |
 //!
 //! The role of a model is what it does: a [`Generator`] writes tokens from a source, a [`TextModel`] predicts tokens of a text, a
-//! [`Classifier`] gives a sentence a label, an [`ImageClassifier`] an image. An
+//! [`Classifier`] gives a sentence a label, an [`ImageClassifier`] an image, a [`QuestionAnswerer`] answers questions about images. An
 //! architecture is a configuration that documents itself ([`regard_config::config!`]), the model that it draws, and the role of
 //! that model; a program can add its own. [`AnyGenerator`], [`AnyTextModel`] and [`AnyClassifier`] are models whose architecture is chosen at run
 //! time.
@@ -54,14 +54,18 @@ pub use batch::{SourceBatch, TargetBatch, TextBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
 pub use erased::{
     AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
-    AnyImageClassifierConfig, AnyState, AnyTextModel, AnyTextModelConfig,
+    AnyImageClassifierConfig, AnyQuestionAnswerer, AnyQuestionAnswererConfig, AnyState,
+    AnyTextModel, AnyTextModelConfig,
 };
 pub use error::ModelError;
 pub use generator::{
     AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored, Stepper,
 };
 pub use gnmt::GnmtConfig;
-pub use image::{ImageClassifier, ImageClassifierConfig, ImageSizes};
+pub use image::{
+    ImageClassifier, ImageClassifierConfig, ImageSizes, QuestionAnswerer, QuestionAnswererConfig,
+    QuestionBatch, QuestionLook, QuestionSizes,
+};
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
 pub use rnnsearch::RnnSearchConfig;
@@ -73,7 +77,9 @@ pub use vocabulary::{Vocabularies, Vocabulary};
 /// The object-safe traits of models whose architecture is chosen at run time. They have a module of their own because their
 /// methods have the same names as those of the roles.
 pub mod any {
-    pub use crate::erased::{DynClassifier, DynGenerator, DynImageClassifier, DynTextModel};
+    pub use crate::erased::{
+        DynClassifier, DynGenerator, DynImageClassifier, DynQuestionAnswerer, DynTextModel,
+    };
 }
 
 /// The crate with which configurations are declared.

@@ -9,7 +9,7 @@ use regard_models::{
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
-use crate::recipe::Model;
+use crate::{model_file::ModelFileError, recipe::Model};
 
 /// The content of an image classifier's file apart from the weights.
 #[derive(Debug, Clone)]
@@ -43,6 +43,35 @@ pub struct Preparation {
 }
 
 impl Preparation {
+    /// The preparation whose means and deviations stand under `key` in the metadata of the file called `name`.
+    ///
+    /// # Errors
+    /// Numbers that no images have, or those of another number of `channels`.
+    pub(crate) fn stored(
+        key: &'static str,
+        size: [usize; 2],
+        channels: usize,
+        [mean, deviation]: [Vec<f32>; 2],
+        name: &str,
+    ) -> Result<Self, ModelFileError> {
+        let name = || name.to_owned();
+        let normalize = Normalize::new(mean, deviation);
+        let normalize = normalize.map_err(|source| ModelFileError::Images {
+            name: name(),
+            key,
+            source: Box::new(source),
+        })?;
+        match normalize.mean().len() {
+            found if found == channels => Ok(Self { size, normalize }),
+            found => Err(ModelFileError::Channels {
+                name: name(),
+                key,
+                found,
+                expected: channels,
+            }),
+        }
+    }
+
     /// How files are decoded for it.
     pub fn decoding(&self) -> Decoding {
         Decoding {

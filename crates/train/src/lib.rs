@@ -4,9 +4,10 @@
 //! - [`tokenizer`]: sub-words that keep every text without loss;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
-//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, questions about
+//!   images, language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`], [`sentence_classifier`], [`image_classifier`] and [`model_file`]: a trained model at work, and its file;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`question_answerer`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
@@ -21,6 +22,7 @@ pub mod files;
 pub mod image_classifier;
 pub mod learner;
 pub mod model_file;
+pub mod question_answerer;
 pub mod recipe;
 mod registry;
 pub mod sentence_classifier;
@@ -30,6 +32,7 @@ pub mod translator;
 
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier};
+pub use question_answerer::{Answered, QuestionAnswerer};
 pub use registry::{Architecture, Registry};
 pub use sentence_classifier::{Classification, SentenceClassifier};
 pub use translator::{Translated, Translation, Translator};

@@ -8,6 +8,7 @@
 //! | `regard.labels` | of a classifier: the labels, in the order of the classes, and the most tokens of a sentence |
 //! | `regard.text` | of a language model: whether its texts are parts of a file or lines |
 //! | `regard.images` | of a classifier of images: the labels, mean and deviation of each channel |
+//! | `regard.questions` | of a model that answers questions about images: the answers, mean and deviation of each channel |
 //! | `regard.familiarity` | statistics that detect unfamiliar sentences ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
 //!
 //! Files of former versions are read too: see [`regard_models::former`].
@@ -118,20 +119,24 @@ pub enum ModelFileError {
         classes: usize,
     },
     /// Means and deviations that no images have.
-    #[error("{name}: metadata `regard.images`: {source}")]
+    #[error("{name}: metadata `{key}`: {source}")]
     Images {
         /// The file.
         name: String,
+        /// The key.
+        key: &'static str,
         /// What is wrong.
         source: Box<ImagesError>,
     },
     /// The means of colours and the model disagree.
     #[error(
-        "{name}: metadata `regard.images` has the means of {found} channels; expected those of {expected}, which the model reads"
+        "{name}: metadata `{key}` has the means of {found} channels; expected those of {expected}, which the model reads"
     )]
     Channels {
         /// The file.
         name: String,
+        /// The key.
+        key: &'static str,
         /// Channels of the metadata.
         found: usize,
         /// Channels of the model.

@@ -22,7 +22,7 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
-    image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
+    image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig, VqaConfig},
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
@@ -33,9 +33,13 @@ use crate::{
     image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
+    question_answerer::QuestionAnswerer,
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
-    tasks::{Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
+    tasks::{
+        Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation,
+        VisualQuestions,
+    },
     translator::Translator,
 };
 
@@ -69,6 +73,7 @@ architectures! {
     "resnet" => ResNetConfig: ImageClassification,
     "residual-attention" => ResidualAttentionConfig: ImageClassification,
     "vit" => VisionTransformerConfig: ImageClassification,
+    "vqa" => VqaConfig: VisualQuestions,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -423,6 +428,19 @@ impl Registry {
     ) -> Result<ImageClassifier, ModelFileError> {
         let (model, description) = self.open::<ImageClassification>(path, device)?;
         Ok(ImageClassifier::new(model, description, device))
+    }
+
+    /// Opens a model file or a run folder to ask questions about images.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn question_answerer(
+        &self,
+        path: &Path,
+        device: &Device,
+    ) -> Result<QuestionAnswerer, ModelFileError> {
+        let (model, description) = self.open::<VisualQuestions>(path, device)?;
+        Ok(QuestionAnswerer::new(model, description, device))
     }
 
     /// The description of the model in the metadata of the file called `name`.

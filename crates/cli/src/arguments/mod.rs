@@ -4,6 +4,7 @@
 //! their own: [`Compute`], [`Search`], [`Lengths`], [`PictureFiles`], [`Show`] and [`Drawing`].
 
 mod answer;
+mod ask;
 mod bench;
 mod classify;
 mod compare;
@@ -30,6 +31,7 @@ mod view;
 use clap::{Parser, Subcommand};
 
 pub use answer::Answer;
+pub use ask::Ask;
 pub use bench::Bench;
 pub use classify::Classify;
 pub use compare::Compare;
@@ -86,6 +88,8 @@ pub enum Command {
     Classify(Box<Classify>),
     /// Find answers to questions in a text with a pretrained model
     Answer(Box<Answer>),
+    /// Answer questions about an image, and see where the model looked
+    Ask(Box<Ask>),
     /// Turn texts into vectors with a pretrained encoder
     Embed(Embed),
     /// Compare texts, or a word in several texts, by the cosine of their vectors

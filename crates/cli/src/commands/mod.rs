@@ -1,6 +1,7 @@
 //! The commands, one file for each.
 
 mod answer;
+mod ask;
 mod bench;
 mod classify;
 mod compare;
@@ -33,6 +34,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Fill(options) => fill::run(&options),
         Command::Classify(options) => classify::run(&options),
         Command::Answer(options) => answer::run(&options),
+        Command::Ask(options) => ask::run(&options),
         Command::Similar(options) => similar::run(&options),
         Command::Embed(options) => embed::run(&options),
         Command::Train(options) => train::run(&options),

@@ -88,6 +88,7 @@ impl Training {
                 let loss = || format!("validation loss {:.4}", metrics.loss);
                 self.last = Some(match metrics.quality {
                     Quality::Likelihood { .. } => loss(),
+                    Quality::Answers { accuracy, .. } => share("accuracy", accuracy),
                     _ => quality(&metrics.quality).unwrap_or_else(loss),
                 });
                 if let Quality::Bleu { signature, .. } = &metrics.quality
@@ -259,7 +260,7 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
     };
     let perplexity = match metrics.quality {
         Quality::Bleu { .. } => format!(", perplexity {:.2} (teacher-forced)", metrics.perplexity),
-        Quality::Accuracy { .. } => String::new(),
+        Quality::Accuracy { .. } | Quality::Answers { .. } => String::new(),
         Quality::Likelihood { .. } => format!(", perplexity {:.2}", metrics.perplexity),
     };
     let quality =
@@ -273,11 +274,29 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
 fn quality(quality: &Quality) -> Option<String> {
     match quality {
         Quality::Bleu { bleu, .. } => Some(format!("BLEU {bleu:.2}")),
-        Quality::Accuracy { accuracy, .. } => Some(format!("accuracy {:.2} %", 100.0 * accuracy)),
+        Quality::Accuracy { accuracy, .. } => Some(share("accuracy", *accuracy)),
+        Quality::Answers {
+            accuracy,
+            kinds,
+            pointing,
+            ..
+        } => {
+            let mut parts: Vec<String> = kinds
+                .iter()
+                .map(|(kind, mean)| share(kind, *mean))
+                .collect();
+            parts.extend(pointing.map(|pointing| share("pointing", pointing)));
+            let all = share("accuracy", *accuracy);
+            Some(format!("{all} ({})", parts.join(", ")))
+        }
         Quality::Likelihood { bits_per_byte } => {
             bits_per_byte.map(|bits| format!("{bits:.3} bits per byte"))
         }
     }
+}
+
+fn share(name: &str, share: f64) -> String {
+    format!("{name} {:.2} %", 100.0 * share)
 }
 
 fn ending(summary: &Summary) -> String {

@@ -5,16 +5,20 @@
 //! | [`ResNet`](resnet::ResNet) | [`resnet`] | none, or over channels, positions, pairs of positions ([`map_attention`]) |
 //! | [`ResidualAttention`](residual_attention::ResidualAttention) | [`residual_attention`] | a factor for each channel at each position (Wang 2017) |
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
+//! | [`Vqa`](vqa::Vqa) | [`vqa`] | of a question to the regions of an image (Anderson 2018, Yang 2016) |
 //!
 //! Models that read an image as regions share a [`backbone`].
 //!
-//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`].
+//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`], of those that
+//! answer questions [`QuestionAnswerer`].
 
 pub mod backbone;
 pub mod map_attention;
+pub mod questions;
 pub mod residual_attention;
 pub mod resnet;
 pub mod vit;
+pub mod vqa;
 
 use burn::{
     module::Module,
@@ -28,9 +32,13 @@ use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use backbone::BackboneConfig;
 pub use map_attention::MapAttentionConfig;
+pub use questions::{
+    QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
+};
 pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;
 pub use vit::VisionTransformerConfig;
+pub use vqa::VqaConfig;
 
 /// The images that a classifier reads, and its number of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! The events that training reports, to its caller and as lines of `metrics.jsonl`.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ pub struct Started {
     pub model: String,
     /// The number of weights.
     pub parameters: usize,
-    /// What is trained on: "sentence pairs", "labelled sentences", "texts" or "images".
+    /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images" or "images with questions".
     pub examples: &'static str,
     /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
@@ -166,6 +166,19 @@ pub enum Quality {
         /// All sentences.
         sentences: usize,
     },
+    /// Of answers to questions about images.
+    Answers {
+        /// The mean accuracy of the answers, 0 to 1; where people answered, that of the VQA evaluation.
+        accuracy: f64,
+        /// Questions.
+        questions: usize,
+        /// The same by kind of question.
+        kinds: BTreeMap<String, f64>,
+        /// The share of questions for which the largest weight of the last look is on the object that is asked for, where that is
+        /// known, 0 to 1.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pointing: Option<f64>,
+    },
     /// Of a language model's predictions; the loss says all about those of masked words.
     Likelihood {
         /// Bits per byte of the text, of a causal model.
@@ -179,7 +192,7 @@ impl Quality {
     pub fn score(&self) -> Option<f64> {
         match self {
             Self::Bleu { bleu, .. } => Some(*bleu),
-            Self::Accuracy { accuracy, .. } => Some(*accuracy),
+            Self::Accuracy { accuracy, .. } | Self::Answers { accuracy, .. } => Some(*accuracy),
             Self::Likelihood { .. } => None,
         }
     }

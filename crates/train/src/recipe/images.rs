@@ -92,6 +92,16 @@ impl AugmentConfig {
     }
 }
 
+impl OnBroken {
+    /// The same, as readers of images have it.
+    pub fn policy(self) -> Broken {
+        match self {
+            Self::Error => Broken::Error,
+            Self::Skip => Broken::Skip,
+        }
+    }
+}
+
 impl ImageData {
     /// How files are decoded.
     pub fn decoding(&self) -> Decoding {
@@ -106,10 +116,7 @@ impl ImageData {
 
     /// What happens with broken images.
     pub fn broken(&self) -> Broken {
-        match self.broken {
-            OnBroken::Error => Broken::Error,
-            OnBroken::Skip => Broken::Skip,
-        }
+        self.broken.policy()
     }
 
     /// The path of a part, if the recipe names one.

@@ -40,6 +40,7 @@ mod data;
 mod images;
 mod model;
 mod optimization;
+mod questions;
 mod scenes;
 mod training;
 mod translation;
@@ -57,6 +58,7 @@ pub use optimization::{
     Adadelta, Adam, AdamW, Batching, Constant, Cosine, InverseSquareRoot, Optimizer, Plateau,
     Schedule, Sgd,
 };
+pub use questions::{QuestionData, QuestionFiles};
 pub use scenes::{SceneData, SceneSet};
 pub use training::{Every, ScheduledSampling, Training};
 pub use translation::{LongSource, MaxLength, Measure, Translation, Validation};

@@ -183,6 +183,7 @@ impl Task for ImageClassification {
             "data.labelled",
             "data.text",
             "data.scenes",
+            "data.questions",
             "batch.tokens",
             "batch.pool",
         ],
@@ -321,25 +322,12 @@ impl Task for ImageClassification {
                 classes: sizes.classes,
             });
         }
-        let normalize = Normalize::new(mean, deviation);
-        let normalize = normalize.map_err(|source| ModelFileError::Images {
-            name: name.to_owned(),
-            source: Box::new(source),
-        })?;
-        if normalize.mean().len() != sizes.channels {
-            return Err(ModelFileError::Channels {
-                name: name.to_owned(),
-                found: normalize.mean().len(),
-                expected: sizes.channels,
-            });
-        }
+        let stored = [mean, deviation];
+        let preparation = Preparation::stored(IMAGES, sizes.size, sizes.channels, stored, name)?;
         Ok(Description {
             model: header.model,
             labels,
-            preparation: Preparation {
-                size: sizes.size,
-                normalize,
-            },
+            preparation,
         })
     }
 

@@ -7,6 +7,7 @@
 pub mod classification;
 pub mod image_classification;
 pub mod language_modelling;
+pub mod questions;
 pub mod translation;
 
 use std::fmt::Debug;
@@ -22,6 +23,7 @@ use regard_nn::weights::Arrays;
 pub use classification::Classification;
 pub use image_classification::ImageClassification;
 pub use language_modelling::LanguageModelling;
+pub use questions::VisualQuestions;
 pub use translation::Translation;
 
 use crate::{

@@ -50,4 +50,5 @@ pub use error::TokenizerError;
 pub use hugging_face::SpecialTokens;
 pub use pair::TokenizerPair;
 pub use regard_models::text::{Piece, split_words};
+pub(crate) use subword::UNKNOWN;
 pub use subword::{MINIMUM_VOCABULARY_SIZE, SPECIAL_TOKENS, SubwordTokenizer, lowercase};

@@ -18,7 +18,7 @@ use super::hugging_face::HuggingFace;
 /// The reserved tokens of a vocabulary that is learned here, in the order of their ids: first the marks, in the order of
 /// [`Vocabulary::new`], then the token for an unknown symbol.
 pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<s>", "</s>", "<unk>"];
-pub(super) const UNKNOWN: u32 = 3;
+pub(crate) const UNKNOWN: u32 = 3;
 /// The smallest sub-word vocabulary: the reserved tokens and the 256 bytes.
 pub const MINIMUM_VOCABULARY_SIZE: usize = SPECIAL_TOKENS.len() + 256;
 

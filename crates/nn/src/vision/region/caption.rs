@@ -3,7 +3,7 @@
 
 use burn::{config::Config, module::Module, tensor::Tensor};
 
-use super::{RegionAttended, Regions, VisionError};
+use super::{PreparedRegions, RegionAttended, Regions, VisionError};
 use crate::{
     bridge::{additive_attention, apply},
     initialize::Initializer,
@@ -51,14 +51,6 @@ impl CaptionAttentionConfig {
 pub struct CaptionAttention {
     /// `w_aᵀ tanh(W_h h + W_v v)`: the query is the state, the keys are the regions.
     pub score: Additive,
-}
-
-/// Regions with the keys that are computed once for each image.
-#[derive(Debug, Clone)]
-pub struct PreparedRegions {
-    regions: Regions,
-    /// `W_v v_i`: `[batch, regions, hidden]`.
-    keys: Tensor<3>,
 }
 
 impl CaptionAttention {

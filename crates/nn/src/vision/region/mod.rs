@@ -29,8 +29,8 @@
 //! score](crate::score::Additive); a scaled dot score costs less.
 //!
 //! **Cost**: with `R` regions of size `d` and `k` hidden units, for captions `R · d · k` multiplications once
-//! an image ([`CaptionAttention::prepare`]) and `R · k` hyperbolic tangents a step; for questions
-//! `2 R (d + question size) k` multiplications.
+//! an image ([`CaptionAttention::prepare`]) and `R · k` hyperbolic tangents a step; for questions twice as many of both
+//! ([`QuestionAttention::prepare`]).
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -69,22 +69,52 @@ mod caption;
 mod question;
 
 pub use answer::{AnswerHead, AnswerHeadConfig, GatedTanh};
-pub use caption::{CaptionAttention, CaptionAttentionConfig, PreparedRegions};
+pub use caption::{CaptionAttention, CaptionAttentionConfig};
 pub use question::{QuestionAttention, QuestionAttentionConfig};
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor, TensorData};
 
 use super::{
     VisionError,
     error::{Extent, check_shape},
 };
-use crate::mask::PaddingMask;
+use crate::{bridge::matmul, mask::PaddingMask, normalize::masked_softmax};
 
 /// The regions of a batch of images.
 #[derive(Debug, Clone)]
 pub struct Regions {
     features: Tensor<3>,
     keep: PaddingMask,
+}
+
+/// Regions with what an attention computes of them once for each image.
+#[derive(Debug, Clone)]
+pub struct PreparedRegions {
+    regions: Regions,
+    /// `W_v v_i`: `[batch, regions, hidden]`, or of a gated layer the value's, then the gate's.
+    keys: Tensor<3>,
+}
+
+impl PreparedRegions {
+    /// The images of these `rows` of the batch, in this order; a row may repeat, for several questions about an image.
+    pub fn select(&self, rows: &[usize]) -> Self {
+        Self {
+            regions: self.regions.select(rows),
+            keys: select(&self.keys, rows),
+        }
+    }
+
+    /// The regions.
+    pub fn regions(&self) -> &Regions {
+        &self.regions
+    }
+}
+
+fn select(values: &Tensor<3>, rows: &[usize]) -> Tensor<3> {
+    let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    let index = TensorData::new(index, [rows.len()]);
+    let index = Tensor::<1, Int>::from_data(index, &values.device());
+    values.clone().select(0, index)
 }
 
 /// What attention over regions returns.
@@ -125,6 +155,33 @@ impl Regions {
     /// Which regions are real.
     pub fn keep(&self) -> &PaddingMask {
         &self.keep
+    }
+
+    /// The images of these `rows` of the batch, in this order; a row may repeat.
+    pub fn select(&self, rows: &[usize]) -> Self {
+        Self {
+            features: select(&self.features, rows),
+            keep: self.keep.select(rows),
+        }
+    }
+
+    /// Reads the regions by their `scores [batch, regions]`: `α = softmax(a)`, `v̂ = Σ_i α_i v_i`.
+    ///
+    /// # Errors
+    /// Scores of another batch or another number of regions.
+    pub fn read(&self, scores: Tensor<2>) -> Result<RegionAttended, VisionError> {
+        let [batch, count, _] = self.features.dims();
+        let expected = [
+            Extent::Exactly("batch", batch),
+            Extent::Exactly("regions", count),
+        ];
+        check_shape("scores", &scores.dims(), &expected)?;
+        let seen = (!self.keep.is_full()).then(|| self.keep.tensor().unsqueeze_dim(1));
+        let weights = masked_softmax(scores.unsqueeze_dim::<3>(1), seen); // [batch, 1, regions]
+        Ok(RegionAttended {
+            context: matmul(weights.clone(), self.features()).squeeze_dim(1),
+            weights: weights.squeeze_dim(1),
+        })
     }
 
     /// Checks that the features have `size`.

@@ -1,17 +1,18 @@
 //! Which region a question is about: `a_i = w_aᵀ f_a([v_i, q])`, `f_a` a [`GatedTanh`].
+//!
+//! A product with `[v_i, q]` is one with `v_i`, which is made once an image, and one with `q`, made once a question.
 
 use burn::{
     config::Config,
     module::{Module, Param},
-    tensor::Tensor,
+    tensor::{Tensor, activation::sigmoid},
 };
 
-use super::{GatedTanh, RegionAttended, Regions, VisionError};
+use super::{GatedTanh, PreparedRegions, RegionAttended, Regions, VisionError};
 use crate::{
-    bridge::{linear, matmul},
+    bridge::linear,
     initialize::Initializer,
-    normalize::masked_softmax,
-    vision::error::{check_positive, check_precision},
+    vision::error::{Extent, check_positive, check_precision, check_shape},
 };
 
 /// How a [`QuestionAttention`] is built.
@@ -59,6 +60,54 @@ pub struct QuestionAttention {
 }
 
 impl QuestionAttention {
+    /// Computes `W v_i` of both layers of `f_a`, for all questions about the images.
+    ///
+    /// # Errors
+    /// Regions of another feature size or precision.
+    pub fn prepare(&self, regions: &Regions) -> Result<PreparedRegions, VisionError> {
+        regions.check_size(self.feature_size)?;
+        check_precision("features", regions.features.dtype(), self)?;
+        let weight = self.weight(0, self.feature_size);
+        Ok(PreparedRegions {
+            keys: linear(regions.features(), weight, None),
+            regions: regions.clone(),
+        })
+    }
+
+    /// The scores `a_i` for `question [batch, question size]`: `[batch, regions]`; of padding they mean nothing.
+    ///
+    /// # Errors
+    /// A question of another size or precision, or of another batch than the regions; regions prepared by another module.
+    pub fn scores(
+        &self,
+        question: Tensor<2>,
+        prepared: &PreparedRegions,
+    ) -> Result<Tensor<2>, VisionError> {
+        let PreparedRegions { regions, keys } = prepared;
+        let [inputs, hidden] = self.joint.value.weight.dims();
+        let question_size = inputs - self.feature_size;
+        regions.check_vector("question", &question, question_size)?;
+        check_precision("question", question.dtype(), self)?;
+        let [batch, count, _] = regions.features.dims();
+        let expected = [batch, count, 2 * hidden].map(|size| Extent::Exactly("as prepared", size));
+        check_shape("keys", &keys.dims(), &expected)?;
+        let biases = [&self.joint.value, &self.joint.gate].map(|layer| layer.bias.as_ref());
+        let bias = match biases {
+            [Some(value), Some(gate)] => Some(Tensor::cat(vec![value.val(), gate.val()], 0)),
+            _ => None,
+        };
+        let query = linear(
+            question,
+            self.weight(self.feature_size, question_size),
+            bias,
+        );
+        let sum = keys.clone() + query.unsqueeze_dim::<3>(1); // [batch, regions, 2 hidden]
+        let value = sum.clone().narrow(2, 0, hidden).tanh();
+        let gate = sigmoid(sum.narrow(2, hidden, hidden));
+        let vector = self.vector.val().reshape([hidden, 1]);
+        Ok(linear(value * gate, vector, None).squeeze_dim(2))
+    }
+
     /// Reads `regions` with `question [batch, question size]`.
     ///
     /// # Errors
@@ -68,25 +117,14 @@ impl QuestionAttention {
         question: Tensor<2>,
         regions: &Regions,
     ) -> Result<RegionAttended, VisionError> {
-        let [inputs, hidden] = self.joint.value.weight.dims();
-        let question_size = inputs - self.feature_size;
-        regions.check_size(self.feature_size)?;
-        regions.check_vector("question", &question, question_size)?;
-        check_precision("features", regions.features.dtype(), self)?;
-        check_precision("question", question.dtype(), self)?;
-        let features = regions.features();
-        let [batch, count, _] = features.dims();
-        let question = question
-            .unsqueeze_dim::<3>(1)
-            .expand([batch, count, question_size]);
-        let joint = Tensor::cat(vec![features.clone(), question], 2);
-        let vector = self.vector.val().reshape([hidden, 1]);
-        let scores = linear(self.joint.apply(joint), vector, None).swap_dims(1, 2); // [batch, 1, regions]
-        let seen = (!regions.keep.is_full()).then(|| regions.keep.tensor().unsqueeze_dim(1));
-        let weights = masked_softmax(scores, seen);
-        Ok(RegionAttended {
-            context: matmul(weights.clone(), features).squeeze_dim(1),
-            weights: weights.squeeze_dim(1),
-        })
+        let prepared = self.prepare(regions)?;
+        regions.read(self.scores(question, &prepared)?)
+    }
+
+    /// Rows of both layers' weights side by side: `[rows, 2 hidden]`.
+    fn weight(&self, start: usize, rows: usize) -> Tensor<2> {
+        let layers = [&self.joint.value, &self.joint.gate];
+        let parts = layers.map(|layer| layer.weight.val().narrow(0, start, rows));
+        Tensor::cat(parts.into(), 1)
     }
 }

@@ -1,0 +1,140 @@
+//! The role of models that answer questions about an image.
+
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor},
+};
+use regard_config::Config;
+use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use super::ImageSizes;
+use crate::{
+    batch::SourceBatch,
+    error::{ModelError, checked, drawn, expect_layers},
+    vocabulary::Vocabulary,
+};
+
+/// The images and questions that a model reads, and its number of answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuestionSizes {
+    /// Channels of an image: 1 or 3.
+    pub channels: usize,
+    /// Height and width of an image.
+    pub size: [usize; 2],
+    /// The vocabulary of the questions.
+    pub vocabulary: Vocabulary,
+    /// The number of answers that it can give.
+    pub answers: usize,
+}
+
+impl QuestionSizes {
+    fn check(&self) -> Result<(), ModelError> {
+        let Self {
+            channels,
+            size,
+            answers,
+            ..
+        } = *self;
+        if answers < 2 {
+            return Err(ModelError(format!(
+                "the number of answers is {answers}; expected at least 2"
+            )));
+        }
+        let images = ImageSizes {
+            channels,
+            size,
+            classes: answers,
+        };
+        images.check()
+    }
+}
+
+/// Questions, each about an image of a batch.
+#[derive(Debug, Clone)]
+pub struct QuestionBatch {
+    /// The words of the questions.
+    pub words: SourceBatch,
+    /// Which image of the batch each question is about.
+    pub images: Vec<usize>,
+}
+
+/// The answers of a model, and what it looked at for them.
+#[derive(Debug, Clone)]
+pub struct QuestionLook {
+    /// `[questions, answers]`, before the `σ`.
+    pub logits: Tensor<2>,
+    /// For each look the weights of the regions, `[questions, regions]`, row by row of the grid; rows sum to 1. A model that sees no
+    /// image has none.
+    pub looks: Vec<Tensor<2>>,
+    /// Rows and columns of the regions.
+    pub grid: [usize; 2],
+}
+
+/// Sizes and choices of a [`QuestionAnswerer`].
+pub trait QuestionAnswererConfig: Config {
+    /// The model that they describe.
+    type Model: QuestionAnswerer;
+
+    /// Draws a model. The caller has checked that every range holds and that the sizes are possible.
+    ///
+    /// # Errors
+    /// Sizes that do not go together.
+    fn draw(
+        &self,
+        sizes: &QuestionSizes,
+        initializer: &mut Initializer,
+    ) -> Result<Self::Model, ModelError>;
+
+    /// Draws a model from `seed`.
+    ///
+    /// # Errors
+    /// What [`Config::check`] finds; impossible sizes.
+    fn init(
+        &self,
+        sizes: &QuestionSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        sizes.check()?;
+        drawn(|init| self.draw(sizes, init), seed, device)
+    }
+
+    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
+    ///
+    /// # Errors
+    /// As [`QuestionAnswererConfig::init`]; more layers than weights.
+    fn without_values(
+        &self,
+        sizes: &QuestionSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Self::Model, ModelError> {
+        checked(self)?;
+        sizes.check()?;
+        expect_layers(self.layers(), arrays)?;
+        self.draw(sizes, &mut Initializer::deferred(device))
+    }
+
+    /// The number of layers that have weights of their own.
+    fn layers(&self) -> usize;
+}
+
+/// A model that answers questions about images.
+pub trait QuestionAnswerer: Module + Sync + 'static {
+    /// The vocabulary of its questions.
+    fn vocabulary(&self) -> Vocabulary;
+
+    /// The scores of the answers before the `σ`, `[questions, answers]`, for `images [batch, channels, height, width]`. An image
+    /// is read once for all of its questions.
+    fn forward(
+        &self,
+        images: Tensor<4>,
+        questions: &QuestionBatch,
+        noise: &mut DropoutRng,
+    ) -> Tensor<2>;
+
+    /// The same without dropout, and what it looked at.
+    fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook;
+}

@@ -1,0 +1,671 @@
+//! The task of questions about images: binary cross-entropy for each answer, accuracy.
+//!
+//! An example is an image with all of its questions, so that the network reads the image once for them. Scenes are drawn when an
+//! update needs them; other images are decoded once, brought to one size and kept as bytes.
+//!
+//! ```text
+//! s_a   min(people who gave answer a / 3, 1): 1 where an answer is known (Teney et al. 2018, section 3.6)
+//! loss  mean over questions of -Σ_a (s_a ln p_a + (1 - s_a) ln(1 - p_a))
+//! ```
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use burn::tensor::{Device, Tensor, TensorData, activation::relu};
+use rayon::prelude::*;
+use regard_config::{AnyConfig, Check};
+use regard_evaluate::{CellMask, Looking, normalize_answer, vqa_accuracy, vqa_target};
+use regard_images::{
+    Decoding, Image, Mask, Normalize,
+    data::{Dataset, Example, Loader, Loading, Question},
+};
+use regard_models::{
+    AnyQuestionAnswerer, AnyQuestionAnswererConfig, ModelError, QuestionAnswererConfig,
+    QuestionBatch, QuestionLook, QuestionSizes, SourceBatch,
+};
+use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
+use crate::{
+    corpus::{Batches, FilterReport, Random},
+    error::TrainError,
+    image_classifier::Preparation,
+    learner::events::Quality,
+    model_file::{
+        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
+        tokenizers_entry,
+    },
+    question_answerer::{Description, best, encode, words},
+    recipe::{Measure, QuestionData, Recipe, SceneData, SceneSet, Split},
+    tokenizer::{SubwordTokenizer, TokenizerPair},
+};
+
+const QUESTIONS: &str = "regard.questions";
+
+/// Images that are judged together.
+const JUDGED: usize = 50;
+
+/// Scenes whose questions have every word, and whose pixels tell the mean of all.
+const SAMPLED: usize = 1_000;
+
+/// Models that answer questions about images.
+#[derive(Debug, Clone, Copy)]
+pub struct VisualQuestions {
+    /// Downcasts a configuration to that of a model that answers questions, if it is of this architecture.
+    answerer: fn(&dyn AnyConfig) -> Option<&dyn AnyQuestionAnswererConfig>,
+}
+
+impl<C: QuestionAnswererConfig> TaskFor<C> for VisualQuestions {
+    fn of() -> Self {
+        Self {
+            answerer: |config| config.downcast_ref::<C>().map(|config| config as _),
+        }
+    }
+}
+
+impl VisualQuestions {
+    fn config<'a>(&self, description: &'a Description) -> &'a dyn AnyQuestionAnswererConfig {
+        let config = (self.answerer)(&*description.model.config);
+        config.expect("a model's task is that of its architecture")
+    }
+}
+
+/// Images with questions.
+#[derive(Debug)]
+pub struct Data {
+    train: Asked,
+    batches: Batches,
+    filtered: FilterReport,
+    validation: Option<Asked>,
+    tokenizer: Arc<SubwordTokenizer>,
+    answers: HashMap<String, usize>,
+    preparation: Preparation,
+}
+
+/// The images of a part.
+#[derive(Debug)]
+pub enum Asked {
+    /// Drawn when they are asked for.
+    Scenes(SceneSet),
+    /// In memory, of one size.
+    Images(Vec<Shown>),
+}
+
+/// An image with its questions.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The image.
+    pub image: Image,
+    /// What is asked of it.
+    pub questions: Vec<Question>,
+    /// The pixels of each object that questions speak of, where they are known.
+    pub masks: Vec<Mask>,
+}
+
+impl Asked {
+    /// How many images there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Scenes(set) => set.len(),
+            Self::Images(images) => images.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The image of this number, and its questions.
+    pub fn get(&self, index: usize) -> Shown {
+        match self {
+            Self::Scenes(set) => {
+                let scene = set.scene(index);
+                let scene = scene.expect("the configuration of scenes was checked");
+                Shown {
+                    image: scene.image,
+                    questions: scene.questions,
+                    masks: scene.masks,
+                }
+            }
+            Self::Images(images) => images[index].clone(),
+        }
+    }
+
+    fn rows(&self, rows: &[usize]) -> Vec<Shown> {
+        rows.par_iter().map(|&row| self.get(row)).collect()
+    }
+
+    /// Reads a part of the data that a recipe names; `None` if it names none.
+    ///
+    /// # Errors
+    /// Those of [`QuestionFiles::read`](crate::recipe::QuestionFiles::read) and of images.
+    pub fn read(recipe: &Recipe, split: Split) -> Result<Option<(Self, usize)>, TrainError> {
+        let data = &recipe.data;
+        if let Some(scenes) = &data.scenes {
+            let part = Self::Scenes(scenes.part(split, recipe.training.seed));
+            return Ok(Some((part, 0)));
+        }
+        let settings = data.questions.as_ref().ok_or(TrainError::NoData)?;
+        let broken = settings.broken.policy();
+        let files = settings.files(split);
+        let Some(dataset) = files.and_then(|files| files.read(broken)) else {
+            return Ok(None);
+        };
+        let (images, skipped) = decoded(dataset?, settings)?;
+        Ok(Some((Self::Images(images), skipped)))
+    }
+}
+
+/// The images of a data set in the recipe's size, and the number of those that were left out.
+fn decoded(dataset: Dataset, settings: &QuestionData) -> Result<(Vec<Shown>, usize), TrainError> {
+    let left_out = dataset.skipped.len();
+    let examples: Arc<Vec<Example>> = Arc::new(dataset.examples);
+    let decoding = Decoding {
+        channels: regard_images::Channels::Colour,
+        ..Decoding::default()
+    };
+    let loading = Loading {
+        threads: rayon::current_num_threads(),
+        broken: settings.broken.policy(),
+        ..Loading::default()
+    };
+    let (order, size) = ((0..examples.len()).collect(), settings.size);
+    let mut loader = Loader::start(order, &loading, move |index| {
+        let example = &examples[index];
+        Ok(Shown {
+            image: example.image(&decoding)?.fitted(size, size)?,
+            questions: example.questions.clone(),
+            masks: vec![],
+        })
+    })?;
+    let images = (&mut loader).collect::<Result<Vec<_>, _>>()?;
+    let left_out = left_out + loader.skipped().len();
+    Ok((images, left_out))
+}
+
+/// The answers that at least `fewest` people gave, the most frequent first.
+fn frequent_answers(images: &[Shown], fewest: usize) -> Vec<String> {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let questions = images.iter().flat_map(|shown| &shown.questions);
+    for answer in questions.flat_map(|question| &question.answers) {
+        *counts.entry(normalize_answer(answer)).or_default() += 1;
+    }
+    let mut frequent: Vec<(String, usize)> = counts.into_iter().collect();
+    frequent.retain(|(answer, count)| *count >= fewest && !answer.is_empty());
+    frequent.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    frequent.into_iter().map(|(answer, _)| answer).collect()
+}
+
+/// A batch as a model reads it.
+struct Batch {
+    images: Tensor<4>,
+    questions: QuestionBatch,
+    /// `s [questions, answers]`
+    targets: Tensor<2>,
+    tokens: usize,
+}
+
+impl Data {
+    fn batch(&self, shown: &[Shown], model: &AnyQuestionAnswerer, device: &Device) -> Batch {
+        let images: Vec<Image> = shown.iter().map(|shown| shown.image.clone()).collect();
+        let questions = || {
+            let all = shown.iter().enumerate();
+            all.flat_map(|(place, shown)| shown.questions.iter().map(move |one| (place, one)))
+        };
+        let ids = questions().map(|(_, question)| encode(&self.tokenizer, &question.phrase.text));
+        let ids: Vec<Vec<u32>> = ids.collect();
+        let answers = self.answers.len();
+        let mut targets = vec![0.0; ids.len() * answers];
+        for ((_, question), targets) in questions().zip(targets.chunks_exact_mut(answers)) {
+            let mut counts: HashMap<usize, usize> = HashMap::new();
+            for answer in &question.answers {
+                if let Some(&answer) = self.answers.get(&normalize_answer(answer)) {
+                    *counts.entry(answer).or_default() += 1;
+                }
+            }
+            for (answer, given) in counts {
+                targets[answer] = vqa_target(given, question.answers.len()) as f32;
+            }
+        }
+        let targets = TensorData::new(targets, [ids.len(), answers]);
+        Batch {
+            images: self.preparation.tensor(&images, device),
+            questions: QuestionBatch {
+                words: SourceBatch::new(&ids, &model.vocabulary(), device),
+                images: questions().map(|(place, _)| place).collect(),
+            },
+            targets: Tensor::from_data(targets, device),
+            tokens: ids.iter().map(|ids| ids.len() + 1).sum(),
+        }
+    }
+}
+
+/// `-Σ_a (s_a ln σ(x_a) + (1 - s_a) ln(1 - σ(x_a)))`, summed over questions: `[1]`.
+fn binary_cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+    // max(x, 0) - x s + ln(1 + e^{-|x|}), which overflows nowhere.
+    let rest = (-logits.clone().abs()).exp().log1p();
+    (relu(logits.clone()) - logits * targets + rest).sum()
+}
+
+/// How good answers are, question by question.
+#[derive(Debug, Default)]
+pub struct AnswerScores {
+    all: (f64, usize),
+    kinds: BTreeMap<String, (f64, usize)>,
+    looking: Looking,
+}
+
+impl AnswerScores {
+    /// Counts an answer to `question`, for which the model looked as `weights` over `grid` say at `shown`.
+    fn add(&mut self, shown: &Shown, question: &Question, answer: &str, look: Option<Region<'_>>) {
+        let accuracy = vqa_accuracy(answer, &question.answers);
+        let of_kind = self.kinds.entry(question.kind.clone()).or_default();
+        for (sum, count) in [&mut self.all, of_kind] {
+            *sum += accuracy;
+            *count += 1;
+        }
+        let Some((look, object)) = look.zip(spoken_of(shown, question)) else {
+            return;
+        };
+        let size = [shown.image.height(), shown.image.width()];
+        let looked = CellMask::new(size, object, look.grid)
+            .and_then(|object| self.looking.add(look.weights, &object));
+        looked.expect("the grid is that of the model, the mask that of the image");
+    }
+
+    /// The mean accuracy, 0 to 1.
+    pub fn accuracy(&self) -> f64 {
+        self.all.0 / self.all.1.max(1) as f64
+    }
+
+    /// Questions.
+    pub fn questions(&self) -> usize {
+        self.all.1
+    }
+
+    /// The mean accuracy and the number of questions of each kind.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, f64, usize)> {
+        let mean = |(kind, &(sum, count)): (_, &(f64, usize))| (kind, sum / count as f64, count);
+        self.kinds
+            .iter()
+            .map(|(kind, sums)| (kind.as_str(), sums))
+            .map(mean)
+    }
+
+    /// Whether the last look was at the object that is asked for.
+    pub fn looking(&self) -> &Looking {
+        &self.looking
+    }
+}
+
+/// Where a model looked.
+struct Region<'a> {
+    weights: &'a [f32],
+    grid: [usize; 2],
+}
+
+/// The pixels that a question asks for: of "how many" and "is there" those of every object that it speaks of, of others those of the one
+/// that is asked for. `None` where nothing is known, or nothing is there.
+fn spoken_of(shown: &Shown, question: &Question) -> Option<Vec<bool>> {
+    let several = matches!(question.kind.as_str(), "how many" | "is there");
+    let objects = match several {
+        true => question.objects.as_slice(),
+        false => question.objects.get(..1)?,
+    };
+    let mut masks = objects.iter().filter_map(|&object| shown.masks.get(object));
+    let mut pixels: Vec<bool> = masks.next()?.iter().collect();
+    for mask in masks {
+        for (pixel, set) in pixels.iter_mut().zip(mask.iter()) {
+            *pixel |= set;
+        }
+    }
+    Some(pixels)
+}
+
+/// What the metadata of a file say of its answers and images.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    answers: Vec<String>,
+    mean: Vec<f32>,
+    deviation: Vec<f32>,
+}
+
+impl Task for VisualQuestions {
+    const MODEL: &'static str = "a model that answers questions about images";
+    const DOES: &'static str = "answers questions about images";
+    const UNREAD: &'static [&'static [&'static str]] = &[
+        OF_TRANSLATION,
+        &[
+            "data.lowercase",
+            "data.vocabulary",
+            "data.tokenizer",
+            "data.filter",
+            "data.labelled",
+            "data.text",
+            "data.images",
+            "batch.tokens",
+            "batch.pool",
+            "training.label_smoothing",
+        ],
+    ];
+    type Model = AnyQuestionAnswerer;
+    type Description = Description;
+    type Data = Data;
+
+    fn example(&self, recipe: &mut Recipe) {
+        recipe.data.scenes = Some(SceneData::default());
+    }
+
+    fn check(&self, recipe: &Recipe, check: &mut Check) {
+        match (&recipe.data.scenes, &recipe.data.questions) {
+            (None, None) => check.fail(
+                "data.scenes",
+                "missing",
+                "a section [data.scenes] or [data.questions], whose questions a model learns to answer",
+            ),
+            (Some(_), Some(_)) => check.fail(
+                "data.questions",
+                "set beside [data.scenes]",
+                "one of the two",
+            ),
+            _ => {}
+        }
+        if recipe.validation.measure == Some(Measure::Bleu) {
+            let expected = "\"accuracy\" or \"loss\" for this kind of model";
+            check.fail("validation.measure", "found \"bleu\"", expected);
+        }
+    }
+
+    fn load(
+        &self,
+        recipe: &Recipe,
+        former: Option<Description>,
+        _tokenizers: Option<TokenizerPair>,
+    ) -> Result<(Data, Description), TrainError> {
+        let part = Asked::read(recipe, Split::Train)?;
+        let (train, broken) = part.ok_or(TrainError::NoData)?;
+        if train.is_empty() {
+            return Err(TrainError::NothingKept(broken));
+        }
+        let (validation, broken) = match Asked::read(recipe, Split::Valid)? {
+            Some((part, more)) => (Some(part), broken + more),
+            None => (None, broken),
+        };
+        let description = match former {
+            Some(former) => Description {
+                model: recipe.model.clone(),
+                ..former
+            },
+            None => described(recipe, &train)?,
+        };
+        let filtered = FilterReport {
+            kept: train.len(),
+            broken,
+            ..FilterReport::default()
+        };
+        let answers = description.answers.iter().cloned().zip(0..).collect();
+        let data = Data {
+            batches: Batches::of_lengths(vec![(1, 0); train.len()], recipe.batch.budget())?,
+            train,
+            filtered,
+            validation,
+            tokenizer: Arc::new(description.tokenizers.source().clone()),
+            answers,
+            preparation: description.preparation.clone(),
+        };
+        Ok((data, description))
+    }
+
+    fn init(
+        &self,
+        description: &Description,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyQuestionAnswerer, ModelError> {
+        let config = self.config(description);
+        config.build(&description.sizes(), seed, device)
+    }
+
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyQuestionAnswerer, ModelError> {
+        let config = self.config(description);
+        config.build_without_values(&description.sizes(), arrays, device)
+    }
+
+    fn metadata(&self, description: &Description) -> Metadata {
+        let normalize = &description.preparation.normalize;
+        let stored = Stored {
+            answers: description.answers.clone(),
+            mean: normalize.mean().to_vec(),
+            deviation: normalize.deviation().to_vec(),
+        };
+        Metadata::from([
+            Header::entry(&description.model, &description.sizes()),
+            tokenizers_entry(&description.tokenizers),
+            entry(QUESTIONS, &stored),
+        ])
+    }
+
+    fn describe(
+        &self,
+        header: Header,
+        metadata: &Metadata,
+        name: &str,
+    ) -> Result<Description, ModelFileError> {
+        let sizes: QuestionSizes = header.sizes(name)?;
+        let tokenizers = tokenizers(metadata, name)?;
+        let Stored {
+            answers,
+            mean,
+            deviation,
+        } = json_entry(metadata, QUESTIONS, name)?;
+        expect_table("source", tokenizers.source(), sizes.vocabulary, name)?;
+        if answers.len() != sizes.answers {
+            return Err(ModelFileError::Labels {
+                name: name.to_owned(),
+                labels: answers.len(),
+                classes: sizes.answers,
+            });
+        }
+        let stored = [mean, deviation];
+        let preparation = Preparation::stored(QUESTIONS, sizes.size, sizes.channels, stored, name)?;
+        Ok(Description {
+            model: header.model,
+            tokenizers,
+            answers,
+            preparation,
+        })
+    }
+
+    fn fingerprint(&self, data: &Data) -> u64 {
+        let words = |bytes: &[u8]| {
+            let words = bytes.chunks(4).map(|bytes| {
+                let mut all = [0; 4];
+                all[..bytes.len()].copy_from_slice(bytes);
+                u32::from_le_bytes(all)
+            });
+            words.collect::<Vec<u32>>()
+        };
+        // Scenes follow from the recipe: the first ones tell others from them.
+        let images = match &data.train {
+            Asked::Scenes(set) => set.len().min(16),
+            Asked::Images(images) => images.len(),
+        };
+        let length = vec![data.train.len() as u32];
+        let rows = (0..images).flat_map(|index| {
+            let shown = data.train.get(index);
+            let texts = shown
+                .questions
+                .iter()
+                .map(|one| words(one.phrase.text.as_bytes()));
+            let answers = shown
+                .questions
+                .iter()
+                .map(|one| words(one.answers.join("\n").as_bytes()));
+            let mut rows: Vec<Vec<u32>> = texts.chain(answers).collect();
+            rows.push(words(shown.image.pixels()));
+            rows
+        });
+        let rows: Vec<Vec<u32>> = rows.chain([length]).collect();
+        fingerprint(rows.iter().map(Vec::as_slice))
+    }
+
+    fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
+        Contents {
+            examples: "images with questions",
+            tokenizers: Some(&description.tokenizers),
+            batches: &data.batches,
+            filtered: &data.filtered,
+            validation: data.validation.as_ref().map_or(0, Asked::len),
+        }
+    }
+
+    fn loss(&self, data: &Data, model: &AnyQuestionAnswerer, update: &Update<'_>) -> BatchLoss {
+        let mut random = Random::new(&[update.recipe.training.seed, update.step]);
+        let mut noise = DropoutRng::seeded(random.next_u64());
+        let shown = data.train.rows(update.rows);
+        let batch = data.batch(&shown, model, update.training);
+        let questions = batch.questions.images.len();
+        let logits = model.forward(batch.images, &batch.questions, &mut noise);
+        let loss = binary_cross_entropy(logits, batch.targets);
+        BatchLoss {
+            negative_log_likelihood: f64::from(loss.clone().into_scalar::<f32>()),
+            loss: loss / questions.max(1) as f64,
+            predictions: questions,
+            tokens: batch.tokens,
+            baseline: None,
+        }
+    }
+
+    fn validate(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyQuestionAnswerer,
+        _recipe: &Recipe,
+        device: &Device,
+    ) -> Result<Option<Verdict>, TrainError> {
+        let Some(set) = data.validation.as_ref().filter(|set| !set.is_empty()) else {
+            return Ok(None);
+        };
+        let Judged {
+            scores,
+            loss,
+            lines,
+        } = data.judge(set, description, model, device);
+        let looking = scores.looking();
+        Ok(Some(Verdict {
+            loss: loss / scores.questions().max(1) as f64,
+            quality: Quality::Answers {
+                accuracy: scores.accuracy(),
+                questions: scores.questions(),
+                kinds: scores
+                    .kinds()
+                    .map(|(kind, mean, _)| (kind.to_owned(), mean))
+                    .collect(),
+                pointing: (looking.looks > 0).then(|| looking.pointing()),
+            },
+            lines,
+        }))
+    }
+}
+
+/// Answers to all questions of a part, judged.
+struct Judged {
+    scores: AnswerScores,
+    /// The sum of the binary cross-entropies.
+    loss: f64,
+    /// Question and answer, line by line.
+    lines: Vec<String>,
+}
+
+impl Data {
+    fn judge(
+        &self,
+        set: &Asked,
+        description: &Description,
+        model: &AnyQuestionAnswerer,
+        device: &Device,
+    ) -> Judged {
+        let mut judged = Judged {
+            scores: AnswerScores::default(),
+            loss: 0.0,
+            lines: vec![],
+        };
+        let rows: Vec<usize> = (0..set.len()).collect();
+        for rows in rows.chunks(JUDGED) {
+            let shown = set.rows(rows);
+            let batch = self.batch(&shown, model, device);
+            if batch.questions.images.is_empty() {
+                continue;
+            }
+            let QuestionLook {
+                logits,
+                looks,
+                grid,
+            } = model.look(batch.images, &batch.questions);
+            let loss = binary_cross_entropy(logits.clone(), batch.targets);
+            judged.loss += f64::from(loss.into_scalar::<f32>());
+            let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
+            let logits = numbers(logits);
+            let last = looks.into_iter().next_back().map(numbers);
+            let questions = shown.iter().flat_map(|shown| {
+                let questions = shown.questions.iter();
+                questions.map(move |question| (shown, question))
+            });
+            let logits = logits.chunks_exact(description.answers.len());
+            for (row, ((shown, question), logits)) in questions.zip(logits).enumerate() {
+                let answer = &description.answers[best(logits)];
+                let cells = grid[0] * grid[1];
+                let look = last.as_ref().map(|last| Region {
+                    weights: &last[row * cells..][..cells],
+                    grid,
+                });
+                judged.scores.add(shown, question, answer, look);
+                judged
+                    .lines
+                    .push(format!("{} {answer}", question.phrase.text));
+            }
+        }
+        judged
+    }
+}
+
+/// Words, answers and preparation, from the training images.
+fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> {
+    let sample: Vec<Shown> = match train {
+        Asked::Scenes(set) => {
+            let rows: Vec<usize> = (0..set.len().min(SAMPLED)).collect();
+            train.rows(&rows)
+        }
+        Asked::Images(images) => images.clone(),
+    };
+    let questions = sample.iter().flat_map(|shown| &shown.questions);
+    let questions = questions.map(|question| words(&question.phrase.text));
+    let tokenizer = SubwordTokenizer::learn_words(questions, false)?;
+    let data = &recipe.data;
+    let answers = match (train, &data.questions) {
+        (Asked::Scenes(set), _) => set.config().answers(),
+        (_, Some(settings)) => frequent_answers(&sample, settings.min_answers),
+        _ => vec![],
+    };
+    let images = || sample.iter().map(|shown| &shown.image);
+    let size = images().next().map(|image| [image.height(), image.width()]);
+    Ok(Description {
+        model: recipe.model.clone(),
+        tokenizers: TokenizerPair::joint(tokenizer),
+        answers,
+        preparation: Preparation {
+            size: size.ok_or(TrainError::NoData)?,
+            normalize: Normalize::of(images())?,
+        },
+    })
+}

@@ -12,7 +12,10 @@ use crate::{
     classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes},
     error::ModelError,
     generator::{AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored},
-    image::{ImageClassifier, ImageClassifierConfig, ImageLook, ImageSizes},
+    image::{
+        Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, ImageClassifier,
+        ImageClassifierConfig, ImageLook, ImageSizes,
+    },
     pretrained::PackedText,
     text_model::{Objective, TextModel, TextModelConfig},
     vocabulary::{Vocabularies, Vocabulary},
@@ -237,6 +240,69 @@ impl<C: ImageClassifierConfig> AnyImageClassifierConfig for C {
     }
 }
 
+/// Object-safe form of [`DetectorConfig`].
+pub trait AnyDetectorConfig: AnyConfig {
+    /// As [`DetectorConfig::init`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build(
+        &self,
+        sizes: &DetectorSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError>;
+
+    /// As [`DetectorConfig::without_values`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build_without_values(
+        &self,
+        sizes: &DetectorSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError>;
+
+    /// As [`DetectorConfig::has_masks`].
+    fn has_masks(&self) -> bool;
+
+    /// As [`DetectorConfig::most_objects`].
+    fn most_objects(&self) -> usize;
+}
+
+impl<C: DetectorConfig> AnyDetectorConfig for C {
+    fn build(
+        &self,
+        sizes: &DetectorSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError> {
+        Ok(AnyDetector::new(self.init(sizes, seed, device)?))
+    }
+
+    fn build_without_values(
+        &self,
+        sizes: &DetectorSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError> {
+        let model = self.without_values(sizes, arrays, device)?;
+        Ok(AnyDetector::new(model))
+    }
+
+    fn has_masks(&self) -> bool {
+        DetectorConfig::has_masks(self)
+    }
+
+    fn most_objects(&self) -> usize {
+        DetectorConfig::most_objects(self)
+    }
+}
+
+/// A model that finds objects in images, of any architecture.
+pub struct AnyDetector(Box<dyn DynDetector>);
+
 /// A model that gives an image a class, of any architecture.
 pub struct AnyImageClassifier(Box<dyn DynImageClassifier>);
 
@@ -330,6 +396,28 @@ any_module!(AnyImageClassifier, ImageClassifier, DynImageClassifier, None, {
     }
     fn look(&self, images: Tensor<4>) -> ImageLook {
         self.look(images)
+    }
+});
+
+any_module!(AnyDetector, Detector, DynDetector, None, {
+    /// As [`Detector::forward`].
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Detected;
+    /// As [`Detector::look`].
+    fn look(&self, images: Tensor<4>) -> DetectorLook;
+    /// As [`Detector::masks`].
+    ///
+    /// # Panics
+    /// As that.
+    fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2]) -> Option<Tensor<3>>;
+} {
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Detected {
+        self.forward(images, noise)
+    }
+    fn look(&self, images: Tensor<4>) -> DetectorLook {
+        self.look(images)
+    }
+    fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2]) -> Option<Tensor<3>> {
+        self.masks(found, chosen, size)
     }
 });
 

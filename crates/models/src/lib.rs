@@ -53,7 +53,7 @@ mod vocabulary;
 pub use batch::{SourceBatch, TargetBatch, TextBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
 pub use erased::{
-    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
+    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
     AnyImageClassifierConfig, AnyState, AnyTextModel, AnyTextModelConfig,
 };
 pub use error::ModelError;
@@ -61,7 +61,9 @@ pub use generator::{
     AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored, Stepper,
 };
 pub use gnmt::GnmtConfig;
-pub use image::{ImageClassifier, ImageClassifierConfig, ImageSizes};
+pub use image::{
+    Detector, DetectorConfig, DetectorSizes, ImageClassifier, ImageClassifierConfig, ImageSizes,
+};
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
 pub use rnnsearch::RnnSearchConfig;
@@ -73,7 +75,7 @@ pub use vocabulary::{Vocabularies, Vocabulary};
 /// The object-safe traits of models whose architecture is chosen at run time. They have a module of their own because their
 /// methods have the same names as those of the roles.
 pub mod any {
-    pub use crate::erased::{DynClassifier, DynGenerator, DynImageClassifier, DynTextModel};
+    pub use crate::erased::{DynClassifier, DynDetector, DynGenerator, DynImageClassifier, DynTextModel};
 }
 
 /// The crate with which configurations are declared.

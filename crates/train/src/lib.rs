@@ -4,9 +4,10 @@
 //! - [`tokenizer`]: sub-words that keep every text without loss;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
-//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, detection of objects,
+//!   language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`], [`sentence_classifier`], [`image_classifier`] and [`model_file`]: a trained model at work, and its file;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`detector`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
@@ -15,6 +16,7 @@
 
 pub mod compare;
 pub mod corpus;
+pub mod detector;
 mod error;
 pub mod familiarity;
 pub mod files;
@@ -28,6 +30,7 @@ pub mod tasks;
 pub mod tokenizer;
 pub mod translator;
 
+pub use detector::{DetectedObject, Detector};
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier};
 pub use registry::{Architecture, Registry};

@@ -22,20 +22,21 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
-    image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
+    image::{DetrConfig, ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
+    detector::Detector,
     error::TrainError,
     image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
-    tasks::{Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
+    tasks::{Classification, Detection, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
     translator::Translator,
 };
 
@@ -69,6 +70,7 @@ architectures! {
     "resnet" => ResNetConfig: ImageClassification,
     "residual-attention" => ResidualAttentionConfig: ImageClassification,
     "vit" => VisionTransformerConfig: ImageClassification,
+    "detr" => DetrConfig: Detection,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -423,6 +425,15 @@ impl Registry {
     ) -> Result<ImageClassifier, ModelFileError> {
         let (model, description) = self.open::<ImageClassification>(path, device)?;
         Ok(ImageClassifier::new(model, description, device))
+    }
+
+    /// Opens a model file or a run folder to find objects with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn detector(&self, path: &Path, device: &Device) -> Result<Detector, ModelFileError> {
+        let (model, description) = self.open::<Detection>(path, device)?;
+        Ok(Detector::new(model, description, device))
     }
 
     /// The description of the model in the metadata of the file called `name`.

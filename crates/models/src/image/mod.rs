@@ -5,12 +5,16 @@
 //! | [`ResNet`](resnet::ResNet) | [`resnet`] | none, or over channels, positions, pairs of positions ([`map_attention`]) |
 //! | [`ResidualAttention`](residual_attention::ResidualAttention) | [`residual_attention`] | a factor for each channel at each position (Wang 2017) |
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
+//! | [`Detr`](detr::Detr) | [`detr`] | of cells to cells, of object queries to each other and to the cells (Carion 2020) |
 //!
 //! Models that read an image as regions share a [`backbone`].
 //!
-//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`].
+//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`],
+//! that of DETR is [`Detector`].
 
 pub mod backbone;
+pub mod detector;
+pub mod detr;
 pub mod map_attention;
 pub mod residual_attention;
 pub mod resnet;
@@ -27,6 +31,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use backbone::BackboneConfig;
+pub use detector::{
+    Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted,
+};
+pub use detr::DetrConfig;
 pub use map_attention::MapAttentionConfig;
 pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;
@@ -48,26 +56,30 @@ const LARGEST_SIDE: usize = 1 << 14;
 
 impl ImageSizes {
     fn check(&self) -> Result<(), ModelError> {
-        let Self {
-            channels,
-            size,
-            classes,
-        } = *self;
-        let refused = match () {
-            () if !size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) => format!(
-                "images of {} x {} pixels; expected 1 to {LARGEST_SIDE} on a side",
-                size[0], size[1]
-            ),
-            () if !matches!(channels, 1 | 3) => {
-                format!("images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)")
-            }
-            () if classes < 2 => {
-                format!("the number of classes is {classes}; expected at least 2")
-            }
-            () => return Ok(()),
-        };
-        Err(ModelError(refused))
+        check_images(self.channels, self.size)?;
+        match self.classes {
+            0 | 1 => Err(ModelError(format!(
+                "the number of classes is {}; expected at least 2",
+                self.classes
+            ))),
+            _ => Ok(()),
+        }
     }
+}
+
+/// Checks the images that a model reads.
+fn check_images(channels: usize, size: [usize; 2]) -> Result<(), ModelError> {
+    let refused = match () {
+        () if !size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) => format!(
+            "images of {} x {} pixels; expected 1 to {LARGEST_SIDE} on a side",
+            size[0], size[1]
+        ),
+        () if !matches!(channels, 1 | 3) => {
+            format!("images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)")
+        }
+        () => return Ok(()),
+    };
+    Err(ModelError(refused))
 }
 
 /// Sizes and choices of an [`ImageClassifier`].

@@ -176,6 +176,44 @@ impl Mask {
         })
     }
 
+    /// The mask in another size: each pixel is the one below its middle.
+    ///
+    /// # Errors
+    /// [`ImagesError::TooManyPixels`] above [`MAX_PIXELS`].
+    pub fn resized(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
+        self.mapped(height, width, |y, x| {
+            let below = |place: usize, new: usize, old: usize| (2 * place + 1) * old / (2 * new);
+            (below(y, height, self.height), below(x, width, self.width))
+        })
+    }
+
+    /// The mask mirrored: left becomes right.
+    ///
+    /// # Errors
+    /// None; the size is that of the mask.
+    pub fn flipped(&self) -> Result<Self, ImagesError> {
+        self.mapped(self.height, self.width, |y, x| (y, self.width - 1 - x))
+    }
+
+    /// A mask whose pixel at each row and column is the one of this mask at `from`.
+    fn mapped(
+        &self,
+        height: usize,
+        width: usize,
+        from: impl Fn(usize, usize) -> (usize, usize),
+    ) -> Result<Self, ImagesError> {
+        let mut mask = Self::new(height, width)?;
+        for y in 0..height {
+            for x in 0..width {
+                let (row, column) = from(y, x);
+                if self.get(row, column) {
+                    mask.set(y, x);
+                }
+            }
+        }
+        Ok(mask)
+    }
+
     /// Sets pixels by their number in columns.
     fn set_columns(&mut self, places: std::ops::Range<usize>) {
         for place in places {

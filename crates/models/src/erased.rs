@@ -15,6 +15,8 @@ use crate::{
     image::{
         ImageClassifier, ImageClassifierConfig, ImageLook, ImageSizes, QuestionAnswerer,
         QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
+        Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, ImageClassifier,
+        ImageClassifierConfig, ImageLook, ImageSizes,
     },
     pretrained::PackedText,
     text_model::{Objective, TextModel, TextModelConfig},
@@ -243,6 +245,9 @@ impl<C: ImageClassifierConfig> AnyImageClassifierConfig for C {
 /// Object-safe form of [`QuestionAnswererConfig`].
 pub trait AnyQuestionAnswererConfig: AnyConfig {
     /// As [`QuestionAnswererConfig::init`].
+/// Object-safe form of [`DetectorConfig`].
+pub trait AnyDetectorConfig: AnyConfig {
+    /// As [`DetectorConfig::init`].
     ///
     /// # Errors
     /// As that.
@@ -254,6 +259,12 @@ pub trait AnyQuestionAnswererConfig: AnyConfig {
     ) -> Result<AnyQuestionAnswerer, ModelError>;
 
     /// As [`QuestionAnswererConfig::without_values`].
+        sizes: &DetectorSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError>;
+
+    /// As [`DetectorConfig::without_values`].
     ///
     /// # Errors
     /// As that.
@@ -273,6 +284,26 @@ impl<C: QuestionAnswererConfig> AnyQuestionAnswererConfig for C {
         device: &Device,
     ) -> Result<AnyQuestionAnswerer, ModelError> {
         Ok(AnyQuestionAnswerer::new(self.init(sizes, seed, device)?))
+        sizes: &DetectorSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError>;
+
+    /// As [`DetectorConfig::has_masks`].
+    fn has_masks(&self) -> bool;
+
+    /// As [`DetectorConfig::most_objects`].
+    fn most_objects(&self) -> usize;
+}
+
+impl<C: DetectorConfig> AnyDetectorConfig for C {
+    fn build(
+        &self,
+        sizes: &DetectorSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError> {
+        Ok(AnyDetector::new(self.init(sizes, seed, device)?))
     }
 
     fn build_without_values(
@@ -288,6 +319,25 @@ impl<C: QuestionAnswererConfig> AnyQuestionAnswererConfig for C {
 
 /// A model that answers questions about images, of any architecture.
 pub struct AnyQuestionAnswerer(Box<dyn DynQuestionAnswerer>);
+        sizes: &DetectorSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError> {
+        let model = self.without_values(sizes, arrays, device)?;
+        Ok(AnyDetector::new(model))
+    }
+
+    fn has_masks(&self) -> bool {
+        DetectorConfig::has_masks(self)
+    }
+
+    fn most_objects(&self) -> usize {
+        DetectorConfig::most_objects(self)
+    }
+}
+
+/// A model that finds objects in images, of any architecture.
+pub struct AnyDetector(Box<dyn DynDetector>);
 
 /// A model that gives an image a class, of any architecture.
 pub struct AnyImageClassifier(Box<dyn DynImageClassifier>);
@@ -401,6 +451,25 @@ any_module!(AnyQuestionAnswerer, QuestionAnswerer, DynQuestionAnswerer, None, {
     }
     fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook {
         self.look(images, questions)
+any_module!(AnyDetector, Detector, DynDetector, None, {
+    /// As [`Detector::forward`].
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Detected;
+    /// As [`Detector::look`].
+    fn look(&self, images: Tensor<4>) -> DetectorLook;
+    /// As [`Detector::masks`].
+    ///
+    /// # Panics
+    /// As that.
+    fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2]) -> Option<Tensor<3>>;
+} {
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Detected {
+        self.forward(images, noise)
+    }
+    fn look(&self, images: Tensor<4>) -> DetectorLook {
+        self.look(images)
+    }
+    fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2]) -> Option<Tensor<3>> {
+        self.masks(found, chosen, size)
     }
 });
 

@@ -56,6 +56,8 @@ pub use erased::{
     AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
     AnyImageClassifierConfig, AnyQuestionAnswerer, AnyQuestionAnswererConfig, AnyState,
     AnyTextModel, AnyTextModelConfig,
+    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
+    AnyImageClassifierConfig, AnyState, AnyTextModel, AnyTextModelConfig,
 };
 pub use error::ModelError;
 pub use generator::{
@@ -65,6 +67,7 @@ pub use gnmt::GnmtConfig;
 pub use image::{
     ImageClassifier, ImageClassifierConfig, ImageSizes, QuestionAnswerer, QuestionAnswererConfig,
     QuestionBatch, QuestionLook, QuestionSizes,
+    Detector, DetectorConfig, DetectorSizes, ImageClassifier, ImageClassifierConfig, ImageSizes,
 };
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
@@ -80,6 +83,7 @@ pub mod any {
     pub use crate::erased::{
         DynClassifier, DynGenerator, DynImageClassifier, DynQuestionAnswerer, DynTextModel,
     };
+    pub use crate::erased::{DynClassifier, DynDetector, DynGenerator, DynImageClassifier, DynTextModel};
 }
 
 /// The crate with which configurations are declared.

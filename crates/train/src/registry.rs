@@ -23,12 +23,14 @@ use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
     image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig, VqaConfig},
+    image::{DetrConfig, ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
+    detector::Detector,
     error::TrainError,
     image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
@@ -40,6 +42,7 @@ use crate::{
         Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation,
         VisualQuestions,
     },
+    tasks::{Classification, Detection, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
     translator::Translator,
 };
 
@@ -74,6 +77,7 @@ architectures! {
     "residual-attention" => ResidualAttentionConfig: ImageClassification,
     "vit" => VisionTransformerConfig: ImageClassification,
     "vqa" => VqaConfig: VisualQuestions,
+    "detr" => DetrConfig: Detection,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -441,6 +445,13 @@ impl Registry {
     ) -> Result<QuestionAnswerer, ModelFileError> {
         let (model, description) = self.open::<VisualQuestions>(path, device)?;
         Ok(QuestionAnswerer::new(model, description, device))
+    /// Opens a model file or a run folder to find objects with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn detector(&self, path: &Path, device: &Device) -> Result<Detector, ModelFileError> {
+        let (model, description) = self.open::<Detection>(path, device)?;
+        Ok(Detector::new(model, description, device))
     }
 
     /// The description of the model in the metadata of the file called `name`.

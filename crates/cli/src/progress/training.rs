@@ -261,6 +261,7 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
     let perplexity = match metrics.quality {
         Quality::Bleu { .. } => format!(", perplexity {:.2} (teacher-forced)", metrics.perplexity),
         Quality::Accuracy { .. } | Quality::Answers { .. } => String::new(),
+        Quality::Accuracy { .. } | Quality::Detection { .. } => String::new(),
         Quality::Likelihood { .. } => format!(", perplexity {:.2}", metrics.perplexity),
     };
     let quality =
@@ -288,6 +289,16 @@ fn quality(quality: &Quality) -> Option<String> {
             parts.extend(pointing.map(|pointing| share("pointing", pointing)));
             let all = share("accuracy", *accuracy);
             Some(format!("{all} ({})", parts.join(", ")))
+        Quality::Accuracy { accuracy, .. } => Some(format!("accuracy {:.2} %", 100.0 * accuracy)),
+        Quality::Detection {
+            average_precision,
+            average_precision_50,
+            mean_iou,
+        } => {
+            let masks = mean_iou.map_or_else(String::new, |iou| format!(", mean IoU {iou:.3}"));
+            Some(format!(
+                "AP {average_precision:.3}, AP50 {average_precision_50:.3}{masks}"
+            ))
         }
         Quality::Likelihood { bits_per_byte } => {
             bits_per_byte.map(|bits| format!("{bits:.3} bits per byte"))

@@ -178,6 +178,15 @@ pub enum Quality {
         /// known, 0 to 1.
         #[serde(skip_serializing_if = "Option::is_none")]
         pointing: Option<f64>,
+    /// Of objects that were found in images.
+    Detection {
+        /// COCO's average precision of the boxes, 0 to 1.
+        average_precision: f64,
+        /// The same where an IoU of .5 is enough.
+        average_precision_50: f64,
+        /// The mean IoU of the masks, of a model with masks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mean_iou: Option<f64>,
     },
     /// Of a language model's predictions; the loss says all about those of masked words.
     Likelihood {
@@ -188,11 +197,15 @@ pub enum Quality {
 }
 
 impl Quality {
-    /// BLEU or accuracy, the higher the better; `None` where the loss decides.
+    /// BLEU, accuracy or average precision, the higher the better; `None` where the loss decides.
     pub fn score(&self) -> Option<f64> {
         match self {
             Self::Bleu { bleu, .. } => Some(*bleu),
             Self::Accuracy { accuracy, .. } | Self::Answers { accuracy, .. } => Some(*accuracy),
+            Self::Accuracy { accuracy, .. } => Some(*accuracy),
+            Self::Detection {
+                average_precision, ..
+            } => Some(*average_precision),
             Self::Likelihood { .. } => None,
         }
     }

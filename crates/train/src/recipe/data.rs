@@ -7,6 +7,7 @@ use regard_models::text::Units;
 use serde::{Deserialize, Serialize};
 
 use super::{ImageData, QuestionData, SceneData};
+use super::{ImageData, ObjectData, SceneData};
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
     Task,
@@ -77,6 +78,8 @@ config! {
         [table] scenes: Option<SceneData> = None;
         /// Questions about images, in place of the files: for models that answer them.
         [table] questions: Option<QuestionData> = None;
+        /// Images whose objects are known, in place of the files: for detectors.
+        [table] objects: Option<ObjectData> = None;
     }
     check Data::agree
 }

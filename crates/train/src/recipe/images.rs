@@ -78,6 +78,16 @@ pub enum OnBroken {
     Skip,
 }
 
+impl OnBroken {
+    /// The same choice for readers of data.
+    pub(crate) fn of_data(self) -> Broken {
+        match self {
+            Self::Error => Broken::Error,
+            Self::Skip => Broken::Skip,
+        }
+    }
+}
+
 impl AugmentConfig {
     /// The changes of one image.
     pub fn of_image(&self) -> Augment {
@@ -117,6 +127,7 @@ impl ImageData {
     /// What happens with broken images.
     pub fn broken(&self) -> Broken {
         self.broken.policy()
+        self.broken.of_data()
     }
 
     /// The path of a part, if the recipe names one.

@@ -39,6 +39,7 @@
 mod data;
 mod images;
 mod model;
+mod objects;
 mod optimization;
 mod questions;
 mod scenes;
@@ -54,6 +55,7 @@ pub use data::{
 };
 pub use images::{AugmentConfig, ImageData, OnBroken, read_images};
 pub use model::Model;
+pub use objects::ObjectData;
 pub use optimization::{
     Adadelta, Adam, AdamW, Batching, Constant, Cosine, InverseSquareRoot, Optimizer, Plateau,
     Schedule, Sgd,

@@ -123,6 +123,8 @@ impl Task for Classification {
         OF_TRANSLATION,
         &["data.text", "data.images", "data.scenes", "data.questions"],
     ];
+    const UNREAD: &'static [&'static [&'static str]] =
+        &[OF_TRANSLATION, &["data.text", "data.images", "data.scenes", "data.objects"]];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;

@@ -330,6 +330,7 @@ impl Task for LanguageModelling {
             "data.scenes",
             "data.questions",
         ],
+        &["data.filter", "data.labelled", "data.images", "data.scenes", "data.objects"],
     ];
     const BY_LOSS: bool = true;
     type Model = AnyTextModel;

@@ -5,6 +5,7 @@
 //! nothing else, so that a program can add its own task.
 
 pub mod classification;
+pub mod detection;
 pub mod image_classification;
 pub mod language_modelling;
 pub mod questions;
@@ -21,6 +22,7 @@ use regard_models::ModelError;
 use regard_nn::weights::Arrays;
 
 pub use classification::Classification;
+pub use detection::Detection;
 pub use image_classification::ImageClassification;
 pub use language_modelling::LanguageModelling;
 pub use questions::VisualQuestions;

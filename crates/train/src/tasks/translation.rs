@@ -94,6 +94,8 @@ impl Task for Translation {
         "data.scenes",
         "data.questions",
     ]];
+    const UNREAD: &'static [&'static [&'static str]] =
+        &[&["data.labelled", "data.text", "data.images", "data.scenes", "data.objects"]];
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;

@@ -20,6 +20,7 @@
 //! | [`Aer`] | alignment error rate against sure and possible gold links | 0 is perfect, to 1 |
 //! | [`ExactMatch`] | share of lines that equal their reference | 0 to 1 |
 //! | [`Accuracy`] | share of sentences with their true label, with its 95 % interval | 0 to 1 |
+//! | [`Looking`] | share of attention inside the object that is spoken of; pointing game | 0 to 1 |
 //! | [`Perplexity`] | exp of the mean negative log-likelihood, teacher-forced or free-running | 1 and above |
 //! | [`NextToken`], [`ByPosition`] | loss, accuracy and bits per byte of next tokens; by position in a continuation | |
 //!
@@ -57,6 +58,7 @@ mod chrf;
 mod error;
 mod exact;
 pub mod lines;
+mod looking;
 mod metric;
 mod next_token;
 mod ngrams;
@@ -73,6 +75,7 @@ pub use by_length::{BucketScore, LengthBucket, LengthBuckets, LengthTable};
 pub use chrf::{Chrf, ChrfScore};
 pub use error::EvaluateError;
 pub use exact::ExactMatch;
+pub use looking::{CellMask, Looking};
 pub use metric::{Metric, SegmentCounts};
 pub use next_token::{ByPosition, NextToken};
 pub use perplexity::{Conditioning, Perplexity};

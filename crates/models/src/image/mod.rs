@@ -6,11 +6,12 @@
 //! | [`ResidualAttention`](residual_attention::ResidualAttention) | [`residual_attention`] | a factor for each channel at each position (Wang 2017) |
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
 //!
-//! Models that read an image as regions share a [`backbone`].
+//! Models that read an image as regions share a [`backbone`]; a [`captioner`] writes sentences about them.
 //!
 //! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`].
 
 pub mod backbone;
+pub mod captioner;
 pub mod map_attention;
 pub mod residual_attention;
 pub mod resnet;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use backbone::BackboneConfig;
+pub use captioner::{Captioner, CaptionerConfig, CaptionerSizes};
 pub use map_attention::MapAttentionConfig;
 pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;

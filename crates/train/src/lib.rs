@@ -4,15 +4,16 @@
 //! - [`tokenizer`]: sub-words that keep every text without loss;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
-//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling, captions;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`], [`sentence_classifier`], [`image_classifier`] and [`model_file`]: a trained model at work, and its file;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
 //! The scores of a model's output are in `regard-evaluate`.
 #![deny(missing_docs)]
 
+pub mod captioner;
 pub mod compare;
 pub mod corpus;
 mod error;
@@ -28,6 +29,7 @@ pub mod tasks;
 pub mod tokenizer;
 pub mod translator;
 
+pub use captioner::ImageCaptioner;
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier};
 pub use registry::{Architecture, Registry};

@@ -22,20 +22,24 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
-    image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
+    image::{CaptionerConfig, ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
+    captioner::ImageCaptioner,
     error::TrainError,
     image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
-    tasks::{Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
+    tasks::{
+        Captioning, Classification, ImageClassification, LanguageModelling, Task, TaskFor,
+        Translation,
+    },
     translator::Translator,
 };
 
@@ -69,6 +73,7 @@ architectures! {
     "resnet" => ResNetConfig: ImageClassification,
     "residual-attention" => ResidualAttentionConfig: ImageClassification,
     "vit" => VisionTransformerConfig: ImageClassification,
+    "captioner" => CaptionerConfig: Captioning,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -423,6 +428,19 @@ impl Registry {
     ) -> Result<ImageClassifier, ModelFileError> {
         let (model, description) = self.open::<ImageClassification>(path, device)?;
         Ok(ImageClassifier::new(model, description, device))
+    }
+
+    /// Opens a model file or a run folder to write captions with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn captioner(
+        &self,
+        path: &Path,
+        device: &Device,
+    ) -> Result<ImageCaptioner, ModelFileError> {
+        let (model, description) = self.open::<Captioning>(path, device)?;
+        Ok(ImageCaptioner::new(model, description, device))
     }
 
     /// The description of the model in the metadata of the file called `name`.

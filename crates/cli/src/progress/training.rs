@@ -260,7 +260,9 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
     let perplexity = match metrics.quality {
         Quality::Bleu { .. } => format!(", perplexity {:.2} (teacher-forced)", metrics.perplexity),
         Quality::Accuracy { .. } => String::new(),
-        Quality::Likelihood { .. } => format!(", perplexity {:.2}", metrics.perplexity),
+        Quality::Captions { .. } | Quality::Likelihood { .. } => {
+            format!(", perplexity {:.2}", metrics.perplexity)
+        }
     };
     let quality =
         quality(&metrics.quality).map_or_else(String::new, |quality| format!(", {quality}"));
@@ -274,6 +276,19 @@ fn quality(quality: &Quality) -> Option<String> {
     match quality {
         Quality::Bleu { bleu, .. } => Some(format!("BLEU {bleu:.2}")),
         Quality::Accuracy { accuracy, .. } => Some(format!("accuracy {:.2} %", 100.0 * accuracy)),
+        Quality::Captions {
+            bleu,
+            exact,
+            inside,
+            ..
+        } => {
+            let inside = inside.map(|inside| format!(", inside {:.1} %", 100.0 * inside));
+            let inside = inside.unwrap_or_default();
+            Some(format!(
+                "BLEU-4 {bleu:.2}, exact {:.1} %{inside}",
+                100.0 * exact
+            ))
+        }
         Quality::Likelihood { bits_per_byte } => {
             bits_per_byte.map(|bits| format!("{bits:.3} bits per byte"))
         }

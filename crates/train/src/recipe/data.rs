@@ -6,7 +6,7 @@ use regard_config::{Check, FRACTION, Range, SIZE, config};
 use regard_models::text::Units;
 use serde::{Deserialize, Serialize};
 
-use super::{ImageData, SceneData};
+use super::{CaptionData, ImageData, SceneData};
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
     Task,
@@ -75,6 +75,8 @@ config! {
         [table] images: Option<ImageData> = None;
         /// Drawn scenes, of which everything is known, in place of the files: for captions, questions and boxes.
         [table] scenes: Option<SceneData> = None;
+        /// Images of files with captions, in place of the files: for captions.
+        [table] captions: Option<CaptionData> = None;
     }
     check Data::agree
 }

@@ -78,6 +78,16 @@ pub enum OnBroken {
     Skip,
 }
 
+impl OnBroken {
+    /// The same choice for `regard-images`.
+    pub fn of_images(self) -> Broken {
+        match self {
+            Self::Error => Broken::Error,
+            Self::Skip => Broken::Skip,
+        }
+    }
+}
+
 impl AugmentConfig {
     /// The changes of one image.
     pub fn of_image(&self) -> Augment {
@@ -106,10 +116,7 @@ impl ImageData {
 
     /// What happens with broken images.
     pub fn broken(&self) -> Broken {
-        match self.broken {
-            OnBroken::Error => Broken::Error,
-            OnBroken::Skip => Broken::Skip,
-        }
+        self.broken.of_images()
     }
 
     /// The path of a part, if the recipe names one.

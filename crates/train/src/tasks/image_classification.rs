@@ -183,6 +183,7 @@ impl Task for ImageClassification {
             "data.labelled",
             "data.text",
             "data.scenes",
+            "data.captions",
             "batch.tokens",
             "batch.pool",
         ],

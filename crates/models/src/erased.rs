@@ -547,12 +547,13 @@ impl<S: DecoderState> StateFace for S {
     }
 }
 
-impl AnyState {
-    /// As [`DecoderState::select`].
-    pub fn select(self, rows: &[usize], same_sources: bool) -> Self {
+impl DecoderState for AnyState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
         Self(self.0.selected(rows, same_sources))
     }
+}
 
+impl AnyState {
     /// The state of a model whose states are `S`.
     fn of<S: DecoderState>(self) -> S {
         let state = self.0.any().downcast();

@@ -210,7 +210,7 @@ fn attention_map(
     }
 }
 
-fn cells(rows: usize, columns: usize) -> Axis {
+pub(crate) fn cells(rows: usize, columns: usize) -> Axis {
     Axis::Image {
         prefix: Tokens::default(),
         rows,

@@ -12,12 +12,16 @@
 //!   language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`detector`] and [`model_file`]: a trained model at work, and its file;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling, captions;
+//! - [`learner`]: the training loop, with checkpoints and exact resume;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
 //! The scores of a model's output are in `regard-evaluate`.
 #![deny(missing_docs)]
 
+pub mod captioner;
 pub mod compare;
 pub mod corpus;
 pub mod detector;
@@ -36,6 +40,7 @@ pub mod tokenizer;
 pub mod translator;
 
 pub use detector::{DetectedObject, Detector};
+pub use captioner::ImageCaptioner;
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier};
 pub use question_answerer::{Answered, QuestionAnswerer};

@@ -24,6 +24,7 @@ use regard_models::{
     TransformerConfig,
     image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig, VqaConfig},
     image::{DetrConfig, ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
+    image::{CaptionerConfig, ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
@@ -31,6 +32,7 @@ use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
     detector::Detector,
+    captioner::ImageCaptioner,
     error::TrainError,
     image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
@@ -43,6 +45,9 @@ use crate::{
         VisualQuestions,
     },
     tasks::{Classification, Detection, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
+        Captioning, Classification, ImageClassification, LanguageModelling, Task, TaskFor,
+        Translation,
+    },
     translator::Translator,
 };
 
@@ -78,6 +83,7 @@ architectures! {
     "vit" => VisionTransformerConfig: ImageClassification,
     "vqa" => VqaConfig: VisualQuestions,
     "detr" => DetrConfig: Detection,
+    "captioner" => CaptionerConfig: Captioning,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -452,6 +458,17 @@ impl Registry {
     pub fn detector(&self, path: &Path, device: &Device) -> Result<Detector, ModelFileError> {
         let (model, description) = self.open::<Detection>(path, device)?;
         Ok(Detector::new(model, description, device))
+    /// Opens a model file or a run folder to write captions with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn captioner(
+        &self,
+        path: &Path,
+        device: &Device,
+    ) -> Result<ImageCaptioner, ModelFileError> {
+        let (model, description) = self.open::<Captioning>(path, device)?;
+        Ok(ImageCaptioner::new(model, description, device))
     }
 
     /// The description of the model in the metadata of the file called `name`.

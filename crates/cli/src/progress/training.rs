@@ -263,6 +263,10 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
         Quality::Accuracy { .. } | Quality::Answers { .. } => String::new(),
         Quality::Accuracy { .. } | Quality::Detection { .. } => String::new(),
         Quality::Likelihood { .. } => format!(", perplexity {:.2}", metrics.perplexity),
+        Quality::Accuracy { .. } => String::new(),
+        Quality::Captions { .. } | Quality::Likelihood { .. } => {
+            format!(", perplexity {:.2}", metrics.perplexity)
+        }
     };
     let quality =
         quality(&metrics.quality).map_or_else(String::new, |quality| format!(", {quality}"));
@@ -298,6 +302,17 @@ fn quality(quality: &Quality) -> Option<String> {
             let masks = mean_iou.map_or_else(String::new, |iou| format!(", mean IoU {iou:.3}"));
             Some(format!(
                 "AP {average_precision:.3}, AP50 {average_precision_50:.3}{masks}"
+        Quality::Captions {
+            bleu,
+            exact,
+            inside,
+            ..
+        } => {
+            let inside = inside.map(|inside| format!(", inside {:.1} %", 100.0 * inside));
+            let inside = inside.unwrap_or_default();
+            Some(format!(
+                "BLEU-4 {bleu:.2}, exact {:.1} %{inside}",
+                100.0 * exact
             ))
         }
         Quality::Likelihood { bits_per_byte } => {

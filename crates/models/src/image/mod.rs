@@ -7,7 +7,7 @@
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
 //! | [`Vqa`](vqa::Vqa) | [`vqa`] | of a question to the regions of an image (Anderson 2018, Yang 2016) |
 //!
-//! Models that read an image as regions share a [`backbone`].
+//! Models that read an image as regions share a [`backbone`]; a [`captioner`] writes sentences about them.
 //!
 //! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`], of those that
 //! answer questions [`QuestionAnswerer`].
@@ -21,6 +21,7 @@
 pub mod backbone;
 pub mod detector;
 pub mod detr;
+pub mod captioner;
 pub mod map_attention;
 pub mod questions;
 pub mod residual_attention;
@@ -43,6 +44,7 @@ pub use detector::{
     Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted,
 };
 pub use detr::DetrConfig;
+pub use captioner::{Captioner, CaptionerConfig, CaptionerSizes};
 pub use map_attention::MapAttentionConfig;
 pub use questions::{
     QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,

@@ -44,6 +44,7 @@ pub struct Started {
     /// The number of weights.
     pub parameters: usize,
     /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images" or "images with questions".
+    /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images" or "captions".
     pub examples: &'static str,
     /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
@@ -187,6 +188,20 @@ pub enum Quality {
         /// The mean IoU of the masks, of a model with masks.
         #[serde(skip_serializing_if = "Option::is_none")]
         mean_iou: Option<f64>,
+    /// Of captions of images.
+    Captions {
+        /// BLEU-4 of the captions, 0 to 100.
+        bleu: f64,
+        /// CIDEr-D, 0 to 10.
+        cider_d: f64,
+        /// The share of captions that equal a reference, 0 to 1.
+        exact: f64,
+        /// The mean share of attention inside the object that a word speaks of, 0 to 1, where that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        inside: Option<f64>,
+        /// The share of such words whose largest weight is in the object, 0 to 1.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pointing: Option<f64>,
     },
     /// Of a language model's predictions; the loss says all about those of masked words.
     Likelihood {
@@ -202,6 +217,7 @@ impl Quality {
         match self {
             Self::Bleu { bleu, .. } => Some(*bleu),
             Self::Accuracy { accuracy, .. } | Self::Answers { accuracy, .. } => Some(*accuracy),
+            Self::Bleu { bleu, .. } | Self::Captions { bleu, .. } => Some(*bleu),
             Self::Accuracy { accuracy, .. } => Some(*accuracy),
             Self::Detection {
                 average_precision, ..

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ImageData, QuestionData, SceneData};
 use super::{ImageData, ObjectData, SceneData};
+use super::{CaptionData, ImageData, SceneData};
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
     Task,
@@ -80,6 +81,8 @@ config! {
         [table] questions: Option<QuestionData> = None;
         /// Images whose objects are known, in place of the files: for detectors.
         [table] objects: Option<ObjectData> = None;
+        /// Images of files with captions, in place of the files: for captions.
+        [table] captions: Option<CaptionData> = None;
     }
     check Data::agree
 }

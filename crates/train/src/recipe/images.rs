@@ -81,6 +81,8 @@ pub enum OnBroken {
 impl OnBroken {
     /// The same choice for readers of data.
     pub(crate) fn of_data(self) -> Broken {
+    /// The same choice for `regard-images`.
+    pub fn of_images(self) -> Broken {
         match self {
             Self::Error => Broken::Error,
             Self::Skip => Broken::Skip,
@@ -128,6 +130,7 @@ impl ImageData {
     pub fn broken(&self) -> Broken {
         self.broken.policy()
         self.broken.of_data()
+        self.broken.of_images()
     }
 
     /// The path of a part, if the recipe names one.

@@ -36,6 +36,7 @@
 //! # Ok::<(), regard_config::ConfigError>(())
 //! ```
 
+mod captions;
 mod data;
 mod images;
 mod model;
@@ -49,6 +50,7 @@ mod translation;
 use regard_config::{Check, ConfigError, Keys, Kind, Section, Source};
 use serde::Serialize;
 
+pub use captions::CaptionData;
 pub use data::{
     Data, Filter, LabelledData, Loaded, Split, SyntheticData, TextData, Texts, TokenizerFile,
     Vocabulary,

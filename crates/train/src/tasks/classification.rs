@@ -125,6 +125,8 @@ impl Task for Classification {
     ];
     const UNREAD: &'static [&'static [&'static str]] =
         &[OF_TRANSLATION, &["data.text", "data.images", "data.scenes", "data.objects"]];
+        &["data.text", "data.images", "data.scenes", "data.captions"],
+    ];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;

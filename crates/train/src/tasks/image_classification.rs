@@ -225,6 +225,7 @@ impl Task for ImageClassification {
             "data.scenes",
             "data.questions",
             "data.objects",
+            "data.captions",
             "batch.tokens",
             "batch.pool",
         ],

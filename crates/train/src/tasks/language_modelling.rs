@@ -331,6 +331,8 @@ impl Task for LanguageModelling {
             "data.questions",
         ],
         &["data.filter", "data.labelled", "data.images", "data.scenes", "data.objects"],
+            "data.captions",
+        ],
     ];
     const BY_LOSS: bool = true;
     type Model = AnyTextModel;

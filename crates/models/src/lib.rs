@@ -53,11 +53,9 @@ mod vocabulary;
 pub use batch::{SourceBatch, TargetBatch, TextBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
 pub use erased::{
-    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
-    AnyImageClassifierConfig, AnyQuestionAnswerer, AnyQuestionAnswererConfig, AnyState,
-    AnyTextModel, AnyTextModelConfig,
-    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
-    AnyImageClassifierConfig, AnyState, AnyTextModel, AnyTextModelConfig,
+    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator,
+    AnyGeneratorConfig, AnyImageClassifier, AnyImageClassifierConfig, AnyQuestionAnswerer,
+    AnyQuestionAnswererConfig, AnyState, AnyTextModel, AnyTextModelConfig,
 };
 pub use error::ModelError;
 pub use generator::{
@@ -65,9 +63,8 @@ pub use generator::{
 };
 pub use gnmt::GnmtConfig;
 pub use image::{
-    ImageClassifier, ImageClassifierConfig, ImageSizes, QuestionAnswerer, QuestionAnswererConfig,
-    QuestionBatch, QuestionLook, QuestionSizes,
     Detector, DetectorConfig, DetectorSizes, ImageClassifier, ImageClassifierConfig, ImageSizes,
+    QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
 };
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
@@ -81,9 +78,9 @@ pub use vocabulary::{Vocabularies, Vocabulary};
 /// methods have the same names as those of the roles.
 pub mod any {
     pub use crate::erased::{
-        DynClassifier, DynGenerator, DynImageClassifier, DynQuestionAnswerer, DynTextModel,
+        DynClassifier, DynDetector, DynGenerator, DynImageClassifier, DynQuestionAnswerer,
+        DynTextModel,
     };
-    pub use crate::erased::{DynClassifier, DynDetector, DynGenerator, DynImageClassifier, DynTextModel};
 }
 
 /// The crate with which configurations are declared.

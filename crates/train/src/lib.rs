@@ -39,8 +39,8 @@ pub mod tasks;
 pub mod tokenizer;
 pub mod translator;
 
-pub use detector::{DetectedObject, Detector};
 pub use captioner::ImageCaptioner;
+pub use detector::{DetectedObject, Detector};
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier};
 pub use question_answerer::{Answered, QuestionAnswerer};

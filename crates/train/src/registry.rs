@@ -22,17 +22,18 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
-    image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig, VqaConfig},
-    image::{DetrConfig, ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
-    image::{CaptionerConfig, ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig},
+    image::{
+        CaptionerConfig, DetrConfig, ResNetConfig, ResidualAttentionConfig,
+        VisionTransformerConfig, VqaConfig,
+    },
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
-    detector::Detector,
     captioner::ImageCaptioner,
+    detector::Detector,
     error::TrainError,
     image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
@@ -41,12 +42,8 @@ use crate::{
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
     tasks::{
-        Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation,
-        VisualQuestions,
-    },
-    tasks::{Classification, Detection, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
-        Captioning, Classification, ImageClassification, LanguageModelling, Task, TaskFor,
-        Translation,
+        Captioning, Classification, Detection, ImageClassification, LanguageModelling, Task,
+        TaskFor, Translation, VisualQuestions,
     },
     translator::Translator,
 };
@@ -451,6 +448,8 @@ impl Registry {
     ) -> Result<QuestionAnswerer, ModelFileError> {
         let (model, description) = self.open::<VisualQuestions>(path, device)?;
         Ok(QuestionAnswerer::new(model, description, device))
+    }
+
     /// Opens a model file or a run folder to find objects with.
     ///
     /// # Errors
@@ -458,6 +457,8 @@ impl Registry {
     pub fn detector(&self, path: &Path, device: &Device) -> Result<Detector, ModelFileError> {
         let (model, description) = self.open::<Detection>(path, device)?;
         Ok(Detector::new(model, description, device))
+    }
+
     /// Opens a model file or a run folder to write captions with.
     ///
     /// # Errors

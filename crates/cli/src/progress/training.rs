@@ -293,7 +293,7 @@ fn quality(quality: &Quality) -> Option<String> {
             parts.extend(pointing.map(|pointing| share("pointing", pointing)));
             let all = share("accuracy", *accuracy);
             Some(format!("{all} ({})", parts.join(", ")))
-        Quality::Accuracy { accuracy, .. } => Some(format!("accuracy {:.2} %", 100.0 * accuracy)),
+        }
         Quality::Detection {
             average_precision,
             average_precision_50,
@@ -302,6 +302,8 @@ fn quality(quality: &Quality) -> Option<String> {
             let masks = mean_iou.map_or_else(String::new, |iou| format!(", mean IoU {iou:.3}"));
             Some(format!(
                 "AP {average_precision:.3}, AP50 {average_precision_50:.3}{masks}"
+            ))
+        }
         Quality::Captions {
             bleu,
             exact,

@@ -104,12 +104,8 @@ pub trait Detector: Module + Sync + 'static {
     ///
     /// # Panics
     /// If nothing is chosen, or there is no such prediction.
-    fn masks(
-        &self,
-        found: &Detected,
-        chosen: &[[usize; 2]],
-        size: [usize; 2],
-    ) -> Option<Tensor<3>>;
+    fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2])
+    -> Option<Tensor<3>>;
 }
 
 /// What a detector finds.

@@ -19,9 +19,9 @@
 //! that of DETR is [`Detector`].
 
 pub mod backbone;
+pub mod captioner;
 pub mod detector;
 pub mod detr;
-pub mod captioner;
 pub mod map_attention;
 pub mod questions;
 pub mod residual_attention;
@@ -40,11 +40,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use backbone::BackboneConfig;
-pub use detector::{
-    Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted,
-};
-pub use detr::DetrConfig;
 pub use captioner::{Captioner, CaptionerConfig, CaptionerSizes};
+pub use detector::{Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted};
+pub use detr::DetrConfig;
 pub use map_attention::MapAttentionConfig;
 pub use questions::{
     QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
@@ -70,28 +68,6 @@ const LARGEST_SIDE: usize = 1 << 14;
 
 impl ImageSizes {
     fn check(&self) -> Result<(), ModelError> {
-        let Self {
-            channels,
-            size,
-            classes,
-        } = *self;
-        let [height, width] = size;
-        if size.iter().any(|side| !(1..=LARGEST_SIDE).contains(side)) {
-            return Err(ModelError(format!(
-                "images of {height} x {width} pixels; expected 1 to {LARGEST_SIDE} on a side"
-            )));
-        }
-        if !matches!(channels, 1 | 3) {
-            return Err(ModelError(format!(
-                "images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)"
-            )));
-        }
-        if classes < 2 {
-            return Err(ModelError(format!(
-                "the number of classes is {classes}; expected at least 2"
-            )));
-        }
-        Ok(())
         check_images(self.channels, self.size)?;
         match self.classes {
             0 | 1 => Err(ModelError(format!(
@@ -104,18 +80,19 @@ impl ImageSizes {
 }
 
 /// Checks the images that a model reads.
-fn check_images(channels: usize, size: [usize; 2]) -> Result<(), ModelError> {
-    let refused = match () {
-        () if !size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) => format!(
-            "images of {} x {} pixels; expected 1 to {LARGEST_SIDE} on a side",
-            size[0], size[1]
-        ),
-        () if !matches!(channels, 1 | 3) => {
-            format!("images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)")
-        }
-        () => return Ok(()),
-    };
-    Err(ModelError(refused))
+fn check_images(channels: usize, [height, width]: [usize; 2]) -> Result<(), ModelError> {
+    let possible = |side: usize| (1..=LARGEST_SIDE).contains(&side);
+    if !possible(height) || !possible(width) {
+        return Err(ModelError(format!(
+            "images of {height} x {width} pixels; expected 1 to {LARGEST_SIDE} on a side"
+        )));
+    }
+    match channels {
+        1 | 3 => Ok(()),
+        _ => Err(ModelError(format!(
+            "images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)"
+        ))),
+    }
 }
 
 /// Sizes and choices of an [`ImageClassifier`].

@@ -179,6 +179,7 @@ pub enum Quality {
         /// known, 0 to 1.
         #[serde(skip_serializing_if = "Option::is_none")]
         pointing: Option<f64>,
+    },
     /// Of objects that were found in images.
     Detection {
         /// COCO's average precision of the boxes, 0 to 1.
@@ -188,6 +189,7 @@ pub enum Quality {
         /// The mean IoU of the masks, of a model with masks.
         #[serde(skip_serializing_if = "Option::is_none")]
         mean_iou: Option<f64>,
+    },
     /// Of captions of images.
     Captions {
         /// BLEU-4 of the captions, 0 to 100.
@@ -215,10 +217,8 @@ impl Quality {
     /// BLEU, accuracy or average precision, the higher the better; `None` where the loss decides.
     pub fn score(&self) -> Option<f64> {
         match self {
-            Self::Bleu { bleu, .. } => Some(*bleu),
             Self::Accuracy { accuracy, .. } | Self::Answers { accuracy, .. } => Some(*accuracy),
             Self::Bleu { bleu, .. } | Self::Captions { bleu, .. } => Some(*bleu),
-            Self::Accuracy { accuracy, .. } => Some(*accuracy),
             Self::Detection {
                 average_precision, ..
             } => Some(*average_precision),

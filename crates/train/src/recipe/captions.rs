@@ -62,6 +62,6 @@ impl CaptionData {
 
     /// What happens with broken images.
     pub fn broken(&self) -> Broken {
-        self.broken.of_images()
+        self.broken.policy()
     }
 }

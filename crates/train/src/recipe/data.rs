@@ -6,9 +6,7 @@ use regard_config::{Check, FRACTION, Range, SIZE, config};
 use regard_models::text::Units;
 use serde::{Deserialize, Serialize};
 
-use super::{ImageData, QuestionData, SceneData};
-use super::{ImageData, ObjectData, SceneData};
-use super::{CaptionData, ImageData, SceneData};
+use super::{CaptionData, ImageData, ObjectData, QuestionData, SceneData};
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
     Task,

@@ -78,18 +78,6 @@ pub enum OnBroken {
     Skip,
 }
 
-impl OnBroken {
-    /// The same choice for readers of data.
-    pub(crate) fn of_data(self) -> Broken {
-    /// The same choice for `regard-images`.
-    pub fn of_images(self) -> Broken {
-        match self {
-            Self::Error => Broken::Error,
-            Self::Skip => Broken::Skip,
-        }
-    }
-}
-
 impl AugmentConfig {
     /// The changes of one image.
     pub fn of_image(&self) -> Augment {
@@ -129,8 +117,6 @@ impl ImageData {
     /// What happens with broken images.
     pub fn broken(&self) -> Broken {
         self.broken.policy()
-        self.broken.of_data()
-        self.broken.of_images()
     }
 
     /// The path of a part, if the recipe names one.

@@ -70,7 +70,7 @@ impl ObjectData {
     pub fn read(&self, split: Split) -> Result<Option<Dataset>, ImagesError> {
         match self.paths(split) {
             [Some(images), Some(objects)] => {
-                coco_instances(objects, images, self.broken.of_data()).map(Some)
+                coco_instances(objects, images, self.broken.policy()).map(Some)
             }
             _ => Ok(None),
         }

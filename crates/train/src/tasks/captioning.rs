@@ -186,6 +186,8 @@ impl Task for Captioning {
         "data.labelled",
         "data.text",
         "data.images",
+        "data.questions",
+        "data.objects",
         "data.filter.max_words",
         "data.filter.max_ratio",
         "data.filter.long_lines",
@@ -359,25 +361,12 @@ impl Task for Captioning {
             };
             return Err(ModelFileError::Settings(Box::new(problem.at(place))));
         }
-        let normalize = Normalize::new(stored.mean, stored.deviation);
-        let normalize = normalize.map_err(|source| ModelFileError::Images {
-            name: name.to_owned(),
-            source: Box::new(source),
-        })?;
-        if normalize.mean().len() != sizes.channels {
-            return Err(ModelFileError::Channels {
-                name: name.to_owned(),
-                found: normalize.mean().len(),
-                expected: sizes.channels,
-            });
-        }
+        let numbers = [stored.mean, stored.deviation];
+        let preparation = Preparation::stored(CAPTIONS, sizes.size, sizes.channels, numbers, name)?;
         Ok(Description {
             model: header.model,
             tokenizers,
-            preparation: Preparation {
-                size: sizes.size,
-                normalize,
-            },
+            preparation,
             search,
             scenes: stored.scenes.map(|scenes| (scenes, stored.seed)),
         })

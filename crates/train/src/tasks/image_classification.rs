@@ -194,19 +194,9 @@ impl Stored {
                 classes,
             });
         }
-        let normalize = Normalize::new(self.mean, self.deviation);
-        let normalize = normalize.map_err(|source| ModelFileError::Images {
-            name: name.to_owned(),
-            source: Box::new(source),
-        })?;
-        if normalize.mean().len() != channels {
-            return Err(ModelFileError::Channels {
-                name: name.to_owned(),
-                found: normalize.mean().len(),
-                expected: channels,
-            });
-        }
-        Ok((self.labels, Preparation { size, normalize }))
+        let numbers = [self.mean, self.deviation];
+        let preparation = Preparation::stored(IMAGES, size, channels, numbers, name)?;
+        Ok((self.labels, preparation))
     }
 }
 
@@ -347,20 +337,6 @@ impl Task for ImageClassification {
         name: &str,
     ) -> Result<Description, ModelFileError> {
         let sizes: ImageSizes = header.sizes(name)?;
-        let Stored {
-            labels,
-            mean,
-            deviation,
-        } = json_entry(metadata, IMAGES, name)?;
-        if labels.len() != sizes.classes {
-            return Err(ModelFileError::Labels {
-                name: name.to_owned(),
-                labels: labels.len(),
-                classes: sizes.classes,
-            });
-        }
-        let stored = [mean, deviation];
-        let preparation = Preparation::stored(IMAGES, sizes.size, sizes.channels, stored, name)?;
         let stored: Stored = json_entry(metadata, IMAGES, name)?;
         let ImageSizes {
             channels,

@@ -169,6 +169,15 @@ const OF_TRANSLATION: &[&str] = &[
     "translate",
 ];
 
+/// Sections that only models of images read.
+const OF_IMAGES: &[&str] = &[
+    "data.images",
+    "data.scenes",
+    "data.captions",
+    "data.questions",
+    "data.objects",
+];
+
 /// A hash of lists of ids (FNV-1a), each list with its length.
 pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {
     let step = |hash: u64, word: u32| (hash ^ u64::from(word)).wrapping_mul(0x100_0000_01b3);

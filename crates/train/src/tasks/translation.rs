@@ -11,7 +11,9 @@ use regard_models::{
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint, with_reward};
+use super::{
+    BatchLoss, Contents, OF_IMAGES, Task, TaskFor, Update, Verdict, fingerprint, with_reward,
+};
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
     error::TrainError,
@@ -87,17 +89,8 @@ struct ValidationSet {
 impl Task for Translation {
     const MODEL: &'static str = "a model that translates";
     const DOES: &'static str = "translates";
-    const UNREAD: &'static [&'static [&'static str]] = &[&[
-        "data.labelled",
-        "data.text",
-        "data.images",
-        "data.scenes",
-        "data.questions",
-    ]];
     const UNREAD: &'static [&'static [&'static str]] =
-        &[&["data.labelled", "data.text", "data.images", "data.scenes", "data.objects"]];
-        "data.captions",
-    ]];
+        &[OF_IMAGES, &["data.labelled", "data.text"]];
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;

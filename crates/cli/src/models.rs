@@ -8,11 +8,14 @@ use regard_models::{
     pretrained::{Hub, PretrainedError, resolve},
 };
 use regard_train::{
-    Registry, TrainError, model_file::ModelFileError, tasks::Translation, translator::Description,
+    ImageCaptioner, Registry, TrainError,
+    model_file::ModelFileError,
+    tasks::{Captioning, Translation},
+    translator::Description,
 };
 use regard_view::label::visible;
 
-use crate::progress::Counter;
+use crate::{failure::Failure, progress::Counter};
 
 /// What stands in front of the name of a model that may be downloaded.
 const DOWNLOADED: &str = "hf:";
@@ -37,6 +40,28 @@ pub fn open(
     match path {
         Some(path) => registry.open::<Translation>(path, device),
         None => registry.from_bytes::<Translation>(EMBEDDED, EMBEDDED_FILE, device),
+    }
+}
+
+/// The captioner that is compiled in, if there is one: `Some(include_bytes!("../models/NAME/model.safetensors"))`.
+const EMBEDDED_CAPTIONER: Option<&[u8]> = None;
+
+/// Opens the captioner at `path`, or the embedded one if there is no path.
+///
+/// # Errors
+/// Whatever is wrong with the file; no path where none is embedded.
+pub fn captioner(path: Option<&Path>, device: &Device) -> Result<ImageCaptioner, Failure> {
+    let registry = Registry::default();
+    match (path, EMBEDDED_CAPTIONER) {
+        (Some(path), _) => Ok(registry.captioner(path, device)?),
+        (None, Some(bytes)) => {
+            let found = registry.from_bytes::<Captioning>(bytes, "the embedded captioner", device);
+            let (model, description) = found?;
+            Ok(ImageCaptioner::new(model, description, device))
+        }
+        (None, None) => Err(Failure::Usage(
+            "there is no captioner in this build; give --model PATH, a run folder of `regard train recipes/scenes-captioner.toml`".to_owned(),
+        )),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod answer;
 mod bench;
+mod caption;
 mod classify;
 mod compare;
 mod compute;
@@ -31,6 +32,7 @@ use clap::{Parser, Subcommand};
 
 pub use answer::Answer;
 pub use bench::Bench;
+pub use caption::Caption;
 pub use classify::Classify;
 pub use compare::Compare;
 pub use compute::Compute;
@@ -82,6 +84,8 @@ pub enum Command {
     Look(Box<LookText>),
     /// Fill in the masked words of a text
     Fill(Box<Fill>),
+    /// Describe images in a sentence, and see where the model looked for every word
+    Caption(Box<Caption>),
     /// Give texts, or the words in them, a class
     Classify(Box<Classify>),
     /// Find answers to questions in a text with a pretrained model

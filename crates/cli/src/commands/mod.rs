@@ -2,6 +2,7 @@
 
 mod answer;
 mod bench;
+mod caption;
 mod classify;
 mod compare;
 mod embed;
@@ -31,6 +32,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(options) => generate::run(&options),
         Command::Look(options) => look::run(&options),
         Command::Fill(options) => fill::run(&options),
+        Command::Caption(options) => caption::run(&options),
         Command::Classify(options) => classify::run(&options),
         Command::Answer(options) => answer::run(&options),
         Command::Similar(options) => similar::run(&options),

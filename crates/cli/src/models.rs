@@ -11,6 +11,9 @@ use regard_train::{
     QuestionAnswerer, Registry, TrainError,
     model_file::ModelFileError,
     tasks::{Translation, VisualQuestions},
+    ImageCaptioner, Registry, TrainError,
+    model_file::ModelFileError,
+    tasks::{Captioning, Translation},
     translator::Description,
 };
 use regard_view::label::visible;
@@ -69,6 +72,26 @@ pub fn question_answerer(
         }
     };
     Ok(QuestionAnswerer::new(model, description, device))
+/// The captioner that is compiled in, if there is one: `Some(include_bytes!("../models/NAME/model.safetensors"))`.
+const EMBEDDED_CAPTIONER: Option<&[u8]> = None;
+
+/// Opens the captioner at `path`, or the embedded one if there is no path.
+///
+/// # Errors
+/// Whatever is wrong with the file; no path where none is embedded.
+pub fn captioner(path: Option<&Path>, device: &Device) -> Result<ImageCaptioner, Failure> {
+    let registry = Registry::default();
+    match (path, EMBEDDED_CAPTIONER) {
+        (Some(path), _) => Ok(registry.captioner(path, device)?),
+        (None, Some(bytes)) => {
+            let found = registry.from_bytes::<Captioning>(bytes, "the embedded captioner", device);
+            let (model, description) = found?;
+            Ok(ImageCaptioner::new(model, description, device))
+        }
+        (None, None) => Err(Failure::Usage(
+            "there is no captioner in this build; give --model PATH, a run folder of `regard train recipes/scenes-captioner.toml`".to_owned(),
+        )),
+    }
 }
 
 /// The name of a pretrained model, if that is what `model` means: `hf:NAME`, a folder with a `config.json`, or a name in the local

@@ -24,7 +24,8 @@ Examples:
 Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are \
 UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options are sacrebleu's.
 
-A classifier (of `regard train`) is scored by its accuracy on --labelled PATH or --split.
+A classifier (of `regard train`) is scored by its accuracy on --labelled PATH or --split. A captioner is scored on --split \
+(default: test) by BLEU, CIDEr-D and exact captions, on drawn scenes also by the share of attention inside the object of a word.
 
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
 taken from its own translations: each target word is linked to the source word it looked at most.

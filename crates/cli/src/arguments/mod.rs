@@ -6,6 +6,7 @@
 mod answer;
 mod ask;
 mod bench;
+mod caption;
 mod classify;
 mod compare;
 mod compute;
@@ -33,6 +34,7 @@ use clap::{Parser, Subcommand};
 pub use answer::Answer;
 pub use ask::Ask;
 pub use bench::Bench;
+pub use caption::Caption;
 pub use classify::Classify;
 pub use compare::Compare;
 pub use compute::Compute;
@@ -84,6 +86,8 @@ pub enum Command {
     Look(Box<LookText>),
     /// Fill in the masked words of a text
     Fill(Box<Fill>),
+    /// Describe images in a sentence, and see where the model looked for every word
+    Caption(Box<Caption>),
     /// Give texts, or the words in them, a class
     Classify(Box<Classify>),
     /// Find answers to questions in a text with a pretrained model

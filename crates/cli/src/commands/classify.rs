@@ -167,7 +167,10 @@ fn look_at(
 }
 
 /// The files that arguments name: those in a folder, for a folder.
-fn files(arguments: &[String]) -> Result<Vec<String>, Failure> {
+///
+/// # Errors
+/// A folder that cannot be read, or holds no image.
+pub fn files(arguments: &[String]) -> Result<Vec<String>, Failure> {
     let mut all = vec![];
     for argument in arguments {
         match Path::new(argument).is_dir() {

@@ -3,6 +3,7 @@
 mod answer;
 mod ask;
 mod bench;
+mod caption;
 mod classify;
 mod compare;
 mod embed;
@@ -32,6 +33,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(options) => generate::run(&options),
         Command::Look(options) => look::run(&options),
         Command::Fill(options) => fill::run(&options),
+        Command::Caption(options) => caption::run(&options),
         Command::Classify(options) => classify::run(&options),
         Command::Answer(options) => answer::run(&options),
         Command::Ask(options) => ask::run(&options),

@@ -3,6 +3,7 @@
 //! | module | what is tested |
 //! |---|---|
 //! | [`attention`] | scores, normalisers and masks chosen by keys |
+//! | [`captioner`] | captions of images: PyTorch, search, hard attention |
 //! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |
 //! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
 //! | [`images`] | networks that read images |
@@ -12,6 +13,7 @@
 //! | [`translate`] | hypotheses of real models, scored again under teacher forcing |
 
 mod attention;
+mod captioner;
 mod classifier;
 mod common;
 mod golden;

@@ -5,10 +5,12 @@
 //! | [`data`] | source, references and gold alignment, from files or from a recipe |
 //! | [`systems`] | the translations to score: read, or made by a model |
 //! | [`report`] | all results, as text or JSON |
+//! | [`captions`] | captioners, scored by their captions and by where they looked |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
 //! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
+mod captions;
 mod data;
 mod labels;
 mod lengths;
@@ -54,6 +56,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             "--buckets, --svg, --png and --html show scores by length; give --by-length too"
                 .to_owned(),
         ));
+    }
+    if captions::wanted(options) {
+        return captions::run(options);
     }
     if labels::wanted(options) {
         return labels::run(options);

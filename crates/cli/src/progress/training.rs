@@ -260,10 +260,9 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
     };
     let perplexity = match metrics.quality {
         Quality::Bleu { .. } => format!(", perplexity {:.2} (teacher-forced)", metrics.perplexity),
-        Quality::Accuracy { .. } | Quality::Answers { .. } => String::new(),
-        Quality::Accuracy { .. } | Quality::Detection { .. } => String::new(),
-        Quality::Likelihood { .. } => format!(", perplexity {:.2}", metrics.perplexity),
-        Quality::Accuracy { .. } => String::new(),
+        Quality::Accuracy { .. } | Quality::Answers { .. } | Quality::Detection { .. } => {
+            String::new()
+        }
         Quality::Captions { .. } | Quality::Likelihood { .. } => {
             format!(", perplexity {:.2}", metrics.perplexity)
         }

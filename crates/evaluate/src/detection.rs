@@ -159,7 +159,10 @@ fn threshold(index: usize) -> f64 {
 /// The average precision of a class at each least IoU; `None` if no image has an object of it that must be found.
 fn precision_of(images: &[DetectedImage], class: usize) -> Option<[f64; THRESHOLDS]> {
     let wanted = |object: &&TrueObject| object.class == class && !object.crowd;
-    let wanted: usize = images.iter().map(|image| image.truth.iter().filter(wanted).count()).sum();
+    let wanted: usize = images
+        .iter()
+        .map(|image| image.truth.iter().filter(wanted).count())
+        .sum();
     if wanted == 0 {
         return None;
     }
@@ -271,7 +274,9 @@ pub fn mean_iou(images: &[DetectedImage], least_score: f64) -> Option<f64> {
             let overlap = |place: usize| image.overlap[found * objects + place];
             let class = image.found[found].class;
             let fits = |&place: &usize| free[place] && image.truth[place].class == class;
-            let best = (0..objects).filter(fits).max_by(|&a, &b| overlap(a).total_cmp(&overlap(b)));
+            let best = (0..objects)
+                .filter(fits)
+                .max_by(|&a, &b| overlap(a).total_cmp(&overlap(b)));
             if let Some(best) = best.filter(|&best| overlap(best) > 0.0) {
                 sum += overlap(best);
                 free[best] = false;

@@ -264,9 +264,6 @@ pub trait AnyDetectorConfig: AnyConfig {
         device: &Device,
     ) -> Result<AnyDetector, ModelError>;
 
-    /// As [`DetectorConfig::has_masks`].
-    fn has_masks(&self) -> bool;
-
     /// As [`DetectorConfig::most_objects`].
     fn most_objects(&self) -> usize;
 }
@@ -289,10 +286,6 @@ impl<C: DetectorConfig> AnyDetectorConfig for C {
     ) -> Result<AnyDetector, ModelError> {
         let model = self.without_values(sizes, arrays, device)?;
         Ok(AnyDetector::new(model))
-    }
-
-    fn has_masks(&self) -> bool {
-        DetectorConfig::has_masks(self)
     }
 
     fn most_objects(&self) -> usize {
@@ -404,6 +397,8 @@ any_module!(AnyDetector, Detector, DynDetector, None, {
     fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Detected;
     /// As [`Detector::look`].
     fn look(&self, images: Tensor<4>) -> DetectorLook;
+    /// As [`Detector::has_masks`].
+    fn has_masks(&self) -> bool;
     /// As [`Detector::masks`].
     ///
     /// # Panics
@@ -415,6 +410,9 @@ any_module!(AnyDetector, Detector, DynDetector, None, {
     }
     fn look(&self, images: Tensor<4>) -> DetectorLook {
         self.look(images)
+    }
+    fn has_masks(&self) -> bool {
+        self.has_masks()
     }
     fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2]) -> Option<Tensor<3>> {
         self.masks(found, chosen, size)

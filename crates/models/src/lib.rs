@@ -53,8 +53,9 @@ mod vocabulary;
 pub use batch::{SourceBatch, TargetBatch, TextBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
 pub use erased::{
-    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
-    AnyImageClassifierConfig, AnyState, AnyTextModel, AnyTextModelConfig,
+    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator,
+    AnyGeneratorConfig, AnyImageClassifier, AnyImageClassifierConfig, AnyState, AnyTextModel,
+    AnyTextModelConfig,
 };
 pub use error::ModelError;
 pub use generator::{
@@ -75,7 +76,9 @@ pub use vocabulary::{Vocabularies, Vocabulary};
 /// The object-safe traits of models whose architecture is chosen at run time. They have a module of their own because their
 /// methods have the same names as those of the roles.
 pub mod any {
-    pub use crate::erased::{DynClassifier, DynDetector, DynGenerator, DynImageClassifier, DynTextModel};
+    pub use crate::erased::{
+        DynClassifier, DynDetector, DynGenerator, DynImageClassifier, DynTextModel,
+    };
 }
 
 /// The crate with which configurations are declared.

@@ -7,9 +7,7 @@ use regard_models::{
     image::{Detected, Predicted},
 };
 use regard_nn::dropout::DropoutRng;
-use regard_trace::{
-    AttentionMap, Axis, Kind, Region, Regions, Token, Tokens, Trace, TraceError,
-};
+use regard_trace::{AttentionMap, Axis, Kind, Region, Regions, Token, Tokens, Trace, TraceError};
 
 use crate::{
     image_classifier::{LookError, Preparation},
@@ -70,7 +68,11 @@ impl Guess {
             let of_query = |(query, (scores, bounds)): (usize, (&[f32], &[f32]))| {
                 let scores = &scores[..classes - 1];
                 // Of equal ones the first.
-                let best = scores.iter().enumerate().rev().max_by(|a, b| a.1.total_cmp(b.1));
+                let best = scores
+                    .iter()
+                    .enumerate()
+                    .rev()
+                    .max_by(|a, b| a.1.total_cmp(b.1));
                 let (class, &score) = best.unwrap_or((0, &0.0));
                 let side = |axis: usize| {
                     let half = bounds[axis + 2] / 2.0;
@@ -84,7 +86,9 @@ impl Guess {
                     bounds: [left, top, right - left, bottom - top],
                 }
             };
-            let queries = probabilities.chunks_exact(classes).zip(boxes.chunks_exact(4));
+            let queries = probabilities
+                .chunks_exact(classes)
+                .zip(boxes.chunks_exact(4));
             queries.enumerate().map(of_query).collect()
         };
         probabilities.zip(boxes).map(of_image).collect()
@@ -108,12 +112,17 @@ pub(crate) fn masks_of(
     let drawn: Vec<f32> = drawn.iter::<f32>().collect();
     let mask = |values: &[f32]| {
         let mut mask = Mask::new(height, width)?;
-        for (place, _) in values.iter().enumerate().filter(|(_, value)| **value >= 0.0) {
+        for (place, _) in values
+            .iter()
+            .enumerate()
+            .filter(|(_, value)| **value >= 0.0)
+        {
             mask.set(place / width, place % width);
         }
         Ok(mask)
     };
-    let masks: Result<Vec<Mask>, ImagesError> = drawn.chunks_exact(height * width).map(mask).collect();
+    let masks: Result<Vec<Mask>, ImagesError> =
+        drawn.chunks_exact(height * width).map(mask).collect();
     masks.map(Some)
 }
 
@@ -160,6 +169,11 @@ impl Detector {
         &self.model
     }
 
+    /// Whether the model gives objects masks.
+    pub fn has_masks(&self) -> bool {
+        self.model.has_masks()
+    }
+
     /// The objects in each image whose score is at least `threshold`, best first; with their pixels, if the model has masks and
     /// `masks` is true. Images are brought to the model's size first, boxes and masks are of the images as they are given.
     ///
@@ -174,7 +188,9 @@ impl Detector {
         if images.is_empty() {
             return Ok(vec![]);
         }
-        let found = self.model.forward(self.read(images)?, &mut DropoutRng::none());
+        let found = self
+            .model
+            .forward(self.read(images)?, &mut DropoutRng::none());
         self.objects(&found, images, threshold, masks)
     }
 
@@ -195,16 +211,23 @@ impl Detector {
         let look = self.model.look(self.read(images)?);
         let objects = self.objects(&look.found, images, threshold, masks)?;
         let shown: Vec<Image> = images.iter().map(shown).collect::<Result<_, _>>()?;
-        let drawn = match shown.iter().zip(images).all(|(shown, image)| size(shown) == size(image)) {
+        let drawn = match shown
+            .iter()
+            .zip(images)
+            .all(|(shown, image)| size(shown) == size(image))
+        {
             true => objects.clone(),
             false => self.objects(&look.found, &shown, threshold, masks)?,
         };
         let [rows, columns] = look.grid;
-        let weights = look.cross.iter().map(|weights| -> (usize, usize, Vec<f32>) {
-            let [_, heads, queries, _] = weights.dims();
-            let data = weights.clone().into_data();
-            (heads, queries, data.iter::<f32>().collect())
-        });
+        let weights = look
+            .cross
+            .iter()
+            .map(|weights| -> (usize, usize, Vec<f32>) {
+                let [_, heads, queries, _] = weights.dims();
+                let data = weights.clone().into_data();
+                (heads, queries, data.iter::<f32>().collect())
+            });
         let weights: Vec<(usize, usize, Vec<f32>)> = weights.collect();
         let cells = rows * columns;
         let traced = objects.into_iter().zip(drawn).zip(shown).enumerate();

@@ -36,7 +36,10 @@ use crate::{
     model_file::{self, Header, Metadata, ModelFileError},
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
-    tasks::{Classification, Detection, ImageClassification, LanguageModelling, Task, TaskFor, Translation},
+    tasks::{
+        Classification, Detection, ImageClassification, LanguageModelling, Task, TaskFor,
+        Translation,
+    },
     translator::Translator,
 };
 

@@ -8,6 +8,7 @@ mod bench;
 mod classify;
 mod compare;
 mod compute;
+mod detect;
 mod embed;
 mod evaluate;
 mod explain;
@@ -34,6 +35,7 @@ pub use bench::Bench;
 pub use classify::Classify;
 pub use compare::Compare;
 pub use compute::Compute;
+pub use detect::Detect;
 pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, OfText, Part};
 pub use explain::Explain;
@@ -84,6 +86,8 @@ pub enum Command {
     Fill(Box<Fill>),
     /// Give texts, or the words in them, a class
     Classify(Box<Classify>),
+    /// Find the objects in images
+    Detect(Box<Detect>),
     /// Find answers to questions in a text with a pretrained model
     Answer(Box<Answer>),
     /// Turn texts into vectors with a pretrained encoder

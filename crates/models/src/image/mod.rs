@@ -31,9 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use backbone::BackboneConfig;
-pub use detector::{
-    Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted,
-};
+pub use detector::{Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted};
 pub use detr::DetrConfig;
 pub use map_attention::MapAttentionConfig;
 pub use residual_attention::ResidualAttentionConfig;

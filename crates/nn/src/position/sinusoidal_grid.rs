@@ -63,12 +63,7 @@ impl SinusoidalGrid {
     }
 
     /// The vectors of all cells, `[rows · columns, d]`.
-    pub fn table(
-        &self,
-        [rows, columns]: [usize; 2],
-        device: &Device,
-        dtype: DType,
-    ) -> Tensor<2> {
+    pub fn table(&self, [rows, columns]: [usize; 2], device: &Device, dtype: DType) -> Tensor<2> {
         let size = 4 * self.frequencies.len();
         let waves = |place: usize, length: usize| {
             let angle = TAU * (place + 1) as f64 / (length as f64 + EPSILON);

@@ -119,8 +119,10 @@ struct Labels {
 impl Task for Classification {
     const MODEL: &'static str = "a classifier of sentences";
     const DOES: &'static str = "classifies";
-    const UNREAD: &'static [&'static [&'static str]] =
-        &[OF_TRANSLATION, &["data.text", "data.images", "data.scenes", "data.objects"]];
+    const UNREAD: &'static [&'static [&'static str]] = &[
+        OF_TRANSLATION,
+        &["data.text", "data.images", "data.scenes", "data.objects"],
+    ];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;

@@ -196,7 +196,10 @@ fn sample(
     let image = example.image(decoding)?;
     let [rows, columns] = [image.height(), image.width()];
     let objects = example.objects.iter().map(|object| {
-        let mask = object.region.as_ref().map(|region| region.mask(rows, columns));
+        let mask = object
+            .region
+            .as_ref()
+            .map(|region| region.mask(rows, columns));
         let mask = mask.transpose()?.map(|mask| mask.resized(height, width));
         Ok(Sought {
             class: object.class,
@@ -239,20 +242,19 @@ fn decoded(
 
 impl Sample {
     /// Left becomes right.
-    fn flipped(&self) -> Result<Self, ImagesError> {
+    fn flipped(&self) -> Self {
         let objects = self.objects.iter().map(|object| {
             let [x, y, width, height] = object.bounds;
-            let mask = object.mask.as_ref().map(Mask::flipped);
-            Ok(Sought {
+            Sought {
                 bounds: [1.0 - x, y, width, height],
-                mask: mask.transpose()?,
+                mask: object.mask.as_ref().map(Mask::flipped),
                 ..*object
-            })
+            }
         });
-        Ok(Self {
-            objects: objects.collect::<Result<_, ImagesError>>()?,
+        Self {
+            objects: objects.collect(),
             image: self.image.flipped(),
-        })
+        }
     }
 
     /// What is to be found; crowds are not.
@@ -271,14 +273,23 @@ impl Sample {
 }
 
 /// The pixels and objects of images as tensors and targets.
-fn batch(samples: &[Sample], preparation: &Preparation, device: &Device) -> (Tensor<4>, Vec<Vec<Target>>) {
+fn batch(
+    samples: &[Sample],
+    preparation: &Preparation,
+    device: &Device,
+) -> (Tensor<4>, Vec<Vec<Target>>) {
     let images: Vec<Image> = samples.iter().map(|sample| sample.image.clone()).collect();
     let targets = samples.iter().map(Sample::targets).collect();
     (preparation.tensor(&images, device), targets)
 }
 
 /// The loss of what was found; NaN where the predictions are not finite.
-fn loss_of(model: &AnyDetector, found: &Detected, targets: &[Vec<Target>], size: [usize; 2]) -> Option<Losses> {
+fn loss_of(
+    model: &AnyDetector,
+    found: &Detected,
+    targets: &[Vec<Target>],
+    size: [usize; 2],
+) -> Option<Losses> {
     let masks = |chosen: &[[usize; 2]]| model.masks(found, chosen, size);
     SetLoss::default().of(found, targets, masks).ok()
 }
@@ -324,7 +335,10 @@ pub fn judge(
         let guesses = Guess::all(found.last());
         for (row, (sample, guesses)) in samples.iter().zip(guesses).enumerate() {
             by_boxes.push(compared_by_boxes(sample, &guesses));
-            let sure: Vec<Guess> = guesses.into_iter().filter(|guess| guess.score >= SURE).collect();
+            let sure: Vec<Guess> = guesses
+                .into_iter()
+                .filter(|guess| guess.score >= SURE)
+                .collect();
             lines.push(in_words(&sure, labels));
             let chosen: Vec<[usize; 2]> = sure.iter().map(|guess| [row, guess.query]).collect();
             let masks = masks_of(model, &found, &chosen, preparation.size)?;
@@ -361,7 +375,10 @@ fn compared(
     });
     let pairs = (0..guesses.len()).flat_map(|guess| {
         let overlap = &overlap;
-        sample.objects.iter().map(move |object| overlap(guess, object))
+        sample
+            .objects
+            .iter()
+            .map(move |object| overlap(guess, object))
     });
     DetectedImage {
         found: found.collect(),
@@ -374,7 +391,11 @@ fn compared_by_boxes(sample: &Sample, guesses: &[Guess]) -> DetectedImage {
     compared(sample, guesses, |guess, object| {
         let [x, y, width, height] = object.bounds;
         let truth = [x - width / 2.0, y - height / 2.0, width, height];
-        box_iou(guesses[guess].bounds.map(f64::from), truth.map(f64::from), object.crowd)
+        box_iou(
+            guesses[guess].bounds.map(f64::from),
+            truth.map(f64::from),
+            object.crowd,
+        )
     })
 }
 
@@ -384,7 +405,10 @@ fn compared_by_masks(sample: &Sample, guesses: &[Guess], masks: &[Mask]) -> Dete
             return 0.0;
         };
         let found = &masks[guess];
-        let shared = found.iter().zip(truth.iter()).filter(|pair| *pair == (true, true));
+        let shared = found
+            .iter()
+            .zip(truth.iter())
+            .filter(|pair| *pair == (true, true));
         mask_iou(shared.count(), found.area(), truth.area(), object.crowd)
     })
 }
@@ -587,7 +611,11 @@ impl Task for Detection {
 
     fn fingerprint(&self, data: &Data) -> u64 {
         let words = |bytes: &[u8]| -> Vec<u32> {
-            let word = |bytes: &[u8]| bytes.iter().fold(0, |word, &byte| word << 8 | u32::from(byte));
+            let word = |bytes: &[u8]| {
+                bytes
+                    .iter()
+                    .fold(0, |word, &byte| word << 8 | u32::from(byte))
+            };
             bytes.chunks(4).map(word).collect()
         };
         let rows: Vec<Vec<u32>> = match &data.train {
@@ -625,7 +653,7 @@ impl Task for Detection {
             let sample = data.train.get(row);
             let mut random = images::Random::new(seed, place as u64);
             match random.chance(data.flip) {
-                true => sample.flipped().expect("a mirrored mask has its former size"),
+                true => sample.flipped(),
                 false => sample,
             }
         };

@@ -323,7 +323,13 @@ impl Task for LanguageModelling {
     const DOES: &'static str = "models text";
     const UNREAD: &'static [&'static [&'static str]] = &[
         OF_TRANSLATION,
-        &["data.filter", "data.labelled", "data.images", "data.scenes", "data.objects"],
+        &[
+            "data.filter",
+            "data.labelled",
+            "data.images",
+            "data.scenes",
+            "data.objects",
+        ],
     ];
     const BY_LOSS: bool = true;
     type Model = AnyTextModel;

@@ -87,8 +87,13 @@ struct ValidationSet {
 impl Task for Translation {
     const MODEL: &'static str = "a model that translates";
     const DOES: &'static str = "translates";
-    const UNREAD: &'static [&'static [&'static str]] =
-        &[&["data.labelled", "data.text", "data.images", "data.scenes", "data.objects"]];
+    const UNREAD: &'static [&'static [&'static str]] = &[&[
+        "data.labelled",
+        "data.text",
+        "data.images",
+        "data.scenes",
+        "data.objects",
+    ]];
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;

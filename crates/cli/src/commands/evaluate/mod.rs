@@ -6,12 +6,14 @@
 //! | [`systems`] | the translations to score: read, or made by a model |
 //! | [`report`] | all results, as text or JSON |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
+//! | [`objects`] | detectors, scored by their average precision |
 //! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
 mod data;
 mod labels;
 mod lengths;
+mod objects;
 mod report;
 mod systems;
 mod text;
@@ -54,6 +56,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             "--buckets, --svg, --png and --html show scores by length; give --by-length too"
                 .to_owned(),
         ));
+    }
+    if objects::wanted(options) {
+        return objects::run(options);
     }
     if labels::wanted(options) {
         return labels::run(options);

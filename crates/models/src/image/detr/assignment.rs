@@ -32,7 +32,9 @@ pub enum AssignmentError {
         columns: usize,
     },
     /// A cost is NaN, infinite, or so large that sums of costs could be.
-    #[error("the cost of row {row} and column {column} is {cost}; expected a number from -1e100 to 1e100")]
+    #[error(
+        "the cost of row {row} and column {column} is {cost}; expected a number from -1e100 to 1e100"
+    )]
     Cost {
         /// Its row.
         row: usize,
@@ -74,7 +76,10 @@ pub fn assign(
         true => columns_of_rows(rows, columns, cost),
         false => {
             let pairs = columns_of_rows(columns, rows, |row, column| cost(column, row));
-            pairs.into_iter().map(|[row, column]| [column, row]).collect()
+            pairs
+                .into_iter()
+                .map(|[row, column]| [column, row])
+                .collect()
         }
     };
     pairs.sort_unstable();
@@ -133,5 +138,7 @@ fn columns_of_rows(
         }
     }
     let pairs = row_of[..columns].iter().enumerate();
-    pairs.filter_map(|(column, row)| Some([(*row)?, column])).collect()
+    pairs
+        .filter_map(|(column, row)| Some([(*row)?, column]))
+        .collect()
 }

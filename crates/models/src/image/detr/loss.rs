@@ -227,7 +227,9 @@ fn boxes(predicted: &Predicted, targets: &[Vec<Target>], pairs: &[Pair]) -> [Ten
         return [(); 2].map(|()| Tensor::zeros([1], &device));
     }
     let count = pairs.len();
-    let places = pairs.iter().map(|pair| (pair.image * queries + pair.query) as i32);
+    let places = pairs
+        .iter()
+        .map(|pair| (pair.image * queries + pair.query) as i32);
     let places: Tensor<1, Int> =
         Tensor::from_data(TensorData::new(places.collect(), [count]), &device);
     let all = predicted.boxes.clone().reshape([batch * queries, 4]);
@@ -243,14 +245,20 @@ fn boxes(predicted: &Predicted, targets: &[Vec<Target>], pairs: &[Pair]) -> [Ten
 fn pixels(drawn: Tensor<3>, pairs: &[&Pair]) -> [Tensor<1>; 2] {
     let [count, height, width] = drawn.dims();
     let size = height * width;
-    let wanted: Vec<f32> = pairs.iter().filter_map(|pair| pair.mask()).flatten().copied().collect();
+    let wanted: Vec<f32> = pairs
+        .iter()
+        .filter_map(|pair| pair.mask())
+        .flatten()
+        .copied()
+        .collect();
     let device = drawn.device();
     let wanted = Tensor::<2>::from_data(TensorData::new(wanted, [count, size]), &device);
     let logits = drawn.reshape([count, size]);
     let p = sigmoid(logits.clone());
     let rest = -wanted.clone() + 1.0;
     // -log p of pixels of the object, -log (1 - p) of the others.
-    let surprise = -(log_sigmoid(logits.clone()) * wanted.clone() + log_sigmoid(-logits) * rest.clone());
+    let surprise =
+        -(log_sigmoid(logits.clone()) * wanted.clone() + log_sigmoid(-logits) * rest.clone());
     let missed = p.clone() * rest.clone() + (-p.clone() + 1.0) * wanted.clone(); // 1 - p_t
     let alpha = wanted.clone() * FOCAL_ALPHA + rest * (1.0 - FOCAL_ALPHA);
     let focal = (alpha * missed.clone() * missed * surprise).sum() / size as f64;

@@ -75,7 +75,9 @@ fn convolution([inputs, outputs]: [usize; 2], kernel: usize, init: &mut Initiali
 impl Step {
     fn new(channels: [usize; 2], init: &mut Initializer) -> Self {
         let [_, outputs] = channels;
-        let groups = (1..=GROUPS).rev().find(|&groups| outputs.is_multiple_of(groups));
+        let groups = (1..=GROUPS)
+            .rev()
+            .find(|&groups| outputs.is_multiple_of(groups));
         let norm = GroupNormConfig::new(groups.unwrap_or(1), outputs);
         Self {
             conv: convolution(channels, 3, init),
@@ -134,17 +136,24 @@ impl MaskHead {
         };
         let images = list(chosen.iter().map(|&[image, _]| image as i32).collect());
         let of_image = |map: &Tensor<4>| map.clone().select(0, images.clone());
-        let smallest = found.maps.last().expect("a backbone gives at least one map");
+        let smallest = found
+            .maps
+            .last()
+            .expect("a backbone gives at least one map");
         let [batch, _, rows, columns] = smallest.dims();
         let [_, queries, d] = found.queries.dims();
         let (count, heads, cells) = (chosen.len(), self.heads, rows * columns);
 
-        let places = chosen.iter().map(|&[image, query]| (image * queries + query) as i32);
+        let places = chosen
+            .iter()
+            .map(|&[image, query]| (image * queries + query) as i32);
         let states = found.queries.clone().reshape([batch * queries, d]);
         let states = states.select(0, list(places.collect())); // [chosen, d]
         let query = apply(&self.query, states).reshape([count, heads, 1, d / heads]);
         let key = apply(&self.key, found.memory.clone());
-        let key = key.reshape([batch, cells, heads, d / heads]).permute([0, 2, 3, 1]);
+        let key = key
+            .reshape([batch, cells, heads, d / heads])
+            .permute([0, 2, 3, 1]);
         let scale = (d as f64 / heads as f64).powf(-0.5);
         let scores = matmul(query * scale, of_image(&key)); // [chosen, heads, 1, cells]
         let weights = softmax(scores.reshape([count, heads * cells]), 1);

@@ -51,7 +51,7 @@ fn attention(name: &str) -> MapAttentionConfig {
 }
 
 /// Sets normalisations to their running statistics, whose variances are made positive as in the script.
-struct Freeze(Vec<String>);
+pub struct Freeze(pub Vec<String>);
 
 impl ModuleMapper for Freeze {
     fn enter_module(&mut self, name: &str, _: &str) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`attention`] | scores, normalisers and masks chosen by keys |
 //! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |
+//! | [`detr`] | objects as a set: matching, losses, masks |
 //! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
 //! | [`images`] | networks that read images |
 //! | [`gradients`] | gradients with dropout equal finite differences |
@@ -14,6 +15,7 @@
 mod attention;
 mod classifier;
 mod common;
+mod detr;
 mod golden;
 mod gradients;
 mod images;

@@ -181,37 +181,31 @@ impl Mask {
     /// # Errors
     /// [`ImagesError::TooManyPixels`] above [`MAX_PIXELS`].
     pub fn resized(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
-        self.mapped(height, width, |y, x| {
-            let below = |place: usize, new: usize, old: usize| (2 * place + 1) * old / (2 * new);
-            (below(y, height, self.height), below(x, width, self.width))
-        })
+        let below = |place: usize, new: usize, old: usize| (2 * place + 1) * old / (2 * new);
+        let at = |y, x| (below(y, height, self.height), below(x, width, self.width));
+        Ok(self.moved_to(Self::new(height, width)?, at))
     }
 
     /// The mask mirrored: left becomes right.
-    ///
-    /// # Errors
-    /// None; the size is that of the mask.
-    pub fn flipped(&self) -> Result<Self, ImagesError> {
-        self.mapped(self.height, self.width, |y, x| (y, self.width - 1 - x))
+    pub fn flipped(&self) -> Self {
+        let empty = Self {
+            bits: vec![0; self.bits.len()],
+            ..*self
+        };
+        self.moved_to(empty, |y, x| (y, self.width - 1 - x))
     }
 
-    /// A mask whose pixel at each row and column is the one of this mask at `from`.
-    fn mapped(
-        &self,
-        height: usize,
-        width: usize,
-        from: impl Fn(usize, usize) -> (usize, usize),
-    ) -> Result<Self, ImagesError> {
-        let mut mask = Self::new(height, width)?;
-        for y in 0..height {
-            for x in 0..width {
-                let (row, column) = from(y, x);
+    /// `empty` with the pixels of this mask; `at` gives the row and column here of a row and column there.
+    fn moved_to(&self, mut empty: Self, at: impl Fn(usize, usize) -> (usize, usize)) -> Self {
+        for y in 0..empty.height {
+            for x in 0..empty.width {
+                let (row, column) = at(y, x);
                 if self.get(row, column) {
-                    mask.set(y, x);
+                    empty.set(y, x);
                 }
             }
         }
-        Ok(mask)
+        empty
     }
 
     /// Sets pixels by their number in columns.

@@ -169,6 +169,11 @@ impl Detector {
         &self.model
     }
 
+    /// Whether the model gives objects masks.
+    pub fn has_masks(&self) -> bool {
+        self.model.has_masks()
+    }
+
     /// The objects in each image whose score is at least `threshold`, best first; with their pixels, if the model has masks and
     /// `masks` is true. Images are brought to the model's size first, boxes and masks are of the images as they are given.
     ///

@@ -15,7 +15,7 @@ use regard_train::{
     Registry,
     learner::{self, Event, Reason, Run},
     recipe::Recipe,
-    tasks::{Classification, ImageClassification, LanguageModelling},
+    tasks::{Classification, Detection, ImageClassification, LanguageModelling},
 };
 
 /// A sentence, its translation word by word, and whether it is about an animal.
@@ -134,6 +134,10 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
             overrides.push("data.synthetic.valid_sentences=8".to_owned());
         }
         (None, None) if plain.data.images.is_some() => overrides.extend(images(folder)),
+        (None, None) if plain.data.scenes.is_some() => {
+            let few = ["train=200", "valid=4", "test=4"];
+            overrides.extend(few.map(|part| format!("data.scenes.{part}")));
+        }
         (None, None) => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
     }
     if let Some(start) = &plain.training.start {
@@ -193,6 +197,10 @@ fn every_recipe_file_makes_two_updates() {
         } else if registry.serves::<ImageClassification>(&recipe) {
             let classifier = registry.image_classifier(&run_folder, &device).unwrap();
             assert_eq!(classifier.classify(&[image(9)]).unwrap().len(), 1, "{name}");
+        } else if registry.serves::<Detection>(&recipe) {
+            let detector = registry.detector(&run_folder, &device).unwrap();
+            let found = detector.detect(&[image(9)], 0.0, true).unwrap();
+            assert!(!found[0].is_empty(), "{name}");
         } else if registry.serves::<LanguageModelling>(&recipe) {
             let (_, opened) = registry
                 .open::<LanguageModelling>(&run_folder, &device)
@@ -223,7 +231,7 @@ fn every_recipe_trains_alike_with_and_without_kernels() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let mut more = vec!["training.log_every=1", "batch.sentences=8"];
         let plain = Registry::default().load(&path, &[]).unwrap();
-        if plain.data.images.is_some() {
+        if plain.data.images.is_some() || plain.data.scenes.is_some() {
             more.extend([
                 "schedule.learning_rate=1e-5",
                 "schedule.min_learning_rate=1e-5",

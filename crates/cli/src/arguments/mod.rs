@@ -10,6 +10,7 @@ mod caption;
 mod classify;
 mod compare;
 mod compute;
+mod detect;
 mod embed;
 mod evaluate;
 mod explain;
@@ -38,6 +39,7 @@ pub use caption::Caption;
 pub use classify::Classify;
 pub use compare::Compare;
 pub use compute::Compute;
+pub use detect::Detect;
 pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, OfText, Part};
 pub use explain::Explain;
@@ -90,6 +92,8 @@ pub enum Command {
     Caption(Box<Caption>),
     /// Give texts, or the words in them, a class
     Classify(Box<Classify>),
+    /// Find the objects in images
+    Detect(Box<Detect>),
     /// Find answers to questions in a text with a pretrained model
     Answer(Box<Answer>),
     /// Answer questions about an image, and see where the model looked

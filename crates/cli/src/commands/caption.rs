@@ -6,7 +6,7 @@ use regard_trace::Trace;
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::classify::files;
+use super::image_files;
 use crate::{arguments::Caption, failure::Failure, models, output::Output, pictures::Shown};
 
 /// Images that are read and captioned together.
@@ -27,7 +27,7 @@ fn work(options: &Caption, device: &Device) -> Result<(), Failure> {
     settings.beam = options.beam.unwrap_or(settings.beam);
     let decoding = captioner.description().preparation.decoding();
     let (mut out, mut shown) = (Output::standard(), Shown::new(&options.show)?);
-    let files = files(&options.images)?;
+    let files = image_files(&options.images)?;
     let mut line = 0;
     for files in files.chunks(AT_ONCE) {
         let images = files.iter().map(|file| Image::open(file, &decoding));

@@ -84,9 +84,6 @@ pub trait DetectorConfig: Config {
     /// The number of layers that have weights of their own.
     fn layers(&self) -> usize;
 
-    /// Whether the model gives objects masks.
-    fn has_masks(&self) -> bool;
-
     /// The most objects that the model finds in an image.
     fn most_objects(&self) -> usize;
 }
@@ -98,6 +95,9 @@ pub trait Detector: Module + Sync + 'static {
 
     /// The same without dropout, and all that the model looked at.
     fn look(&self, images: Tensor<4>) -> DetectorLook;
+
+    /// Whether it gives objects masks.
+    fn has_masks(&self) -> bool;
 
     /// The masks of some predictions `[image, query]` of `found`, before the sigmoid, for images of this height and width:
     /// `[chosen, height, width]`. `None` if the model has none.

@@ -242,20 +242,19 @@ fn decoded(
 
 impl Sample {
     /// Left becomes right.
-    fn flipped(&self) -> Result<Self, ImagesError> {
+    fn flipped(&self) -> Self {
         let objects = self.objects.iter().map(|object| {
             let [x, y, width, height] = object.bounds;
-            let mask = object.mask.as_ref().map(Mask::flipped);
-            Ok(Sought {
+            Sought {
                 bounds: [1.0 - x, y, width, height],
-                mask: mask.transpose()?,
+                mask: object.mask.as_ref().map(Mask::flipped),
                 ..*object
-            })
+            }
         });
-        Ok(Self {
-            objects: objects.collect::<Result<_, ImagesError>>()?,
+        Self {
+            objects: objects.collect(),
             image: self.image.flipped(),
-        })
+        }
     }
 
     /// What is to be found; crowds are not.
@@ -656,9 +655,7 @@ impl Task for Detection {
             let sample = data.train.get(row);
             let mut random = images::Random::new(seed, place as u64);
             match random.chance(data.flip) {
-                true => sample
-                    .flipped()
-                    .expect("a mirrored mask has its former size"),
+                true => sample.flipped(),
                 false => sample,
             }
         };
@@ -707,5 +704,74 @@ impl Task for Detection {
             },
             lines,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regard_images::scenes::{Scene, SceneConfig};
+
+    fn drawn(size: [usize; 2]) -> Sample {
+        let config = SceneConfig::default();
+        let scene = Scene::generate(3, 1, &config).unwrap();
+        sample(&scene.example(&config), &Decoding::default(), size).unwrap()
+    }
+
+    #[test]
+    fn boxes_and_masks_are_mirrored_with_their_image() {
+        let before = drawn([64, 64]);
+        let after = before.flipped();
+        assert_eq!(after.image, before.image.flipped());
+        for (a, b) in before.objects.iter().zip(&after.objects) {
+            let (mask, mirrored) = (a.mask.as_ref().unwrap(), b.mask.as_ref().unwrap());
+            assert!((0..64).all(|y| (0..64).all(|x| mask.get(y, x) == mirrored.get(y, 63 - x))));
+            // The box is still the smallest around the mask.
+            let around = mirrored.bounds().unwrap().relative(64, 64);
+            assert!(
+                around
+                    .iter()
+                    .zip(b.bounds)
+                    .all(|(a, b)| (a - b).abs() < 1e-6)
+            );
+            assert_eq!(a.class, b.class);
+        }
+    }
+
+    #[test]
+    fn boxes_and_masks_keep_their_places_in_another_size() {
+        let sample = drawn([40, 128]);
+        assert_eq!([sample.image.height(), sample.image.width()], [40, 128]);
+        for object in &sample.objects {
+            let around = object.mask.as_ref().unwrap().bounds().unwrap();
+            let around = around.relative(40, 128);
+            // To a pixel of the smaller side.
+            assert!(
+                around
+                    .iter()
+                    .zip(object.bounds)
+                    .all(|(a, b)| (a - b).abs() < 1.0 / 32.0)
+            );
+        }
+    }
+
+    #[test]
+    fn crowds_are_not_to_be_found() {
+        let mut sample = drawn([64, 64]);
+        let all = sample.targets().len();
+        sample.objects[0].crowd = true;
+        assert_eq!(sample.targets().len(), all - 1);
+        let guess = |object: &Sought| {
+            let [x, y, width, height] = object.bounds;
+            Guess {
+                query: 0,
+                class: object.class,
+                score: 0.9,
+                bounds: [x - width / 2.0, y - height / 2.0, width, height],
+            }
+        };
+        let guesses: Vec<Guess> = sample.objects.iter().map(guess).collect();
+        let compared = compared_by_boxes(&sample, &guesses);
+        assert!((AveragePrecision::of(&[compared], 17).ap - 1.0).abs() < 1e-9);
     }
 }

@@ -7,6 +7,7 @@
 //! | [`report`] | all results, as text or JSON |
 //! | [`captions`] | captioners, scored by their captions and by where they looked |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
+//! | [`objects`] | detectors, scored by their average precision |
 //! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
@@ -14,6 +15,7 @@ mod captions;
 mod data;
 mod labels;
 mod lengths;
+mod objects;
 mod report;
 mod systems;
 mod text;
@@ -59,6 +61,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     }
     if captions::wanted(options) {
         return captions::run(options);
+    }
+    if objects::wanted(options) {
+        return objects::run(options);
     }
     if labels::wanted(options) {
         return labels::run(options);

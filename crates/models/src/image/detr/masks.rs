@@ -27,7 +27,7 @@ use regard_nn::{
 
 use super::super::{BackboneConfig, detector::Detected};
 
-/// Channels of a group are normalised together.
+/// Most groups of channels that are normalised each by itself.
 const GROUPS: usize = 8;
 
 /// Makes masks of predictions (see the [module's page](self)).
@@ -98,7 +98,7 @@ impl MaskHead {
         heads: usize,
         init: &mut Initializer,
     ) -> Self {
-        let halved = |step: usize| (d >> step.min(63)).max(GROUPS);
+        let halved = |step: usize| (d >> step.min(63)).max(1);
         let mut steps = vec![
             Step::new([d + heads, d + heads], init),
             Step::new([d + heads, halved(1)], init),

@@ -170,10 +170,6 @@ impl DetectorConfig for DetrConfig {
         self.backbone.layers() + self.encoder_layers + self.decoder_layers
     }
 
-    fn has_masks(&self) -> bool {
-        self.masks
-    }
-
     fn most_objects(&self) -> usize {
         self.queries
     }
@@ -259,6 +255,10 @@ impl Detector for Detr {
     fn look(&self, images: Tensor<4>) -> DetectorLook {
         let maps = self.backbone.maps(images);
         self.detect(maps, Observe::Weights, &mut DropoutRng::none())
+    }
+
+    fn has_masks(&self) -> bool {
+        self.mask_head.is_some()
     }
 
     fn masks(

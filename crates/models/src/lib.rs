@@ -64,7 +64,7 @@ pub use generator::{
 pub use gnmt::GnmtConfig;
 pub use image::{
     ImageClassifier, ImageClassifierConfig, ImageSizes, QuestionAnswerer, QuestionAnswererConfig,
-    QuestionBatch, QuestionLook, QuestionSizes,
+    QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy,
 };
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;

@@ -6,12 +6,14 @@
 //! | [`systems`] | the translations to score: read, or made by a model |
 //! | [`report`] | all results, as text or JSON |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
+//! | [`questions`] | models that answer questions about images |
 //! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
 mod data;
 mod labels;
 mod lengths;
+mod questions;
 mod report;
 mod systems;
 mod text;
@@ -54,6 +56,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             "--buckets, --svg, --png and --html show scores by length; give --by-length too"
                 .to_owned(),
         ));
+    }
+    if questions::wanted(options) {
+        return questions::run(options);
     }
     if labels::wanted(options) {
         return labels::run(options);

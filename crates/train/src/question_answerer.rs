@@ -175,7 +175,8 @@ impl QuestionAnswerer {
                 let weights = weights.copied().collect();
                 let names = (1..=looks.len()).map(|look| Token::new(format!("look {look}")));
                 let names = Tokens::from(names.collect::<Vec<_>>());
-                trace = trace.with_map(AttentionMap::new(Kind::Other, names, keys, 1, weights)?);
+                let map = AttentionMap::new(Kind::Other, names, keys, 1, weights)?;
+                trace = trace.with_map(map.named(format!("{text} {answer}")));
             }
             Ok((answered, trace))
         });

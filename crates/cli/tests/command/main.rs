@@ -13,6 +13,7 @@ mod inspect;
 mod language_model;
 mod pictures;
 mod pretrained;
+mod questions;
 mod texts;
 mod train;
 mod translate;

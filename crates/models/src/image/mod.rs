@@ -46,6 +46,7 @@ pub use detr::DetrConfig;
 pub use map_attention::MapAttentionConfig;
 pub use questions::{
     QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
+    binary_cross_entropy,
 };
 pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;

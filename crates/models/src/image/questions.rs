@@ -2,7 +2,7 @@
 
 use burn::{
     module::Module,
-    tensor::{Device, Tensor},
+    tensor::{Device, Tensor, activation::relu},
 };
 use regard_config::Config;
 use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
@@ -137,4 +137,12 @@ pub trait QuestionAnswerer: Module + Sync + 'static {
 
     /// The same without dropout, and what it looked at.
     fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook;
+}
+
+/// The loss of answers that are given independently of each other: `-Σ_a (s_a ln σ(x_a) + (1 - s_a) ln(1 - σ(x_a)))`, summed over
+/// questions, `[1]`; `logits x` and `targets s` are `[questions, answers]`, targets between 0 and 1.
+pub fn binary_cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+    // max(x, 0) - x s + ln(1 + e^{-|x|}), which overflows nowhere.
+    let rest = (-logits.clone().abs()).exp().log1p();
+    (relu(logits.clone()) - logits * targets + rest).sum()
 }

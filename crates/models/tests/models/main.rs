@@ -12,6 +12,7 @@
 //! | [`invariance`] | what must not change the numbers does not |
 //! | [`search`] | beam search equals exhaustive search, and one written differently |
 //! | [`translate`] | hypotheses of real models, scored again under teacher forcing |
+//! | [`vqa`] | models that answer questions about images |
 
 mod attention;
 mod captioner;
@@ -27,3 +28,4 @@ mod search;
 #[allow(dead_code, reason = "shared with the tests of regard-nn")]
 mod support;
 mod translate;
+mod vqa;

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use burn::tensor::{Device, Tensor, TensorData, activation::relu};
+use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
 use regard_config::{AnyConfig, Check};
 use regard_evaluate::{CellMask, Looking, normalize_answer, vqa_accuracy, vqa_target};
@@ -23,7 +23,7 @@ use regard_images::{
 };
 use regard_models::{
     AnyQuestionAnswerer, AnyQuestionAnswererConfig, ModelError, QuestionAnswererConfig,
-    QuestionBatch, QuestionLook, QuestionSizes, SourceBatch,
+    QuestionBatch, QuestionLook, QuestionSizes, SourceBatch, binary_cross_entropy,
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
@@ -80,9 +80,7 @@ pub struct Data {
     batches: Batches,
     filtered: FilterReport,
     validation: Option<Asked>,
-    tokenizer: Arc<SubwordTokenizer>,
-    answers: HashMap<String, usize>,
-    preparation: Preparation,
+    reader: Reader,
 }
 
 /// The images of a part.
@@ -209,14 +207,31 @@ struct Batch {
     tokens: usize,
 }
 
-impl Data {
+/// How images, questions and answers become numbers.
+#[derive(Debug)]
+struct Reader {
+    tokenizers: TokenizerPair,
+    answers: HashMap<String, usize>,
+    preparation: Preparation,
+}
+
+impl Reader {
+    fn new(description: &Description) -> Self {
+        Self {
+            tokenizers: description.tokenizers.clone(),
+            answers: description.answers.iter().cloned().zip(0..).collect(),
+            preparation: description.preparation.clone(),
+        }
+    }
+
     fn batch(&self, shown: &[Shown], model: &AnyQuestionAnswerer, device: &Device) -> Batch {
         let images: Vec<Image> = shown.iter().map(|shown| shown.image.clone()).collect();
         let questions = || {
             let all = shown.iter().enumerate();
             all.flat_map(|(place, shown)| shown.questions.iter().map(move |one| (place, one)))
         };
-        let ids = questions().map(|(_, question)| encode(&self.tokenizer, &question.phrase.text));
+        let tokenizer = self.tokenizers.source();
+        let ids = questions().map(|(_, question)| encode(tokenizer, &question.phrase.text));
         let ids: Vec<Vec<u32>> = ids.collect();
         let answers = self.answers.len();
         let mut targets = vec![0.0; ids.len() * answers];
@@ -242,13 +257,6 @@ impl Data {
             tokens: ids.iter().map(|ids| ids.len() + 1).sum(),
         }
     }
-}
-
-/// `-Σ_a (s_a ln σ(x_a) + (1 - s_a) ln(1 - σ(x_a)))`, summed over questions: `[1]`.
-fn binary_cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
-    // max(x, 0) - x s + ln(1 + e^{-|x|}), which overflows nowhere.
-    let rest = (-logits.clone().abs()).exp().log1p();
-    (relu(logits.clone()) - logits * targets + rest).sum()
 }
 
 /// How good answers are, question by question.
@@ -409,15 +417,12 @@ impl Task for VisualQuestions {
             broken,
             ..FilterReport::default()
         };
-        let answers = description.answers.iter().cloned().zip(0..).collect();
         let data = Data {
             batches: Batches::of_lengths(vec![(1, 0); train.len()], recipe.batch.budget())?,
             train,
             filtered,
             validation,
-            tokenizer: Arc::new(description.tokenizers.source().clone()),
-            answers,
-            preparation: description.preparation.clone(),
+            reader: Reader::new(&description),
         };
         Ok((data, description))
     }
@@ -534,7 +539,7 @@ impl Task for VisualQuestions {
         let mut random = Random::new(&[update.recipe.training.seed, update.step]);
         let mut noise = DropoutRng::seeded(random.next_u64());
         let shown = data.train.rows(update.rows);
-        let batch = data.batch(&shown, model, update.training);
+        let batch = data.reader.batch(&shown, model, update.training);
         let questions = batch.questions.images.len();
         let logits = model.forward(batch.images, &batch.questions, &mut noise);
         let loss = binary_cross_entropy(logits, batch.targets);
@@ -562,7 +567,7 @@ impl Task for VisualQuestions {
             scores,
             loss,
             lines,
-        } = data.judge(set, description, model, device);
+        } = set.judge(description, model, device);
         let looking = scores.looking();
         Ok(Some(Verdict {
             loss: loss / scores.questions().max(1) as f64,
@@ -581,31 +586,34 @@ impl Task for VisualQuestions {
 }
 
 /// Answers to all questions of a part, judged.
-struct Judged {
-    scores: AnswerScores,
+#[derive(Debug)]
+pub struct Judged {
+    /// How good they are.
+    pub scores: AnswerScores,
     /// The sum of the binary cross-entropies.
-    loss: f64,
+    pub loss: f64,
     /// Question and answer, line by line.
-    lines: Vec<String>,
+    pub lines: Vec<String>,
 }
 
-impl Data {
-    fn judge(
+impl Asked {
+    /// Asks `model` all questions, on `device` without autodiff.
+    pub fn judge(
         &self,
-        set: &Asked,
         description: &Description,
         model: &AnyQuestionAnswerer,
         device: &Device,
     ) -> Judged {
+        let reader = Reader::new(description);
         let mut judged = Judged {
             scores: AnswerScores::default(),
             loss: 0.0,
             lines: vec![],
         };
-        let rows: Vec<usize> = (0..set.len()).collect();
+        let rows: Vec<usize> = (0..self.len()).collect();
         for rows in rows.chunks(JUDGED) {
-            let shown = set.rows(rows);
-            let batch = self.batch(&shown, model, device);
+            let shown = self.rows(rows);
+            let batch = reader.batch(&shown, model, device);
             if batch.questions.images.is_empty() {
                 continue;
             }

@@ -93,8 +93,10 @@ impl ImagePicture {
         for row in &rows {
             panels.push(row.panel(image, title(&row.parts, true))?);
         }
-        // The name of the only map says nothing.
-        let named = over_image.maps.len() > 1 || choice.rollout;
+        // The usual name of the only map says nothing.
+        let usual = |map: &AttentionMap| map.name() == map.kind().name();
+        let named =
+            over_image.maps.len() > 1 || choice.rollout || !over_image.maps.iter().all(usual);
         let shared = rows.first().map(|row| match (named, row.parts.clone()) {
             (true, parts) => title(&parts, false),
             (false, [query, _, _, head]) => {

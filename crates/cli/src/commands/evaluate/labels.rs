@@ -168,7 +168,7 @@ pub struct Judged<'a> {
 }
 
 /// What `read` finds of a part in the recipe of the first model.
-fn of_recipe<T>(
+pub fn of_recipe<T>(
     options: &Evaluate,
     part: Option<Part>,
     read: impl FnOnce(&Recipe, Split) -> Result<Option<T>, Failure>,

@@ -8,6 +8,7 @@
 //! | [`captions`] | captioners, scored by their captions and by where they looked |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
 //! | [`objects`] | detectors, scored by their average precision |
+//! | [`questions`] | models that answer questions about images |
 //! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
@@ -16,6 +17,7 @@ mod data;
 mod labels;
 mod lengths;
 mod objects;
+mod questions;
 mod report;
 mod systems;
 mod text;
@@ -64,6 +66,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     }
     if objects::wanted(options) {
         return objects::run(options);
+    }
+    if questions::wanted(options) {
+        return questions::run(options);
     }
     if labels::wanted(options) {
         return labels::run(options);

@@ -1,0 +1,199 @@
+//! Questions about images: a model trained, evaluated and asked by the command.
+
+use std::{fs, path::Path, sync::OnceLock};
+
+use regard_images::scenes::{Scene, SceneConfig};
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::{file, refused, regard, run, stderr, stdout, text};
+
+/// The run folder of a model that has begun to learn; trained once, by the program.
+fn answerer() -> &'static str {
+    static RUN: OnceLock<String> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regard-questions");
+        // A former test's folder; on a first run there is none.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let recipe = r#"
+            [model]
+            kind = "vqa"
+            hidden = 16
+            [model.backbone]
+            channels = 4
+            [data.scenes]
+            train = 24
+            valid = 4
+            test = 4
+            size = 32
+            objects = 1
+            [batch]
+            sentences = 8
+            [training]
+            steps = 6
+            log_every = 1
+            "#;
+        let recipe = file(&folder, "questions.toml", recipe);
+        let run_folder = text(&folder.join("run"));
+        let assert = run(["train", &recipe, "--folder", &run_folder]).success();
+        let progress = stderr(&assert);
+        for part in [
+            "vqa: ",
+            "24 images with questions, 4 for validation",
+            "which colour",
+            "pointing",
+        ] {
+            assert!(progress.contains(part), "{part:?} is not in: {progress}");
+        }
+        run_folder
+    })
+}
+
+fn scene(folder: &Path, index: u64) -> String {
+    let path = folder.join(format!("{index}.png"));
+    let scene = Scene::generate(5, index, &SceneConfig::default()).unwrap();
+    scene.image.save_png(&path).unwrap();
+    text(&path)
+}
+
+#[test]
+fn an_image_and_a_folder_are_asked() {
+    let folder = tempdir().unwrap();
+    let image = scene(folder.path(), 0);
+    scene(folder.path(), 1);
+    let asked = run([
+        "ask",
+        "--model",
+        answerer(),
+        &image,
+        "What is it?",
+        "Is it purpel?",
+        "--top",
+        "2",
+    ]);
+    let asked = asked.success();
+    assert!(stderr(&asked).contains("the model has not learned \"it\" of \"What is it?\""));
+    assert!(stderr(&asked).contains("\"purpel\""));
+    let printed = stdout(&asked);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines.len(), 4, "{printed}");
+    assert!(
+        lines[0].ends_with(" %): What is it?") && lines[1].starts_with("  "),
+        "{printed}"
+    );
+
+    let all = text(folder.path());
+    let json = run([
+        "ask",
+        "--model",
+        answerer(),
+        &all,
+        "What colour is the star?",
+        "--json",
+        "--attention",
+    ]);
+    let json = stdout(&json.success());
+    let lines: Vec<Value> = json
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[1]["image"].as_str().unwrap().ends_with("1.png"));
+    assert_eq!(lines[0]["answer"], lines[0]["answers"][0]["answer"]);
+    assert!(lines[0]["unknown_words"].as_array().unwrap().is_empty());
+    let weights = &lines[0]["maps"][0]["weights"][0];
+    for look in weights.as_array().unwrap() {
+        let sum: f64 = look
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|weight| weight.as_f64().unwrap())
+            .sum();
+        assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    }
+}
+
+#[test]
+fn what_was_read_for_an_answer_is_drawn() {
+    let folder = tempdir().unwrap();
+    let image = scene(folder.path(), 2);
+    let path = |name: &str| text(&folder.path().join(name));
+    let files = ["look.svg", "look.png", "look.html", "look.safetensors"].map(path);
+    let [svg, png, html, trace] = [0, 1, 2, 3].map(|file| files[file].as_str());
+    let asked = [
+        "ask",
+        "--model",
+        answerer(),
+        &image,
+        "Where is the star?",
+        "--attention",
+    ];
+    let pictures = ["--svg", svg, "--png", png, "--html", html, "--trace", trace];
+    let printed = stdout(&regard().args(asked).args(pictures).assert().success());
+    assert!(
+        printed.contains("look 1") && printed.contains("look 2"),
+        "{printed}"
+    );
+    let drawn = fs::read_to_string(svg).unwrap();
+    for part in ["Where is the star?", "look 1", "look 2"] {
+        assert!(drawn.contains(part), "{part}");
+    }
+    assert!(fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    assert!(
+        fs::read_to_string(html)
+            .unwrap()
+            .contains("Where is the star?")
+    );
+    assert!(stdout(&run(["view", trace]).success()).contains("look 2"));
+}
+
+#[test]
+fn answers_are_scored_by_kind_of_question() {
+    let scored = stdout(&run(["evaluate", "--model", answerer(), "--split", "test"]).success());
+    for part in [
+        "accuracy ",
+        " questions\n",
+        "  where: ",
+        "the last look: weight inside the object",
+    ] {
+        assert!(scored.contains(part), "{part:?} is not in: {scored}");
+    }
+    let json = run([
+        "evaluate",
+        "--model",
+        answerer(),
+        "--split",
+        "valid",
+        "--json",
+    ]);
+    let json: Value = serde_json::from_str(&stdout(&json.success())).unwrap();
+    assert!(
+        json["question_answerers"][0]["looking"]["looks"]
+            .as_u64()
+            .unwrap()
+            > 0
+    );
+    let labelled = ["evaluate", "--model", answerer(), "--labelled", "x.tsv"];
+    refused(labelled, 2, ["give --split test"]);
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    let folder = tempdir().unwrap();
+    let image = scene(folder.path(), 3);
+    let broken = file(folder.path(), "broken.png", "no image");
+    let model = answerer();
+    refused(["ask", "--model", model, &image], 2, ["<QUESTION>"]);
+    refused(
+        ["ask", "--model", model, "absent.png", "Why?"],
+        1,
+        ["absent.png"],
+    );
+    refused(
+        ["ask", "--model", model, &broken, "Why?"],
+        1,
+        ["broken.png"],
+    );
+    refused(["ask", "--model", &image, &image, "Why?"], 1, ["3.png"]);
+}

@@ -166,6 +166,14 @@ pub enum CommandError {
         /// "validation" or "test".
         part: &'static str,
     },
+    /// A captioner's recipe does not name the part of the data that was asked for.
+    #[error("{}: the recipe names no {part} data of images with captions; give the run folder of a captioner that has some", recipe.display())]
+    NoCaptions {
+        /// The recipe.
+        recipe: PathBuf,
+        /// "validation" or "test".
+        part: &'static str,
+    },
     /// A signal handler could not be set.
     #[error("cannot listen for Ctrl-C: {0}")]
     Signal(#[from] ctrlc::Error),

@@ -8,9 +8,9 @@ use regard_models::{
     pretrained::{Hub, PretrainedError, resolve},
 };
 use regard_train::{
-    QuestionAnswerer, Registry, TrainError,
+    ImageCaptioner, QuestionAnswerer, Registry, TrainError,
     model_file::ModelFileError,
-    tasks::{Translation, VisualQuestions},
+    tasks::{Captioning, Task, Translation, VisualQuestions},
     translator::Description,
 };
 use regard_view::label::visible;
@@ -43,32 +43,40 @@ pub fn open(
     }
 }
 
-/// The embedded model that answers questions about images; there is none yet.
-const EMBEDDED_QUESTIONS: Option<&[u8]> = None;
-
-/// Opens the model that answers questions about images at `path`, or the embedded one if there is no path.
+/// Opens the captioner at `path`.
 ///
 /// # Errors
-/// Whatever is wrong with the file; no path while no model is embedded.
+/// Whatever is wrong with the file; no path.
+pub fn captioner(path: Option<&Path>, device: &Device) -> Result<ImageCaptioner, Failure> {
+    let (model, description) = given::<Captioning>(path, "scenes-captioner", device)?;
+    Ok(ImageCaptioner::new(model, description, device))
+}
+
+/// Opens the model that answers questions about images at `path`.
+///
+/// # Errors
+/// Whatever is wrong with the file; no path.
 pub fn question_answerer(
     path: Option<&Path>,
     device: &Device,
 ) -> Result<QuestionAnswerer, Failure> {
-    let registry = Registry::default();
-    let (model, description) = match (path, EMBEDDED_QUESTIONS) {
-        (Some(path), _) => registry.open::<VisualQuestions>(path, device)?,
-        (None, Some(bytes)) => {
-            registry.from_bytes::<VisualQuestions>(bytes, EMBEDDED_FILE, device)?
-        }
-        (None, None) => {
-            return Err(Failure::Usage(
-                "no model for questions about images is embedded in this build; give --model MODEL, the run folder of \
-                 `regard train recipes/scenes-vqa.toml`"
-                    .to_owned(),
-            ));
-        }
-    };
+    let (model, description) = given::<VisualQuestions>(path, "scenes-vqa", device)?;
     Ok(QuestionAnswerer::new(model, description, device))
+}
+
+/// Opens a model of a task that no model of this build is for; `recipe` trains one.
+fn given<T: Task>(
+    path: Option<&Path>,
+    recipe: &str,
+    device: &Device,
+) -> Result<(T::Model, T::Description), Failure> {
+    let Some(path) = path else {
+        return Err(Failure::Usage(format!(
+            "{} is not in this build; give --model PATH, a run folder of `regard train recipes/{recipe}.toml`",
+            T::MODEL
+        )));
+    };
+    Ok(Registry::default().open::<T>(path, device)?)
 }
 
 /// The name of a pretrained model, if that is what `model` means: `hf:NAME`, a folder with a `config.json`, or a name in the local

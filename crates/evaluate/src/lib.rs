@@ -21,6 +21,10 @@
 //! | [`ExactMatch`] | share of lines that equal their reference | 0 to 1 |
 //! | [`Accuracy`] | share of sentences with their true label, with its 95 % interval | 0 to 1 |
 //! | [`Looking`] | share of attention inside the object that is spoken of; pointing game | 0 to 1 |
+//! | [`AveragePrecision`] | objects that were found, by class, box or mask, and score (COCO) | 0 to 1 |
+//! | [`mean_iou`] | how much masks overlap with the true ones | 0 to 1 |
+//! | [`CaptionScores`] | BLEU-1 to BLEU-4 and CIDEr-D of captions, as pycocoevalcap | 0 to 100, 0 to 10 |
+//! | [`Looking`] | share of attention inside the object that is spoken of; pointing game | 0 to 1 |
 //! | [`Perplexity`] | exp of the mean negative log-likelihood, teacher-forced or free-running | 1 and above |
 //! | [`NextToken`], [`ByPosition`] | loss, accuracy and bits per byte of next tokens; by position in a continuation | |
 //!
@@ -54,7 +58,9 @@ mod alignment;
 mod bleu;
 mod bootstrap;
 mod by_length;
+mod captions;
 mod chrf;
+mod detection;
 mod error;
 mod exact;
 pub mod lines;
@@ -73,7 +79,11 @@ pub use alignment::{Aer, Alignment, Gold, Indexing, Link};
 pub use bleu::{Bleu, BleuScore, Smoothing};
 pub use bootstrap::{Bootstrap, PairedBootstrap, SIGNIFICANCE_LEVEL};
 pub use by_length::{BucketScore, LengthBucket, LengthBuckets, LengthTable};
+pub use captions::CaptionScores;
 pub use chrf::{Chrf, ChrfScore};
+pub use detection::{
+    AveragePrecision, DetectedImage, FoundObject, TrueObject, box_iou, mask_iou, mean_iou,
+};
 pub use error::EvaluateError;
 pub use exact::ExactMatch;
 pub use looking::{CellMask, Looking};

@@ -48,4 +48,4 @@ pub use error::ImagesError;
 pub use image::{Channels, Decoding, Image, MAX_PIXELS};
 pub use mask::{Bounds, Mask, Region};
 pub use random::Random;
-pub use transform::Normalize;
+pub use transform::{Filter, Normalize};

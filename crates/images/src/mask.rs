@@ -176,6 +176,38 @@ impl Mask {
         })
     }
 
+    /// The mask in another size: each pixel is the one below its middle.
+    ///
+    /// # Errors
+    /// [`ImagesError::TooManyPixels`] above [`MAX_PIXELS`].
+    pub fn resized(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
+        let below = |place: usize, new: usize, old: usize| (2 * place + 1) * old / (2 * new);
+        let at = |y, x| (below(y, height, self.height), below(x, width, self.width));
+        Ok(self.moved_to(Self::new(height, width)?, at))
+    }
+
+    /// The mask mirrored: left becomes right.
+    pub fn flipped(&self) -> Self {
+        let empty = Self {
+            bits: vec![0; self.bits.len()],
+            ..*self
+        };
+        self.moved_to(empty, |y, x| (y, self.width - 1 - x))
+    }
+
+    /// `empty` with the pixels of this mask; `at` gives the row and column here of a row and column there.
+    fn moved_to(&self, mut empty: Self, at: impl Fn(usize, usize) -> (usize, usize)) -> Self {
+        for y in 0..empty.height {
+            for x in 0..empty.width {
+                let (row, column) = at(y, x);
+                if self.get(row, column) {
+                    empty.set(y, x);
+                }
+            }
+        }
+        empty
+    }
+
     /// Sets pixels by their number in columns.
     fn set_columns(&mut self, places: std::ops::Range<usize>) {
         for place in places {

@@ -1,8 +1,10 @@
 //! Size and place of images, and the numbers that a network reads.
 //!
 //! ```text
-//! resize      out[i] = Σ_j w_ij in[j] / Σ_j w_ij,   w_ij = max(0, 1 - |j + 1/2 - (i + 1/2) s| / max(s, 1)),   s = in / out
-//!             along each axis, so that every pixel is read when an image is made smaller (bilinear, antialiased)
+//! resize      out[i] = Σ_j w_ij in[j] / Σ_j w_ij,   w_ij = f((j + 1/2 - (i + 1/2) s) / max(s, 1)),   s = in / out
+//!             along each axis, so that every pixel is read when an image is made smaller (antialiased)
+//! bilinear    f(x) = max(0, 1 - |x|)
+//! bicubic     f(x) = 1.5 |x|³ - 2.5 x² + 1 up to 1, -0.5 |x|³ + 2.5 x² - 4 |x| + 2 up to 2, else 0
 //! normalise   out[c, y, x] = (in[y, x, c] / 255 - mean[c]) / deviation[c]
 //! ```
 //!
@@ -28,14 +30,59 @@ const MAX_SIDE: usize = 1 << 16;
 /// Bits after the point of a weight of [`Image::resize`], as in Pillow: 32 less those of a pixel and of a sum's overshoot.
 const WEIGHT_BITS: u32 = 22;
 
+/// How the pixels between pixels are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Filter {
+    /// From the two nearest.
+    #[default]
+    Bilinear,
+    /// From the four nearest (Keys 1981, a = -1/2).
+    Bicubic,
+}
+
+impl Filter {
+    /// How far it reaches, in pixels of the larger of both images.
+    fn support(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+        }
+    }
+
+    fn weight(self, distance: f64) -> f64 {
+        const A: f64 = -0.5;
+        let x = distance.abs();
+        match self {
+            Self::Bilinear => (1.0 - x).max(0.0),
+            // In the order of Pillow's operations, for the same bits.
+            Self::Bicubic if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+            Self::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+            Self::Bicubic => 0.0,
+        }
+    }
+}
+
 impl Image {
-    /// The image in another size, bilinear and antialiased: the pixels of `Image.resize(size, BILINEAR)` of Pillow up to version 12,
-    /// to the last bit. Version 13 resizes some images down before across, and as values are rounded in between, its pixels then
+    /// The image in another size, bilinear: see [`Image::resized`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn resize(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
+        self.resized(height, width, Filter::Bilinear)
+    }
+
+    /// The image in another size, antialiased: the pixels of `Image.resize(size, filter)` of Pillow up to version 12, to the last bit.
+    /// Version 13 resizes some images down before across, and as values are rounded in between, its pixels then
     /// differ by rounding.
     ///
     /// # Errors
     /// [`ImagesError::TooManyPixels`] above [`MAX_PIXELS`], [`ImagesError::Option`] for a side of 0 or above 65,536.
-    pub fn resize(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
+    pub fn resized(
+        &self,
+        height: usize,
+        width: usize,
+        filter: Filter,
+    ) -> Result<Self, ImagesError> {
         check_size("the size of a resized image", height, width)?;
         if height.max(width) > MAX_SIDE {
             return Err(ImagesError::Option {
@@ -53,18 +100,18 @@ impl Image {
         let across = if width == self.width() {
             self.clone()
         } else {
-            self.resized_across(width)
+            self.resized_across(width, filter)
         };
         Ok(if height == self.height() {
             across
         } else {
-            across.resized_down(height)
+            across.resized_down(height, filter)
         })
     }
 
-    fn resized_across(&self, width: usize) -> Self {
+    fn resized_across(&self, width: usize, filter: Filter) -> Self {
         let channels = self.channels();
-        let windows = windows(self.width(), width);
+        let windows = windows(self.width(), width, filter);
         let mut pixels = Vec::with_capacity(self.height() * width * channels);
         for y in 0..self.height() {
             let row = self.row(y);
@@ -81,11 +128,11 @@ impl Image {
         Self::of(self.height(), width, channels, pixels)
     }
 
-    fn resized_down(&self, height: usize) -> Self {
+    fn resized_down(&self, height: usize, filter: Filter) -> Self {
         let length = self.width() * self.channels();
         let mut pixels = Vec::with_capacity(height * length);
         let mut sums = vec![0; length];
-        for Window { first, weights } in windows(self.height(), height) {
+        for Window { first, weights } in windows(self.height(), height, filter) {
             sums.fill(0);
             for (y, weight) in weights.into_iter().enumerate() {
                 for (sum, &value) in sums.iter_mut().zip(self.row(first + y)) {
@@ -101,15 +148,15 @@ impl Image {
     ///
     /// # Errors
     /// Those of [`Image::resize`].
-    pub fn resize_shorter(&self, side: usize) -> Result<Self, ImagesError> {
+    pub fn resize_shorter(&self, side: usize, filter: Filter) -> Result<Self, ImagesError> {
         let longer = |long: usize, short: usize| {
             let length = side as u128 * long as u128 / short as u128;
             usize::try_from(length).unwrap_or(usize::MAX).max(side)
         };
         if self.height() <= self.width() {
-            self.resize(side, longer(self.width(), self.height()))
+            self.resized(side, longer(self.width(), self.height()), filter)
         } else {
-            self.resize(longer(self.height(), self.width()), side)
+            self.resized(longer(self.height(), self.width()), side, filter)
         }
     }
 
@@ -234,22 +281,20 @@ struct Window {
     weights: Vec<i32>,
 }
 
-fn windows(from: usize, to: usize) -> Vec<Window> {
+fn windows(from: usize, to: usize, filter: Filter) -> Vec<Window> {
     let scale = from as f64 / to as f64;
-    let support = scale.max(1.0);
+    let pixel = scale.max(1.0);
+    let support = filter.support() * pixel;
     let window = |i: usize| {
         let centre = (i as f64 + 0.5) * scale;
         let first = ((centre - support + 0.5).max(0.0) as usize).min(from - 1);
         let end = ((centre + support + 0.5) as usize).min(from);
-        let weight = |j: usize| {
-            let distance = (j as f64 - centre + 0.5) * (1.0 / support);
-            (1.0 - distance.abs()).max(0.0)
-        };
+        let weight = |j: usize| filter.weight((j as f64 - centre + 0.5) * (1.0 / pixel));
         let weights: Vec<f64> = (first..end).map(weight).collect();
         let sum: f64 = weights.iter().sum();
         let fixed = |weight: &f64| {
             let weight = if sum == 0.0 { *weight } else { weight / sum };
-            (weight * f64::from(1 << WEIGHT_BITS) + 0.5) as i32
+            (weight * f64::from(1 << WEIGHT_BITS) + 0.5_f64.copysign(weight)) as i32
         };
         Window {
             first,

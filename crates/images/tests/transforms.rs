@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use regard_images::{
-    Augment, Channels, Decoding, Image, ImagesError, Mask, Normalize, Operation, Random, Region,
+    Augment, Channels, Decoding, Filter, Image, ImagesError, Mask, Normalize, Operation, Random,
+    Region,
 };
 use serde_json::Value;
 
@@ -48,8 +49,12 @@ fn resizing_equals_pillow() {
     let mut checked = 0;
     for case in numbers()["resized"].as_array().unwrap() {
         let image = stored(case["from"].as_str().unwrap());
+        let filter = match case["filter"].as_str() {
+            Some("bicubic") => Filter::Bicubic,
+            _ => Filter::Bilinear,
+        };
         let resized = image
-            .resize(size(case, "height"), size(case, "width"))
+            .resized(size(case, "height"), size(case, "width"), filter)
             .unwrap();
         assert_eq!(
             resized.pixels(),
@@ -58,7 +63,7 @@ fn resizing_equals_pillow() {
         );
         checked += 1;
     }
-    assert_eq!(checked, 16);
+    assert_eq!(checked, 32);
 }
 
 #[test]
@@ -103,8 +108,8 @@ fn sizes_that_cannot_be_are_refused() {
         image.resize(1, 1 << 17),
         image.resize(1 << 16, 1 << 16),
         image.resize(usize::MAX, 1),
-        image.resize_shorter(0),
-        image.resize_shorter(usize::MAX),
+        image.resize_shorter(0, Filter::Bilinear),
+        image.resize_shorter(usize::MAX, Filter::Bilinear),
         image.fitted(0, 1),
         image.fitted(1, usize::MAX),
         image.centre_crop(0, 1),
@@ -127,9 +132,18 @@ fn sizes_that_cannot_be_are_refused() {
 #[test]
 fn shorter_side_keeps_the_shape() {
     let size = |image: Image| (image.height(), image.width());
-    assert_eq!(size(distinct(3, 5).resize_shorter(6).unwrap()), (6, 10));
-    assert_eq!(size(distinct(5, 3).resize_shorter(2).unwrap()), (3, 2));
-    assert_eq!(size(distinct(1, 9).resize_shorter(1).unwrap()), (1, 9));
+    assert_eq!(
+        size(distinct(3, 5).resize_shorter(6, Filter::Bilinear).unwrap()),
+        (6, 10)
+    );
+    assert_eq!(
+        size(distinct(5, 3).resize_shorter(2, Filter::Bilinear).unwrap()),
+        (3, 2)
+    );
+    assert_eq!(
+        size(distinct(1, 9).resize_shorter(1, Filter::Bilinear).unwrap()),
+        (1, 9)
+    );
     assert_eq!(size(distinct(9, 7).fitted(4, 4).unwrap()), (4, 4));
     assert_eq!(size(distinct(2, 9).fitted(7, 3).unwrap()), (7, 3));
 }

@@ -13,8 +13,9 @@ use crate::{
     error::ModelError,
     generator::{AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored},
     image::{
-        ImageClassifier, ImageClassifierConfig, ImageLook, ImageSizes, QuestionAnswerer,
-        QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
+        Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, ImageClassifier,
+        ImageClassifierConfig, ImageLook, ImageSizes, QuestionAnswerer, QuestionAnswererConfig,
+        QuestionBatch, QuestionLook, QuestionSizes,
     },
     pretrained::PackedText,
     text_model::{Objective, TextModel, TextModelConfig},
@@ -240,6 +241,62 @@ impl<C: ImageClassifierConfig> AnyImageClassifierConfig for C {
     }
 }
 
+/// Object-safe form of [`DetectorConfig`].
+pub trait AnyDetectorConfig: AnyConfig {
+    /// As [`DetectorConfig::init`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build(
+        &self,
+        sizes: &DetectorSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError>;
+
+    /// As [`DetectorConfig::without_values`].
+    ///
+    /// # Errors
+    /// As that.
+    fn build_without_values(
+        &self,
+        sizes: &DetectorSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError>;
+
+    /// As [`DetectorConfig::most_objects`].
+    fn most_objects(&self) -> usize;
+}
+
+impl<C: DetectorConfig> AnyDetectorConfig for C {
+    fn build(
+        &self,
+        sizes: &DetectorSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError> {
+        Ok(AnyDetector::new(self.init(sizes, seed, device)?))
+    }
+
+    fn build_without_values(
+        &self,
+        sizes: &DetectorSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<AnyDetector, ModelError> {
+        let model = self.without_values(sizes, arrays, device)?;
+        Ok(AnyDetector::new(model))
+    }
+
+    fn most_objects(&self) -> usize {
+        DetectorConfig::most_objects(self)
+    }
+}
+
+/// A model that finds objects in images, of any architecture.
+pub struct AnyDetector(Box<dyn DynDetector>);
+
 /// Object-safe form of [`QuestionAnswererConfig`].
 pub trait AnyQuestionAnswererConfig: AnyConfig {
     /// As [`QuestionAnswererConfig::init`].
@@ -385,6 +442,33 @@ any_module!(AnyImageClassifier, ImageClassifier, DynImageClassifier, None, {
     }
 });
 
+any_module!(AnyDetector, Detector, DynDetector, None, {
+    /// As [`Detector::forward`].
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Detected;
+    /// As [`Detector::look`].
+    fn look(&self, images: Tensor<4>) -> DetectorLook;
+    /// As [`Detector::has_masks`].
+    fn has_masks(&self) -> bool;
+    /// As [`Detector::masks`].
+    ///
+    /// # Panics
+    /// As that.
+    fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2]) -> Option<Tensor<3>>;
+} {
+    fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Detected {
+        self.forward(images, noise)
+    }
+    fn look(&self, images: Tensor<4>) -> DetectorLook {
+        self.look(images)
+    }
+    fn has_masks(&self) -> bool {
+        self.has_masks()
+    }
+    fn masks(&self, found: &Detected, chosen: &[[usize; 2]], size: [usize; 2]) -> Option<Tensor<3>> {
+        self.masks(found, chosen, size)
+    }
+});
+
 any_module!(AnyQuestionAnswerer, QuestionAnswerer, DynQuestionAnswerer, None, {
     /// As [`QuestionAnswerer::vocabulary`].
     fn vocabulary(&self) -> Vocabulary;
@@ -478,12 +562,13 @@ impl<S: DecoderState> StateFace for S {
     }
 }
 
-impl AnyState {
-    /// As [`DecoderState::select`].
-    pub fn select(self, rows: &[usize], same_sources: bool) -> Self {
+impl DecoderState for AnyState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
         Self(self.0.selected(rows, same_sources))
     }
+}
 
+impl AnyState {
     /// The state of a model whose states are `S`.
     fn of<S: DecoderState>(self) -> S {
         let state = self.0.any().downcast();

@@ -53,9 +53,9 @@ mod vocabulary;
 pub use batch::{SourceBatch, TargetBatch, TextBatch};
 pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
 pub use erased::{
-    AnyClassifier, AnyClassifierConfig, AnyGenerator, AnyGeneratorConfig, AnyImageClassifier,
-    AnyImageClassifierConfig, AnyQuestionAnswerer, AnyQuestionAnswererConfig, AnyState,
-    AnyTextModel, AnyTextModelConfig,
+    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator,
+    AnyGeneratorConfig, AnyImageClassifier, AnyImageClassifierConfig, AnyQuestionAnswerer,
+    AnyQuestionAnswererConfig, AnyState, AnyTextModel, AnyTextModelConfig,
 };
 pub use error::ModelError;
 pub use generator::{
@@ -63,8 +63,9 @@ pub use generator::{
 };
 pub use gnmt::GnmtConfig;
 pub use image::{
-    ImageClassifier, ImageClassifierConfig, ImageSizes, QuestionAnswerer, QuestionAnswererConfig,
-    QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy,
+    Detector, DetectorConfig, DetectorSizes, ImageClassifier, ImageClassifierConfig, ImageSizes,
+    QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
+    binary_cross_entropy,
 };
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
@@ -78,7 +79,8 @@ pub use vocabulary::{Vocabularies, Vocabulary};
 /// methods have the same names as those of the roles.
 pub mod any {
     pub use crate::erased::{
-        DynClassifier, DynGenerator, DynImageClassifier, DynQuestionAnswerer, DynTextModel,
+        DynClassifier, DynDetector, DynGenerator, DynImageClassifier, DynQuestionAnswerer,
+        DynTextModel,
     };
 }
 

@@ -31,7 +31,7 @@ pub enum TrainError {
     Images(Box<ImagesError>),
     /// No training data is named.
     #[error(
-        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], for a classifier [data.labelled], for a language model [data.text], for a classifier of images [data.images]"
+        "the recipe names no training data; set data.train_source and data.train_target, [data.synthetic], for a classifier [data.labelled], for a language model [data.text], for a classifier of images [data.images], for captions, questions and boxes [data.scenes], or [data.captions], [data.questions], [data.objects]"
     )]
     NoData,
     /// A masked language model's tokenizer has no token for masks.

@@ -104,19 +104,32 @@ impl Preparation {
         Tensor::from_data(TensorData::new(values, shape), device)
     }
 
-    /// The image as the model reads it: in the middle, in its size.
+    /// The image as a classifier reads it: its middle, in the model's size.
     ///
     /// # Errors
     /// Those of [`Image::fitted`].
     pub fn fit(&self, image: &Image) -> Result<Image, regard_images::ImagesError> {
         let [height, width] = self.size;
-        let image = match self.normalize.mean().len() {
-            1 => image.clone().into_grey(),
-            _ => image.clone().into_colour(),
-        };
+        let image = self.coloured(image);
         match [image.height(), image.width()] == self.size {
             true => Ok(image),
             false => image.fitted(height, width),
+        }
+    }
+
+    /// The image as a detector reads it: the whole of it, in the model's size.
+    ///
+    /// # Errors
+    /// Those of [`Image::resize`].
+    pub fn scale(&self, image: &Image) -> Result<Image, regard_images::ImagesError> {
+        let [height, width] = self.size;
+        self.coloured(image).resize(height, width)
+    }
+
+    fn coloured(&self, image: &Image) -> Image {
+        match self.normalize.mean().len() {
+            1 => image.clone().into_grey(),
+            _ => image.clone().into_colour(),
         }
     }
 }
@@ -197,7 +210,7 @@ fn attention_map(
     }
 }
 
-fn cells(rows: usize, columns: usize) -> Axis {
+pub(crate) fn cells(rows: usize, columns: usize) -> Axis {
     Axis::Image {
         prefix: Tokens::default(),
         rows,

@@ -8,14 +8,23 @@
 //!   images, language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`question_answerer`] and [`model_file`]: a trained model at work, and its file;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, detection of objects,
+//!   language modelling;
+//! - [`learner`]: the training loop, with checkpoints and exact resume;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`detector`] and [`model_file`]: a trained model at work, and its file;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling, captions;
+//! - [`learner`]: the training loop, with checkpoints and exact resume;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`] and [`model_file`]: a trained model at work, and its file;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
 //! The scores of a model's output are in `regard-evaluate`.
 #![deny(missing_docs)]
 
+pub mod captioner;
 pub mod compare;
 pub mod corpus;
+pub mod detector;
 mod error;
 pub mod familiarity;
 pub mod files;
@@ -30,6 +39,8 @@ pub mod tasks;
 pub mod tokenizer;
 pub mod translator;
 
+pub use captioner::ImageCaptioner;
+pub use detector::{DetectedObject, Detector};
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier};
 pub use question_answerer::{Answered, QuestionAnswerer};

@@ -22,13 +22,18 @@ use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, 
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
-    image::{ResNetConfig, ResidualAttentionConfig, VisionTransformerConfig, VqaConfig},
+    image::{
+        CaptionerConfig, DetrConfig, ResNetConfig, ResidualAttentionConfig,
+        VisionTransformerConfig, VqaConfig,
+    },
     language::{LstmLmConfig, LstmnLmConfig, TransformerLmConfig},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
 };
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
 
 use crate::{
+    captioner::ImageCaptioner,
+    detector::Detector,
     error::TrainError,
     image_classifier::ImageClassifier,
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
@@ -37,8 +42,8 @@ use crate::{
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
     tasks::{
-        Classification, ImageClassification, LanguageModelling, Task, TaskFor, Translation,
-        VisualQuestions,
+        Captioning, Classification, Detection, ImageClassification, LanguageModelling, Task,
+        TaskFor, Translation, VisualQuestions,
     },
     translator::Translator,
 };
@@ -74,6 +79,8 @@ architectures! {
     "residual-attention" => ResidualAttentionConfig: ImageClassification,
     "vit" => VisionTransformerConfig: ImageClassification,
     "vqa" => VqaConfig: VisualQuestions,
+    "detr" => DetrConfig: Detection,
+    "captioner" => CaptionerConfig: Captioning,
 }
 
 /// An architecture, by its name: how its configuration is read, and what its models are trained for.
@@ -441,6 +448,28 @@ impl Registry {
     ) -> Result<QuestionAnswerer, ModelFileError> {
         let (model, description) = self.open::<VisualQuestions>(path, device)?;
         Ok(QuestionAnswerer::new(model, description, device))
+    }
+
+    /// Opens a model file or a run folder to find objects with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn detector(&self, path: &Path, device: &Device) -> Result<Detector, ModelFileError> {
+        let (model, description) = self.open::<Detection>(path, device)?;
+        Ok(Detector::new(model, description, device))
+    }
+
+    /// Opens a model file or a run folder to write captions with.
+    ///
+    /// # Errors
+    /// As [`Registry::open`].
+    pub fn captioner(
+        &self,
+        path: &Path,
+        device: &Device,
+    ) -> Result<ImageCaptioner, ModelFileError> {
+        let (model, description) = self.open::<Captioning>(path, device)?;
+        Ok(ImageCaptioner::new(model, description, device))
     }
 
     /// The description of the model in the metadata of the file called `name`.

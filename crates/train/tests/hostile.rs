@@ -7,10 +7,12 @@ use std::{
 };
 
 use burn::tensor::Device;
+use regard_images::{Image, Normalize};
 use regard_models::{
     GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
     TransformerConfig,
     config::AnyConfig,
+    image::DetrConfig,
     lstmn_translation::Fusion,
     luong::{LuongAttention, LuongScore},
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
@@ -19,12 +21,14 @@ use regard_models::{
 };
 use regard_nn::weights::{self, Storage};
 use regard_train::{
-    Registry, SentenceClassifier, Translator,
+    Detector, Registry, SentenceClassifier, Translator,
     corpus::Random,
+    detector,
     familiarity::Familiarity,
+    image_classifier::Preparation,
     recipe::{self, Model},
     sentence_classifier,
-    tasks::{Classification, Task, Translation},
+    tasks::{Classification, Detection, Task, Translation},
     tokenizer::{SpecialTokens, SubwordTokenizer, TokenizerPair},
     translator::{Description, Languages},
 };
@@ -315,6 +319,51 @@ fn a_mutated_classifier_file_is_read_or_refused() {
         }
         assert!(opened > 10 && refused > 500, "{name}: {opened}, {refused}");
     }
+}
+
+#[test]
+fn a_mutated_detector_file_is_read_or_refused() {
+    let (registry, device) = (Registry::default(), Device::flex());
+    let config = DetrConfig {
+        masks: true,
+        ..DetrConfig::tiny()
+    };
+    let model = Model {
+        kind: "detr",
+        config: Box::new(config),
+    };
+    let description = detector::Description {
+        model: model.clone(),
+        labels: vec!["square".into(), "disc".into()],
+        preparation: Preparation {
+            size: [16, 16],
+            normalize: Normalize::imagenet(),
+        },
+    };
+    let task = registry.task_of::<Detection>(&model).unwrap();
+    let arrays = weights::collect(&task.init(&description, 1, &device).unwrap());
+    let file = registry.to_bytes::<Detection>(&model, &arrays, &description, Storage::F16);
+    let file = file.unwrap();
+    let image = Image::filled(16, 16, &[90, 30, 200]).unwrap();
+    let (mut opened, mut refused) = (0, 0);
+    for way in 0..WAYS {
+        let file = mutated(&file, &mut Random::new(&[200, way]));
+        match registry.from_bytes::<Detection>(&file, "file", &device) {
+            Ok((model, description)) => {
+                opened += 1;
+                // The size of its images is a choice that no weight bears out, and a large one only slow.
+                if description.preparation.size.iter().product::<usize>() <= 1 << 12 {
+                    let detector = Detector::new(model, description, &device);
+                    let _ = detector.look(std::slice::from_ref(&image), 0.0, true);
+                }
+            }
+            Err(error) => {
+                assert!(error.to_string().starts_with("file: "), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(opened > 10 && refused > 300, "{opened}, {refused}");
 }
 
 /// Each size of a description is made vast in turn: the error names the size, or the weight whose size differs, and nothing was

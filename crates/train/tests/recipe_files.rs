@@ -10,12 +10,12 @@ use std::{
 
 use burn::tensor::Device;
 use regard_images::{Image, Random};
-use regard_nn::{bridge::without_kernels, weights};
+use regard_nn::bridge::without_kernels;
 use regard_train::{
     Registry,
     learner::{self, Event, Reason, Run},
     recipe::Recipe,
-    tasks::{Classification, ImageClassification, LanguageModelling},
+    tasks::{Classification, Detection, ImageClassification, LanguageModelling},
 };
 
 /// A sentence, its translation word by word, and whether it is about an animal.
@@ -134,6 +134,10 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
             overrides.push("data.synthetic.valid_sentences=8".to_owned());
         }
         (None, None) if plain.data.images.is_some() => overrides.extend(images(folder)),
+        (None, None) if plain.data.scenes.is_some() => {
+            let few = ["train=200", "valid=4", "test=4"];
+            overrides.extend(few.map(|part| format!("data.scenes.{part}")));
+        }
         (None, None) => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
     }
     if let Some(start) = &plain.training.start {
@@ -162,29 +166,6 @@ fn train(recipe: &Recipe, folder: &Path, report: &mut dyn FnMut(&Event)) -> lear
     Registry::default()
         .train(recipe, &run, report)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-}
-
-/// A model of `recipe` as it is drawn, but with every weight a unit in the last place larger.
-fn nudged(recipe: &Recipe, folder: &Path, name: &str) -> PathBuf {
-    let rates = [
-        "training.steps=1",
-        "schedule.learning_rate=1e-30",
-        "schedule.min_learning_rate=1e-30",
-    ];
-    let text = recipe.to_toml().unwrap();
-    let overrides = rates.map(str::to_owned);
-    let still = Registry::default().parse(&text, name, &overrides).unwrap();
-    let run = folder.join(format!("{name}-drawn"));
-    train(&still, &run, &mut |_| {});
-    let path = run.join("model.safetensors");
-    let (mut arrays, metadata) = weights::from_bytes(&fs::read(&path).unwrap()).unwrap();
-    for value in arrays.values_mut().flat_map(|array| &mut array.values) {
-        *value *= 1.0 + f32::EPSILON;
-    }
-    let nudged = folder.join(format!("{name}-nudged.safetensors"));
-    let bytes = weights::to_bytes(&arrays, metadata, weights::Storage::F32);
-    fs::write(&nudged, bytes.unwrap()).unwrap();
-    nudged
 }
 
 #[test]
@@ -216,6 +197,10 @@ fn every_recipe_file_makes_two_updates() {
         } else if registry.serves::<ImageClassification>(&recipe) {
             let classifier = registry.image_classifier(&run_folder, &device).unwrap();
             assert_eq!(classifier.classify(&[image(9)]).unwrap().len(), 1, "{name}");
+        } else if registry.serves::<Detection>(&recipe) {
+            let detector = registry.detector(&run_folder, &device).unwrap();
+            let found = detector.detect(&[image(9)], 0.0, true).unwrap();
+            assert!(!found[0].is_empty(), "{name}");
         } else if registry.serves::<LanguageModelling>(&recipe) {
             let (_, opened) = registry
                 .open::<LanguageModelling>(&run_folder, &device)
@@ -237,14 +222,21 @@ fn every_recipe_file_makes_two_updates() {
 /// Two computations of a loss differ by rounding, and each update passes the difference on. A weight whose true gradient is 0
 /// gets a gradient of rounding errors alone, which Adam scales to a full step; no loss depends on such weights.
 ///
-/// Batch norm over a few images makes rounding grow from update to update. How much is measured: a third run, without kernels, begins
-/// with weights that are a unit in the last place larger, and the kernels may be as far off as that run has come to be, four times.
+/// Networks of images learn at a small rate here. At that of their recipes eight images are a chaotic system: two runs without kernels
+/// whose first weights differ in the last place are 0.02 apart after twenty updates.
 #[test]
 fn every_recipe_trains_alike_with_and_without_kernels() {
     let folder = tempfile::tempdir().unwrap();
     for path in recipes() {
         let name = path.file_stem().unwrap().to_str().unwrap();
-        let more = ["training.log_every=1", "batch.sentences=8"];
+        let mut more = vec!["training.log_every=1", "batch.sentences=8"];
+        let plain = Registry::default().load(&path, &[]).unwrap();
+        if plain.data.images.is_some() || plain.data.scenes.is_some() {
+            more.extend([
+                "schedule.learning_rate=1e-5",
+                "schedule.min_learning_rate=1e-5",
+            ]);
+        }
         let recipe = recipe(&path, folder.path(), 20, &more);
         let losses = |kind: &str, recipe: &Recipe| {
             let mut losses = vec![];
@@ -262,18 +254,9 @@ fn every_recipe_trains_alike_with_and_without_kernels() {
         let fused = losses("fused", &recipe);
         let plain = without_kernels(|| losses("plain", &recipe));
         assert_eq!((fused.len(), plain.len()), (20, 20), "{name}");
-        let mut growth = 0.0f64;
-        let moved = recipe.data.images.is_some().then(|| {
-            let mut moved = recipe.clone();
-            moved.training.start = Some(nudged(&recipe, folder.path(), name));
-            without_kernels(|| losses("moved", &moved))
-        });
         for (index, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
-            // Measured: at most 1.8e-7, a unit in the last place and a half.
-            if let Some(moved) = &moved {
-                growth = growth.max((moved[index] - plain).abs());
-            }
-            let bound = 8.0 * f64::from(f32::EPSILON) * plain + 4.0 * growth;
+            // Measured: at most three units in the last place.
+            let bound = 8.0 * f64::from(f32::EPSILON) * plain;
             assert!(
                 (fused - plain).abs() <= bound,
                 "{name}, update {}: {fused} with kernels, {plain} without",

@@ -24,7 +24,9 @@ Examples:
 Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its signature. Files are \
 UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options are sacrebleu's.
 
-A classifier (of `regard train`) is scored by its accuracy on --labelled PATH or --split.
+A classifier (of `regard train`) is scored by its accuracy on --labelled PATH or --split; a captioner on --split by BLEU, \
+CIDEr-D and exact captions, on drawn scenes also by the share of attention inside the object of a word; a detector by COCO's average \
+precision of its boxes, and by the mean IoU of its masks: over all objects, 0 for those that are not found with a probability of .5.
 
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
 taken from its own translations: each target word is linked to the source word it looked at most.

@@ -6,9 +6,11 @@
 mod answer;
 mod ask;
 mod bench;
+mod caption;
 mod classify;
 mod compare;
 mod compute;
+mod detect;
 mod embed;
 mod evaluate;
 mod explain;
@@ -33,9 +35,11 @@ use clap::{Parser, Subcommand};
 pub use answer::Answer;
 pub use ask::Ask;
 pub use bench::Bench;
+pub use caption::Caption;
 pub use classify::Classify;
 pub use compare::Compare;
 pub use compute::Compute;
+pub use detect::Detect;
 pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, OfText, Part};
 pub use explain::Explain;
@@ -84,8 +88,12 @@ pub enum Command {
     Look(Box<LookText>),
     /// Fill in the masked words of a text
     Fill(Box<Fill>),
+    /// Describe images in a sentence, and see where the model looked for every word
+    Caption(Box<Caption>),
     /// Give texts, or the words in them, a class
     Classify(Box<Classify>),
+    /// Find the objects in images
+    Detect(Box<Detect>),
     /// Find answers to questions in a text with a pretrained model
     Answer(Box<Answer>),
     /// Answer questions about an image, and see where the model looked

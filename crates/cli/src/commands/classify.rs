@@ -1,9 +1,9 @@
 //! `regard classify`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::Device;
-use regard_images::{Image, data::image_files};
+use regard_images::Image;
 use regard_models::pretrained::{ClassScores, Encoding, Entity, Heads, entities};
 use regard_trace::Trace;
 use regard_train::{
@@ -13,7 +13,10 @@ use regard_train::{
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::pretrained::{Encoder, characters, no_tokens};
+use super::{
+    image_files,
+    pretrained::{Encoder, characters, no_tokens},
+};
 use crate::{
     arguments::Classify,
     failure::Failure,
@@ -166,22 +169,6 @@ fn look_at(
     Ok(all)
 }
 
-/// The files that arguments name: those in a folder, for a folder.
-fn files(arguments: &[String]) -> Result<Vec<String>, Failure> {
-    let mut all = vec![];
-    for argument in arguments {
-        match Path::new(argument).is_dir() {
-            true => {
-                let inside = image_files(Path::new(argument))?;
-                let name = |path: PathBuf| path.to_string_lossy().into_owned();
-                all.extend(inside.into_iter().map(name));
-            }
-            false => all.push(argument.clone()),
-        }
-    }
-    Ok(all)
-}
-
 /// Reads texts with a pretrained model.
 fn read(encoder: &Encoder, texts: &[String], looking: bool) -> Result<Vec<Found>, Failure> {
     let most = encoder.model.context();
@@ -258,7 +245,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn classify(&mut self, lines: &[String]) -> Result<(), Failure> {
         let files = match &self.classifier {
-            Classifier::Images(_) => Some(files(lines)?),
+            Classifier::Images(_) => Some(image_files(lines)?),
             _ => None,
         };
         let lines = files.as_deref().unwrap_or(lines);

@@ -3,8 +3,10 @@
 mod answer;
 mod ask;
 mod bench;
+mod caption;
 mod classify;
 mod compare;
+mod detect;
 mod embed;
 mod evaluate;
 mod explain;
@@ -20,6 +22,10 @@ mod train;
 mod translate;
 mod view;
 
+use std::path::Path;
+
+use regard_images::data;
+
 use crate::{arguments::Command, failure::Failure};
 
 /// Runs a command.
@@ -32,7 +38,9 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(options) => generate::run(&options),
         Command::Look(options) => look::run(&options),
         Command::Fill(options) => fill::run(&options),
+        Command::Caption(options) => caption::run(&options),
         Command::Classify(options) => classify::run(&options),
+        Command::Detect(options) => detect::run(&options),
         Command::Answer(options) => answer::run(&options),
         Command::Ask(options) => ask::run(&options),
         Command::Similar(options) => similar::run(&options),
@@ -46,4 +54,19 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),
     }
+}
+
+/// The image files that arguments name: those in a folder, for a folder.
+fn image_files(arguments: &[String]) -> Result<Vec<String>, Failure> {
+    let mut all = vec![];
+    for argument in arguments {
+        match Path::new(argument).is_dir() {
+            true => {
+                let inside = data::image_files(Path::new(argument))?.into_iter();
+                all.extend(inside.map(|path| path.to_string_lossy().into_owned()));
+            }
+            false => all.push(argument.clone()),
+        }
+    }
+    Ok(all)
 }

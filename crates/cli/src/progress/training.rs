@@ -260,8 +260,12 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
     };
     let perplexity = match metrics.quality {
         Quality::Bleu { .. } => format!(", perplexity {:.2} (teacher-forced)", metrics.perplexity),
-        Quality::Accuracy { .. } | Quality::Answers { .. } => String::new(),
-        Quality::Likelihood { .. } => format!(", perplexity {:.2}", metrics.perplexity),
+        Quality::Accuracy { .. } | Quality::Answers { .. } | Quality::Detection { .. } => {
+            String::new()
+        }
+        Quality::Captions { .. } | Quality::Likelihood { .. } => {
+            format!(", perplexity {:.2}", metrics.perplexity)
+        }
     };
     let quality =
         quality(&metrics.quality).map_or_else(String::new, |quality| format!(", {quality}"));
@@ -288,6 +292,29 @@ fn quality(quality: &Quality) -> Option<String> {
             parts.extend(pointing.map(|pointing| share("pointing", pointing)));
             let all = share("accuracy", *accuracy);
             Some(format!("{all} ({})", parts.join(", ")))
+        }
+        Quality::Detection {
+            average_precision,
+            average_precision_50,
+            mean_iou,
+        } => {
+            let masks = mean_iou.map_or_else(String::new, |iou| format!(", mean IoU {iou:.3}"));
+            Some(format!(
+                "AP {average_precision:.3}, AP50 {average_precision_50:.3}{masks}"
+            ))
+        }
+        Quality::Captions {
+            bleu,
+            exact,
+            inside,
+            ..
+        } => {
+            let inside = inside.map(|inside| format!(", inside {:.1} %", 100.0 * inside));
+            let inside = inside.unwrap_or_default();
+            Some(format!(
+                "BLEU-4 {bleu:.2}, exact {:.1} %{inside}",
+                100.0 * exact
+            ))
         }
         Quality::Likelihood { bits_per_byte } => {
             bits_per_byte.map(|bits| format!("{bits:.3} bits per byte"))

@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod classifier;
 mod compare;
+mod detect;
 mod evaluate;
 mod explain;
 mod images;

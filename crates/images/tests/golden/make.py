@@ -78,8 +78,10 @@ resized = []
 for name, image in noise.items():
     image.save(here / f"noise-{name}.png")
     for height, width in [(7, 5), (23, 12), (11, 31), (46, 33), (1, 1), (1, 40), (37, 3), (24, 32)]:
-        pixels = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
-        resized.append({"from": f"noise-{name}.png", "height": height, "width": width, "pixels": pixels.tobytes().hex()})
+        for resampling in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
+            pixels = np.asarray(image.resize((width, height), resampling))
+            size = {"height": height, "width": width, "filter": resampling.name.lower()}
+            resized.append({"from": f"noise-{name}.png", **size, "pixels": pixels.tobytes().hex()})
 rules = {
     "equalize": ImageOps.equalize(noise["colour"].resize((64, 64))),
     "posterize": ImageOps.posterize(noise["colour"], 4),

@@ -276,6 +276,70 @@ fn no_maps_and_no_channels_are_a_convolution() {
     assert_eq!(y, [2.0; 4]);
 }
 
+/// Work and memory go with the maps and the weights, not with the sizes of windows that read zeros.
+#[test]
+fn absurd_windows_are_their_definition() {
+    const HUGE: usize = 1 << 40;
+    let channels = [2, 3];
+    let small = Convolution::new(1, channels, [3, 4]);
+    for c in [
+        // A second window that would be far outside.
+        Convolution {
+            kernel: [3, 2],
+            stride: [usize::MAX, usize::MAX / 2],
+            ..small
+        },
+        // Windows that step over the whole map.
+        Convolution {
+            padding: [HUGE + 1, 0],
+            stride: [HUGE, 1],
+            ..small
+        },
+        Convolution {
+            padding: [HUGE, HUGE],
+            stride: [HUGE + 2, HUGE - 1],
+            ..small
+        },
+        // Taps of which one, or none, reads the map.
+        Convolution {
+            kernel: [3, 2],
+            padding: [HUGE, 1],
+            dilation: [HUGE, 4],
+            ..small
+        },
+        Convolution {
+            kernel: [2, 1],
+            padding: [HUGE, 0],
+            dilation: [2 * HUGE, 1],
+            ..small
+        },
+        // A tall map and a wide window, and the other way round.
+        Convolution {
+            kernel: [1, 9],
+            padding: [0, 40_000],
+            stride: [1, 5],
+            dilation: [1, 9_999],
+            ..Convolution::new(1, [1, 1], [900, 1])
+        },
+        Convolution {
+            kernel: [9, 1],
+            padding: [40_000, 0],
+            stride: [5, 1],
+            dilation: [9_999, 1],
+            ..Convolution::new(1, [1, 1], [1, 900])
+        },
+    ] {
+        c.output_size().unwrap();
+        check(&c);
+    }
+    let largest = Convolution {
+        dilation: [usize::MAX; 2],
+        padding: [usize::MAX; 2],
+        ..small
+    };
+    assert!(largest.output_size().is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(unless_miri(200, 2)))]
 

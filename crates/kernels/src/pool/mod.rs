@@ -9,8 +9,9 @@
 //! A window that holds a NaN gives NaN. The backward pass looks for the largest number again, so that nothing but `x` is kept.
 //!
 //! ```
-//! use regard_kernels::pool::{Kind, Pool};
-//! let pool = Pool { kind: Kind::Max, maps: 1, size: [2, 3], kernel: [2, 2], stride: [1, 1], padding: [0, 0], ceil: false };
+//! use regard_kernels::pool::{Kind, Pool, Windows};
+//! let windows = Windows { kind: Kind::Max, kernel: [2, 2], stride: [1, 1], padding: [0, 0], ceil: false };
+//! let pool = Pool { windows, maps: 1, size: [2, 3] };
 //! let mut y = [0.0; 2];
 //! pool.forward(&[1.0, 5.0, 3.0, 4.0, 2.0, 6.0], &mut y)?;
 //! assert_eq!(y, [5.0, 6.0]);
@@ -34,15 +35,11 @@ pub enum Kind {
     Mean,
 }
 
-/// Sizes and options of a pooling. Pairs are height, then width.
+/// Windows of a pooling. Pairs are height, then width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
+pub struct Windows {
     /// What a window becomes.
     pub kind: Kind,
-    /// Maps: batch · channels.
-    pub maps: usize,
-    /// Size of a map.
-    pub size: [usize; 2],
     /// Size of a window.
     pub kernel: [usize; 2],
     /// Steps from a window to the next.
@@ -53,6 +50,17 @@ pub struct Pool {
     pub ceil: bool,
 }
 
+/// A pooling of maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// The windows of a map.
+    pub windows: Windows,
+    /// Maps: batch · channels.
+    pub maps: usize,
+    /// Height and width of a map.
+    pub size: [usize; 2],
+}
+
 impl Pool {
     /// Height and width of an output map.
     ///
@@ -60,8 +68,9 @@ impl Pool {
     /// A kernel or stride of 0, padding of more than half of the kernel, a window larger than the padded map (unless `ceil`).
     pub fn output_size(&self) -> Result<[usize; 2], KernelError> {
         let mut size = [0; 2];
+        let Windows { ceil, .. } = self.windows;
         for (a, size) in size.iter_mut().enumerate() {
-            let (kernel, stride, padding) = (self.kernel[a], self.stride[a], self.padding[a]);
+            let [kernel, stride, padding] = self.axis(a);
             check_value("kernel", "at least 1", kernel as f64, kernel > 0)?;
             check_value("stride", "at least 1", stride as f64, stride > 0)?;
             let expected = "at most half of the kernel";
@@ -73,10 +82,10 @@ impl Pool {
             };
             let padded = self.size[a].checked_add(2 * padding).ok_or(too_large)?;
             let expected = "a window no larger than the padded map";
-            let fits = kernel <= padded || self.ceil;
+            let fits = kernel <= padded || ceil;
             check_value("kernel", expected, kernel as f64, fits)?;
             let left = padded.saturating_sub(kernel);
-            *size = 1 + match self.ceil {
+            *size = 1 + match ceil {
                 // The last window starts inside the map, or before it.
                 true => left
                     .div_ceil(stride)
@@ -89,11 +98,18 @@ impl Pool {
         Ok(size)
     }
 
+    /// Kernel, stride and padding along axis `a`.
+    fn axis(&self, a: usize) -> [usize; 3] {
+        let windows = &self.windows;
+        [windows.kernel[a], windows.stride[a], windows.padding[a]]
+    }
+
     /// The places of window `t` along axis `a`.
     fn window(&self, a: usize, t: usize) -> Range<usize> {
-        let start = t * self.stride[a];
-        let end = (start + self.kernel[a]).saturating_sub(self.padding[a]);
-        start.saturating_sub(self.padding[a])..end.min(self.size[a])
+        let [kernel, stride, padding] = self.axis(a);
+        let start = t * stride;
+        let end = start.saturating_add(kernel).saturating_sub(padding);
+        start.saturating_sub(padding)..end.min(self.size[a])
     }
 
     fn check(
@@ -110,9 +126,12 @@ impl Pool {
     }
 
     /// Nanoseconds of a pass on one thread, roughly.
-    fn nanoseconds(&self, [height, width]: [usize; 2]) -> f64 {
-        let of_map = (height * width * self.kernel[0] * self.kernel[1]) as f64;
-        self.maps as f64 * of_map.max((self.size[0] * self.size[1]) as f64)
+    fn nanoseconds(&self, output: [usize; 2]) -> f64 {
+        let of_axis = |a: usize| {
+            let windows = output[a] as f64 * self.windows.kernel[a].min(self.size[a]) as f64;
+            windows.max(self.size[a] as f64)
+        };
+        self.maps as f64 * of_axis(0) * of_axis(1)
     }
 
     /// Writes `y [maps, output height, output width]` for `x [maps, height, width]`.
@@ -143,7 +162,7 @@ impl Pool {
 
     /// The result of one window.
     fn pool(&self, map: &[f32], lines: Range<usize>, columns: Range<usize>) -> f32 {
-        match self.kind {
+        match self.windows.kind {
             Kind::Max => map[self.largest(map, lines, columns)],
             Kind::Mean => {
                 let count = (lines.len() * columns.len()) as f32;
@@ -174,7 +193,7 @@ impl Pool {
     /// [`KernelError`] as [`Self::output_size`], or if a length does not fit the sizes.
     pub fn backward(&self, x: &[f32], d_y: &[f32], d_x: &mut [f32]) -> Result<(), KernelError> {
         let output @ [_, out_width] = self.check(("d_x", d_x.len()), ("d_y", d_y.len()))?;
-        if self.kind == Kind::Max {
+        if self.windows.kind == Kind::Max {
             self.check(("x", x.len()), ("d_y", d_y.len()))?;
         }
         let (of_y, of_x) = (output[0] * output[1], self.size[0] * self.size[1]);
@@ -192,7 +211,7 @@ impl Pool {
                     let lines = self.window(0, t);
                     for (u, &d) in line.iter().enumerate() {
                         let columns = self.window(1, u);
-                        match self.kind {
+                        match self.windows.kind {
                             Kind::Max => {
                                 let map = &x[first * of_x..][..of_x];
                                 to[self.largest(map, lines.clone(), columns)] += d;

@@ -12,18 +12,23 @@ fn plain(pool: &Pool, x: &[f64]) -> Vec<f64> {
         for t in 0..out_height {
             for u in 0..out_width {
                 let mut window = vec![];
-                for j in 0..pool.kernel[0] {
-                    for i in 0..pool.kernel[1] {
-                        let a = (t * pool.stride[0] + j).checked_sub(pool.padding[0]);
-                        let b = (u * pool.stride[1] + i).checked_sub(pool.padding[1]);
-                        let (Some(a), Some(b)) = (a, b) else { continue };
-                        if a < height && b < width {
-                            window.push(map[a * width + b]);
-                        }
+                let reads = |axis: usize, t: usize, at: usize| {
+                    let Windows {
+                        kernel,
+                        stride,
+                        padding,
+                        ..
+                    } = pool.windows;
+                    let place = (at + padding[axis]).checked_sub(t * stride[axis]);
+                    place.is_some_and(|place| place < kernel[axis])
+                };
+                for a in (0..height).filter(|&a| reads(0, t, a)) {
+                    for b in (0..width).filter(|&b| reads(1, u, b)) {
+                        window.push(map[a * width + b]);
                     }
                 }
                 assert!(!window.is_empty(), "a window inside the map");
-                y.push(match pool.kind {
+                y.push(match pool.windows.kind {
                     Kind::Max => window.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                     Kind::Mean => window.iter().sum::<f64>() / window.len() as f64,
                 });
@@ -56,13 +61,15 @@ fn check(pool: &Pool) {
 #[test]
 fn ties_and_nan_have_one_place() {
     let pool = Pool {
-        kind: Kind::Max,
+        windows: Windows {
+            kind: Kind::Max,
+            kernel: [1, 4],
+            stride: [1, 1],
+            padding: [0, 0],
+            ceil: false,
+        },
         maps: 1,
         size: [1, 4],
-        kernel: [1, 4],
-        stride: [1, 1],
-        padding: [0, 0],
-        ceil: false,
     };
     let mut d_x = [f32::NAN; 4];
     pool.backward(&[1.0, 2.0, 2.0, 0.0], &[5.0], &mut d_x)
@@ -76,23 +83,27 @@ fn ties_and_nan_have_one_place() {
 #[test]
 fn wrong_sizes_are_refused_by_name() {
     let pool = Pool {
-        kind: Kind::Mean,
+        windows: Windows {
+            kind: Kind::Mean,
+            kernel: [3, 1],
+            stride: [1, 1],
+            padding: [0, 0],
+            ceil: false,
+        },
         maps: 1,
         size: [2, 2],
-        kernel: [3, 1],
-        stride: [1, 1],
-        padding: [0, 0],
-        ceil: false,
     };
     let message = pool.output_size().unwrap_err().to_string();
     assert_eq!(
         message,
         "`kernel` is 3, expected a window no larger than the padded map"
     );
-    let outside = Pool {
-        padding: [2, 0],
-        ..pool
+    let changed = |change: fn(&mut Windows)| {
+        let mut changed = pool;
+        change(&mut changed.windows);
+        changed
     };
+    let outside = changed(|windows| windows.padding = [2, 0]);
     assert!(
         outside
             .output_size()
@@ -100,12 +111,57 @@ fn wrong_sizes_are_refused_by_name() {
             .to_string()
             .contains("`padding` is 2")
     );
-    let short = Pool {
-        kernel: [2, 2],
-        ..pool
-    };
+    let short = changed(|windows| windows.kernel = [2, 2]);
     assert!(short.forward(&[0.0; 3], &mut [0.0]).is_err());
     assert!(short.backward(&[], &[0.0], &mut [0.0; 4]).is_ok());
+}
+
+#[test]
+fn absurd_windows_are_refused_or_cost_nothing() {
+    const HUGE: [usize; 3] = [1 << 20, usize::MAX / 2, usize::MAX];
+    for (kind, ceil) in [(Kind::Max, true), (Kind::Mean, true), (Kind::Max, false)] {
+        for huge in HUGE {
+            let usual = Windows {
+                kind,
+                kernel: [2, 2],
+                stride: [2, 2],
+                padding: [0, 0],
+                ceil,
+            };
+            let all = [
+                Windows {
+                    kernel: [huge, 2],
+                    ..usual
+                },
+                Windows {
+                    stride: [2, huge],
+                    ..usual
+                },
+                Windows {
+                    padding: [huge, huge],
+                    ..usual
+                },
+                Windows {
+                    kernel: [huge; 2],
+                    padding: [huge / 2; 2],
+                    ..usual
+                },
+            ];
+            for windows in all {
+                let pool = Pool {
+                    windows,
+                    maps: 1,
+                    size: [3, 4],
+                };
+                if pool
+                    .output_size()
+                    .is_ok_and(|[height, width]| height * width <= 12)
+                {
+                    check(&pool);
+                }
+            }
+        }
+    }
 }
 
 proptest! {
@@ -116,15 +172,7 @@ proptest! {
         largest in any::<bool>(), maps in 1usize..4, size in (1usize..12, 1usize..12), kernel in (1usize..5, 1usize..5),
         stride in (1usize..4, 1usize..4), padding in (0usize..3, 0usize..3), ceil in any::<bool>(),
     ) {
-        let pool = Pool {
-            kind: if largest { Kind::Max } else { Kind::Mean },
-            maps,
-            size: size.into(),
-            kernel: kernel.into(),
-            stride: stride.into(),
-            padding: padding.into(),
-            ceil,
-        };
+        let pool = Pool { windows: Windows { kind: if largest { Kind::Max } else { Kind::Mean }, kernel: kernel.into(), stride: stride.into(), padding: padding.into(), ceil, }, maps, size: size.into(), };
         prop_assume!(pool.output_size().is_ok());
         check(&pool);
     }

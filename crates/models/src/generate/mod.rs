@@ -20,8 +20,9 @@ use regard_nn::dropout::DropoutRng;
 
 use crate::{
     batch::SourceBatch,
-    erased::{AnyGenerator, AnyState},
-    generator::{Packed, Stepper},
+    erased::AnyGenerator,
+    generator::{DecoderState, Output, Packed, Stepper},
+    image::Captioner,
     vocabulary::Vocabulary,
 };
 
@@ -100,10 +101,10 @@ fn search(
     let mut stepper: Box<dyn Stepper + '_> = match packed {
         Some(packed) if !observe => packed.begin(&source),
         _ => Box::new(ModelStepper {
-            model,
+            vocabulary: model.vocabularies().target,
             device,
             state: Some(model.encode(&source, &mut DropoutRng::none())),
-            observe,
+            step: |previous, state| model.step(previous, state, observe),
         }),
     };
     let found = beam_search(&mut *stepper, source.keep.lengths(), config);
@@ -113,17 +114,40 @@ fn search(
     results
 }
 
-struct ModelStepper<'a> {
-    model: &'a AnyGenerator,
-    device: &'a Device,
-    state: Option<AnyState>,
-    /// Whether attention weights are needed to rank hypotheses.
-    observe: bool,
+/// Writes a caption for each of `images [batch, channels, height, width]`: for each its n-best list, best first.
+///
+/// The length limit is that of a source with a token for each region. A beam's coverage penalty counts regions.
+pub fn caption(model: &Captioner, images: Tensor<4>, config: &BeamConfig) -> Vec<Vec<Hypothesis>> {
+    let [batch, ..] = images.dims();
+    if batch == 0 {
+        return vec![];
+    }
+    let device = &images.device();
+    let mut stepper = ModelStepper {
+        vocabulary: model.vocabulary(),
+        device,
+        state: Some(model.encode(images)),
+        step: |previous, state| model.step(previous, state),
+    };
+    let regions = model.grid().iter().product();
+    beam_search(&mut stepper, &vec![regions; batch], config)
 }
 
-impl Stepper for ModelStepper<'_> {
+/// A model at work: its state, and how it makes a step.
+struct ModelStepper<'a, S, F> {
+    vocabulary: Vocabulary,
+    device: &'a Device,
+    state: Option<S>,
+    step: F,
+}
+
+impl<S, F> Stepper for ModelStepper<'_, S, F>
+where
+    S: DecoderState,
+    F: Fn(Tensor<1, Int>, S) -> (Output, S),
+{
     fn vocabulary(&self) -> Vocabulary {
-        self.model.vocabularies().target
+        self.vocabulary
     }
 
     fn step(&mut self, previous: &[u32], log_probabilities: &mut Vec<f32>) -> Option<Vec<f32>> {
@@ -131,7 +155,7 @@ impl Stepper for ModelStepper<'_> {
         let state = self.state.take()?;
         let ids: Vec<i32> = previous.iter().map(|&id| id as i32).collect();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [previous.len()]), self.device);
-        let (output, state) = self.model.step(ids, state, self.observe);
+        let (output, state) = (self.step)(ids, state);
         self.state = Some(state);
         let found = log_softmax(output.logits, 1).into_data();
         log_probabilities.extend(found.iter::<f32>());

@@ -103,6 +103,16 @@ impl Backbone {
         blocks.fold(x, |x, block| block.forward(x).0)
     }
 
+    /// The map after each stage, from the largest to the one that [`Backbone::forward`] gives.
+    pub fn maps(&self, images: Tensor<4>) -> Vec<Tensor<4>> {
+        let mut x = self.stem.forward(images, None, true);
+        let stages = self.stages.iter().map(|blocks| {
+            x = blocks.iter().fold(x.clone(), |x, block| block.forward(x).0);
+            x.clone()
+        });
+        stages.collect()
+    }
+
     /// The same map as regions, row by row: `[batch, rows · columns, features]`.
     pub fn regions(&self, images: Tensor<4>) -> Tensor<3> {
         self.forward(images).flatten::<3>(2, 3).swap_dims(1, 2)

@@ -158,10 +158,12 @@ fn refused(error: VisionError) -> ModelError {
 
 /// Factors of channels or positions.
 #[derive(Module, Debug)]
-#[allow(missing_docs, reason = "named as the choices")]
 pub enum Gate {
+    /// A factor for each channel.
     SqueezeExcite(SqueezeExcite),
+    /// A factor for each channel, then for each position.
     Cbam(Cbam),
+    /// A factor for each position.
     Spatial(SpatialAttention),
 }
 
@@ -193,10 +195,12 @@ impl Gate {
 
 /// Attention between two blocks, with its residual sum.
 #[derive(Module, Debug)]
-#[allow(missing_docs, reason = "named as the choices")]
 pub enum Between {
+    /// Every position reads every other.
     NonLocal(NonLocal),
+    /// Every position reads its column, then its row.
     Axial(AxialAttention),
+    /// Every position reads every other, with many heads and learned positions.
     SelfAttention(MapSelfAttention),
 }
 

@@ -7,12 +7,21 @@
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
 //! | [`Vqa`](vqa::Vqa) | [`vqa`] | of a question to the regions of an image (Anderson 2018, Yang 2016) |
 //!
-//! Models that read an image as regions share a [`backbone`].
+//! Models that read an image as regions share a [`backbone`]; a [`captioner`] writes sentences about them.
 //!
 //! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`], of those that
 //! answer questions [`QuestionAnswerer`].
+//! | [`Detr`](detr::Detr) | [`detr`] | of cells to cells, of object queries to each other and to the cells (Carion 2020) |
+//!
+//! Models that read an image as regions share a [`backbone`].
+//!
+//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`],
+//! that of DETR is [`Detector`].
 
 pub mod backbone;
+pub mod captioner;
+pub mod detector;
+pub mod detr;
 pub mod map_attention;
 pub mod questions;
 pub mod residual_attention;
@@ -31,6 +40,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ModelError, checked, drawn, expect_layers};
 
 pub use backbone::BackboneConfig;
+pub use captioner::{Captioner, CaptionerConfig, CaptionerSizes};
+pub use detector::{Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted};
+pub use detr::DetrConfig;
 pub use map_attention::MapAttentionConfig;
 pub use questions::{
     QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
@@ -57,25 +69,30 @@ const LARGEST_SIDE: usize = 1 << 14;
 
 impl ImageSizes {
     fn check(&self) -> Result<(), ModelError> {
-        let Self {
-            channels,
-            size,
-            classes,
-        } = *self;
-        let refused = match () {
-            () if !size.iter().all(|side| (1..=LARGEST_SIDE).contains(side)) => format!(
-                "images of {} x {} pixels; expected 1 to {LARGEST_SIDE} on a side",
-                size[0], size[1]
-            ),
-            () if !matches!(channels, 1 | 3) => {
-                format!("images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)")
-            }
-            () if classes < 2 => {
-                format!("the number of classes is {classes}; expected at least 2")
-            }
-            () => return Ok(()),
-        };
-        Err(ModelError(refused))
+        check_images(self.channels, self.size)?;
+        match self.classes {
+            0 | 1 => Err(ModelError(format!(
+                "the number of classes is {}; expected at least 2",
+                self.classes
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks the images that a model reads.
+fn check_images(channels: usize, [height, width]: [usize; 2]) -> Result<(), ModelError> {
+    let possible = |side: usize| (1..=LARGEST_SIDE).contains(&side);
+    if !possible(height) || !possible(width) {
+        return Err(ModelError(format!(
+            "images of {height} x {width} pixels; expected 1 to {LARGEST_SIDE} on a side"
+        )));
+    }
+    match channels {
+        1 | 3 => Ok(()),
+        _ => Err(ModelError(format!(
+            "images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)"
+        ))),
     }
 }
 

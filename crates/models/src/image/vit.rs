@@ -5,10 +5,15 @@
 //! z   = stack(z_0)                                   every token sees every other
 //! class scores = W z_class + b, or W mean_i z_i + b over the patches
 //! ```
-//! The stack is the one of all Transformers here, with norms before its parts and one after the last.
+//! With a distillation token (DeiT, Touvron et al. 2020) there is a second learned token, with scores of its own, and the class scores
+//! are the mean of both. The stack is the one of all Transformers here, with norms before its parts and one after the last.
 
-use burn::{module::Module, nn::Linear, tensor::Tensor};
-use regard_config::{Check, FRACTION, LAYERS, SIZE, config};
+use burn::{
+    module::{Module, Param},
+    nn::Linear,
+    tensor::Tensor,
+};
+use regard_config::{Check, FRACTION, LAYERS, POSITIVE, SIZE, config};
 use regard_nn::{
     Observe, bridge,
     dropout::{DropoutRng, dropout},
@@ -20,6 +25,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ImageClassifier, ImageClassifierConfig, ImageLook, ImageMap, ImageSizes, MapWeights};
 use crate::{error::ModelError, generator::expect_valid};
+
+/// The standard deviation of the distillation token's initial values, as that of positions.
+const TOKEN_DEVIATION: f32 = 0.02;
 
 /// Which states the class scores are computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -47,6 +55,10 @@ config! {
         feed_forward: Option<usize> = None, in SIZE, example "768";
         /// Which states the class scores are computed from: that of the "class" token, or the "mean" of the patches'.
         pooling: ImagePooling = ImagePooling::Class;
+        /// Whether there is a second token with scores of its own, the distillation token (Touvron et al. 2020).
+        distillation: bool = false;
+        /// What norms add to the variance.
+        norm_epsilon: f64 = 1e-6, in POSITIVE;
         /// Share of the tokens' units and of each block's output that is set to zero in training, in [0, 1).
         dropout: f64 = 0.0, in FRACTION;
         /// Share of attention weights that is set to zero in training, in [0, 1).
@@ -60,6 +72,10 @@ impl VisionTransformerConfig {
         if !self.d_model.is_multiple_of(self.heads) {
             let expected = format!("a divisor of d_model, {}", self.d_model);
             check.fail("heads", format!("found {}", self.heads), expected);
+        }
+        if self.distillation && self.pooling == ImagePooling::Mean {
+            let expected = "pooling = \"class\" beside it";
+            check.fail("distillation", "found true", expected);
         }
     }
 
@@ -83,10 +99,21 @@ pub struct VisionTransformer {
     pub stack: Stack,
     /// Class scores.
     pub head: Linear,
+    /// The distillation token and its scores.
+    pub distillation: Option<Distillation>,
     #[module(skip)]
     pooling: ImagePooling,
     #[module(skip)]
     dropout: f64,
+}
+
+/// A second token with scores of its own.
+#[derive(Module, Debug)]
+pub struct Distillation {
+    /// The token and its position, `[d]`.
+    pub token: Param<Tensor<1>>,
+    /// Class scores.
+    pub head: Linear,
 }
 
 impl ImageClassifierConfig for VisionTransformerConfig {
@@ -114,7 +141,9 @@ impl ImageClassifierConfig for VisionTransformerConfig {
         let stack = StackConfig {
             feed_forward: self.feed_forward.unwrap_or(4 * self.d_model),
             activation: Activation::Gelu,
-            norm: NormConfig::Layer { epsilon: 1e-6 },
+            norm: NormConfig::Layer {
+                epsilon: self.norm_epsilon,
+            },
             dropout: StackDropout {
                 residual: self.dropout,
                 attention: self.attention_dropout,
@@ -127,6 +156,10 @@ impl ImageClassifierConfig for VisionTransformerConfig {
             embedding,
             stack: stack.map_err(|error| ModelError(error.to_string()))?,
             head: init.linear(self.d_model, sizes.classes, true),
+            distillation: self.distillation.then(|| Distillation {
+                token: init.normal([self.d_model], TOKEN_DEVIATION),
+                head: init.linear(self.d_model, sizes.classes, true),
+            }),
             pooling: self.pooling,
             dropout: self.dropout,
         })
@@ -139,15 +172,32 @@ impl ImageClassifierConfig for VisionTransformerConfig {
 
 impl VisionTransformer {
     fn run(&self, images: Tensor<4>, observe: Observe, noise: &mut DropoutRng) -> ImageLook {
-        let tokens = expect_valid(self.embedding.forward(images)); // [batch, 1 + patches, d]
+        let mut tokens = expect_valid(self.embedding.forward(images)); // [batch, 1 + patches, d]
+        let mut marks = 1;
+        if let Some(distillation) = &self.distillation {
+            let [batch, length, size] = tokens.dims();
+            let token = distillation.token.val().reshape([1, 1, size]);
+            let class = tokens.clone().narrow(1, 0, 1);
+            let patches = tokens.narrow(1, 1, length - 1);
+            tokens = Tensor::cat(vec![class, token.expand([batch, 1, size]), patches], 1);
+            marks = 2;
+        }
         let tokens = dropout(tokens, self.dropout, noise);
         let options = StackOptions::new(observe);
         let read = expect_valid(self.stack.forward(tokens, None, &options, noise));
         let [_, length, _] = read.states.dims();
+        let state = |place: usize| read.states.clone().narrow(1, place, 1).squeeze_dim::<2>(1);
         let vector = match self.pooling {
-            ImagePooling::Class => read.states.narrow(1, 0, 1),
-            ImagePooling::Mean => read.states.narrow(1, 1, length - 1).mean_dim(1),
+            ImagePooling::Class => state(0),
+            ImagePooling::Mean => {
+                let patches = read.states.clone().narrow(1, marks, length - marks);
+                patches.mean_dim(1).squeeze_dim::<2>(1)
+            }
         };
+        let mut logits = bridge::apply(&self.head, vector);
+        if let Some(distillation) = &self.distillation {
+            logits = (logits + bridge::apply(&distillation.head, state(1))) * 0.5;
+        }
         let grid = self.embedding.grid();
         let weights = read.own.into_iter().map(|layer| layer.weights).enumerate();
         let maps = weights.filter_map(|(layer, weights)| {
@@ -155,7 +205,7 @@ impl VisionTransformer {
                 place: format!("layer {}", layer + 1),
                 weights: MapWeights::Pairs {
                     weights: weights?,
-                    marks: 1,
+                    marks,
                     grid,
                     key_grid: grid,
                 },
@@ -163,7 +213,7 @@ impl VisionTransformer {
         });
         ImageLook {
             maps: maps.collect(),
-            logits: bridge::apply(&self.head, vector.squeeze_dim::<2>(1)),
+            logits,
         }
     }
 }

@@ -4,7 +4,8 @@ Run in this folder: `python images_golden.py`, which writes images.safetensors.
 
 Residual networks as He et al. 2015 and torchvision write them (strides in the 3x3 convolution of a bottleneck, projections where the
 shape changes), with the gates of Hu et al. 2017 and Woo et al. 2018 before the sum and the block of Wang et al. 2018 before the last
-block of the stage before the last; the vision Transformer of Dosovitskiy et al. 2020 with norms before its parts. Names and layouts
+block of the stage before the last; the vision Transformer of Dosovitskiy et al. 2020 with norms before its parts; captioners of
+Xu et al. 2015 and Anderson et al. 2018 over the cells of a small residual network, teacher-forced. Names and layouts
 of the weights are those of the Rust side: linear layers `[inputs, outputs]`, convolutions `[outputs, inputs, height, width]`.
 """
 
@@ -218,7 +219,89 @@ def residual_attention(depth, base, shape, activation, learning):
     return compute
 
 
+WORDS = 9
+CAPTIONS = ([4, 6], [7, 5, 6, 4])  # 0 pads, 1 starts, 2 ends
+
+
+def sines(rows, columns, features, like):
+    """Sines and cosines of the row in the first half of the features, of the column in the second."""
+    def table(length, size):
+        angles = torch.arange(length, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+        return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :size]
+    half = features // 2
+    of_rows = table(rows, half)[:, None].expand(rows, columns, half)
+    of_columns = table(columns, features - half)[None].expand(rows, columns, features - half)
+    return torch.cat([of_rows, of_columns], 2).flatten(0, 1).to(like.dtype)
+
+
+def captioner(shape, decoder, positions, penalty, channels=4, m=6, n=7, a=5):
+    def compute(draw):
+        net = Net(draw, True)
+        x = F.relu(net.normed("backbone.stem", draw("images", *shape, scale=2.0), channels, 3, 2))
+        for s in range(2):
+            name, outputs = f"backbone.stages.{s}.0", channels << s
+            skip = x if s == 0 else net.normed(name + ".skip", x, outputs, 1, 2)
+            y = F.relu(net.normed(name + ".branch.0", x, outputs, 3, 1 + (s > 0)))
+            x = F.relu(net.normed(name + ".branch.1", y, outputs, 3) + skip)
+        rows, columns = x.shape[2:]
+        regions = x.flatten(2).transpose(1, 2)
+        d = regions.shape[2]
+        if positions:
+            regions = regions + sines(rows, columns, d, regions)
+        mean = regions.mean(1)
+        score = "attention.score.Additive."
+        keys, vector = net.linear(score + "key", regions, a, False), draw(score + "vector", a)
+
+        def attend(state):
+            e = torch.tanh(keys + net.linear(score + "query", state, a, False)[:, None]) @ vector
+            weights = e.softmax(1)
+            return torch.einsum("bl,bld->bd", weights, regions), weights
+
+        def lstm(name, x, h, c):
+            gates = net.linear(name + ".input", x, 4 * n) + h @ draw(name + ".recurrent", n, 4 * n)
+            i, f, g, o = gates.chunk(4, 1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            return torch.sigmoid(o) * torch.tanh(c), c
+
+        longest = max(map(len, CAPTIONS)) + 1
+        padded = lambda ids: torch.tensor([one + [0] * (longest - len(one)) for one in ids])
+        inputs, outputs = padded([[1] + one for one in CAPTIONS]), padded([one + [2] for one in CAPTIONS])
+        embedded = draw("embedding.weight", WORDS, m)[inputs]
+        readouts, looks = [], []
+        name = "decoder." + decoder
+        if decoder == "ShowAttendTell":
+            h, c = (torch.tanh(net.linear(f"{name}.initial_{part}", mean, n)) for part in ("hidden", "cell"))
+            for t in range(longest):
+                z, weights = attend(h)
+                z = z * torch.sigmoid(net.linear(name + ".gate", h, 1))
+                h, c = lstm(name + ".lstm", torch.cat([embedded[:, t], z], 1), h, c)
+                readouts.append(embedded[:, t] + net.linear(name + ".readout_state", h, m)
+                                + net.linear(name + ".readout_context", z, m, False))
+                looks.append(weights)
+        else:
+            h1 = c1 = h2 = c2 = torch.zeros(len(CAPTIONS), n, dtype=regions.dtype)
+            for t in range(longest):
+                h1, c1 = lstm(name + ".asking", torch.cat([h2, mean, embedded[:, t]], 1), h1, c1)
+                z, weights = attend(h1)
+                h2, c2 = lstm(name + ".writing", torch.cat([z, h1], 1), h2, c2)
+                readouts.append(h2)
+                looks.append(weights)
+        logits, weights = net.linear("output", torch.stack(readouts, 1), WORDS), torch.stack(looks, 1)
+        real = (outputs > 0).to(regions.dtype)
+        loss = F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=0)
+        missing = 1 - (weights * real[:, :, None]).sum(1)
+        loss = loss + penalty * (missing ** 2).sum() / real.sum()
+        return loss, {"logits": logits, "weights": weights}
+
+    return compute
+
+
 golden = GoldenFile()
+for decoder, positions, penalty in (("ShowAttendTell", True, 0.0), ("ShowAttendTell", False, 0.75), ("TopDown", True, 0.0),
+                                    ("TopDown", False, 0.5)):
+    shape = (2, 3, 12, 10)
+    golden.case(f"captioner {decoder} {positions} {penalty}", captioner(shape, decoder, positions, penalty), kind="captioner",
+                shape=shape, decoder=decoder, positions=positions, penalty=penalty)
 for attention in ("none", "se", "cbam", "spatial", "non-local", "self"):
     shape = (4, 3, 9, 7)
     golden.case(f"resnet 20 {attention}", resnet(20, 0.125, shape, attention), kind="resnet", depth=20, width=0.125,

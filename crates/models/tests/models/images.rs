@@ -1,9 +1,6 @@
 //! Networks that read images: numbers against PyTorch (`../golden/images_golden.py`), and what must hold for any of them.
 
-use burn::{
-    module::{Flag, ModuleMapper, Param},
-    tensor::{Tensor, TensorData},
-};
+use burn::tensor::{Tensor, TensorData};
 use regard_models::{
     AnyImageClassifier, AnyImageClassifierConfig, ImageClassifier, ImageClassifierConfig,
     ImageSizes,
@@ -18,7 +15,7 @@ use regard_models::{
 use regard_nn::{bridge::without_kernels, dropout::DropoutRng, initialize::Initializer, weights};
 use serde_json::Value;
 
-use crate::support::{Case, GoldenFile, device, numbers, values};
+use crate::support::{Case, GoldenFile, device, frozen, numbers, values};
 
 fn golden() -> GoldenFile {
     GoldenFile::read(include_bytes!("../golden/images.safetensors"))
@@ -50,32 +47,11 @@ fn attention(name: &str) -> MapAttentionConfig {
     }
 }
 
-/// Sets normalisations to their running statistics, whose variances are made positive as in the script.
-struct Freeze(Vec<String>);
-
-impl ModuleMapper for Freeze {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.0.push(name.to_owned());
-    }
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.0.pop();
-    }
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        match self.0.last().is_some_and(|name| name == "running_var") {
-            true => param.map(|variance| variance.abs() + 0.5),
-            false => param,
-        }
-    }
-    fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
-        flag.with_value(false)
-    }
-}
-
 /// Scores, loss and gradients of a case; whether maps are compared too.
 fn check<M: ImageClassifier>(mut case: Case, model: M) {
     let mut model = case.fill(model);
     if case.description.get("training") == Some(&Value::Bool(false)) {
-        model = model.map(&mut Freeze(vec![]));
+        model = frozen(model);
     }
     let images = case.leaf("images", shape(&case));
     let logits = model.forward(images.clone(), &mut DropoutRng::none());

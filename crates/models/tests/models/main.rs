@@ -3,7 +3,9 @@
 //! | module | what is tested |
 //! |---|---|
 //! | [`attention`] | scores, normalisers and masks chosen by keys |
+//! | [`captioner`] | captions of images: PyTorch, search, hard attention |
 //! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |
+//! | [`detr`] | objects as a set: matching, losses, masks |
 //! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
 //! | [`images`] | networks that read images |
 //! | [`gradients`] | gradients with dropout equal finite differences |
@@ -13,8 +15,10 @@
 //! | [`vqa`] | models that answer questions about images |
 
 mod attention;
+mod captioner;
 mod classifier;
 mod common;
+mod detr;
 mod golden;
 mod gradients;
 mod images;

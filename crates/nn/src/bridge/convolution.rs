@@ -27,55 +27,29 @@ pub fn convolve(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
         return layer.forward(x);
     };
     let [outputs, inputs, ..] = layer.weight.dims();
-    let operation = Operator {
-        outputs,
-        inputs: inputs * layer.groups,
+    let [batch, _, height, width] = x.dims();
+    let inputs = inputs * layer.groups;
+    let operation = Convolution {
         kernel: layer.kernel_size,
         stride: layer.stride,
         padding,
         dilation: layer.dilation,
         groups: layer.groups,
+        ..Convolution::new(batch, [inputs, outputs], [height, width])
     };
     let mut tensors = vec![x.into_dispatch(), layer.weight.val().into_dispatch()];
     tensors.extend(layer.bias.iter().map(|bias| bias.val().into_dispatch()));
     Tensor::from_dispatch(fused::run(operation, tensors).0)
 }
 
-#[derive(Debug)]
-struct Operator {
-    outputs: usize,
-    inputs: usize,
-    kernel: [usize; 2],
-    stride: [usize; 2],
-    padding: [usize; 2],
-    dilation: [usize; 2],
-    groups: usize,
-}
-
-impl Operator {
-    /// The kernel's sizes for `x`.
-    fn of(&self, x: &FlexTensor) -> Convolution {
-        let [batch, _, height, width] = dims(x);
-        Convolution {
-            kernel: self.kernel,
-            stride: self.stride,
-            padding: self.padding,
-            dilation: self.dilation,
-            groups: self.groups,
-            ..Convolution::new(batch, [self.inputs, self.outputs], [height, width])
-        }
-    }
-}
-
-impl Operation for Operator {
+impl Operation for Convolution {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let [x, weight] = [&inputs[0], &inputs[1]];
-        let convolution = self.of(x);
-        let [height, width] = convolution.output_size()?;
-        let shape = [convolution.batch, self.outputs, height, width];
+        let [height, width] = self.output_size()?;
+        let shape = [self.batch, self.outputs, height, width];
         let mut y = vec![0.0; shape.iter().product()];
         let bias = inputs.get(2).map(numbers);
-        convolution.forward(numbers(x), numbers(weight), bias, &mut y)?;
+        Convolution::forward(self, numbers(x), numbers(weight), bias, &mut y)?;
         Ok(Forward {
             output: tensor(y, shape),
             beside: None,
@@ -90,12 +64,11 @@ impl Operation for Operator {
         wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
         let [x, weight] = [&saved[0], &saved[1]];
-        let convolution = self.of(x);
         let d_y = numbers(&gradient);
         let mut all = vec![None; saved.len()];
         if wanted[0] {
             let mut d_x = vec![0.0; numbers(x).len()];
-            convolution.backward_input(numbers(weight), d_y, &mut d_x)?;
+            self.backward_input(numbers(weight), d_y, &mut d_x)?;
             all[0] = Some(tensor(d_x, dims::<4>(x)));
         }
         if wanted[1..].contains(&true) {
@@ -105,7 +78,7 @@ impl Operation for Operator {
                 weight: &mut d_weight,
                 bias: d_bias.as_deref_mut(),
             };
-            convolution.backward_weight(numbers(x), d_y, &mut gradients)?;
+            self.backward_weight(numbers(x), d_y, &mut gradients)?;
             all[1] = Some(tensor(d_weight, dims::<4>(weight)));
             if let Some(d_bias) = d_bias {
                 all[2] = Some(tensor(d_bias, [self.outputs]));

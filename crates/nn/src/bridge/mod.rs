@@ -74,10 +74,12 @@ pub use norm::{norm, norm_plain};
 pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;
 pub use pointwise::{add_dropout, relu_dropout};
-pub use pool::{Windows, pool};
+pub use pool::pool;
 pub(crate) use projected::{Angles, ProjectedInputs, projected_attention};
 pub use regard_kernels::{
-    activation::Activation as ActivationKind, norm::Kind as NormKind, pool::Kind as PoolKind,
+    activation::Activation as ActivationKind,
+    norm::Kind as NormKind,
+    pool::{Kind as PoolKind, Windows},
 };
 
 use burn::tensor::{Bool, Tensor};

@@ -7,25 +7,10 @@ use burn::tensor::{
 };
 use regard_kernels::{
     KernelError,
-    pool::{Kind, Pool},
+    pool::{Kind, Pool, Windows},
 };
 
 use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor};
-
-/// Windows of a pooling, height and width alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Windows {
-    /// The largest number of a window, or the mean of those inside the map.
-    pub kind: Kind,
-    /// Size of a window.
-    pub kernel: [usize; 2],
-    /// Steps from a window to the next.
-    pub stride: [usize; 2],
-    /// Places outside of the map at which the first window starts; at most half of the kernel.
-    pub padding: [usize; 2],
-    /// Whether there is a last window for what the others leave over.
-    pub ceil: bool,
-}
 
 /// `x [batch, channels, height, width]`, window by window: `[batch, channels, height', width']`.
 ///
@@ -33,7 +18,13 @@ pub struct Windows {
 /// If a window is larger than the padded map, or a size is 0.
 pub fn pool(windows: Windows, x: Tensor<4>) -> Tensor<4> {
     if fused::takes(&x) {
-        let operation = fused::run(windows, vec![x.into_dispatch()]);
+        let [batch, channels, height, width] = x.dims();
+        let pool = Pool {
+            windows,
+            maps: batch * channels,
+            size: [height, width],
+        };
+        let operation = fused::run(pool, vec![x.into_dispatch()]);
         return Tensor::from_dispatch(operation.0);
     }
     match windows.kind {
@@ -55,28 +46,12 @@ pub fn pool(windows: Windows, x: Tensor<4>) -> Tensor<4> {
     }
 }
 
-impl Windows {
-    /// The kernel's sizes for maps of `[batch, channels, height, width]`.
-    fn of(&self, [batch, channels, height, width]: [usize; 4]) -> Pool {
-        Pool {
-            kind: self.kind,
-            maps: batch * channels,
-            size: [height, width],
-            kernel: self.kernel,
-            stride: self.stride,
-            padding: self.padding,
-            ceil: self.ceil,
-        }
-    }
-}
-
-impl Operation for Windows {
+impl Operation for Pool {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let shape = dims::<4>(&inputs[0]);
-        let pool = self.of(shape);
-        let [height, width] = pool.output_size()?;
-        let mut y = vec![0.0; pool.maps * height * width];
-        pool.forward(numbers(&inputs[0]), &mut y)?;
+        let [height, width] = self.output_size()?;
+        let mut y = vec![0.0; self.maps * height * width];
+        Pool::forward(self, numbers(&inputs[0]), &mut y)?;
         Ok(Forward {
             output: tensor(y, [shape[0], shape[1], height, width]),
             beside: None,
@@ -93,7 +68,7 @@ impl Operation for Windows {
         let shape = dims::<4>(&saved[0]);
         let x = numbers(&saved[0]);
         let mut d_x = vec![0.0; x.len()];
-        self.of(shape).backward(x, numbers(&gradient), &mut d_x)?;
+        Pool::backward(self, x, numbers(&gradient), &mut d_x)?;
         Ok(vec![Some(tensor(d_x, shape))])
     }
 }

@@ -49,7 +49,7 @@ pub mod query_key_norm;
 pub mod talking_heads;
 
 pub use config::MultiHeadConfig;
-pub use multi_head::{MultiHead, MultiHeadOutput};
+pub use multi_head::{AddedPositions, MultiHead, MultiHeadOutput};
 pub use output_gate::{Gate, OutputGate};
 pub use projection::{Fused, KeyValues, Projection, ProjectionLayout, Separate};
 pub(crate) use projection::{glorot, row_index};

@@ -56,6 +56,16 @@ pub struct MultiHeadOutput {
     pub attended: Attended,
 }
 
+/// Positions that are added to the states from which queries and keys are computed, and not to those of values: they say where to
+/// read, and are not read (Carion et al. 2020).
+#[derive(Debug, Clone, Default)]
+pub struct AddedPositions {
+    /// For queries, `[batch or 1, queries, model]`.
+    pub query: Option<Tensor<3>>,
+    /// For keys, `[batch or 1, keys, source size]`.
+    pub key: Option<Tensor<3>>,
+}
+
 impl MultiHead {
     /// `h`: the number of query heads.
     pub fn heads(&self) -> usize {
@@ -123,6 +133,44 @@ impl MultiHead {
         }
         let source = self.source(source)?;
         self.forward_source(x, &source, call)
+    }
+
+    /// Attention of `x [batch, queries, model]` to `source [batch, length, source size]`, or to `x` itself without one, with
+    /// positions `p` and `p'` that only queries and keys know:
+    /// `Q = (X + p) W^Q`, `K = (Y + p') W^K`, `V = Y W^V`.
+    ///
+    /// # Errors
+    /// If positions are of another shape than the states that they belong to, if the layer has positions of its own, or as
+    /// [`MultiHead::forward`] and [`MultiHead::forward_cross`].
+    pub fn forward_added(
+        &self,
+        x: Tensor<3>,
+        source: Option<Tensor<3>>,
+        added: &AddedPositions,
+        call: AttentionOptions<'_>,
+    ) -> Result<MultiHeadOutput, AttentionError> {
+        if self.position.is_some() {
+            return Err(AttentionError::combination(
+                "position",
+                "those of the layer",
+                "positions that are added to queries and keys",
+                "make the layer with `PositionConfig::None`",
+            ));
+        }
+        match &source {
+            None => self.expect_self(&x)?,
+            Some(source) => {
+                self.expect("x", &x, self.projection.d_model())?;
+                self.expect("source", source, self.projection.source_size())?;
+            }
+        }
+        let source = source.unwrap_or_else(|| x.clone());
+        let at = placed("positions of queries", x.clone(), &added.query)?;
+        let keys = placed("positions of keys", source.clone(), &added.key)?;
+        let query = self.placed_query(self.projection.query(at, &self.sizes), 0)?;
+        let source = self.projection.keys_and_values(keys, source, &self.sizes);
+        let source = self.placed_source(source, 0)?;
+        self.read(x, query, source, None, call)
     }
 
     /// The keys and values of `source [batch, length, source size]`, to be read by
@@ -545,6 +593,24 @@ impl Between for OwnWords<'_> {
             None => Ok(None),
         }
     }
+}
+
+/// `x [batch, length, size]` with `positions [batch or 1, length, size]`.
+fn placed(
+    field: &'static str,
+    x: Tensor<3>,
+    positions: &Option<Tensor<3>>,
+) -> Result<Tensor<3>, AttentionError> {
+    let Some(positions) = positions else {
+        return Ok(x);
+    };
+    let [batch, length, size] = x.dims();
+    let found = positions.dims();
+    let rows = if found[0] == 1 { 1 } else { batch };
+    let meaning = "[batch or 1, length, size]: a position for each of the states";
+    check_shape(field, found, [rows, length, size], meaning)?;
+    check_precision(field, positions.dtype(), x.dtype(), "the states")?;
+    Ok(x + positions.clone())
 }
 
 /// Checks that a bias can be added to scores of `expected` sizes.

@@ -227,6 +227,29 @@ impl Projection {
         sizes.shaped(key, value)
     }
 
+    /// Keys of `keys [batch, length, source]` and values of `values`, which are of the same shape.
+    pub(super) fn keys_and_values(
+        &self,
+        keys: Tensor<3>,
+        values: Tensor<3>,
+        sizes: &Sizes,
+    ) -> KeyValues {
+        let (key, value) = match self {
+            Self::Separate(separate) => {
+                (apply(&separate.key, keys), apply(&separate.value, values))
+            }
+            Self::Fused(fused) => {
+                let [query, key, value] = sizes.columns();
+                let joint = &fused.query_key_value;
+                (
+                    forward_columns(joint, query, key, keys),
+                    forward_columns(joint, query + key, value, values),
+                )
+            }
+        };
+        sizes.shaped(key, value)
+    }
+
     /// The matrices as they are, one or three; `None` if a joint matrix would have to read another
     /// source.
     pub(super) fn matrices(&self, cross: bool) -> Option<Vec<&Linear>> {

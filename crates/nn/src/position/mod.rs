@@ -1,16 +1,18 @@
 //! Positions of tokens. Attention by itself treats its keys as a set: it gives the same context in whatever order they come.
-//! Positions are added in one of three ways.
+//! Positions are added in one of these ways.
 //!
 //! | how | mechanism | what it does | source |
 //! |---|---|---|---|
 //! | added to the embeddings | [sinusoidal]: [`Sinusoidal`] | sines and cosines of the position, no parameters | Vaswani 2017 |
 //! | | [learned]: [`Learned`] | one trained vector for each position | Gehring 2017; GPT-2, BERT |
+//! | added to queries and keys | [of a grid](sinusoidal_grid): [`SinusoidalGrid`] | sines and cosines of row and column, no parameters | Carion 2020 |
 //! | turns queries and keys | [rotary]: [`Rotary`] | rotates pairs of features by an angle that grows with the position | Su 2021 |
 //! | added to the scores | [ALiBi](alibi): [`Alibi`] | a penalty that grows with the distance, no parameters | Press 2021 |
 //! | | [T5's buckets](relative_buckets): [`RelativeBuckets`] | one trained number for each head and bucket of distances | Raffel 2019 (T5) |
 //! | | [Shaw's vectors](mod@relative): [`Relative`] | a trained vector for each distance, seen by the query and read with the value | Shaw 2018 |
 //!
-//! The first kind is added by the model before its first layer. The others act inside every attention layer: [`PositionConfig`]
+//! The first kind is added by the model before its first layer; that of a grid by every layer of a
+//! [`Stack`](crate::transformer::Stack) ([`StackOptions::positions`](crate::transformer::StackOptions)). The others act inside every attention layer: [`PositionConfig`]
 //! chooses one, as a field of [`crate::heads::MultiHeadConfig`]. They depend on distances alone, so moving queries and keys by
 //! the same number of positions changes nothing.
 //!
@@ -35,6 +37,7 @@ pub mod relative;
 pub mod relative_buckets;
 pub mod rotary;
 pub mod sinusoidal;
+pub mod sinusoidal_grid;
 
 use std::ops::Range;
 
@@ -47,6 +50,7 @@ pub use relative::Relative;
 pub use relative_buckets::{RelativeBuckets, RelativeBucketsConfig};
 pub use rotary::{Layout, Rotary, RotaryConfig, Rotation, Scaling};
 pub use sinusoidal::Sinusoidal;
+pub use sinusoidal_grid::SinusoidalGrid;
 
 /// The positions of the queries and the keys of one call in their sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]

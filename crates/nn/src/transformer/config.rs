@@ -140,7 +140,14 @@ pub struct StackConfig {
 enum Purpose {
     Encoder,
     Decoder,
+    ParallelDecoder,
     DecoderOnly,
+}
+
+impl Purpose {
+    fn reads_source(self) -> bool {
+        matches!(self, Self::Decoder | Self::ParallelDecoder)
+    }
 }
 
 impl StackConfig {
@@ -190,6 +197,19 @@ impl StackConfig {
         self.init(Purpose::Decoder, layers, initializer)
     }
 
+    /// Draws `layers` blocks in which every position sees every other, and a source: a decoder that gives all its outputs at once
+    /// (the object queries of DETR).
+    ///
+    /// # Errors
+    /// As [`StackConfig::encoder`].
+    pub fn parallel_decoder(
+        &self,
+        layers: usize,
+        initializer: &mut Initializer,
+    ) -> Result<Stack, AttentionError> {
+        self.init(Purpose::ParallelDecoder, layers, initializer)
+    }
+
     /// Draws `layers` blocks in which every position sees itself and those before it.
     ///
     /// # Errors
@@ -215,7 +235,7 @@ impl StackConfig {
                 Some(choice) => (choice.window, &choice.position),
                 None => (self.window, &self.position),
             };
-            let reads_source = purpose == Purpose::Decoder;
+            let reads_source = purpose.reads_source();
             Ok(Block {
                 attention: self.self_attention(position.clone(), initializer)?,
                 attention_block: self.residual(true, initializer)?,
@@ -248,7 +268,7 @@ impl StackConfig {
                 NormPlace::Post => None,
                 _ => Some(self.new_norm(initializer)?),
             },
-            causal: purpose != Purpose::Encoder,
+            causal: matches!(purpose, Purpose::Decoder | Purpose::DecoderOnly),
         })
     }
 
@@ -278,7 +298,7 @@ impl StackConfig {
         {
             Mask::window(window)?;
         }
-        if self.norm_place == NormPlace::Parallel && purpose == Purpose::Decoder {
+        if self.norm_place == NormPlace::Parallel && purpose.reads_source() {
             return Err(AttentionError::combination(
                 "norm_place",
                 "Parallel",

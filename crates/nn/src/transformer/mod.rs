@@ -18,9 +18,10 @@
 //! |---|---|---|
 //! | [`StackConfig::encoder`] | every position sees every other, feed-forward | BERT, ViT, encoder of T5 |
 //! | [`StackConfig::decoder`] | causal self-attention, cross-attention, feed-forward | decoder of the paper, of T5 |
+//! | [`StackConfig::parallel_decoder`] | every position sees every other, cross-attention, feed-forward | decoder of DETR |
 //! | [`StackConfig::decoder_only`] | causal self-attention, feed-forward | GPT, Llama |
 //!
-//! All three are a [`Stack`] of [`Block`]s. A causal one also goes step by step, with a [`StackCache`]: the same numbers.
+//! All are a [`Stack`] of [`Block`]s. A causal one also goes step by step, with a [`StackCache`]: the same numbers.
 //!
 //! **Shapes**: states are `[batch, length, model]` everywhere.
 //!

@@ -10,7 +10,7 @@ use crate::{
     attention::{Attended, AttentionError, AttentionOptions, Observe, Path},
     cache::KeyValueCache,
     dropout::DropoutRng,
-    heads::{KeyValues, MultiHead, MultiHeadOutput},
+    heads::{AddedPositions, KeyValues, MultiHead, MultiHeadOutput},
     mask::Mask,
 };
 
@@ -52,6 +52,13 @@ pub struct StackOptions {
     pub mask: Mask,
     /// What cross-attention may see: the padding of the source.
     pub source_mask: Mask,
+    /// Positions that every block adds to the states from which it computes queries and keys of self-attention and queries of
+    /// cross-attention, `[batch or 1, length, model]` (DETR).
+    pub positions: Option<Tensor<3>>,
+    /// The same for the keys of cross-attention, `[batch or 1, source length, model]`.
+    pub source_positions: Option<Tensor<3>>,
+    /// Whether to return the states after every block.
+    pub each_layer: bool,
     /// What to report of the weights of every attention in every block.
     pub observe: Observe,
     /// Which implementation computes.
@@ -79,6 +86,24 @@ impl StackOptions {
         self
     }
 
+    /// Adds positions to queries and keys of self-attention, and to queries of cross-attention.
+    pub fn positions(mut self, positions: Tensor<3>) -> Self {
+        self.positions = Some(positions);
+        self
+    }
+
+    /// Adds positions to keys of cross-attention.
+    pub fn source_positions(mut self, positions: Tensor<3>) -> Self {
+        self.source_positions = Some(positions);
+        self
+    }
+
+    /// What cross-attention adds to queries and keys, if anything.
+    fn added_across(&self) -> Option<AddedPositions> {
+        let (query, key) = (self.positions.clone(), self.source_positions.clone());
+        (query.is_some() || key.is_some()).then_some(AddedPositions { query, key })
+    }
+
     fn call(&self, mask: Mask) -> AttentionOptions<'static> {
         let call = AttentionOptions::new(self.observe.clone()).mask(mask);
         call.path(self.path)
@@ -90,6 +115,8 @@ impl StackOptions {
 pub struct StackOutput {
     /// `[batch, length, model]`
     pub states: Tensor<3>,
+    /// The states after each block, before the norm after the last; empty unless asked for.
+    pub layers: Vec<Tensor<3>>,
     /// What the heads of each block's self-attention read, and what was observed of their weights.
     pub own: Vec<Attended>,
     /// What the heads of each block's cross-attention read; empty without a source.
@@ -137,7 +164,7 @@ impl Stack {
         noise: &mut DropoutRng,
     ) -> Result<StackOutput, AttentionError> {
         self.expect_source(source.is_some())?;
-        self.run(x, |_, block, x| {
+        self.run(x, options.each_layer, |_, block, x| {
             let mut mask = options.mask.clone();
             if self.causal {
                 mask = mask & Mask::causal();
@@ -146,7 +173,14 @@ impl Stack {
                 mask = mask & Mask::window(window)?;
             }
             let own = |heads: &MultiHead, x, noise: &mut DropoutRng| {
-                heads.forward(x, options.call(mask).noise(noise))
+                let call = options.call(mask).noise(noise);
+                match &options.positions {
+                    None => heads.forward(x, call),
+                    Some(positions) => {
+                        let [query, key] = [(); 2].map(|()| Some(positions.clone()));
+                        heads.forward_added(x, None, &AddedPositions { query, key }, call)
+                    }
+                }
             };
             let source = source.as_ref().map(FromSource::States);
             block.forward(x, own, source, options, noise)
@@ -205,7 +239,15 @@ impl Stack {
                 "begin with the `cache` of this stack",
             ));
         }
-        self.run(x, |layer, block, x| {
+        if options.added_across().is_some() {
+            return Err(AttentionError::combination(
+                "positions",
+                "those that are added to queries and keys",
+                "a cache",
+                "compute all positions at once with `Stack::forward`",
+            ));
+        }
+        self.run(x, options.each_layer, |layer, block, x| {
             let own = |heads: &MultiHead, x, _: &mut DropoutRng| {
                 heads.forward_cached(x, &mut own[layer], options.call(options.mask.clone()))
             };
@@ -217,16 +259,20 @@ impl Stack {
     fn run(
         &self,
         mut x: Tensor<3>,
+        each_layer: bool,
         mut forward: impl FnMut(usize, &Block, Tensor<3>) -> Result<BlockOutput, AttentionError>,
     ) -> Result<StackOutput, AttentionError> {
         let of_norm = |norm: &Option<Norm>| norm.as_ref().map(Norm::size);
         let first = self.layers.first();
         let of_block = first.and_then(|block| of_norm(&block.attention_block.norm));
         check_states("x", &x, of_block.or_else(|| of_norm(&self.norm)), self)?;
-        let (mut own, mut cross) = (vec![], vec![]);
+        let (mut layers, mut own, mut cross) = (vec![], vec![], vec![]);
         for (layer, block) in self.layers.iter().enumerate() {
             let output = forward(layer, block, x)?;
             x = output.states;
+            if each_layer {
+                layers.push(x.clone());
+            }
             own.push(output.own);
             cross.extend(output.cross);
         }
@@ -234,7 +280,12 @@ impl Stack {
             Some(norm) => norm.forward(x),
             None => x,
         };
-        Ok(StackOutput { states, own, cross })
+        Ok(StackOutput {
+            states,
+            layers,
+            own,
+            cross,
+        })
     }
 
     fn expect_source(&self, given: bool) -> Result<(), AttentionError> {
@@ -293,7 +344,11 @@ impl Block {
             let (inner, call) = (around.enter(&x), options.call(options.source_mask.clone()));
             let read = match source {
                 FromSource::States(states) => {
-                    heads.forward_cross(inner, states.clone(), call.noise(noise))?
+                    let (states, call) = (states.clone(), call.noise(noise));
+                    match options.added_across() {
+                        None => heads.forward_cross(inner, states, call)?,
+                        Some(added) => heads.forward_added(inner, Some(states), &added, call)?,
+                    }
                 }
                 FromSource::Ready(source) => heads.forward_source(inner, source, call)?,
             };

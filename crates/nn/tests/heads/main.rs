@@ -24,5 +24,6 @@ mod properties;
 mod refusals;
 mod rolling;
 #[path = "../modules/support.rs"]
+#[allow(dead_code, reason = "shared with the tests of the other modules")]
 mod support;
 mod transformer;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use burn::{
-    module::{Module, ModuleVisitor, Param},
+    module::{Flag, Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Device, Gradients, Tensor, TensorData},
 };
 use regard_nn::weights::{self, Array, Arrays};
@@ -242,4 +242,28 @@ impl<'a> Case<'a> {
         let open: Vec<&String> = self.outputs.keys().chain(self.gradients.keys()).collect();
         assert!(open.is_empty(), "{}: not compared: {open:?}", self.name);
     }
+}
+
+/// Sets normalisations to their running statistics, whose variances are made positive as in the scripts.
+pub fn frozen<M: Module>(module: M) -> M {
+    #[derive(Default)]
+    struct Freeze(Vec<String>);
+    impl ModuleMapper for Freeze {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.0.push(name.to_owned());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.pop();
+        }
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            match self.0.last().is_some_and(|name| name == "running_var") {
+                true => param.map(|variance| variance.abs() + 0.5),
+                false => param,
+            }
+        }
+        fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
+            flag.with_value(false)
+        }
+    }
+    module.map(&mut Freeze::default())
 }

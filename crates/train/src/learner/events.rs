@@ -44,6 +44,7 @@ pub struct Started {
     /// The number of weights.
     pub parameters: usize,
     /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images" or "images with questions".
+    /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images" or "captions".
     pub examples: &'static str,
     /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
@@ -179,6 +180,31 @@ pub enum Quality {
         #[serde(skip_serializing_if = "Option::is_none")]
         pointing: Option<f64>,
     },
+    /// Of objects that were found in images.
+    Detection {
+        /// COCO's average precision of the boxes, 0 to 1.
+        average_precision: f64,
+        /// The same where an IoU of .5 is enough.
+        average_precision_50: f64,
+        /// The mean IoU of the masks, of a model with masks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mean_iou: Option<f64>,
+    },
+    /// Of captions of images.
+    Captions {
+        /// BLEU-4 of the captions, 0 to 100.
+        bleu: f64,
+        /// CIDEr-D, 0 to 10.
+        cider_d: f64,
+        /// The share of captions that equal a reference, 0 to 1.
+        exact: f64,
+        /// The mean share of attention inside the object that a word speaks of, 0 to 1, where that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        inside: Option<f64>,
+        /// The share of such words whose largest weight is in the object, 0 to 1.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pointing: Option<f64>,
+    },
     /// Of a language model's predictions; the loss says all about those of masked words.
     Likelihood {
         /// Bits per byte of the text, of a causal model.
@@ -188,11 +214,14 @@ pub enum Quality {
 }
 
 impl Quality {
-    /// BLEU or accuracy, the higher the better; `None` where the loss decides.
+    /// BLEU, accuracy or average precision, the higher the better; `None` where the loss decides.
     pub fn score(&self) -> Option<f64> {
         match self {
-            Self::Bleu { bleu, .. } => Some(*bleu),
             Self::Accuracy { accuracy, .. } | Self::Answers { accuracy, .. } => Some(*accuracy),
+            Self::Bleu { bleu, .. } | Self::Captions { bleu, .. } => Some(*bleu),
+            Self::Detection {
+                average_precision, ..
+            } => Some(*average_precision),
             Self::Likelihood { .. } => None,
         }
     }

@@ -6,7 +6,7 @@ use regard_config::{Check, FRACTION, Range, SIZE, config};
 use regard_models::text::Units;
 use serde::{Deserialize, Serialize};
 
-use super::{ImageData, QuestionData, SceneData};
+use super::{CaptionData, ImageData, ObjectData, QuestionData, SceneData};
 use crate::corpus::{
     CorpusError, LabelledText, LengthFilter, LongLines, ParallelText, PlainText, Random, Synthetic,
     Task,
@@ -77,6 +77,10 @@ config! {
         [table] scenes: Option<SceneData> = None;
         /// Questions about images, in place of the files: for models that answer them.
         [table] questions: Option<QuestionData> = None;
+        /// Images whose objects are known, in place of the files: for detectors.
+        [table] objects: Option<ObjectData> = None;
+        /// Images of files with captions, in place of the files: for captions.
+        [table] captions: Option<CaptionData> = None;
     }
     check Data::agree
 }

@@ -36,9 +36,11 @@
 //! # Ok::<(), regard_config::ConfigError>(())
 //! ```
 
+mod captions;
 mod data;
 mod images;
 mod model;
+mod objects;
 mod optimization;
 mod questions;
 mod scenes;
@@ -48,12 +50,14 @@ mod translation;
 use regard_config::{Check, ConfigError, Keys, Kind, Section, Source};
 use serde::Serialize;
 
+pub use captions::CaptionData;
 pub use data::{
     Data, Filter, LabelledData, Loaded, Split, SyntheticData, TextData, Texts, TokenizerFile,
     Vocabulary,
 };
 pub use images::{AugmentConfig, ImageData, OnBroken, read_images};
 pub use model::Model;
+pub use objects::ObjectData;
 pub use optimization::{
     Adadelta, Adam, AdamW, Batching, Constant, Cosine, InverseSquareRoot, Optimizer, Plateau,
     Schedule, Sgd,

@@ -11,7 +11,9 @@ use regard_models::{
 use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
+use super::{
+    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint,
+};
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
     error::TrainError,
@@ -119,10 +121,7 @@ struct Labels {
 impl Task for Classification {
     const MODEL: &'static str = "a classifier of sentences";
     const DOES: &'static str = "classifies";
-    const UNREAD: &'static [&'static [&'static str]] = &[
-        OF_TRANSLATION,
-        &["data.text", "data.images", "data.scenes", "data.questions"],
-    ];
+    const UNREAD: &'static [&'static [&'static str]] = &[OF_TRANSLATION, OF_IMAGES, &["data.text"]];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;

@@ -31,7 +31,7 @@ use crate::{
     tokenizer::TokenizerPair,
 };
 
-const IMAGES: &str = "regard.images";
+pub(super) const IMAGES: &str = "regard.images";
 
 /// The class of padding, which no image has, so that every prediction counts.
 const NO_CLASS: usize = usize::MAX;
@@ -164,10 +164,40 @@ impl Labelled {
 
 /// What the metadata of a file say of its images.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+pub(super) struct Stored {
     labels: Vec<String>,
     mean: Vec<f32>,
     deviation: Vec<f32>,
+}
+
+impl Stored {
+    pub(super) fn of(labels: &[String], normalize: &Normalize) -> Self {
+        Self {
+            labels: labels.to_vec(),
+            mean: normalize.mean().to_vec(),
+            deviation: normalize.deviation().to_vec(),
+        }
+    }
+
+    /// The labels and how images become numbers, for a model of these sizes in the file called `name`.
+    pub(super) fn checked(
+        self,
+        channels: usize,
+        size: [usize; 2],
+        classes: usize,
+        name: &str,
+    ) -> Result<(Vec<String>, Preparation), ModelFileError> {
+        if self.labels.len() != classes {
+            return Err(ModelFileError::Labels {
+                name: name.to_owned(),
+                labels: self.labels.len(),
+                classes,
+            });
+        }
+        let numbers = [self.mean, self.deviation];
+        let preparation = Preparation::stored(IMAGES, size, channels, numbers, name)?;
+        Ok((self.labels, preparation))
+    }
 }
 
 impl Task for ImageClassification {
@@ -184,6 +214,8 @@ impl Task for ImageClassification {
             "data.text",
             "data.scenes",
             "data.questions",
+            "data.objects",
+            "data.captions",
             "batch.tokens",
             "batch.pool",
         ],
@@ -291,12 +323,7 @@ impl Task for ImageClassification {
     }
 
     fn metadata(&self, description: &Description) -> Metadata {
-        let normalize = &description.preparation.normalize;
-        let stored = Stored {
-            labels: description.labels.clone(),
-            mean: normalize.mean().to_vec(),
-            deviation: normalize.deviation().to_vec(),
-        };
+        let stored = Stored::of(&description.labels, &description.preparation.normalize);
         Metadata::from([
             Header::entry(&description.model, &description.sizes()),
             entry(IMAGES, &stored),
@@ -310,20 +337,13 @@ impl Task for ImageClassification {
         name: &str,
     ) -> Result<Description, ModelFileError> {
         let sizes: ImageSizes = header.sizes(name)?;
-        let Stored {
-            labels,
-            mean,
-            deviation,
-        } = json_entry(metadata, IMAGES, name)?;
-        if labels.len() != sizes.classes {
-            return Err(ModelFileError::Labels {
-                name: name.to_owned(),
-                labels: labels.len(),
-                classes: sizes.classes,
-            });
-        }
-        let stored = [mean, deviation];
-        let preparation = Preparation::stored(IMAGES, sizes.size, sizes.channels, stored, name)?;
+        let stored: Stored = json_entry(metadata, IMAGES, name)?;
+        let ImageSizes {
+            channels,
+            size,
+            classes,
+        } = sizes;
+        let (labels, preparation) = stored.checked(channels, size, classes, name)?;
         Ok(Description {
             model: header.model,
             labels,

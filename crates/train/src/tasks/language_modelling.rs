@@ -20,7 +20,9 @@ use regard_models::{
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
+use super::{
+    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint,
+};
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
     error::TrainError,
@@ -321,16 +323,8 @@ impl Masking {
 impl Task for LanguageModelling {
     const MODEL: &'static str = "a language model";
     const DOES: &'static str = "models text";
-    const UNREAD: &'static [&'static [&'static str]] = &[
-        OF_TRANSLATION,
-        &[
-            "data.filter",
-            "data.labelled",
-            "data.images",
-            "data.scenes",
-            "data.questions",
-        ],
-    ];
+    const UNREAD: &'static [&'static [&'static str]] =
+        &[OF_TRANSLATION, OF_IMAGES, &["data.filter", "data.labelled"]];
     const BY_LOSS: bool = true;
     type Model = AnyTextModel;
     type Description = Description;

@@ -4,7 +4,9 @@
 //! describes what a model file holds beside the weights. The [learner](crate::learner) and the [registry](crate::Registry) use
 //! nothing else, so that a program can add its own task.
 
+pub mod captioning;
 pub mod classification;
+pub mod detection;
 pub mod image_classification;
 pub mod language_modelling;
 pub mod questions;
@@ -20,7 +22,9 @@ use regard_config::{Check, Config};
 use regard_models::ModelError;
 use regard_nn::weights::Arrays;
 
+pub use captioning::Captioning;
 pub use classification::Classification;
+pub use detection::Detection;
 pub use image_classification::ImageClassification;
 pub use language_modelling::LanguageModelling;
 pub use questions::VisualQuestions;
@@ -165,6 +169,15 @@ const OF_TRANSLATION: &[&str] = &[
     "translate",
 ];
 
+/// Sections that only models of images read.
+const OF_IMAGES: &[&str] = &[
+    "data.images",
+    "data.scenes",
+    "data.captions",
+    "data.questions",
+    "data.objects",
+];
+
 /// A hash of lists of ids (FNV-1a), each list with its length.
 pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {
     let step = |hash: u64, word: u32| (hash ^ u64::from(word)).wrapping_mul(0x100_0000_01b3);
@@ -178,6 +191,18 @@ pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {
 pub trait TaskFor<C: Config>: Task {
     /// The task.
     fn of() -> Self;
+}
+
+/// The loss with the term of REINFORCE and its baseline ([`Scored::reinforced`](regard_models::Scored::reinforced)), if there is one. Only
+/// the gradient of the term is wanted: its value is subtracted again, so that the reported loss stays as it is.
+fn with_reward(loss: Tensor<1>, reinforced: Option<(Tensor<1>, f32)>) -> (Tensor<1>, Option<f32>) {
+    match reinforced {
+        Some((term, baseline)) => {
+            let no_value = term.clone() - term.detach();
+            (loss + no_value, Some(baseline))
+        }
+        None => (loss, None),
+    }
 }
 
 /// The examples that a task trains on.

@@ -355,6 +355,8 @@ impl Task for VisualQuestions {
             "data.labelled",
             "data.text",
             "data.images",
+            "data.captions",
+            "data.objects",
             "batch.tokens",
             "batch.pool",
             "training.label_smoothing",

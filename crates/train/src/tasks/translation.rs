@@ -11,7 +11,9 @@ use regard_models::{
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint};
+use super::{
+    BatchLoss, Contents, OF_IMAGES, Task, TaskFor, Update, Verdict, fingerprint, with_reward,
+};
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
     error::TrainError,
@@ -87,13 +89,8 @@ struct ValidationSet {
 impl Task for Translation {
     const MODEL: &'static str = "a model that translates";
     const DOES: &'static str = "translates";
-    const UNREAD: &'static [&'static [&'static str]] = &[&[
-        "data.labelled",
-        "data.text",
-        "data.images",
-        "data.scenes",
-        "data.questions",
-    ]];
+    const UNREAD: &'static [&'static [&'static str]] =
+        &[OF_IMAGES, &["data.labelled", "data.text"]];
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;
@@ -310,14 +307,7 @@ impl Task for Translation {
         let scored = model.forward(&source, &target, &mut noise);
         let reinforced = scored.reinforced(&target, update.baseline);
         let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
-        let (loss, baseline) = match reinforced {
-            // Only the gradient of the term is wanted: its value is subtracted again, so that the reported loss stays as it is.
-            Some((term, baseline)) => {
-                let no_value = term.clone() - term.detach();
-                (batch.loss + no_value, Some(baseline))
-            }
-            None => (batch.loss, None),
-        };
+        let (loss, baseline) = with_reward(batch.loss, reinforced);
         BatchLoss {
             loss,
             negative_log_likelihood: batch.nll,

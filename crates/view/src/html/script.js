@@ -384,13 +384,10 @@ function sizeOf({ width, height }, room) {
 const laid = (share) => [colour(share, overImages.ramp), overImages.opacity[0] + (overImages.opacity[1] - overImages.opacity[0]) * share];
 const rgba = ([r, g, b], opacity) => `rgb(${r} ${g} ${b} / ${opacity})`;
 
-// Appends the image with the weights over it to `box`: a photo and a canvas.
-function layOver(box, weights, map, scale, width, height) {
-  const { grid, boxes } = map.key_places;
-  const drawn = drawnCell(weights);
+// Appends the image to `box`, and a canvas over it that is drawn on in CSS pixels.
+function canvasOverPhoto(box, width, height) {
   const photo = element("div", { className: "photo" });
   photo.classList.toggle("crisp", width >= entryImage().width);
-  if (grid && drawn < 0) photo.style.filter = `saturate(${overImages.saturation})`;
   const canvas = element("canvas");
   const dense = window.devicePixelRatio || 1;
   canvas.width = Math.max(Math.round(width * dense), 1);
@@ -399,6 +396,15 @@ function layOver(box, weights, map, scale, width, height) {
   box.append(photo, canvas);
   const context = canvas.getContext("2d");
   context.scale(dense, dense);
+  return { photo, context, dense };
+}
+
+// Appends the image with the weights over it to `box`: a photo and a canvas.
+function layOver(box, weights, map, scale, width, height) {
+  const { grid, boxes } = map.key_places;
+  const drawn = drawnCell(weights);
+  const { photo, context, dense } = canvasOverPhoto(box, width, height);
+  if (grid && drawn < 0) photo.style.filter = `saturate(${overImages.saturation})`;
   if (boxes) {
     context.fillStyle = "rgb(0 0 0 / .35)";
     context.fillRect(0, 0, width, height);
@@ -466,16 +472,7 @@ function outline(context, [x, y, w, h], width, height, stroke) {
 
 // The image alone, with the boxes and masks that the queries found.
 function layObjects(box, { queries, map }, width, height, named) {
-  const photo = element("div", { className: "photo" });
-  photo.classList.toggle("crisp", width >= entryImage().width);
-  const canvas = element("canvas");
-  const dense = window.devicePixelRatio || 1;
-  canvas.width = Math.max(Math.round(width * dense), 1);
-  canvas.height = Math.max(Math.round(height * dense), 1);
-  box.style.cssText = `width:${width}px;height:${height}px`;
-  box.append(photo, canvas);
-  const context = canvas.getContext("2d");
-  context.scale(dense, dense);
+  const { context } = canvasOverPhoto(box, width, height);
   (map.query_places?.boxes ?? []).forEach(({ bounds: [x, y, w, h], score, mask }, i) => {
     const tint = overImages.categories[i % overImages.categories.length];
     if (mask) {

@@ -5,14 +5,18 @@
 //! | [`data`] | source, references and gold alignment, from files or from a recipe |
 //! | [`systems`] | the translations to score: read, or made by a model |
 //! | [`report`] | all results, as text or JSON |
+//! | [`captions`] | captioners, scored by their captions and by where they looked |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
 //! | [`questions`] | models that answer questions about images |
+//! | [`objects`] | detectors, scored by their average precision |
 //! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
+mod captions;
 mod data;
 mod labels;
 mod lengths;
+mod objects;
 mod questions;
 mod report;
 mod systems;
@@ -59,6 +63,12 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     }
     if questions::wanted(options) {
         return questions::run(options);
+    }
+    if captions::wanted(options) {
+        return captions::run(options);
+    }
+    if objects::wanted(options) {
+        return objects::run(options);
     }
     if labels::wanted(options) {
         return labels::run(options);

@@ -5,6 +5,7 @@ mod additive;
 mod decode;
 mod dot;
 mod dot_backward;
+mod maps;
 mod steps;
 
 use super::case::Case;
@@ -21,6 +22,7 @@ pub fn suite() -> Vec<Case> {
     cases.extend(decode::cases());
     cases.extend(additive::cases());
     cases.extend(steps::cases());
+    cases.extend(maps::cases());
     cases
 }
 

@@ -1,10 +1,7 @@
 //! Outputs and gradients against timm, PyTorch and the papers: `../../golden/vision_golden.py`.
 
-use crate::support::{Case, GoldenFile, device};
-use burn::{
-    module::{Flag, Module, ModuleMapper, Param},
-    tensor::Tensor,
-};
+use crate::support::{Case, GoldenFile, device, frozen};
+use burn::tensor::Tensor;
 use regard_nn::{
     initialize::Initializer,
     mask::PaddingMask,
@@ -135,30 +132,6 @@ fn mask_activations() {
         case.gradient("scores", &scores, &gradients);
         case.close();
     }
-}
-
-/// Sets normalisations to their running statistics, whose variances are made positive as in the script.
-fn frozen<M: Module>(module: M) -> M {
-    #[derive(Default)]
-    struct Freeze(Vec<String>);
-    impl ModuleMapper for Freeze {
-        fn enter_module(&mut self, name: &str, _: &str) {
-            self.0.push(name.to_owned());
-        }
-        fn exit_module(&mut self, _: &str, _: &str) {
-            self.0.pop();
-        }
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            match self.0.last().is_some_and(|name| name == "running_var") {
-                true => param.map(|variance| variance.abs() + 0.5),
-                false => param,
-            }
-        }
-        fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
-            flag.with_value(false)
-        }
-    }
-    module.map(&mut Freeze::default())
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! `regard detect`.
+
+use burn::tensor::Device;
+use regard_images::{Bounds, Image};
+use regard_train::{DetectedObject, Detector, Registry};
+use regard_view::label::visible;
+use serde_json::{Value, json};
+
+use super::image_files;
+use crate::{
+    arguments::Detect,
+    failure::Failure,
+    output::{self, Output},
+    pictures::Shown,
+};
+
+/// Most images that are read together.
+const AT_ONCE: usize = 32;
+
+/// Finds the objects in images.
+///
+/// # Errors
+/// A model or an image that is wrong, a picture that cannot be written.
+pub fn run(options: &Detect) -> Result<(), Failure> {
+    options.compute.run(None, |device| work(options, device))
+}
+
+fn work(options: &Detect, device: &Device) -> Result<(), Failure> {
+    let detector = Registry::default().detector(&options.model.path, device)?;
+    if options.masks && !detector.has_masks() {
+        return Err(Failure::Usage(
+            "--masks: the model was trained without masks; leave it out, or train with model.masks=true".to_owned(),
+        ));
+    }
+    let mut writer = Writer {
+        options,
+        detector,
+        out: Output::standard(),
+        shown: Shown::new(&options.show)?,
+        line: 0,
+        pictures: 0,
+    };
+    for files in image_files(&options.images)?.chunks(AT_ONCE) {
+        writer.detect(files)?;
+    }
+    if writer.pictures > 0 {
+        return writer.shown.write();
+    }
+    if writer.shown.is_wanted() && !options.show.quiet {
+        output::warn(&format!(
+            "no object has a probability of at least {}, so there is no picture; give a lower --threshold",
+            options.threshold
+        ));
+    }
+    Ok(())
+}
+
+/// Writes what was found, and pictures.
+struct Writer<'a> {
+    options: &'a Detect,
+    detector: Detector,
+    out: Output,
+    shown: Shown<'a>,
+    line: usize,
+    /// Images in which something was found.
+    pictures: usize,
+}
+
+impl Writer<'_> {
+    fn detect(&mut self, files: &[String]) -> Result<(), Failure> {
+        let Detect {
+            threshold, masks, ..
+        } = *self.options;
+        let decoding = self.detector.description().preparation.decoding();
+        let images = files.iter().map(|file| Image::open(file, &decoding));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let found: Vec<_> = match self.shown.is_wanted() {
+            true => {
+                let seen = self.detector.look(&images, threshold, masks)?.into_iter();
+                seen.map(|(found, trace)| (found, Some(trace))).collect()
+            }
+            false => {
+                let found = self.detector.detect(&images, threshold, masks)?.into_iter();
+                found.map(|found| (found, None)).collect()
+            }
+        };
+        for (((found, trace), image), file) in found.into_iter().zip(&images).zip(files) {
+            self.line += 1;
+            let mut trace = trace.filter(|_| !found.is_empty());
+            if let Some(trace) = &mut trace {
+                trace.source.clone_from(file);
+            }
+            match self.options.show.json {
+                true => {
+                    let mut line = self.json(file, image, &found);
+                    if let Some(maps) = trace.as_ref().and_then(|trace| self.shown.json(trace)) {
+                        line["maps"] = maps;
+                    }
+                    self.out.line(&line.to_string())?;
+                }
+                false => self.text(file, &found)?,
+            }
+            if let Some(trace) = &trace {
+                self.pictures += 1;
+                self.shown.push(&mut self.out, self.line, trace)?;
+            }
+        }
+        self.out.flush()
+    }
+
+    fn label(&self, object: &DetectedObject) -> &str {
+        &self.detector.description().labels[object.class]
+    }
+
+    fn text(&mut self, file: &str, found: &[DetectedObject]) -> Result<(), Failure> {
+        let objects = match found.len() {
+            0 => "no object".to_owned(),
+            1 => "1 object".to_owned(),
+            many => format!("{many} objects"),
+        };
+        self.out.line(&format!("{}: {objects}", visible(file)))?;
+        for object in found {
+            let Bounds {
+                x,
+                y,
+                width,
+                height,
+            } = object.bounds;
+            let mask = match &object.mask {
+                Some(mask) => format!(", {} pixels", mask.area()),
+                None => String::new(),
+            };
+            let line = format!(
+                "  {} ({:.1} %): {width:.1} x {height:.1} at ({x:.1}, {y:.1}){mask}",
+                visible(self.label(object)),
+                100.0 * object.score,
+            );
+            self.out.line(&line)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, file: &str, image: &Image, found: &[DetectedObject]) -> Value {
+        let objects = found.iter().map(|object| {
+            let Bounds {
+                x,
+                y,
+                width,
+                height,
+            } = object.bounds;
+            let mut found = json!({
+                "label": self.label(object),
+                "probability": object.score,
+                "box": [x, y, width, height],
+            });
+            if let Some(mask) = &object.mask {
+                let size = [mask.height(), mask.width()];
+                found["mask"] = json!({ "size": size, "counts": mask.runs() });
+            }
+            found
+        });
+        json!({
+            "line": self.line,
+            "image": file,
+            "height": image.height(),
+            "width": image.width(),
+            "objects": objects.collect::<Value>(),
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Detectors, scored by COCO's average precision.
+
+use std::fmt::Write as _;
+
+use regard_train::{
+    Registry, model_file,
+    recipe::Split,
+    tasks::{
+        Detection,
+        detection::{Judged, Samples, judge},
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{
+    arguments::{Evaluate, Part},
+    failure::Failure,
+    output::{self, Output},
+};
+
+/// Whether a model that the options name is a detector.
+pub fn wanted(options: &Evaluate) -> bool {
+    let registry = Registry::default();
+    let mut models = options.model.iter();
+    models.any(|named| registry.holds::<Detection>(&named.path))
+}
+
+/// Scores the detectors that the options name, each on its recipe's part of the data.
+///
+/// # Errors
+/// Options that lack something, files that are wrong.
+pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    if options.by_length || options.labelled.is_some() {
+        return usage("--by-length and --labelled are not for detectors; give --split test");
+    }
+    let split = match options.split {
+        Some(Part::Valid) => Split::Valid,
+        Some(_) => Split::Test,
+        None => return usage("a detector needs images with known objects; give --split test"),
+    };
+    if !options.output.is_empty() && options.output.len() != options.model.len() {
+        return usage("give one --output file for each --model");
+    }
+    let compute = &options.compute;
+    let judged = compute.run(None, |device| {
+        let all = options.model.iter().map(|named| {
+            let registry = Registry::default();
+            let detector = registry.detector(&named.path, device)?;
+            let recipe = model_file::locate(&named.path)?.with_file_name("recipe.toml");
+            let name = recipe.display().to_string();
+            let recipe = registry.load(&recipe, &[])?;
+            let samples = Samples::read(&recipe, split, detector.description())?;
+            let Some(samples) = samples else {
+                return Err(Failure::Usage(format!(
+                    "--split: the recipe {name} names no such images; set data.objects.test and test_objects in it"
+                )));
+            };
+            let judged = judge(detector.model(), detector.description(), &samples, device)?;
+            let labels = detector.description().labels.clone();
+            Ok((named.name.clone(), labels, samples.len(), judged))
+        });
+        all.collect::<Result<Vec<_>, Failure>>()
+    })?;
+    for (path, (_, _, _, judged)) in options.output.iter().zip(&judged) {
+        let mut output = Output::file(path)?;
+        for line in &judged.lines {
+            output.line(line)?;
+        }
+        output.flush()?;
+    }
+    if options.json {
+        let all = judged.iter().map(|(name, labels, images, judged)| {
+            let mut found = json(labels, *images, judged);
+            found["name"] = json!(name);
+            found
+        });
+        let all = json!({ "detectors": all.collect::<Value>() });
+        return output::print(&(serde_json::to_string_pretty(&all)? + "\n"));
+    }
+    let digits = usize::from(options.digits).max(3);
+    let mut text = String::new();
+    for (name, labels, images, judged) in &judged {
+        if options.score_only {
+            let _ = writeln!(text, "{:.digits$}", judged.precision.ap);
+            continue;
+        }
+        if options.model.len() > 1 {
+            let _ = write!(text, "{name}: ");
+        }
+        text.push_str(&words(labels, *images, judged, digits));
+    }
+    output::print(&text)
+}
+
+fn words(labels: &[String], images: usize, judged: &Judged, digits: usize) -> String {
+    let precision = &judged.precision;
+    let mut text = format!(
+        "boxes of {images} images: AP {:.digits$}, AP50 {:.digits$}, AP75 {:.digits$}\n",
+        precision.ap, precision.ap50, precision.ap75
+    );
+    // Writing to a string cannot fail.
+    if let Some(iou) = judged.mean_iou {
+        let _ = writeln!(text, "  mean IoU of masks {iou:.digits$}");
+    }
+    for (label, precision) in labels.iter().zip(&precision.classes) {
+        if let Some(precision) = precision {
+            let _ = writeln!(text, "  {label}: AP {precision:.digits$}");
+        }
+    }
+    text
+}
+
+fn json(labels: &[String], images: usize, judged: &Judged) -> Value {
+    let precision = &judged.precision;
+    let classes = labels.iter().zip(&precision.classes);
+    let classes = classes.map(|(label, precision)| (label.clone(), json!(precision)));
+    json!({
+        "images": images,
+        "loss": judged.loss,
+        "average_precision": precision.ap,
+        "average_precision_50": precision.ap50,
+        "average_precision_75": precision.ap75,
+        "classes": classes.collect::<serde_json::Map<String, Value>>(),
+        "mean_iou": judged.mean_iou,
+    })
+}

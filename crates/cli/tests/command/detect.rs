@@ -1,0 +1,218 @@
+//! Detectors: trained, evaluated and used by the command.
+
+use std::{fs, path::Path, sync::OnceLock};
+
+use regard_images::scenes::{Scene, SceneConfig};
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::{file, refused, regard, run, stderr, stdout, text};
+
+/// A drawn scene as a file.
+fn scene(folder: &Path, name: &str, index: u64) -> String {
+    let path = folder.join(name);
+    let scene = Scene::generate(5, index, &SceneConfig::default()).unwrap();
+    scene.image.save_png(&path).unwrap();
+    text(&path)
+}
+
+/// The run folder of a detector that has seen little; trained once, by the program.
+fn detector() -> &'static str {
+    static RUN: OnceLock<String> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regard-detect");
+        // A former test's folder; on a first run there is none.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let recipe = r#"
+            [model]
+            kind = "detr"
+            d_model = 16
+            encoder_layers = 1
+            decoder_layers = 2
+            heads = 2
+            feed_forward = 16
+            queries = 4
+            masks = true
+            [model.backbone]
+            channels = 4
+            [data.scenes]
+            train = 100
+            valid = 4
+            test = 3
+            size = 32
+            [batch]
+            sentences = 4
+            [training]
+            steps = 4
+        "#;
+        let recipe = file(&folder, "detr.toml", recipe);
+        let run_folder = text(&folder.join("run"));
+        let assert = run(["train", &recipe, "--folder", &run_folder]).success();
+        let progress = stderr(&assert);
+        for part in ["detr: ", "100 images, 4 for validation", "AP50", "mean IoU"] {
+            assert!(progress.contains(part), "{part:?} is not in: {progress}");
+        }
+        run_folder
+    })
+}
+
+#[test]
+fn objects_are_found_by_file_and_by_folder() {
+    let folder = tempdir().unwrap();
+    scene(folder.path(), "a.png", 1);
+    let one = scene(folder.path(), "b.png", 2);
+    let all = [
+        "detect",
+        "--model",
+        detector(),
+        "--threshold",
+        "0",
+        &text(folder.path()),
+    ];
+    let found = stdout(&run(all).success());
+    let lines: Vec<&str> = found.lines().collect();
+    assert_eq!(lines.len(), 10, "{found}");
+    assert!(lines[0].ends_with("a.png: 4 objects") && lines[5].ends_with("b.png: 4 objects"));
+    assert!(
+        lines[1].contains(" %): ") && lines[1].contains(" at ("),
+        "{found}"
+    );
+    let nothing =
+        stdout(&run(["detect", "--model", detector(), "--threshold", "1", &one]).success());
+    assert!(nothing.ends_with("b.png: no object\n"), "{nothing}");
+
+    let json = [
+        "detect",
+        "--model",
+        detector(),
+        "--threshold",
+        "0",
+        "--masks",
+        "--json",
+        &one,
+    ];
+    let found: Value = serde_json::from_str(&stdout(&run(json).success())).unwrap();
+    assert_eq!(
+        (&found["height"], &found["width"]),
+        (&64.into(), &64.into())
+    );
+    let objects = found["objects"].as_array().unwrap();
+    assert_eq!(objects.len(), 4);
+    for object in objects {
+        let numbers = |value: &Value| -> Vec<f64> {
+            let all = value.as_array().unwrap().iter();
+            all.map(|number| number.as_f64().unwrap()).collect()
+        };
+        let bounds = numbers(&object["box"]);
+        assert!(bounds[0] >= 0.0 && bounds[0] + bounds[2] <= 64.001);
+        assert_eq!(
+            numbers(&object["mask"]["counts"]).iter().sum::<f64>(),
+            64.0 * 64.0
+        );
+    }
+}
+
+#[test]
+fn what_the_queries_looked_at_is_drawn() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| text(&folder.path().join(name));
+    let photo = scene(folder.path(), "scene.png", 3);
+    let files = ["look.svg", "look.png", "look.html", "look.safetensors"].map(path);
+    let [svg, png, html, trace] = [0, 1, 2, 3].map(|file| files[file].as_str());
+    let all = [
+        "detect",
+        "--model",
+        detector(),
+        "--threshold",
+        "0",
+        "--masks",
+        &photo,
+        "--attention",
+    ];
+    let pictures = ["--svg", svg, "--png", png, "--html", html, "--trace", trace];
+    let printed = stdout(&regard().args(all).args(pictures).assert().success());
+    assert!(
+        printed.contains("layer 2 of 2") || printed.contains("layer 1 of 2"),
+        "{printed}"
+    );
+    assert!(fs::read_to_string(svg).unwrap().starts_with("<svg"));
+    assert!(fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    assert!(fs::read_to_string(html).unwrap().contains("decoder.cross"));
+    let read = &regard_trace::read(trace).unwrap()[0];
+    assert_eq!((read.source.as_str(), read.maps.len()), (photo.as_str(), 2));
+    assert_eq!(read.image.as_ref().unwrap().width(), 64);
+    let again = stdout(&run(["view", trace]).success());
+    assert!(again.contains("of 2"), "{again}");
+
+    let none = [
+        "detect",
+        "--model",
+        detector(),
+        "--threshold",
+        "1",
+        &photo,
+        "--svg",
+        &path("none.svg"),
+    ];
+    let warned = stderr(&run(none).success());
+    assert!(warned.contains("give a lower --threshold"), "{warned}");
+    assert!(!folder.path().join("none.svg").exists());
+}
+
+#[test]
+fn a_detector_is_scored_by_its_average_precision() {
+    let scored = stdout(&run(["evaluate", "--model", detector(), "--split", "test"]).success());
+    assert!(scored.starts_with("boxes of 3 images: AP 0."), "{scored}");
+    assert!(scored.contains("mean IoU of masks"), "{scored}");
+    let json = [
+        "evaluate",
+        "--model",
+        detector(),
+        "--split",
+        "valid",
+        "--json",
+    ];
+    let json: Value = serde_json::from_str(&stdout(&run(json).success())).unwrap();
+    assert_eq!(json["detectors"][0]["images"], 4);
+    refused(
+        ["evaluate", "--model", detector()],
+        2,
+        ["give --split test"],
+    );
+}
+
+#[test]
+fn what_cannot_be_detected_is_refused() {
+    let folder = tempdir().unwrap();
+    let fake = file(folder.path(), "fake.png", "no image");
+    refused(
+        ["detect", "--model", detector(), &fake],
+        1,
+        ["fake.png: not an image"],
+    );
+    let missing = text(&folder.path().join("missing.png"));
+    refused(
+        ["detect", "--model", detector(), &missing],
+        1,
+        ["missing.png"],
+    );
+    refused(["detect", "--model", &missing, &fake], 1, ["missing.png"]);
+    refused(
+        ["detect", "--model", crate::trained(), &fake],
+        1,
+        ["expected a detector of objects"],
+    );
+    for threshold in ["2", "NaN", "much"] {
+        let arguments = [
+            "detect",
+            "--model",
+            detector(),
+            "--threshold",
+            threshold,
+            &fake,
+        ];
+        refused(arguments, 2, ["expected a number from 0 to 1"]);
+    }
+    refused(["detect", "--model", detector()], 2, ["<IMAGE>"]);
+}

@@ -1,0 +1,501 @@
+//! Captions: a network reads an image as regions, and a recurrent decoder looks at them for every word that it writes.
+//!
+//! The last map of a [`backbone`](super::backbone) is read as regions `a_i [features]`, `i = 1..L`, one a cell, to which sines of row
+//! and column may be added, so that the decoder can tell where a region is. `ā` is their mean, `E y` the vector of a word.
+//!
+//! Show, Attend and Tell (Xu et al. 2015):
+//!
+//! ```text
+//! c_0 = tanh(f_c ā),  h_0 = tanh(f_h ā)
+//! e_i = w tanh(W_a a_i + W_h h_{t-1})
+//! ẑ_t = β Σ_i α_i a_i                      α = softmax(e), or one drawn region (hard); β = σ(f_β h_{t-1})
+//! h_t = LSTM([E y_{t-1}; ẑ_t], h_{t-1})
+//! p   ∝ exp(L_o (E y_{t-1} + L_h h_t + L_z ẑ_t))
+//! ```
+//!
+//! Bottom-up and top-down attention (Anderson et al. 2018), with the cells in place of detected objects; states begin as zeros:
+//!
+//! ```text
+//! h¹_t = LSTM¹([h²_{t-1}; ā; E y_{t-1}], h¹_{t-1})
+//! v̂_t  = Σ_i α_i a_i                       e_i = w tanh(W_a a_i + W_h h¹_t)
+//! h²_t = LSTM²([v̂_t; h¹_t], h²_{t-1})
+//! p    ∝ exp(W_p h²_t + b)
+//! ```
+//!
+//! The doubly stochastic penalty asks that every region be looked at once: `λ Σ_i (1 - Σ_t α_ti)²` is added to `-log p(y)`.
+//! Hard attention learns by reward ([`NormalizerConfig::HardReinforce`], [`Scored::reinforced`]); in the search it takes the region
+//! of the highest probability.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use regard_models::{
+//!     TargetBatch, Vocabulary,
+//!     generate::{BeamConfig, caption},
+//!     image::{CaptionerConfig, CaptionerSizes},
+//! };
+//! use regard_nn::dropout::DropoutRng;
+//!
+//! let (device, vocabulary) = (Device::flex(), Vocabulary::new(30));
+//! let sizes = CaptionerSizes { channels: 3, size: [32, 32], vocabulary };
+//! let model = CaptionerConfig::tiny().init(&sizes, 1, &device)?;
+//! let images = Tensor::<4>::ones([2, 3, 32, 32], &device);
+//! let target = TargetBatch::new(&[vec![5, 6], vec![7]], &vocabulary, &device);
+//! let scored = model.forward(images.clone(), &target, &mut DropoutRng::none());
+//! assert_eq!(scored.logits().dims(), [6, 30]); // [time · batch, vocabulary]
+//! assert_eq!(scored.weights.unwrap().dims(), [2, 3, 16]); // [batch, time, regions]
+//! assert_eq!(caption(&model, images, &BeamConfig::greedy()).len(), 2);
+//! # Ok::<(), regard_models::ModelError>(())
+//! ```
+
+use burn::{
+    module::Module,
+    nn::{Embedding, Linear},
+    tensor::{DType, Device, Int, Tensor, activation::sigmoid},
+};
+use regard_config::{Check, FRACTION, NOT_NEGATIVE, SIZE, config};
+use regard_nn::{
+    Attention,
+    bridge::{self, OutputWeights},
+    dropout::{DropoutRng, dropout},
+    initialize::Initializer,
+    mask::PaddingMask,
+    position::Sinusoidal,
+    recurrent::{Lstm, LstmState},
+    score::{Additive, Score},
+    weights::Arrays,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ImageSizes,
+    backbone::{Backbone, BackboneConfig},
+};
+use crate::{
+    attention::{NormalizerConfig, SourceReader, all_steps},
+    batch::TargetBatch,
+    error::{ModelError, checked, drawn, expect_layers},
+    generator::{DecoderState, Output, Scored, expect_valid},
+    recurrent::{Asked, ask, index, select_layers},
+    vocabulary::Vocabulary,
+};
+
+/// Which decoder writes the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaptionDecoderKind {
+    /// One LSTM, whose state asks before the step (Xu et al. 2015).
+    #[default]
+    ShowAttendTell,
+    /// Two LSTMs: the first asks, the second predicts (Anderson et al. 2018).
+    TopDown,
+}
+
+config! {
+    /// Captions: a convolution network reads an image as regions, an LSTM with attention over them writes (Show, Attend and Tell, Xu et
+    /// al. 2015; bottom-up and top-down attention, Anderson et al. 2018).
+    pub struct CaptionerConfig {
+        /// The convolution network whose last map is read as regions.
+        [table] backbone: BackboneConfig = BackboneConfig::default();
+        /// "show-attend-tell" (one LSTM) or "top-down" (one LSTM asks, a second predicts).
+        decoder: CaptionDecoderKind = CaptionDecoderKind::ShowAttendTell;
+        /// Whether sines of row and column are added to the regions (not in the papers, whose networks see the image's border).
+        positions: bool = true;
+        /// Size of a word vector (m in the papers, there 512 and 1000).
+        embedding: usize = 128, in SIZE;
+        /// Units of each LSTM (n, there 1000).
+        hidden: usize = 256, in SIZE;
+        /// Size of the attention's hidden layer (there 512).
+        attention_dimension: usize = 128, in SIZE;
+        /// From scores to weights: "softmax" is soft attention, "hard-reinforce" the paper's hard attention.
+        [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
+        /// Weight of the doubly stochastic penalty, at least 0 (Xu et al.: 1); it spreads the looks over the whole image.
+        penalty: f64 = 0.0, in NOT_NEGATIVE;
+        /// Share of the units of word vectors and of what the output layer reads that is set to zero in training, in [0, 1).
+        dropout: f64 = 0.2, in FRACTION;
+    }
+    check CaptionerConfig::agree
+}
+
+/// The images that a captioner reads, and the words that it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptionerSizes {
+    /// Channels of an image: 1 or 3.
+    pub channels: usize,
+    /// Height and width of an image.
+    pub size: [usize; 2],
+    /// The vocabulary of the captions.
+    pub vocabulary: Vocabulary,
+}
+
+impl CaptionerConfig {
+    fn agree(&self, check: &mut Check) {
+        let drawn = matches!(self.normalizer, NormalizerConfig::HardReinforce(_));
+        if drawn && self.penalty > 0.0 {
+            let expected = "0.0 with hard-reinforce: a drawn region has no gradient";
+            check.fail("penalty", format!("found {}", self.penalty), expected);
+        }
+    }
+
+    /// A model of a few thousand weights, for tests and examples.
+    pub fn tiny() -> Self {
+        Self {
+            backbone: BackboneConfig::tiny(),
+            embedding: 8,
+            hidden: 12,
+            attention_dimension: 10,
+            dropout: 0.0,
+            ..Self::default()
+        }
+    }
+
+    /// Draws a model from `seed`.
+    ///
+    /// # Errors
+    /// What [`Config::check`](regard_config::Config::check) finds; impossible sizes.
+    pub fn init(
+        &self,
+        sizes: &CaptionerSizes,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Captioner, ModelError> {
+        checked(self)?;
+        sizes.check()?;
+        drawn(|init| Ok(self.draw(sizes, init)), seed, device)
+    }
+
+    /// A model without values, for the weights `arrays` of a file; as
+    /// [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
+    ///
+    /// # Errors
+    /// As [`CaptionerConfig::init`]; more layers than weights.
+    pub fn without_values(
+        &self,
+        sizes: &CaptionerSizes,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Captioner, ModelError> {
+        checked(self)?;
+        sizes.check()?;
+        expect_layers(self.backbone.layers(), arrays)?;
+        Ok(self.draw(sizes, &mut Initializer::deferred(device)))
+    }
+
+    fn draw(&self, sizes: &CaptionerSizes, init: &mut Initializer) -> Captioner {
+        let (d, m, n) = (self.backbone.features(), self.embedding, self.hidden);
+        let vocabulary = sizes.vocabulary;
+        let score = Additive::new(n, d, self.attention_dimension, init);
+        let attention = Attention::new(Score::Additive(score));
+        let (decoder, readout) = match self.decoder {
+            CaptionDecoderKind::ShowAttendTell => {
+                let decoder = ShowAttendTell {
+                    initial_cell: init.linear(d, n, true),
+                    initial_hidden: init.linear(d, n, true),
+                    gate: init.linear(n, 1, true),
+                    lstm: Lstm::new(m + d, n, init),
+                    readout_state: init.linear(n, m, true),
+                    readout_context: init.linear(d, m, false),
+                };
+                (CaptionDecoder::ShowAttendTell(decoder), m)
+            }
+            CaptionDecoderKind::TopDown => {
+                let decoder = TopDown {
+                    asking: Lstm::new(n + d + m, n, init),
+                    writing: Lstm::new(d + n, n, init),
+                };
+                (CaptionDecoder::TopDown(decoder), n)
+            }
+        };
+        Captioner {
+            backbone: self.backbone.draw(sizes.channels, init),
+            attention: attention.with_normalize(self.normalizer.init(1, n, init)),
+            embedding: init.embedding(vocabulary.size, m, 0.1),
+            decoder,
+            output: init.linear(readout, vocabulary.size, true),
+            config: self.clone(),
+            vocabulary,
+            grid: self.backbone.grid(sizes.size),
+        }
+    }
+}
+
+impl CaptionerSizes {
+    fn check(&self) -> Result<(), ModelError> {
+        let Self {
+            channels,
+            size,
+            vocabulary,
+        } = *self;
+        let classes = vocabulary.size;
+        let images = ImageSizes {
+            channels,
+            size,
+            classes,
+        };
+        images.check()
+    }
+}
+
+/// A model that writes captions (see the [module's page](self)).
+#[derive(Module, Debug)]
+pub struct Captioner {
+    /// The network that reads the image.
+    pub backbone: Backbone,
+    /// Which regions a state asks for.
+    pub attention: Attention,
+    /// `E [vocabulary, m]`.
+    pub embedding: Embedding,
+    /// The decoder.
+    pub decoder: CaptionDecoder,
+    /// `L_o [m, vocabulary]` or `W_p [n, vocabulary]`, and a bias.
+    pub output: Linear,
+    #[module(skip)]
+    config: CaptionerConfig,
+    #[module(skip)]
+    vocabulary: Vocabulary,
+    #[module(skip)]
+    grid: [usize; 2],
+}
+
+/// The decoder of a [`Captioner`].
+#[derive(Module, Debug)]
+pub enum CaptionDecoder {
+    /// Of Xu et al.
+    ShowAttendTell(ShowAttendTell),
+    /// Of Anderson et al.
+    TopDown(TopDown),
+}
+
+/// One LSTM, whose state asks before the step.
+#[derive(Module, Debug)]
+pub struct ShowAttendTell {
+    /// `f_c [features, n]`.
+    pub initial_cell: Linear,
+    /// `f_h [features, n]`.
+    pub initial_hidden: Linear,
+    /// `f_β [n, 1]`.
+    pub gate: Linear,
+    /// Reads `[E y; ẑ]`.
+    pub lstm: Lstm,
+    /// `L_h [n, m]`.
+    pub readout_state: Linear,
+    /// `L_z [features, m]`.
+    pub readout_context: Linear,
+}
+
+/// Two LSTMs: the first asks, the second predicts.
+#[derive(Module, Debug)]
+pub struct TopDown {
+    /// `LSTM¹`, reads `[h²; ā; E y]`.
+    pub asking: Lstm,
+    /// `LSTM²`, reads `[v̂; h¹]`.
+    pub writing: Lstm,
+}
+
+/// The state that a captioner carries from word to word.
+#[derive(Debug, Clone)]
+pub struct CaptionState {
+    /// Of the one LSTM, or of the first and the second.
+    pub layers: Vec<LstmState>,
+    /// `ā [rows, features]`.
+    pub mean: Tensor<2>,
+    /// The regions.
+    pub regions: SourceReader,
+}
+
+impl DecoderState for CaptionState {
+    fn select(self, rows: &[usize], same_sources: bool) -> Self {
+        let index = index(rows, &self.mean.device());
+        Self {
+            layers: select_layers(self.layers, &index),
+            mean: self.mean.select(0, index),
+            regions: self.regions.select(rows, same_sources),
+        }
+    }
+}
+
+impl Captioner {
+    /// The vocabulary of the captions.
+    pub fn vocabulary(&self) -> Vocabulary {
+        self.vocabulary
+    }
+
+    /// Rows and columns of the regions, which are counted row by row.
+    pub fn grid(&self) -> [usize; 2] {
+        self.grid
+    }
+
+    /// Whether the weights of a step sum to 1.
+    pub fn is_normalized(&self) -> bool {
+        self.config.normalizer.sums_to_one()
+    }
+
+    /// Reads `images [batch, channels, height, width]` into the decoder's first state.
+    pub fn encode(&self, images: Tensor<4>) -> CaptionState {
+        let device = images.device();
+        let mut regions = self.backbone.regions(images); // [batch, L, features]
+        let [batch, count, features] = regions.dims();
+        if self.config.positions {
+            regions = regions + sines(self.grid, features, &device).unsqueeze();
+        }
+        let mean: Tensor<2> = regions.clone().mean_dim(1).squeeze_dim(1);
+        let keep = PaddingMask::from_lengths(&vec![count; batch], count, &device);
+        CaptionState {
+            layers: match &self.decoder {
+                CaptionDecoder::ShowAttendTell(decoder) => vec![LstmState {
+                    hidden: bridge::apply(&decoder.initial_hidden, mean.clone()).tanh(),
+                    cell: bridge::apply(&decoder.initial_cell, mean.clone()).tanh(),
+                }],
+                CaptionDecoder::TopDown(TopDown { asking, writing }) => [asking, writing]
+                    .map(|lstm| lstm.zeros(batch, &device))
+                    .into(),
+            },
+            mean,
+            regions: SourceReader::new(&self.attention, regions, keep),
+        }
+    }
+
+    /// Scores the captions `target` of `images [batch, channels, height, width]`, teacher-forced.
+    pub fn forward(
+        &self,
+        images: Tensor<4>,
+        target: &TargetBatch,
+        noise: &mut DropoutRng,
+    ) -> Scored {
+        let mut state = self.encode(images);
+        state.regions.differentiable = self.config.penalty > 0.0;
+        let embedded = self.embedding.forward(target.inputs.clone());
+        let embedded = dropout(embedded, self.config.dropout, noise); // [time, batch, m]
+        let steps = embedded.iter_dim(0);
+        let steps = steps.map(|x| self.advance(x.squeeze_dim(0), &mut state, noise));
+        let (readouts, asked): (Vec<Tensor<2>>, Vec<Asked>) = steps.unzip();
+        let readout = Tensor::cat(readouts, 0); // [time · batch, m or n]
+        let weights = asked.iter().map(|step| step.weights.clone()).collect();
+        let sampled = all_steps(asked.iter().map(|step| step.sampled.clone()));
+        Scored {
+            readout: dropout(readout, self.config.dropout, noise),
+            output: self.output_weights(),
+            weights: Some(Tensor::stack(weights, 1)), // [batch, time, L]
+            padding: self.vocabulary.padding,
+            draws: self.config.normalizer.draws(sampled),
+        }
+    }
+
+    /// One step of generation: the logits of the word after the `previous` one of each row (`[rows]`), and where it looked.
+    pub fn step(
+        &self,
+        previous: Tensor<1, Int>,
+        mut state: CaptionState,
+    ) -> (Output, CaptionState) {
+        let embedded = self.embedding.forward(previous.unsqueeze_dim(0)); // [1, rows, m]
+        let noise = &mut DropoutRng::none();
+        let (readout, asked) = self.advance(embedded.squeeze_dim(0), &mut state, noise);
+        let output = Output {
+            logits: self.output_weights().logits(readout),
+            weights: Some(asked.weights),
+        };
+        (output, state)
+    }
+
+    /// `λ Σ_i (1 - Σ_t α_ti)²` of the captions `target`, summed over them and divided by their tokens, `[1]`, for a loss that is a mean
+    /// over tokens; `None` where `λ` is 0. Padding has no look.
+    pub fn penalty(&self, weights: &Tensor<3>, target: &TargetBatch) -> Option<Tensor<1>> {
+        let factor = self.config.penalty;
+        if factor == 0.0 || target.tokens == 0 {
+            return None;
+        }
+        let [_, length, _] = weights.dims();
+        let keep = PaddingMask::from_lengths(&target.lengths, length, &weights.device());
+        let looks = keep.zero_padding(weights.clone()).sum_dim(1); // [batch, 1, L]
+        let missing = (looks - 1.0).powi_scalar(2).sum();
+        Some(missing * (factor / target.tokens as f64))
+    }
+
+    fn output_weights(&self) -> OutputWeights {
+        OutputWeights {
+            weight: self.output.weight.val(),
+            is_table: false,
+            bias: self.output.bias.as_ref().map(|bias| bias.val()),
+        }
+    }
+
+    /// One step from `x [rows, m]`, the vectors of the words before: what the output layer reads, and where it looked.
+    fn advance(
+        &self,
+        x: Tensor<2>,
+        state: &mut CaptionState,
+        noise: &mut DropoutRng,
+    ) -> (Tensor<2>, Asked) {
+        let attention = &self.attention;
+        match &self.decoder {
+            CaptionDecoder::ShowAttendTell(decoder) => decoder.advance(attention, x, state, noise),
+            CaptionDecoder::TopDown(decoder) => decoder.advance(attention, x, state, noise),
+        }
+    }
+}
+
+/// The state of `lstm` after it has read `inputs`, side by side.
+fn read(lstm: &Lstm, inputs: Vec<Tensor<2>>, state: &LstmState) -> LstmState {
+    lstm.step(lstm.project(Tensor::cat(inputs, 1)), state.clone())
+}
+
+impl ShowAttendTell {
+    fn advance(
+        &self,
+        attention: &Attention,
+        x: Tensor<2>,
+        state: &mut CaptionState,
+        noise: &mut DropoutRng,
+    ) -> (Tensor<2>, Asked) {
+        let before = &state.layers[0];
+        let asked = ask(attention, &before.hidden, &mut state.regions, noise);
+        let gate = sigmoid(bridge::apply(&self.gate, before.hidden.clone())); // [rows, 1]
+        let context = asked.context.clone() * gate;
+        let after = read(&self.lstm, vec![x.clone(), context.clone()], before);
+        let readout = x
+            + bridge::apply(&self.readout_state, after.hidden.clone())
+            + bridge::apply(&self.readout_context, context);
+        state.layers = vec![after];
+        (readout, asked)
+    }
+}
+
+impl TopDown {
+    fn advance(
+        &self,
+        attention: &Attention,
+        x: Tensor<2>,
+        state: &mut CaptionState,
+        noise: &mut DropoutRng,
+    ) -> (Tensor<2>, Asked) {
+        let [first, second] = &state.layers[..] else {
+            unreachable!("the state has two layers")
+        };
+        let inputs = vec![second.hidden.clone(), state.mean.clone(), x];
+        let first = read(&self.asking, inputs, first);
+        let asked = ask(attention, &first.hidden, &mut state.regions, noise);
+        let inputs = vec![asked.context.clone(), first.hidden.clone()];
+        let second = read(&self.writing, inputs, second);
+        let readout = second.hidden.clone();
+        state.layers = vec![first, second];
+        (readout, asked)
+    }
+}
+
+/// Sines of the row in the first half of the features, of the column in the second: `[rows · columns, features]`, row by row.
+fn sines([rows, columns]: [usize; 2], features: usize, device: &Device) -> Tensor<2> {
+    let half = features / 2;
+    let table = |size: usize, length: usize| {
+        let sines = expect_valid(Sinusoidal::new(size.max(1)));
+        sines.table(0, length, device, DType::F32)
+    };
+    let of_rows = table(half, rows)
+        .unsqueeze_dim::<3>(1)
+        .repeat_dim(1, columns);
+    let of_columns = table(features - half, columns)
+        .unsqueeze_dim::<3>(0)
+        .repeat_dim(0, rows);
+    match half {
+        0 => of_columns.flatten(0, 1),
+        _ => Tensor::cat(vec![of_rows, of_columns], 2).flatten(0, 1),
+    }
+}

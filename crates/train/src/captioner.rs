@@ -1,0 +1,347 @@
+//! An image in, a caption out, and where the model looked for every word.
+
+use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
+use regard_evaluate::{CaptionScores, CellMask, ExactMatch, Looking};
+use regard_images::{
+    Image, ImagesError,
+    data::{Example, Source},
+};
+use regard_models::{
+    TargetBatch,
+    generate::{BeamConfig, Hypothesis, LengthLimit, caption},
+    image::{Captioner, CaptionerSizes},
+    recurrent::index,
+};
+use regard_nn::dropout::DropoutRng;
+use regard_trace::{AttentionMap, Kind, Trace};
+
+use crate::{
+    error::TrainError,
+    image_classifier::{LookError, Preparation, cells},
+    recipe::{Model, SceneData, SceneSet, Translation as Settings},
+    tokenizer::{TokenizerError, TokenizerPair},
+    translator::{axis, beam_config},
+};
+
+/// Images that are captioned together.
+const AT_ONCE: usize = 64;
+
+/// The content of a captioner's file apart from the weights.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The architecture.
+    pub model: Model,
+    /// Text to ids and back.
+    pub tokenizers: TokenizerPair,
+    /// How an image becomes numbers.
+    pub preparation: Preparation,
+    /// Search settings used unless others are asked for.
+    pub search: Settings,
+    /// The scenes that it learned from, if it did, and their seed.
+    pub scenes: Option<(SceneData, u64)>,
+}
+
+impl Description {
+    /// The sizes of images and vocabulary.
+    pub fn sizes(&self) -> CaptionerSizes {
+        CaptionerSizes {
+            channels: self.preparation.normalize.mean().len(),
+            size: self.preparation.size,
+            vocabulary: self.tokenizers.target().vocabulary(),
+        }
+    }
+}
+
+/// Images with what is known of them.
+#[derive(Debug)]
+pub enum CaptionedImages {
+    /// Drawn when they are asked for.
+    Scenes(SceneSet),
+    /// Of files, in the model's size.
+    Files(Vec<Example>),
+}
+
+impl CaptionedImages {
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Scenes(scenes) => scenes.len(),
+            Self::Files(examples) => examples.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The image of this number, from 0, and what is known of it.
+    ///
+    /// # Errors
+    /// Scenes whose configuration is wrong.
+    pub fn example(&self, index: usize) -> Result<Example, ImagesError> {
+        match self {
+            Self::Scenes(scenes) => Ok(scenes.scene(index)?.example(scenes.config())),
+            Self::Files(examples) => Ok(examples[index].clone()),
+        }
+    }
+}
+
+/// A caption as it is learned: in lower case, its words without punctuation, one space between them.
+pub(crate) fn plain(caption: &str) -> String {
+    let kept = |c: char| c.is_alphanumeric() || c == '\'' || c.is_whitespace();
+    let words = caption.to_lowercase().replace(|c| !kept(c), " ");
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The pixels of an example whose image is in memory.
+pub(crate) fn pixels(example: &Example) -> Image {
+    match &example.source {
+        Source::Pixels(image) => image.clone(),
+        Source::File(path) => unreachable!("{} was read before", path.display()),
+    }
+}
+
+/// A captioner with its words, ready for use.
+#[derive(Debug)]
+pub struct ImageCaptioner {
+    model: Captioner,
+    description: Description,
+    device: Device,
+}
+
+/// A caption of an image.
+#[derive(Debug, Clone)]
+pub struct Caption {
+    /// The text.
+    pub text: String,
+    /// The score by which captions are ranked (see [`BeamConfig::rank`]).
+    pub score: f64,
+    /// The sum of the tokens' log-probabilities, natural logarithm.
+    pub log_probability: f64,
+    /// False when the length limit cut it.
+    pub finished: bool,
+    /// Where the model looked for every word, over the image as it read it.
+    pub trace: Trace,
+}
+
+/// How good captions are.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// Nats per token of the references, teacher-forced, and their tokens.
+    pub loss: f64,
+    /// The captions that the model wrote.
+    pub captions: Vec<String>,
+    /// Those that equal one of their references.
+    pub exact: ExactMatch,
+    /// Against their references.
+    pub scores: CaptionScores,
+    /// Where the model looked, teacher-forced, for words of which the object is known; no looks where none is.
+    pub looking: Looking,
+}
+
+impl ImageCaptioner {
+    /// A captioner from its parts.
+    pub fn new(model: Captioner, description: Description, device: &Device) -> Self {
+        Self {
+            model,
+            description,
+            device: device.clone(),
+        }
+    }
+
+    /// Architecture, words, preparation.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The search settings that come with the model.
+    pub fn settings(&self) -> &Settings {
+        &self.description.search
+    }
+
+    /// Writes captions of images, which are brought to the model's size first: for each its n-best list, best first.
+    ///
+    /// # Errors
+    /// Those of [`Preparation::fit`]; numbers that are no weights.
+    pub fn caption(
+        &self,
+        images: &[Image],
+        settings: &Settings,
+    ) -> Result<Vec<Vec<Caption>>, CaptionError> {
+        let search = search(settings);
+        let mut captions = Vec::with_capacity(images.len());
+        for images in images.chunks(AT_ONCE) {
+            let preparation = &self.description.preparation;
+            let fitted = images.iter().map(|image| preparation.fit(image));
+            let fitted = fitted
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(LookError::from)?;
+            let found = caption(
+                &self.model,
+                preparation.tensor(&fitted, &self.device),
+                &search,
+            );
+            for (image, hypotheses) in fitted.iter().zip(found) {
+                let n_best = hypotheses.into_iter().enumerate();
+                let n_best = n_best.map(|(rank, one)| self.shown(image, one, rank));
+                captions.push(n_best.collect::<Result<_, _>>()?);
+            }
+        }
+        Ok(captions)
+    }
+
+    fn shown(
+        &self,
+        image: &Image,
+        hypothesis: Hypothesis,
+        rank: usize,
+    ) -> Result<Caption, CaptionError> {
+        let tokenizer = self.description.tokenizers.target();
+        let text = tokenizer.decode(&hypothesis.tokens)?;
+        let (height, width, channels) = (image.height(), image.width(), image.channels());
+        let pixels = image.clone().into_pixels();
+        let image = regard_trace::Image::new(height, width, channels, pixels);
+        let words = axis(tokenizer, &hypothesis.tokens, hypothesis.finished)?;
+        let [rows, columns] = self.model.grid();
+        let weights = hypothesis.weights.concat();
+        let map = match self.model.is_normalized() {
+            true => AttentionMap::new(Kind::Cross, words, cells(rows, columns), 1, weights),
+            false => {
+                AttentionMap::unnormalized(Kind::Cross, words, cells(rows, columns), 1, weights)
+            }
+        };
+        let trace = Trace::new(self.description.model.kind, "", text.clone())
+            .with_score(hypothesis.score)
+            .with_rank(rank)
+            .with_image(image.map_err(LookError::from)?)
+            .with_map(map.map_err(LookError::from)?);
+        Ok(Caption {
+            text,
+            score: hypothesis.score,
+            log_probability: hypothesis.log_probability,
+            finished: hypothesis.finished,
+            trace,
+        })
+    }
+
+    /// Judges the model on the first `count` of `images`: its captions against all references, and where it looks while it is given a
+    /// reference word by word (so that every word has its object).
+    ///
+    /// # Errors
+    /// Images that cannot be drawn, references without words.
+    pub fn judge(
+        &self,
+        images: &CaptionedImages,
+        count: usize,
+        settings: &Settings,
+    ) -> Result<Judged, TrainError> {
+        let search = search(settings);
+        let tokenizer = self.description.tokenizers.target();
+        let (mut captions, mut references) = (vec![], vec![]);
+        let (mut looking, mut nll, mut tokens) = (Looking::default(), 0.0, 0);
+        let rows: Vec<usize> = (0..images.len().min(count)).collect();
+        for rows in rows.chunks(settings.batch_sentences.max(1)) {
+            let examples = rows.par_iter().map(|&row| images.example(row));
+            let examples = examples.collect::<Result<Vec<Example>, _>>()?;
+            let shown: Vec<Image> = examples.iter().map(pixels).collect();
+            let tensor = self.description.preparation.tensor(&shown, &self.device);
+            let pairs = || {
+                let examples = examples.iter().enumerate();
+                examples.flat_map(|(i, of)| of.captions.iter().map(move |phrase| (i, phrase)))
+            };
+            let ids = pairs().map(|(_, phrase)| tokenizer.encode(&plain(&phrase.text)));
+            let ids = ids.collect::<Result<Vec<_>, _>>()?;
+            let target = TargetBatch::new(&ids, &self.model.vocabulary(), &self.device);
+            let of_image: Vec<usize> = pairs().map(|(i, _)| i).collect();
+            let repeated: Tensor<4> = tensor.clone().select(0, index(&of_image, &self.device));
+            let scored = self
+                .model
+                .forward(repeated, &target, &mut DropoutRng::none());
+            let weights: Option<Vec<f32>> = scored
+                .weights
+                .as_ref()
+                .map(|weights| weights.clone().into_data().iter().collect());
+            let batch = scored.cross_entropy(target.outputs, 0.0);
+            nll += batch.nll;
+            tokens += batch.tokens;
+            if let Some(weights) = weights {
+                let of_caption = weights.len() / ids.len().max(1);
+                for ((i, phrase), weights) in pairs().zip(weights.chunks_exact(of_caption.max(1))) {
+                    looking = looking.with(self.looks(&examples[i], phrase, weights)?);
+                }
+            }
+            for hypotheses in caption(&self.model, tensor, &search) {
+                let best = hypotheses.first().map_or(&[][..], |best| &best.tokens);
+                captions.push(tokenizer.decode(best)?);
+            }
+            references.extend(examples.iter().map(|example| {
+                let texts = example.captions.iter().map(|phrase| plain(&phrase.text));
+                texts.collect::<Vec<_>>()
+            }));
+        }
+        // Of several references the caption is compared with the one that it equals, if there is one.
+        let nearest = captions
+            .iter()
+            .zip(&references)
+            .map(|(caption, references)| {
+                let same = references.iter().find(|reference| *reference == caption);
+                same.or(references.first()).map_or("", String::as_str)
+            });
+        Ok(Judged {
+            loss: nll / tokens.max(1) as f64,
+            exact: ExactMatch::of(&captions, &nearest.collect::<Vec<_>>())?,
+            scores: CaptionScores::of(&captions, &references)?,
+            captions,
+            looking,
+        })
+    }
+
+    /// The looks of one caption at the objects that its words speak of; `weights [time, regions]`.
+    fn looks(
+        &self,
+        example: &Example,
+        phrase: &regard_images::data::Phrase,
+        weights: &[f32],
+    ) -> Result<Looking, TrainError> {
+        let size = self.description.preparation.size;
+        let grid = self.model.grid();
+        let mut looking = Looking::default();
+        for (word, weights) in phrase
+            .words
+            .iter()
+            .zip(weights.chunks_exact(grid[0] * grid[1]))
+        {
+            let object = word.object.and_then(|object| example.objects.get(object));
+            if let Some(region) = object.and_then(|object| object.region.as_ref()) {
+                let mask = region.mask(size[0], size[1])?;
+                looking.add(weights, &CellMask::new(size, mask.iter(), grid)?)?;
+            }
+        }
+        Ok(looking)
+    }
+}
+
+/// The search that `settings` describe: the length limit does not depend on the image.
+fn search(settings: &Settings) -> BeamConfig {
+    BeamConfig {
+        limit: LengthLimit {
+            factor: 0.0,
+            constant: settings.max_length.absolute,
+            most: settings.max_length.absolute,
+        },
+        ..beam_config(settings)
+    }
+}
+
+/// Why an image has no caption.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptionError {
+    /// The image cannot be brought to the model's size, or the model's numbers are no weights.
+    #[error(transparent)]
+    Look(#[from] LookError),
+    /// The tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+}

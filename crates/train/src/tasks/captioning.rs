@@ -1,0 +1,500 @@
+//! The task of captioning: images with sentences, teacher forcing, BLEU and the share of sentences that are exact.
+//!
+//! Scenes are drawn when a batch needs them, so that their number costs no memory. Images of files are decoded once, on all threads,
+//! and kept as bytes in the model's size; each of their captions is an example of its own. Of words that speak of a known object (those
+//! of scenes) the share of attention inside it is measured too ([`Looking`](regard_evaluate::Looking)).
+
+use std::{path::Path, sync::Arc};
+
+use burn::tensor::Device;
+use rayon::prelude::*;
+use regard_config::{AnyConfig, Check};
+use regard_images::{
+    Image, Normalize,
+    data::{Example, Loader, Loading, Source, coco_captions},
+};
+use regard_models::{
+    ModelError, TargetBatch,
+    image::{Captioner, CaptionerConfig, CaptionerSizes},
+};
+use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use serde::{Deserialize, Serialize};
+
+use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint, with_reward};
+use crate::{
+    captioner::{CaptionedImages, Description, ImageCaptioner, pixels, plain},
+    corpus::{Batches, FilterReport, Random},
+    error::TrainError,
+    image_classifier::Preparation,
+    learner::events::Quality,
+    model_file::{
+        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
+        tokenizers_entry,
+    },
+    recipe::{self, CaptionData, Measure, Recipe, SceneData, Split},
+    tokenizer::{SubwordTokenizer, TokenizerPair},
+};
+
+const CAPTIONS: &str = "regard.captions";
+const SEARCH: &str = "regard.translate";
+
+/// Scenes whose captions give the words, and images that give mean and deviation of the pixels.
+const LEARNED_FROM: usize = 4_000;
+const MEASURED: usize = 500;
+
+/// Models that write captions.
+#[derive(Debug, Clone, Copy)]
+pub struct Captioning;
+
+impl TaskFor<CaptionerConfig> for Captioning {
+    fn of() -> Self {
+        Self
+    }
+}
+
+/// Images with captions.
+#[derive(Debug)]
+pub struct Data {
+    train: CaptionedImages,
+    /// The image and the number of the caption of each example, for files; scenes have one caption each.
+    pairs: Vec<(usize, usize)>,
+    batches: Batches,
+    filtered: FilterReport,
+    validation: Option<CaptionedImages>,
+    tokenizers: TokenizerPair,
+    preparation: Preparation,
+}
+
+impl Data {
+    /// The image and the caption of an example.
+    fn example(&self, row: usize) -> (Image, Vec<u32>) {
+        let (image, caption) = self.pairs.get(row).copied().unwrap_or((row, 0));
+        let example = self.train.example(image).expect("the recipe was checked");
+        let text = plain(&example.captions[caption].text);
+        let ids = self.tokenizers.target().encode(&text);
+        (
+            pixels(&example),
+            ids.expect("learned words encode any text"),
+        )
+    }
+}
+
+/// What the metadata of a file say of its images and their data.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    mean: Vec<f32>,
+    deviation: Vec<f32>,
+    scenes: Option<SceneData>,
+    seed: u64,
+}
+
+impl Captioning {
+    fn config<'a>(&self, description: &'a Description) -> &'a CaptionerConfig {
+        let config: &dyn AnyConfig = &*description.model.config;
+        let config = config.downcast_ref();
+        config.expect("a model's task is that of its architecture")
+    }
+
+    /// The images of a part of the data that `recipe` names, in this size; `None` if it names none.
+    ///
+    /// # Errors
+    /// Files that are wrong.
+    pub fn part(
+        &self,
+        recipe: &Recipe,
+        split: Split,
+    ) -> Result<Option<(CaptionedImages, FilterReport)>, TrainError> {
+        if let Some(scenes) = &recipe.data.scenes {
+            let set = scenes.part(split, recipe.training.seed);
+            let filtered = FilterReport {
+                kept: set.len(),
+                ..FilterReport::default()
+            };
+            return Ok(Some((CaptionedImages::Scenes(set), filtered)));
+        }
+        let settings = recipe.data.captions.as_ref().ok_or(TrainError::NoData)?;
+        match settings.paths(split) {
+            Some((captions, images)) => Ok(Some(read(captions, images, settings)?)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Decodes the images of a file of captions; those without a caption are left out.
+fn read(
+    captions: &Path,
+    images: &Path,
+    settings: &CaptionData,
+) -> Result<(CaptionedImages, FilterReport), TrainError> {
+    let dataset = coco_captions(captions, images, settings.broken())?;
+    let mut filtered = FilterReport {
+        broken: dataset.skipped.len(),
+        ..FilterReport::default()
+    };
+    let said = |example: &Example| {
+        example
+            .captions
+            .iter()
+            .any(|one| !plain(&one.text).is_empty())
+    };
+    let examples: Vec<Example> = dataset.examples.into_iter().filter(said).collect();
+    let loading = Loading {
+        threads: rayon::current_num_threads(),
+        broken: settings.broken(),
+        ..Loading::default()
+    };
+    let order = (0..examples.len()).collect();
+    let (examples, size) = (Arc::new(examples), settings.size);
+    let decoding = regard_images::Decoding {
+        channels: regard_images::Channels::Colour,
+        ..regard_images::Decoding::default()
+    };
+    let mut loader = Loader::start(order, &loading, move |index| {
+        let example = &examples[index];
+        let image = example.image(&decoding)?.fitted(size, size)?;
+        let mut captions = example.captions.clone();
+        captions.retain(|one| !plain(&one.text).is_empty());
+        Ok(Example {
+            captions,
+            ..Example::new(Source::Pixels(image))
+        })
+    })?;
+    let examples = loader.by_ref().collect::<Result<Vec<_>, _>>()?;
+    filtered.broken += loader.skipped().len();
+    filtered.kept = examples.len();
+    Ok((CaptionedImages::Files(examples), filtered))
+}
+
+impl Task for Captioning {
+    const MODEL: &'static str = "a captioner";
+    const DOES: &'static str = "writes captions of images";
+    const UNREAD: &'static [&'static [&'static str]] = &[&[
+        "data.source_language",
+        "data.target_language",
+        "data.train_source",
+        "data.train_target",
+        "data.valid_source",
+        "data.valid_target",
+        "data.test_source",
+        "data.test_target",
+        "data.lowercase",
+        "data.vocabulary.joint",
+        "data.vocabulary.dropout",
+        "data.tokenizer",
+        "data.target_tokenizer",
+        "data.synthetic",
+        "data.labelled",
+        "data.text",
+        "data.images",
+        "data.questions",
+        "data.objects",
+        "data.filter.max_words",
+        "data.filter.max_ratio",
+        "data.filter.long_lines",
+        "batch.tokens",
+        "batch.pool",
+        "training.scheduled_sampling",
+        "validation.tokenizer",
+        "validation.lowercase",
+        "translate.max_source_tokens",
+        "translate.long_lines",
+        "translate.max_length.factor",
+        "translate.max_length.extra",
+    ]];
+    type Model = Captioner;
+    type Description = Description;
+    type Data = Data;
+
+    fn example(&self, recipe: &mut Recipe) {
+        recipe.data.scenes = Some(SceneData::default());
+        recipe.translate.max_length.absolute = 30;
+    }
+
+    fn check(&self, recipe: &Recipe, check: &mut Check) {
+        let files = recipe.data.captions.as_ref();
+        match (&recipe.data.scenes, files.map(|files| &files.train)) {
+            (None, None) => check.fail(
+                "data.scenes",
+                "missing",
+                "a section [data.scenes], or [data.captions] with train and train_images, which a captioner learns from",
+            ),
+            (None, Some(None)) => {
+                check.fail("data.captions.train", "missing", "a file of captions");
+            }
+            (Some(_), Some(_)) => {
+                let expected = "scenes or files, not both";
+                check.fail("data.captions", "set together with data.scenes", expected);
+            }
+            (Some(_), None) | (None, Some(Some(_))) => {}
+        }
+        if recipe.validation.measure == Some(Measure::Accuracy) {
+            let expected = "\"bleu\" or \"loss\" for this kind of model";
+            check.fail("validation.measure", "found \"accuracy\"", expected);
+        }
+    }
+
+    fn load(
+        &self,
+        recipe: &Recipe,
+        former: Option<Description>,
+        tokenizers: Option<TokenizerPair>,
+    ) -> Result<(Data, Description), TrainError> {
+        let part = self.part(recipe, Split::Train)?;
+        let (train, mut filtered) = part.ok_or(TrainError::NoData)?;
+        if train.is_empty() {
+            return Err(TrainError::NothingKept(filtered.broken));
+        }
+        let known = former.as_ref().map(|former| former.tokenizers.clone());
+        let tokenizers = match known.or(tokenizers) {
+            Some(known) => known,
+            None => learned(&train, recipe.data.vocabulary.size)?,
+        };
+        let preparation = match former {
+            Some(former) => former.preparation,
+            None => prepared(&train)?,
+        };
+        let mut pairs = vec![];
+        let lengths = match &train {
+            CaptionedImages::Scenes(scenes) => vec![(1, 0); scenes.len()],
+            CaptionedImages::Files(examples) => {
+                let mut lengths = vec![];
+                for (image, example) in examples.iter().enumerate() {
+                    for (caption, phrase) in example.captions.iter().enumerate() {
+                        let length = tokenizers.target().encode(&plain(&phrase.text))?.len();
+                        match length <= recipe.data.filter.max_tokens {
+                            true => {
+                                pairs.push((image, caption));
+                                lengths.push((1, length + 1));
+                            }
+                            false => filtered.too_long += 1,
+                        }
+                    }
+                }
+                filtered.kept = pairs.len();
+                lengths
+            }
+        };
+        if lengths.is_empty() {
+            return Err(TrainError::NothingKept(filtered.too_long));
+        }
+        let description = Description {
+            model: recipe.model.clone(),
+            tokenizers: tokenizers.clone(),
+            preparation: preparation.clone(),
+            search: recipe.translate.clone(),
+            scenes: recipe
+                .data
+                .scenes
+                .clone()
+                .map(|scenes| (scenes, recipe.training.seed)),
+        };
+        let data = Data {
+            batches: Batches::of_lengths(lengths, recipe.batch.budget())?,
+            train,
+            pairs,
+            filtered,
+            validation: self.part(recipe, Split::Valid)?.map(|(images, _)| images),
+            tokenizers,
+            preparation,
+        };
+        Ok((data, description))
+    }
+
+    fn init(
+        &self,
+        description: &Description,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Captioner, ModelError> {
+        let config = self.config(description);
+        config.init(&description.sizes(), seed, device)
+    }
+
+    fn without_values(
+        &self,
+        description: &Description,
+        arrays: &Arrays,
+        device: &Device,
+    ) -> Result<Captioner, ModelError> {
+        let config = self.config(description);
+        config.without_values(&description.sizes(), arrays, device)
+    }
+
+    fn metadata(&self, description: &Description) -> Metadata {
+        let normalize = &description.preparation.normalize;
+        let stored = Stored {
+            mean: normalize.mean().to_vec(),
+            deviation: normalize.deviation().to_vec(),
+            scenes: description
+                .scenes
+                .as_ref()
+                .map(|(scenes, _)| scenes.clone()),
+            seed: description.scenes.as_ref().map_or(0, |(_, seed)| *seed),
+        };
+        Metadata::from([
+            Header::entry(&description.model, &description.sizes()),
+            tokenizers_entry(&description.tokenizers),
+            entry(SEARCH, &description.search),
+            entry(CAPTIONS, &stored),
+        ])
+    }
+
+    fn describe(
+        &self,
+        header: Header,
+        metadata: &Metadata,
+        name: &str,
+    ) -> Result<Description, ModelFileError> {
+        let sizes: CaptionerSizes = header.sizes(name)?;
+        let tokenizers = tokenizers(metadata, name)?;
+        expect_table("target", tokenizers.target(), sizes.vocabulary, name)?;
+        let search: recipe::Translation = json_entry(metadata, SEARCH, name)?;
+        let stored: Stored = json_entry(metadata, CAPTIONS, name)?;
+        let mut check = Check::default();
+        check.table("translate", &search);
+        if let Some(scenes) = &stored.scenes {
+            check.table("data.scenes", scenes);
+        }
+        if let Some(problem) = check.into_first() {
+            let place = regard_config::Place::Name {
+                name: name.to_owned(),
+            };
+            return Err(ModelFileError::Settings(Box::new(problem.at(place))));
+        }
+        let numbers = [stored.mean, stored.deviation];
+        let preparation = Preparation::stored(CAPTIONS, sizes.size, sizes.channels, numbers, name)?;
+        Ok(Description {
+            model: header.model,
+            tokenizers,
+            preparation,
+            search,
+            scenes: stored.scenes.map(|scenes| (scenes, stored.seed)),
+        })
+    }
+
+    fn fingerprint(&self, data: &Data) -> u64 {
+        let words = |bytes: &[u8]| -> Vec<u32> { bytes.iter().map(|&byte| byte.into()).collect() };
+        let rows: Vec<Vec<u32>> = match &data.train {
+            // Everything follows from the configuration and the seed.
+            CaptionedImages::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
+            CaptionedImages::Files(examples) => {
+                let texts = |example: &Example| {
+                    let texts = example.captions.iter().map(|phrase| phrase.text.as_str());
+                    texts.collect::<Vec<_>>().join("\n")
+                };
+                let of_example = |example: &Example| {
+                    [
+                        words(pixels(example).pixels()),
+                        words(texts(example).as_bytes()),
+                    ]
+                };
+                examples.iter().flat_map(of_example).collect()
+            }
+        };
+        fingerprint(rows.iter().map(Vec::as_slice))
+    }
+
+    fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
+        Contents {
+            examples: "captions",
+            tokenizers: Some(&description.tokenizers),
+            batches: &data.batches,
+            filtered: &data.filtered,
+            validation: data.validation.as_ref().map_or(0, CaptionedImages::len),
+        }
+    }
+
+    fn loss(&self, data: &Data, model: &Captioner, update: &Update<'_>) -> BatchLoss {
+        let settings = &update.recipe.training;
+        let mut noise = DropoutRng::seeded(Random::new(&[settings.seed, update.step]).next_u64());
+        let examples = update.rows.par_iter().map(|&row| data.example(row));
+        let (images, ids): (Vec<Image>, Vec<Vec<u32>>) = examples.unzip();
+        let target = TargetBatch::new(&ids, &model.vocabulary(), update.training);
+        let images = data.preparation.tensor(&images, update.training);
+        let scored = model.forward(images, &target, &mut noise);
+        let reinforced = scored.reinforced(&target, update.baseline);
+        let weights = scored.weights.as_ref();
+        let penalty = weights.and_then(|weights| model.penalty(weights, &target));
+        let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
+        let loss = match penalty {
+            Some(penalty) => batch.loss + penalty,
+            None => batch.loss,
+        };
+        let (loss, baseline) = with_reward(loss, reinforced);
+        BatchLoss {
+            loss,
+            negative_log_likelihood: batch.nll,
+            predictions: batch.tokens,
+            tokens: batch.tokens,
+            baseline,
+        }
+    }
+
+    fn validate(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &Captioner,
+        recipe: &Recipe,
+        device: &Device,
+    ) -> Result<Option<Verdict>, TrainError> {
+        let Some(images) = data.validation.as_ref().filter(|images| !images.is_empty()) else {
+            return Ok(None);
+        };
+        let settings = &recipe.validation;
+        let search = recipe::Translation {
+            beam: settings.beam,
+            n_best: 1,
+            batch_sentences: settings.batch_sentences,
+            ..description.search.clone()
+        };
+        let captioner = ImageCaptioner::new(model.clone(), description.clone(), device);
+        let count = settings.max_sentences.unwrap_or(usize::MAX);
+        let judged = captioner.judge(images, count, &search)?;
+        let looked = judged.looking.looks > 0;
+        Ok(Some(Verdict {
+            loss: judged.loss,
+            quality: Quality::Captions {
+                bleu: judged.scores.bleu[3],
+                cider_d: judged.scores.cider_d,
+                exact: judged.exact.share(),
+                inside: looked.then(|| judged.looking.inside()),
+                pointing: looked.then(|| judged.looking.pointing()),
+            },
+            lines: judged.captions,
+        }))
+    }
+}
+
+/// The words of scenes; of files sub-words that fill a vocabulary of `size`.
+fn learned(train: &CaptionedImages, size: usize) -> Result<TokenizerPair, TrainError> {
+    match train {
+        CaptionedImages::Scenes(_) => {
+            let some = 0..train.len().min(LEARNED_FROM);
+            let captions = some.into_par_iter().map(|index| {
+                let mut example = train.example(index)?;
+                Ok(example.captions.swap_remove(0).text)
+            });
+            let captions = captions.collect::<Result<Vec<_>, regard_images::ImagesError>>()?;
+            let words = SubwordTokenizer::learn_words(captions.iter(), false)?;
+            Ok(TokenizerPair::joint(words))
+        }
+        CaptionedImages::Files(examples) => {
+            let captions = examples.iter().flat_map(|example| &example.captions);
+            let captions: Vec<String> = captions.map(|one| plain(&one.text)).collect();
+            let pieces = SubwordTokenizer::learn(captions.iter(), size, true)?;
+            Ok(TokenizerPair::joint(pieces))
+        }
+    }
+}
+
+/// The size of the images, and mean and deviation of the pixels of some.
+fn prepared(train: &CaptionedImages) -> Result<Preparation, TrainError> {
+    let some = (0..train.len().min(MEASURED)).into_par_iter();
+    let images = some.map(|index| Ok(pixels(&train.example(index)?)));
+    let images = images.collect::<Result<Vec<_>, regard_images::ImagesError>>()?;
+    Ok(Preparation {
+        size: [images[0].height(), images[0].width()],
+        normalize: Normalize::of(&images)?,
+    })
+}

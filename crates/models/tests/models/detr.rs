@@ -15,7 +15,7 @@ use regard_models::{
 use regard_nn::{bridge::without_kernels, dropout::DropoutRng, initialize::Initializer, weights};
 use serde::Deserialize;
 
-use crate::support::{Case, GoldenFile, device, numbers, values};
+use crate::support::{Case, GoldenFile, device, frozen, numbers, values};
 
 fn sizes(case: &Case, field: &str) -> Vec<usize> {
     serde_json::from_value(case.description[field].clone()).unwrap()

@@ -7,8 +7,8 @@
 //! | [`report`] | all results, as text or JSON |
 //! | [`captions`] | captioners, scored by their captions and by where they looked |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
-//! | [`questions`] | models that answer questions about images |
 //! | [`objects`] | detectors, scored by their average precision |
+//! | [`questions`] | models that answer questions about images |
 //! | [`text`] | language models, scored on a text |
 //! | [`lengths`] | the table of scores by length, and its picture |
 
@@ -61,14 +61,14 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    if questions::wanted(options) {
-        return questions::run(options);
-    }
     if captions::wanted(options) {
         return captions::run(options);
     }
     if objects::wanted(options) {
         return objects::run(options);
+    }
+    if questions::wanted(options) {
+        return questions::run(options);
     }
     if labels::wanted(options) {
         return labels::run(options);

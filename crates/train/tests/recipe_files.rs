@@ -15,7 +15,7 @@ use regard_train::{
     Registry,
     learner::{self, Event, Reason, Run},
     recipe::Recipe,
-    tasks::{Classification, ImageClassification, LanguageModelling},
+    tasks::{Captioning, Classification, ImageClassification, LanguageModelling},
 };
 
 /// A sentence, its translation word by word, and whether it is about an animal.
@@ -134,6 +134,10 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
             overrides.push("data.synthetic.valid_sentences=8".to_owned());
         }
         (None, None) if plain.data.images.is_some() => overrides.extend(images(folder)),
+        (None, None) if plain.data.scenes.is_some() => {
+            let few = ["train=80", "valid=4", "test=4"];
+            overrides.extend(few.map(|few| format!("data.scenes.{few}")));
+        }
         (None, None) => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
     }
     if let Some(start) = &plain.training.start {
@@ -216,6 +220,10 @@ fn every_recipe_file_makes_two_updates() {
         } else if registry.serves::<ImageClassification>(&recipe) {
             let classifier = registry.image_classifier(&run_folder, &device).unwrap();
             assert_eq!(classifier.classify(&[image(9)]).unwrap().len(), 1, "{name}");
+        } else if registry.serves::<Captioning>(&recipe) {
+            let captioner = registry.captioner(&run_folder, &device).unwrap();
+            let found = captioner.caption(&[image(9)], captioner.settings());
+            assert_eq!(found.unwrap().len(), 1, "{name}");
         } else if registry.serves::<LanguageModelling>(&recipe) {
             let (_, opened) = registry
                 .open::<LanguageModelling>(&run_folder, &device)
@@ -263,7 +271,8 @@ fn every_recipe_trains_alike_with_and_without_kernels() {
         let plain = without_kernels(|| losses("plain", &recipe));
         assert_eq!((fused.len(), plain.len()), (20, 20), "{name}");
         let mut growth = 0.0f64;
-        let moved = recipe.data.images.is_some().then(|| {
+        let normed = recipe.data.images.is_some() || recipe.data.scenes.is_some();
+        let moved = normed.then(|| {
             let mut moved = recipe.clone();
             moved.training.start = Some(nudged(&recipe, folder.path(), name));
             without_kernels(|| losses("moved", &moved))

@@ -5,7 +5,6 @@ use std::fs;
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_models::{
     AnyImageClassifier, AnyImageClassifierConfig,
-    any::DynImageClassifier,
     image::{MapWeights, ResNetConfig, VisionTransformerConfig},
     pretrained::{Folder, ImageModel, Resizing, holds_images},
 };

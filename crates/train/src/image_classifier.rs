@@ -1,12 +1,13 @@
 //! An image in, a class out, and what the model looked at.
 
 use burn::tensor::{Device, Tensor, TensorData, activation::softmax};
-use regard_images::{Channels, Decoding, Image, Normalize};
+use regard_images::{Channels, Decoding, Filter, Image, Normalize};
 use regard_models::{
-    AnyImageClassifier, ImageSizes,
-    image::{ImageMap, MapWeights},
+    AnyImageClassifier, AnyImageClassifierConfig, ImageSizes,
+    image::{ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
+    pretrained::{self, Folder, ImageModel, ImagePreparation, PretrainedError},
 };
-use regard_nn::dropout::DropoutRng;
+use regard_nn::{dropout::DropoutRng, weights};
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{model_file::ModelFileError, recipe::Model};
@@ -40,9 +41,32 @@ pub struct Preparation {
     pub size: [usize; 2],
     /// Mean and deviation of each channel.
     pub normalize: Normalize,
+    /// How an image gets its size.
+    pub resizing: Resizing,
+}
+
+/// How an image gets its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Resizing {
+    /// It is made as small as it can be while it covers the size; then the middle is cut out.
+    #[default]
+    Cover,
+    /// It is stretched to the size.
+    Stretch(Filter),
+    /// Its shorter side gets this length; then the middle is cut out.
+    Shorter(usize, Filter),
 }
 
 impl Preparation {
+    /// Images of this size cover it ([`Resizing::Cover`]).
+    pub fn new(size: [usize; 2], normalize: Normalize) -> Self {
+        Self {
+            size,
+            normalize,
+            resizing: Resizing::Cover,
+        }
+    }
+
     /// The preparation whose means and deviations stand under `key` in the metadata of the file called `name`.
     ///
     /// # Errors
@@ -62,7 +86,7 @@ impl Preparation {
             source: Box::new(source),
         })?;
         match normalize.mean().len() {
-            found if found == channels => Ok(Self { size, normalize }),
+            found if found == channels => Ok(Self::new(size, normalize)),
             found => Err(ModelFileError::Channels {
                 name: name(),
                 key,
@@ -107,13 +131,17 @@ impl Preparation {
     /// The image as a classifier reads it: its middle, in the model's size.
     ///
     /// # Errors
-    /// Those of [`Image::fitted`].
+    /// Those of [`Image::resized`].
     pub fn fit(&self, image: &Image) -> Result<Image, regard_images::ImagesError> {
         let [height, width] = self.size;
         let image = self.coloured(image);
-        match [image.height(), image.width()] == self.size {
-            true => Ok(image),
-            false => image.fitted(height, width),
+        match self.resizing {
+            Resizing::Cover if [image.height(), image.width()] == self.size => Ok(image),
+            Resizing::Cover => image.fitted(height, width),
+            Resizing::Stretch(filter) => image.resized(height, width, filter),
+            Resizing::Shorter(side, filter) => image
+                .resize_shorter(side, filter)?
+                .centre_crop(height, width),
         }
     }
 
@@ -156,6 +184,9 @@ fn numbers(map: &ImageMap) -> (&ImageMap, Vec<f32>) {
     (map, data.iter::<f32>().collect())
 }
 
+/// The tokens before the patches: that of the class, and that of distillation.
+const MARKS: [&str; 2] = ["[CLS]", "[DIST]"];
+
 /// The map of one image, whose class is called `label`.
 fn attention_map(
     map: &ImageMap,
@@ -189,7 +220,11 @@ fn attention_map(
             key_grid,
         } => {
             let axis = |[rows, columns]: [usize; 2]| Axis::Image {
-                prefix: vec![Token::special("[CLS]"); *marks].into(),
+                prefix: MARKS
+                    .iter()
+                    .take(*marks)
+                    .map(|mark| Token::special(*mark))
+                    .collect(),
                 rows,
                 columns,
             };
@@ -243,6 +278,61 @@ impl ImageClassifier {
             description,
             device: device.clone(),
         }
+    }
+
+    /// A classifier that others have trained: a folder of ViT, DeiT or ResNet, as the Hugging Face libraries store them.
+    ///
+    /// # Errors
+    /// [`PretrainedError`]; means and deviations that no images have.
+    pub fn pretrained(folder: &Folder, device: &Device) -> Result<Self, PretrainedError> {
+        let found = ImageModel::open(folder)?;
+        let refused = |problem: String| PretrainedError::Malformed {
+            path: folder.path().to_owned(),
+            problem,
+        };
+        let config: Option<&dyn AnyImageClassifierConfig> = match found.kind {
+            "vit" => found
+                .config
+                .downcast_ref()
+                .map(|config: &VisionTransformerConfig| config as _),
+            _ => found
+                .config
+                .downcast_ref()
+                .map(|config: &ResNetConfig| config as _),
+        };
+        let config = config.expect("the configuration is that of its kind");
+        let model = config.build_without_values(&found.sizes, &found.arrays, device);
+        let model = model.map_err(|error| refused(error.to_string()))?;
+        let model = weights::apply(model, found.arrays);
+        let model = model.map_err(|error| refused(error.to_string()))?;
+        let ImagePreparation {
+            resizing,
+            bicubic,
+            mean,
+            deviation,
+        } = found.preparation;
+        let filter = match bicubic {
+            true => Filter::Bicubic,
+            false => Filter::Bilinear,
+        };
+        let normalize = Normalize::new(mean, deviation);
+        let preparation = Preparation {
+            size: found.sizes.size,
+            normalize: normalize.map_err(|error| refused(error.to_string()))?,
+            resizing: match resizing {
+                pretrained::Resizing::Stretch => Resizing::Stretch(filter),
+                pretrained::Resizing::Shorter(side) => Resizing::Shorter(side, filter),
+            },
+        };
+        let description = Description {
+            model: Model {
+                kind: found.kind,
+                config: found.config,
+            },
+            labels: found.labels,
+            preparation,
+        };
+        Ok(Self::new(model, description, device))
     }
 
     /// Architecture, classes, preparation.

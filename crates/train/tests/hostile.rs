@@ -335,10 +335,7 @@ fn a_mutated_detector_file_is_read_or_refused() {
     let description = detector::Description {
         model: model.clone(),
         labels: vec!["square".into(), "disc".into()],
-        preparation: Preparation {
-            size: [16, 16],
-            normalize: Normalize::imagenet(),
-        },
+        preparation: Preparation::new([16, 16], Normalize::imagenet()),
     };
     let task = registry.task_of::<Detection>(&model).unwrap();
     let arrays = weights::collect(&task.init(&description, 1, &device).unwrap());

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use regard_images::Image;
-use regard_models::pretrained::{ClassScores, Encoding, Entity, Heads, entities};
+use regard_models::pretrained::{
+    ClassScores, Encoding, Entity, Folder, Heads, entities, holds_images,
+};
 use regard_trace::Trace;
 use regard_train::{
     ClassifiedImage, ImageClassifier, Registry, SentenceClassifier, corpus::CorpusError,
@@ -21,6 +23,7 @@ use crate::{
     arguments::Classify,
     failure::Failure,
     input::{Group, Groups},
+    models::folder,
     output::{self, Output},
     pictures::Shown,
 };
@@ -98,6 +101,11 @@ impl Classifier {
                 true => Self::Images(Box::new(registry.image_classifier(path, device)?)),
                 false => Self::Own(Box::new(registry.classifier(path, device)?)),
             });
+        }
+        let folder = Folder::open(folder(&options.model, options.show.quiet)?)?;
+        if holds_images(&folder) {
+            let classifier = ImageClassifier::pretrained(&folder, device)?;
+            return Ok(Self::Images(Box::new(classifier)));
         }
         let encoder = Encoder::open(&options.model, options.stored.storage(), options.show.quiet)?;
         match encoder.model.purpose() {

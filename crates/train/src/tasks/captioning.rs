@@ -493,8 +493,6 @@ fn prepared(train: &CaptionedImages) -> Result<Preparation, TrainError> {
     let some = (0..train.len().min(MEASURED)).into_par_iter();
     let images = some.map(|index| Ok(pixels(&train.example(index)?)));
     let images = images.collect::<Result<Vec<_>, regard_images::ImagesError>>()?;
-    Ok(Preparation {
-        size: [images[0].height(), images[0].width()],
-        normalize: Normalize::of(&images)?,
-    })
+    let size = [images[0].height(), images[0].width()];
+    Ok(Preparation::new(size, Normalize::of(&images)?))
 }

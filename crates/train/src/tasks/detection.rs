@@ -503,7 +503,7 @@ impl Task for Detection {
         let described = |labels, size, normalize| Description {
             model: model.clone(),
             labels,
-            preparation: Preparation { size, normalize },
+            preparation: Preparation::new(size, normalize),
         };
         let (train, description, flip) = match (&recipe.data.scenes, &recipe.data.objects) {
             (Some(scenes), _) => {

@@ -280,10 +280,10 @@ impl Task for ImageClassification {
         }
         let preparation = match former {
             Some(former) => former.preparation,
-            None => Preparation {
-                size: [train.images[0].height(), train.images[0].width()],
-                normalize: Normalize::of(&train.images)?,
-            },
+            None => {
+                let size = [train.images[0].height(), train.images[0].width()];
+                Preparation::new(size, Normalize::of(&train.images)?)
+            }
         };
         let lengths = vec![(1, 0); train.images.len()];
         let description = Description {

@@ -673,9 +673,6 @@ fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> 
         model: recipe.model.clone(),
         tokenizers: TokenizerPair::joint(tokenizer),
         answers,
-        preparation: Preparation {
-            size: size.ok_or(TrainError::NoData)?,
-            normalize: Normalize::of(images())?,
-        },
+        preparation: Preparation::new(size.ok_or(TrainError::NoData)?, Normalize::of(images())?),
     })
 }

@@ -233,7 +233,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\", \"transformer-lm\", \"lstm-lm\", \"lstmn-lm\", \"transformer-classifier\", \"resnet\", \"residual-attention\", \"vit\", \"captioner\""
+         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\", \"transformer-lm\", \"lstm-lm\", \"lstmn-lm\", \"transformer-classifier\", \"resnet\", \"residual-attention\", \"vit\", \"vqa\", \"detr\", \"captioner\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -625,6 +625,8 @@ fn the_commented_recipe_explains_every_key() {
         let both = match () {
             () if registry.serves::<Translation>(&recipe) => Some("data.train_source"),
             () if registry.serves::<Captioning>(&recipe) => Some("data.captions"),
+            () if registry.serves::<VisualQuestions>(&recipe) => Some("data.questions"),
+            () if registry.serves::<Detection>(&recipe) => Some("data.objects"),
             () => None,
         };
         match both {

@@ -31,7 +31,7 @@ sentences = 8
 [schedule]
 learning_rate = 0.01
 [training]
-epochs = 2
+epochs = 12
 [translate.max_length]
 absolute = 8
 "#;
@@ -102,7 +102,7 @@ fn images_are_captioned_by_file_and_by_folder() {
     ];
     let json = stdout(&regard().args(json).arg(&files[0]).assert().success());
     let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
-    let words = first["caption"].as_str().unwrap().split(' ').count();
+    let words = first["caption"].as_str().unwrap().split_whitespace().count();
     let weights = first["maps"][0]["weights"][0].as_array().unwrap();
     let finished = usize::from(first["finished"].as_bool().unwrap());
     assert_eq!(weights.len(), words + finished, "{first}");
@@ -121,7 +121,7 @@ fn where_a_captioner_looked_is_drawn() {
     let printed = stdout(&regard().args(all).args(pictures).assert().success());
     let (caption, _) = printed.lines().next().unwrap().split_once(": ").unwrap();
     let drawn = fs::read_to_string(svg).unwrap();
-    for word in caption.split(' ') {
+    for word in caption.split_whitespace() {
         assert!(
             printed.contains(word) && drawn.contains(word),
             "{word}: {printed}"

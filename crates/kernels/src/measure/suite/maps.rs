@@ -50,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
     // Forward reads x twice and a residual and writes y; backward reads x, y and the gradient twice and writes two.
     for (name, times) in [("forward", 4), ("forward + backward", 12)] {
         cases.push(Case {
-            kernel: format!("batch norm + residual, relu {name}"),
+            kernel: format!("batch norm with residual and relu {name}"),
             shape: format!("b{BATCH} c{channels} {side}x{side}"),
             dtype: "f32",
             unit: Unit::Bytes,

@@ -36,7 +36,7 @@ const DEVIATION: f64 = 6.0;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaptionScores {
-    /// BLEU with n-grams of up to 1, 2, 3 and 4 words, 0 to 100, not smoothed.
+    /// BLEU with n-grams of up to 1, 2, 3 and 4 words, 0 to 100; 0 where an order has no match (there a tiny number).
     pub bleu: [f64; ORDER],
     /// CIDEr-D, 0 to 10.
     pub cider_d: f64,

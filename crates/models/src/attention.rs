@@ -400,8 +400,6 @@ pub struct SourceReader {
     carried: Option<Tensor<4>>,
     /// The number of the next step.
     step: usize,
-    /// Whether the weights keep their gradient, as a penalty on them needs; slower.
-    pub(crate) differentiable: bool,
 }
 
 impl SourceReader {
@@ -411,7 +409,6 @@ impl SourceReader {
             memory: expect_valid(attention.memory(annotations, keep)),
             carried: None,
             step: 0,
-            differentiable: false,
         }
     }
 
@@ -426,13 +423,10 @@ impl SourceReader {
         noise: &mut DropoutRng,
     ) -> Reading {
         let [_, steps, _] = query.dims();
-        let options = AttentionOptions {
-            differentiable: self.differentiable,
-            ..AttentionOptions::default()
-                .first_query(self.step)
-                .carried(self.carried.take())
-                .noise(noise)
-        };
+        let options = AttentionOptions::default()
+            .first_query(self.step)
+            .carried(self.carried.take())
+            .noise(noise);
         let reading = match attention.read(query, &self.memory, options) {
             Ok(reading) => reading,
             Err(error) => unreachable!("{error}"),
@@ -451,7 +445,7 @@ impl SourceReader {
         Self {
             memory: select_memory(self.memory, rows, same_sources),
             carried,
-            ..self
+            step: self.step,
         }
     }
 }

@@ -564,11 +564,16 @@ impl<S: DecoderState> StateFace for S {
 
 impl DecoderState for AnyState {
     fn select(self, rows: &[usize], same_sources: bool) -> Self {
-        Self(self.0.selected(rows, same_sources))
+        Self::select(self, rows, same_sources)
     }
 }
 
 impl AnyState {
+    /// As [`DecoderState::select`].
+    pub fn select(self, rows: &[usize], same_sources: bool) -> Self {
+        Self(self.0.selected(rows, same_sources))
+    }
+
     /// The state of a model whose states are `S`.
     fn of<S: DecoderState>(self) -> S {
         let state = self.0.any().downcast();

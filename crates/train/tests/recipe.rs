@@ -7,6 +7,7 @@ use regard_models::{
     GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, TransformerConfig,
     attention::{LocalConfig, NormalizerConfig, ScoreConfig, SigmoidConfig, SourceMaskConfig},
     config::{Config, ConfigError, Place, nearest},
+    image::CaptionerConfig,
     language::{LstmnLmConfig, TransformerLmConfig},
     luong::LuongScore,
     sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
@@ -15,7 +16,7 @@ use regard_models::{
 use regard_train::Registry;
 use regard_train::corpus::{LongLines, Task};
 use regard_train::recipe::{Every, Model, Optimizer, Recipe, Schedule, Split};
-use regard_train::tasks::Translation;
+use regard_train::tasks::{Captioning, Translation};
 
 const RECIPE: &str = r#"# a comment
 [model]
@@ -232,7 +233,7 @@ fn kinds_are_checked() {
     assert_eq!(
         with("\"luong\"", "\"loung\""),
         "r.toml:3:8: model.kind: found \"loung\" (did you mean \"luong\"?); expected one of \
-         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\", \"transformer-lm\", \"lstm-lm\", \"lstmn-lm\", \"transformer-classifier\", \"resnet\", \"residual-attention\", \"vit\""
+         \"rnnsearch\", \"luong\", \"transformer\", \"seq2seq\", \"lstmn\", \"lstm\", \"self-attentive\", \"gnmt\", \"lstmn-translation\", \"transformer-lm\", \"lstm-lm\", \"lstmn-lm\", \"transformer-classifier\", \"resnet\", \"residual-attention\", \"vit\", \"captioner\""
     );
     assert!(with("kind = \"luong\"\n", "").starts_with("r.toml:2:2: model.kind: missing"));
     assert!(message("", &[]).starts_with("r.toml: model.kind: missing"));
@@ -620,13 +621,19 @@ fn the_commented_recipe_explains_every_key() {
             })
             .collect();
         let on = overridden(&all_on, &[]);
-        match Registry::default().serves::<Translation>(&recipe) {
-            true => assert!(
-                matches!(&on, Err(ConfigError::Value { key, .. }) if key == "data.train_source"),
-                "files and a synthetic task at once are the only fault: {on:?}"
+        let registry = Registry::default();
+        let both = match () {
+            () if registry.serves::<Translation>(&recipe) => Some("data.train_source"),
+            () if registry.serves::<Captioning>(&recipe) => Some("data.captions"),
+            () => None,
+        };
+        match both {
+            Some(files) => assert!(
+                matches!(&on, Err(ConfigError::Value { key, .. }) if key == files),
+                "files and a synthetic task or scenes at once are the only fault: {on:?}"
             ),
             // Keys that such a model does not read are not in its example.
-            false => assert!(on.is_ok(), "{on:?}"),
+            None => assert!(on.is_ok(), "{on:?}"),
         }
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
@@ -723,6 +730,7 @@ proptest! {
         change::<SelfAttentiveConfig>(model, |c| { c.hops = size; c.penalty = fraction; });
         change::<LstmnLmConfig>(model, |c| { c.context = size + 1; c.dropout.output = fraction; });
         change::<TransformerLmConfig>(model, |c| { c.context = size + 1; c.transformer.dropout.residual = fraction; });
+        change::<CaptionerConfig>(model, |c| { c.embedding = size; c.dropout = fraction; });
         change::<GnmtConfig>(model, |c| { c.layers = size % 1000 + 2; c.dropout.annotation = fraction; });
         let file = Some(PathBuf::from(&path));
         recipe.schedule = Schedule::Constant(regard_train::recipe::Constant { learning_rate: rate });
@@ -734,19 +742,20 @@ proptest! {
         recipe.training.tokens = limits.1;
         recipe.training.validate_every = every.map_or(Every::Epoch, Every::Steps);
         let data = &mut recipe.data;
-        match (&mut data.labelled, &mut data.text, &mut data.images) {
+        match (&mut data.labelled, &mut data.text, &mut data.images, &mut data.scenes) {
             (Some(labelled), ..) => labelled.test = file,
-            (_, Some(text), _) => text.valid = file,
-            (.., Some(images)) => images.test = file,
+            (_, Some(text), ..) => text.valid = file,
+            (_, _, Some(images), _) => images.test = file,
+            (.., Some(scenes)) => scenes.texture = fraction,
             _ => {
                 recipe.training.scheduled_sampling = limits.0.map(|_| Default::default());
                 recipe.data.test_source = file.clone();
                 recipe.data.test_target = file;
             }
         }
-        match recipe.data.images {
-            Some(_) => recipe.batch.sentences = Some(size),
-            None => recipe.batch.tokens = limits.1.map(|tokens| tokens as usize),
+        match recipe.data.images.is_some() || recipe.data.scenes.is_some() {
+            true => recipe.batch.sentences = Some(size),
+            false => recipe.batch.tokens = limits.1.map(|tokens| tokens as usize),
         }
         prop_assert_eq!(&overridden(&recipe.to_toml().unwrap(), &[]).unwrap(), &recipe);
         prop_assert_eq!(&overridden(&Registry::default().commented(&recipe).unwrap(), &[]).unwrap(), &recipe);

@@ -15,7 +15,10 @@ use regard_train::{
     Registry,
     learner::{self, Event, Reason, Run},
     recipe::Recipe,
-    tasks::{Classification, Detection, ImageClassification, LanguageModelling},
+    tasks::{
+        Captioning, Classification, Detection, ImageClassification, LanguageModelling,
+        VisualQuestions,
+    },
 };
 
 /// A sentence, its translation word by word, and whether it is about an animal.
@@ -201,6 +204,14 @@ fn every_recipe_file_makes_two_updates() {
             let detector = registry.detector(&run_folder, &device).unwrap();
             let found = detector.detect(&[image(9)], 0.0, true).unwrap();
             assert!(!found[0].is_empty(), "{name}");
+        } else if registry.serves::<VisualQuestions>(&recipe) {
+            let answerer = registry.question_answerer(&run_folder, &device).unwrap();
+            let found = answerer.ask(&[image(9)], &[(0, "what is there?")]).unwrap();
+            assert_eq!(found.len(), 1, "{name}");
+        } else if registry.serves::<Captioning>(&recipe) {
+            let captioner = registry.captioner(&run_folder, &device).unwrap();
+            let found = captioner.caption(&[image(9)], captioner.settings());
+            assert_eq!(found.unwrap().len(), 1, "{name}");
         } else if registry.serves::<LanguageModelling>(&recipe) {
             let (_, opened) = registry
                 .open::<LanguageModelling>(&run_folder, &device)

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod captions;
 mod classifier;
 mod compare;
 mod detect;

@@ -39,7 +39,7 @@ def case(seed, images, most):
     return {"captions": captions, "references": references, "bleu": bleu, "cider_d": float(cider)}
 
 
-cases = [case(1, 12, 5), case(2, 40, 5), case(3, 25, 1), case(4, 2, 3), case(5, 60, 7)]
+cases = [case(1, 12, 5), case(2, 40, 5), case(3, 25, 1), case(4, 6, 3), case(5, 60, 7)]
 path = pathlib.Path(__file__).parent / "captions.json"
 path.write_text(json.dumps(cases, indent=0) + "\n")
 print([(round(100 * one["bleu"][3], 3), round(one["cider_d"], 4)) for one in cases])

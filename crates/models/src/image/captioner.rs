@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! c_0 = tanh(f_c ā),  h_0 = tanh(f_h ā)
-//! e_i = w tanh(W_a a_i + W_h h_{t-1})
+//! e_i = w tanh(W_a a_i + W_h h_{t-1} + b)
 //! ẑ_t = β Σ_i α_i a_i                      α = softmax(e), or one drawn region (hard); β = σ(f_β h_{t-1})
 //! h_t = LSTM([E y_{t-1}; ẑ_t], h_{t-1})
 //! p   ∝ exp(L_o (E y_{t-1} + L_h h_t + L_z ẑ_t))
@@ -22,7 +22,8 @@
 //! p    ∝ exp(W_p h²_t + b)
 //! ```
 //!
-//! The doubly stochastic penalty asks that every region be looked at once: `λ Σ_i (1 - Σ_t α_ti)²` is added to `-log p(y)`.
+//! The doubly stochastic penalty asks that every region be looked at once: `λ Σ_i (1 - Σ_t α_ti)²` is added to `-log p(y)`. Its
+//! opposite, `λ_e` times the entropy of the weights, asks for few regions a word.
 //! Hard attention learns by reward ([`NormalizerConfig::HardReinforce`], [`Scored::reinforced`]); in the search it takes the region
 //! of the highest probability.
 //!
@@ -110,6 +111,8 @@ config! {
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// Weight of the doubly stochastic penalty, at least 0 (Xu et al.: 1); it spreads the looks over the whole image.
         penalty: f64 = 0.0, in NOT_NEGATIVE;
+        /// Weight of the entropy of each word's looks, in nats, at least 0 (not in the papers); it sharpens soft attention.
+        entropy: f64 = 0.0, in NOT_NEGATIVE;
         /// Share of the units of word vectors and of what the output layer reads that is set to zero in training, in [0, 1).
         dropout: f64 = 0.2, in FRACTION;
     }
@@ -130,9 +133,9 @@ pub struct CaptionerSizes {
 impl CaptionerConfig {
     fn agree(&self, check: &mut Check) {
         let drawn = matches!(self.normalizer, NormalizerConfig::HardReinforce(_));
-        if drawn && self.penalty > 0.0 {
-            let expected = "0.0 with hard-reinforce: a drawn region has no gradient";
-            check.fail("penalty", format!("found {}", self.penalty), expected);
+        for (key, weight) in [("penalty", self.penalty), ("entropy", self.entropy)] {
+            let expected = "0.0 with hard-reinforce, which has terms of its own: a drawn region has no gradient";
+            check.require(!drawn || weight == 0.0, key, weight, expected);
         }
     }
 
@@ -183,7 +186,10 @@ impl CaptionerConfig {
     fn draw(&self, sizes: &CaptionerSizes, init: &mut Initializer) -> Captioner {
         let (d, m, n) = (self.backbone.features(), self.embedding, self.hidden);
         let vocabulary = sizes.vocabulary;
-        let score = Additive::new(n, d, self.attention_dimension, init);
+        let mut score = Additive::new(n, d, self.attention_dimension, init);
+        if self.decoder == CaptionDecoderKind::TopDown {
+            score.key.bias = None; // as the authors' code has it
+        }
         let attention = Attention::new(Score::Additive(score));
         let (decoder, readout) = match self.decoder {
             CaptionDecoderKind::ShowAttendTell => {
@@ -362,7 +368,15 @@ impl Captioner {
         noise: &mut DropoutRng,
     ) -> Scored {
         let mut state = self.encode(images);
-        state.regions.differentiable = self.config.penalty > 0.0;
+        if self.is_penalized() {
+            // Each region also has a vector of its own that is 1 at its number: what is read of these are the weights, with their
+            // gradient, from the kernel that gives the weights without.
+            let values = state.regions.memory.values;
+            let [batch, count, _] = values.dims();
+            let own = Tensor::<2>::eye(count, &values.device()).unsqueeze_dim::<3>(0);
+            let own = own.repeat_dim(0, batch); // [batch, L, L]
+            state.regions.memory.values = Tensor::cat(vec![values, own], 2);
+        }
         let embedded = self.embedding.forward(target.inputs.clone());
         let embedded = dropout(embedded, self.config.dropout, noise); // [time, batch, m]
         let steps = embedded.iter_dim(0);
@@ -396,18 +410,26 @@ impl Captioner {
         (output, state)
     }
 
-    /// `λ Σ_i (1 - Σ_t α_ti)²` of the captions `target`, summed over them and divided by their tokens, `[1]`, for a loss that is a mean
-    /// over tokens; `None` where `λ` is 0. Padding has no look.
+    /// `λ Σ_i (1 - Σ_t α_ti)² - λ_e Σ_ti α_ti ln α_ti` of the captions `target`, whose `weights [batch, time, L]` [`Captioner::forward`]
+    /// gave: summed over them and divided by their tokens, `[1]`, for a loss that is a mean over tokens. `None` where both `λ` are 0.
+    /// Padding has no look.
     pub fn penalty(&self, weights: &Tensor<3>, target: &TargetBatch) -> Option<Tensor<1>> {
-        let factor = self.config.penalty;
-        if factor == 0.0 || target.tokens == 0 {
+        if !self.is_penalized() || target.tokens == 0 {
             return None;
         }
         let [_, length, _] = weights.dims();
         let keep = PaddingMask::from_lengths(&target.lengths, length, &weights.device());
-        let looks = keep.zero_padding(weights.clone()).sum_dim(1); // [batch, 1, L]
-        let missing = (looks - 1.0).powi_scalar(2).sum();
-        Some(missing * (factor / target.tokens as f64))
+        let looks = keep.zero_padding(weights.clone());
+        let missing = (looks.clone().sum_dim(1) - 1.0).powi_scalar(2).sum();
+        // The logarithm of a weight of 0, which the product takes to 0, stays finite.
+        let spread = (looks.clone() * (looks + 1e-9).log()).sum().neg();
+        let penalty = missing * self.config.penalty + spread * self.config.entropy;
+        Some(penalty / target.tokens as f64)
+    }
+
+    /// Whether the weights of training need their gradient.
+    fn is_penalized(&self) -> bool {
+        self.config.penalty > 0.0 || self.config.entropy > 0.0
     }
 
     fn output_weights(&self) -> OutputWeights {
@@ -433,6 +455,24 @@ impl Captioner {
     }
 }
 
+/// What the state `hidden` asks of the regions; of regions with vectors of their own ([`Captioner::forward`]) the weights keep their
+/// gradient.
+fn look(
+    attention: &Attention,
+    hidden: &Tensor<2>,
+    state: &mut CaptionState,
+    noise: &mut DropoutRng,
+) -> Asked {
+    let mut asked = ask(attention, hidden, &mut state.regions, noise);
+    let [_, features] = state.mean.dims();
+    let [_, read] = asked.context.dims();
+    if read > features {
+        asked.weights = asked.context.clone().narrow(1, features, read - features);
+        asked.context = asked.context.narrow(1, 0, features);
+    }
+    asked
+}
+
 /// The state of `lstm` after it has read `inputs`, side by side.
 fn read(lstm: &Lstm, inputs: Vec<Tensor<2>>, state: &LstmState) -> LstmState {
     lstm.step(lstm.project(Tensor::cat(inputs, 1)), state.clone())
@@ -446,11 +486,11 @@ impl ShowAttendTell {
         state: &mut CaptionState,
         noise: &mut DropoutRng,
     ) -> (Tensor<2>, Asked) {
-        let before = &state.layers[0];
-        let asked = ask(attention, &before.hidden, &mut state.regions, noise);
+        let before = state.layers[0].clone();
+        let asked = look(attention, &before.hidden, state, noise);
         let gate = sigmoid(bridge::apply(&self.gate, before.hidden.clone())); // [rows, 1]
         let context = asked.context.clone() * gate;
-        let after = read(&self.lstm, vec![x.clone(), context.clone()], before);
+        let after = read(&self.lstm, vec![x.clone(), context.clone()], &before);
         let readout = x
             + bridge::apply(&self.readout_state, after.hidden.clone())
             + bridge::apply(&self.readout_context, context);
@@ -467,14 +507,11 @@ impl TopDown {
         state: &mut CaptionState,
         noise: &mut DropoutRng,
     ) -> (Tensor<2>, Asked) {
-        let [first, second] = &state.layers[..] else {
-            unreachable!("the state has two layers")
-        };
-        let inputs = vec![second.hidden.clone(), state.mean.clone(), x];
-        let first = read(&self.asking, inputs, first);
-        let asked = ask(attention, &first.hidden, &mut state.regions, noise);
+        let inputs = vec![state.layers[1].hidden.clone(), state.mean.clone(), x];
+        let first = read(&self.asking, inputs, &state.layers[0]);
+        let asked = look(attention, &first.hidden, state, noise);
         let inputs = vec![asked.context.clone(), first.hidden.clone()];
-        let second = read(&self.writing, inputs, second);
+        let second = read(&self.writing, inputs, &state.layers[1]);
         let readout = second.hidden.clone();
         state.layers = vec![first, second];
         (readout, asked)

@@ -12,6 +12,7 @@
 //! | answers from a text | [`ContextWindows`], [`Answers`] | |
 //! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
 //! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
+//! | classifies images | [`ImageModel`] | `preprocessor_config.json` |
 //! | what training begins with | [`Trainable`] | |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
 //!
@@ -31,6 +32,7 @@ mod families;
 mod folder;
 mod gpt2;
 mod hub;
+mod images;
 mod json;
 mod language_model;
 mod llama;
@@ -57,6 +59,7 @@ pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
 pub use hub::{Hub, resolve};
+pub use images::{ImageModel, ImagePreparation, Resizing, holds_images};
 pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
 pub use look::{Look, LookedAt};
 pub use pooling::{Pooling, cosine};

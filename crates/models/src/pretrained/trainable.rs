@@ -38,7 +38,7 @@ use crate::{
 const TOKENS: &str = "transformer.tokens.weight";
 
 /// Why a model cannot be trained here.
-type Refused = String;
+pub(super) type Refused = String;
 
 /// What training begins with.
 #[derive(Debug, Clone)]
@@ -138,31 +138,7 @@ impl Trainable {
             table(&mut arrays, name, values, context);
         }
         norm(&mut arrays, "transformer.norm", embedding.norm.as_ref());
-        for (layer, block) in stack.blocks().iter().enumerate() {
-            let at = |name: &str| format!("transformer.stack.layers.{layer}.{name}");
-            let (own, inner) = (&block.attention, &block.feed_forward);
-            for (name, part) in [
-                (
-                    "attention.projection.Fused.query_key_value",
-                    &own.query_key_value,
-                ),
-                ("attention.output", &own.output),
-                ("feed_forward.inner", &inner.inner),
-                ("feed_forward.outer", &inner.outer),
-            ] {
-                product(&mut arrays, &at(name), part, transformer.bias)?;
-            }
-            for (name, norms) in [
-                ("attention_block", &own.norms),
-                ("feed_forward_block", &inner.norms),
-            ] {
-                let main = norms.before.as_ref().or(norms.after.as_ref());
-                norm(&mut arrays, &at(&format!("{name}.norm")), main);
-                let after = norms.inside.as_ref();
-                norm(&mut arrays, &at(&format!("{name}.after")), after);
-            }
-        }
-        norm(&mut arrays, "transformer.stack.norm", stack.last_norm());
+        blocks(&mut arrays, "transformer.stack", stack, transformer.bias)?;
         Ok(Self {
             transformer,
             context,
@@ -170,6 +146,41 @@ impl Trainable {
             arrays,
         })
     }
+}
+
+/// Adds the weights of a stack, whose names begin with `name`; with a `bias` every product has one.
+pub(super) fn blocks(
+    to: &mut Arrays,
+    name: &str,
+    stack: &Stack,
+    bias: bool,
+) -> Result<(), Refused> {
+    for (layer, block) in stack.blocks().iter().enumerate() {
+        let at = |part: &str| format!("{name}.layers.{layer}.{part}");
+        let (own, inner) = (&block.attention, &block.feed_forward);
+        for (part, matrix) in [
+            (
+                "attention.projection.Fused.query_key_value",
+                &own.query_key_value,
+            ),
+            ("attention.output", &own.output),
+            ("feed_forward.inner", &inner.inner),
+            ("feed_forward.outer", &inner.outer),
+        ] {
+            product(to, &at(part), matrix, bias)?;
+        }
+        for (part, norms) in [
+            ("attention_block", &own.norms),
+            ("feed_forward_block", &inner.norms),
+        ] {
+            let main = norms.before.as_ref().or(norms.after.as_ref());
+            norm(to, &at(&format!("{part}.norm")), main);
+            let after = norms.inside.as_ref();
+            norm(to, &at(&format!("{part}.after")), after);
+        }
+    }
+    norm(to, &format!("{name}.norm"), stack.last_norm());
+    Ok(())
 }
 
 fn unlike(what: &str) -> Refused {
@@ -362,7 +373,12 @@ fn rows(table: &Product, wanted: Range<usize>) -> Result<Vec<f32>, Refused> {
 }
 
 /// Adds `{name}.weight [inner, outputs]`, and with a `bias` `{name}.bias`, 0 if the product has none.
-fn product(to: &mut Arrays, name: &str, product: &Product, bias: bool) -> Result<(), Refused> {
+pub(super) fn product(
+    to: &mut Arrays,
+    name: &str,
+    product: &Product,
+    bias: bool,
+) -> Result<(), Refused> {
     let [inner, outputs] = product.sizes();
     let mut values = vec![0.0; inner * outputs];
     let mut column = vec![0.0; inner];

@@ -1,6 +1,7 @@
 //! Pretrained families against what the original library computes (`tests/golden/pretrained_golden.py`).
 
 mod encoders;
+mod images;
 mod language_models;
 mod scores;
 mod seq2seq;

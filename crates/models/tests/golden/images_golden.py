@@ -234,7 +234,7 @@ def sines(rows, columns, features, like):
     return torch.cat([of_rows, of_columns], 2).flatten(0, 1).to(like.dtype)
 
 
-def captioner(shape, decoder, positions, penalty, channels=4, m=6, n=7, a=5):
+def captioner(shape, decoder, positions, penalty, entropy, channels=4, m=6, n=7, a=5):
     def compute(draw):
         net = Net(draw, True)
         x = F.relu(net.normed("backbone.stem", draw("images", *shape, scale=2.0), channels, 3, 2))
@@ -250,7 +250,7 @@ def captioner(shape, decoder, positions, penalty, channels=4, m=6, n=7, a=5):
             regions = regions + sines(rows, columns, d, regions)
         mean = regions.mean(1)
         score = "attention.score.Additive."
-        keys, vector = net.linear(score + "key", regions, a, False), draw(score + "vector", a)
+        keys, vector = net.linear(score + "key", regions, a, decoder == "ShowAttendTell"), draw(score + "vector", a)
 
         def attend(state):
             e = torch.tanh(keys + net.linear(score + "query", state, a, False)[:, None]) @ vector
@@ -290,18 +290,19 @@ def captioner(shape, decoder, positions, penalty, channels=4, m=6, n=7, a=5):
         real = (outputs > 0).to(regions.dtype)
         loss = F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=0)
         missing = 1 - (weights * real[:, :, None]).sum(1)
-        loss = loss + penalty * (missing ** 2).sum() / real.sum()
+        spread = -(weights * (weights + 1e-9).log() * real[:, :, None]).sum()
+        loss = loss + (penalty * (missing ** 2).sum() + entropy * spread) / real.sum()
         return loss, {"logits": logits, "weights": weights}
 
     return compute
 
 
 golden = GoldenFile()
-for decoder, positions, penalty in (("ShowAttendTell", True, 0.0), ("ShowAttendTell", False, 0.75), ("TopDown", True, 0.0),
-                                    ("TopDown", False, 0.5)):
+for decoder, positions, penalty, entropy in (("ShowAttendTell", True, 0.0, 0.0), ("ShowAttendTell", False, 0.75, 0.25),
+                                             ("TopDown", True, 0.0, 0.0), ("TopDown", False, 0.0, 0.5)):
     shape = (2, 3, 12, 10)
-    golden.case(f"captioner {decoder} {positions} {penalty}", captioner(shape, decoder, positions, penalty), kind="captioner",
-                shape=shape, decoder=decoder, positions=positions, penalty=penalty)
+    golden.case(f"captioner {decoder} {positions} {penalty}", captioner(shape, decoder, positions, penalty, entropy),
+                kind="captioner", shape=shape, decoder=decoder, positions=positions, penalty=penalty, entropy=entropy)
 for attention in ("none", "se", "cbam", "spatial", "non-local", "self"):
     shape = (4, 3, 9, 7)
     golden.case(f"resnet 20 {attention}", resnet(20, 0.125, shape, attention), kind="resnet", depth=20, width=0.125,

@@ -9,8 +9,8 @@ use crate::{
 };
 use burn::tensor::{Device, Int, Tensor};
 use regard_models::{
-    AnyGenerator, DecoderState, GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig,
-    Scored, SourceBatch, TargetBatch, TransformerConfig,
+    AnyGenerator, GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Scored,
+    SourceBatch, TargetBatch, TransformerConfig,
     attention::{
         AddressingConfig, BlockConfig, ChunkedConfig, GumbelConfig, LocalConfig, LocationConfig,
         LongformerConfig, MonotonicConfig, NormalizerConfig, ReinforceConfig, ScoreConfig,

@@ -49,6 +49,7 @@ fn captioners_equal_pytorch() {
             hidden: 7,
             attention_dimension: 5,
             penalty: case.number("penalty"),
+            entropy: case.number("entropy"),
             ..CaptionerConfig::tiny()
         };
         let model = case.fill(config.init(&SIZES, 1, &device()).unwrap());
@@ -61,7 +62,7 @@ fn captioners_equal_pytorch() {
         let looks = scored.weights.clone().unwrap();
         case.output("weights", &looks);
         let penalty = model.penalty(&looks, &target);
-        assert_eq!(penalty.is_some(), config.penalty > 0.0);
+        assert_eq!(penalty.is_some(), config.penalty + config.entropy > 0.0);
         let loss = scored.cross_entropy(target.outputs, 0.0).loss;
         let gradients = match penalty {
             Some(penalty) => (loss + penalty).backward(),
@@ -161,7 +162,8 @@ fn a_caption_that_was_searched_has_the_score_and_the_looks_of_teacher_forcing() 
         }
     }
     let model = model(&CaptionerConfig::tiny());
-    assert!(caption(&model, images(1).narrow(0, 0, 0), &BeamConfig::greedy()).is_empty());
+    let none = Tensor::zeros([0, 3, 12, 10], &device().inner());
+    assert!(caption(&model, none, &BeamConfig::greedy()).is_empty());
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::common::{
 };
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_models::{
-    AnyGenerator, DecoderState, GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
-    SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
+    AnyGenerator, GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch,
+    TargetBatch, TransformerConfig, Vocabularies,
     luong::{LuongScore, Reading},
     rnnsearch::Initialisation,
     seq2seq::Cell,

@@ -77,7 +77,9 @@ fn a_parallel_decoder_is_the_same_with_and_without_kernels() {
             ..options(&p, &q)
         };
         let none = &mut DropoutRng::none();
-        decoder.forward(x.clone(), Some(source.clone()), &options, none).unwrap()
+        decoder
+            .forward(x.clone(), Some(source.clone()), &options, none)
+            .unwrap()
     };
     let (fused, plain) = (run(), without_kernels(run));
     close(&numbers(&fused.states), &numbers(&plain.states));
@@ -100,13 +102,19 @@ fn positions_that_do_not_fit_are_refused() {
     let x = drawn("x", [2, 3, 8]);
     for shape in [[3, 3, 8], [1, 4, 8], [1, 3, 4]] {
         let wrong = StackOptions::default().positions(drawn("p", shape));
-        let message = encoder.forward(x.clone(), None, &wrong, none).unwrap_err().to_string();
+        let message = encoder
+            .forward(x.clone(), None, &wrong, none)
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("positions of queries"), "{message}");
     }
     let decoder = config.decoder_only(1, init).unwrap();
     let mut cache = decoder.cache(None).unwrap();
     let placed = StackOptions::default().positions(drawn("p", [1, 3, 8]));
-    let message = decoder.forward_cached(x, &mut cache, &placed).unwrap_err().to_string();
+    let message = decoder
+        .forward_cached(x, &mut cache, &placed)
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("a cache"), "{message}");
     for size in [0, 6] {
         assert!(SinusoidalGrid::new(size).is_err());

@@ -2,6 +2,7 @@
 //!
 //! | module | what holds |
 //! |---|---|
+//! | [`added_positions`] | positions of queries and keys alone, decoders of all positions at once |
 //! | [`attention`] | scores, normalisers, whole attentions: golden outputs and gradients |
 //! | [`attention_errors`] | what attention refuses, and how it says so |
 //! | [`attention_gradients`] | finite differences in f64 of every score and normaliser |
@@ -21,6 +22,7 @@
 //! | [`weights`] | files of weights: exact, checked, safe against any bytes |
 //! | [`your_own`] | a score, a normaliser and a mask of another crate |
 
+mod added_positions;
 mod attention;
 mod attention_errors;
 mod attention_gradients;

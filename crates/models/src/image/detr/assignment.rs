@@ -64,7 +64,10 @@ pub fn assign(
             columns,
         });
     }
-    if let Some(place) = costs.iter().position(|cost| !(cost.abs() <= LARGEST)) {
+    if let Some(place) = costs
+        .iter()
+        .position(|cost| !(-LARGEST..=LARGEST).contains(cost))
+    {
         return Err(AssignmentError::Cost {
             row: place / columns,
             column: place % columns,

@@ -1,0 +1,218 @@
+//! Captioners: trained, evaluated and used by the command.
+
+use std::{fs, path::Path, sync::OnceLock};
+
+use regard_images::scenes::{Kind, Scene, SceneConfig};
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::{file, refused, regard, run, stderr, stdout, text, trained};
+
+/// Small scenes of one object.
+const RECIPE: &str = r#"
+[model]
+kind = "captioner"
+embedding = 16
+hidden = 24
+attention_dimension = 16
+[model.backbone]
+channels = 6
+stages = 2
+blocks = 1
+[data.scenes]
+train = 48
+valid = 4
+test = 3
+size = 32
+objects = 1
+digits = false
+[batch]
+sentences = 8
+[schedule]
+learning_rate = 0.01
+[training]
+epochs = 2
+[translate.max_length]
+absolute = 8
+"#;
+
+/// The run folder of a captioner that has learned a little; trained once, by the program.
+fn captioner() -> &'static str {
+    static RUN: OnceLock<String> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regard-captions");
+        // A former test's folder; on a first run there is none.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let recipe = file(&folder, "captions.toml", RECIPE);
+        let run_folder = text(&folder.join("run"));
+        let assert = run(["train", &recipe, "--folder", &run_folder]).success();
+        let progress = stderr(&assert);
+        for part in [
+            "captioner: ",
+            "48 captions, 4 for validation",
+            "BLEU-4",
+            "exact",
+            "inside",
+        ] {
+            assert!(progress.contains(part), "{part:?} is not in: {progress}");
+        }
+        run_folder
+    })
+}
+
+/// Files of `count` scenes.
+fn scenes(folder: &Path, count: u64) -> Vec<String> {
+    let config = SceneConfig {
+        height: 32,
+        width: 32,
+        max_objects: 1,
+        kinds: Kind::SHAPES.to_vec(),
+        ..SceneConfig::default()
+    };
+    let scene = |index| {
+        let path = folder.join(format!("{index}.png"));
+        let scene = Scene::generate(9, index, &config).unwrap();
+        scene.image.save_png(&path).unwrap();
+        text(&path)
+    };
+    (0..count).map(scene).collect()
+}
+
+#[test]
+fn images_are_captioned_by_file_and_by_folder() {
+    let folder = tempdir().unwrap();
+    let files = scenes(folder.path(), 3);
+    let inside = text(folder.path());
+    let found = stdout(&run(["caption", "--model", captioner(), &files[1], &inside]).success());
+    let lines: Vec<&str> = found.lines().collect();
+    assert_eq!(lines.len(), 4, "{found}");
+    assert!(
+        lines[0].ends_with("1.png") && lines[0] == lines[2],
+        "{found}"
+    );
+    let json = [
+        "caption",
+        "--model",
+        captioner(),
+        "--beam",
+        "2",
+        "--json",
+        "--attention",
+    ];
+    let json = stdout(&regard().args(json).arg(&files[0]).assert().success());
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    let words = first["caption"].as_str().unwrap().split(' ').count();
+    let weights = first["maps"][0]["weights"][0].as_array().unwrap();
+    let finished = usize::from(first["finished"].as_bool().unwrap());
+    assert_eq!(weights.len(), words + finished, "{first}");
+    assert_eq!(weights[0].as_array().unwrap().len(), 64);
+}
+
+#[test]
+fn where_a_captioner_looked_is_drawn() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| text(&folder.path().join(name));
+    let photo = &scenes(folder.path(), 1)[0];
+    let files = ["look.svg", "look.png", "look.html", "look.safetensors"].map(path);
+    let [svg, png, html, trace] = [0, 1, 2, 3].map(|file| files[file].as_str());
+    let all = ["caption", "--model", captioner(), photo, "--attention"];
+    let pictures = ["--svg", svg, "--png", png, "--html", html, "--trace", trace];
+    let printed = stdout(&regard().args(all).args(pictures).assert().success());
+    let (caption, _) = printed.lines().next().unwrap().split_once(": ").unwrap();
+    let drawn = fs::read_to_string(svg).unwrap();
+    for word in caption.split(' ') {
+        assert!(
+            printed.contains(word) && drawn.contains(word),
+            "{word}: {printed}"
+        );
+    }
+    assert!(fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    assert!(fs::read_to_string(html).unwrap().contains(caption));
+    let read = &regard_trace::read(trace).unwrap()[0];
+    assert_eq!(
+        (read.source.as_str(), read.target.as_str()),
+        (photo.as_str(), caption)
+    );
+    assert_eq!(read.image.as_ref().unwrap().width(), 32);
+}
+
+#[test]
+fn a_captioner_is_scored() {
+    let found = stdout(&run(["evaluate", "--model", captioner(), "--split", "test"]).success());
+    for part in [
+        "3 images: exact",
+        "BLEU-1 to 4",
+        "CIDEr-D",
+        "weight inside the object",
+        "pointing",
+    ] {
+        assert!(found.contains(part), "{part:?} is not in: {found}");
+    }
+    // The file alone knows its scenes.
+    let alone = format!("{}/model.safetensors", captioner());
+    let folder = tempdir().unwrap();
+    let copy = text(&folder.path().join("copy.safetensors"));
+    fs::copy(alone, &copy).unwrap();
+    let json = stdout(&run(["evaluate", "--model", &copy, "--json"]).success());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let first = &json["captioners"][0];
+    assert_eq!(
+        (first["images"].as_u64(), first["name"].as_str()),
+        (Some(3), Some("copy.safetensors"))
+    );
+    assert!(first["inside"].as_f64().unwrap() <= 1.0);
+}
+
+#[test]
+fn what_cannot_be_captioned_is_refused() {
+    let folder = tempdir().unwrap();
+    let fake = file(folder.path(), "fake.png", "no image");
+    refused(["caption", &fake], 2, ["--model PATH"]);
+    refused(["caption", "--model", captioner()], 2, ["<IMAGE>"]);
+    refused(
+        ["caption", "--model", captioner(), &fake],
+        1,
+        ["fake.png: not an image"],
+    );
+    refused(
+        ["caption", "--model", trained(), &fake],
+        1,
+        ["a model that translates", "a captioner"],
+    );
+    refused(
+        ["caption", "--model", captioner(), "--beam", "0", &fake],
+        2,
+        ["--beam"],
+    );
+    refused(
+        ["translate", "--model", captioner(), "a"],
+        1,
+        ["a captioner"],
+    );
+    refused(
+        [
+            "evaluate",
+            "--model",
+            captioner(),
+            "--source",
+            &fake,
+            "--references",
+            &fake,
+        ],
+        2,
+        ["--split test"],
+    );
+    refused(
+        [
+            "evaluate",
+            "--model",
+            captioner(),
+            "--split",
+            "test",
+            "--by-length",
+        ],
+        2,
+        ["--by-length"],
+    );
+}

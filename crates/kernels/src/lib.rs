@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dot`] | dot-product attention: `softmax(scale · q kᵀ) v` with masks, biases, sinks, dropout; decoding; attention weights after the fact |
 //! | [`additive`] | Bahdanau's additive attention, forward and backward |
+//! | [`gated_scores`] | scores by a layer of gated hyperbolic tangents, forward and backward |
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
 //! | [`stack`] | Transformer blocks for inference: prompts, token by token for many hypotheses, encoders |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
@@ -59,6 +60,7 @@ pub mod convolution;
 pub mod dot;
 mod element;
 mod error;
+pub mod gated_scores;
 pub mod loss;
 mod mask;
 pub mod matmul;

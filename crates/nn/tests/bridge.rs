@@ -10,8 +10,8 @@ use burn::tensor::{
     activation::{log_softmax, sigmoid, softmax},
 };
 use regard_nn::bridge::{
-    additive_attention, additive_attention_plain, cross_entropy, cross_entropy_mean, gru_reset,
-    gru_step, gru_update, lstm_step,
+    additive_attention, additive_attention_plain, cross_entropy, cross_entropy_mean, gated_scores,
+    gated_scores_plain, gru_reset, gru_step, gru_update, lstm_step,
 };
 
 fn device() -> Device {
@@ -135,6 +135,25 @@ fn additive_attention_equals_plain_operations() {
         }
     }
     assert_eq!(checked, 12);
+}
+
+#[test]
+fn gated_scores_equal_plain_operations() {
+    for [batch, queries, keys, dim] in [[2, 3, 5, 9], [1, 1, 4, 32], [3, 2, 1, 1]] {
+        let inputs = || {
+            let query = random(11, [batch, queries, 2 * dim]).require_grad();
+            let key = random(12, [batch, keys, 2 * dim]).require_grad();
+            (query, key, random(13, [dim]).require_grad())
+        };
+        let (a, b) = (inputs(), inputs());
+        let fused = gated_scores(a.0.clone(), a.1.clone(), a.2.clone());
+        let plain = gated_scores_plain(b.0.clone(), b.1.clone(), b.2.clone());
+        assert_close("scores", fused.clone(), plain.clone());
+        let (left, right) = (probe(fused, 14).backward(), probe(plain, 14).backward());
+        assert_gradient("query", (&a.0, &left), (&b.0, &right));
+        assert_gradient("key", (&a.1, &left), (&b.1, &right));
+        assert_gradient("vector", (&a.2, &left), (&b.2, &right));
+    }
 }
 
 #[test]

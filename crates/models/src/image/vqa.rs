@@ -30,7 +30,7 @@
 use burn::{
     module::{Module, Param},
     nn::{Embedding, Linear},
-    tensor::{Tensor, TensorData, activation::sigmoid},
+    tensor::{Device, Int, Tensor, TensorData, activation::sigmoid},
 };
 use regard_config::{FRACTION, Range, SIZE, choice, config};
 use regard_nn::{
@@ -41,8 +41,8 @@ use regard_nn::{
     recurrent::{Direction, LstmStack},
     score::Additive,
     vision::{
-        AnswerHead, AnswerHeadConfig, CaptionAttention, GatedTanh, QuestionAttention,
-        QuestionAttentionConfig, Regions,
+        AnswerHead, AnswerHeadConfig, GatedTanh, QuestionAttention, QuestionAttentionConfig,
+        Regions,
     },
 };
 
@@ -53,7 +53,8 @@ use super::{
     },
 };
 use crate::{
-    batch::SourceBatch, error::ModelError, generator::expect_valid, vocabulary::Vocabulary,
+    batch::SourceBatch, error::ModelError, generator::expect_valid, recurrent::index,
+    vocabulary::Vocabulary,
 };
 
 const LOOKS: Range<usize> = Range {
@@ -155,7 +156,7 @@ pub struct Stacked {
     /// `W`, `b`: a region in the size of the question's vector.
     pub region: Linear,
     /// `W_k`, `V_k`, `b_k`, `w_k`.
-    pub looks: Vec<CaptionAttention>,
+    pub looks: Vec<Additive>,
     /// `W_o`, `b_o`.
     pub output: Linear,
 }
@@ -234,12 +235,10 @@ impl QuestionAnswererConfig for VqaConfig {
             RegionAttention::Stacked(StackedConfig { dimension, looks }) => {
                 let backbone = self.backbone.draw(sizes.channels, init);
                 let region = init.linear(features, hidden, true);
-                let look = |_| CaptionAttention {
-                    score: Additive {
-                        query: init.linear(hidden, *dimension, true),
-                        key: init.linear(hidden, *dimension, false),
-                        vector: init.uniform([*dimension], 1.0 / (*dimension as f32).sqrt()),
-                    },
+                let look = |_| Additive {
+                    query: init.linear(hidden, *dimension, true),
+                    key: init.linear(hidden, *dimension, false),
+                    vector: init.uniform([*dimension], 1.0 / (*dimension as f32).sqrt()),
                 };
                 Answering::Stacked(Stacked {
                     backbone,
@@ -287,26 +286,79 @@ fn regions(backbone: &Backbone, images: Tensor<4>) -> (Regions, [usize; 2]) {
     (expect_valid(Regions::new(features, keep)), [rows, columns])
 }
 
+/// Where each question stands when those about an image stand side by side, with padding where an image has fewer.
+struct Places {
+    /// `[images · most]`: the question at each place; the first where there is none.
+    questions: Tensor<1, Int>,
+    /// `[questions]`: the place of each question.
+    places: Tensor<1, Int>,
+    images: usize,
+    /// Questions about the image that has most.
+    most: usize,
+}
+
+impl Places {
+    fn new(of: &[usize], images: usize, device: &Device) -> Self {
+        let mut counts = vec![0; images];
+        let nth = of.iter().map(|&image| {
+            counts[image] += 1;
+            counts[image] - 1
+        });
+        let nth: Vec<usize> = nth.collect();
+        let most = counts.into_iter().max().unwrap_or(0).max(1);
+        let places: Vec<usize> = of
+            .iter()
+            .zip(nth)
+            .map(|(image, nth)| image * most + nth)
+            .collect();
+        let mut questions = vec![0; images * most];
+        for (question, &place) in places.iter().enumerate() {
+            questions[place] = question;
+        }
+        Self {
+            questions: index(&questions, device),
+            places: index(&places, device),
+            images,
+            most,
+        }
+    }
+
+    /// `[questions, size]` -> `[images, most, size]`
+    fn by_image(&self, rows: Tensor<2>) -> Tensor<3> {
+        let [_, size] = rows.dims();
+        let placed = rows.select(0, self.questions.clone());
+        placed.reshape([self.images, self.most, size])
+    }
+
+    /// `[images, most, size]` -> `[questions, size]`
+    fn by_question(&self, placed: Tensor<3>) -> Tensor<2> {
+        let [_, _, size] = placed.dims();
+        let rows = placed.reshape([self.images * self.most, size]);
+        rows.select(0, self.places.clone())
+    }
+}
+
 impl BottomUp {
     fn answer(&self, q: Tensor<2>, images: Tensor<4>, of: &[usize]) -> QuestionLook {
+        let places = Places::new(of, images.dims()[0], &images.device());
         let (regions, grid) = regions(&self.backbone, images);
-        let asked_of = regions.select(of);
-        let (mut asked, mut read, mut looks) = (vec![q.clone()], vec![], vec![]);
+        let (mut asked, mut read, mut looks) = (vec![places.by_image(q.clone())], vec![], vec![]);
         for (place, attention) in self.looks.iter().enumerate() {
-            let prepared = expect_valid(attention.prepare(&regions)).select(of);
-            let question = Tensor::cat(asked.clone(), 1);
-            let scores = expect_valid(attention.scores(question, &prepared)); // [questions, regions]
-            let attended = expect_valid(asked_of.read(scores.clone()));
-            asked.push(attended.context.clone());
-            read.push(attended.context);
+            let prepared = expect_valid(attention.prepare(&regions));
+            let question = Tensor::cat(asked.clone(), 2);
+            let scores = expect_valid(attention.scores(question, &prepared)); // [images, most, regions]
+            let (weights, context) = expect_valid(regions.read(scores.clone()));
+            asked.push(context.clone());
+            read.push(context);
             if let Some(bias) = &self.counts {
-                let bias = bias.val().narrow(0, place, 1).unsqueeze::<2>();
-                read.push(sigmoid(scores + bias).sum_dim(1)); // [questions, 1]
+                let bias = bias.val().narrow(0, place, 1).unsqueeze::<3>();
+                read.push(sigmoid(scores + bias).sum_dim(2)); // [images, most, 1]
             }
-            looks.push(attended.weights);
+            looks.push(places.by_question(weights));
         }
+        let read = places.by_question(Tensor::cat(read, 2));
         QuestionLook {
-            logits: expect_valid(self.head.logits(q, Tensor::cat(read, 1))),
+            logits: expect_valid(self.head.logits(q, read)),
             looks,
             grid,
         }
@@ -315,18 +367,21 @@ impl BottomUp {
 
 impl Stacked {
     fn answer(&self, q: Tensor<2>, images: Tensor<4>, of: &[usize]) -> QuestionLook {
+        let places = Places::new(of, images.dims()[0], &images.device());
         let (regions, grid) = regions(&self.backbone, images);
         let features = bridge::apply(&self.region, regions.features()).tanh();
-        let regions = expect_valid(Regions::new(features, regions.keep().clone()));
-        let (mut asked, mut looks) = (q, vec![]);
-        for attention in &self.looks {
-            let prepared = expect_valid(attention.prepare(&regions)).select(of);
-            let attended = expect_valid(attention.forward(asked.clone(), &prepared));
-            asked = asked + attended.context;
-            looks.push(attended.weights);
+        let (mut asked, mut looks) = (places.by_image(q), vec![]);
+        for score in &self.looks {
+            let query = bridge::apply(&score.query, asked.clone()); // [images, most, dimension]
+            let keys = score.keys(features.clone());
+            let vector = score.vector.val();
+            let (context, weights) =
+                bridge::additive_attention(query, keys, vector, features.clone(), None, None);
+            asked = asked + context;
+            looks.push(places.by_question(weights));
         }
         QuestionLook {
-            logits: bridge::apply(&self.output, asked),
+            logits: bridge::apply(&self.output, places.by_question(asked)),
             looks,
             grid,
         }

@@ -102,7 +102,7 @@ def stacked(net, q, looks):
     v = torch.tanh(net.linear(name + ".region", net.regions(name + ".backbone"), HIDDEN))[ABOUT]
     u, maps = q, {}
     for k in range(looks):
-        part = f"{name}.looks.{k}.score."
+        part = f"{name}.looks.{k}."
         hidden = torch.tanh(net.linear(part + "key", v, DIMENSION, False) + net.linear(part + "query", u, DIMENSION)[:, None])
         alpha = torch.softmax(hidden @ net.draw(part + "vector", DIMENSION, scale=1.0), 1)
         maps[f"look.{k}"] = alpha

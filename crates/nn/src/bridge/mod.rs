@@ -5,6 +5,7 @@
 //! | `projected_attention`, behind [`crate::heads::MultiHead`] | the same with the projections of queries, keys and values, their RMS norm and rotary positions |
 //! | [`additive_attention`] | Bahdanau's score, mask, softmax and context |
 //! | `dot_attention`, behind [`crate::Attention`] | dot-product scores with mask, softcap, bias, sink, softmax, dropout and context |
+//! | [`gated_scores`](gated_scores()) | scores by a layer of gated hyperbolic tangents |
 //! | [`gru_step`], [`gru_reset`], [`gru_update`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
@@ -47,6 +48,7 @@ mod fused;
 #[cfg(not(feature = "kernels"))]
 #[path = "absent.rs"]
 mod fused;
+mod gated_scores;
 mod linear;
 mod loss;
 mod norm;
@@ -68,6 +70,7 @@ pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use empty::matmul;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;
+pub use gated_scores::{gated_scores, gated_scores_plain};
 pub use linear::{apply, linear};
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
 pub use norm::{norm, norm_plain};

@@ -72,7 +72,7 @@ pub use answer::{AnswerHead, AnswerHeadConfig, GatedTanh};
 pub use caption::{CaptionAttention, CaptionAttentionConfig};
 pub use question::{QuestionAttention, QuestionAttentionConfig};
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use super::{
     VisionError,
@@ -93,28 +93,6 @@ pub struct PreparedRegions {
     regions: Regions,
     /// `W_v v_i`: `[batch, regions, hidden]`, or of a gated layer the value's, then the gate's.
     keys: Tensor<3>,
-}
-
-impl PreparedRegions {
-    /// The images of these `rows` of the batch, in this order; a row may repeat, for several questions about an image.
-    pub fn select(&self, rows: &[usize]) -> Self {
-        Self {
-            regions: self.regions.select(rows),
-            keys: select(&self.keys, rows),
-        }
-    }
-
-    /// The regions.
-    pub fn regions(&self) -> &Regions {
-        &self.regions
-    }
-}
-
-fn select(values: &Tensor<3>, rows: &[usize]) -> Tensor<3> {
-    let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-    let index = TensorData::new(index, [rows.len()]);
-    let index = Tensor::<1, Int>::from_data(index, &values.device());
-    values.clone().select(0, index)
 }
 
 /// What attention over regions returns.
@@ -157,31 +135,22 @@ impl Regions {
         &self.keep
     }
 
-    /// The images of these `rows` of the batch, in this order; a row may repeat.
-    pub fn select(&self, rows: &[usize]) -> Self {
-        Self {
-            features: select(&self.features, rows),
-            keep: self.keep.select(rows),
-        }
-    }
-
-    /// Reads the regions by their `scores [batch, regions]`: `α = softmax(a)`, `v̂ = Σ_i α_i v_i`.
+    /// Reads the regions by the `scores [batch, questions, regions]` of several questions about each image: `α = softmax(a)`,
+    /// `[batch, questions, regions]`, and `v̂ = Σ_i α_i v_i`, `[batch, questions, feature size]`.
     ///
     /// # Errors
     /// Scores of another batch or another number of regions.
-    pub fn read(&self, scores: Tensor<2>) -> Result<RegionAttended, VisionError> {
+    pub fn read(&self, scores: Tensor<3>) -> Result<(Tensor<3>, Tensor<3>), VisionError> {
         let [batch, count, _] = self.features.dims();
         let expected = [
             Extent::Exactly("batch", batch),
+            Extent::Any("questions"),
             Extent::Exactly("regions", count),
         ];
         check_shape("scores", &scores.dims(), &expected)?;
         let seen = (!self.keep.is_full()).then(|| self.keep.tensor().unsqueeze_dim(1));
-        let weights = masked_softmax(scores.unsqueeze_dim::<3>(1), seen); // [batch, 1, regions]
-        Ok(RegionAttended {
-            context: matmul(weights.clone(), self.features()).squeeze_dim(1),
-            weights: weights.squeeze_dim(1),
-        })
+        let weights = masked_softmax(scores, seen);
+        Ok((weights.clone(), matmul(weights, self.features())))
     }
 
     /// Checks that the features have `size`.

@@ -5,12 +5,12 @@
 use burn::{
     config::Config,
     module::{Module, Param},
-    tensor::{Tensor, activation::sigmoid},
+    tensor::Tensor,
 };
 
 use super::{GatedTanh, PreparedRegions, RegionAttended, Regions, VisionError};
 use crate::{
-    bridge::linear,
+    bridge::{gated_scores, linear},
     initialize::Initializer,
     vision::error::{Extent, check_positive, check_precision, check_shape},
 };
@@ -74,21 +74,27 @@ impl QuestionAttention {
         })
     }
 
-    /// The scores `a_i` for `question [batch, question size]`: `[batch, regions]`; of padding they mean nothing.
+    /// The scores `a_i` for several questions about each image, `question [batch, questions, question size]`:
+    /// `[batch, questions, regions]`; of padding they mean nothing. Fused where the kernel serves.
     ///
     /// # Errors
-    /// A question of another size or precision, or of another batch than the regions; regions prepared by another module.
+    /// Questions of another size or precision, or of another batch than the regions; regions prepared by another module.
     pub fn scores(
         &self,
-        question: Tensor<2>,
+        question: Tensor<3>,
         prepared: &PreparedRegions,
-    ) -> Result<Tensor<2>, VisionError> {
+    ) -> Result<Tensor<3>, VisionError> {
         let PreparedRegions { regions, keys } = prepared;
         let [inputs, hidden] = self.joint.value.weight.dims();
         let question_size = inputs - self.feature_size;
-        regions.check_vector("question", &question, question_size)?;
-        check_precision("question", question.dtype(), self)?;
         let [batch, count, _] = regions.features.dims();
+        let expected = [
+            Extent::Exactly("batch", batch),
+            Extent::Any("questions"),
+            Extent::Exactly("size", question_size),
+        ];
+        check_shape("question", &question.dims(), &expected)?;
+        check_precision("question", question.dtype(), self)?;
         let expected = [batch, count, 2 * hidden].map(|size| Extent::Exactly("as prepared", size));
         check_shape("keys", &keys.dims(), &expected)?;
         let biases = [&self.joint.value, &self.joint.gate].map(|layer| layer.bias.as_ref());
@@ -96,19 +102,12 @@ impl QuestionAttention {
             [Some(value), Some(gate)] => Some(Tensor::cat(vec![value.val(), gate.val()], 0)),
             _ => None,
         };
-        let query = linear(
-            question,
-            self.weight(self.feature_size, question_size),
-            bias,
-        );
-        let sum = keys.clone() + query.unsqueeze_dim::<3>(1); // [batch, regions, 2 hidden]
-        let value = sum.clone().narrow(2, 0, hidden).tanh();
-        let gate = sigmoid(sum.narrow(2, hidden, hidden));
-        let vector = self.vector.val().reshape([hidden, 1]);
-        Ok(linear(value * gate, vector, None).squeeze_dim(2))
+        let weight = self.weight(self.feature_size, question_size);
+        let query = linear(question, weight, bias); // [batch, questions, 2 hidden]
+        Ok(gated_scores(query, keys.clone(), self.vector.val()))
     }
 
-    /// Reads `regions` with `question [batch, question size]`.
+    /// Reads `regions` with `question [batch, question size]`, one for each image.
     ///
     /// # Errors
     /// Regions of another feature size or precision, or a question of another size, precision or batch.
@@ -118,7 +117,14 @@ impl QuestionAttention {
         regions: &Regions,
     ) -> Result<RegionAttended, VisionError> {
         let prepared = self.prepare(regions)?;
-        regions.read(self.scores(question, &prepared)?)
+        let [inputs, _] = self.joint.value.weight.dims();
+        regions.check_vector("question", &question, inputs - self.feature_size)?;
+        let (weights, context) =
+            regions.read(self.scores(question.unsqueeze_dim(1), &prepared)?)?;
+        Ok(RegionAttended {
+            context: context.squeeze_dim(1),
+            weights: weights.squeeze_dim(1),
+        })
     }
 
     /// Rows of both layers' weights side by side: `[rows, 2 hidden]`.

@@ -16,7 +16,7 @@ use regard_models::{
 use regard_train::Registry;
 use regard_train::corpus::{LongLines, Task};
 use regard_train::recipe::{Every, Model, Optimizer, Recipe, Schedule, Split};
-use regard_train::tasks::{Captioning, Translation};
+use regard_train::tasks::{Captioning, Detection, Translation, VisualQuestions};
 
 const RECIPE: &str = r#"# a comment
 [model]

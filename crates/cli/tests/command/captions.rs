@@ -102,7 +102,11 @@ fn images_are_captioned_by_file_and_by_folder() {
     ];
     let json = stdout(&regard().args(json).arg(&files[0]).assert().success());
     let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
-    let words = first["caption"].as_str().unwrap().split_whitespace().count();
+    let words = first["caption"]
+        .as_str()
+        .unwrap()
+        .split_whitespace()
+        .count();
     let weights = first["maps"][0]["weights"][0].as_array().unwrap();
     let finished = usize::from(first["finished"].as_bool().unwrap());
     assert_eq!(weights.len(), words + finished, "{first}");

@@ -234,7 +234,11 @@ impl Kernel for Forward<'_> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let dim = self.dim.max(1);
+        // Without units no pair is met below.
+        if self.dim == 0 {
+            return self.scores.fill(0.0);
+        }
+        let dim = self.dim;
         let mut scores = self.scores.iter_mut();
         for query in self.query.chunks_exact(2 * dim) {
             for (key, score) in self.key.chunks_exact(2 * dim).zip(&mut scores) {

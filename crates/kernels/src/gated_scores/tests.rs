@@ -106,3 +106,53 @@ fn wrong_lengths_are_refused() {
     assert!(refused(6, 11, 3).contains("key"));
     assert!(refused(6, 12, 4).contains("vector"));
 }
+
+#[test]
+fn empty_sizes_and_the_largest_numbers_have_scores() {
+    let sizes = |batch, queries, keys, dim| GatedScores {
+        batch,
+        queries,
+        keys,
+        dim,
+    };
+    let mut scores = [f32::NAN; 6];
+    sizes(1, 2, 3, 0)
+        .forward(&[], &[], &[], &mut scores)
+        .unwrap();
+    assert_eq!(scores, [0.0; 6]);
+    sizes(0, 2, 3, 1)
+        .forward(&[], &[], &[1.0], &mut [])
+        .unwrap();
+    sizes(usize::MAX, 1, 1, 1)
+        .forward(&[], &[], &[1.0], &mut [])
+        .unwrap_err();
+    for level in Level::available() {
+        for x in [f32::MAX, f32::MIN, f32::MIN_POSITIVE] {
+            let shape = sizes(1, 1, 1, 1);
+            let (mut score, mut d) = ([f32::NAN], [[f32::NAN; 2]; 2]);
+            let mut d_vector = [f32::NAN];
+            shape
+                .forward_on(*level, &[x, x], &[x, x], &[1.0], &mut score)
+                .unwrap();
+            let [query, key] = &mut d;
+            let gradients = Gradients {
+                query,
+                key,
+                vector: &mut d_vector,
+            };
+            shape
+                .backward_on(*level, [&[x, x], &[x, x], &[1.0], &[1.0]], gradients)
+                .unwrap();
+            // tanh is 1, -1 or 0, the gate 1, 0 or 1/2.
+            let truth = if x == f32::MAX { 1.0 } else { 0.0 };
+            assert!((score[0] - truth).abs() < 1e-6, "{x}: {score:?}");
+            assert!(
+                d.as_flattened()
+                    .iter()
+                    .chain(&d_vector)
+                    .all(|d| d.is_finite()),
+                "{x}: {d:?}"
+            );
+        }
+    }
+}

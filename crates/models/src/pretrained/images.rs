@@ -26,6 +26,9 @@ use super::{
 };
 use crate::image::{ImageSizes, ResNetConfig, VisionTransformerConfig};
 
+/// The values of `model_type`.
+const KINDS: [&str; 3] = ["vit", "deit", "resnet"];
+
 const PREPROCESSOR: &str = "preprocessor_config.json";
 
 const VIT: Names<'static> = Names {
@@ -81,7 +84,7 @@ pub enum Resizing {
 /// Whether a folder has a classifier of images.
 pub fn holds_images(folder: &Folder) -> bool {
     let kind = folder.config().text("model_type");
-    kind.is_ok_and(|kind| matches!(kind, "vit" | "deit" | "resnet"))
+    kind.is_ok_and(|kind| KINDS.contains(&kind))
 }
 
 impl ImageModel {
@@ -91,7 +94,7 @@ impl ImageModel {
     /// [`PretrainedError`]: another `model_type`, a network that has no form here, weights that are missing, left over or misshapen.
     pub fn open(folder: &Folder) -> Result<Self, PretrainedError> {
         let config = folder.config();
-        let kind = config.one_of("model_type", &["vit", "deit", "resnet"])?;
+        let kind = config.one_of("model_type", &KINDS)?;
         let channels = config.size_or("num_channels", 3)?;
         if !matches!(channels, 1 | 3) {
             return Err(config.refuse("num_channels", "1 (grey) or 3 (red, green, blue)"));

@@ -4,14 +4,14 @@
 //! and kept as bytes in the model's size; each of their captions is an example of its own. Of words that speak of a known object (those
 //! of scenes) the share of attention inside it is measured too ([`Looking`](regard_evaluate::Looking)).
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use burn::tensor::Device;
 use rayon::prelude::*;
 use regard_config::{AnyConfig, Check};
 use regard_images::{
     Image, Normalize,
-    data::{Example, Loader, Loading, Source, coco_captions},
+    data::{Example, Source, coco_captions},
 };
 use regard_models::{
     ModelError, TargetBatch,
@@ -138,18 +138,12 @@ fn read(
             .any(|one| !plain(&one.text).is_empty())
     };
     let examples: Vec<Example> = dataset.examples.into_iter().filter(said).collect();
-    let loading = Loading {
-        threads: rayon::current_num_threads(),
-        broken: settings.broken(),
-        ..Loading::default()
-    };
-    let order = (0..examples.len()).collect();
-    let (examples, size) = (Arc::new(examples), settings.size);
+    let (count, size) = (examples.len(), settings.size);
     let decoding = regard_images::Decoding {
         channels: regard_images::Channels::Colour,
         ..regard_images::Decoding::default()
     };
-    let mut loader = Loader::start(order, &loading, move |index| {
+    let (examples, left_out) = super::decoded(count, settings.broken(), move |index| {
         let example = &examples[index];
         let image = example.image(&decoding)?.fitted(size, size)?;
         let mut captions = example.captions.clone();
@@ -159,8 +153,7 @@ fn read(
             ..Example::new(Source::Pixels(image))
         })
     })?;
-    let examples = loader.by_ref().collect::<Result<Vec<_>, _>>()?;
-    filtered.broken += loader.skipped().len();
+    filtered.broken += left_out;
     filtered.kept = examples.len();
     Ok((CaptionedImages::Files(examples), filtered))
 }

@@ -13,7 +13,7 @@ use regard_evaluate::{
 };
 use regard_images::{
     Decoding, Image, ImagesError, Mask, Normalize,
-    data::{Dataset, Example, Loader, Loading},
+    data::{Dataset, Example},
     {self as images},
 };
 use regard_models::{
@@ -24,7 +24,7 @@ use regard_models::{
     },
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use super::{
     BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint,
@@ -224,19 +224,12 @@ fn decoded(
     filtered: &mut FilterReport,
 ) -> Result<Vec<Sample>, ImagesError> {
     filtered.broken += dataset.skipped.len();
-    let examples = Arc::new(dataset.examples);
-    let decoding = settings.decoding();
-    let loading = Loading {
-        threads: rayon::current_num_threads(),
-        broken: settings.broken.policy(),
-        ..Loading::default()
-    };
-    let order = (0..examples.len()).collect();
-    let mut loader = Loader::start(order, &loading, move |index| {
-        sample(&examples[index], &decoding, size)
-    })?;
-    let all = loader.by_ref().collect::<Result<_, _>>()?;
-    filtered.broken += loader.skipped().len();
+    let examples = dataset.examples;
+    let (count, decoding) = (examples.len(), settings.decoding());
+    let broken = settings.broken.policy();
+    let read = move |index: usize| sample(&examples[index], &decoding, size);
+    let (all, left_out) = super::decoded(count, broken, read)?;
+    filtered.broken += left_out;
     Ok(all)
 }
 

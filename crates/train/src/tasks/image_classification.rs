@@ -12,7 +12,7 @@ use regard_config::{AnyConfig, Check};
 use regard_evaluate::Accuracy;
 use regard_images::{
     self as images, Augment, Image, Normalize,
-    data::{Broken, Dataset, Loader, Loading},
+    data::{Broken, Dataset},
 };
 use regard_models::{
     AnyImageClassifier, AnyImageClassifierConfig, ImageClassifierConfig, ImageSizes, ModelError,
@@ -104,13 +104,8 @@ impl Labelled {
             };
         }
         let [height, width] = size.unwrap_or([1, 1]);
-        let loading = Loading {
-            threads: rayon::current_num_threads(),
-            broken: settings.broken(),
-            ..Loading::default()
-        };
-        let order = (0..examples.len()).collect();
-        let mut loader = Loader::start(order, &loading, move |index| {
+        let (count, broken) = (examples.len(), settings.broken());
+        let (loaded, left_out) = super::decoded(count, broken, move |index| {
             let example = &examples[index];
             let image = example.image(&decoding)?;
             let image = match [image.height(), image.width()] == [height, width] {
@@ -120,12 +115,11 @@ impl Labelled {
             Ok((image, example.label.unwrap_or_default()))
         })?;
         let mut all = Self::default();
-        for loaded in &mut loader {
-            let (image, class) = loaded?;
+        for (image, class) in loaded {
             all.images.push(image);
             all.classes.push(class);
         }
-        filtered.broken += loader.skipped().len();
+        filtered.broken += left_out;
         Ok(all)
     }
 

@@ -19,6 +19,10 @@ use burn::{
     tensor::{Device, Tensor},
 };
 use regard_config::{Check, Config};
+use regard_images::{
+    ImagesError,
+    data::{Broken, Loader, Loading},
+};
 use regard_models::ModelError;
 use regard_nn::weights::Arrays;
 
@@ -177,6 +181,22 @@ const OF_IMAGES: &[&str] = &[
     "data.questions",
     "data.objects",
 ];
+
+/// What `read` makes of examples, by their numbers below `count`, on all threads; and how many were left out as `broken` allows.
+fn decoded<T: Send + 'static>(
+    count: usize,
+    broken: Broken,
+    read: impl Fn(usize) -> Result<T, ImagesError> + Send + Sync + 'static,
+) -> Result<(Vec<T>, usize), ImagesError> {
+    let loading = Loading {
+        threads: rayon::current_num_threads(),
+        broken,
+        ..Loading::default()
+    };
+    let mut loader = Loader::start((0..count).collect(), &loading, read)?;
+    let all = loader.by_ref().collect::<Result<_, _>>()?;
+    Ok((all, loader.skipped().len()))
+}
 
 /// A hash of lists of ids (FNV-1a), each list with its length.
 pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {

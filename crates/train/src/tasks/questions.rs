@@ -8,10 +8,7 @@
 //! loss  mean over questions of -Σ_a (s_a ln p_a + (1 - s_a) ln(1 - p_a))
 //! ```
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
@@ -19,7 +16,7 @@ use regard_config::{AnyConfig, Check};
 use regard_evaluate::{CellMask, Looking, normalize_answer, vqa_accuracy, vqa_target};
 use regard_images::{
     Decoding, Image, Mask, Normalize,
-    data::{Dataset, Example, Loader, Loading, Question},
+    data::{Dataset, Question},
 };
 use regard_models::{
     AnyQuestionAnswerer, AnyQuestionAnswererConfig, ModelError, QuestionAnswererConfig,
@@ -161,18 +158,13 @@ impl Asked {
 /// The images of a data set in the recipe's size, and the number of those that were left out.
 fn decoded(dataset: Dataset, settings: &QuestionData) -> Result<(Vec<Shown>, usize), TrainError> {
     let left_out = dataset.skipped.len();
-    let examples: Arc<Vec<Example>> = Arc::new(dataset.examples);
+    let examples = dataset.examples;
     let decoding = Decoding {
         channels: regard_images::Channels::Colour,
         ..Decoding::default()
     };
-    let loading = Loading {
-        threads: rayon::current_num_threads(),
-        broken: settings.broken.policy(),
-        ..Loading::default()
-    };
-    let (order, size) = ((0..examples.len()).collect(), settings.size);
-    let mut loader = Loader::start(order, &loading, move |index| {
+    let (count, size) = (examples.len(), settings.size);
+    let (images, broken) = super::decoded(count, settings.broken.policy(), move |index| {
         let example = &examples[index];
         Ok(Shown {
             image: example.image(&decoding)?.fitted(size, size)?,
@@ -180,9 +172,7 @@ fn decoded(dataset: Dataset, settings: &QuestionData) -> Result<(Vec<Shown>, usi
             masks: vec![],
         })
     })?;
-    let images = (&mut loader).collect::<Result<Vec<_>, _>>()?;
-    let left_out = left_out + loader.skipped().len();
-    Ok((images, left_out))
+    Ok((images, left_out + broken))
 }
 
 /// The answers that at least `fewest` people gave, the most frequent first.

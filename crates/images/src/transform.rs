@@ -160,6 +160,40 @@ impl Image {
         }
     }
 
+    /// The image with its shorter side of the length `shorter`, or less if its longer side would be above `longer`; its shape is kept (the
+    /// other side rounded down, at least 1). The sizes are those of DETR's image processor.
+    ///
+    /// # Errors
+    /// Those of [`Image::resize`].
+    pub fn resize_within(
+        &self,
+        shorter: usize,
+        longer: usize,
+        filter: Filter,
+    ) -> Result<Self, ImagesError> {
+        check_size("the sides of a resized image", shorter, longer)?;
+        let sides = [self.height(), self.width()].map(|side| side as f64);
+        let [low, high] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
+        let mut side = shorter as f64;
+        let mut exact = side;
+        if high / low * side > longer as f64 {
+            exact = longer as f64 * low / high;
+            side = exact.round_ties_even();
+        }
+        let size = match low == side {
+            true => sides,
+            false => sides.map(|of| {
+                if of == low {
+                    side
+                } else {
+                    (exact * of / low).floor()
+                }
+            }),
+        };
+        let [height, width] = size.map(|side| (side as usize).max(1));
+        self.resized(height, width, filter)
+    }
+
     /// The part of this size whose upper left pixel is at row `top` and column `left`; what lies outside the image is 0.
     ///
     /// # Errors

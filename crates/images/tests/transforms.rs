@@ -110,6 +110,8 @@ fn sizes_that_cannot_be_are_refused() {
         image.resize(usize::MAX, 1),
         image.resize_shorter(0, Filter::Bilinear),
         image.resize_shorter(usize::MAX, Filter::Bilinear),
+        image.resize_within(0, 5, Filter::Bilinear),
+        image.resize_within(usize::MAX, usize::MAX, Filter::Bilinear),
         image.fitted(0, 1),
         image.fitted(1, usize::MAX),
         image.centre_crop(0, 1),
@@ -144,6 +146,24 @@ fn shorter_side_keeps_the_shape() {
         size(distinct(1, 9).resize_shorter(1, Filter::Bilinear).unwrap()),
         (1, 9)
     );
+    // As `get_size_with_aspect_ratio` of transformers 5.23 has it, but for the side of 0 that it gives the narrow image.
+    for (of, [shorter, longer], expected) in [
+        ((43, 71), [64, 88], (53, 87)),
+        ((71, 43), [64, 88], (87, 53)),
+        ((3, 5), [2, 9], (2, 3)),
+        ((48, 64), [80, 133], (80, 106)),
+        ((64, 43), [80, 133], (119, 80)),
+        ((10, 100), [80, 133], (13, 133)),
+        ((1, 200), [8, 13], (1, 13)),
+        ((7, 7), [5, 9], (5, 5)),
+        ((5, 9), [5, 9], (5, 9)),
+        ((5, 10), [5, 9], (4, 9)),
+        ((37, 61), [10, 15], (9, 15)),
+    ] {
+        let image = distinct(of.0, of.1);
+        let found = image.resize_within(shorter, longer, Filter::Bilinear);
+        assert_eq!(size(found.unwrap()), expected, "{of:?}");
+    }
     assert_eq!(size(distinct(9, 7).fitted(4, 4).unwrap()), (4, 4));
     assert_eq!(size(distinct(2, 9).fitted(7, 3).unwrap()), (7, 3));
 }

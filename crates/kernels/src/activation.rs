@@ -11,6 +11,7 @@
 //! gelu       φ = x Φ(x)                           φ' = Φ(x) + x e^{-x²/2} / √(2π)     (Hendrycks & Gimpel 2016)
 //! gelu-tanh  φ = x σ(2u), u = √(2/π)(x + a x³)    φ' = σ + x σ (1 - σ) 2 u'           a = 0.044715
 //! silu       φ = x σ(x)                           φ' = σ + x σ (1 - σ)                (Elfwing 2017)
+//! quick-gelu φ = x σ(c x)                         φ' = σ + x σ (1 - σ) c              c = 1.702 (Hendrycks & Gimpel 2016)
 //! ```
 //! The gates are those of Shazeer 2020. The backward pass computes `φ` again from `x`, which is all that is kept.
 //!
@@ -47,6 +48,8 @@ pub enum Activation {
     GeluTanh,
     /// `x σ(x)`
     Silu,
+    /// `x σ(1.702 x)` (CLIP).
+    QuickGelu,
 }
 
 /// Sizes and options of an activation.
@@ -301,6 +304,8 @@ impl Kernel for Backward<'_> {
 
 /// Below its negative `φ` is 0 but for less than 1e-35, and beyond both `φ'` is 0 or 1.
 const NEAR: f32 = 100.0;
+/// The factor inside the sigmoid that comes nearest to GELU.
+const QUICK: f32 = 1.702;
 
 /// `φ(x)`
 #[inline(always)]
@@ -318,6 +323,7 @@ fn value<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
             s.mul(x, simd::sigmoid(s, doubled))
         }
         Activation::Silu => s.mul(x, simd::sigmoid(s, x)),
+        Activation::QuickGelu => s.mul(x, simd::sigmoid(s, s.mul(s.splat(QUICK), x))),
     }
 }
 
@@ -344,6 +350,11 @@ fn slope<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
         Activation::Silu => {
             let sigmoid = simd::sigmoid(s, near);
             s.fma(near, s.mul(sigmoid, s.sub(one, sigmoid)), sigmoid)
+        }
+        Activation::QuickGelu => {
+            let scaled = s.mul(s.splat(QUICK), near);
+            let sigmoid = simd::sigmoid(s, scaled);
+            s.fma(scaled, s.mul(sigmoid, s.sub(one, sigmoid)), sigmoid)
         }
     }
 }

@@ -276,6 +276,7 @@ fn stack(dice: &mut Dice, device: &Device) -> Outcome {
             Activation::Relu,
             Activation::GeluTanh,
             Activation::Silu,
+            Activation::QuickGelu,
             Activation::Geglu,
             Activation::Swiglu,
         ]),

@@ -2,15 +2,19 @@
 
 use burn::tensor::{Device, Tensor, TensorData, activation::softmax};
 use regard_images::{Channels, Decoding, Filter, Image, Normalize};
+use regard_kernels::matmul::Storage;
 use regard_models::{
     AnyImageClassifier, AnyImageClassifierConfig, ImageSizes,
-    image::{ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
-    pretrained::{self, Folder, ImageModel, ImagePreparation, PretrainedError},
+    image::{ImageLook, ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
+    pretrained::{
+        self, Folder, ImageModel, ImagePreparation, Pooling, PretrainedError, TextEncoder,
+        Tokenizer,
+    },
 };
-use regard_nn::{dropout::DropoutRng, weights};
+use regard_nn::{bridge::matmul, dropout::DropoutRng, weights};
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
-use crate::{model_file::ModelFileError, recipe::Model};
+use crate::{image_encoder::ImageEncoder, model_file::ModelFileError, recipe::Model};
 
 /// The content of an image classifier's file apart from the weights.
 #[derive(Debug, Clone)]
@@ -37,7 +41,7 @@ impl Description {
 /// How an image becomes numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preparation {
-    /// Height and width that it is brought to.
+    /// Height and width that it is brought to; for [`Resizing::Within`] the most that they can be.
     pub size: [usize; 2],
     /// Mean and deviation of each channel.
     pub normalize: Normalize,
@@ -55,6 +59,8 @@ pub enum Resizing {
     Stretch(Filter),
     /// Its shorter side gets this length; then the middle is cut out.
     Shorter(usize, Filter),
+    /// Its shorter side gets this length, or less if its longer one would be above the second; its shape is kept.
+    Within(usize, usize, Filter),
 }
 
 impl Preparation {
@@ -107,20 +113,21 @@ impl Preparation {
         }
     }
 
-    /// `[batch, channels, height, width]` of images that have its size and channels.
+    /// `[batch, channels, height, width]` of images that have its channels, and its size; for [`Resizing::Within`] all that of the first.
     ///
     /// # Panics
     /// If one has others.
     pub fn tensor(&self, images: &[Image], device: &Device) -> Tensor<4> {
-        let [height, width] = self.size;
+        let of = |image: &Image| [image.height(), image.width()];
+        let size = match (self.resizing, images) {
+            (Resizing::Within(..), [first, ..]) => of(first),
+            _ => self.size,
+        };
+        let [height, width] = size;
         let channels = self.normalize.mean().len();
         let mut values = Vec::with_capacity(images.len() * channels * height * width);
         for image in images {
-            assert_eq!(
-                [image.height(), image.width()],
-                self.size,
-                "the size of an image"
-            );
+            assert_eq!(of(image), size, "the size of an image");
             let appended = self.normalize.append(image, &mut values);
             appended.expect("the channels are those of the normalisation");
         }
@@ -142,16 +149,48 @@ impl Preparation {
             Resizing::Shorter(side, filter) => image
                 .resize_shorter(side, filter)?
                 .centre_crop(height, width),
+            Resizing::Within(shorter, longer, filter) => {
+                image.resize_within(shorter, longer, filter)
+            }
         }
     }
 
-    /// The image as a detector reads it: the whole of it, in the model's size.
+    /// The image as a detector reads it: the whole of it, in the model's size, or as [`Resizing::Within`] says.
     ///
     /// # Errors
     /// Those of [`Image::resize`].
     pub fn scale(&self, image: &Image) -> Result<Image, regard_images::ImagesError> {
         let [height, width] = self.size;
-        self.coloured(image).resize(height, width)
+        let image = self.coloured(image);
+        match self.resizing {
+            Resizing::Within(shorter, longer, filter) => {
+                image.resize_within(shorter, longer, filter)
+            }
+            Resizing::Stretch(filter) => image.resized(height, width, filter),
+            Resizing::Cover | Resizing::Shorter(..) => image.resize(height, width),
+        }
+    }
+
+    /// What others have trained with, for images of this size.
+    pub(crate) fn pretrained(
+        found: ImagePreparation,
+        size: [usize; 2],
+    ) -> Result<Self, regard_images::ImagesError> {
+        let filter = match found.bicubic {
+            true => Filter::Bicubic,
+            false => Filter::Bilinear,
+        };
+        Ok(Self {
+            size,
+            normalize: Normalize::new(found.mean, found.deviation)?,
+            resizing: match found.resizing {
+                pretrained::Resizing::Stretch => Resizing::Stretch(filter),
+                pretrained::Resizing::Shorter(side) => Resizing::Shorter(side, filter),
+                pretrained::Resizing::Within { shorter, longer } => {
+                    Resizing::Within(shorter, longer, filter)
+                }
+            },
+        })
     }
 
     fn coloured(&self, image: &Image) -> Image {
@@ -183,6 +222,9 @@ fn numbers(map: &ImageMap) -> (&ImageMap, Vec<f32>) {
     };
     (map, data.iter::<f32>().collect())
 }
+
+/// Most texts that are read together.
+const TEXTS_AT_ONCE: usize = 64;
 
 /// The tokens before the patches: that of the class, and that of distillation.
 const MARKS: [&str; 2] = ["[CLS]", "[DIST]"];
@@ -259,6 +301,15 @@ pub struct ImageClassifier {
     model: AnyImageClassifier,
     description: Description,
     device: Device,
+    /// Classes that are texts: for each the vector of its text, times the scale of scores, `[size, classes]`. Then the network gives the
+    /// vectors of images.
+    texts: Option<Tensor<2>>,
+}
+
+/// Images as a network read them, and what it looked at.
+pub(crate) struct Seen {
+    images: Vec<Image>,
+    maps: Vec<ImageMap>,
 }
 
 /// The classification of one image.
@@ -277,6 +328,7 @@ impl ImageClassifier {
             model,
             description,
             device: device.clone(),
+            texts: None,
         }
     }
 
@@ -285,7 +337,71 @@ impl ImageClassifier {
     /// # Errors
     /// [`PretrainedError`]; means and deviations that no images have.
     pub fn pretrained(folder: &Folder, device: &Device) -> Result<Self, PretrainedError> {
-        let found = ImageModel::open(folder)?;
+        Self::of(folder, ImageModel::open(folder)?, device)
+    }
+
+    /// A classifier whose classes are texts: a folder of CLIP (Radford et al. 2021), and the names of the classes. Each name stands in
+    /// place of the `{}` of the `prompt`, such as `a photo of {}`; the score of a class is the cosine of its text and the image, times
+    /// the scale that the model has learned. The weights that read the texts are kept in `storage`, or as they are stored.
+    ///
+    /// # Errors
+    /// [`PretrainedError`], also without labels, and for a text that is too long.
+    pub fn zero_shot(
+        folder: &Folder,
+        labels: Vec<String>,
+        prompt: &str,
+        storage: Option<Storage>,
+        device: &Device,
+    ) -> Result<Self, PretrainedError> {
+        if labels.is_empty() {
+            return Err(PretrainedError::Malformed {
+                path: folder.path().to_owned(),
+                problem: "its classes are texts, and none is given; expected at least one label"
+                    .to_owned(),
+            });
+        }
+        let images = ImageEncoder::pretrained(folder, device)?;
+        let texts = TextEncoder::open(folder, storage)?;
+        let tokenizer = Tokenizer::open(folder.path())?;
+        tokenizer.expect_rows(texts.vocabulary())?;
+        let pooling = Pooling::open(folder.path())?;
+        let mut vectors = vec![];
+        for labels in labels.chunks(TEXTS_AT_ONCE) {
+            let encode = |label: &String| tokenizer.encode(&prompt.replace("{}", label), true);
+            let encoded = labels.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+            let inputs = encoded.iter().map(|encoded| pretrained::Input {
+                ids: &encoded.ids,
+                ..Default::default()
+            });
+            let states = texts.states(&inputs.collect::<Vec<_>>(), None);
+            let states = states.map_err(PretrainedError::Input)?;
+            let read = encoded.iter().zip(&states);
+            vectors.extend(read.map(|(text, states)| pooling.vector(&texts, &text.ids, states)));
+        }
+        Ok(images.classifier(labels, &vectors))
+    }
+
+    /// With texts as classes: the vectors of `texts`, of length 1.
+    pub(crate) fn with_texts(
+        mut self,
+        labels: Vec<String>,
+        texts: &[Vec<f32>],
+        scale: f32,
+    ) -> Self {
+        let (count, size) = (texts.len(), texts.first().map_or(0, Vec::len));
+        let texts = TensorData::new(texts.concat(), [count, size]);
+        let texts = Tensor::<2>::from_data(texts, &self.device) * scale;
+        self.texts = Some(texts.transpose());
+        self.description.labels = labels;
+        self
+    }
+
+    /// A network that was read from `folder`.
+    pub(crate) fn of(
+        folder: &Folder,
+        found: ImageModel,
+        device: &Device,
+    ) -> Result<Self, PretrainedError> {
         let refused = |problem: String| PretrainedError::Malformed {
             path: folder.path().to_owned(),
             problem,
@@ -305,25 +421,8 @@ impl ImageClassifier {
         let model = model.map_err(|error| refused(error.to_string()))?;
         let model = weights::apply(model, found.arrays);
         let model = model.map_err(|error| refused(error.to_string()))?;
-        let ImagePreparation {
-            resizing,
-            bicubic,
-            mean,
-            deviation,
-        } = found.preparation;
-        let filter = match bicubic {
-            true => Filter::Bicubic,
-            false => Filter::Bilinear,
-        };
-        let normalize = Normalize::new(mean, deviation);
-        let preparation = Preparation {
-            size: found.sizes.size,
-            normalize: normalize.map_err(|error| refused(error.to_string()))?,
-            resizing: match resizing {
-                pretrained::Resizing::Stretch => Resizing::Stretch(filter),
-                pretrained::Resizing::Shorter(side) => Resizing::Shorter(side, filter),
-            },
-        };
+        let preparation = Preparation::pretrained(found.preparation, found.sizes.size)
+            .map_err(|error| refused(error.to_string()))?;
         let description = Description {
             model: Model {
                 kind: found.kind,
@@ -353,13 +452,8 @@ impl ImageClassifier {
         &self,
         images: &[Image],
     ) -> Result<Vec<ClassifiedImage>, regard_images::ImagesError> {
-        let fitted = self.fit(images)?;
-        if fitted.is_empty() {
-            return Ok(vec![]);
-        }
-        let tensor = self.description.preparation.tensor(&fitted, &self.device);
-        let logits = self.model.forward(tensor, &mut DropoutRng::none());
-        Ok(self.classified(logits))
+        let outputs = self.outputs(images)?;
+        Ok(outputs.map_or_else(Vec::new, |outputs| self.classified(outputs)))
     }
 
     /// The same, and for each image what the model looked at: its maps, layer by layer, over the image as the model read it. A model
@@ -368,26 +462,62 @@ impl ImageClassifier {
     /// # Errors
     /// Those of [`Preparation::fit`]; numbers that are no weights.
     pub fn look(&self, images: &[Image]) -> Result<Vec<(ClassifiedImage, Trace)>, LookError> {
+        let Some((outputs, seen)) = self.seen(images)? else {
+            return Ok(vec![]);
+        };
+        let classified = self.classified(outputs);
+        let label = |found: &ClassifiedImage| self.description.labels[found.class].as_str();
+        let traces = self.traces(seen, classified.iter().map(label))?;
+        Ok(classified.into_iter().zip(traces).collect())
+    }
+
+    /// What the network gives for images, `[images, outputs]`; `None` without images.
+    pub(crate) fn outputs(
+        &self,
+        images: &[Image],
+    ) -> Result<Option<Tensor<2>>, regard_images::ImagesError> {
         let fitted = self.fit(images)?;
         if fitted.is_empty() {
-            return Ok(vec![]);
+            return Ok(None);
         }
         let tensor = self.description.preparation.tensor(&fitted, &self.device);
-        let look = self.model.look(tensor);
-        let numbers: Vec<(&ImageMap, Vec<f32>)> = look.maps.iter().map(numbers).collect();
-        let classified = self.classified(look.logits).into_iter().enumerate();
-        let traced = classified.zip(fitted).map(|((row, found), image)| {
-            let label = self.description.labels[found.class].as_str();
+        Ok(Some(self.model.forward(tensor, &mut DropoutRng::none())))
+    }
+
+    /// The same, and what it looked at.
+    pub(crate) fn seen(
+        &self,
+        images: &[Image],
+    ) -> Result<Option<(Tensor<2>, Seen)>, regard_images::ImagesError> {
+        let images = self.fit(images)?;
+        if images.is_empty() {
+            return Ok(None);
+        }
+        let tensor = self.description.preparation.tensor(&images, &self.device);
+        let ImageLook { logits, maps } = self.model.look(tensor);
+        Ok(Some((logits, Seen { images, maps })))
+    }
+
+    /// What was looked at in each image, whose class is called as `labels` say.
+    pub(crate) fn traces<'a>(
+        &self,
+        Seen { images, maps }: Seen,
+        labels: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Trace>, TraceError> {
+        let numbers: Vec<(&ImageMap, Vec<f32>)> = maps.iter().map(numbers).collect();
+        let count = images.len();
+        let traced = images.into_iter().zip(labels).enumerate();
+        let traced = traced.map(|(row, (image, label))| {
             let [height, width] = [image.height(), image.width()];
             let channels = image.channels();
             let image = regard_trace::Image::new(height, width, channels, image.into_pixels())?;
             let mut trace = Trace::new(self.description.model.kind, "", label).with_image(image);
             for (layer, (map, numbers)) in numbers.iter().enumerate() {
-                let of_image = numbers.len() / images.len();
+                let of_image = numbers.len() / count;
                 let numbers = &numbers[row * of_image..][..of_image];
                 trace = trace.with_map(attention_map(map, layer, label, numbers)?);
             }
-            Ok((found, trace))
+            Ok(trace)
         });
         traced.collect()
     }
@@ -397,7 +527,11 @@ impl ImageClassifier {
         images.iter().map(|image| preparation.fit(image)).collect()
     }
 
-    fn classified(&self, logits: Tensor<2>) -> Vec<ClassifiedImage> {
+    fn classified(&self, outputs: Tensor<2>) -> Vec<ClassifiedImage> {
+        let logits = match &self.texts {
+            None => outputs,
+            Some(texts) => matmul(normalized(outputs), texts.clone()),
+        };
         let classes = self.description.labels.len();
         let probabilities = softmax(logits, 1).into_data();
         let probabilities: Vec<f32> = probabilities.iter::<f32>().collect();
@@ -414,4 +548,10 @@ impl ImageClassifier {
         };
         probabilities.chunks_exact(classes).map(of_image).collect()
     }
+}
+
+/// Rows of length 1; a row of zeros stays one.
+pub(crate) fn normalized(rows: Tensor<2>) -> Tensor<2> {
+    let lengths = rows.clone().square().sum_dim(1).sqrt();
+    rows / lengths.clamp_min(1e-12)
 }

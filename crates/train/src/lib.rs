@@ -15,6 +15,7 @@
 //! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling, captions;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
 //! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`] and [`model_file`]: a trained model at work, and its file;
+//! - [`image_encoder`]: images as vectors in the space of texts;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.
 //!
@@ -29,6 +30,7 @@ mod error;
 pub mod familiarity;
 pub mod files;
 pub mod image_classifier;
+pub mod image_encoder;
 pub mod learner;
 pub mod model_file;
 pub mod question_answerer;
@@ -43,6 +45,7 @@ pub use captioner::ImageCaptioner;
 pub use detector::{DetectedObject, Detector};
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier};
+pub use image_encoder::ImageEncoder;
 pub use question_answerer::{Answered, QuestionAnswerer};
 pub use registry::{Architecture, Registry};
 pub use sentence_classifier::{Classification, SentenceClassifier};

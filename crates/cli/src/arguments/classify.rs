@@ -13,8 +13,10 @@ Examples:
   regard classify --model dslim/bert-base-NER \"Angela Merkel was born in Hamburg.\"
   regard classify --model runs/sst2-lstmn --json < sentences.txt
   regard classify --model runs/cifar10-resnet20 cat.png photos/
+  regard classify --model hf:openai/clip-vit-base-patch32 --labels \"cat,dog\" --prompt \"a photo of a {}\" cat.png
 
-A classifier of images takes files (PNG, JPEG, WebP), or folders of them, in place of texts.
+A classifier of images takes files (PNG, JPEG, WebP), or folders of them, in place of texts. A model of images and texts (CLIP) \
+takes any --labels: it compares the image with the text of each.
 
 For each text the output is its label with the probability. A model that gives tokens a class, such as names of persons and \
 places, names the stretches of text of one class: neighbouring tokens of a class are one stretch, a label that begins with `B-` \
@@ -41,6 +43,12 @@ pub struct Classify {
     /// Read lines from a file, plain or gzip
     #[arg(short, long, value_name = "FILE", conflicts_with = "texts")]
     pub input: Option<PathBuf>,
+    /// Labels for the images, separated by commas, for a model of images and texts (CLIP); may be given several times
+    #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+    pub labels: Vec<String>,
+    /// The text that stands for a label: the label is put in place of `{}`
+    #[arg(long, value_name = "TEXT", default_value = "{}", requires = "labels", value_parser = prompt)]
+    pub prompt: String,
     /// How many labels of a text to print, likeliest first
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     pub top: usize,
@@ -50,4 +58,11 @@ pub struct Classify {
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,
+}
+
+fn prompt(text: &str) -> Result<String, String> {
+    match text.contains("{}") {
+        true => Ok(text.to_owned()),
+        false => Err("expected `{}` where the label stands, such as `a photo of {}`".to_owned()),
+    }
 }

@@ -10,20 +10,27 @@ const EXAMPLES: &str = "\
 Examples:
   regard embed --model sentence-transformers/all-MiniLM-L6-v2 \"How are you?\" \"What is your age?\"
   regard embed --model ./minilm --output vectors.safetensors < sentences.txt
+  regard embed --model hf:openai/clip-vit-base-patch32 \"a cat\" --image cat.png --image photos/
 
 Each text becomes one vector: the mean of the states of its tokens, of length 1, or what the model's `1_Pooling/config.json` says. \
-Without --output, a JSON object a text is printed, with `maps` too by --attention --json. A file of --output holds `vectors [texts, size]`.";
+Without --output, a JSON object a text is printed, with `maps` too by --attention --json. A file of --output holds `vectors [texts, size]`.
 
-/// Turn texts into vectors with a pretrained encoder
+A model of images and texts (CLIP) gives texts and images vectors of one space, of length 1: the nearer in meaning, the larger their \
+product. Images come after the texts.";
+
+/// Turn texts, or images, into vectors with a pretrained encoder
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Embed {
-    /// Texts, one an argument; without any, lines of standard input
+    /// Texts, one an argument; without any (and without --image), lines of standard input
     #[arg(value_name = "TEXT")]
     pub texts: Vec<String>,
     /// The model.
     #[command(flatten)]
     pub model: Pretrained,
+    /// An image file (PNG, JPEG, WebP), or a folder of them, for a model of images and texts (CLIP); may be given several times
+    #[arg(long = "image", value_name = "FILE")]
+    pub images: Vec<String>,
     /// Write the vectors to a file (safetensors)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

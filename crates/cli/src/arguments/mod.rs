@@ -98,7 +98,7 @@ pub enum Command {
     Answer(Box<Answer>),
     /// Answer questions about an image, and see where the model looked
     Ask(Box<Ask>),
-    /// Turn texts into vectors with a pretrained encoder
+    /// Turn texts, or images, into vectors with a pretrained encoder
     Embed(Embed),
     /// Compare texts, or a word in several texts, by the cosine of their vectors
     Similar(Similar),

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use regard_images::Image;
 use regard_models::pretrained::{
-    ClassScores, Encoding, Entity, Folder, Heads, entities, holds_images,
+    ClassScores, Encoding, Entity, Folder, Heads, entities, holds_clip, holds_images,
 };
 use regard_trace::Trace;
 use regard_train::{
@@ -94,8 +94,17 @@ enum Verdict {
 impl Classifier {
     fn open(options: &Classify, device: &Device) -> Result<Self, Failure> {
         let path = Path::new(&options.model);
+        let needless = || {
+            match options.labels.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Usage(
+                "--labels are for a model of images and texts (CLIP); this one has classes of its own, leave them out".to_owned(),
+            )),
+        }
+        };
         // A folder of others has a configuration; a name in their cache is no path.
         if path.is_file() || (path.is_dir() && !path.join("config.json").exists()) {
+            needless()?;
             let registry = Registry::default();
             return Ok(match registry.holds::<ImageClassification>(path) {
                 true => Self::Images(Box::new(registry.image_classifier(path, device)?)),
@@ -103,6 +112,13 @@ impl Classifier {
             });
         }
         let folder = Folder::open(folder(&options.model, options.show.quiet)?)?;
+        if holds_clip(&folder) {
+            let (labels, storage) = (labels(&options.labels)?, options.stored.storage());
+            let classifier =
+                ImageClassifier::zero_shot(&folder, labels, &options.prompt, storage, device)?;
+            return Ok(Self::Images(Box::new(classifier)));
+        }
+        needless()?;
         if holds_images(&folder) {
             let classifier = ImageClassifier::pretrained(&folder, device)?;
             return Ok(Self::Images(Box::new(classifier)));
@@ -136,6 +152,31 @@ impl Classifier {
             Self::Images(classifier) => look_at(classifier, lines, looking),
             Self::Pretrained(encoder) => read(encoder, lines, looking),
         }
+    }
+}
+
+/// The classes of a model that has none of its own.
+fn labels(given: &[String]) -> Result<Vec<String>, Failure> {
+    let labels: Vec<String> = given.iter().map(|label| label.trim().to_owned()).collect();
+    let problem = match labels.is_empty() {
+        true => Some(
+            "this model compares images with texts; give some, such as --labels \"a cat,a dog\""
+                .to_owned(),
+        ),
+        false => labels.iter().enumerate().find_map(|(place, label)| {
+            let found = || format!("found {label:?} at place {}", place + 1);
+            if label.is_empty() {
+                Some(format!("{}; expected a text", found()))
+            } else if labels[..place].contains(label) {
+                Some(format!("{}, for the second time", found()))
+            } else {
+                None
+            }
+        }),
+    };
+    match problem {
+        None => Ok(labels),
+        Some(problem) => Err(Failure::Usage(format!("--labels: {problem}"))),
     }
 }
 

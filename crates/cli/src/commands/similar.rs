@@ -65,8 +65,9 @@ fn compare_texts(
     let (mut vectors, mut traces) = (vec![], vec![]);
     for texts in texts.chunks(BATCH) {
         let encoded = encoder.encode(texts)?;
-        for (states, trace) in encoder.read(texts, &encoded, shown.is_wanted())? {
-            vectors.push(pooling.vector(&encoder.model, &states));
+        let read = encoder.read(texts, &encoded, shown.is_wanted())?;
+        for ((states, trace), text) in read.into_iter().zip(&encoded) {
+            vectors.push(pooling.vector(&encoder.model, &text.ids, &states));
             traces.extend(trace);
         }
     }

@@ -176,3 +176,182 @@ fn what_is_no_image_is_refused_by_name() {
         ["one folder with images for each class"],
     );
 }
+
+/// The folder of a tiny CLIP with its photo, and what the original library says of the photo.
+fn clip(case: &str) -> (String, String, Value) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../models/tests/golden/pretrained")
+        .join(case);
+    let labels = fs::read_to_string(folder.join("labels.json")).unwrap();
+    let photo = text(&folder.join("photo.png"));
+    (text(&folder), photo, serde_json::from_str(&labels).unwrap())
+}
+
+#[test]
+fn any_labels_classify_with_a_model_of_images_and_texts() {
+    for case in ["clip", "clip-first"] {
+        let (model, photo, expected) = clip(case);
+        let prompt = expected["prompt"].as_str().unwrap();
+        let done = run([
+            "classify",
+            "--model",
+            &model,
+            "--labels",
+            "cat, dog",
+            "--labels",
+            "12 things",
+            "--prompt",
+            prompt,
+            "--json",
+            &photo,
+        ]);
+        let line: Value = serde_json::from_str(&stdout(&done.success())).unwrap();
+        let probabilities = expected["probabilities"].as_object().unwrap();
+        for (label, probability) in probabilities {
+            let found = line["probabilities"][label].as_f64().unwrap();
+            let probability = probability.as_f64().unwrap();
+            assert!((found - probability).abs() < 1e-4, "{case}: {line}");
+        }
+        assert_eq!(
+            line["probabilities"].as_object().unwrap().len(),
+            probabilities.len()
+        );
+    }
+}
+
+#[test]
+fn a_model_of_images_and_texts_shows_where_it_looked() {
+    let folder = tempdir().unwrap();
+    let (model, photo, _) = clip("clip");
+    let [png, trace] = ["look.png", "look.safetensors"].map(|name| text(&folder.path().join(name)));
+    run([
+        "classify",
+        "--model",
+        &model,
+        "--labels",
+        "cat,dog",
+        "--attention",
+        "--png",
+        &png,
+        "--trace",
+        &trace,
+        &photo,
+    ])
+    .success();
+    assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+    let read = &regard_trace::read(&trace).unwrap()[0];
+    assert_eq!((read.source.as_str(), read.maps.len()), (photo.as_str(), 3));
+    assert_eq!(read.image.as_ref().unwrap().width(), 21);
+    // The other tower reads as other encoders do.
+    run(["look", "--model", &model, "a cat"]).success();
+    run(["similar", "--model", &model, "a cat", "a dog"]).success();
+}
+
+#[test]
+fn texts_and_images_become_vectors_of_one_space() {
+    let folder = tempdir().unwrap();
+    let (model, photo, expected) = clip("clip");
+    let prompt = expected["prompt"].as_str().unwrap();
+    let texts = ["cat", "dog"].map(|label| prompt.replace("{}", label));
+    let arguments = ["--model", &model, &texts[0], &texts[1], "--image", &photo];
+    let printed = stdout(&regard().arg("embed").args(arguments).assert().success());
+    let lines: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["text"], texts[0]);
+    assert_eq!(lines[2]["image"], photo);
+    let vectors: Vec<Vec<f64>> = lines
+        .iter()
+        .map(|line| {
+            line["vector"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|x| x.as_f64().unwrap())
+                .collect()
+        })
+        .collect();
+    let dot = |a: usize, b: usize| -> f64 {
+        vectors[a].iter().zip(&vectors[b]).map(|(a, b)| a * b).sum()
+    };
+    assert!((dot(2, 2) - 1.0).abs() < 1e-5);
+    // The difference of the scores is that of the logarithms of the probabilities: `s` is e^1.7.
+    let chance = |label: &str| expected["probabilities"][label].as_f64().unwrap().ln();
+    let difference = 1.7f64.exp() * (dot(0, 2) - dot(1, 2));
+    assert!((difference - (chance("cat") - chance("dog"))).abs() < 1e-3);
+
+    let file = text(&folder.path().join("vectors.safetensors"));
+    run([
+        "embed", "--model", &model, "--image", &photo, "--output", &file,
+    ])
+    .success();
+    let bytes = fs::read(&file).unwrap();
+    let (read, _) = regard_nn::weights::from_bytes(&bytes).unwrap();
+    assert_eq!(read["vectors"].shape, [1, 12]);
+    let looked = run([
+        "embed",
+        "--model",
+        &model,
+        "--image",
+        &photo,
+        "--attention",
+        "--json",
+    ]);
+    let looked: Value = serde_json::from_str(&stdout(&looked.success())).unwrap();
+    assert_eq!(looked["vector"], lines[2]["vector"]);
+    assert_eq!(looked["maps"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn labels_that_do_not_fit_are_refused() {
+    let (model, photo, _) = clip("clip");
+    let of_clip = |labels: &str, part: &str| {
+        let labels = ["classify", "--model", &model, "--labels", labels, &photo];
+        refused(labels, 2, [part]);
+    };
+    refused(
+        ["classify", "--model", &model, &photo],
+        2,
+        ["--labels", "\"a cat,a dog\""],
+    );
+    of_clip("cat,,dog", "found \"\" at place 2; expected a text");
+    of_clip("cat, cat", "found \"cat\" at place 2, for the second time");
+    let prompt = [
+        "classify", "--model", &model, "--labels", "cat", "--prompt", "a cat", &photo,
+    ];
+    refused(prompt, 2, ["expected `{}` where the label stands"]);
+    refused(
+        ["classify", "--model", &model, "--prompt", "a {}", &photo],
+        2,
+        ["--labels"],
+    );
+    refused(
+        [
+            "classify",
+            "--model",
+            &model,
+            "--labels",
+            &"cat ".repeat(50),
+            &photo,
+        ],
+        1,
+        ["tokens"],
+    );
+    let vit = Path::new(&model).with_file_name("vit");
+    for other in [classifier(), &text(&vit)] {
+        refused(
+            ["classify", "--model", other, "--labels", "cat,dog", &photo],
+            2,
+            ["--labels are for a model of images and texts"],
+        );
+    }
+    let bert = text(&Path::new(&model).with_file_name("bert-classes"));
+    refused(
+        [
+            "classify", "--model", &bert, "--labels", "cat,dog", "a text",
+        ],
+        2,
+        ["--labels are for"],
+    );
+}

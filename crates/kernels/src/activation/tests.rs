@@ -3,11 +3,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{on_every_pool, random, unless_miri};
 
-const ALL: [Activation; 4] = [
+const ALL: [Activation; 5] = [
     Activation::Relu,
     Activation::Gelu,
     Activation::GeluTanh,
     Activation::Silu,
+    Activation::QuickGelu,
 ];
 
 /// `Φ(x)` by the integral of the density from 0, in steps of Simpson's rule.
@@ -29,6 +30,7 @@ fn truth(activation: Activation, x: f64) -> f64 {
             0.5 * x * (1.0 + u.tanh())
         }
         Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
     }
 }
 
@@ -94,7 +96,7 @@ proptest! {
 
     #[test]
     fn values_and_gradients_are_their_definitions(
-        which in 0..4usize, gated: bool, rows in 0..5usize, width in 0..300usize, dropped: bool,
+        which in 0..5usize, gated: bool, rows in 0..5usize, width in 0..300usize, dropped: bool,
     ) {
         check(ALL[which], gated, rows, width, dropped);
     }

@@ -430,6 +430,7 @@ fn activations_are_their_definitions() {
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Silu,
+        Activation::QuickGelu,
     ] {
         let mut found = x.clone();
         activation.apply(&mut found);

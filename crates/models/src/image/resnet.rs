@@ -53,18 +53,18 @@ config! {
 }
 
 /// What a depth means.
-struct Shape {
+pub(crate) struct Shape {
     /// Blocks of each stage.
-    blocks: &'static [usize],
+    pub(crate) blocks: &'static [usize],
     /// Channels of the first stage, inside of its blocks.
-    channels: usize,
+    pub(crate) channels: usize,
     /// How many times more channels a block gives than it has inside; 1 for blocks of two convolutions.
-    expansion: usize,
+    pub(crate) expansion: usize,
 }
 
-impl ResNetConfig {
-    fn shape(&self) -> Option<Shape> {
-        let (blocks, channels, expansion): (&[usize], _, _) = match self.depth {
+impl Shape {
+    fn of(depth: usize) -> Option<Self> {
+        let (blocks, channels, expansion): (&[usize], _, _) = match depth {
             20 => (&[3; 3], 16, 1),
             32 => (&[5; 3], 16, 1),
             44 => (&[7; 3], 16, 1),
@@ -76,10 +76,26 @@ impl ResNetConfig {
             101 => (&[3, 4, 23, 3], 64, 4),
             _ => return None,
         };
-        Some(Shape {
+        Some(Self {
             blocks,
-            channels: ((channels as f64 * self.width).round() as usize).max(1),
+            channels,
             expansion,
+        })
+    }
+
+    /// That of a network for large images, of four stages.
+    pub(crate) fn of_large(depth: usize) -> Option<Self> {
+        Self::of(depth).filter(|shape| shape.blocks.len() == 4)
+    }
+}
+
+impl ResNetConfig {
+    fn shape(&self) -> Option<Shape> {
+        let shape = Shape::of(self.depth)?;
+        let channels = (shape.channels as f64 * self.width).round() as usize;
+        Some(Shape {
+            channels: channels.max(1),
+            ..shape
         })
     }
 
@@ -212,7 +228,7 @@ impl Block {
     }
 
     /// A 3x3 convolution of this stride between two 1x1.
-    fn bottleneck(
+    pub(super) fn bottleneck(
         [inputs, inside, outputs]: [usize; 3],
         stride: usize,
         init: &mut Initializer,
@@ -223,6 +239,19 @@ impl Block {
             Normed::new([inside, outputs], 1, 1, init),
         ];
         Self::new(branch, [inputs, outputs], stride, init)
+    }
+
+    /// The same, whose 3x3 convolutions read every second cell of a window twice as large.
+    pub(super) fn dilated(mut self) -> Self {
+        let wide = self
+            .branch
+            .iter_mut()
+            .filter(|part| part.conv.kernel_size == [3; 2]);
+        for Normed { conv, .. } in wide {
+            conv.dilation = [2; 2];
+            conv.padding = PaddingConfig2d::Explicit(2, 2, 2, 2);
+        }
+        self
     }
 
     /// A branch, with a projection beside it if it changes the shape.

@@ -5,6 +5,7 @@
 //! z   = stack(z_0)                                   every token sees every other
 //! class scores = W z_class + b, or W mean_i z_i + b over the patches
 //! ```
+//! With `embedding_norm` the tokens `z_0` are normed first (CLIP, Radford et al. 2021).
 //! With a distillation token (DeiT, Touvron et al. 2020) there is a second learned token, with scores of its own, and the class scores
 //! are the mean of both. The stack is the one of all Transformers here, with norms before its parts and one after the last.
 
@@ -18,7 +19,7 @@ use regard_nn::{
     Observe, bridge,
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
-    transformer::{Activation, NormConfig, Stack, StackConfig, StackDropout, StackOptions},
+    transformer::{Activation, Norm, NormConfig, Stack, StackConfig, StackDropout, StackOptions},
     vision::{PatchEmbedding, PatchEmbeddingConfig},
 };
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,10 @@ config! {
         pooling: ImagePooling = ImagePooling::Class;
         /// Whether there is a second token with scores of its own, the distillation token (Touvron et al. 2020).
         distillation: bool = false;
+        /// Activation of the feed-forward network, as that of a language model.
+        activation: Activation = Activation::Gelu;
+        /// Whether the tokens are normalised before the first layer (CLIP).
+        embedding_norm: bool = false;
         /// What norms add to the variance.
         norm_epsilon: f64 = 1e-6, in POSITIVE;
         /// Share of the tokens' units and of each block's output that is set to zero in training, in [0, 1).
@@ -95,6 +100,8 @@ impl VisionTransformerConfig {
 pub struct VisionTransformer {
     /// Patches, class token and positions.
     pub embedding: PatchEmbedding,
+    /// The norm of the tokens before the first block.
+    pub norm: Option<Norm>,
     /// The blocks.
     pub stack: Stack,
     /// Class scores.
@@ -138,12 +145,14 @@ impl ImageClassifierConfig for VisionTransformerConfig {
             PatchEmbeddingConfig::new(sizes.size, [self.patch; 2], sizes.channels, self.d_model)
                 .init(init)
                 .map_err(|error| ModelError(error.to_string()))?;
+        let refused = |error: regard_nn::AttentionError| ModelError(error.to_string());
+        let norm = NormConfig::Layer {
+            epsilon: self.norm_epsilon,
+        };
         let stack = StackConfig {
             feed_forward: self.feed_forward.unwrap_or(4 * self.d_model),
-            activation: Activation::Gelu,
-            norm: NormConfig::Layer {
-                epsilon: self.norm_epsilon,
-            },
+            activation: self.activation,
+            norm,
             dropout: StackDropout {
                 residual: self.dropout,
                 attention: self.attention_dropout,
@@ -151,10 +160,11 @@ impl ImageClassifierConfig for VisionTransformerConfig {
             },
             ..StackConfig::new(self.d_model, self.heads)
         };
-        let stack = stack.encoder(self.layers, init);
+        let embedding_norm = self.embedding_norm.then(|| norm.init(self.d_model, init));
         Ok(VisionTransformer {
             embedding,
-            stack: stack.map_err(|error| ModelError(error.to_string()))?,
+            norm: embedding_norm.transpose().map_err(refused)?,
+            stack: stack.encoder(self.layers, init).map_err(refused)?,
             head: init.linear(self.d_model, sizes.classes, true),
             distillation: self.distillation.then(|| Distillation {
                 token: init.normal([self.d_model], TOKEN_DEVIATION),
@@ -181,6 +191,9 @@ impl VisionTransformer {
             let patches = tokens.narrow(1, 1, length - 1);
             tokens = Tensor::cat(vec![class, token.expand([batch, 1, size]), patches], 1);
             marks = 2;
+        }
+        if let Some(norm) = &self.norm {
+            tokens = norm.forward(tokens);
         }
         let tokens = dropout(tokens, self.dropout, noise);
         let options = StackOptions::new(observe);

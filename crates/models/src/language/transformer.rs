@@ -50,8 +50,8 @@ config! {
         head_size: Option<usize> = None, in SIZE, example "64";
         /// Inner size of the feed-forward network; 4 d_model if left out.
         feed_forward: Option<usize> = None, in SIZE, example "1024";
-        /// Activation of the feed-forward network: "relu", "gelu", "gelu-tanh", "silu", or with a gate "reglu", "geglu",
-        /// "geglu-tanh", "swiglu".
+        /// Activation of the feed-forward network: "relu", "gelu", "gelu-tanh", "silu", "quick-gelu", or with a gate "reglu",
+        /// "geglu", "geglu-tanh", "swiglu".
         activation: Activation = Activation::Gelu;
         /// Norms: "layer" or "rms".
         norm: Norm = Norm::Layer;

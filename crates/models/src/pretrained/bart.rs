@@ -144,7 +144,7 @@ impl Common {
         let key = |name: &str| format!("{side}_{name}");
         let (layers, heads) = (key("layers"), key("attention_heads"));
         let count = config.size(&layers)?;
-        expect_layers(folder, &layers, count)?;
+        expect_layers(folder, config, &layers, count)?;
         let divisor = config.size(&heads)?;
         if !self.model.is_multiple_of(divisor) {
             let expected = format!("a divisor of d_model ({})", self.model);

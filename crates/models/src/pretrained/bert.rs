@@ -272,7 +272,7 @@ fn encoder(
     let sizes = Own::of(folder, words)?;
     let model = sizes.model;
     let layers = config.size(words.layers)?;
-    expect_layers(folder, words.layers, layers)?;
+    expect_layers(folder, config, words.layers, layers)?;
     let heads = config.size(words.heads)?;
     if !model.is_multiple_of(heads) {
         let expected = format!("a divisor of {} ({model})", words.model);
@@ -335,6 +335,7 @@ fn encoder(
         },
         pooler: None,
         head: None,
+        vector: None,
         global: GlobalTokens::None,
         names,
     })

@@ -73,6 +73,35 @@ impl GlobalTokens {
     }
 }
 
+/// At which token a text is read as a whole (CLIP).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndMark {
+    /// The first one with the largest id.
+    Largest,
+    /// The first one with this id; the first token of a text without it.
+    Id(u32),
+}
+
+impl EndMark {
+    fn place(self, ids: &[u32]) -> usize {
+        let mark = match self {
+            Self::Largest => ids.iter().copied().max(),
+            Self::Id(id) => Some(id),
+        };
+        let place = ids.iter().position(|&id| Some(id) == mark);
+        place.unwrap_or(0)
+    }
+}
+
+/// How a model itself makes one vector of a text: `W h_e` of the state of its end mark. Of a matrix, or what it is made of.
+#[derive(Debug, Clone)]
+pub struct EndVector<P = Product> {
+    /// `W [model, size]`
+    pub projection: P,
+    /// `e`
+    pub end: EndMark,
+}
+
 /// An encoder by the names of its weights; each family makes one from its configuration.
 #[derive(Debug, Clone)]
 pub struct TextEncoderSource {
@@ -84,6 +113,8 @@ pub struct TextEncoderSource {
     pub pooler: Option<Matrix>,
     /// The head.
     pub head: Option<Head<Matrix, Norm>>,
+    /// The vector of a text.
+    pub vector: Option<EndVector<Matrix>>,
     /// The global tokens.
     pub global: GlobalTokens,
     /// How names may differ.
@@ -98,6 +129,7 @@ pub struct TextEncoder {
     pub(super) pooler: Option<Product>,
     pub(super) head: Option<Head>,
     pub(super) output_bias: Option<Vec<f32>>,
+    pub(super) vector: Option<EndVector>,
     pub(super) scores: ClassScores,
     pub(super) global: GlobalTokens,
 }
@@ -144,7 +176,8 @@ impl TextEncoderSource {
             .matrix(self.pooler.as_ref())
             .matrix(dense)
             .norm(head.and_then(|head| head.norm.as_ref()))
-            .matrix(output);
+            .matrix(output)
+            .matrix(self.vector.as_ref().map(|vector| &vector.projection));
         let bias = head.and_then(|head| head.bias.clone());
         if let Some(bias) = &bias {
             expected.0.push((bias.clone(), vec![tokens.outputs()]));
@@ -163,6 +196,13 @@ impl TextEncoderSource {
                 bias: head.bias,
             }),
         };
+        let vector = match self.vector {
+            None => None,
+            Some(EndVector { projection, end }) => Some(EndVector {
+                projection: read(&projection)?,
+                end,
+            }),
+        };
         let scores = match head.as_ref().map(|head| &head.purpose) {
             Some(Heads::Classes(labels)) => ClassScores::of(folder.config(), labels.len())?,
             _ => ClassScores::Softmax,
@@ -176,6 +216,7 @@ impl TextEncoderSource {
             pooler: self.pooler.as_ref().map(read).transpose()?,
             head,
             output_bias,
+            vector,
             scores,
             global: self.global,
             stack: self.stack.read(&weights, storage)?,
@@ -271,6 +312,15 @@ impl TextEncoder {
             part.to_vec()
         });
         Ok(parts.collect())
+    }
+
+    /// The vector that the model itself makes of a text, from its tokens and their states: `W h_e`, `e` the end mark (CLIP). `None` for a
+    /// model that makes none, or a text without tokens.
+    pub fn vector(&self, ids: &[u32], states: &[f32]) -> Option<Vec<f32>> {
+        let vector = self.vector.as_ref()?;
+        let first = vector.end.place(ids) * self.size();
+        let state = states.get(first..first + self.size())?;
+        Some(expect_valid(vector.projection.forward(state, 1)))
     }
 
     /// The pooled vector of a text from its states: `tanh(W h_0)`, if the model has a pooler.

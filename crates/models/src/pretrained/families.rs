@@ -1,6 +1,9 @@
 //! Which families of models can be opened. To add one, write a file that makes a [`LanguageModelSource`] or a
 //! [`TextEncoderSource`](super::TextEncoderSource) or a [`Seq2SeqSource`](super::Seq2SeqSource) from a folder's configuration, and a
 //! line in [`FAMILIES`].
+//!
+//! Models of images have no line there: [`ImageModel`](super::ImageModel), [`ClipImages`](super::ClipImages) (whose texts the encoder here reads)
+//! know theirs.
 
 use regard_kernels::stack::Activation;
 
@@ -56,11 +59,12 @@ const fn reads_and_writes(name: &'static str, source: Make<Seq2SeqSource>) -> Fa
 }
 
 /// All families.
-pub const FAMILIES: [Family; 15] = [
+pub const FAMILIES: [Family; 16] = [
     reads("bert", super::bert::bert),
     reads("roberta", super::bert::roberta),
     reads("distilbert", super::bert::distilbert),
     reads("longformer", super::longformer::longformer),
+    reads("clip", super::clip::text),
     writes("gpt2", super::gpt2::language_model),
     writes("llama", super::llama::language_model),
     writes("mistral", super::llama::language_model),
@@ -98,7 +102,7 @@ pub(super) fn activation_named(
     key: &str,
     name: &str,
 ) -> Result<Activation, PretrainedError> {
-    const NAMES: [(&str, Activation); 7] = [
+    const NAMES: [(&str, Activation); 8] = [
         ("gelu", Activation::Gelu),
         ("gelu_new", Activation::GeluTanh),
         ("gelu_pytorch_tanh", Activation::GeluTanh),
@@ -106,6 +110,7 @@ pub(super) fn activation_named(
         ("relu", Activation::Relu),
         ("silu", Activation::Silu),
         ("swish", Activation::Silu),
+        ("quick_gelu", Activation::QuickGelu),
     ];
     let found = NAMES.iter().find(|(known, _)| *known == name);
     found.map(|(_, activation)| *activation).ok_or_else(|| {

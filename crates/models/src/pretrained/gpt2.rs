@@ -23,7 +23,7 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
     let config = folder.config();
     let model = config.size("n_embd")?;
     let layers = config.size("n_layer")?;
-    expect_layers(folder, "n_layer", layers)?;
+    expect_layers(folder, config, "n_layer", layers)?;
     let heads = config.size("n_head")?;
     if !model.is_multiple_of(heads) {
         return Err(config.refuse("n_head", format!("a divisor of n_embd ({model})")));

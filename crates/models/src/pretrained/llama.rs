@@ -47,7 +47,7 @@ struct Kin {
 pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, PretrainedError> {
     let config = folder.config();
     let layers = config.size("num_hidden_layers")?;
-    expect_layers(folder, "num_hidden_layers", layers)?;
+    expect_layers(folder, config, "num_hidden_layers", layers)?;
     let kin = kin(config, layers)?;
     let model = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;

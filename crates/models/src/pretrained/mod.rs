@@ -13,6 +13,7 @@
 //! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
 //! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
 //! | classifies images | [`ImageModel`] | `preprocessor_config.json` |
+//! | images and texts as vectors of one space | [`ClipImages`], [`TextEncoder::vector`] | the same |
 //! | what training begins with | [`Trainable`] | |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
 //!
@@ -24,7 +25,9 @@ mod bart;
 mod bert;
 mod chat;
 mod classify;
+mod clip;
 mod config;
+mod copies;
 mod embedding;
 mod encoder;
 mod error;
@@ -39,6 +42,7 @@ mod llama;
 mod longformer;
 mod look;
 mod pooling;
+mod resnet;
 mod rotary;
 mod searching;
 mod seq2seq;
@@ -47,14 +51,18 @@ mod t5;
 mod tokenizer;
 mod trainable;
 mod trained;
+mod vit;
 mod word_states;
 
 pub use answer::{Answer, Answers, ContextWindows, sentence_around};
 pub use chat::{ChatTemplate, Message};
 pub use classify::{ClassScores, Entity, entities};
+pub use clip::{ClipImages, holds_clip};
 pub use config::Config;
 pub use embedding::{EmbeddingSource, Positions};
-pub use encoder::{GlobalTokens, Head, Heads, Input, Spans, TextEncoder, TextEncoderSource};
+pub use encoder::{
+    EndMark, EndVector, GlobalTokens, Head, Heads, Input, Spans, TextEncoder, TextEncoderSource,
+};
 pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
@@ -62,7 +70,7 @@ pub use hub::{Hub, resolve};
 pub use images::{ImageModel, ImagePreparation, Resizing, holds_images};
 pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
 pub use look::{Look, LookedAt};
-pub use pooling::{Pooling, cosine};
+pub use pooling::{Pooling, cosine, normalize};
 pub use searching::{Searching, WritingRules};
 pub use seq2seq::{Seq2SeqModel, Seq2SeqSource, Writing};
 pub use source::{BucketSource, Matrix, Norm, StackSource};

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::{config::Config, encoder::TextEncoder, error::PretrainedError, json};
 
-/// How the states of a text's tokens become one vector, as sentence-transformers has it.
+/// How the states of a text's tokens become one vector, as sentence-transformers has it. A model that makes a vector itself
+/// ([`TextEncoder::vector`]) is not pooled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooling {
     first: bool,
@@ -48,9 +49,17 @@ impl Pooling {
         Ok(pooling)
     }
 
-    /// The vector of a text from its states `[tokens, model]`.
-    pub fn vector(&self, model: &TextEncoder, states: &[f32]) -> Vec<f32> {
-        let size = model.size();
+    /// The vector of a text from its tokens and their states `[tokens, model]`.
+    pub fn vector(&self, model: &TextEncoder, ids: &[u32], states: &[f32]) -> Vec<f32> {
+        let vector = model.vector(ids, states);
+        let mut vector = vector.unwrap_or_else(|| self.pooled(model.size(), states));
+        if self.normalized {
+            normalize(&mut vector);
+        }
+        vector
+    }
+
+    fn pooled(&self, size: usize, states: &[f32]) -> Vec<f32> {
         let mut vector = vec![0.0f32; size];
         let used = if self.first {
             &states[..size.min(states.len())]
@@ -61,14 +70,17 @@ impl Pooling {
         for state in used.chunks_exact(size) {
             vector.iter_mut().zip(state).for_each(|(sum, x)| *sum += x);
         }
-        let mut factor = 1.0 / count.max(1) as f32;
-        if self.normalized {
-            let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
-            factor = 1.0 / length.max(1e-12);
-        }
+        let factor = 1.0 / count.max(1) as f32;
         vector.iter_mut().for_each(|x| *x *= factor);
         vector
     }
+}
+
+/// Gives a vector the length 1; 0 stays as it is.
+pub fn normalize(vector: &mut [f32]) {
+    let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    let factor = 1.0 / length.max(1e-12);
+    vector.iter_mut().for_each(|x| *x *= factor);
 }
 
 /// The cosine of the angle between two vectors of one length; 0 if one of them is 0.

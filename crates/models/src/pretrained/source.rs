@@ -13,6 +13,7 @@ use regard_kernels::{
 use regard_nn::{position::RelativeBucketsConfig, weights::Values};
 
 use super::{
+    config::Config,
     error::PretrainedError,
     folder::{Folder, Names, Stored, Weights},
 };
@@ -396,9 +397,10 @@ impl Expected {
     }
 }
 
-/// Checks the number of layers of a configuration before a name is made for each.
+/// Checks the number of layers that a configuration states under `key` before a name is made for each.
 pub(super) fn expect_layers(
     folder: &Folder,
+    config: &Config,
     key: &str,
     layers: usize,
 ) -> Result<(), PretrainedError> {
@@ -407,7 +409,7 @@ pub(super) fn expect_layers(
         true => Ok(()),
         false => {
             let expected = format!("at most {tensors}, the number of tensors in its files");
-            Err(folder.config().refuse(key, expected))
+            Err(config.refuse(key, expected))
         }
     }
 }

@@ -76,9 +76,9 @@ pub(super) fn seq2seq(folder: &Folder) -> Result<Seq2SeqSource, PretrainedError>
         buckets,
     };
     let layers = config.size("num_layers")?;
-    expect_layers(folder, "num_layers", layers)?;
+    expect_layers(folder, config, "num_layers", layers)?;
     let of_decoder = config.size_or("num_decoder_layers", layers)?;
-    expect_layers(folder, "num_decoder_layers", of_decoder)?;
+    expect_layers(folder, config, "num_decoder_layers", of_decoder)?;
     // Former files say so of the table, whether it is the output layer or not; those of today, of the factor itself.
     let tied = config.flag_or("tie_word_embeddings", true)?;
     let scaled = config.flag_or("scale_decoder_outputs", tied)?;

@@ -151,9 +151,11 @@ impl Tokenizer {
         let (mut path, mut pieces) = (file("tokenizer.json"), None);
         let model_of_pieces = ["spiece.model", "tokenizer.model"].map(file);
         let model_of_pieces = model_of_pieces.into_iter().find(|path| path.exists());
+        // Its words end with `</w>`, and are in lower case: another library's file than GPT-2's.
+        let is_clip = model.get("model_type").and_then(Value::as_str) == Some("clip");
         let mut document: Value = if path.exists() {
             json(&path, LARGEST_LIST)?
-        } else if file("vocab.json").exists() && file("merges.txt").exists() {
+        } else if !is_clip && file("vocab.json").exists() && file("merges.txt").exists() {
             path = folder.to_owned();
             former::byte_level(folder, &config, &model, &mut tokens)?
         } else if file("vocab.txt").exists() {

@@ -34,6 +34,19 @@ use crate::{
     transformer::{Norm, Positions},
 };
 
+/// The activations of the networks that are trained here.
+pub(super) const ACTIVATIONS: [Activation; 9] = [
+    Activation::Relu,
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Silu,
+    Activation::QuickGelu,
+    Activation::Reglu,
+    Activation::Geglu,
+    Activation::GegluTanh,
+    Activation::Swiglu,
+];
+
 /// The name of the table of tokens.
 const TOKENS: &str = "transformer.tokens.weight";
 
@@ -268,18 +281,8 @@ fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig
     if kinds.any(|kind| kind != (norm, norm_epsilon)) {
         return Err(unlike("its norms are not all of one kind"));
     }
-    let activations = [
-        Activation::Relu,
-        Activation::Gelu,
-        Activation::GeluTanh,
-        Activation::Silu,
-        Activation::Reglu,
-        Activation::Geglu,
-        Activation::GegluTanh,
-        Activation::Swiglu,
-    ];
     let wanted = (inner.activation, inner.gated);
-    let known = activations
+    let known = ACTIVATIONS
         .into_iter()
         .find(|one| (one.kind(), one.is_gated()) == wanted);
     let rotation = own.rotation.map(|place| &stack.rotations()[place]);
@@ -401,7 +404,7 @@ pub(super) fn product(
 }
 
 /// Adds a norm's `{name}.weight`, and `{name}.bias` for layer norm.
-fn norm(to: &mut Arrays, name: &str, norm: Option<&NormWeights>) {
+pub(super) fn norm(to: &mut Arrays, name: &str, norm: Option<&NormWeights>) {
     let Some(norm) = norm else {
         return;
     };

@@ -80,6 +80,7 @@ impl PackedText {
                     bias: None,
                 }),
                 output_bias: None,
+                vector: None,
                 scores: ClassScores::Softmax,
                 global: GlobalTokens::None,
             })),

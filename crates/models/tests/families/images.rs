@@ -12,7 +12,7 @@ use regard_nn::{dropout::DropoutRng, weights};
 
 use super::{Golden, close, copied, open};
 
-fn model(found: &ImageModel) -> AnyImageClassifier {
+pub(super) fn model(found: &ImageModel) -> AnyImageClassifier {
     let config: &dyn AnyImageClassifierConfig = match found.kind {
         "vit" => found
             .config
@@ -135,8 +135,8 @@ fn wrong_folders_are_refused_by_key() {
             "vit",
             "config.json",
             "\"hidden_act\": \"gelu\"",
-            "\"hidden_act\": \"relu\"",
-            "hidden_act: found \"relu\"",
+            "\"hidden_act\": \"softsign\"",
+            "hidden_act: found \"softsign\"",
         ),
         (
             "vit",

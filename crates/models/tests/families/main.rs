@@ -1,5 +1,6 @@
 //! Pretrained families against what the original library computes (`tests/golden/pretrained_golden.py`).
 
+mod clip;
 mod encoders;
 mod images;
 mod language_models;

@@ -2,7 +2,7 @@
 
 use burn::tensor::{
     Tensor,
-    activation::{gelu, gelu_approximate, relu, silu},
+    activation::{gelu, gelu_approximate, relu, sigmoid, silu},
 };
 use regard_kernels::{
     KernelError,
@@ -56,6 +56,7 @@ pub fn activate_plain<const D: usize>(
         Activation::Gelu => gelu(x),
         Activation::GeluTanh => gelu_approximate(x),
         Activation::Silu => silu(x),
+        Activation::QuickGelu => x.clone() * sigmoid(x * 1.702),
     };
     match gated {
         false => apply(x),

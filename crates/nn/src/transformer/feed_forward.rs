@@ -45,6 +45,8 @@ pub enum Activation {
     GeluTanh,
     /// `x σ(x)`, also called swish.
     Silu,
+    /// `x σ(1.702 x)`, which is near GELU (CLIP).
+    QuickGelu,
     /// ReLU of the gate.
     Reglu,
     /// GELU of the gate.
@@ -71,6 +73,7 @@ impl Activation {
             Self::Gelu | Self::Geglu => ActivationKind::Gelu,
             Self::GeluTanh | Self::GegluTanh => ActivationKind::GeluTanh,
             Self::Silu | Self::Swiglu => ActivationKind::Silu,
+            Self::QuickGelu => ActivationKind::QuickGelu,
         }
     }
 

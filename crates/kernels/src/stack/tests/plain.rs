@@ -49,6 +49,7 @@ pub(super) fn activate(activation: Activation, x: f64) -> f64 {
             0.5 * x * (1.0 + inner.tanh())
         }
         Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
     }
 }
 

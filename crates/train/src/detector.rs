@@ -3,14 +3,15 @@
 use burn::tensor::{Device, Tensor, activation::softmax};
 use regard_images::{Bounds, Image, ImagesError, Mask};
 use regard_models::{
-    AnyDetector, DetectorSizes,
+    AnyDetector, AnyDetectorConfig, DetectorSizes,
     image::{Detected, Predicted},
+    pretrained::{DetectorModel, Folder, PretrainedError},
 };
-use regard_nn::dropout::DropoutRng;
+use regard_nn::{dropout::DropoutRng, weights};
 use regard_trace::{AttentionMap, Axis, Kind, Region, Regions, Token, Tokens, Trace, TraceError};
 
 use crate::{
-    image_classifier::{LookError, Preparation},
+    image_classifier::{LookError, Preparation, Resizing},
     recipe::Model,
 };
 
@@ -159,6 +160,33 @@ impl Detector {
         }
     }
 
+    /// A detector that others have trained: a folder of DETR, as the Hugging Face libraries store it.
+    ///
+    /// # Errors
+    /// [`PretrainedError`]; means and deviations that no images have.
+    pub fn pretrained(folder: &Folder, device: &Device) -> Result<Self, PretrainedError> {
+        let found = DetectorModel::open(folder)?;
+        let refused = |problem: String| PretrainedError::Malformed {
+            path: folder.path().to_owned(),
+            problem,
+        };
+        let config: &dyn AnyDetectorConfig = &found.config;
+        let model = config.build_without_values(&found.sizes, &found.arrays, device);
+        let model = model.map_err(|error| refused(error.to_string()))?;
+        let model = weights::apply(model, found.arrays);
+        let preparation = Preparation::pretrained(found.preparation, found.sizes.size);
+        let description = Description {
+            model: Model {
+                kind: "detr",
+                config: Box::new(found.config),
+            },
+            labels: found.labels,
+            preparation: preparation.map_err(|error| refused(error.to_string()))?,
+        };
+        let model = model.map_err(|error| refused(error.to_string()))?;
+        Ok(Self::new(model, description, device))
+    }
+
     /// Architecture, classes, preparation.
     pub fn description(&self) -> &Description {
         &self.description
@@ -185,13 +213,21 @@ impl Detector {
         threshold: f32,
         masks: bool,
     ) -> Result<Vec<Vec<DetectedObject>>, ImagesError> {
-        if images.is_empty() {
-            return Ok(vec![]);
+        let mut all = vec![];
+        for images in self.together(images) {
+            let read = self.read(images)?;
+            let found = self.model.forward(read, &mut DropoutRng::none());
+            all.extend(self.objects(&found, images, threshold, masks)?);
         }
-        let found = self
-            .model
-            .forward(self.read(images)?, &mut DropoutRng::none());
-        self.objects(&found, images, threshold, masks)
+        Ok(all)
+    }
+
+    /// Images that are read together: all, or each by itself if they keep their shapes.
+    fn together<'a>(&self, images: &'a [Image]) -> std::slice::Chunks<'a, Image> {
+        images.chunks(match self.description.preparation.resizing {
+            Resizing::Within(..) => 1,
+            _ => images.len().max(1),
+        })
     }
 
     /// The same, and for each image what the model looked at: for each layer of the decoder where the queries of the found objects
@@ -205,9 +241,19 @@ impl Detector {
         threshold: f32,
         masks: bool,
     ) -> Result<Vec<(Vec<DetectedObject>, Trace)>, LookError> {
-        if images.is_empty() {
-            return Ok(vec![]);
+        let mut all = vec![];
+        for images in self.together(images) {
+            all.extend(self.look_together(images, threshold, masks)?);
         }
+        Ok(all)
+    }
+
+    fn look_together(
+        &self,
+        images: &[Image],
+        threshold: f32,
+        masks: bool,
+    ) -> Result<Vec<(Vec<DetectedObject>, Trace)>, LookError> {
         let look = self.model.look(self.read(images)?);
         let objects = self.objects(&look.found, images, threshold, masks)?;
         let shown: Vec<Image> = images.iter().map(shown).collect::<Result<_, _>>()?;

@@ -1,13 +1,16 @@
 //! `regard detect`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::{Compute, Named, Show};
+use super::{Compute, Show};
 
 const EXAMPLES: &str = "\
 Examples:
   regard detect --model runs/scenes-detr scene.png
   regard detect --model runs/scenes-detr --threshold 0.5 --svg found.svg scene.png
+  regard detect --model hf:facebook/detr-resnet-50 photo.jpg
   regard detect --model runs/scenes-detr-masks --masks --json photos/
 
 For each image the output is one line for each object, the surest first: its class with the probability, and its box: the upper left \
@@ -23,9 +26,10 @@ pub struct Detect {
     /// Image files (PNG, JPEG, WebP), or folders of them
     #[arg(value_name = "IMAGE", required = true, num_args = 1..)]
     pub images: Vec<String>,
-    /// A detector: the run folder of `regard train` or its file
+    /// A detector: the run folder of `regard train` or its file; a folder of DETR as Hugging Face has it, a name in the local cache, or
+    /// `hf:NAME`, which is downloaded
     #[arg(short, long, value_name = "MODEL")]
-    pub model: Named,
+    pub model: PathBuf,
     /// The least probability of an object that is shown, 0 to 1
     #[arg(long, value_name = "P", default_value = "0.7", value_parser = probability)]
     pub threshold: f32,

@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 use regard_images::{Bounds, Image};
+use regard_models::pretrained::Folder;
 use regard_train::{DetectedObject, Detector, Registry};
 use regard_view::label::visible;
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use super::image_files;
 use crate::{
     arguments::Detect,
     failure::Failure,
+    models::{folder, pretrained},
     output::{self, Output},
     pictures::Shown,
 };
@@ -26,10 +28,16 @@ pub fn run(options: &Detect) -> Result<(), Failure> {
 }
 
 fn work(options: &Detect, device: &Device) -> Result<(), Failure> {
-    let detector = Registry::default().detector(&options.model.path, device)?;
+    let detector = match pretrained(&options.model) {
+        Some(name) => {
+            let folder = Folder::open(folder(&name, options.show.quiet)?)?;
+            Detector::pretrained(&folder, device)?
+        }
+        None => Registry::default().detector(&options.model, device)?,
+    };
     if options.masks && !detector.has_masks() {
         return Err(Failure::Usage(
-            "--masks: the model was trained without masks; leave it out, or train with model.masks=true".to_owned(),
+            "--masks: the model was trained without masks; leave it out, or train with model.masks=true (of DETR's published models the panoptic ones have masks)".to_owned(),
         ));
     }
     let mut writer = Writer {

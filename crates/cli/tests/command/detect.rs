@@ -1,6 +1,10 @@
 //! Detectors: trained, evaluated and used by the command.
 
-use std::{fs, path::Path, sync::OnceLock};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
 
 use regard_images::scenes::{Scene, SceneConfig};
 use serde_json::Value;
@@ -215,4 +219,106 @@ fn what_cannot_be_detected_is_refused() {
         refused(arguments, 2, ["expected a number from 0 to 1"]);
     }
     refused(["detect", "--model", detector()], 2, ["<IMAGE>"]);
+}
+
+/// The folder of a tiny DETR that others made.
+fn pretrained(case: &str) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/pretrained");
+    golden.join(case)
+}
+
+#[test]
+fn a_pretrained_detector_finds_what_the_original_library_finds() {
+    for case in ["detr", "detr-timm", "detr-dilation"] {
+        let folder = pretrained(case);
+        let expected = fs::read_to_string(folder.join("objects.json")).unwrap();
+        let expected: Value = serde_json::from_str(&expected).unwrap();
+        let (model, photo) = (text(&folder), text(&folder.join("photo.png")));
+        let threshold = expected["threshold"].to_string();
+        let done = run([
+            "detect",
+            "--model",
+            &model,
+            "--threshold",
+            &threshold,
+            "--json",
+            &photo,
+            &photo,
+        ]);
+        let printed = stdout(&done.success());
+        assert_eq!(printed.lines().count(), 2, "{printed}");
+        for line in printed.lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let mut found: Vec<Value> = line["objects"].as_array().unwrap().clone();
+            let mut objects: Vec<Value> = expected["objects"].as_array().unwrap().clone();
+            assert!(
+                !objects.is_empty() && found.len() == objects.len(),
+                "{case}: {line}"
+            );
+            let score = |object: &Value| object["probability"].as_f64().unwrap();
+            for list in [&mut found, &mut objects] {
+                list.sort_by(|a, b| score(a).total_cmp(&score(b)));
+            }
+            for (found, object) in found.iter().zip(&objects) {
+                assert_eq!(found["label"], object["label"], "{case}");
+                assert!(
+                    (score(found) - score(object)).abs() < 1e-4,
+                    "{case}: {found}"
+                );
+                let side = |value: &Value, at: usize| value[at].as_f64().unwrap();
+                let (bounds, corners) = (&found["box"], &object["corners"]);
+                // Ours lie inside the image.
+                for (axis, most) in [(0, 71.0), (1, 43.0)] {
+                    let ends = [
+                        side(bounds, axis),
+                        side(bounds, axis) + side(bounds, axis + 2),
+                    ];
+                    for (end, at) in ends.into_iter().zip([axis, axis + 2]) {
+                        let corner = side(corners, at).clamp(0.0, most);
+                        assert!((end - corner).abs() < 0.01, "{case}: {found}, {object}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pretrained_detector_draws_masks_and_where_it_looked() {
+    let folder = tempdir().unwrap();
+    let found = pretrained("detr-timm");
+    let (model, photo) = (text(&found), text(&found.join("photo.png")));
+    let [png, trace] =
+        ["found.png", "found.safetensors"].map(|name| text(&folder.path().join(name)));
+    let all = [
+        "detect",
+        "--model",
+        &model,
+        "--threshold",
+        "0.3",
+        "--masks",
+        "--json",
+    ];
+    let pictures = ["--png", &png, "--trace", &trace, &photo];
+    let printed = stdout(&regard().args(all).args(pictures).assert().success());
+    let line: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(
+        line["objects"][0]["mask"]["size"],
+        serde_json::json!([43, 71])
+    );
+    assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+    let read = &regard_trace::read(&trace).unwrap()[0];
+    assert_eq!((read.source.as_str(), read.maps.len()), (photo.as_str(), 2));
+    let without = text(&pretrained("detr"));
+    refused(
+        ["detect", "--model", &without, "--masks", &photo],
+        2,
+        ["--masks"],
+    );
+    let other = text(&pretrained("vit"));
+    refused(
+        ["detect", "--model", &other, &photo],
+        1,
+        ["model_type: found \"vit\"; expected one of detr"],
+    );
 }

@@ -2,7 +2,7 @@
 //! [`TextEncoderSource`](super::TextEncoderSource) or a [`Seq2SeqSource`](super::Seq2SeqSource) from a folder's configuration, and a
 //! line in [`FAMILIES`].
 //!
-//! Models of images have no line there: [`ImageModel`](super::ImageModel), [`ClipImages`](super::ClipImages) (whose texts the encoder here reads)
+//! Models of images have no line there: [`ImageModel`](super::ImageModel), [`DetectorModel`](super::DetectorModel), [`ClipImages`](super::ClipImages) (whose texts the encoder here reads)
 //! know theirs.
 
 use regard_kernels::stack::Activation;

@@ -13,6 +13,7 @@
 //! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
 //! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
 //! | classifies images | [`ImageModel`] | `preprocessor_config.json` |
+//! | finds objects in images | [`DetectorModel`] | the same |
 //! | images and texts as vectors of one space | [`ClipImages`], [`TextEncoder::vector`] | the same |
 //! | what training begins with | [`Trainable`] | |
 //! | a conversation as text | [`ChatTemplate`] | `chat_template.jinja`, or a key of `tokenizer_config.json` |
@@ -28,6 +29,7 @@ mod classify;
 mod clip;
 mod config;
 mod copies;
+mod detr;
 mod embedding;
 mod encoder;
 mod error;
@@ -59,6 +61,7 @@ pub use chat::{ChatTemplate, Message};
 pub use classify::{ClassScores, Entity, entities};
 pub use clip::{ClipImages, holds_clip};
 pub use config::Config;
+pub use detr::DetectorModel;
 pub use embedding::{EmbeddingSource, Positions};
 pub use encoder::{
     EndMark, EndVector, GlobalTokens, Head, Heads, Input, Spans, TextEncoder, TextEncoderSource,

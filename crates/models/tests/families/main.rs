@@ -1,6 +1,7 @@
 //! Pretrained families against what the original library computes (`tests/golden/pretrained_golden.py`).
 
 mod clip;
+mod detr;
 mod encoders;
 mod images;
 mod language_models;

@@ -279,6 +279,66 @@ fn close(a: &[f32], b: &[f32], most: f32) {
 }
 
 #[test]
+fn a_deep_backbone_has_the_maps_that_it_says() {
+    let device = device();
+    let images = Tensor::<4>::zeros([1, 3, 70, 33], &device);
+    for (depth, dilation) in [
+        (18, false),
+        (34, false),
+        (50, false),
+        (50, true),
+        (101, true),
+    ] {
+        let config = BackboneConfig {
+            channels: 2,
+            depth: Some(depth),
+            dilation,
+            ..BackboneConfig::default()
+        };
+        let backbone = config.draw(3, &mut Initializer::new(1, &device));
+        let maps = backbone.maps(images.clone());
+        let channels: Vec<usize> = maps.iter().map(|map| map.dims()[1]).collect();
+        assert_eq!(channels, config.map_channels(), "{depth}");
+        let [_, features, rows, columns] = maps[3].dims();
+        assert_eq!(features, config.features(), "{depth}");
+        assert_eq!(
+            [rows, columns],
+            config.grid([70, 33]),
+            "{depth}, {dilation}"
+        );
+        assert_eq!([rows, columns], if dilation { [5, 3] } else { [3, 2] });
+    }
+    for (depth, dilation, message) in [
+        (
+            Some(20),
+            false,
+            "backbone.depth: found 20; expected 18, 34, 50 or 101",
+        ),
+        (
+            Some(34),
+            true,
+            "backbone.dilation: found true; expected false, or depth 50 or 101",
+        ),
+        (
+            None,
+            true,
+            "backbone.dilation: found true; expected false without depth",
+        ),
+    ] {
+        let mut config = DetrConfig::tiny();
+        config.backbone.depth = depth;
+        config.backbone.dilation = dilation;
+        let sizes = DetectorSizes {
+            channels: 3,
+            size: [16, 16],
+            classes: 2,
+        };
+        let error = config.init(&sizes, 1, &device).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
 fn looking_and_batching_change_no_prediction() {
     let model = model(true);
     let images = images(3);

@@ -104,8 +104,8 @@ impl MaskHead {
             Step::new([d + heads, halved(1)], init),
         ];
         let mut adapters = vec![];
-        for step in 1..backbone.stages {
-            let channels = backbone.channels << (backbone.stages - 1 - step);
+        let maps = backbone.map_channels();
+        for (step, &channels) in (1..).zip(maps.iter().rev().skip(1)) {
             adapters.push(convolution([channels, halved(step)], 1, init));
             steps.push(Step::new([halved(step), halved(step + 1)], init));
         }
@@ -114,7 +114,7 @@ impl MaskHead {
             key: init.linear(d, d, true),
             steps,
             adapters,
-            output: convolution([halved(backbone.stages), 1], 3, init),
+            output: convolution([halved(maps.len()), 1], 3, init),
             heads,
         }
     }

@@ -15,7 +15,8 @@
 //! object and all others to "no object"; so there are no anchors and no suppression of doubles. [`boxes`] has the geometry,
 //! [`masks`] the head that draws an object's pixels.
 //!
-//! The backbone is trained from scratch here, with its batch norm; the paper's was trained on ImageNet, and frozen norms.
+//! The backbone is trained from scratch here, with its batch norm; the paper's was trained on ImageNet, and frozen norms. Published
+//! detectors are read from their folders ([`pretrained::DetectorModel`](crate::pretrained::DetectorModel)).
 
 pub mod assignment;
 pub mod boxes;

@@ -146,9 +146,13 @@ impl Preparation {
             Resizing::Cover if [image.height(), image.width()] == self.size => Ok(image),
             Resizing::Cover => image.fitted(height, width),
             Resizing::Stretch(filter) => image.resized(height, width, filter),
-            Resizing::Shorter(side, filter) => image
-                .resize_shorter(side, filter)?
-                .centre_crop(height, width),
+            Resizing::Shorter(side, filter) => {
+                let image = image.resize_shorter(side, filter)?;
+                // Rounded down, as the image processors of transformers do; torchvision rounds to the nearest.
+                let start = |whole: usize, part| (whole as isize - part as isize).div_euclid(2);
+                let (top, left) = (start(image.height(), height), start(image.width(), width));
+                image.crop(top, left, height, width)
+            }
             Resizing::Within(shorter, longer, filter) => {
                 image.resize_within(shorter, longer, filter)
             }

@@ -201,6 +201,11 @@ fn vectors_and_cosines_come_with_what_was_looked_at() {
         }
         run(["view", &trace]).success();
     }
+    refused(
+        ["embed", "--model", &sentences, "--image", "cat.png"],
+        2,
+        ["--image is for a model of images and texts (CLIP)"],
+    );
 }
 
 #[test]

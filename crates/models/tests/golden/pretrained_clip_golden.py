@@ -84,7 +84,8 @@ def main():
             output = model(**padded, pixel_values=pixels)
             arrays |= {"text_vectors": torch.cat(vectors), "logits": output.logits_per_image}
             arrays["image_vectors"] = model.get_image_features(pixels).pooler_output
-        rows, columns = numpy.mgrid[0:29, 0:38]
+        # 28 pixels wide when it is cut: the parts beside the middle differ.
+        rows, columns = numpy.mgrid[0:29, 0:39]
         photo = numpy.stack([columns * 6, 255 - rows * 8, (rows * columns) % 200 + 20], axis=-1).astype(numpy.uint8)
         Image.fromarray(photo).save(folder / "photo.png")
         prepared = CLIPImageProcessorPil.from_pretrained(folder)(Image.open(folder / "photo.png"), return_tensors="pt")

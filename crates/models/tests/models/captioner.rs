@@ -39,6 +39,7 @@ fn captioners_equal_pytorch() {
                 channels: 4,
                 stages: 2,
                 blocks: 1,
+                ..BackboneConfig::default()
             },
             decoder: match case.text("decoder") {
                 "ShowAttendTell" => CaptionDecoderKind::ShowAttendTell,

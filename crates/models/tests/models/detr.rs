@@ -66,6 +66,7 @@ fn predictions_masks_and_losses_are_those_of_transformers() {
                 channels: number("channels"),
                 stages: 4,
                 blocks: 1,
+                ..BackboneConfig::default()
             },
         };
         let size: [usize; 2] = sizes(&case, "size").try_into().unwrap();

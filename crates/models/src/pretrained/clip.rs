@@ -16,7 +16,7 @@ use super::{
     encoder::{EndMark, EndVector, GlobalTokens, TextEncoderSource},
     error::PretrainedError,
     folder::{Folder, Names},
-    images::{ImageModel, PREPROCESSOR},
+    images::{ImageModel, processor},
     source::Matrix,
     vit::{self, Blocks, Tower, Usual, Vision},
 };
@@ -103,7 +103,7 @@ impl ClipImages {
             section.size_or("image_size", 224)?,
             section.size_or("patch_size", 32)?,
         ];
-        let processor = Config::read_file(folder.path().join(PREPROCESSOR))?;
+        let processor = processor(folder)?;
         let outputs = (projected(config)?, vec![]);
         let tower = vit::read(folder, &section, &processor, tower, sides, outputs, IMAGE)?;
         let names = Names {

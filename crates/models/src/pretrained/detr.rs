@@ -12,12 +12,11 @@ use regard_kernels::{MAX_DIM, stack::Activation};
 use regard_nn::weights::Arrays;
 
 use super::{
-    config::Config,
     copies::Copies,
     error::PretrainedError,
     families::activation,
     folder::{Folder, Names},
-    images::{ImagePreparation, PREPROCESSOR, channels},
+    images::{ImagePreparation, channels, processor},
     resnet::{Library, Residual},
     source::expect_layers,
 };
@@ -61,7 +60,7 @@ impl DetectorModel {
         let config = folder.config();
         config.one_of("model_type", &[KIND])?;
         let channels = channels(config)?;
-        let processor = Config::read_file(folder.path().join(PREPROCESSOR))?;
+        let processor = processor(folder)?;
         let (preparation, size) = ImagePreparation::of_detector(&processor, channels)?;
         let labels = config.labels()?;
         let (network, library) = backbone(folder)?;

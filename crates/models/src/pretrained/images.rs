@@ -7,7 +7,8 @@
 //! | `deit` | the same | a distillation token with scores of its own; token and position are added up |
 //! | `resnet` | [`ResNet`](crate::image::resnet::ResNet) | blocks of two 3x3 or of 1x1, 3x3, 1x1 convolutions |
 //!
-//! How pixels become numbers stands in `preprocessor_config.json`: size, filter, what is cut out, means and deviations.
+//! How pixels become numbers stands in `preprocessor_config.json`, or in `processor_config.json`: size, filter, what is cut out, means and
+//! deviations.
 
 use regard_config::AnyConfig;
 use regard_nn::weights::Arrays;
@@ -18,7 +19,9 @@ use crate::image::ImageSizes;
 /// The values of `model_type`.
 const KINDS: [&str; 3] = ["vit", "deit", "resnet"];
 
-pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
+const PREPROCESSOR: &str = "preprocessor_config.json";
+/// The file, and its key, of a model of images and texts that transformers 5 has saved.
+const PROCESSOR: [&str; 2] = ["processor_config.json", "image_processor"];
 
 /// A classifier of images as it is read from a folder.
 #[derive(Debug)]
@@ -81,7 +84,7 @@ impl ImageModel {
         let config = folder.config();
         let kind = config.one_of("model_type", &KINDS)?;
         let labels = config.labels()?;
-        let processor = Config::read_file(folder.path().join(PREPROCESSOR))?;
+        let processor = processor(folder)?;
         match kind {
             0 => vit::classifier(folder, &processor, labels, vit::VIT),
             1 => vit::classifier(folder, &processor, labels, vit::DEIT),
@@ -179,6 +182,18 @@ impl ImagePreparation {
         };
         Ok((preparation, size))
     }
+}
+
+/// How a folder says that images become numbers.
+pub(super) fn processor(folder: &Folder) -> Result<Config, PretrainedError> {
+    let file = |name: &str| folder.path().join(name);
+    let [name, key] = PROCESSOR;
+    if !file(PREPROCESSOR).exists() && file(name).exists() {
+        let config = Config::read_file(file(name))?;
+        let section = config.section(key)?;
+        return section.ok_or_else(|| config.refuse(key, "an object"));
+    }
+    Config::read_file(file(PREPROCESSOR))
 }
 
 /// The channels of the images that a network reads.

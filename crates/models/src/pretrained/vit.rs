@@ -17,7 +17,7 @@ use super::{
     error::PretrainedError,
     families::activation,
     folder::{Folder, Names},
-    images::{ImageModel, ImagePreparation, PREPROCESSOR, channels},
+    images::{ImageModel, ImagePreparation, channels},
     source::{Expected, Matrix, Norm, StackSource, expect_layers},
     trainable,
 };
@@ -250,8 +250,9 @@ pub(super) fn read(
     let (preparation, size) = ImagePreparation::of(processor, channels)?;
     let [side, patch] = sides;
     if size != [side; 2] || !side.is_multiple_of(patch) {
-        let expected =
-            format!("a multiple of patch_size ({patch}), and the size in {PREPROCESSOR}");
+        let expected = format!(
+            "a multiple of patch_size ({patch}), and the size that its image processor gives"
+        );
         return Err(config.refuse("image_size", expected));
     }
     let model = tower.model;

@@ -10,7 +10,7 @@ use regard_models::{
         holds_clip, holds_images,
     },
 };
-use regard_nn::dropout::DropoutRng;
+use regard_nn::{bridge::without_kernels, dropout::DropoutRng};
 
 use super::{Golden, Weights, close, copied, folder, images, open};
 
@@ -82,9 +82,11 @@ fn images_have_the_vectors_weights_and_scores_of_transformers() {
         let pixels = TensorData::new(pixels.clone(), shape.clone());
         let pixels = Tensor::<4>::from_data(pixels, &Device::flex());
         let model = images::model(&found.tower);
-        let vectors = model.forward(pixels.clone(), &mut DropoutRng::none());
+        let read = || model.forward(pixels.clone(), &mut DropoutRng::none());
         let numbers = |data: TensorData| data.iter::<f32>().collect::<Vec<f32>>();
-        let vectors = numbers(vectors.into_data());
+        let vectors = numbers(read().into_data());
+        let plain = numbers(without_kernels(read).into_data());
+        close(case, &plain, &vectors, 1e-5);
         close(case, &vectors, &golden.numbers["image_vectors"].1, 1e-4);
         let size = found.tower.sizes.classes;
         let of = |image: usize| &vectors[image * size..][..size];
@@ -289,7 +291,7 @@ fn wrong_folders_are_refused_by_key() {
         assert!(!all || found.iter().any(|found| !found.is_empty()), "{to}");
     }
     let (folder, _copy) = opened(
-        "preprocessor_config.json",
+        "processor_config.json",
         &[("\"height\": 21", "\"height\": 14")],
     );
     let found = images(&folder);

@@ -3,8 +3,8 @@
     python3 -m venv venv && venv/bin/pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
     venv/bin/python pretrained_clip_golden.py
 
-A folder is what `save_pretrained` writes, with CLIP's tokenizer over a small vocabulary and a preprocessor_config.json of the forms that
-published ones have. `clip-first` has the end mark 2 in its configuration, as models saved before transformers 4.31, so that texts are pooled
+A folder is what `save_pretrained` writes, with CLIP's tokenizer over a small vocabulary, and a processor_config.json as transformers 5
+saves it (`clip`) or a preprocessor_config.json of the form that published ones have (`clip-first`). `clip-first` has the end mark 2 in its configuration, as models saved before transformers 4.31, so that texts are pooled
 at their largest id. golden.safetensors has `ids.0 ..` (one text each), `pixels [batch, channels, height, width]`, `text_states.0 ..`,
 `text_vectors [texts, size]`, `image_vectors [batch, size]` (both not normalised), `logits [batch, texts]`, and `attention.text.0.0 ..`
 (text, layer) and `attention.image.0 ..` (layer) `[batch, heads, queries, keys]`, in float32 with eager attention; its metadata `golden` is
@@ -67,7 +67,10 @@ def main():
             model.logit_scale.fill_(1.7)
         model.save_pretrained(folder)
         words.save_pretrained(folder)
-        (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
+        if name == "clip":
+            transformers.CLIPProcessor(CLIPImageProcessorPil(**processor), words).save_pretrained(folder)
+        else:
+            (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
         model = transformers.CLIPModel.from_pretrained(folder, attn_implementation="eager").eval()
         pixels = torch.randn(2, 3, VISION["image_size"], VISION["image_size"], generator=generator)
         arrays, vectors = {"pixels": pixels}, []

@@ -73,7 +73,9 @@ fn block(
     };
     let rotation = match &own.position {
         None => None,
-        Some(Position::Rotary(rotary)) => Some(place_of(rotation(rotary), rotations)),
+        Some(Position::Rotary(rotary)) if rotary.grid().is_none() => {
+            Some(place_of(rotation(rotary), rotations))
+        }
         Some(_) => return None,
     };
     let (query_norm, key_norm) = match &own.query_key_norm {

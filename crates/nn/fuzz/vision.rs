@@ -313,7 +313,7 @@ impl Problem {
         let [rows, columns] = larger.grid();
         dims(
             "positions",
-            larger.positions.dims(),
+            larger.positions.as_ref().map_or([1 + rows * columns, size], |p| p.dims()),
             [1 + rows * columns, size],
         )?;
         Ok("patches")

@@ -60,7 +60,7 @@ use regard_nn::{
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::PaddingMask,
-    position::Sinusoidal,
+    position::SinusoidalGrid,
     recurrent::{Lstm, LstmState},
     score::{Additive, Score},
     weights::Arrays,
@@ -115,6 +115,9 @@ config! {
         entropy: f64 = 0.0, in NOT_NEGATIVE;
         /// Share of the units of word vectors and of what the output layer reads that is set to zero in training, in [0, 1).
         dropout: f64 = 0.2, in FRACTION;
+        /// Share of the words of training for which the output layer does not see the LSTM's state, in [0, 1) (not in the papers): such a
+        /// word has to be read from the regions that are looked at, not from memory. Of decoder "show-attend-tell".
+        state_dropout: f64 = 0.0, in FRACTION;
     }
     check CaptionerConfig::agree
 }
@@ -132,7 +135,20 @@ pub struct CaptionerSizes {
 
 impl CaptionerConfig {
     fn agree(&self, check: &mut Check) {
+        let features = self.backbone.features();
+        check.require(
+            !self.positions || features.is_multiple_of(4),
+            "positions",
+            format!("true, with {features} features of a region"),
+            "false, or a backbone of 4, 8, 12, ... features (channels · 2^(stages - 1)): rows and columns have as many sines as cosines",
+        );
         let drawn = matches!(self.normalizer, NormalizerConfig::HardReinforce(_));
+        check.require(
+            self.decoder == CaptionDecoderKind::ShowAttendTell || self.state_dropout == 0.0,
+            "state_dropout",
+            self.state_dropout,
+            "0.0 with decoder = \"top-down\", whose output layer sees nothing else",
+        );
         for (key, weight) in [("penalty", self.penalty), ("entropy", self.entropy)] {
             let expected = "0.0 with hard-reinforce, which has terms of its own: a drawn region has no gradient";
             check.require(!drawn || weight == 0.0, key, weight, expected);
@@ -200,6 +216,7 @@ impl CaptionerConfig {
                     lstm: Lstm::new(m + d, n, init),
                     readout_state: init.linear(n, m, true),
                     readout_context: init.linear(d, m, false),
+                    state_dropout: self.state_dropout,
                 };
                 (CaptionDecoder::ShowAttendTell(decoder), m)
             }
@@ -286,6 +303,8 @@ pub struct ShowAttendTell {
     pub readout_state: Linear,
     /// `L_z [features, m]`.
     pub readout_context: Linear,
+    #[module(skip)]
+    state_dropout: f64,
 }
 
 /// Two LSTMs: the first asks, the second predicts.
@@ -341,7 +360,8 @@ impl Captioner {
         let mut regions = self.backbone.regions(images); // [batch, L, features]
         let [batch, count, features] = regions.dims();
         if self.config.positions {
-            regions = regions + sines(self.grid, features, &device).unsqueeze();
+            let sines = expect_valid(SinusoidalGrid::of_cells(features));
+            regions = regions + sines.table(self.grid, &device, DType::F32).unsqueeze();
         }
         let mean: Tensor<2> = regions.clone().mean_dim(1).squeeze_dim(1);
         let keep = PaddingMask::from_lengths(&vec![count; batch], count, &device);
@@ -491,8 +511,10 @@ impl ShowAttendTell {
         let gate = sigmoid(bridge::apply(&self.gate, before.hidden.clone())); // [rows, 1]
         let context = asked.context.clone() * gate;
         let after = read(&self.lstm, vec![x.clone(), context.clone()], &before);
+        let seen = Tensor::ones([x.dims()[0], 1], &x.device());
+        let seen = dropout(seen, self.state_dropout, noise); // [rows, 1]
         let readout = x
-            + bridge::apply(&self.readout_state, after.hidden.clone())
+            + bridge::apply(&self.readout_state, after.hidden.clone() * seen)
             + bridge::apply(&self.readout_context, context);
         state.layers = vec![after];
         (readout, asked)
@@ -515,24 +537,5 @@ impl TopDown {
         let readout = second.hidden.clone();
         state.layers = vec![first, second];
         (readout, asked)
-    }
-}
-
-/// Sines of the row in the first half of the features, of the column in the second: `[rows · columns, features]`, row by row.
-fn sines([rows, columns]: [usize; 2], features: usize, device: &Device) -> Tensor<2> {
-    let half = features / 2;
-    let table = |size: usize, length: usize| {
-        let sines = expect_valid(Sinusoidal::new(size.max(1)));
-        sines.table(0, length, device, DType::F32)
-    };
-    let of_rows = table(half, rows)
-        .unsqueeze_dim::<3>(1)
-        .repeat_dim(1, columns);
-    let of_columns = table(features - half, columns)
-        .unsqueeze_dim::<3>(0)
-        .repeat_dim(0, rows);
-    match half {
-        0 => of_columns.flatten(0, 1),
-        _ => Tensor::cat(vec![of_rows, of_columns], 2).flatten(0, 1),
     }
 }

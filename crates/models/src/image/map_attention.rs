@@ -231,14 +231,30 @@ impl Between {
                     vec![pairs(attended.weights.unsqueeze_dim(1))],
                 )
             }
-            // Its weights are over columns and rows, not over pairs of positions.
-            Self::Axial(_) => (self.forward(map), vec![]),
+            Self::Axial(block) => {
+                let attended = expect_valid(block.attend(map.clone()));
+                let weights = through_corners(attended.column_weights, attended.row_weights);
+                (map + attended.output, vec![pairs(weights)])
+            }
             Self::SelfAttention(block) => {
                 let (output, weights) = block.run(map, Observe::Weights);
                 (output, weights.map(pairs).into_iter().collect())
             }
         }
     }
+}
+
+/// How much of every position reaches every other in axial attention, by the way through the corner between them: from `(r', c')` along
+/// its column to `(r, c')`, then along the row to `(r, c)`, head by head.
+///
+/// `column [batch, width, heads, height, height]`, `row [batch, height, heads, width, width]` -> `[batch, heads, positions, positions]`,
+/// whose rows sum to 1.
+fn through_corners(column: Tensor<5>, row: Tensor<5>) -> Tensor<4> {
+    let [batch, width, heads, height, _] = column.dims();
+    let row = row.permute([0, 2, 1, 3, 4]); // [batch, heads, r, c, c']
+    let column = column.permute([0, 2, 3, 4, 1]); // [batch, heads, r, r', c']
+    let both: Tensor<6> = row.unsqueeze_dim::<6>(4) * column.unsqueeze_dim::<6>(3); // [batch, heads, r, c, r', c']
+    both.reshape([batch, heads, height * width, height * width])
 }
 
 /// Self-attention over the positions of a map, with its residual sum.

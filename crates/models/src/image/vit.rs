@@ -5,7 +5,10 @@
 //! z   = stack(z_0)                                   every token sees every other
 //! class scores = W z_class + b, or W mean_i z_i + b over the patches
 //! ```
+//! In place of learned positions `E_pos` patches may have sines of row and column, or queries and keys are rotated by them
+//! ([`RotaryGrid`]); class and distillation token then have none.
 //! With `embedding_norm` the tokens `z_0` are normed first (CLIP, Radford et al. 2021).
+//!
 //! With a distillation token (DeiT, Touvron et al. 2020) there is a second learned token, with scores of its own, and the class scores
 //! are the mean of both. The stack is the one of all Transformers here, with norms before its parts and one after the last.
 
@@ -19,6 +22,7 @@ use regard_nn::{
     Observe, bridge,
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
+    position::{PositionConfig, RotaryConfig, RotaryGrid, SinusoidalGrid},
     transformer::{Activation, Norm, NormConfig, Stack, StackConfig, StackDropout, StackOptions},
     vision::{PatchEmbedding, PatchEmbeddingConfig},
 };
@@ -41,6 +45,19 @@ pub enum ImagePooling {
     Mean,
 }
 
+/// How a model knows where a patch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImagePositions {
+    /// A learned vector for each (Dosovitskiy 2020).
+    #[default]
+    Learned,
+    /// Sines and cosines of row and column (Beyer 2022).
+    Sinusoidal,
+    /// Queries and keys are rotated by row and column (Heo 2024).
+    Rotary,
+}
+
 config! {
     /// Vision Transformer: a classifier of images (Dosovitskiy et al. 2020).
     pub struct VisionTransformerConfig {
@@ -56,6 +73,10 @@ config! {
         feed_forward: Option<usize> = None, in SIZE, example "768";
         /// Which states the class scores are computed from: that of the "class" token, or the "mean" of the patches'.
         pooling: ImagePooling = ImagePooling::Class;
+        /// How the model knows where a patch is: "learned" vectors, "sinusoidal" ones, or "rotary": queries and keys are rotated.
+        positions: ImagePositions = ImagePositions::Learned;
+        /// The slowest pair of features turns by nearly 1 / rotary_base per patch; for positions "rotary".
+        rotary_base: f64 = 100.0, in POSITIVE;
         /// Whether there is a second token with scores of its own, the distillation token (Touvron et al. 2020).
         distillation: bool = false;
         /// Activation of the feed-forward network, as that of a language model.
@@ -78,10 +99,35 @@ impl VisionTransformerConfig {
             let expected = format!("a divisor of d_model, {}", self.d_model);
             check.fail("heads", format!("found {}", self.heads), expected);
         }
+        if self.positions == ImagePositions::Sinusoidal {
+            let expected = "a multiple of 4 for positions = \"sinusoidal\"";
+            check.require(
+                self.d_model.is_multiple_of(4),
+                "d_model",
+                self.d_model,
+                expected,
+            );
+        }
+        if self.positions == ImagePositions::Rotary {
+            let divides = self.d_model.is_multiple_of(4 * self.heads);
+            let expected = "heads of a multiple of 4 features for positions = \"rotary\"";
+            check.require(divides, "heads", self.heads, expected);
+            check.require(
+                self.rotary_base > 1.0,
+                "rotary_base",
+                self.rotary_base,
+                "a number above 1",
+            );
+        }
         if self.distillation && self.pooling == ImagePooling::Mean {
             let expected = "pooling = \"class\" beside it";
             check.fail("distillation", "found true", expected);
         }
+    }
+
+    /// Tokens before the patches.
+    fn marks(&self) -> usize {
+        1 + usize::from(self.distillation)
     }
 
     /// A network of a few thousand weights, for tests and examples.
@@ -108,6 +154,9 @@ pub struct VisionTransformer {
     pub head: Linear,
     /// The distillation token and its scores.
     pub distillation: Option<Distillation>,
+    /// Whether sines of row and column are added to the patches.
+    #[module(skip)]
+    sines: bool,
     #[module(skip)]
     pooling: ImagePooling,
     #[module(skip)]
@@ -143,8 +192,20 @@ impl ImageClassifierConfig for VisionTransformerConfig {
         }
         let embedding =
             PatchEmbeddingConfig::new(sizes.size, [self.patch; 2], sizes.channels, self.d_model)
+                .with_learned_positions(self.positions == ImagePositions::Learned)
                 .init(init)
                 .map_err(|error| ModelError(error.to_string()))?;
+        let position = match self.positions {
+            ImagePositions::Rotary => PositionConfig::Rotary(RotaryConfig {
+                base: self.rotary_base,
+                grid: Some(RotaryGrid {
+                    marks: self.marks(),
+                    columns: width / self.patch,
+                }),
+                ..RotaryConfig::new(self.d_model / self.heads)
+            }),
+            ImagePositions::Learned | ImagePositions::Sinusoidal => PositionConfig::None,
+        };
         let refused = |error: regard_nn::AttentionError| ModelError(error.to_string());
         let norm = NormConfig::Layer {
             epsilon: self.norm_epsilon,
@@ -158,6 +219,7 @@ impl ImageClassifierConfig for VisionTransformerConfig {
                 attention: self.attention_dropout,
                 activation: 0.0,
             },
+            position,
             ..StackConfig::new(self.d_model, self.heads)
         };
         let embedding_norm = self.embedding_norm.then(|| norm.init(self.d_model, init));
@@ -170,6 +232,7 @@ impl ImageClassifierConfig for VisionTransformerConfig {
                 token: init.normal([self.d_model], TOKEN_DEVIATION),
                 head: init.linear(self.d_model, sizes.classes, true),
             }),
+            sines: self.positions == ImagePositions::Sinusoidal,
             pooling: self.pooling,
             dropout: self.dropout,
         })
@@ -191,6 +254,13 @@ impl VisionTransformer {
             let patches = tokens.narrow(1, 1, length - 1);
             tokens = Tensor::cat(vec![class, token.expand([batch, 1, size]), patches], 1);
             marks = 2;
+        }
+        if self.sines {
+            let ([_, _, size], device) = (tokens.dims(), tokens.device());
+            let table = expect_valid(SinusoidalGrid::of_cells(size));
+            let table = table.table(self.embedding.grid(), &device, tokens.dtype());
+            let none = Tensor::zeros([marks, size], (&device, tokens.dtype()));
+            tokens = tokens + Tensor::cat(vec![none, table], 0).unsqueeze_dim::<3>(0);
         }
         if let Some(norm) = &self.norm {
             tokens = norm.forward(tokens);

@@ -8,7 +8,7 @@
 //!
 //! | attention | scores of the regions | answers |
 //! |---|---|---|
-//! | `bottom-up` | `a_i^k = w_kᵀ f_k([v_i; q; v̂^1; ..; v̂^{k-1}])` | `σ(W_o f_o(f_q(q) ∘ f_v([v̂^1; m^1; ..; v̂^K; m^K])))` |
+//! | `bottom-up` | `a_i^k = w_kᵀ f_k([v_i; q; v̂^1; ..; v̂^{k-1}])` | `σ(W_o f_o(f_q(q) ∘ f_v([v̂^K; m^K])))` |
 //! | `stacked` | `a_i^k = w_kᵀ tanh(W_k u_i + V_k u^{k-1} + b_k)`, `u_i = tanh(W v_i + b)`, `u^0 = q` | `σ(W_o u^K + b_o)`, `u^k = û^k + u^{k-1}` |
 //! | `question-only` | none: it sees no image | `σ(W_o f_o(f_q(q)))` |
 //!
@@ -17,8 +17,9 @@
 //! `bottom-up` with one look and without counts is the attention of Anderson et al. 2018 and Teney et al. 2018 over the cells of a
 //! grid, in place of the boxes of a detector. Three things go beyond it. A region knows its place, without which neither "where" nor
 //! "left of" has an answer. A second look knows what the first one read (as in stacked attention, but beside it, not added to it), so
-//! that "What is above the square?" can find the square first. A look also says how many regions it found, `m^k = Σ_i σ(a_i^k + b_k)`:
-//! a softmax takes a mean of what it found and cannot count (Zhang, Hare and Prügel-Bennett 2018, arXiv:1802.05766, section 3).
+//! that "What is above the square?" can find the square first; the answer is read from the last look alone, so that this one has to be
+//! at what is asked for. The last look also says how many regions it found, `m^K = Σ_i σ(a_i^K + b)`: a softmax takes a mean of what it
+//! found and cannot count (Zhang, Hare and Prügel-Bennett 2018, arXiv:1802.05766, section 3).
 //!
 //! `stacked` is the attention of Yang et al. 2016, with the places of the regions. Both give each answer its own probability, as
 //! Teney et al. do, where Yang et al. have a softmax.
@@ -77,9 +78,9 @@ config! {
     pub struct BottomUpConfig {
         /// Hidden units in which a region and the question are compared (there 512).
         dimension: usize = 64, in SIZE;
-        /// Looks, each of which knows what those before it read (there 1).
+        /// Looks, each of which knows what those before it read; the last one is what the answer is read from (there 1).
         looks: usize = 2, in LOOKS;
-        /// Whether a look also says how many regions it found, which a softmax cannot (there false).
+        /// Whether the last look also says how many regions it found, which a softmax cannot (there false).
         counts: bool = true;
     }
 }
@@ -142,7 +143,7 @@ pub struct BottomUp {
     pub backbone: Backbone,
     /// `f_k`, `w_k`.
     pub looks: Vec<QuestionAttention>,
-    /// `b`, `[looks]`, of models that count.
+    /// `b`, `[1]`, of models that count.
     pub counts: Option<Param<Tensor<1>>>,
     /// `f_q`, `f_v`, `f_o`, `W_o`.
     pub head: AnswerHead,
@@ -223,12 +224,12 @@ impl QuestionAnswererConfig for VqaConfig {
                 let [rows, columns] = self.backbone.grid(sizes.size);
                 // Before training all regions together count as about one.
                 let bias = -((rows * columns) as f32).ln();
-                let read = looks * (features + usize::from(*counts));
+                let read = features + usize::from(*counts);
                 let head = AnswerHeadConfig::new(hidden, read, hidden, sizes.answers);
                 Answering::BottomUp(BottomUp {
                     backbone,
                     looks: attentions.map_err(refused)?,
-                    counts: counts.then(|| init.constant([*looks], bias)),
+                    counts: counts.then(|| init.constant([1], bias)),
                     head: head.init(init).map_err(refused)?,
                 })
             }
@@ -342,21 +343,22 @@ impl BottomUp {
     fn answer(&self, q: Tensor<2>, images: Tensor<4>, of: &[usize]) -> QuestionLook {
         let places = Places::new(of, images.dims()[0], &images.device());
         let (regions, grid) = regions(&self.backbone, images);
-        let (mut asked, mut read, mut looks) = (vec![places.by_image(q.clone())], vec![], vec![]);
-        for (place, attention) in self.looks.iter().enumerate() {
+        let (mut asked, mut looks, mut last) = (vec![places.by_image(q.clone())], vec![], None);
+        for attention in &self.looks {
             let prepared = expect_valid(attention.prepare(&regions));
             let question = Tensor::cat(asked.clone(), 2);
             let scores = expect_valid(attention.scores(question, &prepared)); // [images, most, regions]
             let (weights, context) = expect_valid(regions.read(scores.clone()));
             asked.push(context.clone());
-            read.push(context);
-            if let Some(bias) = &self.counts {
-                let bias = bias.val().narrow(0, place, 1).unsqueeze::<3>();
-                read.push(sigmoid(scores + bias).sum_dim(2)); // [images, most, 1]
-            }
             looks.push(places.by_question(weights));
+            last = Some((scores, context));
         }
-        let read = places.by_question(Tensor::cat(read, 2));
+        let (scores, mut read) = last.expect("a model has a look");
+        if let Some(bias) = &self.counts {
+            let found = sigmoid(scores + bias.val().unsqueeze::<3>()).sum_dim(2); // [images, most, 1]
+            read = Tensor::cat(vec![read, found], 2);
+        }
+        let read = places.by_question(read);
         QuestionLook {
             logits: expect_valid(self.head.logits(q, read)),
             looks,

@@ -122,7 +122,18 @@ def resnet(depth, width, shape, attention="none", training=True):
     return compute
 
 
-def vit(shape, patch, d, layers, heads, f, pooling):
+def rotated(x, rows, columns, base=100.0):
+    """`x [batch, heads, 1 + cells, r]` rotated by row and column (Heo et al. 2024); the class token stays as it is."""
+    r = x.shape[-1]
+    cells = torch.arange(rows * columns, dtype=x.dtype)
+    turns = base ** -(torch.arange(r // 4, dtype=x.dtype) / (r // 4))
+    angles = torch.cat([cells.div(columns, rounding_mode="floor")[:, None] * turns, (cells % columns)[:, None] * turns], 1)
+    angles = torch.cat([torch.zeros(1, r // 2, dtype=x.dtype), angles])
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
+
+
+def vit(shape, patch, d, layers, heads, f, pooling, positions="learned"):
     def compute(draw):
         net = Net(draw, True)
         b, c, h, w = shape
@@ -131,7 +142,12 @@ def vit(shape, patch, d, layers, heads, f, pooling):
         patches = x.reshape(b, c, rows, patch, columns, patch).permute(0, 2, 4, 1, 3, 5).reshape(b, rows * columns, -1)
         tokens = net.linear("embedding.projection", patches, d)
         tokens = torch.cat([draw("embedding.class_token", d).expand(b, 1, d), tokens], 1)
-        x = tokens + draw("embedding.positions", 1 + rows * columns, d)
+        if positions == "learned":
+            x = tokens + draw("embedding.positions", 1 + rows * columns, d)
+        elif positions == "sinusoidal":
+            x = tokens + torch.cat([torch.zeros(1, d), sines(rows, columns, d, tokens)])
+        else:
+            x = tokens
         norm = lambda name, x: F.layer_norm(x, (d,), draw(name + ".weight", d, scale=1.0), draw(name + ".bias", d), 1e-6)
         maps = {}
         for i in range(layers):
@@ -139,6 +155,8 @@ def vit(shape, patch, d, layers, heads, f, pooling):
             y = norm(name + "attention_block.norm", x)
             joint = net.linear(name + "attention.projection.Fused.query_key_value", y, 3 * d)
             q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in joint.chunk(3, 2))
+            if positions == "rotary":
+                q, k = (rotated(x, rows, columns) for x in (q, k))
             weights = torch.softmax(q @ k.transpose(2, 3) / (d // heads) ** 0.5, 3)
             maps[f"weights.{i}"] = weights
             x = x + net.linear(name + "attention.output", (weights @ v).transpose(1, 2).flatten(2), d)
@@ -319,4 +337,8 @@ for depth, activation, learning in ((56, "mixed", True), (56, "mixed", False), (
     golden.case(f"residual-attention {depth} {activation} {learning}", residual_attention(depth, 4, shape, activation, learning),
                 kind="residual-attention", depth=depth, width=4 / 256, shape=shape, activation=activation, learning=learning,
                 training=False)
+for positions in ("sinusoidal", "rotary"):
+    shape = (2, 3, 12, 8)
+    golden.case(f"vit {positions}", vit(shape, 4, 24, 2, 3, 20, "class", positions), kind="vit", shape=shape, patch=4, d=24, layers=2,
+                heads=3, f=20, pooling="class", positions=positions)
 golden.save(HERE / "images.safetensors")

@@ -81,7 +81,7 @@ class Net:
 def bottom_up(net, q, looks, counts):
     name = "answering.BottomUp"
     v = net.regions(name + ".backbone")[ABOUT]
-    asked, read, maps = [q], [], {}
+    asked, maps = [q], {}
     for k in range(looks):
         question = torch.cat(asked, 1)[:, None].expand(-1, v.shape[1], -1)
         hidden = net.gated(f"{name}.looks.{k}.joint", torch.cat([v, question], 2), DIMENSION)
@@ -90,9 +90,9 @@ def bottom_up(net, q, looks, counts):
         maps[f"look.{k}"] = alpha
         context = (alpha[:, None] @ v)[:, 0]
         asked.append(context)
-        read.append(context)
-        if counts:
-            read.append(torch.sigmoid(a + net.draw(name + ".counts", looks)[k]).sum(1, keepdim=True))
+    read = [context]
+    if counts:
+        read.append(torch.sigmoid(a + net.draw(name + ".counts", 1)).sum(1, keepdim=True))
     h = net.gated(name + ".head.question", q, HIDDEN) * net.gated(name + ".head.image", torch.cat(read, 1), HIDDEN)
     return net.linear(name + ".head.output", net.gated(name + ".head.joint", h, HIDDEN), ANSWERS, False), maps
 

@@ -9,7 +9,7 @@ use regard_models::{
         VisionTransformerConfig,
         map_attention::{AffinityName, HeadsConfig, NonLocalChoice, ReductionConfig},
         residual_attention::MaskName,
-        vit::ImagePooling,
+        vit::{ImagePooling, ImagePositions},
     },
 };
 use regard_nn::{bridge::without_kernels, dropout::DropoutRng, initialize::Initializer, weights};
@@ -119,10 +119,16 @@ fn residual_attention_networks() {
 fn vision_transformers() {
     let golden = golden();
     let cases = golden.cases("vit");
-    assert_eq!(cases.len(), 2);
+    assert_eq!(cases.len(), 4);
     for case in cases {
         let size = |field: &str| case.number(field) as usize;
+        let positions = case.description.get("positions").and_then(Value::as_str);
         let config = VisionTransformerConfig {
+            positions: match positions {
+                None => ImagePositions::Learned,
+                Some("sinusoidal") => ImagePositions::Sinusoidal,
+                Some(_) => ImagePositions::Rotary,
+            },
             patch: size("patch"),
             d_model: size("d"),
             layers: size("layers"),
@@ -147,8 +153,14 @@ fn configs() -> Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> {
     };
     let non_local = |affinity| MapAttentionConfig::NonLocal(NonLocalChoice { affinity });
     let heads = || HeadsConfig { heads: 2 };
+    let vit = |positions| VisionTransformerConfig {
+        positions,
+        ..VisionTransformerConfig::tiny()
+    };
     let mut all: Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> = vec![
         ("vit", Box::new(VisionTransformerConfig::tiny())),
+        ("vit sinusoidal", Box::new(vit(ImagePositions::Sinusoidal))),
+        ("vit rotary", Box::new(vit(ImagePositions::Rotary))),
         (
             "residual attention",
             Box::new(ResidualAttentionConfig::tiny()),
@@ -247,10 +259,10 @@ fn maps_have_the_shapes_of_their_layers() {
     for (name, config) in configs() {
         let look = model(&*config).look(images(2));
         let expected = match name {
-            "none" | "axial" => 0,
+            "none" => 0,
             "se" | "spatial" => 9,
             "cbam" => 18,
-            "vit" => 2,
+            "vit" | "vit sinusoidal" | "vit rotary" => 2,
             "residual attention" => 3,
             _ => 1,
         };

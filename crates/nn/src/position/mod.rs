@@ -48,7 +48,7 @@ pub use choice::{Position, PositionConfig};
 pub use learned::Learned;
 pub use relative::Relative;
 pub use relative_buckets::{RelativeBuckets, RelativeBucketsConfig};
-pub use rotary::{Layout, Rotary, RotaryConfig, Rotation, Scaling};
+pub use rotary::{Layout, Rotary, RotaryConfig, RotaryGrid, Rotation, Scaling};
 pub use sinusoidal::Sinusoidal;
 pub use sinusoidal_grid::SinusoidalGrid;
 

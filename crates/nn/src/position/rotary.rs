@@ -12,6 +12,9 @@
 //! - **Shapes**: `x [batch, heads, length, d]` -> the same; the first `r <= d` features of a head are
 //!   rotated.
 //! - **Longer contexts**: [`Scaling`] and the base.
+//! - **Images**: with a [`RotaryGrid`] the first half of the pairs turns by a token's row, the other half by its column, so that
+//!   products depend on the distances in both directions: `θ_i = base^{-4i/r}`, `i = 0..r/4`, for each (Heo et al. 2024, *Rotary
+//!   Position Embedding for Vision Transformer*, arXiv:2403.13298, section 3.2; there the base is 100).
 //! - **When**: the choice of nearly all recent decoders; works with any cache, as keys are stored after
 //!   rotation. **When not**: far beyond the length of training without scaling.
 //! - **Cost**: no parameters; six multiplications a pair, and `length · r/2` sines and cosines a call,
@@ -101,6 +104,18 @@ pub struct RotaryConfig {
     pub layout: Layout,
     /// How angles are reduced.
     pub scaling: Scaling,
+    /// The cells that the tokens stand for, if they are an image's; `size` is then a multiple of 4.
+    #[serde(default)]
+    pub grid: Option<RotaryGrid>,
+}
+
+/// Tokens that are the cells of a grid, row by row, after some that have no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotaryGrid {
+    /// Tokens before the first cell, such as a class token; they are not rotated.
+    pub marks: usize,
+    /// Cells of a row, at least 1.
+    pub columns: usize,
 }
 
 impl RotaryConfig {
@@ -111,13 +126,15 @@ impl RotaryConfig {
             base: 10000.0,
             layout: Layout::HalfSplit,
             scaling: Scaling::None,
+            grid: None,
         }
     }
 
     /// Computes the frequencies.
     ///
     /// # Errors
-    /// If `size` is 0 or odd, if `base` is not above 1, or if a number of the scaling is out of range.
+    /// If `size` is 0 or odd, or with a grid no multiple of 4, if `base` is not above 1, or if a number of the scaling or of the grid
+    /// is out of range.
     pub fn init(&self) -> Result<Rotary, AttentionError> {
         let at_least_1 = |field, found: f64| match found.is_finite() && found >= 1.0 {
             true => Ok(()),
@@ -144,14 +161,34 @@ impl RotaryConfig {
                 "the paper has 10000",
             ));
         }
-        let size = self.size as f64;
+        if let Some(RotaryGrid { columns, .. }) = self.grid {
+            if !self.size.is_multiple_of(4) {
+                return Err(AttentionError::value(
+                    "rotary.size",
+                    self.size,
+                    "a multiple of 4 for the cells of a grid",
+                    "half of the pairs turn by the row, half by the column",
+                ));
+            }
+            if columns == 0 {
+                return Err(AttentionError::value(
+                    "rotary.grid.columns",
+                    0,
+                    "at least 1",
+                    "it is the number of cells of a row",
+                ));
+            }
+        }
+        // Rows and columns have half of the features each.
+        let axes = if self.grid.is_some() { 2 } else { 1 };
+        let size = (self.size / axes) as f64;
         let mut base = self.base;
         match self.scaling {
             Scaling::None => {}
             Scaling::Linear { factor } => at_least_1("scaling.factor", factor)?,
             Scaling::Ntk { factor } => {
                 at_least_1("scaling.factor", factor)?;
-                if self.size == 2 {
+                if self.size == 2 * axes {
                     return Err(AttentionError::combination(
                         "rotary.size",
                         self.size,
@@ -188,12 +225,13 @@ impl RotaryConfig {
                 }
             }
         }
-        let frequencies = (0..self.size / 2)
+        let frequencies: Vec<f64> = (0..self.size / (2 * axes))
             .map(|i| self.scaling.slow(base.powf(-2.0 * i as f64 / size)))
             .collect();
         Ok(Rotary {
-            frequencies,
+            frequencies: frequencies.repeat(axes),
             layout: self.layout,
+            grid: self.grid,
         })
     }
 }
@@ -225,6 +263,8 @@ pub struct Rotary {
     frequencies: Vec<f64>,
     #[module(skip)]
     layout: Layout,
+    #[module(skip)]
+    grid: Option<RotaryGrid>,
 }
 
 impl Rotary {
@@ -233,7 +273,27 @@ impl Rotary {
         2 * self.frequencies.len()
     }
 
-    /// `[r / 2]`: the angle of each pair at position 1, in radians.
+    /// The cells that the tokens stand for, if they are an image's.
+    pub fn grid(&self) -> Option<RotaryGrid> {
+        self.grid
+    }
+
+    /// By what a pair of the token at `position` is rotated, in radians.
+    fn angle(&self, position: usize, pair: usize) -> f64 {
+        let place = match self.grid {
+            None => position,
+            Some(RotaryGrid { marks, columns }) => {
+                let cell = position.saturating_sub(marks);
+                match pair < self.frequencies.len() / 2 {
+                    true => cell / columns,
+                    false => cell % columns,
+                }
+            }
+        };
+        place as f64 * self.frequencies[pair]
+    }
+
+    /// `[r / 2]`: the angle of each pair at position 1, in radians; of cells of a grid those of the next row, then of the next column.
     pub fn frequencies(&self) -> &[f64] {
         &self.frequencies
     }
@@ -245,8 +305,11 @@ impl Rotary {
 
     /// The angles of the first `length` positions.
     pub(crate) fn angles(&self, length: usize) -> Angles {
-        let angle = |row: usize, frequency: &f64| (row as f64 * frequency).sin_cos();
-        let all = (0..length).flat_map(|row| self.frequencies.iter().map(move |f| angle(row, f)));
+        let pairs = 0..self.frequencies.len();
+        let all = (0..length).flat_map(|row| {
+            let pairs = pairs.clone();
+            pairs.map(move |pair| self.angle(row, pair).sin_cos())
+        });
         let (sine, cosine) = all.map(|(s, c)| (s as f32, c as f32)).unzip();
         Angles {
             cosine,
@@ -264,8 +327,7 @@ impl Rotary {
         for pair in 0..self.frequencies.len() {
             let [i, j] = self.layout.pair(pair, size);
             for row in 0..length {
-                let angle = (first as f64 + row as f64) * self.frequencies[pair];
-                let (s, c) = angle.sin_cos();
+                let (s, c) = self.angle(first.saturating_add(row), pair).sin_cos();
                 (cosine[row * size + i], cosine[row * size + j]) = (c, c);
                 (sine[row * size + i], sine[row * size + j]) = (s, s);
             }

@@ -5,12 +5,14 @@
 //! y = 2π (row + 1) / rows,   x = 2π (column + 1) / columns
 //! PE = [S(y), S(x)]          S(t)_{2i} = sin(t / 10000^{2i/h}),  S(t)_{2i+1} = cos(t / 10000^{2i/h}),  h = d / 2
 //! ```
-//! Coordinates are shares of the grid, so that the same place in an image has the same position whatever the size of the grid.
+//! Coordinates are shares of the grid, so that the same place in an image has the same position whatever the size of the grid. With
+//! [`SinusoidalGrid::of_cells`] they are the numbers of row and column, `y = row`, `x = column`, so that neighbours differ by as much
+//! in a large grid as in a small one (Beyer, Zhai, Kolesnikov 2022, *Better plain ViT baselines for ImageNet-1k*).
 //!
 //! - **Shapes**: rows and columns -> `[rows · columns, d]`, row by row; `d` is even.
 //! - **When**: cells of an image that attention reads as a sequence, with positions added to queries and keys
-//!   ([`StackOptions::positions`](crate::transformer::StackOptions)). **When not**: patches of one fixed size, for which a vision
-//!   Transformer learns its positions.
+//!   ([`StackOptions::positions`](crate::transformer::StackOptions)), or to the patches of a vision Transformer. **When not**: images
+//!   of one fixed size and much data, from which positions can be learned.
 //! - **Cost**: `rows · columns · d` sines a call, no parameters.
 //!
 //! ```
@@ -38,6 +40,8 @@ const EPSILON: f64 = 1e-6;
 #[derive(Debug, Clone)]
 pub struct SinusoidalGrid {
     frequencies: Vec<f64>,
+    /// Whether coordinates are shares of the grid.
+    shares: bool,
 }
 
 impl SinusoidalGrid {
@@ -59,6 +63,18 @@ impl SinusoidalGrid {
         let frequency = |pair: usize| 10000f64.powf(-(pair as f64) / pairs as f64);
         Ok(Self {
             frequencies: (0..pairs).map(frequency).collect(),
+            shares: true,
+        })
+    }
+
+    /// Positions of `size` features, by the numbers of row and column.
+    ///
+    /// # Errors
+    /// As [`SinusoidalGrid::new`].
+    pub fn of_cells(size: usize) -> Result<Self, AttentionError> {
+        Ok(Self {
+            shares: false,
+            ..Self::new(size)?
         })
     }
 
@@ -66,7 +82,10 @@ impl SinusoidalGrid {
     pub fn table(&self, [rows, columns]: [usize; 2], device: &Device, dtype: DType) -> Tensor<2> {
         let size = 4 * self.frequencies.len();
         let waves = |place: usize, length: usize| {
-            let angle = TAU * (place + 1) as f64 / (length as f64 + EPSILON);
+            let angle = match self.shares {
+                true => TAU * (place + 1) as f64 / (length as f64 + EPSILON),
+                false => place as f64,
+            };
             let waves = self.frequencies.iter().map(move |f| (angle * f).sin_cos());
             waves.flat_map(|(sine, cosine)| [sine, cosine])
         };

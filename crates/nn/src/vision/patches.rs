@@ -7,6 +7,8 @@
 //!
 //! `z_0 = [x_class; x_1 E; ..; x_N E] + E_pos`
 //!
+//! Without learned positions `E_pos` is left out, for models that add others or rotate queries and keys.
+//!
 //! | tensor | shape |
 //! |---|---|
 //! | image | `[batch, channels, height, width]`, height and width multiples of the patch's |
@@ -71,6 +73,9 @@ pub struct PatchEmbeddingConfig {
     pub channels: usize,
     /// Size of a token.
     pub size: usize,
+    /// Whether a learned vector is added to every token.
+    #[config(default = true)]
+    pub learned_positions: bool,
 }
 
 impl PatchEmbeddingConfig {
@@ -85,6 +90,7 @@ impl PatchEmbeddingConfig {
             patch,
             channels,
             size,
+            learned_positions,
         } = *self;
         let [rows, columns] = grid(image, patch)?;
         check_positive("channels", channels)?;
@@ -92,7 +98,8 @@ impl PatchEmbeddingConfig {
         Ok(PatchEmbedding {
             projection: initializer.linear(channels * patch[0] * patch[1], size, true),
             class_token: initializer.zeros([size]),
-            positions: initializer.normal([1 + rows * columns, size], POSITION_DEVIATION),
+            positions: learned_positions
+                .then(|| initializer.normal([1 + rows * columns, size], POSITION_DEVIATION)),
             image,
             patch,
         })
@@ -115,7 +122,7 @@ pub struct PatchEmbedding {
     /// `x_class`.
     pub class_token: Param<Tensor<1>>,
     /// `E_pos`, the class token's first.
-    pub positions: Param<Tensor<2>>,
+    pub positions: Option<Param<Tensor<2>>>,
     #[module(skip)]
     image: [usize; 2],
     #[module(skip)]
@@ -155,7 +162,11 @@ impl PatchEmbedding {
             class_token.expand([batch, 1, size]),
             apply(&self.projection, patches),
         ];
-        Ok(Tensor::cat(tokens, 1) + self.positions.val().unsqueeze_dim::<3>(0))
+        let tokens = Tensor::cat(tokens, 1);
+        Ok(match &self.positions {
+            Some(positions) => tokens + positions.val().unsqueeze_dim::<3>(0),
+            None => tokens,
+        })
     }
 
     /// The same weights for images of another size: the positions of the patches are interpolated over the image
@@ -168,7 +179,7 @@ impl PatchEmbedding {
         let [old_rows, old_columns] = self.grid();
         let size = self.class_token.dims()[0];
         self.image = image;
-        self.positions = self.positions.map(|positions| {
+        let interpolated = |positions: Tensor<2>| {
             let tracked = positions.is_require_grad();
             let class_token = positions.clone().narrow(0, 0, 1);
             let patches = positions
@@ -182,7 +193,8 @@ impl PatchEmbedding {
             Tensor::cat(vec![class_token, patches], 0)
                 .detach()
                 .set_require_grad(tracked)
-        });
+        };
+        self.positions = self.positions.map(|positions| positions.map(interpolated));
         Ok(self)
     }
 

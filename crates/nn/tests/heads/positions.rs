@@ -11,7 +11,7 @@ use regard_nn::{
     initialize::Initializer,
     position::{
         Alibi, Layout, Learned, Positions, Relative, RelativeBuckets, RelativeBucketsConfig,
-        RotaryConfig, Scaling, Sinusoidal,
+        RotaryConfig, RotaryGrid, Scaling, Sinusoidal,
     },
 };
 
@@ -74,6 +74,63 @@ fn rotary_config(case: &Case) -> RotaryConfig {
             },
             other => panic!("{other}"),
         },
+        grid: None,
+    }
+}
+
+/// Products depend on the distances in rows and in columns alone; tokens before the cells stay as they are.
+#[test]
+fn rotary_of_a_grid() {
+    let grid = RotaryGrid {
+        marks: 1,
+        columns: 3,
+    };
+    for layout in [Layout::HalfSplit, Layout::Interleaved] {
+        let config = RotaryConfig {
+            base: 100.0,
+            layout,
+            grid: Some(grid),
+            ..RotaryConfig::new(8)
+        };
+        let rotary = config.init().unwrap();
+        let cells = 4 * grid.columns;
+        let rotation = rotary.rotation(0, 1 + cells, &device(), DType::F64);
+        let turned = |seed: &str| -> Vec<f64> {
+            let vector = doubles(&values(seed, 8, 1.0), [1, 1, 1, 8]);
+            let same = vector.repeat_dim(2, 1 + cells); // [1, 1, 1 + cells, 8]
+            rotation.apply(same).unwrap().into_data().iter().collect()
+        };
+        let (queries, keys) = (turned("q"), turned("k"));
+        let plain = values("q", 8, 1.0);
+        let first = queries[..8].iter().zip(&plain);
+        assert!(
+            first
+                .clone()
+                .all(|(a, b)| (a - f64::from(*b)).abs() < 1e-12)
+        );
+        let product = |query: [usize; 2], key: [usize; 2]| -> f64 {
+            let at = |[row, column]: [usize; 2]| 8 * (1 + row * grid.columns + column);
+            let (query, key) = (at(query), at(key));
+            let pairs = queries[query..query + 8].iter().zip(&keys[key..key + 8]);
+            pairs.map(|(a, b)| a * b).sum()
+        };
+        // One row down and one column to the left, from two places; and not the same as one to the right.
+        let (one, other) = (product([0, 1], [1, 0]), product([2, 2], [3, 1]));
+        assert!((one - other).abs() < 1e-12, "{one} {other}");
+        assert!((one - product([0, 1], [1, 2])).abs() > 1e-3);
+        // By hand: the pairs of rows turn by 1 and by base^(-4/8), those of columns the same.
+        let expected = [1.0, 0.1, 1.0, 0.1];
+        for (found, expected) in rotary.frequencies().iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12);
+        }
+    }
+    for (size, columns, field) in [(6, 3, "rotary.size"), (8, 0, "rotary.grid.columns")] {
+        let grid = Some(RotaryGrid { marks: 0, columns });
+        let config = RotaryConfig {
+            grid,
+            ..RotaryConfig::new(size)
+        };
+        assert!(config.init().unwrap_err().to_string().contains(field));
     }
 }
 

@@ -9,8 +9,9 @@ use regard_nn::{
     mask::PaddingMask,
     vision::{
         Affinity, AxialAttentionConfig, CaptionAttentionConfig, CbamConfig, MaskActivation,
-        MaskBranchConfig, NonLocal, NonLocalConfig, PatchEmbeddingConfig, QuestionAttentionConfig,
-        RegionAttended, Regions, SpatialAttentionConfig, SqueezeExciteConfig,
+        MaskBranchConfig, NonLocal, NonLocalConfig, PatchEmbedding, PatchEmbeddingConfig,
+        QuestionAttentionConfig, RegionAttended, Regions, SpatialAttentionConfig,
+        SqueezeExciteConfig,
     },
 };
 
@@ -425,20 +426,34 @@ fn positions_are_interpolated_over_the_image() {
     let old = TensorData::new(plane(3, 5), [16, 3]);
     embedding.positions = embedding
         .positions
-        .map(|_| Tensor::from_data(old, &device()).require_grad());
+        .map(|positions| positions.map(|_| Tensor::from_data(old, &device()).require_grad()));
 
+    let positions = |embedding: &PatchEmbedding| embedding.positions.as_ref().unwrap().val();
     let same = embedding.clone().resized([6, 10]).unwrap();
-    assert!(close(same.positions.val(), embedding.positions.val()));
+    assert!(close(positions(&same), positions(&embedding)));
     let resized = embedding.resized([14, 4]).unwrap();
     assert_eq!(resized.grid(), [7, 2]);
-    assert!(resized.positions.val().is_require_grad());
+    assert!(positions(&resized).is_require_grad());
     let expected = TensorData::new(plane(7, 2), [15, 3]);
     assert!(close(
-        resized.positions.val(),
+        positions(&resized),
         Tensor::from_data(expected, &device())
     ));
     let tokens = resized.forward(drawn("image", [2, 1, 14, 4], 1.0)).unwrap();
     assert_eq!(tokens.dims(), [2, 15, 3]);
+}
+
+/// Without learned positions equal patches give equal tokens, and the weights are of any size of image.
+#[test]
+fn patches_without_positions() {
+    let config = PatchEmbeddingConfig::new([4, 6], [2, 2], 1, 3).with_learned_positions(false);
+    let embedding = config.init(&mut initializer()).unwrap();
+    let tokens = embedding.forward(Tensor::ones([1, 1, 4, 6], &device()));
+    let tokens = tokens.unwrap().narrow(1, 1, 6);
+    let first = tokens.clone().narrow(1, 0, 1).repeat_dim(1, 6);
+    assert!(close(tokens, first));
+    let larger = embedding.resized([8, 6]).unwrap();
+    assert!(larger.positions.is_none() && larger.grid() == [4, 3]);
 }
 
 /// The weights over the tokens are arranged as on the image, row by row, without that of the class token.

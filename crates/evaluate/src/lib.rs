@@ -74,7 +74,7 @@ mod score;
 mod tokenize;
 mod vqa;
 
-pub use accuracy::Accuracy;
+pub use accuracy::{Accuracy, PairedShares};
 pub use alignment::{Aer, Alignment, Gold, Indexing, Link};
 pub use bleu::{Bleu, BleuScore, Smoothing};
 pub use bootstrap::{Bootstrap, PairedBootstrap, SIGNIFICANCE_LEVEL};

@@ -1,10 +1,11 @@
 //! Draws scenes on one sheet, with their boxes and masks beside them, and writes what is said and asked of them.
 //!
 //! ```sh
-//! cargo run --release -p regard-images --example scenes -- OUT [SIZE]
+//! cargo run --release -p regard-images --example scenes -- OUT [SIZE] [SEED]
 //! ```
 //!
-//! writes `OUT/scenes.png` (24 scenes, each twice: as it is, and with its boxes and masks) and `OUT/scenes.txt`.
+//! writes `OUT/scenes.png` (24 scenes, each twice: as it is, and with its boxes and masks), `OUT/scenes.txt`, and each scene alone as
+//! `OUT/00.png` to `OUT/23.png`.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -20,8 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let out = arguments
         .next()
-        .ok_or("give a folder to write to: scenes OUT [SIZE]")?;
+        .ok_or("give a folder to write to: scenes OUT [SIZE] [SEED]")?;
     let size = arguments.next().map_or(Ok(64), |size| size.parse())?;
+    let seed = arguments.next().map_or(Ok(1), |seed| seed.parse())?;
     let config = SceneConfig {
         height: size,
         width: size,
@@ -37,8 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     let mut sheet = Image::filled(height, width, &[255; 3])?;
     let mut text = String::new();
+    std::fs::create_dir_all(&out)?;
     for i in 0..ROWS * COLUMNS {
-        let scene = Scene::generate(1, i as u64, &config)?;
+        let scene = Scene::generate(seed, i as u64, &config)?;
+        scene.image.save_png(format!("{out}/{i:02}.png"))?;
         let (top, left) = (
             GAP + i / COLUMNS * (cell + GAP),
             GAP + i % COLUMNS * (2 * cell + 2 + GAP),
@@ -61,7 +65,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             )?;
         }
     }
-    std::fs::create_dir_all(&out)?;
     sheet.save_png(format!("{out}/scenes.png"))?;
     std::fs::write(format!("{out}/scenes.txt"), text)?;
     println!("{out}/scenes.png and {out}/scenes.txt");

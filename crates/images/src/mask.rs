@@ -48,6 +48,12 @@ impl Bounds {
             self.height / h,
         ]
     }
+
+    /// Whether the centre of the pixel in `row` and `column` lies inside.
+    pub fn covers(&self, row: usize, column: usize) -> bool {
+        let (y, x) = (row as f32 + 0.5, column as f32 + 0.5);
+        (self.x..self.x + self.width).contains(&x) && (self.y..self.y + self.height).contains(&y)
+    }
 }
 
 /// A bit for each pixel, `[height, width]`.

@@ -133,12 +133,16 @@ pub struct Judged {
     pub loss: f64,
     /// The captions that the model wrote.
     pub captions: Vec<String>,
-    /// Those that equal one of their references.
+    /// Which of them equal one of their references.
+    pub right: Vec<bool>,
+    /// How many.
     pub exact: ExactMatch,
     /// Against their references.
     pub scores: CaptionScores,
     /// Where the model looked, teacher-forced, for words of which the object is known; no looks where none is.
     pub looking: Looking,
+    /// The same, with the box of an object in place of its pixels: a digit is more than its strokes.
+    pub looking_at_boxes: Looking,
 }
 
 impl ImageCaptioner {
@@ -240,7 +244,8 @@ impl ImageCaptioner {
         let search = search(settings);
         let tokenizer = self.description.tokenizers.target();
         let (mut captions, mut references) = (vec![], vec![]);
-        let (mut looking, mut nll, mut tokens) = (Looking::default(), 0.0, 0);
+        let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());
+        let (mut nll, mut tokens) = (0.0, 0);
         let rows: Vec<usize> = (0..images.len().min(count)).collect();
         for rows in rows.chunks(settings.batch_sentences.max(1)) {
             let examples = rows.par_iter().map(|&row| images.example(row));
@@ -269,7 +274,9 @@ impl ImageCaptioner {
             if let Some(weights) = weights {
                 let of_caption = weights.len() / ids.len().max(1);
                 for ((i, phrase), weights) in pairs().zip(weights.chunks_exact(of_caption.max(1))) {
-                    looking = looking.with(self.looks(&examples[i], phrase, weights)?);
+                    let [pixels, boxes] = self.looks(&examples[i], phrase, weights)?;
+                    looking = looking.with(pixels);
+                    looking_at_boxes = looking_at_boxes.with(boxes);
                 }
             }
             for hypotheses in caption(&self.model, tensor, &search) {
@@ -281,45 +288,47 @@ impl ImageCaptioner {
                 texts.collect::<Vec<_>>()
             }));
         }
-        // Of several references the caption is compared with the one that it equals, if there is one.
-        let nearest = captions
-            .iter()
-            .zip(&references)
-            .map(|(caption, references)| {
-                let same = references.iter().find(|reference| *reference == caption);
-                same.or(references.first()).map_or("", String::as_str)
-            });
+        let pairs = captions.iter().zip(&references);
+        let right: Vec<bool> = pairs
+            .map(|(caption, references)| references.contains(caption))
+            .collect();
         Ok(Judged {
             loss: nll / tokens.max(1) as f64,
-            exact: ExactMatch::of(&captions, &nearest.collect::<Vec<_>>())?,
+            exact: ExactMatch {
+                exact: right.iter().filter(|right| **right).count(),
+                lines: right.len(),
+            },
+            right,
             scores: CaptionScores::of(&captions, &references)?,
             captions,
             looking,
+            looking_at_boxes,
         })
     }
 
-    /// The looks of one caption at the objects that its words speak of; `weights [time, regions]`.
+    /// The looks of one caption at the pixels and at the boxes of the objects that its words speak of; `weights [time, regions]`.
     fn looks(
         &self,
         example: &Example,
         phrase: &regard_images::data::Phrase,
         weights: &[f32],
-    ) -> Result<Looking, TrainError> {
+    ) -> Result<[Looking; 2], TrainError> {
         let size = self.description.preparation.size;
         let grid = self.model.grid();
-        let mut looking = Looking::default();
-        for (word, weights) in phrase
-            .words
-            .iter()
-            .zip(weights.chunks_exact(grid[0] * grid[1]))
-        {
+        let [mut pixels, mut boxes] = [Looking::default(); 2];
+        let words = phrase.words.iter();
+        for (word, weights) in words.zip(weights.chunks_exact(grid[0] * grid[1])) {
             let object = word.object.and_then(|object| example.objects.get(object));
-            if let Some(region) = object.and_then(|object| object.region.as_ref()) {
+            let Some(object) = object else { continue };
+            if let Some(region) = &object.region {
                 let mask = region.mask(size[0], size[1])?;
-                looking.add(weights, &CellMask::new(size, mask.iter(), grid)?)?;
+                pixels.add(weights, &CellMask::new(size, mask.iter(), grid)?)?;
             }
+            let within = (0..size[0] * size[1])
+                .map(|place| object.bounds.covers(place / size[1], place % size[1]));
+            boxes.add(weights, &CellMask::new(size, within, grid)?)?;
         }
-        Ok(looking)
+        Ok([pixels, boxes])
     }
 }
 

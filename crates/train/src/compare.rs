@@ -28,13 +28,13 @@ use regard_config::ConfigError;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    corpus::CorpusError,
+    corpus::{CorpusError, ParallelText},
     files::{self, FileError},
     learner::{
         self,
         checkpoint::{Checkpoint, CheckpointError, Progress},
     },
-    recipe::{Recipe, Split},
+    recipe::{Recipe, SceneSet, Split},
     registry::Registry,
 };
 
@@ -249,7 +249,7 @@ pub fn judged_by(registry: &Registry, contenders: &[Contender]) -> Result<Split,
     for (split, part) in [(Split::Test, "test"), (Split::Valid, "validation")] {
         let texts = contenders
             .iter()
-            .map(|contender| text(&contender.recipe, split))
+            .map(|contender| yardstick(&contender.recipe, split))
             .collect::<Result<Vec<_>, _>>()?;
         if texts.iter().any(Option::is_none) {
             continue;
@@ -279,21 +279,61 @@ fn names(recipe: &Recipe, split: Split) -> bool {
         Split::Valid => labelled.valid.is_some(),
         Split::Test => labelled.test.is_some(),
     });
-    labelled || data.synthetic.is_some() || data.files(split).is_some()
+    let images = images(recipe, split).is_some();
+    labelled || images || data.synthetic.is_some() || data.files(split).is_some()
 }
 
-/// Sources and their references.
-fn text(
-    recipe: &Recipe,
-    split: Split,
-) -> Result<Option<crate::corpus::ParallelText>, CompareError> {
-    Ok(match &recipe.data.labelled {
+/// What models are judged by.
+#[derive(PartialEq)]
+enum Yardstick {
+    /// Sources and their references, or sentences and their labels.
+    Text(ParallelText),
+    /// Files of images and of what is known of them.
+    Files(Vec<PathBuf>),
+    /// Drawn scenes.
+    Scenes(SceneSet),
+}
+
+fn yardstick(recipe: &Recipe, split: Split) -> Result<Option<Yardstick>, CompareError> {
+    if let Some(images) = images(recipe, split) {
+        return Ok(Some(images));
+    }
+    let text = match &recipe.data.labelled {
         Some(labelled) => labelled.load(split)?.map(|text| text.pairs().clone()),
         None => recipe
             .data
             .load(split, recipe.training.seed)?
             .map(|loaded| loaded.text),
-    })
+    };
+    Ok(text.map(Yardstick::Text))
+}
+
+/// The images by which models are judged, if the recipe names them.
+fn images(recipe: &Recipe, split: Split) -> Option<Yardstick> {
+    let data = &recipe.data;
+    if let Some(scenes) = &data.scenes {
+        let scenes = scenes.part(split, recipe.training.seed);
+        return (!scenes.is_empty()).then_some(Yardstick::Scenes(scenes));
+    }
+    let files: Vec<Option<&Path>> = if let Some(images) = &data.images {
+        vec![images.path(split)]
+    } else if let Some(captions) = &data.captions {
+        let (captions, images) = captions.paths(split)?;
+        vec![Some(captions), Some(images)]
+    } else if let Some(objects) = &data.objects {
+        objects.paths(split).into()
+    } else if let Some(questions) = &data.questions {
+        let files = questions.files(split)?;
+        vec![
+            files.images.as_deref(),
+            files.questions.as_deref(),
+            files.annotations.as_deref(),
+        ]
+    } else {
+        return None;
+    };
+    let files = files.into_iter().map(|file| file.map(Path::to_owned));
+    files.collect::<Option<_>>().map(Yardstick::Files)
 }
 
 /// How far the training of a contender is.

@@ -8,8 +8,12 @@ use regard_nn::weights::{self, Storage};
 use regard_train::{
     Registry, Translator,
     familiarity::Familiarity,
+    image_classifier::Preparation,
     recipe::{Model, Split, Texts},
-    tasks::{Classification, LanguageModelling, Task, Translation},
+    tasks::{
+        Captioning, Classification, Detection, ImageClassification, LanguageModelling, Task,
+        Translation, VisualQuestions,
+    },
     translator::Description,
 };
 use serde_json::{Value, json};
@@ -26,35 +30,10 @@ use crate::{
 /// # Errors
 /// Whatever is wrong with the model, or a file that cannot be written.
 pub fn run(options: &ModelFile) -> Result<(), Failure> {
-    if let Some(path) = options.path.as_deref() {
-        let registry = Registry::default();
-        if registry.holds::<Classification>(path) {
-            return one_sided::<Classification>(path, options, |described| About {
-                model: described.model.clone(),
-                vocabulary: described.tokenizers.source().vocabulary_size(),
-                line: format!("labels        {}", described.labels.join(", ")),
-                keys: json!({"labels": described.labels}),
-            });
-        }
-        if registry.holds::<LanguageModelling>(path) {
-            return one_sided::<LanguageModelling>(path, options, |described| About {
-                model: described.model.clone(),
-                vocabulary: described.tokenizers.source().vocabulary_size(),
-                line: format!(
-                    "predicts      {}, trained on {} of {} tokens",
-                    match described.texts.objective {
-                        Objective::Causal => "the next token",
-                        Objective::Masked => "masked tokens",
-                    },
-                    match described.texts.texts {
-                        Texts::File => "parts of a file",
-                        Texts::Lines => "lines",
-                    },
-                    described.texts.context
-                ),
-                keys: json!({"texts": described.texts}),
-            });
-        }
+    if let Some(path) = options.path.as_deref()
+        && is_other(path, options)?
+    {
+        return Ok(());
     }
     let device = Device::flex();
     let (model, mut description) = models::open(options.path.as_deref(), &device)?;
@@ -106,41 +85,115 @@ fn familiarity(translator: &Translator, path: &Path) -> Result<Familiarity, Fail
     Ok(measured?)
 }
 
-/// What there is to say of a model with one vocabulary.
+/// What there is to say of a model that does not translate.
 struct About {
     model: Model,
-    vocabulary: usize,
-    /// A line of its own.
-    line: String,
+    /// A title and what stands behind it.
+    lines: Vec<(&'static str, String)>,
     /// The same as keys.
     keys: Value,
 }
 
-/// Describes or writes a model that reads one kind of text.
-fn one_sided<T: Task>(
+/// Describes or writes a model that does not translate; whether it is one.
+fn is_other(path: &Path, options: &ModelFile) -> Result<bool, Failure> {
+    Ok(other::<Classification>(path, options, |described| {
+        let vocabulary = described.tokenizers.source().vocabulary_size();
+        About {
+            model: described.model.clone(),
+            lines: vec![labels(&described.labels), tokens(vocabulary)],
+            keys: json!({"labels": described.labels, "vocabulary": vocabulary}),
+        }
+    })? || other::<LanguageModelling>(path, options, |described| {
+        let vocabulary = described.tokenizers.source().vocabulary_size();
+        let what = match described.texts.objective {
+            Objective::Causal => "the next token",
+            Objective::Masked => "masked tokens",
+        };
+        let of = match described.texts.texts {
+            Texts::File => "parts of a file",
+            Texts::Lines => "lines",
+        };
+        let context = described.texts.context;
+        let predicts = format!("{what}, trained on {of} of {context} tokens");
+        About {
+            model: described.model.clone(),
+            lines: vec![("predicts", predicts), tokens(vocabulary)],
+            keys: json!({"texts": described.texts, "vocabulary": vocabulary}),
+        }
+    })? || other::<ImageClassification>(path, options, |described| About {
+        model: described.model.clone(),
+        lines: vec![labels(&described.labels), images(&described.preparation)],
+        keys: json!({"labels": described.labels, "size": described.preparation.size}),
+    })? || other::<Detection>(path, options, |described| About {
+        model: described.model.clone(),
+        lines: vec![labels(&described.labels), images(&described.preparation)],
+        keys: json!({"labels": described.labels, "size": described.preparation.size}),
+    })? || other::<Captioning>(path, options, |described| {
+        let vocabulary = described.tokenizers.target().vocabulary_size();
+        About {
+            model: described.model.clone(),
+            lines: vec![images(&described.preparation), tokens(vocabulary)],
+            keys: json!({"size": described.preparation.size, "vocabulary": vocabulary}),
+        }
+    })? || other::<VisualQuestions>(path, options, |described| {
+        let vocabulary = described.tokenizers.source().vocabulary_size();
+        About {
+            model: described.model.clone(),
+            lines: vec![
+                ("answers", described.answers.join(", ")),
+                images(&described.preparation),
+                tokens(vocabulary),
+            ],
+            keys: json!({
+                "answers": described.answers,
+                "size": described.preparation.size,
+                "vocabulary": vocabulary,
+            }),
+        }
+    })?)
+}
+
+fn labels(labels: &[String]) -> (&'static str, String) {
+    ("labels", labels.join(", "))
+}
+
+fn tokens(vocabulary: usize) -> (&'static str, String) {
+    ("vocabulary", format!("{vocabulary} tokens"))
+}
+
+fn images(preparation: &Preparation) -> (&'static str, String) {
+    let [height, width] = preparation.size;
+    ("images", format!("{width} x {height}"))
+}
+
+/// Describes or writes the model at `path` if it is of the task `T`; whether it is.
+fn other<T: Task>(
     path: &Path,
     options: &ModelFile,
     about: fn(&T::Description) -> About,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
+    let registry = Registry::default();
+    if !registry.holds::<T>(path) {
+        return Ok(false);
+    }
     if options.familiarity.is_some() {
         return Err(Failure::Usage(format!(
             "--familiarity is for models that translate; this is {}",
             T::MODEL
         )));
     }
-    let (model, description) = Registry::default().open::<T>(path, &Device::flex())?;
+    let (model, description) = registry.open::<T>(path, &Device::flex())?;
     let about = about(&description);
     let written = write::<T>(options, &about.model, &model, &description)?;
     if written && !options.json {
-        return Ok(());
+        return Ok(true);
     }
-    let (name, parameters, vocabulary) = (path.display(), model.num_params(), about.vocabulary);
+    let (name, parameters) = (path.display(), model.num_params());
     let text = match options.json {
         true => {
             let mut all = json!({
                 "name": name.to_string(),
                 "parameters": parameters,
-                "vocabulary": vocabulary,
                 "model": about.model,
             });
             if let (Some(all), Value::Object(keys)) = (all.as_object_mut(), about.keys) {
@@ -148,18 +201,22 @@ fn one_sided<T: Task>(
             }
             serde_json::to_string_pretty(&all)?
         }
-        false => format!(
-            "{name}\n\
-             architecture  {}, {}\n\
-             {}\n\
-             parameters    {parameters}\n\
-             vocabulary    {vocabulary} tokens",
-            about.model.kind,
-            T::MODEL,
-            about.line,
-        ),
+        false => {
+            let first = [
+                (
+                    "architecture",
+                    format!("{}, {}", about.model.kind, T::MODEL),
+                ),
+                ("parameters", parameters.to_string()),
+            ];
+            let lines = first.into_iter().chain(about.lines);
+            lines.fold(name.to_string(), |text, (title, what)| {
+                format!("{text}\n{title:<14}{what}")
+            })
+        }
     };
-    output::print(&format!("{text}\n"))
+    output::print(&format!("{text}\n"))?;
+    Ok(true)
 }
 
 /// Writes the model in the forms that are asked for; whether there is one.

@@ -288,6 +288,9 @@ fn classifiers_are_compared_by_accuracy() {
     let json = stdout(&compare(&recipes, &out, "2ktokens", &["--quiet", "--json"]).success());
     let all: Value = serde_json::from_str(&json).unwrap();
     assert!(all["recipes"][1]["judged"]["accuracy"].is_f64(), "{json}");
+    // Both saw the same sentences: the difference is of pairs.
+    assert!(text.contains("lstmn minus lstm: "), "{text}");
+    assert!(all["paired"][0]["difference"].is_f64(), "{json}");
 
     refused(
         [
@@ -298,7 +301,7 @@ fn classifiers_are_compared_by_accuracy() {
             "--png=x",
         ],
         2,
-        ["--png", "classify"],
+        ["--png", "classifies"],
     );
     let translator = file(folder.path(), "t.toml", RECIPE);
     refused(
@@ -306,6 +309,61 @@ fn classifiers_are_compared_by_accuracy() {
         1,
         ["lstm.toml classifies", "t.toml translates"],
     );
+}
+
+#[test]
+fn models_of_images_are_compared_by_their_own_scores() {
+    let folder = tempdir().unwrap();
+    for (name, models, scores) in [
+        (
+            "captions",
+            [
+                "kind = \"captioner\"\nembedding = 8\nhidden = 8",
+                "kind = \"captioner\"\nembedding = 8\nhidden = 8\ndecoder = \"top-down\"",
+            ],
+            &["exact", "BLEU-4", "CIDEr-D", "inside"][..],
+        ),
+        (
+            "questions",
+            [
+                "kind = \"vqa\"\nhidden = 8",
+                "kind = \"vqa\"\nhidden = 8\nattention = { kind = \"stacked\" }",
+            ],
+            &["accuracy", "pointing"],
+        ),
+        (
+            "objects",
+            [
+                "kind = \"detr\"\nd_model = 16\nheads = 2\nqueries = 2",
+                "kind = \"detr\"\nd_model = 16\nheads = 2\nqueries = 3",
+            ],
+            &["AP50", "AP75"],
+        ),
+    ] {
+        let recipes = [0, 1].map(|index| {
+            let recipe = format!(
+                "[model]\n{}\n[model.backbone]\nchannels = 4\nstages = 2\n[data.scenes]\ntrain = 16\nvalid = 4\ntest = 4\n\
+                 size = 32\nobjects = 1\ndigits = false\n[batch]\nsentences = 8\n[training]\nepochs = 1\n",
+                models[index]
+            );
+            file(folder.path(), &format!("{name}-{index}.toml"), recipe)
+        });
+        let (_, out) = inside(folder.path(), name);
+        let text = stdout(&compare(&recipes, &out, "100tokens", &["--quiet"]).success());
+        let header = text.lines().next().unwrap_or_default();
+        for score in scores {
+            assert!(header.contains(score), "{score:?} is not in: {text}");
+        }
+        let json = stdout(&compare(&recipes, &out, "100tokens", &["--quiet", "--json"]).success());
+        let all: Value = serde_json::from_str(&json).unwrap();
+        assert!(all["recipes"][1]["judged"].is_object(), "{json}");
+        let changed = fs::read_to_string(&recipes[1]).unwrap();
+        let changed = changed.replace("test = 4", "test = 5");
+        let changed = file(folder.path(), "changed.toml", changed);
+        let pair = [recipes[0].clone(), changed];
+        let refusal = stderr(&compare(&pair, &out, "100tokens", &[]).code(1));
+        assert!(refusal.contains("different test data"), "{refusal}");
+    }
 }
 
 #[test]

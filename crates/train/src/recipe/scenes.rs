@@ -88,7 +88,7 @@ impl SceneData {
 }
 
 /// Scenes, which are drawn when they are asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SceneSet {
     config: SceneConfig,
     seed: u64,

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use regard_config::{AnyConfig, Check};
 use regard_evaluate::{CellMask, Looking, normalize_answer, vqa_accuracy, vqa_target};
 use regard_images::{
-    Decoding, Image, Mask, Normalize,
+    Bounds, Decoding, Image, Mask, Normalize,
     data::{Dataset, Question},
 };
 use regard_models::{
@@ -249,54 +249,56 @@ impl Reader {
     }
 }
 
-/// How good answers are, question by question.
+/// How good answers are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scores {
+    accuracy: f64,
+    /// Questions.
+    pub questions: usize,
+    /// Whether the last look was at the pixels of what is asked for, where that is known.
+    pub looking: Looking,
+    /// The same, with the box of an object in place of its pixels: a digit is more than its strokes.
+    pub looking_at_boxes: Looking,
+}
+
+/// How good answers are, all together and by kind of question.
 #[derive(Debug, Default)]
 pub struct AnswerScores {
-    all: (f64, usize),
-    kinds: BTreeMap<String, (f64, usize)>,
-    looking: Looking,
+    /// Of all questions.
+    pub all: Scores,
+    /// Of the questions of each kind.
+    pub kinds: BTreeMap<String, Scores>,
+}
+
+impl Scores {
+    /// The mean accuracy, 0 to 1; 0 if there is no question.
+    pub fn accuracy(&self) -> f64 {
+        self.accuracy / self.questions.max(1) as f64
+    }
 }
 
 impl AnswerScores {
     /// Counts an answer to `question`, for which the model looked as `weights` over `grid` say at `shown`.
     fn add(&mut self, shown: &Shown, question: &Question, answer: &str, look: Option<Region<'_>>) {
         let accuracy = vqa_accuracy(answer, &question.answers);
+        let seen = look.zip(spoken_of(shown, question)).map(|(look, objects)| {
+            let size = [shown.image.height(), shown.image.width()];
+            let cells = objects.map(|object| {
+                CellMask::new(size, object, look.grid)
+                    .expect("the mask is that of the image, whose pixels are finer than the grid")
+            });
+            (look.weights, cells)
+        });
         let of_kind = self.kinds.entry(question.kind.clone()).or_default();
-        for (sum, count) in [&mut self.all, of_kind] {
-            *sum += accuracy;
-            *count += 1;
+        for scores in [&mut self.all, of_kind] {
+            scores.accuracy += accuracy;
+            scores.questions += 1;
+            if let Some((weights, [pixels, boxes])) = &seen {
+                let added = scores.looking.add(weights, pixels);
+                let added = added.and_then(|()| scores.looking_at_boxes.add(weights, boxes));
+                added.expect("the grid is that of the model");
+            }
         }
-        let Some((look, object)) = look.zip(spoken_of(shown, question)) else {
-            return;
-        };
-        let size = [shown.image.height(), shown.image.width()];
-        let looked = CellMask::new(size, object, look.grid)
-            .and_then(|object| self.looking.add(look.weights, &object));
-        looked.expect("the grid is that of the model, the mask that of the image");
-    }
-
-    /// The mean accuracy, 0 to 1.
-    pub fn accuracy(&self) -> f64 {
-        self.all.0 / self.all.1.max(1) as f64
-    }
-
-    /// Questions.
-    pub fn questions(&self) -> usize {
-        self.all.1
-    }
-
-    /// The mean accuracy and the number of questions of each kind.
-    pub fn kinds(&self) -> impl Iterator<Item = (&str, f64, usize)> {
-        let mean = |(kind, &(sum, count)): (_, &(f64, usize))| (kind, sum / count as f64, count);
-        self.kinds
-            .iter()
-            .map(|(kind, sums)| (kind.as_str(), sums))
-            .map(mean)
-    }
-
-    /// Whether the last look was at the object that is asked for.
-    pub fn looking(&self) -> &Looking {
-        &self.looking
     }
 }
 
@@ -306,22 +308,24 @@ struct Region<'a> {
     grid: [usize; 2],
 }
 
-/// The pixels that a question asks for: of "how many" and "is there" those of every object that it speaks of, of others those of the one
-/// that is asked for. `None` where nothing is known, or nothing is there.
-fn spoken_of(shown: &Shown, question: &Question) -> Option<Vec<bool>> {
+/// The pixels that a question asks for, and those of the boxes around: of "how many" and "is there" those of every object that it
+/// speaks of, of others those of the one that is asked for. `None` where nothing is known, or nothing is there.
+fn spoken_of(shown: &Shown, question: &Question) -> Option<[Vec<bool>; 2]> {
     let several = matches!(question.kind.as_str(), "how many" | "is there");
     let objects = match several {
         true => question.objects.as_slice(),
         false => question.objects.get(..1)?,
     };
-    let mut masks = objects.iter().filter_map(|&object| shown.masks.get(object));
-    let mut pixels: Vec<bool> = masks.next()?.iter().collect();
-    for mask in masks {
-        for (pixel, set) in pixels.iter_mut().zip(mask.iter()) {
-            *pixel |= set;
-        }
-    }
-    Some(pixels)
+    let masks = objects.iter().filter_map(|&object| shown.masks.get(object));
+    let masks: Vec<&Mask> = masks.collect();
+    let first = masks.first()?;
+    let boxes: Vec<Bounds> = masks.iter().filter_map(|mask| mask.bounds()).collect();
+    let places = (0..first.height()).flat_map(|y| (0..first.width()).map(move |x| (y, x)));
+    let pixels = places
+        .clone()
+        .map(|(y, x)| masks.iter().any(|mask| mask.get(y, x)));
+    let boxed = places.map(|(y, x)| boxes.iter().any(|bounds| bounds.covers(y, x)));
+    Some([pixels.collect(), boxed.collect()])
 }
 
 /// What the metadata of a file say of its answers and images.
@@ -558,15 +562,16 @@ impl Task for VisualQuestions {
             loss,
             lines,
         } = set.judge(description, model, device);
-        let looking = scores.looking();
+        let AnswerScores { all, kinds } = scores;
+        let looking = all.looking;
         Ok(Some(Verdict {
-            loss: loss / scores.questions().max(1) as f64,
+            loss: loss / all.questions.max(1) as f64,
             quality: Quality::Answers {
-                accuracy: scores.accuracy(),
-                questions: scores.questions(),
-                kinds: scores
-                    .kinds()
-                    .map(|(kind, mean, _)| (kind.to_owned(), mean))
+                accuracy: all.accuracy(),
+                questions: all.questions,
+                kinds: kinds
+                    .into_iter()
+                    .map(|(kind, scores)| (kind, scores.accuracy()))
                     .collect(),
                 pointing: (looking.looks > 0).then(|| looking.pointing()),
             },

@@ -1,12 +1,12 @@
 //! The finished models, scored as `regard evaluate` scores them.
 
-use regard_evaluate::{Accuracy, LengthTable};
-use regard_train::{Registry, compare::Contender, recipe::Split, tasks::Classification};
+use regard_evaluate::{LengthTable, PairedShares};
+use regard_train::{Registry, compare::Contender, recipe::Split, tasks::Translation};
 
 use super::folder;
 use crate::{
     arguments::{Compare, Evaluate, Named, Part},
-    commands::evaluate::{self, Report},
+    commands::evaluate::{self, Report, Scored},
     failure::Failure,
 };
 
@@ -14,11 +14,11 @@ use crate::{
 pub enum Judgement {
     /// BLEU and chrF with everything that is printed beside them.
     Translations(Report),
-    /// Accuracies.
-    Labels(Vec<Accuracy>),
+    /// The scores of models for another task.
+    Others(Vec<Scored>),
 }
 
-/// Lets every model translate (or label) the text by which all are judged.
+/// Lets every model do its task on the data by which all are judged.
 ///
 /// # Errors
 /// Models or data that are wrong.
@@ -45,9 +45,9 @@ pub fn judge(
         quiet: options.quiet,
         ..Evaluate::of_runs(runs.collect(), part)
     };
-    Ok(match Registry::default().serves::<Classification>(recipe) {
-        true => Judgement::Labels(evaluate::accuracies(&asked)?),
-        false => Judgement::Translations(evaluate::report(&asked)?),
+    Ok(match Registry::default().serves::<Translation>(recipe) {
+        true => Judgement::Translations(evaluate::report(&asked)?),
+        false => Judgement::Others(evaluate::scores(&asked)?),
     })
 }
 
@@ -56,7 +56,24 @@ impl Judgement {
     pub fn by_length(&self) -> Option<&LengthTable> {
         match self {
             Self::Translations(report) => report.by_length.first(),
-            Self::Labels(_) => None,
+            Self::Others(_) => None,
         }
+    }
+
+    /// The first model against each other one, by its place, of models that get each example right or wrong.
+    pub fn paired(&self) -> Vec<(usize, PairedShares)> {
+        let Self::Others(models) = self else {
+            return vec![];
+        };
+        let right = |model: &Scored| model.right.clone();
+        let Some(first) = models.first().and_then(right) else {
+            return vec![];
+        };
+        let others = models.iter().enumerate().skip(1);
+        others
+            .filter_map(|(place, model)| {
+                Some((place, PairedShares::of(&first, model.right.as_ref()?)))
+            })
+            .collect()
     }
 }

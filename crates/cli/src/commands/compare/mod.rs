@@ -20,7 +20,7 @@ use regard_train::{
     compare::{self, Contender, Measured, Standing},
     learner::{Event, Reason, Run},
     recipe::Split,
-    tasks::Classification,
+    tasks::Translation,
 };
 
 use super::train::listen;
@@ -40,10 +40,12 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
     let contenders = contenders(options)?;
     let registry = Registry::default();
     let split = compare::judged_by(&registry, &contenders)?;
-    if registry.serves::<Classification>(&contenders[0].recipe) && options.lengths.asked() {
-        return Err(Failure::Usage(
-            "--buckets, --svg, --png and --html show translations by length; these recipes classify".to_owned(),
-        ));
+    let recipe = &contenders[0].recipe;
+    if !registry.serves::<Translation>(recipe) && options.lengths.asked() {
+        let does = registry.does(recipe);
+        return Err(Failure::Usage(format!(
+            "--buckets, --svg, --png and --html show translations by length; a model of these recipes {does}"
+        )));
     }
     let threads = contenders[0].recipe.training.threads;
     options.compute.run(threads, |device| {

@@ -89,7 +89,7 @@ fn table(contenders: &[Contender], outcomes: &[Outcome], judgement: &Judgement) 
     .to_vec();
     let aligned = |index: usize| match judgement {
         Judgement::Translations(report) => report.systems[index].alignment.as_ref(),
-        Judgement::Labels(_) => None,
+        Judgement::Others(_) => None,
     };
     let any_aligned = (0..contenders.len()).any(|index| aligned(index).is_some());
     match judgement {
@@ -97,7 +97,10 @@ fn table(contenders: &[Contender], outcomes: &[Outcome], judgement: &Judgement) 
             let scores = report.systems.iter().take(1).flat_map(|s| &s.scores);
             header.extend(scores.map(|score| score.name.clone()));
         }
-        Judgement::Labels(_) => header.push("accuracy".to_owned()),
+        Judgement::Others(models) => {
+            let columns = models.iter().take(1).flat_map(|model| &model.columns);
+            header.extend(columns.map(|(name, _)| (*name).to_owned()));
+        }
     }
     if any_aligned {
         header.push("AER".to_owned());
@@ -127,10 +130,9 @@ fn table(contenders: &[Contender], outcomes: &[Outcome], judgement: &Judgement) 
                     },
                 ));
             }
-            Judgement::Labels(accuracies) => {
-                let (low, high) = accuracies[index].interval();
-                let [share, low, high] = [accuracies[index].share(), low, high].map(|x| 100.0 * x);
-                row.push(format!("{share:.2} % ({low:.2} to {high:.2})"));
+            Judgement::Others(models) => {
+                let columns = models[index].columns.iter();
+                row.extend(columns.map(|(_, score)| score.clone()));
             }
         }
         if any_aligned {
@@ -173,7 +175,12 @@ fn notes(
                 say(comparison.text(2).trim_end());
             }
         }
-        Judgement::Labels(_) => say("Loss: nats per sentence of the validation data."),
+        Judgement::Others(_) => {
+            say("Loss: of the validation data, as the models are trained by it.");
+            for (place, paired) in judgement.paired() {
+                say(&paired.describe(&contenders[0].name, &contenders[place].name));
+            }
+        }
     }
     if outcomes.iter().any(|outcome| outcome.stopped_early) {
         say("* stopped early: validation did not improve any more.");
@@ -192,15 +199,7 @@ fn everything(
     for (index, (contender, outcome)) in contenders.iter().zip(outcomes).enumerate() {
         let judged = match judgement {
             Judgement::Translations(report) => report.systems[index].json(2)?,
-            Judgement::Labels(accuracies) => {
-                let (low, high) = accuracies[index].interval();
-                json!({
-                    "accuracy": accuracies[index].share(),
-                    "correct": accuracies[index].correct,
-                    "sentences": accuracies[index].sentences,
-                    "confidence_95": [low, high],
-                })
-            }
+            Judgement::Others(models) => models[index].json.clone(),
         };
         recipes.push(json!({
             "name": contender.name,
@@ -219,8 +218,18 @@ fn everything(
                 .collect::<Result<Vec<_>, _>>()?,
             serde_json::to_value(&report.by_length)?,
         ),
-        Judgement::Labels(_) => (vec![], Value::Null),
+        Judgement::Others(_) => (vec![], Value::Null),
     };
+    let paired = judgement.paired().into_iter().map(|(place, paired)| {
+        let (low, high) = paired.interval();
+        json!({
+            "baseline": contenders[0].name,
+            "system": contenders[place].name,
+            "difference": paired.difference(),
+            "confidence_95": [low, high],
+            "p_value": paired.p_value(),
+        })
+    });
     let plots: Vec<PathBuf> = match judgement.by_length() {
         Some(_) => vec!["loss.svg".into(), "length.svg".into()],
         None => vec!["loss.svg".into()],
@@ -230,6 +239,7 @@ fn everything(
         "part": part(split),
         "recipes": recipes,
         "bootstrap": comparisons,
+        "paired": paired.collect::<Value>(),
         "by_length": by_length,
         "plots": plots,
     }))

@@ -10,8 +10,9 @@ use regard_train::{
     recipe::Split,
     tasks::Captioning,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::Scored;
 use crate::{
     arguments::{Evaluate, Part},
     failure::{CommandError, Failure},
@@ -43,17 +44,46 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
-    let compute = &options.compute;
-    let text = compute.run(None, |device| judge(options, device))?;
-    output::print(&text)
+    output::print(&print(&judge(options)?, options)?)
 }
 
-fn judge(options: &Evaluate, device: &Device) -> Result<String, Failure> {
+/// The scores of the captioners, for a table.
+///
+/// # Errors
+/// Files that are wrong.
+pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
+    let all = judge(options)?.into_iter().map(|judged| {
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        let mut columns = vec![
+            ("exact", percent(judged.exact.share())),
+            ("BLEU-4", format!("{:.2}", judged.scores.bleu[3])),
+            ("CIDEr-D", format!("{:.3}", judged.scores.cider_d)),
+        ];
+        if judged.looking.looks > 0 {
+            columns.push(("inside", percent(judged.looking.inside())));
+            columns.push(("pointing", percent(judged.looking.pointing())));
+        }
+        Scored {
+            columns,
+            json: json(&judged),
+            right: Some(judged.right),
+        }
+    });
+    Ok(all.collect())
+}
+
+fn judge(options: &Evaluate) -> Result<Vec<Judged>, Failure> {
+    options
+        .compute
+        .run(None, |device| judge_all(options, device))
+}
+
+fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<Judged>, Failure> {
     let split = match options.split {
         Some(Part::Valid) => Split::Valid,
         _ => Split::Test,
     };
-    let (mut text, mut all) = (String::new(), vec![]);
+    let mut all = vec![];
     for (index, named) in options.model.iter().enumerate() {
         let captioner = Registry::default().captioner(&named.path, device)?;
         let images = images(&captioner, &named.path, split)?;
@@ -66,6 +96,23 @@ fn judge(options: &Evaluate, device: &Device) -> Result<String, Failure> {
             }
             output.flush()?;
         }
+        all.push(judged);
+    }
+    Ok(all)
+}
+
+fn print(judged: &[Judged], options: &Evaluate) -> Result<String, Failure> {
+    if options.json {
+        let named = judged.iter().zip(&options.model).map(|(judged, named)| {
+            let mut all = json(judged);
+            all["name"] = json!(named.name);
+            all
+        });
+        let all = json!({ "captioners": named.collect::<Value>() });
+        return Ok(serde_json::to_string_pretty(&all)? + "\n");
+    }
+    let mut text = String::new();
+    for (judged, named) in judged.iter().zip(&options.model) {
         if options.model.len() > 1 && !options.score_only {
             // Writing to a string cannot fail.
             let _ = write!(text, "{}: ", named.name);
@@ -73,14 +120,10 @@ fn judge(options: &Evaluate, device: &Device) -> Result<String, Failure> {
         let width = usize::from(options.digits);
         let _ = match options.score_only {
             true => writeln!(text, "{:.width$}", judged.scores.bleu[3]),
-            false => writeln!(text, "{}", describe(&judged)),
+            false => writeln!(text, "{}", describe(judged)),
         };
-        all.push(json(&named.name, &judged));
     }
-    match options.json {
-        true => Ok(serde_json::to_string_pretty(&json!({ "captioners": all }))? + "\n"),
-        false => Ok(text),
-    }
+    Ok(text)
 }
 
 /// The part of the data in the recipe of the run folder; for a file alone the scenes that it says it learned from.
@@ -114,13 +157,21 @@ fn describe(judged: &Judged) -> String {
     if judged.looking.looks > 0 {
         let _ = write!(text, "\n{}", judged.looking);
     }
+    if judged.looking_at_boxes.looks > 0 {
+        let boxes = &judged.looking_at_boxes;
+        let [inside, pointing] = [boxes.inside(), boxes.pointing()].map(|share| 100.0 * share);
+        let _ = write!(
+            text,
+            "\nits box: weight inside {inside:.1} %, pointing {pointing:.1} %"
+        );
+    }
     text
 }
 
-fn json(name: &str, judged: &Judged) -> serde_json::Value {
+fn json(judged: &Judged) -> Value {
     let looked = judged.looking.looks > 0;
+    let boxed = judged.looking_at_boxes.looks > 0;
     json!({
-        "name": name,
         "images": judged.captions.len(),
         "exact": judged.exact.share(),
         "bleu": judged.scores.bleu,
@@ -129,5 +180,7 @@ fn json(name: &str, judged: &Judged) -> serde_json::Value {
         "looks": judged.looking.looks,
         "inside": looked.then(|| judged.looking.inside()),
         "pointing": looked.then(|| judged.looking.pointing()),
+        "inside_box": boxed.then(|| judged.looking_at_boxes.inside()),
+        "pointing_box": boxed.then(|| judged.looking_at_boxes.pointing()),
     })
 }

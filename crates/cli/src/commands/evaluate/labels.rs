@@ -14,6 +14,7 @@ use regard_train::{
 };
 use serde_json::json;
 
+use super::Scored;
 use crate::{
     arguments::{Evaluate, Named, Part},
     failure::{CommandError, Failure},
@@ -43,11 +44,24 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     output::print(&print(&judge(options)?, options)?)
 }
 
-/// The classifiers that the options name, and how many sentences each labels correctly.
+/// The scores of the classifiers, for a table.
 ///
 /// # Errors
-/// Options that lack something, files that are wrong.
-pub fn judge(options: &Evaluate) -> Result<Vec<Judged<'_>>, Failure> {
+/// Files that are wrong.
+pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
+    let all = judge(options)?.into_iter().map(|judged| {
+        let (low, high) = judged.accuracy.interval();
+        let [share, low, high] = [judged.accuracy.share(), low, high].map(|x| 100.0 * x);
+        Scored {
+            columns: vec![("accuracy", format!("{share:.2} % ({low:.2} to {high:.2})"))],
+            json: judged.json(),
+            right: Some(judged.right),
+        }
+    });
+    Ok(all.collect())
+}
+
+fn judge(options: &Evaluate) -> Result<Vec<Judged<'_>>, Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
@@ -83,6 +97,7 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
         }
         judged.push(Judged {
             named,
+            right: found.iter().zip(&truth).map(|(a, b)| a == b).collect(),
             accuracy: Accuracy::of(&found, &truth, labels.len()),
             labels,
             noun,
@@ -159,10 +174,11 @@ fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predicti
 }
 
 /// A classifier and its accuracy.
-pub struct Judged<'a> {
+struct Judged<'a> {
     named: &'a Named,
-    /// How many sentences got their true label.
-    pub accuracy: Accuracy,
+    /// Which examples got their true label.
+    right: Vec<bool>,
+    accuracy: Accuracy,
     labels: Vec<String>,
     noun: &'static str,
 }

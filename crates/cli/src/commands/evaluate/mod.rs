@@ -23,10 +23,11 @@ mod systems;
 mod text;
 
 use regard_evaluate::{
-    Accuracy, Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
+    Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
 };
 
 use regard_train::{Registry, tasks::LanguageModelling};
+use serde_json::Value;
 
 use crate::{
     arguments::{Evaluate, MetricName, Named},
@@ -97,13 +98,30 @@ pub fn report(options: &Evaluate) -> Result<Report, Failure> {
     score(options, &data, &systems)
 }
 
-/// The accuracies of classifiers, in the order of the options.
+/// The scores of a model that does not translate, for a table.
+pub struct Scored {
+    /// Names of scores, and what stands below them.
+    pub columns: Vec<(&'static str, String)>,
+    /// The same as keys.
+    pub json: Value,
+    /// Which examples it got right, where each is right or wrong.
+    pub right: Option<Vec<bool>>,
+}
+
+/// The scores of models that do not translate, in the order of the options.
 ///
 /// # Errors
 /// Files that are wrong.
-pub fn accuracies(options: &Evaluate) -> Result<Vec<Accuracy>, Failure> {
-    let judged = labels::judge(options)?;
-    Ok(judged.into_iter().map(|one| one.accuracy).collect())
+pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
+    if captions::wanted(options) {
+        captions::scores(options)
+    } else if objects::wanted(options) {
+        objects::scores(options)
+    } else if questions::wanted(options) {
+        questions::scores(options)
+    } else {
+        labels::scores(options)
+    }
 }
 
 /// Checks the options for contradictions that the declaration of the command line cannot express.

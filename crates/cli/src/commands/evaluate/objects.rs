@@ -12,6 +12,7 @@ use regard_train::{
 };
 use serde_json::{Value, json};
 
+use super::Scored;
 use crate::{
     arguments::{Evaluate, Part},
     failure::Failure,
@@ -42,8 +43,50 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
+    let judged = judge_all(options, split)?;
+    for (path, (_, _, _, judged)) in options.output.iter().zip(&judged) {
+        let mut output = Output::file(path)?;
+        for line in &judged.lines {
+            output.line(line)?;
+        }
+        output.flush()?;
+    }
+    output::print(&print(&judged, options)?)
+}
+
+/// The scores of the detectors, for a table.
+///
+/// # Errors
+/// Files that are wrong.
+pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
+    let split = match options.split {
+        Some(Part::Valid) => Split::Valid,
+        _ => Split::Test,
+    };
+    let judged = judge_all(options, split)?.into_iter();
+    let all = judged.map(|(_, labels, images, judged)| {
+        let precision = &judged.precision;
+        let mut columns = vec![
+            ("AP", format!("{:.3}", precision.ap)),
+            ("AP50", format!("{:.3}", precision.ap50)),
+            ("AP75", format!("{:.3}", precision.ap75)),
+        ];
+        columns.extend(judged.mean_iou.map(|iou| ("mean IoU", format!("{iou:.3}"))));
+        Scored {
+            columns,
+            json: json(&labels, images, &judged),
+            right: None,
+        }
+    });
+    Ok(all.collect())
+}
+
+/// The name of a detector, its labels, the number of images, and how good it is.
+type OfDetector = (String, Vec<String>, usize, Judged);
+
+fn judge_all(options: &Evaluate, split: Split) -> Result<Vec<OfDetector>, Failure> {
     let compute = &options.compute;
-    let judged = compute.run(None, |device| {
+    compute.run(None, |device| {
         let all = options.model.iter().map(|named| {
             let registry = Registry::default();
             let detector = registry.detector(&named.path, device)?;
@@ -61,14 +104,10 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             Ok((named.name.clone(), labels, samples.len(), judged))
         });
         all.collect::<Result<Vec<_>, Failure>>()
-    })?;
-    for (path, (_, _, _, judged)) in options.output.iter().zip(&judged) {
-        let mut output = Output::file(path)?;
-        for line in &judged.lines {
-            output.line(line)?;
-        }
-        output.flush()?;
-    }
+    })
+}
+
+fn print(judged: &[OfDetector], options: &Evaluate) -> Result<String, Failure> {
     if options.json {
         let all = judged.iter().map(|(name, labels, images, judged)| {
             let mut found = json(labels, *images, judged);
@@ -76,11 +115,11 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             found
         });
         let all = json!({ "detectors": all.collect::<Value>() });
-        return output::print(&(serde_json::to_string_pretty(&all)? + "\n"));
+        return Ok(serde_json::to_string_pretty(&all)? + "\n");
     }
     let digits = usize::from(options.digits).max(3);
     let mut text = String::new();
-    for (name, labels, images, judged) in &judged {
+    for (name, labels, images, judged) in judged {
         if options.score_only {
             let _ = writeln!(text, "{:.digits$}", judged.precision.ap);
             continue;
@@ -90,7 +129,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
         }
         text.push_str(&words(labels, *images, judged, digits));
     }
-    output::print(&text)
+    Ok(text)
 }
 
 fn words(labels: &[String], images: usize, judged: &Judged, digits: usize) -> String {

@@ -7,12 +7,12 @@ use regard_train::{
     Registry,
     tasks::{
         VisualQuestions,
-        questions::{AnswerScores, Asked},
+        questions::{AnswerScores, Asked, Scores},
     },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::labels::of_recipe;
+use super::{Scored, labels::of_recipe};
 use crate::{
     arguments::{Evaluate, Named},
     failure::Failure,
@@ -47,6 +47,27 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     output::print(&print(&judged, options)?)
 }
 
+/// The scores of the models, for a table.
+///
+/// # Errors
+/// Files that are wrong.
+pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
+    let judged = options.compute.run(None, |device| judge(options, device))?;
+    let all = judged.iter().map(|(named, scores)| {
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        let mut columns = vec![("accuracy", percent(scores.all.accuracy()))];
+        if scores.all.looking.looks > 0 {
+            columns.push(("pointing", percent(scores.all.looking.pointing())));
+        }
+        Scored {
+            columns,
+            json: of_json(named, scores),
+            right: None,
+        }
+    });
+    Ok(all.collect())
+}
+
 fn judge<'a>(
     options: &'a Evaluate,
     device: &Device,
@@ -78,7 +99,7 @@ fn print(judged: &[(&Named, AnswerScores)], options: &Evaluate) -> Result<String
     }
     let width = usize::from(options.digits);
     let text = judged.iter().map(|(named, scores)| {
-        let share = 100.0 * scores.accuracy();
+        let share = 100.0 * scores.all.accuracy();
         match (options.score_only, judged.len()) {
             (true, _) => format!("{share:.width$}\n"),
             (false, 1) => of_text(scores),
@@ -88,34 +109,49 @@ fn print(judged: &[(&Named, AnswerScores)], options: &Evaluate) -> Result<String
     Ok(text.collect())
 }
 
-fn of_text(scores: &AnswerScores) -> String {
-    let (accuracy, questions) = (100.0 * scores.accuracy(), scores.questions());
+fn of_text(AnswerScores { all, kinds }: &AnswerScores) -> String {
+    let (accuracy, questions) = (100.0 * all.accuracy(), all.questions);
     let mut text = format!("accuracy {accuracy:.2} % of {questions} questions\n");
-    for (kind, accuracy, questions) in scores.kinds() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {kind}: {:.2} % of {questions}", 100.0 * accuracy);
+    let boxes = |scores: &Scores| {
+        let boxes = &scores.looking_at_boxes;
+        let [inside, pointing] = [boxes.inside(), boxes.pointing()].map(|share| 100.0 * share);
+        format!("weight inside {inside:.1} %, pointing {pointing:.1} %")
+    };
+    // Writing to a string cannot fail.
+    for (kind, scores) in kinds {
+        let (accuracy, questions) = (100.0 * scores.accuracy(), scores.questions);
+        let _ = write!(text, "  {kind}: {accuracy:.2} % of {questions}");
+        let _ = match scores.looking_at_boxes.looks {
+            0 => writeln!(text),
+            _ => writeln!(text, "; the object's box: {}", boxes(scores)),
+        };
     }
-    if scores.looking().looks > 0 {
-        let _ = writeln!(text, "  the last look: {}", scores.looking());
+    if all.looking.looks > 0 {
+        let _ = writeln!(text, "  the last look: {}", all.looking);
+        let _ = writeln!(text, "  its box: {}", boxes(all));
     }
     text
 }
 
-fn of_json(named: &Named, scores: &AnswerScores) -> serde_json::Value {
-    let kinds = scores.kinds().map(|(kind, accuracy, questions)| {
-        let about = json!({ "accuracy": accuracy, "questions": questions });
-        (kind.to_owned(), about)
-    });
-    let looking = scores.looking();
+fn of_json(named: &Named, AnswerScores { all, kinds }: &AnswerScores) -> Value {
+    let kinds = kinds.iter().map(|(kind, of)| (kind.clone(), keys(of)));
+    let mut found = keys(all);
+    found["name"] = json!(named.name);
+    found["kinds"] = Value::Object(kinds.collect());
+    found
+}
+
+fn keys(scores: &Scores) -> Value {
+    let (looking, boxes) = (&scores.looking, &scores.looking_at_boxes);
     json!({
-        "name": named.name,
         "accuracy": scores.accuracy(),
-        "questions": scores.questions(),
-        "kinds": kinds.collect::<serde_json::Map<_, _>>(),
+        "questions": scores.questions,
         "looking": (looking.looks > 0).then(|| json!({
             "looks": looking.looks,
             "pointing": looking.pointing(),
             "inside": looking.inside(),
+            "pointing_box": boxes.pointing(),
+            "inside_box": boxes.inside(),
         })),
     })
 }

@@ -8,25 +8,27 @@ use regard_models::{
     pretrained::{Hub, PretrainedError, resolve},
 };
 use regard_train::{
-    ImageCaptioner, QuestionAnswerer, Registry, TrainError,
+    ImageCaptioner, ImageClassifier, QuestionAnswerer, Registry, TrainError,
     model_file::ModelFileError,
-    tasks::{Captioning, Task, Translation, VisualQuestions},
+    tasks::{Captioning, ImageClassification, Task, Translation, VisualQuestions},
     translator::Description,
 };
 use regard_view::label::visible;
 
-use crate::{failure::Failure, progress::Counter};
+use crate::progress::Counter;
 
 /// What stands in front of the name of a model that may be downloaded.
 const DOWNLOADED: &str = "hf:";
 
-/// The name of the embedded model.
+/// The name of the embedded model that translates.
 pub const EMBEDDED_NAME: &str = "multi30k-en-de";
 
-/// The name of its file in errors.
-const EMBEDDED_FILE: &str = "the embedded model";
-
-const EMBEDDED: &[u8] = include_bytes!("../models/multi30k-en-de/model.safetensors");
+/// The models that are compiled into the command, each by the name of its folder: how they were trained stands there.
+macro_rules! embedded {
+    ($name:literal) => {
+        include_bytes!(concat!("../models/", $name, "/model.safetensors"))
+    };
+}
 
 /// Opens the model at `path`, or the embedded one if there is no path.
 ///
@@ -36,47 +38,53 @@ pub fn open(
     path: Option<&Path>,
     device: &Device,
 ) -> Result<(AnyGenerator, Description), ModelFileError> {
-    let registry = Registry::default();
-    match path {
-        Some(path) => registry.open::<Translation>(path, device),
-        None => registry.from_bytes::<Translation>(EMBEDDED, EMBEDDED_FILE, device),
-    }
+    of::<Translation>(path, embedded!("multi30k-en-de"), device)
 }
 
-/// Opens the captioner at `path`.
+/// Opens the captioner at `path`, or the embedded one.
 ///
 /// # Errors
-/// Whatever is wrong with the file; no path.
-pub fn captioner(path: Option<&Path>, device: &Device) -> Result<ImageCaptioner, Failure> {
-    let (model, description) = given::<Captioning>(path, "scenes-captioner", device)?;
+/// Whatever is wrong with the file.
+pub fn captioner(path: Option<&Path>, device: &Device) -> Result<ImageCaptioner, ModelFileError> {
+    let (model, description) = of::<Captioning>(path, embedded!("scenes-captioner"), device)?;
     Ok(ImageCaptioner::new(model, description, device))
 }
 
-/// Opens the model that answers questions about images at `path`.
+/// Opens the model that answers questions about images at `path`, or the embedded one.
 ///
 /// # Errors
-/// Whatever is wrong with the file; no path.
+/// Whatever is wrong with the file.
 pub fn question_answerer(
     path: Option<&Path>,
     device: &Device,
-) -> Result<QuestionAnswerer, Failure> {
-    let (model, description) = given::<VisualQuestions>(path, "scenes-vqa", device)?;
+) -> Result<QuestionAnswerer, ModelFileError> {
+    let (model, description) = of::<VisualQuestions>(path, embedded!("scenes-vqa"), device)?;
     Ok(QuestionAnswerer::new(model, description, device))
 }
 
-/// Opens a model of a task that no model of this build is for; `recipe` trains one.
-fn given<T: Task>(
+/// Opens the classifier of images at `path`, or the embedded one, which reads digits.
+///
+/// # Errors
+/// Whatever is wrong with the file.
+pub fn image_classifier(
     path: Option<&Path>,
-    recipe: &str,
     device: &Device,
-) -> Result<(T::Model, T::Description), Failure> {
-    let Some(path) = path else {
-        return Err(Failure::Usage(format!(
-            "{} is not in this build; give --model PATH, a run folder of `regard train recipes/{recipe}.toml`",
-            T::MODEL
-        )));
-    };
-    Ok(Registry::default().open::<T>(path, device)?)
+) -> Result<ImageClassifier, ModelFileError> {
+    let (model, description) = of::<ImageClassification>(path, embedded!("mnist-resnet"), device)?;
+    Ok(ImageClassifier::new(model, description, device))
+}
+
+/// Opens a model of the task `T`.
+fn of<T: Task>(
+    path: Option<&Path>,
+    embedded: &[u8],
+    device: &Device,
+) -> Result<(T::Model, T::Description), ModelFileError> {
+    let registry = Registry::default();
+    match path {
+        Some(path) => registry.open::<T>(path, device),
+        None => registry.from_bytes::<T>(embedded, "the embedded model", device),
+    }
 }
 
 /// The name of a pretrained model, if that is what `model` means: `hf:NAME`, a folder with a `config.json`, or a name in the local

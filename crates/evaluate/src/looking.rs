@@ -121,6 +121,8 @@ pub struct Looking {
     pub hits: usize,
     /// The sum of the shares of weight inside.
     sum: f64,
+    /// The sum of the largest shares that there could be.
+    best: f64,
 }
 
 impl Looking {
@@ -145,6 +147,7 @@ impl Looking {
             });
         }
         self.looks += 1;
+        self.best += object.best();
         let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
         if total > 0.0 {
             let inside = weights.iter().zip(&object.cover);
@@ -163,6 +166,7 @@ impl Looking {
             looks: self.looks + other.looks,
             hits: self.hits + other.hits,
             sum: self.sum + other.sum,
+            best: self.best + other.best,
         }
     }
 
@@ -170,6 +174,11 @@ impl Looking {
     /// drawn cell, the mean share of that cell that is the object's.
     pub fn inside(&self) -> f64 {
         self.sum / self.looks.max(1) as f64
+    }
+
+    /// What [`Looking::inside`] would be of the best weights, as an object is rarely made of whole cells.
+    pub fn best(&self) -> f64 {
+        self.best / self.looks.max(1) as f64
     }
 
     /// The share of looks whose largest weight is in the object, 0 to 1; 0 if there was no look.
@@ -181,10 +190,11 @@ impl Looking {
 impl fmt::Display for Looking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { looks, hits, .. } = self;
-        let (inside, pointing) = (100.0 * self.inside(), 100.0 * self.pointing());
+        let [inside, best, pointing] =
+            [self.inside(), self.best(), self.pointing()].map(|share| 100.0 * share);
         write!(
             f,
-            "weight inside the object {inside:.1} %, pointing {pointing:.1} % ({hits} of {looks} looks)"
+            "weight inside the object {inside:.1} % (of at most {best:.1} %), pointing {pointing:.1} % ({hits} of {looks} looks)"
         )
     }
 }
@@ -240,7 +250,7 @@ mod tests {
         one[1] = 1.0; // first row, second column: outside
         looking.add(&one, &object).unwrap();
         looking.add(&[0.0; 16], &object).unwrap();
-        assert_eq!((looking.looks, looking.hits), (4, 2));
+        assert_eq!((looking.looks, looking.hits, looking.best()), (4, 2, 1.0));
         let twice = looking.with(looking);
         assert_eq!((twice.looks, twice.inside()), (8, looking.inside()));
     }

@@ -300,7 +300,7 @@ fn a_damaged_file_is_refused() {
         (
             "regard.model",
             "\"channels\":6",
-            "\"channels\":7",
+            "\"channels\":8",
             "in the model",
         ),
         (

@@ -158,10 +158,10 @@ fn questions_about_scenes_are_learned_and_answered() {
         assert_eq!(trace.image.unwrap().height(), 32);
     }
     let judged = asked.judge(description, answerer.model(), &Device::flex());
-    let of_kinds: usize = judged.scores.kinds().map(|(_, _, count)| count).sum();
+    let of_kinds: usize = judged.scores.kinds.values().map(|of| of.questions).sum();
     assert_eq!(
         (of_kinds, judged.lines.len()),
-        (judged.scores.questions(), of_kinds)
+        (judged.scores.all.questions, of_kinds)
     );
 }
 

@@ -8,7 +8,7 @@ use super::{Compute, Show, search::at_least_one};
 
 const EXAMPLES: &str = "\
 Examples:
-  regard ask scene.png \"What colour is the square?\"
+  regard ask docs/scene.png \"What colour is the square?\"
   regard ask scene.png \"How many red objects are there?\" \"What is above the star?\" --top 3
   regard ask --model runs/scenes-vqa scenes/ \"Is there a 7?\" --json
   regard ask scene.png \"Where is the heart?\" --attention --svg heart.svg

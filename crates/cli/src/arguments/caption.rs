@@ -8,6 +8,7 @@ use super::{Compute, Show, search::beam};
 
 const EXAMPLES: &str = "\
 Examples:
+  regard caption docs/scene.png --attention
   regard caption --model runs/scenes-captioner scene.png
   regard caption --model runs/scenes-captioner --attention --svg look.svg scene.png
   regard caption --model runs/scenes-captioner --json photos/ | jq -r .caption
@@ -23,7 +24,7 @@ pub struct Caption {
     /// Images (PNG, JPEG, WebP), or folders of them
     #[arg(value_name = "IMAGE", required = true)]
     pub images: Vec<String>,
-    /// A captioner: the run folder of `regard train`, or its file
+    /// A captioner: the run folder of `regard train`, or its file [default: the embedded one, which describes drawn scenes]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// Hypotheses kept at every step of the search; 1 is greedy search [default: as the model's recipe says]

@@ -8,6 +8,7 @@ use super::{Compute, Show, pretrained::Stored, search::at_least_one};
 
 const EXAMPLES: &str = "\
 Examples:
+  regard classify docs/digit.png
   regard classify --model runs/sst2-lstmn --attention \"a film that is never dull\"
   regard classify --model distilbert/distilbert-base-uncased-finetuned-sst-2-english --top 2 \"not bad at all\"
   regard classify --model dslim/bert-base-NER \"Angela Merkel was born in Hamburg.\"
@@ -34,9 +35,9 @@ pub struct Classify {
     #[arg(value_name = "TEXT")]
     pub texts: Vec<String>,
     /// A classifier: the run folder of `regard train` or its file, a folder as Hugging Face models have it, a name in the local cache,
-    /// or `hf:NAME`, which is downloaded
+    /// or `hf:NAME`, which is downloaded [default: the embedded one, which reads a handwritten digit in an image]
     #[arg(short, long, value_name = "MODEL")]
-    pub model: String,
+    pub model: Option<String>,
     /// How weights of a pretrained model are kept.
     #[command(flatten)]
     pub stored: Stored,

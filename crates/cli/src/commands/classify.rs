@@ -23,7 +23,7 @@ use crate::{
     arguments::Classify,
     failure::Failure,
     input::{Group, Groups},
-    models::folder,
+    models::{folder, image_classifier},
     output::{self, Output},
     pictures::Shown,
 };
@@ -69,6 +69,8 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
     writer.shown.write()
 }
 
+const NEEDLESS_LABELS: &str = "--labels are for a model of images and texts (CLIP); this one has classes of its own, leave them out";
+
 /// A model of ours, or one that others have trained.
 enum Classifier {
     Own(Box<SentenceClassifier>),
@@ -93,25 +95,32 @@ enum Verdict {
 
 impl Classifier {
     fn open(options: &Classify, device: &Device) -> Result<Self, Failure> {
-        let path = Path::new(&options.model);
-        let needless = || {
-            match options.labels.is_empty() {
+        let needless = || match options.labels.is_empty() {
             true => Ok(()),
-            false => Err(Failure::Usage(
-                "--labels are for a model of images and texts (CLIP); this one has classes of its own, leave them out".to_owned(),
-            )),
-        }
+            false => Err(Failure::Usage(NEEDLESS_LABELS.to_owned())),
         };
+        let Some(name) = options.model.as_deref() else {
+            let mut texts = options.texts.iter();
+            if let Some(text) = texts.find(|text| !Path::new(text).exists()) {
+                return Err(Failure::Usage(format!(
+                    "{}: no such file; without --model digits in image files are read, with a classifier of texts as --model texts",
+                    visible(text)
+                )));
+            }
+            needless()?;
+            return Ok(Self::Images(Box::new(image_classifier(None, device)?)));
+        };
+        let path = Path::new(name);
         // A folder of others has a configuration; a name in their cache is no path.
         if path.is_file() || (path.is_dir() && !path.join("config.json").exists()) {
             needless()?;
             let registry = Registry::default();
             return Ok(match registry.holds::<ImageClassification>(path) {
-                true => Self::Images(Box::new(registry.image_classifier(path, device)?)),
+                true => Self::Images(Box::new(image_classifier(Some(path), device)?)),
                 false => Self::Own(Box::new(registry.classifier(path, device)?)),
             });
         }
-        let folder = Folder::open(folder(&options.model, options.show.quiet)?)?;
+        let folder = Folder::open(folder(name, options.show.quiet)?)?;
         if holds_clip(&folder) {
             let (labels, storage) = (labels(&options.labels)?, options.stored.storage());
             let classifier =
@@ -123,7 +132,7 @@ impl Classifier {
             let classifier = ImageClassifier::pretrained(&folder, device)?;
             return Ok(Self::Images(Box::new(classifier)));
         }
-        let encoder = Encoder::open(&options.model, options.stored.storage(), options.show.quiet)?;
+        let encoder = Encoder::open(name, options.stored.storage(), options.show.quiet)?;
         match encoder.model.purpose() {
             Some(Heads::Classes(_) | Heads::TokenClasses(_)) => {
                 Ok(Self::Pretrained(Box::new(encoder)))

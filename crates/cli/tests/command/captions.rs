@@ -166,11 +166,37 @@ fn a_captioner_is_scored() {
     assert!(first["inside"].as_f64().unwrap() <= 1.0);
 }
 
+/// Without a model of one's own there is one in the command.
+#[test]
+fn the_embedded_models_read_the_images_of_the_documentation() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let [scene, digit] = ["scene.png", "digit.png"].map(|name| text(&docs.join(name)));
+    let found = stdout(&run(["caption", &scene]).success());
+    let caption = "a red square left of a small white 1 and above a small blue 4";
+    assert!(found.starts_with(caption), "{found}");
+    for (question, answer) in [
+        ("What colour is the square?", "red"),
+        ("How many digits are there?", "2"),
+        ("What is the blue object?", "4"),
+    ] {
+        let found = stdout(&run(["ask", &scene, question]).success());
+        assert!(found.starts_with(answer), "{question} {found}");
+    }
+    let found = stdout(&run(["classify", &digit]).success());
+    assert!(found.starts_with("2 ("), "{found}");
+    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
+    let sizes = ["scenes-captioner", "scenes-vqa", "mnist-resnet"].map(|name| {
+        let file = embedded.join(name).join("model.safetensors");
+        fs::metadata(file).unwrap().len()
+    });
+    assert!(sizes.iter().sum::<u64>() <= 3_000_000, "{sizes:?}");
+}
+
 #[test]
 fn what_cannot_be_captioned_is_refused() {
     let folder = tempdir().unwrap();
     let fake = file(folder.path(), "fake.png", "no image");
-    refused(["caption", &fake], 2, ["--model PATH"]);
+    refused(["caption", &fake], 1, ["fake.png: not an image"]);
     refused(["caption", "--model", captioner()], 2, ["<IMAGE>"]);
     refused(
         ["caption", "--model", captioner(), &fake],

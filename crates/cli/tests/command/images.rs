@@ -157,6 +157,12 @@ fn what_is_no_image_is_refused_by_name() {
         1,
         ["fake.png: not an image"],
     );
+    // The embedded model reads images alone.
+    refused(
+        ["classify", "a good film"],
+        2,
+        ["a good film", "no such file", "--model"],
+    );
     let missing = text(&folder.path().join("missing.png"));
     refused(
         ["classify", "--model", classifier(), &missing],

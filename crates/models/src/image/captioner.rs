@@ -22,6 +22,9 @@
 //! p    ∝ exp(W_p h²_t + b)
 //! ```
 //!
+//! For a share of the words of training the output layer may not see `h_t` (`state_dropout`): they have to be read from what is looked
+//! at, where the state would remember former looks.
+//!
 //! The doubly stochastic penalty asks that every region be looked at once: `λ Σ_i (1 - Σ_t α_ti)²` is added to `-log p(y)`. Its
 //! opposite, `λ_e` times the entropy of the weights, asks for few regions a word.
 //! Hard attention learns by reward ([`NormalizerConfig::HardReinforce`], [`Scored::reinforced`]); in the search it takes the region

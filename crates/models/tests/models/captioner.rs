@@ -167,6 +167,33 @@ fn a_caption_that_was_searched_has_the_score_and_the_looks_of_teacher_forcing() 
     assert!(caption(&model, none, &BeamConfig::greedy()).is_empty());
 }
 
+/// Words that may not see the state are read from the regions; without noise every word sees it.
+#[test]
+fn a_hidden_state_has_no_gradient_and_a_search_sees_it() {
+    let hidden = CaptionerConfig {
+        state_dropout: 0.999_999,
+        ..CaptionerConfig::tiny()
+    };
+    let found =
+        |config: &CaptionerConfig| caption(&model(config), images(2), &BeamConfig::greedy());
+    assert_eq!(found(&hidden), found(&CaptionerConfig::tiny()));
+
+    let gradients = |config: &CaptionerConfig| {
+        let model = config.init(&SIZES, 3, &device()).unwrap();
+        let target = TargetBatch::new(&captions(), &SIZES.vocabulary, &device());
+        let shown = Tensor::from_data(images(2).into_data(), &device());
+        let scored = model.forward(shown, &target, &mut DropoutRng::seeded(5));
+        let loss = scored.cross_entropy(target.outputs, 0.0).loss;
+        let all = crate::support::gradients(&model, &loss.backward());
+        ["readout_state", "readout_context"].map(|layer| {
+            let gradient = &all[&format!("decoder.ShowAttendTell.{layer}.weight")];
+            gradient.values.iter().any(|&value| value != 0.0)
+        })
+    };
+    assert_eq!(gradients(&CaptionerConfig::tiny()), [true, true]);
+    assert_eq!(gradients(&hidden), [false, true]);
+}
+
 #[test]
 fn hard_attention_looks_at_one_region_and_learns_by_reward() {
     for decoder in DECODERS {
@@ -210,6 +237,21 @@ fn what_no_captioner_can_be_is_refused() {
         error.contains("penalty: found 1; expected 0.0 with hard-reinforce"),
         "{error}"
     );
+    let blind = CaptionerConfig {
+        decoder: CaptionDecoderKind::TopDown,
+        state_dropout: 0.5,
+        ..CaptionerConfig::tiny()
+    };
+    assert!(refused(blind, &SIZES).contains("state_dropout: found 0.5"));
+    let odd = CaptionerConfig {
+        backbone: BackboneConfig {
+            channels: 3,
+            stages: 2,
+            ..BackboneConfig::tiny()
+        },
+        ..CaptionerConfig::tiny()
+    };
+    assert!(refused(odd, &SIZES).contains("positions: found true, with 6 features"));
     for sizes in [
         CaptionerSizes {
             channels: 2,

@@ -39,6 +39,9 @@ use regard_nn::{
 use regard_train::{learner::optimizer::Optimizer, recipe};
 use serde_json::json;
 
+#[path = "training_peer/allocator.rs"]
+mod allocator;
+
 type Failure = Box<dyn std::error::Error>;
 type Work = Box<dyn FnMut() -> Result<(), Failure>>;
 
@@ -189,6 +192,7 @@ fn run() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
+    allocator::keep_freed_memory();
     // Runs on a thread of the pool, as the command `regard` does.
     match rayon::scope(|_| run().map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,17 +4,11 @@
 //! - [`tokenizer`]: sub-words that keep every text without loss;
 //! - [`recipe`]: one experiment as a commented TOML file;
 //! - [`Registry`]: the architectures that recipes and model files may name; a program can add its own;
-//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, questions about
-//!   images, language modelling;
+//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, captions, questions about images,
+//!   detection of objects, language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`question_answerer`] and [`model_file`]: a trained model at work, and its file;
-//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, detection of objects,
-//!   language modelling;
-//! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`detector`] and [`model_file`]: a trained model at work, and its file;
-//! - [`tasks`]: what models are trained for: translation, classification of sentences and images, language modelling, captions;
-//! - [`learner`]: the training loop, with checkpoints and exact resume;
-//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`] and [`model_file`]: a trained model at work, and its file;
+//! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`], [`question_answerer`], [`detector`] and
+//!   [`model_file`]: a trained model at work, and its file;
 //! - [`image_encoder`]: images as vectors in the space of texts;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget.

@@ -6,17 +6,13 @@
 //! | [`ResidualAttention`](residual_attention::ResidualAttention) | [`residual_attention`] | a factor for each channel at each position (Wang 2017) |
 //! | [`VisionTransformer`](vit::VisionTransformer) | [`vit`] | of every patch to every other (Dosovitskiy 2020) |
 //! | [`Vqa`](vqa::Vqa) | [`vqa`] | of a question to the regions of an image (Anderson 2018, Yang 2016) |
-//!
-//! Models that read an image as regions share a [`backbone`]; a [`captioner`] writes sentences about them.
-//!
-//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`], of those that
-//! answer questions [`QuestionAnswerer`].
 //! | [`Detr`](detr::Detr) | [`detr`] | of cells to cells, of object queries to each other and to the cells (Carion 2020) |
+//! | [`Captioner`] | [`captioner`] | of every word to the regions of an image (Xu 2015, Anderson 2018) |
 //!
 //! Models that read an image as regions share a [`backbone`].
 //!
-//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of these models is [`ImageClassifier`],
-//! that of DETR is [`Detector`].
+//! Images are `[batch, channels, height, width]`, normalised by their reader. The role of the first three is [`ImageClassifier`], of those
+//! that answer questions [`QuestionAnswerer`], of DETR [`Detector`].
 
 pub mod backbone;
 pub mod captioner;

@@ -14,11 +14,13 @@ Examples:
   regard compare att=a.toml none=b.toml --budget 5Mtokens --folder runs/attention
   regard compare a.toml b.toml --budget 90s --set data.vocabulary.size=4000
   regard compare a.toml b.toml --budget 2h --buckets 8,14,20 --png length.png
+  regard compare recipes/cifar10-resnet20.toml recipes/cifar10-residual-attention.toml --budget 1h
 
 Every recipe is trained, one after the other, for the same time (90s, 20m, 2h) or on the same number of \
-target tokens (500ktokens, 5Mtokens); the budget takes the place of the recipe's own limits. Then each \
-translates the test data (the validation data, if not every recipe names test data), and one table \
-compares them. The text that they are judged on must be the same.
+target tokens, or images, (500ktokens, 5Mtokens); the budget takes the place of the recipe's own limits. Then each \
+translates, classifies, captions, answers or finds the test data (the validation data, if not every recipe \
+names test data), and one table compares them, of classifiers and captioners with the paired difference. \
+The data that they are judged on must be the same.
 
 The folder holds a run folder for each recipe, the plots `loss` and `length` as SVG and PNG, and \
 everything as `comparison.json`. Ctrl-C saves; the same command goes on where it was, and does not train \

@@ -327,7 +327,7 @@ fn models_of_images_are_compared_by_their_own_scores() {
             "questions",
             [
                 "kind = \"vqa\"\nhidden = 8",
-                "kind = \"vqa\"\nhidden = 8\nattention = { kind = \"stacked\" }",
+                "kind = \"vqa\"\nhidden = 8\nattention = \"question-only\"",
             ],
             &["accuracy", "pointing"],
         ),

@@ -65,15 +65,26 @@ impl Judgement {
         let Self::Others(models) = self else {
             return vec![];
         };
-        let right = |model: &Scored| model.right.clone();
-        let Some(first) = models.first().and_then(right) else {
+        let Some((first, others)) = models.split_first() else {
             return vec![];
         };
-        let others = models.iter().enumerate().skip(1);
-        others
-            .filter_map(|(place, model)| {
-                Some((place, PairedShares::of(&first, model.right.as_ref()?)))
-            })
-            .collect()
+        let paired = (1..).zip(others).filter_map(|(place, model)| {
+            let (first, right) = first.right.as_ref().zip(model.right.as_ref())?;
+            Some((place, PairedShares::of(first, right)))
+        });
+        paired.collect()
+    }
+
+    /// The names of the scores of models for another task; not every model has all: one without attention points nowhere.
+    pub fn columns(&self) -> Vec<&'static str> {
+        let mut names = vec![];
+        if let Self::Others(models) = self {
+            for (name, _) in models.iter().flat_map(|model| &model.columns) {
+                if !names.contains(name) {
+                    names.push(*name);
+                }
+            }
+        }
+        names
     }
 }

@@ -97,10 +97,7 @@ fn table(contenders: &[Contender], outcomes: &[Outcome], judgement: &Judgement) 
             let scores = report.systems.iter().take(1).flat_map(|s| &s.scores);
             header.extend(scores.map(|score| score.name.clone()));
         }
-        Judgement::Others(models) => {
-            let columns = models.iter().take(1).flat_map(|model| &model.columns);
-            header.extend(columns.map(|(name, _)| (*name).to_owned()));
-        }
+        Judgement::Others(_) => header.extend(judgement.columns().into_iter().map(str::to_owned)),
     }
     if any_aligned {
         header.push("AER".to_owned());
@@ -131,8 +128,12 @@ fn table(contenders: &[Contender], outcomes: &[Outcome], judgement: &Judgement) 
                 ));
             }
             Judgement::Others(models) => {
-                let columns = models[index].columns.iter();
-                row.extend(columns.map(|(_, score)| score.clone()));
+                let of = |name: &str| {
+                    let mut columns = models[index].columns.iter();
+                    let found = columns.find(|(column, _)| *column == name);
+                    found.map_or_else(dash, |(_, score)| score.clone())
+                };
+                row.extend(judgement.columns().into_iter().map(of));
             }
         }
         if any_aligned {

@@ -35,15 +35,13 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     if options.by_length || options.labelled.is_some() {
         return usage("--by-length and --labelled are not for detectors; give --split test");
     }
-    let split = match options.split {
-        Some(Part::Valid) => Split::Valid,
-        Some(_) => Split::Test,
-        None => return usage("a detector needs images with known objects; give --split test"),
-    };
+    if options.split.is_none() {
+        return usage("a detector needs images with known objects; give --split test");
+    }
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
-    let judged = judge_all(options, split)?;
+    let judged = judge_all(options)?;
     for (path, (_, _, _, judged)) in options.output.iter().zip(&judged) {
         let mut output = Output::file(path)?;
         for line in &judged.lines {
@@ -59,11 +57,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// # Errors
 /// Files that are wrong.
 pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
-    let split = match options.split {
-        Some(Part::Valid) => Split::Valid,
-        _ => Split::Test,
-    };
-    let judged = judge_all(options, split)?.into_iter();
+    let judged = judge_all(options)?.into_iter();
     let all = judged.map(|(_, labels, images, judged)| {
         let precision = &judged.precision;
         let mut columns = vec![
@@ -84,7 +78,11 @@ pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
 /// The name of a detector, its labels, the number of images, and how good it is.
 type OfDetector = (String, Vec<String>, usize, Judged);
 
-fn judge_all(options: &Evaluate, split: Split) -> Result<Vec<OfDetector>, Failure> {
+fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
+    let split = match options.split {
+        Some(Part::Valid) => Split::Valid,
+        _ => Split::Test,
+    };
     let compute = &options.compute;
     compute.run(None, |device| {
         let all = options.model.iter().map(|named| {

@@ -32,13 +32,17 @@ impl Kernel for Sum<'_> {
     type Output = f64;
 
     #[inline(always)]
-    fn call<S: Simd>(self, s: S) -> f64 {
-        simd::sum_f64(
-            s,
-            self.0,
-            #[inline(always)]
-            |x| x,
-        )
+    fn call<S: Simd>(self, _: S) -> f64 {
+        const CHAINS: usize = 16;
+        let chunks = self.0.chunks_exact(CHAINS);
+        let rest: f64 = chunks.remainder().iter().map(|&x| f64::from(x)).sum();
+        let mut sums = [0.0; CHAINS];
+        for chunk in chunks {
+            for (sum, &x) in sums.iter_mut().zip(chunk) {
+                *sum += f64::from(x);
+            }
+        }
+        sums.iter().sum::<f64>() + rest
     }
 }
 

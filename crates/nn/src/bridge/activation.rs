@@ -11,6 +11,7 @@ use regard_kernels::{
 };
 
 use super::fused::{self, FlexTensor, Forward, Operation, numbers, tensor};
+use super::memory;
 use crate::dropout::DropoutRng;
 
 /// `m ∘ φ(x)` of `x [.., width]`, or `m ∘ φ(g) ∘ v` of rows `[g | v]`, `x [.., 2 width]`; `m [.., width]` is drawn from `noise` with
@@ -96,7 +97,7 @@ impl Operator {
 impl Operation for Operator {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let spec = self.spec();
-        let mut y = vec![0.0; spec.rows * spec.width];
+        let mut y = memory::zeros(spec.rows * spec.width);
         spec.forward(numbers(&inputs[0]), &mut y)?;
         Ok(Forward {
             output: tensor(y, self.shape.clone()),
@@ -112,7 +113,7 @@ impl Operation for Operator {
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
         let x = numbers(&saved[0]);
-        let mut d_x = vec![0.0; x.len()];
+        let mut d_x = memory::zeros(x.len());
         self.spec().backward(x, numbers(&gradient), &mut d_x)?;
         Ok(vec![Some(tensor(d_x, saved[0].layout().shape().clone()))])
     }

@@ -25,7 +25,7 @@ use regard_kernels::{
 use super::{
     bytes, expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
-    matmul, spread, zeros_of,
+    matmul, memory, spread, zeros_of,
 };
 use crate::normalize::masked_softmax;
 
@@ -183,8 +183,8 @@ impl Operation for Additive {
             value_dim,
             ..
         } = input.shape;
-        let mut context = vec![0.0; batch * queries * value_dim];
-        let mut weights = vec![0.0; batch * queries * keys];
+        let mut context = memory::zeros(batch * queries * value_dim);
+        let mut weights = memory::zeros(batch * queries * keys);
         forward(&input, &mut context, &mut weights)?;
         let weights = tensor(weights, [batch, queries, keys]);
         let mut saved = Vec::new();
@@ -209,11 +209,11 @@ impl Operation for Additive {
         let weights = saved.pop().expect("the weights were saved last");
         let input = self.input(&saved);
         let wants_bias = wanted.get(4) == Some(&true);
-        let mut query = vec![0.0; input.query.len()];
-        let mut key = vec![0.0; input.key.len()];
-        let mut v = vec![0.0; input.v.len()];
-        let mut value = vec![0.0; input.value.len()];
-        let mut bias = wants_bias.then(|| vec![0.0; numbers(&weights).len()]);
+        let mut query = memory::zeros(input.query.len());
+        let mut key = memory::zeros(input.key.len());
+        let mut v = memory::zeros(input.v.len());
+        let mut value = memory::zeros(input.value.len());
+        let mut bias = wants_bias.then(|| memory::zeros(numbers(&weights).len()));
         let mut gradients = Gradients {
             query: &mut query,
             key: &mut key,

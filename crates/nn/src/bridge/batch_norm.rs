@@ -12,6 +12,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
+    memory,
 };
 
 /// `a(norm(x) + residual)` for `x` and `residual [batch, channels, height, width]`, where `a` is a ReLU or nothing. On a device that
@@ -108,7 +109,7 @@ impl Operator {
 impl Operation for Operator {
     fn forward(&self, mut inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let shape = dims::<4>(&inputs[0]);
-        let mut y = vec![0.0; shape.iter().product()];
+        let mut y = memory::zeros(shape.iter().product());
         let residual = self.residual.then(|| numbers(&inputs[3]));
         let x = numbers(&inputs[0]);
         let moments = match self.train {
@@ -159,9 +160,9 @@ impl Operation for Operator {
             moments: &moments,
             of_batch: self.train,
         };
-        let mut input = vec![0.0; length];
-        let mut residual = self.residual.then(|| vec![0.0; length]);
-        let (mut weight, mut bias) = (vec![0.0; channels], vec![0.0; channels]);
+        let mut input = memory::zeros(length);
+        let mut residual = self.residual.then(|| memory::zeros(length));
+        let (mut weight, mut bias) = (memory::zeros(channels), memory::zeros(channels));
         let mut gradients = Gradients {
             input: &mut input,
             residual: residual.as_deref_mut(),

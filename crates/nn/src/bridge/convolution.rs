@@ -10,6 +10,7 @@ use regard_kernels::{
 };
 
 use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor};
+use super::memory;
 
 /// `layer` of `x [batch, inputs, height, width]`, which gives `[batch, outputs, height', width']`.
 ///
@@ -47,7 +48,7 @@ impl Operation for Convolution {
         let [x, weight] = [&inputs[0], &inputs[1]];
         let [height, width] = self.output_size()?;
         let shape = [self.batch, self.outputs, height, width];
-        let mut y = vec![0.0; shape.iter().product()];
+        let mut y = memory::zeros(shape.iter().product());
         let bias = inputs.get(2).map(numbers);
         Convolution::forward(self, numbers(x), numbers(weight), bias, &mut y)?;
         Ok(Forward {
@@ -67,13 +68,13 @@ impl Operation for Convolution {
         let d_y = numbers(&gradient);
         let mut all = vec![None; saved.len()];
         if wanted[0] {
-            let mut d_x = vec![0.0; numbers(x).len()];
+            let mut d_x = memory::zeros(numbers(x).len());
             self.backward_input(numbers(weight), d_y, &mut d_x)?;
             all[0] = Some(tensor(d_x, dims::<4>(x)));
         }
         if wanted[1..].contains(&true) {
-            let mut d_weight = vec![0.0; numbers(weight).len()];
-            let mut d_bias = (saved.len() > 2).then(|| vec![0.0; self.outputs]);
+            let mut d_weight = memory::zeros(numbers(weight).len());
+            let mut d_bias = (saved.len() > 2).then(|| memory::zeros(self.outputs));
             let mut gradients = Gradients {
                 weight: &mut d_weight,
                 bias: d_bias.as_deref_mut(),

@@ -19,6 +19,7 @@ use regard_kernels::{
 };
 
 use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor, view, view_of};
+use super::memory;
 use crate::{
     attention::{Observe, Observed, Top},
     mask::KernelMask,
@@ -211,7 +212,8 @@ impl Dot {
             Observe::TopK(k) => (vec![], *k),
             _ => (vec![], 0),
         };
-        let zeros = |shape: &[usize]| vec![0.0f32; batch * heads * shape.iter().product::<usize>()];
+        let zeros =
+            |shape: &[usize]| memory::zeros(batch * heads * shape.iter().product::<usize>());
         let mut weights = zeros(&[rows.len(), keys]);
         let mut per_query = zeros(&[queries]);
         let mut per_key = zeros(&[keys]);
@@ -240,8 +242,8 @@ impl Dot {
             // `lse` is that of other scores. `dot::forward` adds up in the same order; the keys stand in for values.
             true => {
                 let shape @ [_, _, _, size] = dims(&inputs[0]);
-                let mut context = vec![0.0; shape.iter().product()];
-                let mut lse = vec![0.0; 3 * context.len() / size];
+                let mut context = memory::zeros(shape.iter().product());
+                let mut lse = memory::zeros(3 * context.len() / size);
                 let to = ViewMut::heads_first(&mut context, shape);
                 dot::forward(&attention, query, key, key, to, Some(&mut lse))
                     .and_then(|()| run(&lse))
@@ -291,8 +293,8 @@ impl Operation for Dot {
         let [batch, heads, queries, _] = dims(&inputs[0]);
         let [_, _, _, value_size] = dims(&inputs[2]);
         let shape = [batch, heads, queries, value_size];
-        let mut context = vec![0.0; shape.iter().product()];
-        let mut lse = vec![0.0; batch * heads * queries * 3];
+        let mut context = memory::zeros(shape.iter().product());
+        let mut lse = memory::zeros(batch * heads * queries * 3);
         let to = ViewMut::heads_first(&mut context, shape);
         let both = [&inputs[1], &inputs[2]];
         match inputs[1].dtype() {
@@ -334,7 +336,7 @@ impl Operation for Dot {
         let context = saved.pop().expect("the context was saved before it");
         let inputs = saved;
         let wants = |index: Option<usize>| index.filter(|&index| wanted.get(index) == Some(&true));
-        let zeros = |index: usize| vec![0.0; inputs[index].layout().num_elements()];
+        let zeros = |index: usize| memory::zeros(inputs[index].layout().num_elements());
         let (bias_at, sink_at) = (wants(self.has_bias.then_some(3)), wants(self.sink_index()));
         let (mut query, mut key, mut value) = (zeros(0), zeros(1), zeros(2));
         let (mut bias, mut sink) = (bias_at.map(zeros), sink_at.map(zeros));

@@ -10,7 +10,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
-    linear,
+    linear, memory,
 };
 
 /// The scores `[batch, queries, keys]` of `query [batch, queries, 2 dim]` and `key [batch, keys, 2 dim]`, whose rows are values and as
@@ -74,7 +74,7 @@ impl Operation for Operator {
             keys,
             ..
         } = shape;
-        let mut scores = vec![0.0; batch * queries * keys];
+        let mut scores = memory::zeros(batch * queries * keys);
         let [query, key, vector] = [0, 1, 2].map(|input| numbers(&inputs[input]));
         shape.forward(query, key, vector, &mut scores)?;
         Ok(Forward {
@@ -91,7 +91,7 @@ impl Operation for Operator {
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
         let [query, key, vector] = [0, 1, 2].map(|input| numbers(&saved[input]));
-        let mut found = [query, key, vector].map(|input| vec![0.0; input.len()]);
+        let mut found = [query, key, vector].map(|input| memory::zeros(input.len()));
         let [d_query, d_key, d_vector] = &mut found;
         let gradients = Gradients {
             query: d_query,

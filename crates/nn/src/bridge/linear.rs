@@ -13,7 +13,7 @@ use super::{
     empty::zeros_of,
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
-    product::{Matrix, MatrixMut, Write, product, repeat},
+    product::{Matrix, affine},
 };
 
 /// `x W + b` with the weights of `layer`: [`linear()`] in place of Burn's `Linear::forward`.
@@ -92,15 +92,8 @@ impl Operator {
 
 impl Operation for Operator {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
-        let mut y = vec![0.0; self.rows * self.outputs];
-        let mut write = Write::Overwrite;
-        if let Some(bias) = inputs.get(2) {
-            repeat(numbers(bias), &mut y);
-            write = Write::Add;
-        }
-        let to = MatrixMut::new(&mut y, self.rows, self.outputs, self.outputs);
         let (x, weight) = (numbers(&inputs[0]), numbers(&inputs[1]));
-        product(self.x(x), self.weight(weight), to, write);
+        let y = affine(self.x(x), self.weight(weight), inputs.get(2).map(numbers));
         Ok(Forward {
             output: tensor(y, self.shape.clone()),
             beside: None,
@@ -117,17 +110,13 @@ impl Operation for Operator {
         let (x, weight) = (numbers(&saved[0]), numbers(&saved[1]));
         let shape = |input: usize| saved[input].layout().shape().clone();
         let d_x = wanted[0].then(|| {
-            let mut d_x = vec![0.0; self.rows * self.inputs];
-            let to = MatrixMut::new(&mut d_x, self.rows, self.inputs, self.inputs);
             let weight = self.weight(weight).transposed();
-            product(self.y(numbers(&gradient)), weight, to, Write::Overwrite);
+            let d_x = affine(self.y(numbers(&gradient)), weight, None);
             tensor(d_x, shape(0))
         });
         let d_weight = wanted[1].then(|| {
-            let mut d_weight = vec![0.0; self.inputs * self.outputs];
-            let to = MatrixMut::new(&mut d_weight, self.inputs, self.outputs, self.outputs);
             let x = self.x(x).transposed();
-            product(x, self.y(numbers(&gradient)), to, Write::Overwrite);
+            let d_weight = affine(x, self.y(numbers(&gradient)), None);
             tensor(d_weight, shape(1))
         });
         let mut all = vec![d_x, d_weight];

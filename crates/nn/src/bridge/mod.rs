@@ -51,6 +51,7 @@ mod fused;
 mod gated_scores;
 mod linear;
 mod loss;
+mod memory;
 mod norm;
 mod operation;
 mod output_loss;

@@ -11,6 +11,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
+    memory,
 };
 
 /// Normalises `x [.., width]` over its last dimension, then multiplies by `weight [width]` and adds `bias [width]`.
@@ -88,7 +89,7 @@ impl Operator {
 impl Operation for Operator {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let x = numbers(&inputs[0]);
-        let mut output = vec![0.0; x.len()];
+        let mut output = memory::zeros(x.len());
         norm::forward(&self.norm(&inputs), x, &mut output)?;
         let output = tensor(output, inputs[0].layout().shape().clone());
         Ok(Forward {
@@ -105,9 +106,9 @@ impl Operation for Operator {
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
         let x = numbers(&saved[0]);
-        let mut input = vec![0.0; x.len()];
-        let mut weight = vec![0.0; self.width];
-        let mut bias = (saved.len() > 2).then(|| vec![0.0; self.width]);
+        let mut input = memory::zeros(x.len());
+        let mut weight = memory::zeros(self.width);
+        let mut bias = (saved.len() > 2).then(|| memory::zeros(self.width));
         let mut gradients = Gradients {
             input: &mut input,
             weight: Some(&mut weight),

@@ -24,8 +24,8 @@ use super::{
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
     linear::linear,
     loss::{CrossEntropy, checked_targets, cross_entropy_mean},
-    matmul,
-    product::{Matrix, MatrixMut, Write, product, repeat},
+    matmul, memory,
+    product::{Matrix, MatrixMut, Write, affine, product},
 };
 
 /// The most logits in memory at once.
@@ -153,26 +153,18 @@ impl Operation for Operator {
         let [_, width] = dims(&inputs[0]);
         let (hidden, weight) = (numbers(&inputs[0]), numbers(&inputs[1]));
         let bias = inputs.get(2).map(numbers);
-        let gradient = |of: &[f32]| vec![0.0f32; if tracked { of.len() } else { 0 }];
+        let gradient = |of: &[f32]| memory::zeros(if tracked { of.len() } else { 0 });
         let (mut d_hidden, mut d_weight) = (gradient(hidden), gradient(weight));
         let mut d_bias = bias.map(gradient);
         let counting = |&row: &usize| self.targets[row] != self.ignore as i64;
         let rows: Vec<usize> = (0..self.targets.len()).filter(counting).collect();
         let at_once = (LOGITS / self.classes.max(1)).clamp(1, rows.len().max(1));
-        let mut buffer = vec![0.0f32; at_once * self.classes];
         let mut losses = Losses::default();
         for chunk in rows.chunks(at_once) {
             let row = |&row: &usize| &hidden[row * width..(row + 1) * width];
             let states: Vec<f32> = chunk.iter().flat_map(row).copied().collect();
             let states = Matrix::new(&states, chunk.len(), width, width);
-            let logits = &mut buffer[..chunk.len() * self.classes];
-            let mut write = Write::Overwrite;
-            if let Some(bias) = bias {
-                repeat(bias, logits);
-                write = Write::Add;
-            }
-            let to = MatrixMut::new(logits, chunk.len(), self.classes, self.classes);
-            product(states, self.weight(weight, width), to, write);
+            let mut logits = affine(states, self.weight(weight, width), bias);
             let targets: Vec<i64> = chunk.iter().map(|&row| self.targets[row]).collect();
             let spec = Spec {
                 rows: chunk.len(),
@@ -182,8 +174,8 @@ impl Operation for Operator {
                 smoothing: self.smoothing,
             };
             let of_chunk = match tracked {
-                true => forward_backward(&spec, logits, self.scale, None)?,
-                false => forward(&spec, logits, None)?,
+                true => forward_backward(&spec, &mut logits, self.scale, None)?,
+                false => forward(&spec, &logits, None)?,
             };
             losses.smoothed += of_chunk.smoothed;
             losses.nll += of_chunk.nll;
@@ -199,21 +191,14 @@ impl Operation for Operator {
                     dropout: None,
                 };
                 let mut term = vec![0.0; self.classes];
-                pointwise::column_sums(&spec, logits, &mut term)?;
+                pointwise::column_sums(&spec, &logits, &mut term)?;
                 d_bias
                     .iter_mut()
                     .zip(term)
                     .for_each(|(sum, term)| *sum += term);
             }
-            let d_logits = Matrix::new(logits, chunk.len(), self.classes, self.classes);
-            let mut d_states = vec![0.0; chunk.len() * width];
-            let to = MatrixMut::new(&mut d_states, chunk.len(), width, width);
-            product(
-                d_logits,
-                self.weight(weight, width).transposed(),
-                to,
-                Write::Overwrite,
-            );
+            let d_logits = Matrix::new(&logits, chunk.len(), self.classes, self.classes);
+            let d_states = affine(d_logits, self.weight(weight, width).transposed(), None);
             for (&row, from) in chunk.iter().zip(d_states.chunks_exact(width.max(1))) {
                 d_hidden[row * width..(row + 1) * width].copy_from_slice(from);
             }

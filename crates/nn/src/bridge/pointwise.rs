@@ -11,6 +11,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
+    memory,
 };
 use crate::dropout::DropoutRng;
 
@@ -125,7 +126,7 @@ fn owned(mut x: FlexTensor) -> FlexTensor {
     if x.try_storage_mut::<f32>().is_some() {
         return x;
     }
-    tensor(numbers(&x).to_vec(), x.layout().shape().clone())
+    tensor(memory::copy(numbers(&x)), x.layout().shape().clone())
 }
 
 /// The numbers of a tensor that [`owned`] returned.
@@ -195,7 +196,7 @@ impl Operation for Operator {
         };
         let bias = saved.pop();
         let spec = self.spec(numbers(&gradient).len(), bias.as_ref());
-        let mut d_bias = bias.as_ref().map(|_| vec![0.0; self.width]);
+        let mut d_bias = bias.as_ref().map(|_| memory::zeros(self.width));
         let unchanged = output.is_none() && self.dropout.is_none() && d_bias.is_none();
         let mut d_x = if unchanged { gradient } else { owned(gradient) };
         if !unchanged {

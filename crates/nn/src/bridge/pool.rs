@@ -11,6 +11,7 @@ use regard_kernels::{
 };
 
 use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor};
+use super::memory;
 
 /// `x [batch, channels, height, width]`, window by window: `[batch, channels, height', width']`.
 ///
@@ -50,7 +51,7 @@ impl Operation for Pool {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let shape = dims::<4>(&inputs[0]);
         let [height, width] = self.output_size()?;
-        let mut y = vec![0.0; self.maps * height * width];
+        let mut y = memory::zeros(self.maps * height * width);
         Pool::forward(self, numbers(&inputs[0]), &mut y)?;
         Ok(Forward {
             output: tensor(y, [shape[0], shape[1], height, width]),
@@ -67,7 +68,7 @@ impl Operation for Pool {
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
         let shape = dims::<4>(&saved[0]);
         let x = numbers(&saved[0]);
-        let mut d_x = vec![0.0; x.len()];
+        let mut d_x = memory::zeros(x.len());
         Pool::backward(self, x, numbers(&gradient), &mut d_x)?;
         Ok(vec![Some(tensor(d_x, shape))])
     }

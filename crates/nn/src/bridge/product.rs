@@ -4,6 +4,8 @@
 #[cfg(feature = "kernels")]
 use gemm::Parallelism;
 
+use super::memory;
+
 /// A matrix inside a slice: entry `(i, j)` stands at `i · row + j · column`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix<'a> {
@@ -88,6 +90,32 @@ fn check(length: usize, rows: usize, columns: usize, stride: usize) {
     }
 }
 
+/// `a b`, or `a b + bias` with one number of `bias` for each column.
+///
+/// # Panics
+/// If the sizes do not fit together.
+pub(super) fn affine(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
+    assert_eq!(a.columns, b.rows, "sizes of a product");
+    let (rows, columns) = (a.rows, b.columns);
+    if let Some(bias) = bias {
+        assert_eq!(bias.len(), columns, "one number of a bias for each column");
+        let mut to = memory::repeat(bias, rows);
+        let sums = MatrixMut::new(&mut to, rows, columns, columns);
+        product(a, b, sums, Write::Add);
+        return to;
+    }
+    if rows * columns * a.columns == 0 {
+        return memory::zeros(rows * columns);
+    }
+    let mut to = Vec::with_capacity(rows * columns);
+    // SAFETY: there is room for all rows, and the product overwrites every number of them without reading it.
+    unsafe {
+        multiply(a, b, to.as_mut_ptr(), columns, Write::Overwrite);
+        to.set_len(rows * columns);
+    }
+    to
+}
+
 /// `to = a b`, or `to += a b`.
 ///
 /// # Panics
@@ -108,28 +136,34 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Wr
         }
         return;
     }
-    multiply(a, b, to, write);
+    // SAFETY: `check` has made sure that all rows lie inside the slice, which is borrowed exclusively, and do not overlap.
+    unsafe { multiply(a, b, to.data.as_mut_ptr(), to.stride, write) };
 }
 
+/// The product of two matrices none of whose sizes is 0, written to rows `stride` apart.
+///
+/// # Safety
+/// From `to` on there is room for all rows of the product, which nobody else uses meanwhile; they do not overlap. To be added to, they
+/// hold numbers.
 #[cfg(feature = "kernels")]
-fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Write) {
-    let (m, n, k) = (to.rows, to.columns, a.columns);
+unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: *mut f32, stride: usize, write: Write) {
+    let (m, n, k) = (a.rows, b.columns, a.columns);
     // Waking a thread costs more than a small product takes.
     let threads = match m * n * k < 1 << 18 {
         true => Parallelism::None,
         false => Parallelism::Rayon(0),
     };
     let one = |write: Write| if write == Write::Add { 1.0 } else { 0.0 };
-    // SAFETY: `check` has made sure that every entry of the three matrices lies inside its slice; `to` is borrowed
-    // exclusively and its rows do not overlap. gemm reads `to` only if asked to.
+    // SAFETY: `check` has made sure that every entry of `a` and `b` lies inside its slice; for `to` the caller has. gemm reads `to`
+    // only if asked to.
     unsafe {
         gemm::gemm(
             m,
             n,
             k,
-            to.data.as_mut_ptr(),
+            to,
             1,
-            to.stride as isize,
+            stride as isize,
             write == Write::Add,
             a.data.as_ptr(),
             a.column as isize,
@@ -149,16 +183,8 @@ fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Write) {
 
 /// Nothing is fused without the feature `kernels`, so this is never called.
 #[cfg(not(feature = "kernels"))]
-fn multiply(_a: Matrix<'_>, _b: Matrix<'_>, _to: MatrixMut<'_>, _write: Write) {
+unsafe fn multiply(_a: Matrix<'_>, _b: Matrix<'_>, _to: *mut f32, _stride: usize, _write: Write) {
     unreachable!("a fused product without the feature `kernels`")
-}
-
-/// Fills every row of `to [rows, width]` with `row [width]`: the start of a product with a bias.
-pub(super) fn repeat(row: &[f32], to: &mut [f32]) {
-    if !row.is_empty() {
-        to.chunks_exact_mut(row.len())
-            .for_each(|to| to.copy_from_slice(row));
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use regard_kernels::{
 use super::{
     dot::{DotOptions, sum_lse},
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
-    product::{Matrix, MatrixMut, Write, product, repeat},
+    memory,
+    product::{Matrix, MatrixMut, Write, affine, product},
 };
 
 /// The inputs of [`projected_attention`], `f32` on the Flex backend, whose shapes fit together.
@@ -218,19 +219,12 @@ impl Operation for Projected {
             let (Part { states, width, .. }, rows) = (parts[weight], self.rows(weight));
             let at = self.first_weight() + weight;
             let model = self.model(&inputs, weight);
-            let mut out = vec![0.0; rows * width];
-            let mut write = Write::Overwrite;
-            if self.biased {
-                repeat(numbers(&inputs[at + self.weights()]), &mut out);
-                write = Write::Add;
-            }
-            self::product(
+            let bias = self.biased.then(|| numbers(&inputs[at + self.weights()]));
+            affine(
                 Matrix::new(numbers(&inputs[states]), rows, model, model),
                 Matrix::new(numbers(&inputs[at]), model, width, width),
-                MatrixMut::new(&mut out, rows, width, width),
-                write,
-            );
-            out
+                bias,
+            )
         };
         let mut products: Vec<Vec<f32>> = (0..self.weights()).map(of_weight).collect();
         if products.len() < self.products() {
@@ -246,7 +240,7 @@ impl Operation for Projected {
         let mut raw = vec![];
         for (i, product) in products.iter_mut().enumerate().take(2) {
             if let Some(epsilon) = self.epsilon {
-                let mut normed = vec![0.0; product.len()];
+                let mut normed = memory::zeros(product.len());
                 norm::forward(&self.norm(i, epsilon, &inputs), product, &mut normed)?;
                 raw.push(std::mem::replace(product, normed));
             }
@@ -263,8 +257,8 @@ impl Operation for Projected {
         let [query, key, value] = self.views(&slices);
         let shape = self.context_shape();
         let [batch, heads, queries, value_size] = shape;
-        let mut context = vec![0.0; shape.iter().product()];
-        let mut lse = vec![0.0; batch * heads * queries * 3];
+        let mut context = memory::zeros(shape.iter().product());
+        let mut lse = memory::zeros(batch * heads * queries * 3);
         let to = ViewMut::length_first(&mut context, shape);
         dot::forward(
             &self.options.kernel(),
@@ -305,7 +299,7 @@ impl Operation for Projected {
         let slices: Vec<&[f32]> = products.iter().map(numbers).collect();
         let [query, key, value] = self.views(&slices);
         let parts = self.parts();
-        let mut d_parts = [0, 1, 2].map(|i| vec![0.0; self.rows(i) * parts[i].columns]);
+        let mut d_parts = [0, 1, 2].map(|i| memory::zeros(self.rows(i) * parts[i].columns));
         let shape = self.context_shape();
         let [d_query, d_key, d_value] = &mut d_parts;
         let gradients = dot::Gradients {
@@ -332,7 +326,7 @@ impl Operation for Projected {
                 rotary::rotate_back(&self.rotary(i, angles), d_part)?;
             }
             if let Some(epsilon) = self.epsilon {
-                let (mut d_raw, mut gain) = (vec![0.0; d_part.len()], vec![0.0; self.sizes[i]]);
+                let (mut d_raw, mut gain) = (memory::zeros(d_part.len()), vec![0.0; self.sizes[i]]);
                 let mut gradients = norm::Gradients {
                     input: &mut d_raw,
                     weight: Some(&mut gain),
@@ -346,7 +340,7 @@ impl Operation for Projected {
         }
         let first_weight = self.first_weight();
         let zeros = |input: usize| match wanted.get(input) {
-            Some(true) => vec![0.0; inputs[input].layout().num_elements()],
+            Some(true) => memory::zeros(inputs[input].layout().num_elements()),
             _ => vec![],
         };
         let mut all: Vec<Vec<f32>> = (0..inputs.len()).map(zeros).collect();

@@ -11,6 +11,7 @@ use burn::{
 use regard_kernels::{Fields, KernelError, Operation, Shape};
 
 use super::fused::{self, FlexTensor, Forward, numbers, tensor};
+use super::memory;
 
 /// A tensor of floats as an operand of a recurrent operation, whatever its rank: `x.into()`.
 #[derive(Debug, Clone)]
@@ -81,7 +82,7 @@ impl<O: Operation> fused::Operation for Recurrent<O> {
         let mut written = Vec::with_capacity(shapes.len());
         for (at, shape) in shapes.iter().enumerate() {
             let needed = tracked || at < O::RESULTS;
-            written.push(vec![0.0; if needed { shape.len()? } else { 0 }]);
+            written.push(memory::zeros(if needed { shape.len()? } else { 0 }));
         }
         let to = O::Written::collect(written.iter_mut().map(|x| &mut x[..]));
         let slices = O::Inputs::collect(inputs.iter().map(numbers));
@@ -107,7 +108,7 @@ impl<O: Operation> fused::Operation for Recurrent<O> {
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
         let (inputs, written) = saved.split_at(O::Inputs::<()>::NAMES.len());
-        let zeros = |input: &FlexTensor| vec![0.0; numbers(input).len()];
+        let zeros = |input: &FlexTensor| memory::zeros(numbers(input).len());
         let mut gradients: Vec<_> = inputs.iter().map(zeros).collect();
         let to = O::Inputs::collect(gradients.iter_mut().map(|x| &mut x[..]));
         let operands = O::Inputs::collect(inputs.iter().map(numbers));

@@ -187,20 +187,33 @@ pub fn expect_writable(files: &PictureFiles, traces: &Option<PathBuf>) -> Result
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_drawing(
+pub fn write_drawing(drawing: &Drawing, title: &str, svg: &str, text: &str) -> Result<(), Failure> {
+    let figure = html::Figure {
+        title: "",
+        svg,
+        text,
+    };
+    write_drawings(drawing, title, svg, &[figure])
+}
+
+/// The same for several pictures: `svg` has all, a page has them one by one.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_drawings(
     drawing: &Drawing,
     title: &str,
-    picture: &str,
-    text: &str,
+    svg: &str,
+    figures: &[html::Figure<'_>],
 ) -> Result<(), Failure> {
     if let Some(path) = &drawing.svg {
-        output::write_file(path, picture.as_bytes())?;
+        output::write_file(path, svg.as_bytes())?;
     }
     if let Some(path) = &drawing.png {
-        output::write_file(path, &png::from_svg(picture, &PngOptions::default())?)?;
+        output::write_file(path, &png::from_svg(svg, &PngOptions::default())?)?;
     }
     if let Some(path) = &drawing.html {
-        output::write_file(path, html::figure(title, picture, text).as_bytes())?;
+        output::write_file(path, html::figures(title, figures).as_bytes())?;
     }
     Ok(())
 }

@@ -55,3 +55,34 @@ impl Drop for Counter {
         self.finish();
     }
 }
+
+/// Says on a terminal what is being done.
+pub struct Status(ProgressBar);
+
+impl Status {
+    /// About `name`; it prints nothing unless `shown`.
+    pub fn new(name: &str, shown: bool) -> Self {
+        let target = match shown {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(None, target).with_prefix(name.to_owned());
+        // With a wrong template the bar would keep its default style.
+        if let Ok(style) = ProgressStyle::with_template("{prefix}: {wide_msg} {elapsed}") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    /// Sets what is being done.
+    pub fn set(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+        self.0.tick();
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

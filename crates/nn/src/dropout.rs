@@ -72,7 +72,7 @@ impl DropoutRng {
         let (low, high) = (key as u32, (key >> 32) as u32);
         let count: usize = shape.iter().product();
         let values: Vec<f32> = (0..count as u32)
-            .map(|i| ((hash(i, low, high) >> 8) as f32 + 0.5) / 16_777_216.0)
+            .map(|i| between_0_and_1(hash(i, low, high)))
             .collect();
         Some(Tensor::from_data(TensorData::new(values, shape), device))
     }
@@ -176,9 +176,23 @@ fn hash(counter: u32, low: u32, high: u32) -> u32 {
     x ^ (x >> 15)
 }
 
+/// A number of the open interval (0, 1) from random bits. The largest ones would be rounded to 1.
+fn between_0_and_1(bits: u32) -> f32 {
+    let number = ((bits >> 8) as f32 + 0.5) / 16_777_216.0;
+    number.min(1.0f32.next_down())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_never_0_or_1() {
+        for bits in [0, 255, 256, 1 << 31, u32::MAX - 256, u32::MAX] {
+            let number = between_0_and_1(bits);
+            assert!(0.0 < number && number < 1.0, "{bits}: {number}");
+        }
+    }
 
     #[test]
     fn the_share_and_the_mean_are_right() {

@@ -11,7 +11,8 @@
 //!   [`model_file`]: a trained model at work, and its file;
 //! - [`image_encoder`]: images as vectors in the space of texts;
 //! - [`familiarity`]: which sentences are far from a model's training text;
-//! - [`compare`]: several recipes under one budget.
+//! - [`compare`]: several recipes under one budget;
+//! - [`experiments`]: what a mechanism does, shown in minutes.
 //!
 //! The scores of a model's output are in `regard-evaluate`.
 #![deny(missing_docs)]
@@ -21,6 +22,7 @@ pub mod compare;
 pub mod corpus;
 pub mod detector;
 mod error;
+pub mod experiments;
 pub mod familiarity;
 pub mod files;
 pub mod image_classifier;

@@ -92,6 +92,7 @@ fn models() -> Vec<(String, Vec<u8>)> {
         Positions::Relative,
         Positions::Buckets,
         Positions::Alibi,
+        Positions::None,
     ] {
         let config = TransformerConfig {
             positions,

@@ -13,6 +13,7 @@ mod compute;
 mod detect;
 mod embed;
 mod evaluate;
+mod experiment;
 mod explain;
 mod fill;
 mod generate;
@@ -42,6 +43,7 @@ pub use compute::Compute;
 pub use detect::Detect;
 pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, OfText, Part};
+pub use experiment::Experiment;
 pub use explain::Explain;
 pub use fill::Fill;
 pub use generate::Generate;
@@ -114,6 +116,8 @@ pub enum Command {
     Inspect(Box<Inspect>),
     /// Show a mechanism at work, step by step, on vectors small enough to read
     Explain(Box<Explain>),
+    /// Show in minutes what a mechanism does: a table, a figure, and what they say
+    Experiment(Experiment),
     /// Describe a model, or write it in another form
     Model(ModelFile),
     /// Measure the kernels on this machine

@@ -9,6 +9,7 @@ mod compare;
 mod detect;
 mod embed;
 mod evaluate;
+mod experiment;
 mod explain;
 mod fill;
 mod generate;
@@ -51,6 +52,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::View(options) => view::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Experiment(options) => experiment::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),
     }

@@ -27,6 +27,8 @@ use crate::{
 
 /// The folder of run folders, unless another one is given.
 const RUNS: &str = "runs";
+/// What Ctrl-C does to a training.
+pub(super) const SAVING: &str = "finishing this update, then saving; Ctrl-C again stops at once";
 
 /// Trains, resumes, or prints a recipe.
 ///
@@ -57,7 +59,7 @@ fn train(options: &Train, recipe: &Recipe, folder: &Path, device: &Device) -> Re
     let run = Run {
         folder,
         device,
-        stop: &*listen(options.quiet)?,
+        stop: &*listen((!options.quiet).then_some(SAVING))?,
     };
     let mut watcher = Watcher::new(options, recipe);
     let mut report = |event: &Event| watcher.tell(event);
@@ -103,8 +105,8 @@ fn resumed_recipe(folder: &Path, overrides: &[String]) -> Result<Recipe, Failure
     }
 }
 
-/// A flag that Ctrl-C sets; the second one ends the process.
-pub(super) fn listen(quiet: bool) -> Result<Arc<AtomicBool>, Failure> {
+/// A flag that Ctrl-C sets, and what is `said` then; the second one ends the process.
+pub(super) fn listen(said: Option<&'static str>) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let handler = move || {
@@ -112,8 +114,8 @@ pub(super) fn listen(quiet: bool) -> Result<Arc<AtomicBool>, Failure> {
             output::say("stopped at once; the last checkpoint is as it was");
             process::exit(130);
         }
-        if !quiet {
-            output::say("finishing this update, then saving; Ctrl-C again stops at once");
+        if let Some(said) = said {
+            output::say(said);
         }
     };
     ctrlc::set_handler(handler).map_err(CommandError::Signal)?;

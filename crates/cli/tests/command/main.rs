@@ -8,6 +8,7 @@ mod classifier;
 mod compare;
 mod detect;
 mod evaluate;
+mod experiment;
 mod explain;
 mod images;
 mod inspect;

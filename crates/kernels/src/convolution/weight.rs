@@ -14,7 +14,7 @@ use super::{
     tile::{PANEL, Taps},
 };
 use crate::matmul::lanes;
-use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::simd::{Kernel, Level, Simd, run};
 
 /// Tasks that a pass is cut into, at least, if there are as many images.
 const TASKS: usize = 16;

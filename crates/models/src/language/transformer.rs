@@ -61,7 +61,7 @@ config! {
         norm_place: NormPlace = NormPlace::Pre;
         /// Whether embeddings are normalised too (BERT).
         embedding_norm: bool = false;
-        /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets" or "alibi".
+        /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets", "alibi" or "none".
         positions: Positions = Positions::Learned;
         /// The slowest pair of features turns by nearly 1 / rotary_base per token; for positions "rotary".
         rotary_base: f64 = 10_000.0, in POSITIVE;

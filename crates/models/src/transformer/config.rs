@@ -46,6 +46,8 @@ pub enum Positions {
     Buckets,
     /// A penalty that grows with the distance, added to scores.
     Alibi,
+    /// Not at all: an encoder sees a set of tokens; a decoder under a causal mask can still tell where it is (Haviv 2022).
+    None,
 }
 
 config! {
@@ -88,8 +90,8 @@ config! {
         norm_epsilon: f64 = 1e-5, in POSITIVE;
         /// Place of the norms: "pre" (before each block) or "post" (after it, as in the paper).
         norm_place: NormPlace = NormPlace::Pre;
-        /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets" or
-        /// "alibi".
+        /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets",
+        /// "alibi" or "none".
         positions: Positions = Positions::Sinusoidal;
         /// The slowest pair of features turns by nearly 1 / rotary_base per token; for positions "rotary".
         rotary_base: f64 = 10_000.0, in POSITIVE;
@@ -250,7 +252,9 @@ impl TransformerConfig {
             },
             norm_place: self.norm_place,
             position: match self.positions {
-                Positions::Sinusoidal | Positions::Learned => PositionConfig::None,
+                Positions::Sinusoidal | Positions::Learned | Positions::None => {
+                    PositionConfig::None
+                }
                 Positions::Rotary => PositionConfig::Rotary(RotaryConfig {
                     base: self.rotary_base,
                     ..RotaryConfig::new(self.head())

@@ -55,6 +55,7 @@ fn variants() -> Vec<TransformerConfig> {
         }),
         with(&|c| c.positions = Positions::Buckets),
         with(&|c| c.positions = Positions::Alibi),
+        with(&|c| c.positions = Positions::None),
     ]
 }
 

@@ -78,6 +78,8 @@ pub struct Series {
     pub name: String,
     /// The points, in the order in which the line connects them.
     pub points: Vec<Point>,
+    /// Whether a line connects them. It says that something lies between two points; between two mechanisms nothing does.
+    pub connected: bool,
 }
 
 impl Series {
@@ -86,11 +88,20 @@ impl Series {
         Self {
             name: name.into(),
             points,
+            connected: true,
+        }
+    }
+
+    /// The same points without a line.
+    pub fn apart(self) -> Self {
+        Self {
+            connected: false,
+            ..self
         }
     }
 
     fn is_marked(&self) -> bool {
-        self.points.len() < MARKED_POINTS
+        !self.connected || self.points.len() < MARKED_POINTS
     }
 }
 
@@ -442,7 +453,7 @@ fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f
             r#"<path d="{bars}" stroke="{colour}" stroke-opacity="0.55" fill="none"/>"#
         );
     }
-    if !path.is_empty() {
+    if series.connected && !path.is_empty() {
         let _ = writeln!(
             out,
             r#"<path d="{path}" stroke="{colour}" stroke-width="2" stroke-linejoin="round" fill="none"/>"#

@@ -41,7 +41,7 @@ impl Chart {
             let row = up - 1 - place(y_axis.place(point.y), up);
             (column.min(across - 1), row.min(up - 1))
         };
-        for series in &self.series {
+        for series in self.series.iter().filter(|series| series.connected) {
             for (from, to) in series.points.iter().zip(series.points.iter().skip(1)) {
                 if from.is_drawable() && to.is_drawable() {
                     canvas.connect(at(from), at(to));

@@ -21,6 +21,8 @@
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
+use std::fmt::Write as _;
+
 use regard_trace::{AttentionMap, Axis, Image, Trace};
 use serde::Serialize;
 
@@ -218,17 +220,39 @@ pub fn page(traces: &[Trace], options: &HtmlOptions) -> String {
     )
 }
 
-/// A page with one picture, an SVG that [`chart`](crate::chart) or [`svg`](mod@crate::svg) made, and its numbers as plain `text` below it.
+/// A picture on a page, with its numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure<'a> {
+    /// What it shows; empty where the page's title says so.
+    pub title: &'a str,
+    /// An SVG that [`chart`](crate::chart) or [`svg`](mod@crate::svg) made.
+    pub svg: &'a str,
+    /// Its numbers, as plain text.
+    pub text: &'a str,
+}
+
+/// A page with pictures below each other, and the numbers of each below it.
 ///
 /// ```
 /// use regard_view::{chart::Chart, html};
 ///
-/// let page = html::figure("Losses <1>", &Chart::new("", "", "").svg(), "position  loss");
+/// let svg = Chart::new("", "", "").svg();
+/// let figure = html::Figure { title: "", svg: &svg, text: "position  loss" };
+/// let page = html::figures("Losses <1>", &[figure]);
 /// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("Losses &lt;1&gt;") && page.contains("position  loss"));
 /// ```
-pub fn figure(title: &str, svg: &str, text: &str) -> String {
+pub fn figures(title: &str, figures: &[Figure<'_>]) -> String {
     let title = escape(&visible(title));
-    let text: Vec<String> = text.lines().map(|line| escape(&visible(line))).collect();
+    let mut sections = String::new();
+    for figure in figures {
+        if !figure.title.is_empty() {
+            let title = escape(&visible(figure.title));
+            let _ = writeln!(sections, "<h2>{title}</h2>");
+        }
+        let text = figure.text.lines().map(|line| escape(&visible(line)));
+        let text = text.collect::<Vec<_>>().join("\n");
+        let _ = writeln!(sections, "{}<pre>{text}</pre>", figure.svg);
+    }
     format!(
         r#"<!DOCTYPE html>
 <html lang="en">
@@ -241,19 +265,18 @@ pub fn figure(title: &str, svg: &str, text: &str) -> String {
 <style>
 {style}
 main svg {{ max-width: 100%; height: auto; }}
+main pre {{ white-space: pre-wrap; }}
 </style>
 </head>
 <body>
 <header><h1>{title}</h1></header>
 <main>
-{svg}<pre>{text}</pre>
-</main>
+{sections}</main>
 </body>
 </html>
 "#,
         version = env!("CARGO_PKG_VERSION"),
         style = include_str!("style.css"),
-        text = text.join("\n"),
     )
 }
 

@@ -23,7 +23,7 @@ use regard_train::{
     tasks::Translation,
 };
 
-use super::train::listen;
+use super::train::{SAVING, listen};
 use crate::{
     allocator,
     arguments::{Compare, Named},
@@ -59,7 +59,7 @@ fn compare(
     split: Split,
     device: &Device,
 ) -> Result<(), Failure> {
-    let stop = listen(options.quiet)?;
+    let stop = listen((!options.quiet).then_some(SAVING))?;
     for (index, contender) in contenders.iter().enumerate() {
         if !options.quiet {
             output::say(&format!(

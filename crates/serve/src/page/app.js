@@ -37,6 +37,7 @@ async function draw() {
     nodes = [h("p", { className: "alert", role: "alert", textContent: error instanceof Told ? error.message : `This view failed: ${error.message}` })];
   }
   if (mine !== ticket) return;
+  nodes = nodes.filter(Boolean);
   const focus = document.activeElement?.dataset?.focus;
   $("main").replaceChildren(...nodes);
   $("main").dataset.view = state.view;
@@ -58,6 +59,7 @@ function frame(trace, possible) {
     ? [h("span", { className: "faint", textContent: trace.model }), " ", trace.source && token(trace.source), trace.target && " → ", trace.target && token(trace.target)]
     : [];
   $("texts").replaceChildren(...texts.filter(Boolean));
+  $("texts").hidden = !texts.length;
   const formats = [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]];
   $("export").hidden = !trace || state.view === "ask" || !trace.maps.length;
   if ($("export").hidden) return;
@@ -124,6 +126,8 @@ addEventListener("hashchange", () => { readAddress(); draw(); });
 addEventListener("popstate", () => { readAddress(); draw(); });
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+// A view that changed what is shown, but not itself.
+document.addEventListener("frame", () => { const trace = traceOf(state.trace); frame(trace, VIEWS.filter(([view]) => shown(view, trace))); });
 onChange(draw);
 readAddress();
 say();

@@ -48,6 +48,7 @@ const ask = () => busy("The model is looking …", async () => {
   Object.assign(asked, { input, plain, changed: null, changes: "", ranked: [] });
   await readCatalogue();
   set({ trace: plain.trace, map: "", heads: "", window: "", chosen: "" }, false);
+  document.dispatchEvent(new Event("frame"));
   await change();
 });
 
@@ -58,6 +59,7 @@ async function change() {
   if (ablation.length) {
     await readCatalogue();
     set({ trace2: asked.changed.trace }, false);
+    document.dispatchEvent(new Event("frame"));
   }
 }
 

@@ -198,6 +198,13 @@ export const choice = (label, key, options, value = state[key]) =>
 
 export const tools = (...nodes) => h("div", { className: "tools" }, nodes);
 
+// The pixels that a picture may take across.
+export function room() {
+  const main = $("main");
+  const style = getComputedStyle(main);
+  return main.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 2;
+}
+
 // One status line for each page: what is hovered, or a hint.
 export const readout = h("p", { id: "readout", role: "status", "aria-live": "polite" });
 export const say = (...parts) => readout.replaceChildren(...parts);

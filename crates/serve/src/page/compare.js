@@ -1,6 +1,6 @@
 // Two maps, of one trace or of two, and their difference.
 import {
-  Told, axes, byChoice, catalogue, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, mapName, mapOptions, number, readout, say, select, set, state,
+  Told, axes, byChoice, catalogue, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, mapName, mapOptions, number, readout, room, say, select, set, state,
   tableButton, tableOf, token, tools, traceOf, weights, wordsChoice,
 } from "./common.js";
 import { heat, scale } from "./map.js";
@@ -25,9 +25,8 @@ export async function viewCompare(trace) {
   say(h("span", { className: "faint", textContent: "Point at a cell of one map to see it in all three." }));
   const equal = qa === qb && ka === kb;
   const max = Math.max(largest(a.values), largest(b.values));
-  const room = document.getElementById("main").clientWidth - 4;
-  const across = room > 1000 ? (equal ? 3 : 2) : 1;
-  const each = (room - 28 * (across - 1)) / across;
+  const across = room() > 1000 ? (equal ? 3 : 2) : 1;
+  const each = (room() - 28 * (across - 1)) / across;
   const difference = equal && { ...a, values: a.values.map((value, i) => value - b.values[i]) };
   const most = equal ? largest(difference.values.map(Math.abs)) : 0;
   const drawn = [];

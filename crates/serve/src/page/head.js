@@ -1,6 +1,6 @@
 // The map of chosen heads: a heat map with zoom, or lines between tokens; several maps side by side.
 import {
-  byChoice, choice, colourOf, css, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, list, mapName, mapOptions, number, overview, readout, say,
+  byChoice, choice, colourOf, css, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, list, mapName, mapOptions, number, overview, readout, room, say,
   select, set, state, tableButton, tableOf, token, tools, weights, wordsChoice,
 } from "./common.js";
 import { heat, scale } from "./map.js";
@@ -26,8 +26,8 @@ export async function viewHead(trace) {
     scale(max), headChips(trace.maps[index]));
   say(h("span", { className: "faint", textContent: state.mode === "lines" ? "Point at a token to see its weights." : "Point at a cell, or use the arrow keys. Ctrl and wheel, + and − zoom; drag moves." }));
 
-  const room = document.getElementById("main").clientWidth - 4;
-  const each = Math.max((room - 24 * (indices.length - 1)) / Math.min(indices.length, room > 900 ? indices.length : 1), 240);
+  const across = room();
+  const each = Math.max(across > 900 ? (across - 24 * (indices.length - 1)) / indices.length : across, 240);
   const what = (await overview(trace));
   const figures = panels.map((panel, i) => {
     const map = trace.maps[indices[i]];

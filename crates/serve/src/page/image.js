@@ -1,7 +1,7 @@
 // Weights over the image: for words of a caption or a question, object queries, the class token, cells.
 import {
   NOT_EXPLANATION, axes, byChoice, choice, colours, css, currentHeads, currentMap, h, headChips, headsName, largest, list, mapName, mapOptions, note, number,
-  readout, say, select, set, state, sums, tableButton, tableOf, token, tools,
+  readout, room, say, select, set, state, sums, tableButton, tableOf, token, tools,
 } from "./common.js";
 import { toggled, tokenList } from "./text.js";
 
@@ -25,8 +25,7 @@ export async function viewImage(trace) {
     byChoice(map), tableButton(), headChips(map));
 
   const [w, high] = trace.image;
-  const room = Math.min(document.getElementById("main").clientWidth - 4, 560);
-  const factor = Math.min(room / w, 520 / high);
+  const factor = Math.min(Math.min(room(), 560) / w, 520 / high);
   const size = { width: `${Math.round(w * factor)}px`, height: `${Math.round(high * factor)}px` };
   const photo = h("img", { src: `api/trace/${trace.id}/image`, alt: "The image that the model looked at", className: factor > 1 ? "crisp" : "" });
   const over = h("div", { className: `over${state.overlay === "none" ? "" : " pale"}`, style: size, tabIndex: 0, role: "application", "aria-roledescription": "map over an image",

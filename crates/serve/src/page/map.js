@@ -24,13 +24,12 @@ export function heat(data, options) {
   const shownRows = names[0].slice(q0, q1), shownColumns = names[1].slice(k0, k1);
   const gutter = Math.min(130, room * 0.32);
   const left = Math.ceil(widest(shownRows.slice(0, 400), 12.5, gutter)) + 12;
-  const across = Math.min(columns ? (room - left - 10) / K : 0, 34);
-  const cell = Math.max(across, 0.01);
   const reach = widest(shownColumns.slice(0, 400), 12.5, gutter);
-  const top = Math.ceil(Math.max(reach * Math.sin(TURN), 12)) + 16;
+  const right = Math.ceil(reach * Math.cos(TURN)) + 6;
+  const cell = Math.max(Math.min(columns ? (room - left - right) / K : 0, 34), 0.01);
+  const top = Math.ceil(Math.max(reach * Math.sin(TURN), 12)) + 18;
   const [wide, high] = [cell * K, Math.min(cell * Q, 4000)];
   const down = Q ? high / Q : 0;
-  const right = Math.min(Math.max(reach * Math.cos(TURN), 10), room - left - wide > 0 ? room - left - wide : 0) + 2;
   const [W, H] = [Math.ceil(left + wide + right), Math.ceil(top + high + 3)];
   const dense = devicePixelRatio || 1;
   canvas.width = W * dense;

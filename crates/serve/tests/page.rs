@@ -144,7 +144,7 @@ fn an_image_and_a_comparison_give_their_numbers() {
     // A cell of the image is a query, too.
     page.load(&format!("{}#view=image&trace=2&map=0&heads=0", server.running.url));
     page.wait("document.querySelector('.over img').complete && document.querySelector('.over img').naturalWidth === 84");
-    page.click(".over", false);
+    page.press(".over", 200.0, 100.0);
     page.wait("location.hash.includes('chosen')");
 
     let (a, b) = (translation(1), translation(100));

@@ -77,6 +77,7 @@ impl Page {
         page.call("Runtime.enable", json!({}));
         page.call("Log.enable", json!({}));
         page.call("Page.enable", json!({}));
+        page.call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true }));
         page.size(1280, 860);
         Some(page)
     }
@@ -143,11 +144,21 @@ impl Page {
         self.value(&expression);
     }
 
-    /// Moves the mouse to a place of an element, in pixels from its corner.
-    pub fn point(&mut self, selector: &str, x: f64, y: f64) {
+    /// Moves the mouse to a place of an element, in pixels from its corner; where it is now.
+    pub fn point(&mut self, selector: &str, x: f64, y: f64) -> (f64, f64) {
         let bounds = self.value(&format!("(() => {{ const node = document.querySelector({}); node.scrollIntoView({{ block: 'center' }}); const b = node.getBoundingClientRect(); return [b.left, b.top]; }})()", json!(selector)));
         let place = |i: usize| bounds[i].as_f64().unwrap();
-        self.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": place(0) + x, "y": place(1) + y }));
+        let (x, y) = (place(0) + x, place(1) + y);
+        self.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": x, "y": y }));
+        (x, y)
+    }
+
+    /// Presses the mouse at a place of an element.
+    pub fn press(&mut self, selector: &str, x: f64, y: f64) {
+        let (x, y) = self.point(selector, x, y);
+        for kind in ["mousePressed", "mouseReleased"] {
+            self.call("Input.dispatchMouseEvent", json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 }));
+        }
     }
 
     pub fn key(&mut self, key: &str) {

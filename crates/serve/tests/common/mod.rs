@@ -290,7 +290,20 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str
     // A server that refuses a large body may close before it has read it.
     let _ = stream.write_all(body);
     let mut answer = vec![];
-    let _ = stream.read_to_end(&mut answer);
+    let mut part = [0; 65536];
+    // Chromium leaves the connection open, so the stated length is the end.
+    while let Ok(read @ 1..) = stream.read(&mut part) {
+        answer.extend(&part[..read]);
+        let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
+        let stated = head.and_then(|end| {
+            let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+            let length = head.split("content-length:").nth(1)?.lines().next()?.trim().parse::<usize>();
+            Some(end + 4 + length.ok()?)
+        });
+        if stated.is_some_and(|length| answer.len() >= length) {
+            break;
+        }
+    }
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or_else(|| panic!("no answer to {method} {path}"));
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
     let mut body = answer[end + 4..].to_vec();

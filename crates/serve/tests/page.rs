@@ -1,8 +1,8 @@
 //! The page in headless Chromium: each view opens, and shows the numbers that the trace holds.
 
-mod common;
 #[path = "common/chromium.rs"]
 mod chromium;
+mod common;
 
 use chromium::Page;
 use common::*;
@@ -10,7 +10,13 @@ use regard_serve::{AblatedHead, Ablation, Change, Config};
 use regard_trace::AttentionMap;
 
 fn server() -> Server {
-    let traces = vec![opened("translation", translation(1)), opened("other seed", translation(100)), opened("caption", caption()), opened("hostile", hostile()), opened("unique words", large(20, 2, 2))];
+    let traces = vec![
+        opened("translation", translation(1)),
+        opened("other seed", translation(100)),
+        opened("caption", caption()),
+        opened("hostile", hostile()),
+        opened("unique words", large(20, 2, 2)),
+    ];
     Server::start(Config::default(), traces, Some(Box::new(Chooser)))
 }
 
@@ -19,7 +25,12 @@ const UNIQUE: usize = 4;
 /// `word3 → word1 0.1234` as query, key and weight.
 fn told(readout: &str) -> (usize, usize, f32) {
     let words: Vec<&str> = readout.split_whitespace().collect();
-    let index = |word: &str| word.strip_prefix("word").unwrap_or_else(|| panic!("{readout}")).parse().unwrap();
+    let index = |word: &str| {
+        word.strip_prefix("word")
+            .unwrap_or_else(|| panic!("{readout}"))
+            .parse()
+            .unwrap()
+    };
     (index(words[0]), index(words[2]), words[3].parse().unwrap())
 }
 
@@ -32,16 +43,41 @@ fn every_view_opens() {
     let server = server();
     let Some(mut page) = Page::open() else { return };
     for hash in [
-        "#", "#sort=distance", "#sort=entropy&role=sink", "#table=1", "#pool=max&words=0", "#view=head", "#view=head&map=5&heads=1,2&by=max&least=20&table=1", "#view=head&mode=lines&beside=0",
-        "#view=head&beside=4,5&map=0", "#view=head&window=1,5,2,6", "#view=text", "#view=text&chosen=1,2&table=1", "#view=text&direction=to&map=5&chosen=0", "#view=image&trace=2", "#view=image&trace=2&map=0&overlay=cells&table=1",
-        "#view=compare", "#view=compare&trace2=1&table=1", "#view=compare&map=0&map2=3", "#view=ask", "#trace=3", "#view=nonsense&trace=77&map=99&heads=99&chosen=999&window=a,b",
+        "#",
+        "#sort=distance",
+        "#sort=entropy&role=sink",
+        "#table=1",
+        "#pool=max&words=0",
+        "#view=head",
+        "#view=head&map=5&heads=1,2&by=max&least=20&table=1",
+        "#view=head&mode=lines&beside=0",
+        "#view=head&beside=4,5&map=0",
+        "#view=head&window=1,5,2,6",
+        "#view=text",
+        "#view=text&chosen=1,2&table=1",
+        "#view=text&direction=to&map=5&chosen=0",
+        "#view=image&trace=2",
+        "#view=image&trace=2&map=0&overlay=cells&table=1",
+        "#view=compare",
+        "#view=compare&trace2=1&table=1",
+        "#view=compare&map=0&map2=3",
+        "#view=ask",
+        "#trace=3",
+        "#view=nonsense&trace=77&map=99&heads=99&chosen=999&window=a,b",
     ] {
         page.load(&format!("{}{hash}", server.running.url));
         let text = page.text("main");
-        assert!(!text.is_empty() && !text.contains("undefined") && !text.contains("NaN") && !text.contains("false"), "{hash}: {text}");
+        assert!(
+            !text.is_empty()
+                && !text.contains("undefined")
+                && !text.contains("NaN")
+                && !text.contains("false"),
+            "{hash}: {text}"
+        );
+        // Maps of other lengths have no difference; nothing else is wrong.
         let alert = page.text(".alert");
-        let expected = if hash.contains("map2=3") || !hash.contains("map=0&map2") { "" } else { "No difference" };
-        assert_eq!(alert.contains("failed") || (alert.is_empty() != expected.is_empty()), false, "{hash}: {alert}");
+        let unequal = hash == "#view=compare&map=0&map2=3";
+        assert!(alert.is_empty() || unequal && alert.starts_with("No difference"), "{hash}: {alert}");
         assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
     }
 }
@@ -52,13 +88,24 @@ fn hovering_gives_the_weights_of_the_trace() {
     let Some(mut page) = Page::open() else { return };
     let trace = large(20, 2, 2);
     let head = |map: &AttentionMap, q, k| map.weight(1, q, k);
-    page.load(&format!("{}#view=head&trace={UNIQUE}&map=1&heads=1", server.running.url));
+    page.load(&format!(
+        "{}#view=head&trace={UNIQUE}&map=1&heads=1",
+        server.running.url
+    ));
     let mut seen = vec![];
-    for (x, y) in [(120.0, 90.0), (180.0, 300.0), (300.0, 500.0), (420.0, 420.0)] {
+    for (x, y) in [
+        (120.0, 90.0),
+        (180.0, 300.0),
+        (300.0, 500.0),
+        (420.0, 420.0),
+    ] {
         page.point(".heat canvas", x, y);
         page.wait("document.querySelector('#readout b')");
         let (query, key, weight) = told(&page.text("#readout"));
-        assert!(close(weight, head(&trace.maps[1], query, key)), "{query} {key} {weight}");
+        assert!(
+            close(weight, head(&trace.maps[1], query, key)),
+            "{query} {key} {weight}"
+        );
         seen.push((query, key));
     }
     seen.dedup();
@@ -81,12 +128,21 @@ fn hovering_gives_the_weights_of_the_trace() {
     let (query, key, weight) = told(&page.text("#readout"));
     assert!(close(weight, head(&trace.maps[1], query, key)));
     // Lines, and the mean of heads.
-    page.load(&format!("{}#view=head&trace={UNIQUE}&map=1&mode=lines", server.running.url));
+    page.load(&format!(
+        "{}#view=head&trace={UNIQUE}&map=1&mode=lines",
+        server.running.url
+    ));
     page.value("document.querySelectorAll('.lines .side:first-child button')[7].focus()");
     let (query, key, weight) = told(&page.text("#readout"));
     let mean = trace.maps[1].mean_heads();
     assert_eq!(query, 7);
-    assert!(close((weight * 10.0).round() / 10.0, (mean.weight(0, 7, key) * 10.0).round() / 10.0), "{weight}");
+    assert!(
+        close(
+            (weight * 10.0).round() / 10.0,
+            (mean.weight(0, 7, key) * 10.0).round() / 10.0
+        ),
+        "{weight}"
+    );
     assert_eq!(page.errors, Vec::<String>::new());
 }
 
@@ -96,7 +152,10 @@ fn chosen_tokens_are_summed() {
     let Some(mut page) = Page::open() else { return };
     let trace = large(20, 2, 2);
     let map = &trace.maps[0];
-    page.load(&format!("{}#view=text&trace={UNIQUE}&map=0&heads=1", server.running.url));
+    page.load(&format!(
+        "{}#view=text&trace={UNIQUE}&map=0&heads=1",
+        server.running.url
+    ));
     page.click("[data-index='5']", false);
     page.wait("document.querySelectorAll('.top tr').length");
     page.click("[data-index='9']", true);
@@ -105,7 +164,10 @@ fn chosen_tokens_are_summed() {
     let mut last = f64::INFINITY;
     for row in rows.as_array().unwrap() {
         let (key, weight) = (row[0].as_u64().unwrap() as usize, row[1].as_f64().unwrap());
-        assert!(close(weight as f32, map.weight(1, 5, key) + map.weight(1, 9, key)), "{row}");
+        assert!(
+            close(weight as f32, map.weight(1, 5, key) + map.weight(1, 9, key)),
+            "{row}"
+        );
         assert!(weight <= last);
         last = weight;
     }
@@ -120,7 +182,13 @@ fn chosen_tokens_are_summed() {
     let rows = page.value("[...document.querySelectorAll('.top tr')].map((row) => [Number(row.children[1].textContent), Number(row.children[3].textContent)])");
     for row in rows.as_array().unwrap() {
         let query = row[0].as_u64().unwrap() as usize;
-        assert!(close(row[1].as_f64().unwrap() as f32, map.weight(1, query, 5) + map.weight(1, query, 9)), "{row}");
+        assert!(
+            close(
+                row[1].as_f64().unwrap() as f32,
+                map.weight(1, query, 5) + map.weight(1, query, 9)
+            ),
+            "{row}"
+        );
     }
     page.key("Escape");
     page.wait("!document.querySelector('.top table')");
@@ -132,33 +200,49 @@ fn an_image_and_a_comparison_give_their_numbers() {
     let server = server();
     let Some(mut page) = Page::open() else { return };
     let trace = caption();
-    page.load(&format!("{}#view=image&trace=2&map=1&heads=1&chosen=4", server.running.url));
+    page.load(&format!(
+        "{}#view=image&trace=2&map=1&heads=1&chosen=4",
+        server.running.url
+    ));
     page.value("document.querySelector('.over').focus()");
     for key in ["ArrowRight", "ArrowDown", "ArrowRight"] {
         page.key(key);
     }
     let readout = page.text("#readout");
     let shown: f32 = page.text("#readout b").parse().unwrap();
-    assert!(readout.contains("(1, 1)") && readout.starts_with("of"), "{readout}");
+    assert!(
+        readout.contains("(1, 1)") && readout.starts_with("of"),
+        "{readout}"
+    );
     assert!(close(shown, trace.maps[1].weight(1, 4, 8)), "{readout}");
     // A cell of the image is a query, too.
-    page.load(&format!("{}#view=image&trace=2&map=0&heads=0", server.running.url));
+    page.load(&format!(
+        "{}#view=image&trace=2&map=0&heads=0",
+        server.running.url
+    ));
     page.wait("document.querySelector('.over img').complete && document.querySelector('.over img').naturalWidth === 84");
     page.press(".over", 200.0, 100.0);
     page.wait("location.hash.includes('chosen')");
 
     let (a, b) = (translation(1), translation(100));
-    page.load(&format!("{}#view=compare&words=0&map=5&heads=3&trace2=1&heads2=3", server.running.url));
+    page.load(&format!(
+        "{}#view=compare&words=0&map=5&heads=3&trace2=1&heads2=3",
+        server.running.url
+    ));
     page.value("document.querySelectorAll('.heat canvas')[2].focus()");
     for key in ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight"] {
         page.key(key);
     }
     page.wait("document.querySelectorAll('#readout b').length === 3");
-    let shown = page.value("[...document.querySelectorAll('#readout b')].map((b) => Number(b.textContent))");
+    let shown = page
+        .value("[...document.querySelectorAll('#readout b')].map((b) => Number(b.textContent))");
     let (a, b) = (a.maps[5].weight(3, 2, 1), b.maps[5].weight(3, 2, 1));
     for (i, weight) in [a, b, a - b].into_iter().enumerate() {
         // Small numbers are shown with two digits.
-        assert!((shown[i].as_f64().unwrap() as f32 - weight).abs() < 6e-5, "{shown} {weight}");
+        assert!(
+            (shown[i].as_f64().unwrap() as f32 - weight).abs() < 6e-5,
+            "{shown} {weight}"
+        );
     }
     assert_eq!(page.errors, Vec::<String>::new());
 }
@@ -177,7 +261,12 @@ fn switching_a_head_off_changes_the_output() {
     page.wait("document.querySelector('#changed')");
     page.wait("!document.querySelector('button.main').disabled");
     let changed = |change| {
-        let head = AblatedHead { map: "self".to_owned(), layer: 1, head: 0, change };
+        let head = AblatedHead {
+            map: "self".to_owned(),
+            layer: 1,
+            head: 0,
+            change,
+        };
         Chooser::answer("red green blue", &Ablation { heads: vec![head] })
     };
     let off = changed(Change::Off);
@@ -190,16 +279,26 @@ fn switching_a_head_off_changes_the_output() {
     page.wait("document.querySelector('#changed')");
     assert_eq!(page.text("#changed .output"), "blue");
     let shown = page.text("#changed td:last-child");
-    assert!(shown.starts_with(&format!("{:.0} %", 100.0 * off.alternatives[0].probability)), "{shown}");
+    assert!(
+        shown.starts_with(&format!("{:.0} %", 100.0 * off.alternatives[0].probability)),
+        "{shown}"
+    );
     page.wait("!document.querySelector('button.main').disabled");
     page.click("[data-focus='switch-self-1-0']", false);
     page.wait("!document.querySelector('button.main').disabled && document.querySelector('.switch.uniform')");
-    assert_eq!(page.text("#changed .output"), changed(Change::Uniform).output);
+    assert_eq!(
+        page.text("#changed .output"),
+        changed(Change::Uniform).output
+    );
     // Every head on its own, the largest effect first.
     page.click("[data-focus='rank-off']", false);
     page.wait("document.querySelectorAll('#ranking tbody tr').length === 4 && !document.querySelector('progress')");
     let ranked = page.value("[...document.querySelectorAll('#ranking tbody tr')].map((row) => [...row.children].slice(1, 4).map((cell) => Number(cell.textContent)))");
-    assert_eq!((ranked[0][0].as_u64(), ranked[0][1].as_u64()), (Some(2), Some(1)), "{ranked}");
+    assert_eq!(
+        (ranked[0][0].as_u64(), ranked[0][1].as_u64()),
+        (Some(2), Some(1)),
+        "{ranked}"
+    );
     assert!(ranked[0][2].as_f64() > ranked[1][2].as_f64(), "{ranked}");
     // The other views follow, and the looks stand in the list.
     page.key("1");
@@ -212,13 +311,24 @@ fn switching_a_head_off_changes_the_output() {
 fn hostile_texts_stay_texts() {
     let server = server();
     let Some(mut page) = Page::open() else { return };
-    for hash in ["", "&table=1", "&view=head", "&view=head&mode=lines&table=1", "&view=text&chosen=0,1", "&view=compare&table=1", "&view=ask&text=%22%3E%3Cimg+src%3Dx+onerror%3Dwindow.hit%3D1%3E+%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E"] {
+    for hash in [
+        "",
+        "&table=1",
+        "&view=head",
+        "&view=head&mode=lines&table=1",
+        "&view=text&chosen=0,1",
+        "&view=compare&table=1",
+        "&view=ask&text=%22%3E%3Cimg+src%3Dx+onerror%3Dwindow.hit%3D1%3E+%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E",
+    ] {
         page.load(&format!("{}#trace=3{hash}", server.running.url));
         if hash.contains("ask") {
             page.wait("document.querySelector('#plain')");
         }
         assert_eq!(page.value("window.hit === undefined && document.querySelectorAll('main img, main script, main b[onclick]').length === 0"), true, "{hash}");
-        assert!(page.value("document.documentElement.scrollWidth <= innerWidth") == true, "{hash}: the page is too wide");
+        assert!(
+            page.value("document.documentElement.scrollWidth <= innerWidth") == true,
+            "{hash}: the page is too wide"
+        );
         assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
     }
 }
@@ -254,7 +364,14 @@ fn keys_reach_everything() {
     page.value("history.back()");
     page.wait("document.querySelector('#main').dataset.view === 'overview'");
     // Every control has a name.
-    for hash in ["#", "#view=head", "#view=text", "#view=image&trace=2", "#view=compare", "#view=ask"] {
+    for hash in [
+        "#",
+        "#view=head",
+        "#view=text",
+        "#view=image&trace=2",
+        "#view=compare",
+        "#view=ask",
+    ] {
         page.load(&format!("{}{hash}", server.running.url));
         let unnamed = page.value("[...document.querySelectorAll('button, a[href], select, input, canvas[tabindex], textarea')].filter((node) => !(node.textContent.trim() || node.getAttribute('aria-label') || node.closest('label')?.textContent.trim())).map((node) => node.outerHTML)");
         assert_eq!(unnamed, serde_json::json!([]), "{hash}");
@@ -271,19 +388,41 @@ fn keys_reach_everything() {
 #[test]
 #[ignore = "measures 12 layers x 12 heads of 512 tokens in the page"]
 fn measure_512_tokens() {
-    let server = Server::start(Config::default(), vec![opened("large", large(512, 12, 12))], None);
+    let server = Server::start(
+        Config::default(),
+        vec![opened("large", large(512, 12, 12))],
+        None,
+    );
     let Some(mut page) = Page::open() else { return };
     let loaded = |page: &mut Page, hash: &str| {
         page.load(&format!("{}{hash}", server.running.url));
         page.value("performance.now()").as_f64().unwrap()
     };
-    println!("overview, first time (diagnostics of 144 heads): {:.0} ms", loaded(&mut page, "#"));
+    println!(
+        "overview, first time (diagnostics of 144 heads): {:.0} ms",
+        loaded(&mut page, "#")
+    );
     println!("overview, again: {:.0} ms", loaded(&mut page, "#"));
     page.screenshot("large-overview");
     for (name, hash, selector, event) in [
-        ("head, map", "#view=head&heads=3", ".heat canvas", "pointermove"),
-        ("head, mean of 12 heads", "#view=head", ".heat canvas", "pointermove"),
-        ("text", "#view=text&heads=3", ".word:nth-child(INDEX)", "mouseenter"),
+        (
+            "head, map",
+            "#view=head&heads=3",
+            ".heat canvas",
+            "pointermove",
+        ),
+        (
+            "head, mean of 12 heads",
+            "#view=head",
+            ".heat canvas",
+            "pointermove",
+        ),
+        (
+            "text",
+            "#view=text&heads=3",
+            ".word:nth-child(INDEX)",
+            "mouseenter",
+        ),
     ] {
         let load = loaded(&mut page, hash);
         page.screenshot(&format!("large-{}", &name[..4]));
@@ -293,7 +432,14 @@ fn measure_512_tokens() {
         );
         let times = page.value(&script);
         let ms = |i: usize| times[i].as_f64().unwrap();
-        println!("{name}: load {load:.0} ms; hover: work median {:.1} ms, most {:.1} ms; until painted median {:.1} ms, most {:.1} ms; {}", ms(0), ms(1), ms(2), ms(3), page.text("#readout"));
+        println!(
+            "{name}: load {load:.0} ms; hover: work median {:.1} ms, most {:.1} ms; until painted median {:.1} ms, most {:.1} ms; {}",
+            ms(0),
+            ms(1),
+            ms(2),
+            ms(3),
+            page.text("#readout")
+        );
     }
     println!("{:?}", page.errors);
 }
@@ -301,18 +447,38 @@ fn measure_512_tokens() {
 #[test]
 fn screenshots() {
     if std::env::var_os("REGARD_SCREENSHOTS").is_none() {
-        return println!("skipped: set REGARD_SCREENSHOTS to a folder to have pictures of every view");
+        return println!(
+            "skipped: set REGARD_SCREENSHOTS to a folder to have pictures of every view"
+        );
     }
     let server = server();
     let Some(mut page) = Page::open() else { return };
     let url = &server.running.url;
     let views = [
-        ("overview", "#"), ("sorted", "#sort=entropy"), ("overview-table", "#table=1"), ("head", "#view=head&map=5&heads=2"), ("lines", "#view=head&map=5&heads=2&mode=lines"),
-        ("head-beside", "#view=head&map=3&beside=5,4"), ("text", "#view=text&map=3&heads=1&chosen=3,5"), ("text-cross", "#view=text&map=5&chosen=4"),
-        ("image", "#view=image&trace=2&map=1&heads=0&chosen=2"), ("image-class", "#view=image&trace=2&map=0"), ("compare", "#view=compare&trace2=1"), ("ask", "#view=ask&text=the+quick+brown+fox"),
-        ("ask-off", "#view=ask&text=the+quick+brown+fox&off=off+1+0+self"), ("hostile", "#trace=3&view=head"), ("hostile-text", "#trace=3&view=text&chosen=0"),
+        ("overview", "#"),
+        ("sorted", "#sort=entropy"),
+        ("overview-table", "#table=1"),
+        ("head", "#view=head&map=5&heads=2"),
+        ("lines", "#view=head&map=5&heads=2&mode=lines"),
+        ("head-beside", "#view=head&map=3&beside=5,4"),
+        ("text", "#view=text&map=3&heads=1&chosen=3,5"),
+        ("text-cross", "#view=text&map=5&chosen=4"),
+        ("image", "#view=image&trace=2&map=1&heads=0&chosen=2"),
+        ("image-class", "#view=image&trace=2&map=0"),
+        ("compare", "#view=compare&trace2=1"),
+        ("ask", "#view=ask&text=the+quick+brown+fox"),
+        (
+            "ask-off",
+            "#view=ask&text=the+quick+brown+fox&off=off+1+0+self",
+        ),
+        ("hostile", "#trace=3&view=head"),
+        ("hostile-text", "#trace=3&view=text&chosen=0"),
     ];
-    for (dark, width, suffix) in [(false, 1280, "light"), (true, 1280, "dark"), (false, 400, "narrow")] {
+    for (dark, width, suffix) in [
+        (false, 1280, "light"),
+        (true, 1280, "dark"),
+        (false, 400, "narrow"),
+    ] {
         page.scheme(dark);
         page.size(width, 860);
         for (name, hash) in views {

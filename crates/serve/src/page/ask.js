@@ -43,6 +43,7 @@ async function busy(what, work) {
 
 const ask = () => busy("The model is looking …", async () => {
   asked.ranking?.abort();
+  set({}, false);
   const input = inputOf();
   const plain = await look([], true);
   Object.assign(asked, { input, plain, changed: null, changes: "", ranked: [] });
@@ -102,7 +103,7 @@ function fill(box) {
   say(h("span", { className: "faint", textContent: asked.busy }));
   const area = (key, label) => h("label", {}, label, h("textarea", {
     rows: 3, value: state[key], "data-focus": key, spellcheck: false,
-    oninput: (event) => set({ [key]: event.target.value }, false),
+    oninput: (event) => { state[key] = event.target.value; },
     onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask(); },
   }));
   const fields = [];

@@ -29,7 +29,7 @@ export const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}
 /* ---- state ---- */
 
 const DEFAULTS = {
-  view: "overview", trace: "", words: "", map: "", heads: "", by: "mean", sort: "layer", role: "", mode: "map", beside: "",
+  view: "overview", several: "", trace: "", words: "", map: "", heads: "", by: "mean", sort: "layer", role: "", mode: "map", beside: "",
   window: "", least: "0", chosen: "", direction: "from", trace2: "", map2: "", heads2: "", table: "", overlay: "smooth",
   text: "", target: "", off: "", pool: "mean",
 };
@@ -229,7 +229,7 @@ export const currentHeads = (map, text = state.heads) => list(text).filter((head
 export function headChips(map, key = "heads") {
   const chosen = list(state[key]);
   const pick = (head) => (event) => {
-    if (!event.shiftKey) return set({ [key]: head });
+    if (!event.shiftKey && state.several !== "1") return set({ [key]: head });
     set({ [key]: (chosen.includes(head) ? chosen.filter((one) => one !== head) : [...chosen, head]).sort((a, b) => a - b).join() });
   };
   return h("div", { className: "chips", role: "group", "aria-label": "Heads" },

@@ -3,7 +3,7 @@ import {
   NOT_EXPLANATION, axes, byChoice, choice, colours, css, currentHeads, currentMap, h, headChips, headsName, largest, list, mapName, mapOptions, note, number,
   readout, room, say, select, set, state, sums, tableButton, tableOf, token, tools,
 } from "./common.js";
-import { toggled, tokenList } from "./text.js";
+import { severalButton, toggled, tokenList } from "./text.js";
 
 const onImage = (map) => map.over !== "tokens";
 
@@ -22,7 +22,7 @@ export async function viewImage(trace) {
   const bar = tools(
     select("Map", "map", mapOptions(trace).filter(([i]) => onImage(trace.maps[i])), index),
     about.keys.grid && choice("Overlay", "overlay", [["smooth", "Smooth"], ["cells", "By cell"], ["none", "Image"]]),
-    byChoice(map), tableButton(), headChips(map));
+    byChoice(map), severalButton(), tableButton(), headChips(map));
 
   const [w, high] = trace.image;
   const factor = Math.min(Math.min(room(), 560) / w, 520 / high);

@@ -30,9 +30,15 @@ export function tokenList(side, label, chosen, { preview, pick, key, disabled })
 }
 
 export const toggled = (chosen, i, event) => {
-  if (!event.shiftKey) return chosen.length === 1 && chosen[0] === i ? [] : [i];
+  if (!event.shiftKey && state.several !== "1") return chosen.length === 1 && chosen[0] === i ? [] : [i];
   return chosen.includes(i) ? chosen.filter((one) => one !== i) : [...chosen, i].sort((a, b) => a - b);
 };
+
+// For fingers, which have no Shift.
+export const severalButton = () => h("button", {
+  type: "button", className: "plain", textContent: "Add up", "aria-pressed": String(state.several === "1"), "data-focus": "several",
+  title: "A click adds to what is chosen, as with Shift", onclick: () => set({ several: state.several === "1" ? "" : "1" }),
+});
 
 export async function viewText(trace) {
   const index = currentMap(trace);
@@ -50,7 +56,7 @@ export async function viewText(trace) {
       type: "button", textContent: name, "aria-pressed": String((state.direction || "from") === value), "data-focus": `direction-${value}`,
       onclick: () => set({ direction: value, chosen: one ? state.chosen : "" }),
     }))),
-    byChoice(map), wordsChoice(trace), tableButton(), headChips(map));
+    byChoice(map), wordsChoice(trace), severalButton(), tableButton(), headChips(map));
 
   const pick = (i, event) => set({ chosen: toggled(chosen, i, event).join() });
   const legend = h("span", {});

@@ -29,14 +29,24 @@ impl Page {
         let named = std::env::var("CHROMIUM").ok().map(PathBuf::from);
         let usual = ["chromium", "chromium-browser", "google-chrome", "chrome"].iter();
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let usual = usual.flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)));
+        let usual = usual
+            .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)));
         let Some(program) = named.into_iter().chain(usual).find(|path| path.is_file()) else {
             println!("skipped: there is no Chromium on this machine (set CHROMIUM to its path)");
             return None;
         };
         let folder = tempfile::tempdir().unwrap();
         let mut browser = Command::new(program)
-            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-dev-shm-usage", "--disable-extensions", "--remote-debugging-port=0"])
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--no-first-run",
+                "--disable-dev-shm-usage",
+                "--disable-extensions",
+                "--remote-debugging-port=0",
+            ])
             .arg(format!("--user-data-dir={}", folder.path().display()))
             .arg("about:blank")
             .stdout(Stdio::null())
@@ -57,7 +67,11 @@ impl Page {
         let started = Instant::now();
         let url = loop {
             let pages = super::ask(address, "GET", "/json/list", &[], b"").json();
-            let page = pages.as_array().unwrap().iter().find(|page| page["type"] == "page");
+            let page = pages
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|page| page["type"] == "page");
             if let Some(page) = page {
                 break page["webSocketDebuggerUrl"].as_str().unwrap().to_owned();
             }
@@ -77,7 +91,10 @@ impl Page {
         page.call("Runtime.enable", json!({}));
         page.call("Log.enable", json!({}));
         page.call("Page.enable", json!({}));
-        page.call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true }));
+        page.call(
+            "Emulation.setFocusEmulationEnabled",
+            json!({ "enabled": true }),
+        );
         page.size(1280, 860);
         Some(page)
     }
@@ -88,28 +105,44 @@ impl Page {
         let call = json!({ "id": self.next, "method": method, "params": parameters });
         self.socket.send(Message::text(call.to_string())).unwrap();
         loop {
-            let Message::Text(text) = self.socket.read().expect("Chromium answers") else { continue };
+            let Message::Text(text) = self.socket.read().expect("Chromium answers") else {
+                continue;
+            };
             let mut message: Value = serde_json::from_str(&text).unwrap();
             match message["method"].as_str() {
                 Some("Runtime.exceptionThrown") => self.errors.push(message["params"].to_string()),
-                Some("Log.entryAdded") if message["params"]["entry"]["level"] == "error" => self.errors.push(message["params"]["entry"].to_string()),
-                Some("Runtime.consoleAPICalled") if message["params"]["type"] == "error" => self.errors.push(message["params"].to_string()),
+                Some("Log.entryAdded") if message["params"]["entry"]["level"] == "error" => {
+                    self.errors.push(message["params"]["entry"].to_string())
+                }
+                Some("Runtime.consoleAPICalled") if message["params"]["type"] == "error" => {
+                    self.errors.push(message["params"].to_string())
+                }
                 _ => {}
             }
             if message["id"] == self.next {
-                assert!(message.get("error").is_none(), "{method}: {}", message["error"]);
+                assert!(
+                    message.get("error").is_none(),
+                    "{method}: {}",
+                    message["error"]
+                );
                 return message["result"].take();
             }
         }
     }
 
     pub fn size(&mut self, width: u32, height: u32) {
-        self.call("Emulation.setDeviceMetricsOverride", json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false }));
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false }),
+        );
     }
 
     pub fn scheme(&mut self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
-        self.call("Emulation.setEmulatedMedia", json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] }));
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] }),
+        );
     }
 
     /// Loads an address anew and waits until its view is drawn.
@@ -121,26 +154,47 @@ impl Page {
 
     /// The value of an expression; promises are awaited.
     pub fn value(&mut self, expression: &str) -> Value {
-        let mut result = self.call("Runtime.evaluate", json!({ "expression": expression, "awaitPromise": true, "returnByValue": true }));
-        assert!(result.get("exceptionDetails").is_none(), "{expression}: {}", result["exceptionDetails"]);
+        let mut result = self.call(
+            "Runtime.evaluate",
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true }),
+        );
+        assert!(
+            result.get("exceptionDetails").is_none(),
+            "{expression}: {}",
+            result["exceptionDetails"]
+        );
         result["result"]["value"].take()
     }
 
     pub fn text(&mut self, selector: &str) -> String {
-        let expression = format!("[...document.querySelectorAll({})].map((node) => node.textContent).join(' | ')", json!(selector));
-        self.value(&expression).as_str().unwrap_or_default().to_owned()
+        let expression = format!(
+            "[...document.querySelectorAll({})].map((node) => node.textContent).join(' | ')",
+            json!(selector)
+        );
+        self.value(&expression)
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     pub fn wait(&mut self, condition: &str) {
         let started = Instant::now();
         while self.value(&format!("Boolean({condition})")) != true {
-            assert!(started.elapsed() < PATIENCE, "never true: {condition}\n{}\n{:?}", self.text("main"), self.errors);
+            assert!(
+                started.elapsed() < PATIENCE,
+                "never true: {condition}\n{}\n{:?}",
+                self.text("main"),
+                self.errors
+            );
             std::thread::sleep(Duration::from_millis(30));
         }
     }
 
     pub fn click(&mut self, selector: &str, shift: bool) {
-        let expression = format!("document.querySelector({}).dispatchEvent(new MouseEvent('click', {{ bubbles: true, cancelable: true, shiftKey: {shift} }}))", json!(selector));
+        let expression = format!(
+            "document.querySelector({}).dispatchEvent(new MouseEvent('click', {{ bubbles: true, cancelable: true, shiftKey: {shift} }}))",
+            json!(selector)
+        );
         self.value(&expression);
     }
 
@@ -149,7 +203,10 @@ impl Page {
         let bounds = self.value(&format!("(() => {{ const node = document.querySelector({}); node.scrollIntoView({{ block: 'center' }}); const b = node.getBoundingClientRect(); return [b.left, b.top]; }})()", json!(selector)));
         let place = |i: usize| bounds[i].as_f64().unwrap();
         let (x, y) = (place(0) + x, place(1) + y);
-        self.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": x, "y": y }));
+        self.call(
+            "Input.dispatchMouseEvent",
+            json!({ "type": "mouseMoved", "x": x, "y": y }),
+        );
         (x, y)
     }
 
@@ -157,20 +214,34 @@ impl Page {
     pub fn press(&mut self, selector: &str, x: f64, y: f64) {
         let (x, y) = self.point(selector, x, y);
         for kind in ["mousePressed", "mouseReleased"] {
-            self.call("Input.dispatchMouseEvent", json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 }));
+            self.call(
+                "Input.dispatchMouseEvent",
+                json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 }),
+            );
         }
     }
 
     pub fn key(&mut self, key: &str) {
         let text = if key.chars().count() == 1 { key } else { "" };
-        self.call("Input.dispatchKeyEvent", json!({ "type": "keyDown", "key": key, "code": key, "text": text }));
-        self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key, "code": key }));
+        self.call(
+            "Input.dispatchKeyEvent",
+            json!({ "type": "keyDown", "key": key, "code": key, "text": text }),
+        );
+        self.call(
+            "Input.dispatchKeyEvent",
+            json!({ "type": "keyUp", "key": key, "code": key }),
+        );
     }
 
     /// Saves a picture of the page, if `REGARD_SCREENSHOTS` names a folder.
     pub fn screenshot(&mut self, name: &str) {
-        let Some(folder) = std::env::var_os("REGARD_SCREENSHOTS") else { return };
-        let taken = self.call("Page.captureScreenshot", json!({ "captureBeyondViewport": false }));
+        let Some(folder) = std::env::var_os("REGARD_SCREENSHOTS") else {
+            return;
+        };
+        let taken = self.call(
+            "Page.captureScreenshot",
+            json!({ "captureBeyondViewport": false }),
+        );
         let png = decoded(taken["data"].as_str().unwrap());
         std::fs::write(PathBuf::from(folder).join(format!("{name}.png")), png).unwrap();
     }
@@ -178,7 +249,9 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        let _ = self.socket.send(Message::text(json!({ "id": 0, "method": "Browser.close" }).to_string()));
+        let _ = self.socket.send(Message::text(
+            json!({ "id": 0, "method": "Browser.close" }).to_string(),
+        ));
         let started = Instant::now();
         while self.browser.try_wait().is_ok_and(|ended| ended.is_none()) {
             if started.elapsed() > Duration::from_secs(5) {
@@ -195,7 +268,10 @@ impl Drop for Page {
 fn decoded(text: &str) -> Vec<u8> {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bits, mut count, mut bytes) = (0u32, 0, vec![]);
-    for digit in text.bytes().filter_map(|byte| DIGITS.iter().position(|&digit| digit == byte)) {
+    for digit in text
+        .bytes()
+        .filter_map(|byte| DIGITS.iter().position(|&digit| digit == byte))
+    {
         bits = bits << 6 | digit as u32;
         count += 6;
         if count >= 8 {

@@ -276,6 +276,8 @@ async fn overview(
     asked: Asked,
 ) -> Result<Response, Refusal> {
     let (entry, asked) = (app.entry(id)?, query(asked)?);
+    let owner = entry.clone();
+    let _turn = owner.turn.lock().await;
     app.compute(move || Ok(Json(entry.overview(asked.words, asked.pool)).into_response()))
         .await
 }

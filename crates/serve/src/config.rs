@@ -18,7 +18,7 @@ pub const TOKEN_LENGTH: usize = 16;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The address. Default `127.0.0.1:0`: this machine alone, any free port.
+    /// The address. Default `127.0.0.1:0`: this machine alone, any free port. What goes to other machines is not encrypted.
     pub listen: SocketAddr,
     /// What a browser must know, at least [`TOKEN_LENGTH`] letters, digits, `-` or `_`. Needed for any address that other machines
     /// reach. Default none.

@@ -26,6 +26,8 @@ pub struct Entry {
     pieces: Arc<Trace>,
     words: OnceLock<Arc<Trace>>,
     overviews: [OnceLock<Vec<MapOverview>>; 4],
+    /// Held by who computes an overview, so that others who want it take no thread meanwhile.
+    pub turn: tokio::sync::Mutex<()>,
 }
 
 impl Entry {
@@ -37,6 +39,7 @@ impl Entry {
             pieces: Arc::new(trace),
             words: OnceLock::new(),
             overviews: Default::default(),
+            turn: Default::default(),
         }
     }
 

@@ -44,7 +44,7 @@ mod guard;
 mod model;
 mod worker;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -179,8 +179,16 @@ pub fn serve(
             permits: api::App::permits(),
         });
         tracing::info!(%address, "listening");
+        // `0.0.0.0` is every address of this machine, but none that a browser opens.
+        let mut shown = address;
+        if shown.ip().is_unspecified() {
+            shown.set_ip(match shown {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
         ready(Running {
-            url: format!("http://{address}/{token}"),
+            url: format!("http://{shown}/{token}"),
             address,
             stop: Stop(stop.clone()),
         });

@@ -183,6 +183,21 @@ fn a_token_opens_the_page() {
 }
 
 #[test]
+fn an_open_address_is_printed_as_one_that_a_browser_opens() {
+    let config = Config {
+        listen: "0.0.0.0:0".parse().unwrap(),
+        token: Some(TOKEN.to_owned()),
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], None);
+    assert!(
+        server.running.url.starts_with("http://127.0.0.1:"),
+        "{}",
+        server.running.url
+    );
+}
+
+#[test]
 fn unsafe_settings_do_not_start() {
     let refused =
         |config: Config| serve(config, vec![], None, |_| panic!("it must not start")).unwrap_err();

@@ -77,7 +77,10 @@ fn every_view_opens() {
         // Maps of other lengths have no difference; nothing else is wrong.
         let alert = page.text(".alert");
         let unequal = hash == "#view=compare&map=0&map2=3";
-        assert!(alert.is_empty() || unequal && alert.starts_with("No difference"), "{hash}: {alert}");
+        assert!(
+            alert.is_empty() || unequal && alert.starts_with("No difference"),
+            "{hash}: {alert}"
+        );
         assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
     }
 }
@@ -192,6 +195,56 @@ fn chosen_tokens_are_summed() {
     }
     page.key("Escape");
     page.wait("!document.querySelector('.top table')");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_map_larger_than_the_screen_is_pooled_and_exact_when_zoomed() {
+    let trace = large(1200, 1, 1);
+    let map = &trace.maps[0];
+    let server = Server::start(
+        Config::default(),
+        vec![opened("large", trace.clone())],
+        None,
+    );
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    page.load(&format!("{url}#view=head"));
+    page.point(".heat canvas", 300.0, 300.0);
+    page.wait("document.querySelector('#readout b')");
+    assert!(page.text("#readout").contains("the largest of its cell"));
+    page.load(&format!("{url}#view=head&window=700,712,690,702"));
+    page.value("document.querySelector('.heat canvas').focus()");
+    for key in ["ArrowRight", "ArrowDown"] {
+        page.key(key);
+    }
+    let (query, key, weight) = told(&page.text("#readout"));
+    assert_eq!((query, key), (701, 690));
+    assert!(close(weight, map.weight(0, 701, 690)));
+    // Dragging moves the window.
+    let (x, y) = page.point(".heat canvas", 200.0, 200.0);
+    for (kind, dx, dy) in [
+        ("mousePressed", 0.0, 0.0),
+        ("mouseMoved", -35.0, -40.0),
+        ("mouseMoved", -70.0, -75.0),
+        ("mouseReleased", -70.0, -75.0),
+    ] {
+        page.call("Input.dispatchMouseEvent", serde_json::json!({ "type": kind, "x": x + dx, "y": y + dy, "button": "left", "buttons": 1, "clickCount": 1 }));
+    }
+    page.wait("location.hash.includes('window=702%2C714%2C692%2C704')");
+    page.load(&format!("{url}#view=text&chosen=1100,1101"));
+    let rows = page.value("[...document.querySelectorAll('.top tr')].map((row) => [Number(row.children[1].textContent), Number(row.children[3].textContent)])");
+    assert_eq!(rows.as_array().unwrap().len(), 8);
+    for row in rows.as_array().unwrap() {
+        let key = row[0].as_u64().unwrap() as usize;
+        assert!(
+            close(
+                row[1].as_f64().unwrap() as f32,
+                map.weight(0, 1100, key) + map.weight(0, 1101, key)
+            ),
+            "{row}"
+        );
+    }
     assert_eq!(page.errors, Vec::<String>::new());
 }
 

@@ -51,6 +51,7 @@ export function heat(data, options) {
     pixels.getContext("2d").putImageData(image, 0, 0);
   }
 
+  let drag = null; // where it began, and the entries that it has moved by
   let at = null; // [row, column] of the window's cells, in entries
   const styles = () => getComputedStyle(document.documentElement);
   function paint() {
@@ -63,7 +64,14 @@ export function heat(data, options) {
       return;
     }
     context.imageSmoothingEnabled = false;
-    context.drawImage(pixels, left, top, wide, high);
+    context.save();
+    context.beginPath();
+    context.rect(left, top, wide, high);
+    context.clip();
+    const [dx, dy] = drag ? drag.by : [0, 0];
+    context.drawImage(pixels, left + dx * cell, top + dy * down, wide, high);
+    context.restore();
+    if (dx || dy) return;
     const gap = cell >= 14 && down >= 14;
     context.strokeStyle = gap ? styles().getPropertyValue("--ground") : ground;
     context.lineWidth = 1;
@@ -145,28 +153,28 @@ export function heat(data, options) {
     return x >= 0 && y >= 0 && x < K && y < Q ? [Math.floor(y), Math.floor(x)] : null;
   };
 
-  let drag = null;
   canvas.addEventListener("pointermove", (event) => {
-    if (drag && options.zoom) return pan(event);
+    if (drag && options.zoom) {
+      drag.by = [Math.round((event.clientX - drag.x) / cell), Math.round((event.clientY - drag.y) / down)];
+      return paint();
+    }
     const found = place(event);
     if (String(found) !== String(at)) show(found);
   });
   canvas.addEventListener("pointerleave", () => { if (at && !drag) show(null); });
   canvas.addEventListener("pointerdown", (event) => {
     if (event.pointerType !== "mouse" || event.button) return show(place(event));
-    drag = { x: event.clientX, y: event.clientY, moved: false };
+    drag = { x: event.clientX, y: event.clientY, by: [0, 0] };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointerup", (event) => {
-    if (drag && !drag.moved && place(event)) options.pick?.(place(event), event);
+    if (!drag) return;
+    const [dx, dy] = drag.by;
     drag = null;
+    if ((dx || dy) && options.zoom) options.zoom(inside([q0 - dy, q1 - dy, k0 - dx, k1 - dx]));
+    else if (place(event)) options.pick?.(place(event), event);
+    paint();
   });
-  function pan(event) {
-    const rowsMoved = Math.round((drag.y - event.clientY) / down), columnsMoved = Math.round((drag.x - event.clientX) / cell);
-    if (!rowsMoved && !columnsMoved) return;
-    drag = { x: event.clientX, y: event.clientY, moved: true };
-    options.zoom(inside([q0 + rowsMoved, q1 + rowsMoved, k0 + columnsMoved, k1 + columnsMoved]));
-  }
   const inside = ([a, b, c, d]) => {
     const fit = (low, high, length) => {
       const size = Math.min(high - low, length);

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use regard_trace::{AttentionMap, Trace};
+use regard_view::Heatmap;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -169,6 +170,7 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/image", get(image))
         .route("/api/trace/{id}/picture", get(picture))
         .route("/api/look", post(look))
+        .route("/api/table", post(table))
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
         .layer(middleware::from_fn_with_state(app.clone(), guard))
         .layer(DefaultBodyLimit::max(max_body))
@@ -407,16 +409,62 @@ async fn picture(
             asked.direction,
         )
         .map_err(bad)?;
-        let (kind, ending) = asked.format.names();
-        // Always saved: a page must not run as one of this server.
-        let save = format!("attachment; filename=\"regard.{ending}\"");
-        let headers = [
-            (header::CONTENT_TYPE, kind.to_owned()),
-            (header::CONTENT_DISPOSITION, save),
-        ];
-        Ok((headers, file).into_response())
+        Ok(saved(asked.format, file))
     })
     .await
+}
+
+/// Numbers that the page has, such as the effects of heads, `values [rows, columns]`.
+#[derive(Deserialize)]
+struct Table {
+    title: String,
+    rows: Vec<String>,
+    columns: Vec<String>,
+    values: Vec<f32>,
+    format: Format,
+}
+
+async fn table(
+    State(app): State<Arc<App>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let body = taken(body)?;
+    let table: Table = serde_json::from_slice(&body)
+        .map_err(|error| bad(format!("the table is not as expected: {error}")))?;
+    let cells = table.rows.len().saturating_mul(table.columns.len());
+    if cells != table.values.len() || cells > MOST_SIDE * MOST_SIDE {
+        return Err(bad(format!(
+            "{} values for {} rows and {} columns; expected one for each pair",
+            table.values.len(),
+            table.rows.len(),
+            table.columns.len()
+        )));
+    }
+    app.compute(move || {
+        let heatmap = Heatmap::table(table.rows, table.columns, table.values).titled(table.title);
+        let file = export::table(&heatmap, table.format).map_err(bad)?;
+        Ok(saved(table.format, file))
+    })
+    .await
+}
+
+/// A file that is always saved: a page must not run as one of this server.
+fn saved(format: Format, file: Vec<u8>) -> Response {
+    let (kind, ending) = format.names();
+    let save = format!("attachment; filename=\"regard.{ending}\"");
+    let headers = [
+        (header::CONTENT_TYPE, kind.to_owned()),
+        (header::CONTENT_DISPOSITION, save),
+    ];
+    (headers, file).into_response()
+}
+
+/// The body, unless it is too large.
+fn taken(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Refusal> {
+    body.map_err(|rejection| {
+        let sentence = format!("{}: send less", rejection.body_text());
+        Refusal(rejection.status(), sentence)
+    })
 }
 
 /// The first line of a look's body; the bytes of an image may follow the line.
@@ -452,12 +500,7 @@ async fn look(
         )
     };
     let worker = app.worker.as_ref().ok_or_else(no_model)?;
-    let body = body.map_err(|rejection| {
-        Refusal(
-            rejection.status(),
-            format!("{}: send less", rejection.body_text()),
-        )
-    })?;
+    let body = taken(body)?;
     let end = body
         .iter()
         .position(|&byte| byte == b'\n')

@@ -198,10 +198,23 @@ pub fn file(
             other.ok_or("expected trace2 and map2: what to compare with")?,
         )?,
     };
+    finished(format, &title, svg, &text)
+}
+
+/// The file of a table of numbers.
+///
+/// # Errors
+/// A sentence, if there is no memory for the picture.
+pub fn table(heatmap: &Heatmap, format: Format) -> Result<Vec<u8>, String> {
+    let svg = svg::heatmap(heatmap, &SvgOptions::default());
+    finished(format, heatmap.title(), svg, &largest(heatmap))
+}
+
+fn finished(format: Format, title: &str, svg: String, text: &str) -> Result<Vec<u8>, String> {
     match format {
         Format::Svg => Ok(svg.into_bytes()),
         Format::Png => from_svg(&svg, &PngOptions::default()).map_err(|error| error.to_string()),
-        Format::Html => Ok(html::figure(&title, &svg, &text).into_bytes()),
+        Format::Html => Ok(html::figure(title, &svg, text).into_bytes()),
     }
 }
 

@@ -505,6 +505,34 @@ fn an_image_follows_the_first_line() {
 }
 
 #[test]
+fn a_table_of_the_page_becomes_a_file() {
+    let server = server();
+    let file = |body: &str| server.ask("POST", "/api/table", &[], body.as_bytes());
+    let table = |format: &str| {
+        format!(
+            r#"{{"title":"<b>","rows":["a","b"],"columns":["c"],"values":[0.25,0],"format":"{format}"}}"#
+        )
+    };
+    for (format, start) in [
+        ("svg", "<svg"),
+        ("png", "\u{fffd}PNG"),
+        ("html", "<!DOCTYPE html>"),
+    ] {
+        let answer = file(&table(format));
+        assert!(answer.text().starts_with(start), "{}", answer.text());
+        assert!(!answer.text().contains("<b>"));
+    }
+    let wrong = file(r#"{"title":"","rows":["a"],"columns":[],"values":[1],"format":"svg"}"#);
+    assert_eq!(wrong.status, 400);
+    assert!(
+        wrong.text().contains("1 values for 1 rows and 0 columns"),
+        "{}",
+        wrong.text()
+    );
+    assert_eq!(file("{}").status, 400);
+}
+
+#[test]
 fn bodies_have_a_limit() {
     let config = Config {
         max_body: 1000,

@@ -361,6 +361,37 @@ fn switching_a_head_off_changes_the_output() {
 }
 
 #[test]
+fn a_ranking_can_be_cancelled() {
+    let (begin, begun) = std::sync::mpsc::channel();
+    let server = Server::start(
+        Config::default(),
+        vec![],
+        Some(Box::new(Slow { begin: begun })),
+    );
+    let Some(mut page) = Page::open() else { return };
+    begin.send(()).unwrap();
+    page.load(&format!("{}#view=ask&text=a+b+c", server.running.url));
+    page.wait("document.querySelector('[data-focus=\"rank-off\"]:not(:disabled)')");
+    page.click("[data-focus='rank-off']", false);
+    begin.send(()).unwrap();
+    begin.send(()).unwrap();
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 2");
+    assert_eq!(page.value("document.querySelector('progress').value"), 0.5);
+    page.click("[data-focus='cancel']", false);
+    page.wait("!document.querySelector('progress')");
+    assert_eq!(
+        page.value("document.querySelectorAll('#ranking tbody tr').length"),
+        2
+    );
+    assert_eq!(page.text(".alert"), "");
+    // What has been ranked can be saved, and the page can ask again.
+    page.click("[data-focus='save-svg']", false);
+    page.wait("!document.querySelector('button.main').disabled");
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
 fn hostile_texts_stay_texts() {
     let server = server();
     let Some(mut page) = Page::open() else { return };
@@ -536,6 +567,12 @@ fn screenshots() {
         page.size(width, 860);
         for (name, hash) in views {
             page.load(&format!("{url}{hash}"));
+            if name == "ask" {
+                page.wait("document.querySelector('[data-focus=\"rank-off\"]:not(:disabled)')");
+                page.click("[data-focus='rank-off']", false);
+                page.wait("document.querySelector('[data-focus=\"save-svg\"]')");
+                page.value("document.querySelector('.matter').scrollIntoView()");
+            }
             if name.starts_with("ask") {
                 page.wait("document.querySelector('.switch') && !document.querySelector('button.main').disabled");
             }

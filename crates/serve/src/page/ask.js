@@ -1,5 +1,5 @@
 // Ask the model; switch heads off or make them uniform, and see whether the output changes.
-import { NOT_EXPLANATION, Told, address, catalogue, h, note, number, percent, readCatalogue, readout, request, say, set, state, token, tools, traceOf } from "./common.js";
+import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapName, note, number, percent, readCatalogue, readout, request, say, set, state, token, tools, traceOf } from "./common.js";
 
 // What was asked last, and what the model answered with all heads and with the heads that are changed.
 const asked = { image: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [] };
@@ -63,6 +63,21 @@ async function change() {
     document.dispatchEvent(new Event("frame"));
   }
 }
+
+// The effects as a table of layers and heads, made a file by the server.
+async function save(format) {
+  const maps = traceOf(asked.plain.trace).maps;
+  const columns = Math.max(...maps.map((map) => map.heads));
+  const values = maps.flatMap((map) => Array.from({ length: columns }, (_, head) => effectOf(map, head) ?? 0));
+  const body = JSON.stringify({
+    title: "Effect of each head on the output", rows: maps.map(mapName), columns: Array.from({ length: columns }, (_, head) => `head ${head + 1}`), values, format,
+  });
+  const file = await (await request("api/table", { method: "POST", body })).blob();
+  const link = h("a", { href: URL.createObjectURL(file), download: `regard-effects.${format}` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+const effectOf = (map, head) => asked.ranked.find((one) => one.head.map === map.id && one.head.layer === map.layer && one.head.head === head)?.effect;
 
 // Every head on its own: how much the output changes without it.
 const rank = (how) => {
@@ -146,6 +161,8 @@ function matter() {
   const trace = traceOf(asked.plain.trace);
   const changes = changesOf(state.off);
   const names = [...new Set(trace.maps.map((map) => map.id))];
+  const ranked = [...asked.ranked].sort((a, b) => b.effect - a.effect);
+  const most = ranked[0]?.effect || 1;
   const cycle = (map, head) => {
     const mine = (one) => one.map === map.id && one.layer === map.layer && one.head === head;
     const now = changes.find(mine)?.change;
@@ -161,12 +178,12 @@ function matter() {
       h("span", { className: "which", textContent: map.layer + 1, title: `layer ${map.layer + 1}` }),
       Array.from({ length: map.heads }, (_, head) => {
         const now = changes.find((one) => one.map === map.id && one.layer === map.layer && one.head === head)?.change ?? "on";
-        return h("button", { type: "button", className: `switch ${now}`, textContent: now === "on" ? head + 1 : now === "off" ? "off" : "uni", disabled: Boolean(asked.busy), "data-focus": `switch-${map.id}-${map.layer}-${head}`,
+        const size = effectOf(map, head);
+        const colour = now === "on" && size !== undefined ? colourOf(size / most) : null;
+        return h("button", { type: "button", style: colour ? { background: css(colour), color: ink(colour) } : {}, title: size === undefined ? "" : `effect ${number(size)}`, className: `switch ${now}`, textContent: now === "on" ? head + 1 : now === "off" ? "off" : "uni", disabled: Boolean(asked.busy), "data-focus": `switch-${map.id}-${map.layer}-${head}`,
           "aria-label": `layer ${map.layer + 1} head ${head + 1}: ${now}`, onclick: () => cycle(map, head) });
       }))));
   });
-  const ranked = [...asked.ranked].sort((a, b) => b.effect - a.effect);
-  const most = ranked[0]?.effect || 1;
   const plain = asked.plain.output;
   const table = ranked.length > 0 && h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "ranking" }, h("caption", { textContent: "Heads by their effect on the output, each changed alone" }),
     h("thead", {}, h("tr", {}, ["Map", "Layer", "Head", "Effect", "", "Output"].map((name) => h("th", { scope: "col", textContent: name })))),
@@ -182,5 +199,7 @@ function matter() {
       asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
       asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(traceOf(asked.plain.trace).maps.reduce((sum, map) => sum + map.heads, 0), 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
     table,
+    ranked.length > 0 && !asked.ranking && tools(h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
+      h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => busy("", () => save(format)) }))),
     note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others.`));
 }

@@ -14,7 +14,7 @@ export function h(name, properties = {}, ...children) {
     else if (key.includes("-") || key === "role") node.setAttribute(key, value);
     else node[key] = value;
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 export const token = (text) => h("bdi", { className: "token", textContent: text });

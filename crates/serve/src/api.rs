@@ -379,25 +379,28 @@ async fn picture(
     let (entry, asked) = (app.entry(id)?, query(asked)?);
     let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
     app.compute(move || {
-        let source = |entry: &Entry, index: usize, list: &str| -> Result<Heads, Refusal> {
-            let map = map_of(entry.trace(asked.words), index)?;
-            Heads::parse(list, asked.by, map).map_err(bad)
-        };
-        let heads = source(&entry, asked.map, &asked.heads)?;
+        let map = map_of(entry.trace(asked.words), asked.map)?;
         let one = Source {
             entry: &entry,
             words: asked.words,
-            map: map_of(entry.trace(asked.words), asked.map)?,
-            heads,
+            map,
+            heads: Heads::parse(&asked.heads, asked.by, map).map_err(bad)?,
+            queries: range(asked.q0, asked.q1, map.queries().len())?,
+            keys: range(asked.k0, asked.k1, map.keys().len())?,
         };
         let second = match &other {
             None => None,
-            Some(other) => Some(Source {
-                entry: other,
-                words: asked.words,
-                map: map_of(other.trace(asked.words), asked.map2)?,
-                heads: source(other, asked.map2, &asked.heads2)?,
-            }),
+            Some(entry) => {
+                let map = map_of(entry.trace(asked.words), asked.map2)?;
+                Some(Source {
+                    entry,
+                    words: asked.words,
+                    map,
+                    heads: Heads::parse(&asked.heads2, asked.by, map).map_err(bad)?,
+                    queries: 0..map.queries().len(),
+                    keys: 0..map.keys().len(),
+                })
+            }
         };
         let chosen = chosen(&asked, one.map)?;
         let file = export::file(

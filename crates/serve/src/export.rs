@@ -1,5 +1,7 @@
 //! A view as a file: SVG, PNG, or a page of its own, all made by `regard-view`.
 
+use std::ops::Range;
+
 use regard_trace::{AttentionMap, Axis, Token, Tokens, Trace};
 use regard_view::Heatmap;
 use regard_view::choice::Pick;
@@ -60,6 +62,9 @@ pub struct Source<'a> {
     pub words: bool,
     pub map: &'a AttentionMap,
     pub heads: Heads,
+    /// The window that the view [`View::Head`] shows.
+    pub queries: Range<usize>,
+    pub keys: Range<usize>,
 }
 
 impl Source<'_> {
@@ -124,30 +129,33 @@ impl Source<'_> {
         }
     }
 
-    /// The map, pooled if it is large.
+    /// Whether the window is the whole map.
+    fn is_whole(&self) -> bool {
+        [self.queries.len(), self.keys.len()] == [self.map.queries().len(), self.map.keys().len()]
+    }
+
+    /// The window, pooled if it is large.
     fn heatmap(&self) -> Heatmap {
-        let [_, queries, keys] = self.map.shape();
         let part = window(
             self.map,
             &self.heads,
-            0..queries,
-            0..keys,
+            self.queries.clone(),
+            self.keys.clone(),
             MOST_SIDE,
             Pool::Max,
         );
-        let pooled = queries > part.rows || keys > part.columns;
+        let pooled = self.queries.len() > part.rows || self.keys.len() > part.columns;
         let title = match pooled {
             true => format!("{}, largest of each cell", self.title()),
             false => self.title(),
         };
-        let labels = |labels: Vec<String>, count: usize| -> Vec<String> {
-            (0..count)
-                .map(|i| labels[i * labels.len() / count].clone())
-                .collect()
+        let labels = |labels: Vec<String>, range: &Range<usize>, count: usize| -> Vec<String> {
+            let first = |i: usize| labels[range.start + i * range.len() / count].clone();
+            (0..count).map(first).collect()
         };
         Heatmap::table(
-            labels(self.map.row_labels(), part.rows),
-            labels(self.map.keys().labels(), part.columns),
+            labels(self.map.row_labels(), &self.queries, part.rows),
+            labels(self.map.keys().labels(), &self.keys, part.columns),
             part.values,
         )
         .titled(title)
@@ -170,7 +178,8 @@ pub fn file(
     let (svg, text) = match view {
         View::Overview => overview(one),
         View::Head => {
-            let data = matches!(format, Format::Html) && one.size() <= MOST_WEIGHTS;
+            let data =
+                matches!(format, Format::Html) && one.is_whole() && one.size() <= MOST_WEIGHTS;
             if data {
                 return Ok(page(one, &title)?.into_bytes());
             }

@@ -416,6 +416,16 @@ fn views_become_files() {
 }
 
 #[test]
+fn a_zoomed_map_becomes_a_file_of_what_is_shown() {
+    let server = server();
+    let path = "/api/trace/0/picture?map=5&heads=1&q0=2&q1=5&k0=3&k1=7";
+    let svg = server.get(path).text();
+    assert_eq!(svg.matches("<title>").count(), 3 * 4 + 1, "{svg}");
+    assert!(svg.contains(">shirt<") && !svg.contains(">man<"));
+    assert_eq!(server.get(&format!("{path}&format=html")).status, 200);
+}
+
+#[test]
 fn a_model_is_asked_with_heads_switched_off() {
     let server = server();
     let plain = server.look(r#"{"text":"one two three"}"#).json();

@@ -65,6 +65,7 @@ function frame(trace, possible) {
   if ($("export").hidden) return;
   const more = { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
+  if (state.view === "head" && list(state.window).length === 4) [more.q0, more.q1, more.k0, more.k1] = list(state.window);
   if (state.view === "image") more.chosen = state.chosen;
   if (state.view === "compare") {
     Object.assign(more, { trace2: traceOf(state.trace2).id, map2: currentMap(traceOf(state.trace2), "map2"), heads2: state.heads2 });

@@ -158,6 +158,7 @@ impl Source<'_> {
             labels(self.map.keys().labels(), &self.keys, part.columns),
             part.values,
         )
+        .with_axes(self.map.axis_names().0, self.map.axis_names().1)
         .titled(title)
     }
 }

@@ -82,6 +82,15 @@ impl Heatmap {
         }
     }
 
+    /// The same picture with these names of what the rows and the columns are, such as "target" and "source".
+    pub fn with_axes(self, rows: impl Into<String>, columns: impl Into<String>) -> Self {
+        Self {
+            row_axis: rows.into(),
+            column_axis: columns.into(),
+            ..self
+        }
+    }
+
     /// The same picture under another title.
     pub fn titled(self, title: impl Into<String>) -> Self {
         Self {

@@ -16,9 +16,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use regard_trace::Image;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::fontdb::{Database, ID, Source, Weight};
 use resvg::usvg::{FontResolver, ImageHrefResolver, Options, Tree};
+
+use crate::image::raster::resized;
+use crate::svg::pixels as image_pixels;
 
 /// How large the picture becomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,6 +173,35 @@ pub fn from_svg(svg: &str, options: &PngOptions) -> Result<Vec<u8>, PngError> {
     resvg::render(&tree, transform, &mut pixmap.as_mut());
     pixmap.encode_png().map_err(|e| PngError::Encode {
         reason: e.to_string(),
+    })
+}
+
+/// An image as a PNG with at most `longest` pixels on a side: each is the mean of those that it covers.
+///
+/// ```
+/// use regard_trace::Image;
+/// use regard_view::png::from_image;
+///
+/// let image = Image::new(1, 2, 3, vec![255, 0, 0, 0, 0, 255])?;
+/// assert!(from_image(&image, 1024)?.starts_with(b"\x89PNG"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`PngError::Encode`] if memory for it cannot be had.
+pub fn from_image(image: &Image, longest: usize) -> Result<Vec<u8>, PngError> {
+    let (height, width) = (image.height(), image.width());
+    let side = height.max(width);
+    let shown = |length: usize| match side > longest {
+        true => (length * longest / side).max(1),
+        false => length,
+    };
+    let (rows, columns) = (shown(height), shown(width));
+    let shown = resized(image, rows, columns);
+    image_pixels::png(rows, columns, |y, x| (shown[y * columns + x], 255)).ok_or_else(|| {
+        PngError::Encode {
+            reason: format!("an image of {height} x {width} pixels"),
+        }
     })
 }
 

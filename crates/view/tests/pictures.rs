@@ -121,6 +121,15 @@ fn predictions_are_named_beside_their_rows() {
 }
 
 #[test]
+fn axes_of_a_table_are_named_if_they_have_names() {
+    let table = Heatmap::table(vec!["a".into()], vec!["b".into()], vec![0.5]);
+    let plain = svg::heatmap(&table, &SvgOptions::default());
+    assert!(!plain.contains('∅') && !plain.contains('↓'), "{plain}");
+    let named = svg::heatmap(&table.with_axes("head", "layer"), &SvgOptions::default());
+    assert!(named.contains("head ↓") && named.contains("layer →"));
+}
+
+#[test]
 fn a_large_map_is_a_small_file() {
     let map = Heatmap::from_map(&samples::sized(300, 300, 1));
     let picture = svg::heatmap(&map, &SvgOptions::default());

@@ -90,6 +90,27 @@ impl Role {
         Self::Uniform,
     ];
 
+    /// A head of this role in one or two words: `sink`, `previous token`.
+    ///
+    /// ```
+    /// use regard_trace::diagnose::report::Role;
+    ///
+    /// assert_eq!(Role::PreviousToken.name(), "previous token");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoChoice => "no choice",
+            Self::Uniform => "uniform",
+            Self::Sink => "sink",
+            Self::OneKey => "one key",
+            Self::PreviousToken => "previous token",
+            Self::DuplicateToken => "duplicate token",
+            Self::Diagonal => "diagonal",
+            Self::Sharp => "one at a time",
+            Self::Spread => "spread out",
+        }
+    }
+
     /// What several heads of this role are called.
     fn plural(self) -> &'static str {
         match self {

@@ -140,8 +140,11 @@ fn measure(
     let gradient = x
         .grad(&gradients)
         .expect("the last state depends on the inputs");
-    let norms = gradient.powi_scalar(2).sum_dim(2).sqrt().mean_dim(1); // [time, 1, 1]
-    let norms: Vec<f64> = norms.into_data().iter::<f64>().collect();
+    // In f64: the squares of what is left after many steps are below the smallest f32.
+    let gradient: Vec<f64> = gradient.into_data().iter::<f64>().collect();
+    let norm = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let of_step = |rows: &[f64]| rows.chunks_exact(SIZE).map(norm).sum::<f64>();
+    let norms: Vec<f64> = gradient.chunks_exact(BATCH * SIZE).map(of_step).collect();
     Ok(std::array::from_fn(|back| {
         norms[LENGTH - 1 - back] / norms[LENGTH - 1]
     }))

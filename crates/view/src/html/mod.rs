@@ -28,10 +28,11 @@ use serde::Serialize;
 
 use crate::Heatmap;
 use crate::colour::{CATEGORIES, Ramp, Rgb, category};
-use crate::image::raster::{OPACITY, SATURATION, resized};
+use crate::image::raster::{OPACITY, SATURATION};
 use crate::image::{ImageChoice, ImageOptions, ImagePicture, Outline, Overlay};
 use crate::label::visible;
-use crate::svg::{self, SvgOptions, base64, pixels, xml::escape};
+use crate::png;
+use crate::svg::{self, SvgOptions, base64, xml::escape};
 
 /// Options of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -307,18 +308,11 @@ fn visible_or_empty(text: &str) -> String {
 /// The image with at most as many pixels on a side as a page can show.
 fn picture(image: &Image) -> Option<Picture> {
     const MOST: usize = 1024;
-    let (height, width) = (image.height(), image.width());
-    let longest = height.max(width);
-    let side = |length: usize| match longest > MOST {
-        true => (length * MOST / longest).max(1),
-        false => length,
-    };
-    let (rows, columns) = (side(height), side(width));
-    let shown = resized(image, rows, columns);
+    let png = png::from_image(image, MOST).ok()?;
     Some(Picture {
-        width,
-        height,
-        address: pixels::address(rows, columns, |y, x| (shown[y * columns + x], 255))?,
+        width: image.width(),
+        height: image.height(),
+        address: format!("data:image/png;base64,{}", base64::encode(&png)),
     })
 }
 

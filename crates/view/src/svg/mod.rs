@@ -22,13 +22,15 @@ mod panel;
 pub(crate) mod pixels;
 pub(crate) mod xml;
 
+use std::fmt::Write;
+
 use regard_trace::Trace;
 
 use crate::Heatmap;
 use crate::colour::Ramp;
 use panel::Panel;
 pub(crate) use panel::{colour_bar, tick, weight};
-use xml::{open, open_group};
+use xml::{Anchor, Face, open, open_group, shown, text};
 
 /// How heat maps are drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,6 +138,68 @@ pub fn grid(heatmaps: &[Heatmap], options: &SvgOptions) -> String {
     }
     let top = panels.first().map_or(0.0, |panel| panel.top);
     colour_bar(&mut out, options.ramp, right + 16.0, top, bar, (0.0, max));
+    out.push_str("</g>\n</svg>\n");
+    out
+}
+
+/// Heat maps that belong together, such as the heads of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Stands before them.
+    pub title: String,
+    /// In order; the title of each stands below it.
+    pub heatmaps: Vec<Heatmap>,
+}
+
+/// Many heat maps, each in a small square without labels, a row for each group. Each has its own scale of colours, as the
+/// shape is what can be seen at this size.
+///
+/// ```
+/// use regard_view::{Heatmap, svg::{Group, SvgOptions, mosaic}};
+///
+/// let map = Heatmap::table(vec!["ein".into()], vec!["a".into()], vec![1.0]).titled("sink");
+/// let layer = Group { title: "layer 1".into(), heatmaps: vec![map; 12] };
+/// assert_eq!(mosaic(&[layer], &SvgOptions::default()).matches(">sink<").count(), 12);
+/// ```
+pub fn mosaic(groups: &[Group], options: &SvgOptions) -> String {
+    const SIDE: f64 = 72.0;
+    const PITCH: (f64, f64) = (SIDE + 14.0, SIDE + 24.0);
+    const LEFT: f64 = 190.0;
+    let across = (((options.width - LEFT) / PITCH.0) as usize).max(1);
+    let widest = groups.iter().map(|group| group.heatmaps.len().min(across));
+    let width = LEFT + widest.max().unwrap_or(0) as f64 * PITCH.0;
+    let lines = |group: &Group| group.heatmaps.len().div_ceil(across).max(1);
+    let height = groups.iter().map(lines).sum::<usize>() as f64 * PITCH.1;
+    let mut out = String::new();
+    let margins = 2.0 * MARGIN;
+    open(&mut out, width + margins, height + margins, "", "attention");
+    open_group(&mut out, MARGIN, MARGIN);
+    let mut top = 0.0;
+    for group in groups {
+        let face = Face::new(13.0, Anchor::End);
+        let title = shown(&group.title, 13.0, LEFT - 16.0);
+        text(&mut out, LEFT - 12.0, top + SIDE / 2.0, face, &title);
+        for (index, map) in group.heatmaps.iter().enumerate() {
+            let x = LEFT + (index % across) as f64 * PITCH.0;
+            let y = top + (index / across) as f64 * PITCH.1;
+            let (rows, columns) = (map.rows().len(), map.columns().len());
+            let colour = |row, column| options.ramp.at(map.share(row, column, map.max()));
+            if let Some(address) = pixels::address(rows, columns, |r, c| (colour(r, c), 255)) {
+                let _ = writeln!(
+                    out,
+                    r##"<image x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" preserveAspectRatio="none" image-rendering="optimizeSpeed" style="image-rendering: pixelated" href="{address}"/>"##
+                );
+            }
+            let _ = writeln!(
+                out,
+                r##"<rect x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="none" stroke="#cdd5df" stroke-width="0.5"/>"##
+            );
+            let face = Face::new(10.0, Anchor::Middle).faint();
+            let name = shown(map.title(), 10.0, PITCH.0);
+            text(&mut out, x + SIDE / 2.0, y + SIDE + 12.0, face, &name);
+        }
+        top += lines(group) as f64 * PITCH.1;
+    }
     out.push_str("</g>\n</svg>\n");
     out
 }

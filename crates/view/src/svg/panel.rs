@@ -143,10 +143,14 @@ impl<'a> Panel<'a> {
     fn captions(&self, out: &mut String) {
         let face = Face::new(11.0, Anchor::End).faint();
         let right = self.left - 10.0;
-        let column = format!("{} →", visible(self.heatmap.column_axis()));
-        let row = format!("{} ↓", visible(self.heatmap.row_axis()));
-        words(out, right, self.top - 22.0, face, &column);
-        words(out, right, self.top - 6.0, face, &row);
+        let axes = [
+            (self.heatmap.column_axis(), "→", 22.0),
+            (self.heatmap.row_axis(), "↓", 6.0),
+        ];
+        for (name, arrow, above) in axes.into_iter().filter(|(name, ..)| !name.is_empty()) {
+            let caption = format!("{} {arrow}", visible(name));
+            words(out, right, self.top - above, face, &caption);
+        }
     }
 
     /// One label of this many is drawn, so that labels do not overlap.

@@ -1,0 +1,544 @@
+//! What the page asks for, and the answers.
+
+use std::ops::Range;
+use std::sync::{Arc, RwLock};
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use regard_trace::{AttentionMap, Trace};
+use regard_view::Heatmap;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
+use crate::export::{self, Format, Source, View};
+use crate::guard::guard;
+use crate::worker::{Late, Worker};
+use crate::{Ablation, Input};
+
+/// Views that are computed at the same time; further ones wait.
+const AT_ONCE: usize = 4;
+
+/// The longest side of the image that the page gets, in pixels.
+const IMAGE_SIDE: usize = 1024;
+
+/// The files of the page.
+const FILES: [(&str, &str, &str); 11] = [
+    (
+        "/",
+        "text/html; charset=utf-8",
+        include_str!("page/index.html"),
+    ),
+    (
+        "/style.css",
+        "text/css; charset=utf-8",
+        include_str!("page/style.css"),
+    ),
+    (
+        "/app.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/app.js"),
+    ),
+    (
+        "/common.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/common.js"),
+    ),
+    (
+        "/map.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/map.js"),
+    ),
+    (
+        "/overview.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/overview.js"),
+    ),
+    (
+        "/head.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/head.js"),
+    ),
+    (
+        "/text.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/text.js"),
+    ),
+    (
+        "/image.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/image.js"),
+    ),
+    (
+        "/compare.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/compare.js"),
+    ),
+    (
+        "/ask.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/ask.js"),
+    ),
+];
+
+/// Everything that requests share. The list is locked only to copy an entry's handle or to add one.
+pub struct App {
+    pub token: Option<String>,
+    pub port: u16,
+    pub entries: Arc<RwLock<Vec<Arc<Entry>>>>,
+    pub worker: Option<Worker>,
+    pub permits: Arc<Semaphore>,
+}
+
+impl App {
+    pub fn permits() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(AT_ONCE))
+    }
+
+    fn entry(&self, id: u64) -> Result<Arc<Entry>, Refusal> {
+        let entries = self
+            .entries
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let found = entries.iter().find(|entry| entry.id == id).cloned();
+        found.ok_or_else(|| {
+            let sentence = format!("there is no trace {id}; of the looks of a model only the last ones are kept: ask again");
+            Refusal(StatusCode::NOT_FOUND, sentence)
+        })
+    }
+
+    /// Runs what may take long on a thread of its own, a few at a time, even if nobody waits for it any more.
+    async fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let failed = || {
+            Refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "this view failed; see the server's output".to_owned(),
+            )
+        };
+        let permit = self
+            .permits
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| failed())?;
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work();
+            drop(permit);
+            done
+        });
+        done.await.map_err(|_| failed())?
+    }
+}
+
+/// A status and a sentence.
+pub struct Refusal(pub StatusCode, pub String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+fn bad(sentence: impl Into<String>) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, sentence.into())
+}
+
+/// The server's routes.
+pub fn router(app: Arc<App>, max_body: usize) -> Router {
+    let mut router = Router::new();
+    for (path, kind, content) in FILES {
+        router = router.route(
+            path,
+            get(move || async move { ([(header::CONTENT_TYPE, kind)], content) }),
+        );
+    }
+    router
+        .route("/api/traces", get(traces))
+        .route("/api/trace/{id}/overview", get(overview))
+        .route("/api/trace/{id}/axes", get(axes))
+        .route("/api/trace/{id}/window", get(window))
+        .route("/api/trace/{id}/sums", get(sums))
+        .route("/api/trace/{id}/image", get(image))
+        .route("/api/trace/{id}/picture", get(picture))
+        .route("/api/look", post(look))
+        .route("/api/table", post(table))
+        .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
+        .layer(middleware::from_fn_with_state(app.clone(), guard))
+        .layer(DefaultBodyLimit::max(max_body))
+        .with_state(app)
+}
+
+/// What a view is of. Lists such as `heads` are numbers and ranges, `0,2-3`; an empty list of heads is all of them.
+#[derive(Deserialize)]
+#[serde(default)]
+struct Request {
+    map: usize,
+    heads: String,
+    by: Pool,
+    words: bool,
+    pool: Pool,
+    /// Of a window: its first query and key, and those after its last.
+    q0: usize,
+    q1: usize,
+    k0: usize,
+    k1: usize,
+    side: usize,
+    chosen: String,
+    direction: Direction,
+    view: View,
+    format: Format,
+    trace2: Option<u64>,
+    map2: usize,
+    heads2: String,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            map: 0,
+            heads: String::new(),
+            by: Pool::Mean,
+            words: false,
+            pool: Pool::Mean,
+            q0: 0,
+            q1: usize::MAX,
+            k0: 0,
+            k1: usize::MAX,
+            side: MOST_SIDE,
+            chosen: String::new(),
+            direction: Direction::From,
+            view: View::Head,
+            format: Format::Svg,
+            trace2: None,
+            map2: 0,
+            heads2: String::new(),
+        }
+    }
+}
+
+type Asked = Result<Query<Request>, QueryRejection>;
+
+fn query(asked: Asked) -> Result<Request, Refusal> {
+    asked
+        .map(|Query(request)| request)
+        .map_err(|rejection| bad(rejection.body_text()))
+}
+
+fn map_of(trace: &Trace, index: usize) -> Result<&AttentionMap, Refusal> {
+    let count = trace.maps.len();
+    let sentence = || match count {
+        0 => "this trace has no maps".to_owned(),
+        count => format!("there is no map {index}; the maps are 0 to {}", count - 1),
+    };
+    trace
+        .maps
+        .get(index)
+        .ok_or_else(|| Refusal(StatusCode::NOT_FOUND, sentence()))
+}
+
+fn range(first: usize, last: usize, length: usize) -> Result<Range<usize>, Refusal> {
+    let last = last.min(length);
+    match first < last || length == 0 {
+        true => Ok(first.min(last)..last),
+        false => Err(bad(format!(
+            "a window from {first} to {last} of {length} entries; expected at least one of them"
+        ))),
+    }
+}
+
+async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    let entries: Vec<Arc<Entry>> = app
+        .entries
+        .read()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .clone();
+    let model = app
+        .worker
+        .as_ref()
+        .map(|worker| json!({ "name": data::shown(&worker.name, 200), "input": worker.input }));
+    app.compute(move || {
+        let summaries: Vec<_> = entries.iter().map(|entry| entry.summary()).collect();
+        Ok(Json(json!({ "traces": summaries, "model": model })).into_response())
+    })
+    .await
+}
+
+async fn overview(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    let owner = entry.clone();
+    let _turn = owner.turn.lock().await;
+    app.compute(move || Ok(Json(entry.overview(asked.words, asked.pool)).into_response()))
+        .await
+}
+
+async fn axes(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let trace = entry.trace(asked.words);
+        Ok(Json(Axes::of(map_of(trace, asked.map)?, trace)).into_response())
+    })
+    .await
+}
+
+/// Weights as little-endian `f32`, and their shape in headers.
+fn weights(rows: usize, columns: usize, values: &[f32]) -> Response {
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (HeaderName::from_static("x-rows"), rows.to_string()),
+        (HeaderName::from_static("x-columns"), columns.to_string()),
+    ];
+    (headers, bytes).into_response()
+}
+
+async fn window(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let map = map_of(entry.trace(asked.words), asked.map)?;
+        let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;
+        let queries = range(asked.q0, asked.q1, map.queries().len())?;
+        let keys = range(asked.k0, asked.k1, map.keys().len())?;
+        let part = data::window(
+            map,
+            &heads,
+            queries,
+            keys,
+            asked.side.clamp(1, MOST_SIDE),
+            asked.pool,
+        );
+        Ok(weights(part.rows, part.columns, &part.values))
+    })
+    .await
+}
+
+async fn sums(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let map = map_of(entry.trace(asked.words), asked.map)?;
+        let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;
+        let chosen = chosen(&asked, map)?;
+        let sums = data::sums(map, &heads, &chosen, asked.direction);
+        Ok(weights(1, sums.len(), &sums))
+    })
+    .await
+}
+
+fn chosen(asked: &Request, map: &AttentionMap) -> Result<Vec<usize>, Refusal> {
+    let (length, what) = match asked.direction {
+        Direction::From => (map.queries().len(), "query"),
+        Direction::To => (map.keys().len(), "key"),
+    };
+    data::indices(&asked.chosen, length, what).map_err(bad)
+}
+
+async fn image(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+    let entry = app.entry(id)?;
+    app.compute(move || {
+        let none = || Refusal(StatusCode::NOT_FOUND, "this trace has no image".to_owned());
+        let image = entry.trace(false).image.as_ref().ok_or_else(none)?;
+        let png = regard_view::png::from_image(image, IMAGE_SIDE)
+            .map_err(|error| bad(error.to_string()))?;
+        Ok(([(header::CONTENT_TYPE, "image/png")], png).into_response())
+    })
+    .await
+}
+
+async fn picture(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
+    app.compute(move || {
+        let map = map_of(entry.trace(asked.words), asked.map)?;
+        let one = Source {
+            entry: &entry,
+            words: asked.words,
+            map,
+            heads: Heads::parse(&asked.heads, asked.by, map).map_err(bad)?,
+            queries: range(asked.q0, asked.q1, map.queries().len())?,
+            keys: range(asked.k0, asked.k1, map.keys().len())?,
+        };
+        let second = match &other {
+            None => None,
+            Some(entry) => {
+                let map = map_of(entry.trace(asked.words), asked.map2)?;
+                Some(Source {
+                    entry,
+                    words: asked.words,
+                    map,
+                    heads: Heads::parse(&asked.heads2, asked.by, map).map_err(bad)?,
+                    queries: 0..map.queries().len(),
+                    keys: 0..map.keys().len(),
+                })
+            }
+        };
+        let chosen = chosen(&asked, one.map)?;
+        let file = export::file(
+            asked.view,
+            asked.format,
+            &one,
+            second.as_ref(),
+            &chosen,
+            asked.direction,
+        )
+        .map_err(bad)?;
+        Ok(saved(asked.format, file))
+    })
+    .await
+}
+
+/// Numbers that the page has, such as the effects of heads, `values [rows, columns]`.
+#[derive(Deserialize)]
+struct Table {
+    title: String,
+    rows: Vec<String>,
+    columns: Vec<String>,
+    values: Vec<f32>,
+    format: Format,
+}
+
+async fn table(
+    State(app): State<Arc<App>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let body = taken(body)?;
+    let table: Table = serde_json::from_slice(&body)
+        .map_err(|error| bad(format!("the table is not as expected: {error}")))?;
+    let cells = table.rows.len().saturating_mul(table.columns.len());
+    if cells != table.values.len() || cells > MOST_SIDE * MOST_SIDE {
+        return Err(bad(format!(
+            "{} values for {} rows and {} columns; expected one for each pair",
+            table.values.len(),
+            table.rows.len(),
+            table.columns.len()
+        )));
+    }
+    app.compute(move || {
+        let heatmap = Heatmap::table(table.rows, table.columns, table.values).titled(table.title);
+        let file = export::table(&heatmap, table.format).map_err(bad)?;
+        Ok(saved(table.format, file))
+    })
+    .await
+}
+
+/// A file that is always saved: a page must not run as one of this server.
+fn saved(format: Format, file: Vec<u8>) -> Response {
+    let (kind, ending) = format.names();
+    let save = format!("attachment; filename=\"regard.{ending}\"");
+    let headers = [
+        (header::CONTENT_TYPE, kind.to_owned()),
+        (header::CONTENT_DISPOSITION, save),
+    ];
+    (headers, file).into_response()
+}
+
+/// The body, unless it is too large.
+fn taken(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Refusal> {
+    body.map_err(|rejection| {
+        let sentence = format!("{}: send less", rejection.body_text());
+        Refusal(rejection.status(), sentence)
+    })
+}
+
+/// The first line of a look's body; the bytes of an image may follow the line.
+#[derive(Deserialize)]
+#[serde(default)]
+struct Look {
+    text: String,
+    target: String,
+    ablation: Ablation,
+    /// Whether the trace is kept, to be seen.
+    keep: bool,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            target: String::new(),
+            ablation: Ablation::default(),
+            keep: true,
+        }
+    }
+}
+
+async fn look(
+    State(app): State<Arc<App>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let no_model = || {
+        Refusal(
+            StatusCode::NOT_FOUND,
+            "no model is loaded: this server shows traces only".to_owned(),
+        )
+    };
+    let worker = app.worker.as_ref().ok_or_else(no_model)?;
+    let body = taken(body)?;
+    let end = body
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .unwrap_or(body.len());
+    let asked: Look = serde_json::from_slice(&body[..end])
+        .map_err(|error| bad(format!("the first line is not as expected: {error}")))?;
+    let input = Input {
+        text: asked.text,
+        target: asked.target,
+        image: body.get(end + 1..).unwrap_or_default().to_vec(),
+    };
+    if worker.input.has_image() && input.image.is_empty() {
+        return Err(bad("this model looks at an image: choose one"));
+    }
+    let unavailable =
+        |sentence: &str| Refusal(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned());
+    let answer = worker
+        .look(input, asked.ablation, asked.keep)
+        .await
+        .map_err(|late| match late {
+            Late::Full => unavailable("too many inputs wait for the model: try again in a moment"),
+            Late::Timeout => unavailable(
+                "the model is still at work: its trace will be in the list when it is done",
+            ),
+            Late::Stopped => unavailable("the model has stopped: start the server again"),
+        })?;
+    let looked = answer.map_err(|sentence| Refusal(StatusCode::UNPROCESSABLE_ENTITY, sentence))?;
+    let alternatives: Vec<_> = (looked.seen.alternatives.iter())
+        .map(|one| json!({ "text": data::name(&one.text), "probability": one.probability }))
+        .collect();
+    Ok(Json(json!({
+        "trace": looked.id,
+        "output": data::shown(&looked.seen.output, 100_000),
+        "alternatives": alternatives,
+        "score": looked.seen.trace.score.filter(|score| score.is_finite()),
+    }))
+    .into_response())
+}

@@ -1,0 +1,467 @@
+//! What the page gets of a trace: small maps with diagnostics, windows of a map, rows. Each is bounded, whatever the trace holds.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use regard_trace::diagnose::{HeadDiagnostics, heads, report};
+use regard_trace::{AttentionMap, Axis, Trace};
+use regard_view::label::visible;
+use serde::{Deserialize, Serialize};
+
+/// Rows and columns of the small maps in the overview.
+pub const SMALL: usize = 32;
+
+/// The most rows or columns of a window; a larger one is pooled.
+pub const MOST_SIDE: usize = 1024;
+
+/// Characters of a label that are shown.
+const LABEL: usize = 200;
+
+/// A trace on the server: between pieces as the model made it, and between words, made when asked for.
+pub struct Entry {
+    pub id: u64,
+    pub name: String,
+    /// Whether the model of this server made it.
+    pub asked: bool,
+    pieces: Arc<Trace>,
+    words: OnceLock<Arc<Trace>>,
+    overviews: [OnceLock<Vec<MapOverview>>; 4],
+    /// Held by who computes an overview, so that others who want it take no thread meanwhile.
+    pub turn: tokio::sync::Mutex<()>,
+}
+
+impl Entry {
+    pub fn new(id: u64, name: String, asked: bool, trace: Trace) -> Self {
+        Self {
+            id,
+            name,
+            asked,
+            pieces: Arc::new(trace),
+            words: OnceLock::new(),
+            overviews: Default::default(),
+            turn: Default::default(),
+        }
+    }
+
+    /// The trace; with `words`, between words.
+    pub fn trace(&self, words: bool) -> &Trace {
+        match words {
+            false => &self.pieces,
+            true => self.words.get_or_init(|| match merges(&self.pieces) {
+                true => Arc::new(self.pieces.merge_words()),
+                false => self.pieces.clone(),
+            }),
+        }
+    }
+
+    /// Every head of every map, small, with its diagnostics. Computed once.
+    pub fn overview(&self, words: bool, pool: Pool) -> &[MapOverview] {
+        let place = usize::from(words) + 2 * usize::from(pool == Pool::Max);
+        self.overviews[place].get_or_init(|| {
+            let maps = self.trace(words).maps.iter();
+            maps.map(|map| MapOverview::of(map, pool)).collect()
+        })
+    }
+
+    /// What the list of traces says of it.
+    pub fn summary(&self) -> Summary {
+        let trace = &self.pieces;
+        let axis = |axis: &Axis| match axis {
+            Axis::Image { rows, columns, .. } if rows * columns > 0 => "cells",
+            Axis::Regions { .. } => "boxes",
+            _ => "tokens",
+        };
+        Summary {
+            id: self.id,
+            name: shown(&self.name, LABEL),
+            asked: self.asked,
+            model: shown(&trace.model, LABEL),
+            source: shown(&trace.source, 10 * LABEL),
+            target: shown(&trace.target, 10 * LABEL),
+            score: trace.score.filter(|score| score.is_finite()),
+            rank: trace.rank,
+            image: (trace.image.as_ref()).map(|image| [image.width(), image.height()]),
+            pieces: merges(trace),
+            maps: (trace.maps.iter())
+                .map(|map| MapSummary {
+                    name: shown(map.name(), LABEL),
+                    id: map.name().to_owned(),
+                    kind: map.kind().name(),
+                    layer: map.layer(),
+                    heads: map.heads(),
+                    queries: map.queries().len(),
+                    keys: map.keys().len(),
+                    over: axis(map.keys()),
+                    normalized: map.is_normalized(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Whether a word of the trace has several pieces.
+fn merges(trace: &Trace) -> bool {
+    let several = |axis: &Axis| axis.tokens().is_some_and(|t| t.words().len() < t.len());
+    (trace.maps.iter()).any(|map| several(map.queries()) || several(map.keys()))
+}
+
+/// A text that can be shown anywhere, at most `most` characters of it.
+pub fn shown(text: &str, most: usize) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    match text.char_indices().nth(most) {
+        None => visible(text),
+        Some((end, _)) => format!("{}…", visible(&text[..end])),
+    }
+}
+
+/// A trace in the list.
+#[derive(Serialize)]
+pub struct Summary {
+    id: u64,
+    name: String,
+    asked: bool,
+    model: String,
+    source: String,
+    target: String,
+    score: Option<f64>,
+    rank: Option<usize>,
+    /// Width and height.
+    image: Option<[usize; 2]>,
+    /// Whether words have several pieces.
+    pieces: bool,
+    maps: Vec<MapSummary>,
+}
+
+#[derive(Serialize)]
+struct MapSummary {
+    name: String,
+    /// The name as the trace has it, for ablations.
+    id: String,
+    kind: &'static str,
+    layer: usize,
+    heads: usize,
+    queries: usize,
+    keys: usize,
+    over: &'static str,
+    normalized: bool,
+}
+
+/// How several weights become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pool {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// The largest.
+    Max,
+}
+
+/// The heads of a map in the overview.
+#[derive(Serialize)]
+pub struct MapOverview {
+    pub heads: Vec<HeadOverview>,
+}
+
+/// One head: a small map, its role, its numbers.
+#[derive(Serialize)]
+pub struct HeadOverview {
+    pub role: &'static str,
+    pub text: String,
+    pub rows: usize,
+    pub columns: usize,
+    /// The largest value of the small map, for which `ff` stands.
+    pub max: f32,
+    /// The values, row-major, two hexadecimal digits each.
+    pub small: String,
+    pub entropy: Option<f64>,
+    pub uniformity: Option<f64>,
+    pub distance: Option<f64>,
+    pub largest_weight: Option<f64>,
+    pub effective_keys: Option<f64>,
+    pub effective_span: Option<f64>,
+    pub diagonality: Option<f64>,
+    pub first_token: Option<f64>,
+    pub previous_token: Option<f64>,
+    pub duplicate_token: Option<f64>,
+    pub coverage: Option<f64>,
+}
+
+impl MapOverview {
+    fn of(map: &AttentionMap, pool: Pool) -> Self {
+        let measured = heads(map);
+        Self {
+            heads: (measured.iter())
+                .map(|head| HeadOverview::of(map, head, pool))
+                .collect(),
+        }
+    }
+}
+
+impl HeadOverview {
+    fn of(map: &AttentionMap, head: &HeadDiagnostics, pool: Pool) -> Self {
+        let [_, queries, keys] = map.shape();
+        let heads = Heads {
+            chosen: vec![head.head],
+            by: Pool::Mean,
+        };
+        let small = window(map, &heads, 0..queries, 0..keys, SMALL, pool);
+        let share = |value: &f32| match small.max > 0.0 {
+            true => format!("{:02x}", (value / small.max * 255.0).round() as u8),
+            false => "00".to_owned(),
+        };
+        Self {
+            role: report::Role::of(map, head).0.name(),
+            text: shown(&report::describe(map, head), 2 * LABEL),
+            rows: small.rows,
+            columns: small.columns,
+            max: small.max,
+            small: small.values.iter().map(share).collect(),
+            entropy: head.entropy,
+            uniformity: head.uniformity,
+            distance: head.distance,
+            largest_weight: head.largest_weight,
+            effective_keys: head.effective_keys,
+            effective_span: head.effective_span,
+            diagonality: head.diagonality,
+            first_token: head.first_token,
+            previous_token: head.previous_token,
+            duplicate_token: head.duplicate_token,
+            coverage: head.coverage,
+        }
+    }
+}
+
+/// The names of both axes of a map, and where their entries lie in an image.
+#[derive(Serialize)]
+pub struct Axes {
+    names: [&'static str; 2],
+    queries: Side,
+    keys: Side,
+    /// Whether both are the same sequence.
+    same: bool,
+}
+
+#[derive(Serialize)]
+struct Side {
+    labels: Vec<String>,
+    special: Vec<usize>,
+    /// Tokens before the first cell, rows, columns.
+    grid: Option<[usize; 3]>,
+    /// x, y, width and height as shares of the image's.
+    boxes: Option<Vec<[f32; 4]>>,
+}
+
+impl Axes {
+    /// Those of a map of this trace.
+    pub fn of(map: &AttentionMap, trace: &Trace) -> Self {
+        let side = |axis: &Axis, labels: Vec<String>| Side {
+            special: (0..axis.len()).filter(|&i| axis.is_special(i)).collect(),
+            labels: labels.iter().map(|label| name(label)).collect(),
+            grid: match axis {
+                Axis::Image {
+                    prefix,
+                    rows,
+                    columns,
+                } if *rows > 0 && *columns > 0 => Some([prefix.len(), *rows, *columns]),
+                _ => None,
+            },
+            boxes: match (axis, &trace.image) {
+                (Axis::Regions { regions }, Some(image)) => {
+                    let (width, height) = (image.width() as f32, image.height() as f32);
+                    let boxes = regions.iter().map(|region| {
+                        let b = region.bounds();
+                        [
+                            b.x / width,
+                            b.y / height,
+                            b.width / width,
+                            b.height / height,
+                        ]
+                    });
+                    Some(boxes.collect())
+                }
+                _ => None,
+            },
+        };
+        let (queries, keys) = map.axis_names();
+        Self {
+            names: [queries, keys],
+            queries: side(map.queries(), map.row_labels()),
+            keys: side(map.keys(), map.keys().labels()),
+            same: map.queries() == map.keys(),
+        }
+    }
+}
+
+/// A label as it is shown: never empty.
+pub fn name(label: &str) -> String {
+    match label {
+        "" => visible(""),
+        label => shown(label, LABEL),
+    }
+}
+
+/// Heads of one map, and how they become one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heads {
+    pub chosen: Vec<usize>,
+    pub by: Pool,
+}
+
+impl Heads {
+    /// Heads from a list such as `0,3`; all of the map's if it is empty.
+    ///
+    /// # Errors
+    /// A sentence, for what is no number and a head that the map does not have.
+    pub fn parse(list: &str, by: Pool, map: &AttentionMap) -> Result<Self, String> {
+        let chosen = match list {
+            "" => (0..map.heads()).collect(),
+            list => indices(list, map.heads(), "head")?,
+        };
+        Ok(Self { chosen, by })
+    }
+
+    /// The weights of one query, `[keys]`. As in [`AttentionMap::mean_heads`], a head that masked the whole row is left out of a mean.
+    fn row(&self, map: &AttentionMap, query: usize, out: &mut [f32]) {
+        if let [head] = self.chosen[..] {
+            out.copy_from_slice(map.row(head, query));
+            return;
+        }
+        out.fill(0.0);
+        let mut count = 0.0f32;
+        for &head in &self.chosen {
+            let row = map.row(head, query);
+            match self.by {
+                Pool::Max => (out.iter_mut().zip(row)).for_each(|(o, &w)| *o = o.max(w)),
+                Pool::Mean if map.is_normalized() && row.iter().all(|&w| w == 0.0) => {}
+                Pool::Mean => {
+                    count += 1.0;
+                    (out.iter_mut().zip(row)).for_each(|(o, &w)| *o = (*o + w).min(f32::MAX));
+                }
+            }
+        }
+        if count > 0.0 {
+            out.iter_mut().for_each(|o| *o /= count);
+        }
+    }
+}
+
+/// Indices from a list such as `0,3,4-7`, each once, in order.
+///
+/// # Errors
+/// A sentence, for what is no number and an index that is not below `length`.
+pub fn indices(list: &str, length: usize, what: &str) -> Result<Vec<usize>, String> {
+    let wrong = |part: &str| {
+        format!(
+            "{what} {part:?}: expected numbers from 0 to {}, such as 0,2-3",
+            length.saturating_sub(1)
+        )
+    };
+    let mut chosen = vec![];
+    for part in list.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<usize>().ok().filter(|&n| n < length);
+        let (first, last) = number(first).zip(number(last)).ok_or_else(|| wrong(part))?;
+        chosen.extend(first..=last);
+        if chosen.len() > 4 * length + 16 {
+            return Err(format!("too many entries: name each {what} once"));
+        }
+    }
+    chosen.sort_unstable();
+    chosen.dedup();
+    Ok(chosen)
+}
+
+/// A part of a map, `[rows, columns]`, pooled if it is large.
+pub struct Window {
+    pub rows: usize,
+    pub columns: usize,
+    pub max: f32,
+    pub values: Vec<f32>,
+}
+
+/// The weights of these queries and keys, in at most `side` rows and columns: cell `i` of `n` pools entries `i·length/n` to
+/// `(i+1)·length/n`. The ranges must lie in the map.
+pub fn window(
+    map: &AttentionMap,
+    heads: &Heads,
+    queries: Range<usize>,
+    keys: Range<usize>,
+    side: usize,
+    pool: Pool,
+) -> Window {
+    let (rows, columns) = (queries.len().min(side), keys.len().min(side));
+    let mut values = Vec::with_capacity(rows * columns);
+    let mut row = vec![0.0; map.keys().len()];
+    let mut sums = vec![0.0f64; columns];
+    let part = |index: usize, count: usize, range: &Range<usize>| {
+        let of = range.len();
+        range.start + index * of / count..range.start + (index + 1) * of / count
+    };
+    for r in 0..rows {
+        sums.fill(0.0);
+        let covered = part(r, rows, &queries);
+        for query in covered.clone() {
+            heads.row(map, query, &mut row);
+            for (c, sum) in sums.iter_mut().enumerate() {
+                let cells = row[part(c, columns, &keys)].iter().map(|&w| f64::from(w));
+                match pool {
+                    Pool::Max => *sum = cells.fold(*sum, f64::max),
+                    Pool::Mean => *sum += cells.sum::<f64>(),
+                }
+            }
+        }
+        values.extend(sums.iter().enumerate().map(|(c, sum)| match pool {
+            Pool::Max => *sum as f32,
+            Pool::Mean => {
+                let cells = covered.len() * part(c, columns, &keys).len();
+                ((sum / cells as f64) as f32).min(f32::MAX)
+            }
+        }));
+    }
+    Window {
+        rows,
+        columns,
+        max: values.iter().copied().fold(0.0, f32::max),
+        values,
+    }
+}
+
+/// In which direction weights are added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// What the chosen queries attend to: a value for each key.
+    #[default]
+    From,
+    /// Who attends to the chosen keys: a value for each query.
+    To,
+}
+
+/// The weights of the chosen entries, added up: `Σ_q α_qk`, `[keys]`, or `Σ_k α_qk`, `[queries]`.
+pub fn sums(map: &AttentionMap, heads: &Heads, chosen: &[usize], direction: Direction) -> Vec<f32> {
+    let [_, queries, keys] = map.shape();
+    let mut row = vec![0.0; keys];
+    let mut added = |query: usize| -> Vec<f32> {
+        heads.row(map, query, &mut row);
+        row.clone()
+    };
+    match direction {
+        Direction::From => {
+            let mut sums = vec![0.0f64; keys];
+            for &query in chosen {
+                (sums.iter_mut().zip(added(query))).for_each(|(sum, w)| *sum += f64::from(w));
+            }
+            sums.iter().map(|&sum| (sum as f32).min(f32::MAX)).collect()
+        }
+        Direction::To => (0..queries)
+            .map(|query| {
+                let row = added(query);
+                let sum: f64 = chosen.iter().map(|&key| f64::from(row[key])).sum();
+                (sum as f32).min(f32::MAX)
+            })
+            .collect(),
+    }
+}

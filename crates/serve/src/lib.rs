@@ -1,0 +1,213 @@
+//! The live viewer: a local server and its page, to look at what a model attended to.
+//!
+//! [`serve`] takes traces that were opened, a model that can be asked, or both, and blocks until Ctrl-C. The page has the views
+//! Overview (all heads), Head (one map or several), Text, Image, Compare, and Ask if there is a model: switch heads off and see
+//! whether the output changes. Nothing is loaded from elsewhere, and nothing is written.
+//!
+//! ```no_run
+//! use regard_serve::{Config, Opened, serve};
+//!
+//! let traces = Opened::read("look.safetensors")?;
+//! serve(Config::default(), traces, None, |running| println!("{}", running.url))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A program that is not a command stops the server by [`Running::stop`]:
+//!
+//! ```
+//! use regard_serve::{Config, serve};
+//!
+//! serve(Config::default(), vec![], None, |running| {
+//!     assert!(running.url.starts_with("http://127.0.0.1:"));
+//!     running.stop.now();
+//! })?;
+//! # Ok::<(), regard_serve::ServeError>(())
+//! ```
+//!
+//! | part | what |
+//! |---|---|
+//! | [`Model`] | what can be asked; runs on one thread, behind a queue of bounded length |
+//! | [`Config`] | address, token, limits |
+//! | [`Opened`] | a trace with a name |
+//!
+//! # Safety on a network
+//! Only this machine can connect, unless [`Config::listen`] says otherwise; then a token is needed. `Host` and `Origin` are checked,
+//! so that no page of another site can ask. The page runs no inline script, and texts of traces enter it as text. Views are bounded:
+//! a map is sent in at most 1,024 x 1,024 cells, and four views are computed at a time.
+#![deny(missing_docs)]
+
+mod api;
+mod config;
+mod data;
+mod export;
+mod guard;
+mod model;
+mod worker;
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use regard_trace::{Trace, TraceError};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+pub use config::{Config, ServeError, TOKEN_LENGTH};
+pub use model::{AblatedHead, Ablation, Alternative, Change, Input, InputKind, Model, Seen};
+
+/// How long requests may go on after the server was told to stop.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A trace to be shown, and its name in the list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opened {
+    /// The name, such as that of its file.
+    pub name: String,
+    /// The trace.
+    pub trace: Trace,
+}
+
+impl Opened {
+    /// The traces of a file, under the file's name.
+    ///
+    /// # Errors
+    /// Those of [`regard_trace::read`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>, TraceError> {
+        let path = path.as_ref();
+        let file = path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy();
+        let traces = regard_trace::read(path)?;
+        let several = traces.len() > 1;
+        let named = traces.into_iter().zip(1..).map(|(trace, number)| Self {
+            name: match several {
+                true => format!("{file} {number}"),
+                false => file.to_string(),
+            },
+            trace,
+        });
+        Ok(named.collect())
+    }
+}
+
+/// A server that has started.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The address of the page, with the token if there is one.
+    pub url: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Ends [`serve`].
+    pub stop: Stop,
+}
+
+/// Ends [`serve`] from any thread.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<Notify>);
+
+impl Stop {
+    /// Tells the server to stop: it takes no new requests, and those under way have three seconds.
+    pub fn now(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Serves the page with these traces and this model until Ctrl-C or [`Stop::now`]. `ready` is called once the address is bound, and
+/// should return soon: requests are answered after it. A look that is under way at the end goes on in its thread.
+///
+/// # Errors
+/// [`Config::check`], and [`ServeError::Listen`] or [`ServeError::System`] if the system refuses.
+pub fn serve(
+    config: Config,
+    traces: Vec<Opened>,
+    model: Option<Box<dyn Model>>,
+    ready: impl FnOnce(Running),
+) -> Result<(), ServeError> {
+    config.check()?;
+    let first = traces.len() as u64;
+    let opened = traces.into_iter().zip(0..);
+    let entries =
+        opened.map(|(one, id)| Arc::new(data::Entry::new(id, one.name, false, one.trace)));
+    let entries: Arc<RwLock<Vec<_>>> = Arc::new(RwLock::new(entries.collect()));
+    let list = entries.clone();
+    let next = std::sync::atomic::AtomicU64::new(first);
+    let keep = move |seen: &Seen, input: &Input| {
+        let id = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = match (input.text.as_str(), seen.output.as_str()) {
+            ("", output) => output,
+            (text, _) => text,
+        };
+        let entry = data::Entry::new(id, name.to_owned(), true, seen.trace.clone());
+        let mut list = list
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        list.push(Arc::new(entry));
+        let looks = list.iter().filter(|entry| entry.asked).count();
+        if looks > config.kept_looks.max(1)
+            && let Some(oldest) = list.iter().position(|entry| entry.asked)
+        {
+            list.remove(oldest);
+        }
+        id
+    };
+    let worker =
+        model.map(|model| worker::Worker::start(model, config.queue, config.look_timeout, keep));
+    let worker = worker.transpose()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let served = runtime.block_on(async move {
+        let refused = |source| ServeError::Listen {
+            listen: config.listen,
+            source,
+        };
+        let listener = TcpListener::bind(config.listen).await.map_err(refused)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(Notify::new());
+        let token = config
+            .token
+            .as_ref()
+            .map_or(String::new(), |token| format!("?token={token}"));
+        let app = Arc::new(api::App {
+            token: config.token.clone(),
+            port: address.port(),
+            entries,
+            worker,
+            permits: api::App::permits(),
+        });
+        tracing::info!(%address, "listening");
+        // `0.0.0.0` is every address of this machine, but none that a browser opens.
+        let mut shown = address;
+        if shown.ip().is_unspecified() {
+            shown.set_ip(match shown {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        ready(Running {
+            url: format!("http://{shown}/{token}"),
+            address,
+            stop: Stop(stop.clone()),
+        });
+        let (ending, ended) = tokio::sync::oneshot::channel();
+        let signal = async move {
+            tokio::select! {
+                () = stop.notified() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            let _ = ending.send(());
+        };
+        let serving =
+            axum::serve(listener, api::router(app, config.max_body)).with_graceful_shutdown(signal);
+        tokio::select! {
+            served = serving => served.map_err(ServeError::from),
+            () = async { let _ = ended.await; tokio::time::sleep(GRACE).await; } => Ok(()),
+        }
+    });
+    // A view that is still computed ends on its own; nobody waits for it.
+    runtime.shutdown_background();
+    served
+}

@@ -1,0 +1,152 @@
+//! What the server needs of a model: its name, its input, and what it looked at, with heads switched off if asked.
+
+use regard_trace::Trace;
+use serde::{Deserialize, Serialize};
+
+/// A model that the page can ask. The server calls it on one thread, one input after the other.
+///
+/// ```
+/// use regard_serve::{Ablation, Input, InputKind, Model, Seen};
+/// use regard_trace::{AttentionMap, Kind, Tokens, Trace};
+///
+/// /// Looks at the word before, and says the last word again.
+/// struct Echo;
+///
+/// impl Model for Echo {
+///     fn name(&self) -> &str { "echo" }
+///     fn input(&self) -> InputKind { InputKind::Text }
+///     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+///         let words = Tokens::from_words(&input.text);
+///         let n = words.len();
+///         let mut weights = vec![0.0; n * n];
+///         for query in 0..n {
+///             match ablation.of("self", 0, 0) {
+///                 None => weights[query * n + query.saturating_sub(1)] = 1.0,
+///                 Some(_) => weights[query * n..][..n].fill(1.0 / n as f32),
+///             }
+///         }
+///         let map = AttentionMap::new(Kind::SelfAttention, words.clone(), words.clone(), 1, weights)
+///             .map_err(|error| error.to_string())?;
+///         let output = words.last().map_or(String::new(), |word| word.text.clone());
+///         Ok(Seen::new(Trace::new("echo", &input.text, &output).with_map(map), output))
+///     }
+/// }
+/// # let input = Input { text: "a b".into(), ..Input::default() };
+/// # assert_eq!(Echo.look(&input, &Ablation::default()).unwrap().output, "b");
+/// ```
+pub trait Model: Send {
+    /// The name, as the page shows it.
+    fn name(&self) -> &str;
+
+    /// What it takes. It must not change.
+    fn input(&self) -> InputKind;
+
+    /// Its output for an input, and what it looked at, with the heads of `ablation` changed.
+    ///
+    /// # Errors
+    /// A sentence for the person at the page: what is wrong with the input, and what to do.
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String>;
+}
+
+/// What a model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum InputKind {
+    /// One text.
+    Text,
+    /// A source and the target that is scored.
+    SourceAndTarget,
+    /// An image.
+    Image,
+    /// An image and a question about it.
+    ImageAndQuestion,
+}
+
+impl InputKind {
+    /// Whether an image belongs to the input.
+    pub fn has_image(self) -> bool {
+        matches!(self, Self::Image | Self::ImageAndQuestion)
+    }
+}
+
+/// One input; parts that the model's [`InputKind`] does not have are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// The text, the source or the question.
+    pub text: String,
+    /// The target.
+    pub target: String,
+    /// The bytes of an image file as they were dropped: any format, not checked.
+    pub image: Vec<u8>,
+}
+
+/// The heads that are changed while the model looks. Empty: the model as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ablation {
+    /// Each head at most once.
+    pub heads: Vec<AblatedHead>,
+}
+
+impl Ablation {
+    /// How this head is changed; `None` if it is not. Layers and heads count from 0.
+    pub fn of(&self, map: &str, layer: usize, head: usize) -> Option<Change> {
+        let found = |one: &&AblatedHead| one.map == map && one.layer == layer && one.head == head;
+        self.heads.iter().find(found).map(|one| one.change)
+    }
+}
+
+/// One head and what is done to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AblatedHead {
+    /// The name of its map, as in the trace.
+    pub map: String,
+    /// The layer of its map, counted from 0.
+    pub layer: usize,
+    /// The head, counted from 0.
+    pub head: usize,
+    /// What is done to it.
+    pub change: Change,
+}
+
+/// What is done to a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// Its context is 0: nothing is read.
+    Off,
+    /// Each query gives every key that it may see the same weight.
+    Uniform,
+}
+
+/// What a model answered, and what it looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The maps. Their names, layers and heads are those that an [`Ablation`] names.
+    pub trace: Trace,
+    /// The answer as a person reads it.
+    pub output: String,
+    /// The best alternatives with their probabilities, largest first; empty if the model has none.
+    pub alternatives: Vec<Alternative>,
+}
+
+impl Seen {
+    /// An answer without alternatives.
+    pub fn new(trace: Trace, output: impl Into<String>) -> Self {
+        Self {
+            trace,
+            output: output.into(),
+            alternatives: vec![],
+        }
+    }
+}
+
+/// Something that the model could have answered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    /// The class, the next token, the answer.
+    pub text: String,
+    /// Its probability, 0 to 1.
+    pub probability: f64,
+}

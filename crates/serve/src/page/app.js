@@ -1,0 +1,138 @@
+// The frame of the page: list of traces, views, keys, theme.
+import {
+  $, Told, address, catalogue, currentMap, h, list, onChange, pictureAddress, readAddress, readCatalogue, say, set, state, token, traceOf,
+} from "./common.js";
+import { viewAsk } from "./ask.js";
+import { viewCompare } from "./compare.js";
+import { viewHead } from "./head.js";
+import { viewImage } from "./image.js";
+import { viewOverview } from "./overview.js";
+import { viewText } from "./text.js";
+
+const VIEWS = [
+  ["overview", "Overview", viewOverview], ["head", "Head", viewHead], ["text", "Text", viewText], ["image", "Image", viewImage],
+  ["compare", "Compare", viewCompare], ["ask", "Ask", viewAsk],
+];
+const shown = (view, trace) => {
+  if (view === "ask") return catalogue.model !== null;
+  if (view === "image") return trace?.image && trace.maps.some((map) => map.over !== "tokens");
+  return trace !== undefined;
+};
+
+let ticket = 0;
+async function draw() {
+  const mine = ++ticket;
+  const trace = traceOf(state.trace);
+  const possible = VIEWS.filter(([view]) => shown(view, trace));
+  if (!possible.some(([view]) => view === state.view)) state.view = trace ? "overview" : "ask";
+  frame(trace, possible);
+  const view = VIEWS.find(([view]) => view === state.view);
+  let nodes;
+  try {
+    if (!trace && state.view !== "ask") throw new Told("There is nothing to show: start the server with traces or a model.");
+    if (trace && !trace.maps.length && state.view !== "ask") throw new Told("This trace has no maps.");
+    nodes = await view[2](trace);
+  } catch (error) {
+    if (!(error instanceof Told)) console.error(error);
+    nodes = [h("p", { className: "alert", role: "alert", textContent: error instanceof Told ? error.message : `This view failed: ${error.message}` })];
+  }
+  if (mine !== ticket) return;
+  nodes = nodes.filter(Boolean);
+  const focus = document.activeElement?.dataset?.focus;
+  $("main").replaceChildren(...nodes);
+  $("main").dataset.view = state.view;
+  nodes.forEach((node) => node.dispatchEvent?.(new Event("shown")));
+  if (focus) document.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+  document.body.dataset.drawn = String(mine);
+}
+
+function frame(trace, possible) {
+  $("trace").replaceChildren(...catalogue.traces.map((one) => h("option", {
+    value: one.id, textContent: `${one.asked ? "↳ " : ""}${one.name || one.model}`.slice(0, 90), selected: one === trace,
+  })));
+  $("trace").parentNode.hidden = !catalogue.traces.length;
+  $("views").replaceChildren(...possible.map(([view, name]) => h("a", {
+    href: address({ view }), textContent: name, "aria-current": view === state.view ? "page" : null, "data-focus": `view-${view}`,
+    onclick: (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); set({ view }); } },
+  })));
+  const texts = trace && state.view !== "ask"
+    ? [h("span", { className: "faint", textContent: trace.model }), " ", trace.source && token(trace.source), trace.target && " → ", trace.target && token(trace.target)]
+    : [];
+  $("texts").replaceChildren(...texts.filter(Boolean));
+  $("texts").hidden = !texts.length;
+  const formats = [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]];
+  $("export").hidden = !trace || state.view === "ask" || !trace.maps.length;
+  if ($("export").hidden) return;
+  const more = { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
+  if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
+  if (state.view === "head" && list(state.window).length === 4) [more.q0, more.q1, more.k0, more.k1] = list(state.window);
+  if (state.view === "image") more.chosen = state.chosen;
+  if (state.view === "compare") {
+    Object.assign(more, { trace2: traceOf(state.trace2).id, map2: currentMap(traceOf(state.trace2), "map2"), heads2: state.heads2 });
+  }
+  $("export").querySelector(".menu").replaceChildren(...formats.map(([format, name]) => h("a", {
+    href: pictureAddress(trace, state.view, format, more), download: `regard-${state.view}.${format}`, textContent: name,
+  })));
+}
+
+/* ---- keys ---- */
+
+function move(layers, heads) {
+  const trace = traceOf(state.trace);
+  if (!trace?.maps.length || state.view === "ask") return;
+  const index = currentMap(trace);
+  const map = trace.maps[index];
+  if (layers) {
+    const same = trace.maps.map((_, i) => i).filter((i) => trace.maps[i].name === map.name);
+    same.sort((a, b) => trace.maps[a].layer - trace.maps[b].layer);
+    const next = same[same.indexOf(index) + layers];
+    if (next !== undefined) set({ map: next });
+    return;
+  }
+  const head = list(state.heads)[0] ?? (heads > 0 ? -1 : map.heads);
+  set({ heads: (head + heads + map.heads) % map.heads });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select, dialog[open]")) return;
+  if (event.key === "?") return $("help").showModal();
+  const view = VIEWS[Number(event.key) - 1]?.[0];
+  if (view && event.key !== "0" && shown(view, traceOf(state.trace))) return set({ view });
+  const act = {
+    ArrowLeft: () => move(0, -1), ArrowRight: () => move(0, 1), ArrowUp: () => move(1, 0), ArrowDown: () => move(-1, 0),
+    a: () => set({ heads: "" }), t: () => set({ table: state.table === "1" ? "" : "1" }), Escape: () => set({ chosen: "" }),
+  }[event.key];
+  if (!act || event.defaultPrevented) return;
+  if (event.key.startsWith("Arrow") && state.view === "overview") return;
+  event.preventDefault();
+  act();
+});
+
+/* ---- start ---- */
+
+const stored = { get: () => { try { return localStorage.getItem("theme"); } catch { return null; } }, set: (v) => { try { localStorage.setItem("theme", v); } catch { /* not kept */ } } };
+if (["light", "dark"].includes(stored.get())) document.documentElement.dataset.theme = stored.get();
+$("theme").onclick = () => {
+  const dark = (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  stored.set(document.documentElement.dataset.theme);
+  draw();
+};
+$("help-button").onclick = () => $("help").showModal();
+$("skip").onclick = (event) => { event.preventDefault(); $("main").focus(); };
+$("trace").onchange = (event) => set({ trace: event.target.value, map: "", heads: "", window: "", chosen: "", beside: "" });
+document.addEventListener("click", (event) => { if (!event.target.closest("#export")) $("export").open = false; });
+addEventListener("hashchange", () => { readAddress(); draw(); });
+addEventListener("popstate", () => { readAddress(); draw(); });
+let width = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+// A view that changed what is shown, but not itself.
+document.addEventListener("frame", () => { const trace = traceOf(state.trace); frame(trace, VIEWS.filter(([view]) => shown(view, trace))); });
+onChange(draw);
+readAddress();
+say();
+readCatalogue().then(() => {
+  if (state.view === "overview" && !location.hash.slice(1) && !catalogue.traces.length && catalogue.model) state.view = "ask";
+  return draw();
+}).catch((error) => $("main").replaceChildren(h("p", { className: "alert", role: "alert", textContent: error.message })));

@@ -1,0 +1,205 @@
+// Ask the model; switch heads off or make them uniform, and see whether the output changes.
+import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapName, note, number, percent, readCatalogue, readout, request, say, set, state, token, tools, traceOf } from "./common.js";
+
+// What was asked last, and what the model answered with all heads and with the heads that are changed.
+const asked = { image: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [] };
+let main = () => {};
+
+const changesOf = (text) => text.split("\n").filter(Boolean).map((line) => {
+  const [change, layer, head, ...map] = line.split(" ");
+  return { change, layer: Number(layer), head: Number(head), map: map.join(" ") };
+});
+const lineOf = ({ change, layer, head, map }) => `${change} ${layer} ${head} ${map}`;
+const inputOf = () => JSON.stringify([state.text, state.target, asked.image?.name ?? ""]);
+
+async function look(ablation, keep, signal) {
+  const line = JSON.stringify({ text: state.text.toWellFormed(), target: state.target.toWellFormed(), ablation, keep });
+  const body = new Blob([line, "\n", asked.image ?? ""]);
+  return (await request("api/look", { method: "POST", body, signal })).json();
+}
+
+// Half of the sum of the changes of all probabilities; without probabilities whether the output is another.
+export function effect(plain, changed) {
+  if (!plain.alternatives.length) return plain.output === changed.output ? 0 : 1;
+  const before = new Map(plain.alternatives.map((one) => [one.text, one.probability]));
+  const after = new Map(changed.alternatives.map((one) => [one.text, one.probability]));
+  let sum = 0;
+  for (const text of new Set([...before.keys(), ...after.keys()])) sum += Math.abs((before.get(text) ?? 0) - (after.get(text) ?? 0));
+  return sum / 2;
+}
+
+async function busy(what, work) {
+  asked.busy = what;
+  asked.error = "";
+  main();
+  try {
+    await work();
+  } catch (error) {
+    if (error.name !== "AbortError") asked.error = error instanceof Told ? error.message : String(error);
+  }
+  asked.busy = "";
+  main();
+}
+
+const ask = () => busy("The model is looking …", async () => {
+  asked.ranking?.abort();
+  set({}, false);
+  const input = inputOf();
+  const plain = await look([], true);
+  Object.assign(asked, { input, plain, changed: null, changes: "", ranked: [] });
+  await readCatalogue();
+  set({ trace: plain.trace, map: "", heads: "", window: "", chosen: "" }, false);
+  document.dispatchEvent(new Event("frame"));
+  await change();
+});
+
+async function change() {
+  asked.changes = state.off;
+  const ablation = changesOf(state.off);
+  asked.changed = ablation.length ? await look(ablation, true) : null;
+  if (ablation.length) {
+    await readCatalogue();
+    set({ trace2: asked.changed.trace }, false);
+    document.dispatchEvent(new Event("frame"));
+  }
+}
+
+// The effects as a table of layers and heads, made a file by the server.
+async function save(format) {
+  const maps = traceOf(asked.plain.trace).maps;
+  const columns = Math.max(...maps.map((map) => map.heads));
+  const values = maps.flatMap((map) => Array.from({ length: columns }, (_, head) => effectOf(map, head) ?? 0));
+  const body = JSON.stringify({
+    title: "Effect of each head on the output", rows: maps.map(mapName), columns: Array.from({ length: columns }, (_, head) => `head ${head + 1}`), values, format,
+  });
+  const file = await (await request("api/table", { method: "POST", body })).blob();
+  const link = h("a", { href: URL.createObjectURL(file), download: `regard-effects.${format}` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+const effectOf = (map, head) => asked.ranked.find((one) => one.head.map === map.id && one.head.layer === map.layer && one.head.head === head)?.effect;
+
+// Every head on its own: how much the output changes without it.
+const rank = (how) => {
+  const maps = traceOf(asked.plain.trace).maps;
+  const heads = maps.flatMap((map) => Array.from({ length: map.heads }, (_, head) => ({ change: how, layer: map.layer, head, map: map.id })));
+  asked.ranking = new AbortController();
+  asked.ranked = [];
+  return busy(`0 of ${heads.length} heads`, async () => {
+    const { signal } = asked.ranking;
+    for (const [i, head] of heads.entries()) {
+      const found = await look([head], false, signal);
+      asked.ranked.push({ head, found, effect: effect(asked.plain, found) });
+      asked.busy = `${i + 1} of ${heads.length} heads`;
+      if (signal.aborted) return;
+      main();
+    }
+  }).finally(() => { asked.ranking = null; main(); });
+};
+
+let drawing = false;
+export async function viewAsk() {
+  const box = h("div", { className: "ask" });
+  main = () => { if (state.view === "ask" && box.isConnected) fill(box); };
+  fill(box);
+  // A link that holds a text is asked again.
+  if (!asked.busy && !catalogue.model.input.startsWith("image") && state.text && asked.input !== inputOf() && !drawing) {
+    drawing = true;
+    box.addEventListener("shown", () => ask().finally(() => { drawing = false; }));
+  } else if (!asked.busy && asked.plain && asked.changes !== state.off) {
+    box.addEventListener("shown", () => busy("The model is looking again …", change));
+  }
+  return [readout, box];
+}
+
+function fill(box) {
+  const focus = document.activeElement?.dataset?.focus;
+  const kind = catalogue.model.input;
+  say(h("span", { className: "faint", textContent: asked.busy }));
+  const area = (key, label) => h("label", {}, label, h("textarea", {
+    rows: 3, value: state[key], "data-focus": key, spellcheck: false,
+    oninput: (event) => { state[key] = event.target.value; },
+    onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask(); },
+  }));
+  const fields = [];
+  if (kind.startsWith("image")) {
+    const take = (file) => { asked.image = file; main(); };
+    const input = h("input", { type: "file", accept: "image/png,image/jpeg,image/webp", "data-focus": "file", onchange: (event) => take(event.target.files[0] ?? null) });
+    fields.push(h("label", {
+      className: "drop", ondragover: (event) => event.preventDefault(),
+      ondrop: (event) => { event.preventDefault(); take(event.dataTransfer.files[0] ?? null); },
+    }, asked.image ? `Image: ${asked.image.name}` : "Drop an image here, or choose a file ", input));
+  }
+  if (kind === "text") fields.push(area("text", "Text"));
+  if (kind === "source_and_target") fields.push(area("text", "Source"), area("target", "Target"));
+  if (kind === "image_and_question") fields.push(area("text", "Question"));
+  const form = h("form", { onsubmit: (event) => { event.preventDefault(); ask(); } }, h("p", { className: "faint", textContent: catalogue.model.name }), fields,
+    h("button", { type: "submit", className: "main", textContent: "Look", title: "Ctrl and Enter", disabled: Boolean(asked.busy), "data-focus": "look" }));
+  const parts = [form];
+  if (asked.error) parts.push(h("p", { className: "alert", role: "alert", textContent: asked.error }));
+  if (asked.plain) parts.push(answers(), matter());
+  box.replaceChildren(...parts);
+  if (focus) box.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+}
+
+function answers() {
+  const one = (title, found, id) => h("section", { className: "answer", id }, h("h2", { textContent: title }),
+    h("p", { className: "output" }, token(found.output || "∅")),
+    found.alternatives.length > 0 && h("table", {}, h("caption", { className: "unseen", textContent: "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
+      h("th", { scope: "row" }, token(alternative.text)), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * alternative.probability, 1)}px` } })),
+      h("td", { textContent: percent(alternative.probability) }))))));
+  const links = ["overview", "head", "text"].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
+  const compare = asked.changed && h("a", { href: "#", textContent: "Compare with the changed heads", onclick: (event) => { event.preventDefault(); set({ view: "compare" }); } });
+  return h("div", {}, h("div", { className: "answers" }, one("All heads", asked.plain, "plain"),
+    asked.changed && one(`With ${changesOf(asked.changes).length} changed`, asked.changed, "changed")),
+  asked.changed && h("p", { id: "verdict" }, asked.plain.output === asked.changed.output ? "The output is the same" : "The output is another",
+    asked.plain.alternatives.length ? `; effect ${number(effect(asked.plain, asked.changed))}.` : "."),
+  h("p", { className: "faint" }, "See what it looked at: ", ...links.flatMap((link, i) => [i ? " · " : "", link]), compare && " · ", compare || ""));
+}
+
+function matter() {
+  const trace = traceOf(asked.plain.trace);
+  const changes = changesOf(state.off);
+  const names = [...new Set(trace.maps.map((map) => map.id))];
+  const ranked = [...asked.ranked].sort((a, b) => b.effect - a.effect);
+  const most = ranked[0]?.effect || 1;
+  const cycle = (map, head) => {
+    const mine = (one) => one.map === map.id && one.layer === map.layer && one.head === head;
+    const now = changes.find(mine)?.change;
+    const next = { undefined: "off", off: "uniform" }[now];
+    const rest = changes.filter((one) => !mine(one));
+    if (next) rest.push({ change: next, layer: map.layer, head, map: map.id });
+    set({ off: rest.map(lineOf).join("\n") }, false);
+    busy("The model is looking again …", change);
+  };
+  const grids = names.map((name) => {
+    const maps = trace.maps.filter((map) => map.id === name).sort((a, b) => a.layer - b.layer);
+    return h("section", {}, h("h3", { textContent: maps[0].name }), maps.map((map) => h("div", { className: "switches", role: "group", "aria-label": `layer ${map.layer + 1}` },
+      h("span", { className: "which", textContent: map.layer + 1, title: `layer ${map.layer + 1}` }),
+      Array.from({ length: map.heads }, (_, head) => {
+        const now = changes.find((one) => one.map === map.id && one.layer === map.layer && one.head === head)?.change ?? "on";
+        const size = effectOf(map, head);
+        const colour = now === "on" && size !== undefined ? colourOf(size / most) : null;
+        return h("button", { type: "button", style: colour ? { background: css(colour), color: ink(colour) } : {}, title: size === undefined ? "" : `effect ${number(size)}`, className: `switch ${now}`, textContent: now === "on" ? head + 1 : now === "off" ? "off" : "uni", disabled: Boolean(asked.busy), "data-focus": `switch-${map.id}-${map.layer}-${head}`,
+          "aria-label": `layer ${map.layer + 1} head ${head + 1}: ${now}`, onclick: () => cycle(map, head) });
+      }))));
+  });
+  const plain = asked.plain.output;
+  const table = ranked.length > 0 && h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "ranking" }, h("caption", { textContent: "Heads by their effect on the output, each changed alone" }),
+    h("thead", {}, h("tr", {}, ["Map", "Layer", "Head", "Effect", "", "Output"].map((name) => h("th", { scope: "col", textContent: name })))),
+    h("tbody", {}, ranked.map(({ head, found, effect: size }) => h("tr", {}, h("td", {}, token(head.map)), h("td", { textContent: head.layer + 1 }), h("td", { textContent: head.head + 1 }),
+      h("td", { textContent: number(size) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * size / most, 1)}px` } })),
+      h("td", {}, found.output === plain ? h("span", { className: "faint", textContent: "the same" }) : token(found.output.slice(0, 200))))))));
+  return h("section", { className: "matter" }, h("h2", { textContent: "Does it matter?" }),
+    h("p", { className: "faint", textContent: "Click a head to switch it off, again to give every key the same weight, again to restore it. The model answers anew." }),
+    grids,
+    tools(changes.length > 0 && h("button", { type: "button", className: "plain", textContent: "Restore all", disabled: Boolean(asked.busy), onclick: () => { set({ off: "" }, false); busy("", change); } }),
+      h("button", { type: "button", textContent: "Rank all heads, each off", "data-focus": "rank-off", disabled: Boolean(asked.busy), onclick: () => rank("off") }),
+      h("button", { type: "button", textContent: "… each uniform", "data-focus": "rank-uniform", disabled: Boolean(asked.busy), onclick: () => rank("uniform") }),
+      asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
+      asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(traceOf(asked.plain.trace).maps.reduce((sum, map) => sum + map.heads, 0), 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
+    table,
+    ranked.length > 0 && !asked.ranking && tools(h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
+      h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => busy("", () => save(format)) }))),
+    note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others.`));
+}

@@ -1,0 +1,294 @@
+// State in the address, requests, colours, and the small parts of which the views are made.
+
+export const $ = (id) => document.getElementById(id);
+
+/* ---- elements ---- */
+
+// Texts enter the page as text nodes only. Names with a dash, and role, are attributes.
+export function h(name, properties = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key === "style") Object.assign(node.style, value);
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key.includes("-") || key === "role") node.setAttribute(key, value);
+    else node[key] = value;
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+export const token = (text) => h("bdi", { className: "token", textContent: text });
+
+export const number = (value, digits = 3) => {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  return size === 0 || size >= 1e-3 ? value.toFixed(digits) : value.toExponential(1);
+};
+export const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+
+/* ---- state ---- */
+
+const DEFAULTS = {
+  view: "overview", several: "", trace: "", words: "", map: "", heads: "", by: "mean", sort: "layer", role: "", mode: "map", beside: "",
+  window: "", least: "0", chosen: "", direction: "from", trace2: "", map2: "", heads2: "", table: "", overlay: "smooth",
+  text: "", target: "", off: "", pool: "mean",
+};
+export const state = { ...DEFAULTS };
+let render = () => {};
+export const onChange = (f) => { render = f; };
+
+export function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  for (const key in DEFAULTS) state[key] = given.get(key) ?? DEFAULTS[key];
+}
+export function address(changes = {}) {
+  const all = { ...state, ...changes };
+  const parts = Object.keys(DEFAULTS).filter((key) => all[key] !== DEFAULTS[key] && all[key] !== undefined);
+  return `#${new URLSearchParams(parts.map((key) => [key, all[key]]))}`;
+}
+// A new view is a step of the history; a changed setting is not.
+export function set(changes, draw = true) {
+  for (const key in changes) changes[key] = String(changes[key] ?? "");
+  const step = changes.view !== undefined && changes.view !== state.view;
+  const next = address(changes);
+  Object.assign(state, changes);
+  history[step ? "pushState" : "replaceState"](null, "", next);
+  if (draw) render();
+}
+export const list = (text) => text.split(",").filter(Boolean).map(Number);
+
+/* ---- requests ---- */
+
+export class Told extends Error {}
+
+async function answer(response) {
+  if (response.ok) return response;
+  const { error } = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  throw new Told(error);
+}
+export async function request(path, options) {
+  const response = await fetch(path, options).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    throw new Told("the server does not answer: has it been stopped?");
+  });
+  return answer(response);
+}
+
+// Answers about a trace never change, so the last ones are kept.
+const kept = new Map();
+function cached(path, read) {
+  if (kept.has(path)) {
+    const value = kept.get(path);
+    kept.delete(path);
+    kept.set(path, value);
+    return value;
+  }
+  const value = request(path).then(read);
+  value.catch(() => kept.delete(path));
+  kept.set(path, value);
+  if (kept.size > 60) kept.delete(kept.keys().next().value);
+  return value;
+}
+export const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "" && value !== undefined));
+export const getJson = (path) => cached(path, (response) => response.json());
+export const getWeights = (path) => cached(path, async (response) => ({
+  rows: Number(response.headers.get("x-rows")),
+  columns: Number(response.headers.get("x-columns")),
+  values: new Float32Array(await response.arrayBuffer()),
+}));
+
+export const catalogue = { traces: [], model: null };
+export async function readCatalogue() {
+  Object.assign(catalogue, await (await request("api/traces")).json());
+}
+export const traceOf = (id) => catalogue.traces.find((trace) => String(trace.id) === String(id)) ?? catalogue.traces[0];
+export const words = (trace) => (state.words === "" ? trace.pieces : state.words === "1");
+const inWords = (trace) => (words(trace) ? "true" : "");
+
+export const axes = (trace, map) => getJson(`api/trace/${trace.id}/axes?${query({ map, words: inWords(trace) })}`);
+export const overview = (trace) =>
+  getJson(`api/trace/${trace.id}/overview?${query({ pool: state.pool, words: inWords(trace) })}`);
+
+// The weights of a window [q0, q1, k0, k1], pooled if it is large; `whole` says that nothing was pooled.
+export async function weights(trace, map, heads, part) {
+  const about = await axes(trace, map);
+  const [q0, q1, k0, k1] = part ?? [0, about.queries.labels.length, 0, about.keys.labels.length];
+  const [Q, K] = [about.queries.labels.length, about.keys.labels.length];
+  const all = part && (q1 - q0 < Q || k1 - k0 < K) && Q <= 1024 && K <= 1024 ? await weights(trace, map, heads) : null;
+  if (all) {
+    const values = new Float32Array((q1 - q0) * (k1 - k0));
+    for (let q = q0; q < q1; q++) values.set(all.values.subarray(q * K + k0, q * K + k1), (q - q0) * (k1 - k0));
+    return { ...all, rows: q1 - q0, columns: k1 - k0, values, part: [q0, q1, k0, k1] };
+  }
+  const asked = { map, heads, by: state.by === "max" ? "max" : "", words: inWords(trace), pool: "max" };
+  if (part) Object.assign(asked, { q0, q1, k0, k1 });
+  const found = await getWeights(`api/trace/${trace.id}/window?${query(asked)}`);
+  const whole = found.rows === q1 - q0 && found.columns === k1 - k0;
+  return { ...found, whole, part: [q0, q1, k0, k1], about };
+}
+
+// The weights of the chosen queries (or keys) added up, for each key (or query).
+export async function sums(trace, map, heads, chosen, direction) {
+  const { queries, keys } = await axes(trace, map);
+  const [Q, K] = [queries.labels.length, keys.labels.length];
+  if (Q > 1024 || K > 1024) {
+    const asked = { map, heads, by: state.by === "max" ? "max" : "", words: inWords(trace), chosen: chosen.join(), direction };
+    return (await getWeights(`api/trace/${trace.id}/sums?${query(asked)}`)).values;
+  }
+  return added(await weights(trace, map, heads), chosen, direction);
+}
+// The same from weights that are here.
+export function added({ rows, columns, values }, chosen, direction) {
+  const out = new Float32Array(direction === "from" ? columns : rows);
+  for (const one of chosen) {
+    for (let i = 0; i < out.length; i++) out[i] += direction === "from" ? values[one * columns + i] : values[i * columns + one];
+  }
+  return out;
+}
+
+export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${trace.id}/picture?${query({
+  view, format, map: state.map, heads: state.heads, by: state.by === "max" ? "max" : "", words: inWords(trace), ...more,
+})}`;
+
+/* ---- colours ---- */
+
+const RAMPS = {
+  light: ["#f4f6f9", "#d6e6f2", "#a9d0e6", "#6db3d6", "#3b90c1", "#1f6ba6", "#164a83", "#0d2b5c"],
+  dark: ["#1d232c", "#1c3a50", "#1b5676", "#22779a", "#3c9bb4", "#74bfbf", "#b4dfbc", "#f6f6c2"],
+  image: ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"],
+};
+const BOTH = {
+  light: ["#b2500c", "#e08a3c", "#f6c795", "#f4f6f9", "#a9d0e6", "#3b90c1", "#164a83"],
+  dark: ["#ffb066", "#c7743a", "#6d4630", "#1d232c", "#1c4a66", "#3c9bb4", "#b4dfe8"],
+};
+const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+// 256 steps of a ramp.
+function table(ramp) {
+  const stops = ramp.map(channels);
+  return Array.from({ length: 256 }, (_, i) => {
+    const place = i / 255 * (stops.length - 1);
+    const low = Math.min(Math.floor(place), stops.length - 2);
+    return stops[low].map((v, c) => Math.round(v + (stops[low + 1][c] - v) * (place - low)));
+  });
+}
+const TABLES = {
+  light: table(RAMPS.light), dark: table(RAMPS.dark), image: table(RAMPS.image), lightBoth: table(BOTH.light), darkBoth: table(BOTH.dark),
+};
+const system = matchMedia("(prefers-color-scheme: dark)");
+export const isDark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
+export const colours = (kind = "") => TABLES[kind === "image" ? kind : (isDark() ? "dark" : "light") + kind];
+export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
+export const colourOf = (share, kind) => colours(kind)[Math.round(255 * Math.min(Math.max(share, 0), 1))];
+export const ink = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#11161d" : "#ffffff");
+export const largest = (values) => values.reduce((most, value) => Math.max(most, value), 0);
+system.addEventListener("change", () => render());
+
+/* ---- controls ---- */
+
+export const select = (label, key, options, value = state[key], change = (v) => set({ [key]: v })) =>
+  h("label", {}, `${label} `, h("select", {
+    "data-focus": key, onchange: (event) => change(event.target.value),
+  }, options.map(([v, name]) => h("option", { value: v, textContent: name, selected: String(v) === String(value) }))));
+
+export const choice = (label, key, options, value = state[key]) =>
+  h("div", { className: "choice", role: "group", "aria-label": label }, options.map(([v, name, title]) => h("button", {
+    type: "button", textContent: name, title: title ?? "", "aria-pressed": String(v === value), "data-focus": `${key}-${v}`,
+    onclick: () => set({ [key]: v }),
+  })));
+
+export const tools = (...nodes) => h("div", { className: "tools" }, nodes);
+
+// The pixels that a picture may take across.
+export function room() {
+  const main = $("main");
+  const style = getComputedStyle(main);
+  return main.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 2;
+}
+
+// One status line for each page: what is hovered, or a hint.
+export const readout = h("p", { id: "readout", role: "status", "aria-live": "polite" });
+export const say = (...parts) => readout.replaceChildren(...parts);
+
+export const note = (text) => h("p", { className: "note", textContent: text });
+export const NOT_EXPLANATION = "Attention is not explanation: a weight says how much was read from a place, not that it changed the output.";
+
+export const mapName = (map) => `${map.name} · layer ${map.layer + 1}`;
+export const mapOptions = (trace) => trace.maps.map((map, index) => [index, mapName(map)]);
+
+// The map that the address names, or the usual one: cross-attention if there is any, else the last.
+export function currentMap(trace, key = "map", fits = () => true) {
+  const named = Number(state[key]);
+  if (state[key] !== "" && trace.maps[named] && fits(trace.maps[named])) return named;
+  const last = (test) => trace.maps.findLastIndex((map) => test(map) && fits(map));
+  const cross = last((map) => map.kind === "decoder.cross");
+  return cross >= 0 ? cross : last(() => true);
+}
+// The chosen heads as far as this map has them.
+export const currentHeads = (map, text = state.heads) => list(text).filter((head) => head < map.heads).join();
+
+export function headChips(map, key = "heads") {
+  const chosen = list(state[key]);
+  const pick = (head) => (event) => {
+    if (!event.shiftKey && state.several !== "1") return set({ [key]: head });
+    set({ [key]: (chosen.includes(head) ? chosen.filter((one) => one !== head) : [...chosen, head]).sort((a, b) => a - b).join() });
+  };
+  return h("div", { className: "chips", role: "group", "aria-label": "Heads" },
+    h("span", { textContent: "Heads" }),
+    h("button", { type: "button", textContent: "all", "aria-pressed": String(!chosen.length), "data-focus": `${key}-all`, onclick: () => set({ [key]: "" }) }),
+    Array.from({ length: map.heads }, (_, head) => h("button", {
+      type: "button", textContent: head + 1, "aria-pressed": String(chosen.includes(head)), "data-focus": `${key}-${head}`,
+      "aria-label": `head ${head + 1}`, title: "Shift adds a head", onclick: pick(head),
+    })));
+}
+export const headsName = (text, map) => {
+  const heads = list(text);
+  const some = heads.length ? `heads ${heads.map((head) => head + 1).join(", ")}` : `${map.heads} heads`;
+  if (heads.length === 1 || map.heads === 1) return `head ${(heads[0] ?? 0) + 1}`;
+  return `${state.by === "max" ? "largest" : "mean"} of ${some}`;
+};
+export const byChoice = (map) => (map.heads > 1 && list(state.heads).length !== 1
+  ? choice("Heads become one by", "by", [["mean", "Mean"], ["max", "Largest"]]) : null);
+export const wordsChoice = (trace) => (trace.pieces
+  ? choice("Pieces", "words", [["1", "Words"], ["0", "Subwords"]], words(trace) ? "1" : "0") : null);
+export const tableButton = () => h("button", {
+  type: "button", className: "plain", textContent: "Table", "aria-pressed": String(state.table === "1"), "data-focus": "table",
+  title: "Numbers as a table (t)", onclick: () => set({ table: state.table === "1" ? "" : "1" }),
+});
+
+export function leastRange() {
+  const output = h("output", { textContent: `${state.least} %` });
+  const input = h("input", {
+    type: "range", min: 0, max: 100, value: state.least, "data-focus": "least", "aria-label": "Least weight shown, as a share of the largest",
+    oninput: () => { output.textContent = `${input.value} %`; },
+    onchange: () => set({ least: input.value }),
+  });
+  return h("label", {}, "Threshold ", input, output);
+}
+
+// A table of at most 40 rows and 24 columns; `cell(row, column)` is a text.
+export function tableOf(caption, rows, columns, cell) {
+  const [R, C] = [Math.min(rows.length, 40), Math.min(columns.length, 24)];
+  const cut = R < rows.length || C < columns.length ? ` (the first ${R} of ${rows.length} rows, ${C} of ${columns.length} columns; zoom to see others)` : "";
+  return h("div", { className: "numbers", tabIndex: 0 }, h("table", {}, h("caption", { textContent: caption + cut }),
+    h("thead", {}, h("tr", {}, h("td"), columns.slice(0, C).map((name) => h("th", { scope: "col" }, token(name))))),
+    h("tbody", {}, rows.slice(0, R).map((name, r) => h("tr", {}, h("th", { scope: "row" }, token(name)),
+      columns.slice(0, C).map((_, c) => h("td", { textContent: cell(r, c) })))))));
+}
+
+// Arrow keys move the focus in a list of buttons, of which one can be reached by Tab; `across` is the number in a row.
+export function roving(box, across) {
+  const items = [...box.querySelectorAll("[data-item]")];
+  items.forEach((item, index) => { item.tabIndex = index === 0 ? 0 : -1; });
+  box.addEventListener("focusin", (event) => {
+    const item = event.target.closest("[data-item]");
+    if (item) items.forEach((one) => { one.tabIndex = one === item ? 0 : -1; });
+  });
+  box.addEventListener("keydown", (event) => {
+    const at = items.indexOf(event.target.closest("[data-item]"));
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -(across?.() ?? 1), ArrowDown: across?.() ?? 1 }[event.key];
+    if (at < 0 || !step || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    items[Math.min(Math.max(at + step, 0), items.length - 1)].focus();
+  });
+}

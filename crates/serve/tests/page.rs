@@ -1,0 +1,584 @@
+//! The page in headless Chromium: each view opens, and shows the numbers that the trace holds.
+
+#[path = "common/chromium.rs"]
+mod chromium;
+mod common;
+
+use chromium::Page;
+use common::*;
+use regard_serve::{AblatedHead, Ablation, Change, Config};
+use regard_trace::AttentionMap;
+
+fn server() -> Server {
+    let traces = vec![
+        opened("translation", translation(1)),
+        opened("other seed", translation(100)),
+        opened("caption", caption()),
+        opened("hostile", hostile()),
+        opened("unique words", large(20, 2, 2)),
+    ];
+    Server::start(Config::default(), traces, Some(Box::new(Chooser)))
+}
+
+const UNIQUE: usize = 4;
+
+/// `word3 → word1 0.1234` as query, key and weight.
+fn told(readout: &str) -> (usize, usize, f32) {
+    let words: Vec<&str> = readout.split_whitespace().collect();
+    let index = |word: &str| {
+        word.strip_prefix("word")
+            .unwrap_or_else(|| panic!("{readout}"))
+            .parse()
+            .unwrap()
+    };
+    (index(words[0]), index(words[2]), words[3].parse().unwrap())
+}
+
+fn close(shown: f32, weight: f32) -> bool {
+    (shown - weight).abs() < 6e-5
+}
+
+#[test]
+fn every_view_opens() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    for hash in [
+        "#",
+        "#sort=distance",
+        "#sort=entropy&role=sink",
+        "#table=1",
+        "#pool=max&words=0",
+        "#view=head",
+        "#view=head&map=5&heads=1,2&by=max&least=20&table=1",
+        "#view=head&mode=lines&beside=0",
+        "#view=head&beside=4,5&map=0",
+        "#view=head&window=1,5,2,6",
+        "#view=text",
+        "#view=text&chosen=1,2&table=1",
+        "#view=text&direction=to&map=5&chosen=0",
+        "#view=image&trace=2",
+        "#view=image&trace=2&map=0&overlay=cells&table=1",
+        "#view=compare",
+        "#view=compare&trace2=1&table=1",
+        "#view=compare&map=0&map2=3",
+        "#view=ask",
+        "#trace=3",
+        "#view=nonsense&trace=77&map=99&heads=99&chosen=999&window=a,b",
+    ] {
+        page.load(&format!("{}{hash}", server.running.url));
+        let text = page.text("main");
+        assert!(
+            !text.is_empty()
+                && !text.contains("undefined")
+                && !text.contains("NaN")
+                && !text.contains("false"),
+            "{hash}: {text}"
+        );
+        // Maps of other lengths have no difference; nothing else is wrong.
+        let alert = page.text(".alert");
+        let unequal = hash == "#view=compare&map=0&map2=3";
+        assert!(
+            alert.is_empty() || unequal && alert.starts_with("No difference"),
+            "{hash}: {alert}"
+        );
+        assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
+    }
+}
+
+#[test]
+fn hovering_gives_the_weights_of_the_trace() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    let trace = large(20, 2, 2);
+    let head = |map: &AttentionMap, q, k| map.weight(1, q, k);
+    page.load(&format!(
+        "{}#view=head&trace={UNIQUE}&map=1&heads=1",
+        server.running.url
+    ));
+    let mut seen = vec![];
+    for (x, y) in [
+        (120.0, 90.0),
+        (180.0, 300.0),
+        (300.0, 500.0),
+        (420.0, 420.0),
+    ] {
+        page.point(".heat canvas", x, y);
+        page.wait("document.querySelector('#readout b')");
+        let (query, key, weight) = told(&page.text("#readout"));
+        assert!(
+            close(weight, head(&trace.maps[1], query, key)),
+            "{query} {key} {weight}"
+        );
+        seen.push((query, key));
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    // By keys.
+    page.value("document.querySelector('.heat canvas').focus()");
+    page.point(".tools", 1.0, 1.0);
+    for key in ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight"] {
+        page.key(key);
+    }
+    let (query, key, weight) = told(&page.text("#readout"));
+    assert_eq!((query, key), (2, 1));
+    assert!(close(weight, head(&trace.maps[1], 2, 1)));
+    // A zoomed window has the same weights.
+    page.key("+");
+    page.wait("location.hash.includes('window')");
+    page.wait("document.querySelector('.zoom').textContent.includes('Whole')");
+    page.point(".heat canvas", 150.0, 150.0);
+    page.wait("document.querySelector('#readout b')");
+    let (query, key, weight) = told(&page.text("#readout"));
+    assert!(close(weight, head(&trace.maps[1], query, key)));
+    // Lines, and the mean of heads.
+    page.load(&format!(
+        "{}#view=head&trace={UNIQUE}&map=1&mode=lines",
+        server.running.url
+    ));
+    page.value("document.querySelectorAll('.lines .side:first-child button')[7].focus()");
+    let (query, key, weight) = told(&page.text("#readout"));
+    let mean = trace.maps[1].mean_heads();
+    assert_eq!(query, 7);
+    assert!(
+        close(
+            (weight * 10.0).round() / 10.0,
+            (mean.weight(0, 7, key) * 10.0).round() / 10.0
+        ),
+        "{weight}"
+    );
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn chosen_tokens_are_summed() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    let trace = large(20, 2, 2);
+    let map = &trace.maps[0];
+    page.load(&format!(
+        "{}#view=text&trace={UNIQUE}&map=0&heads=1",
+        server.running.url
+    ));
+    page.click("[data-index='5']", false);
+    page.wait("document.querySelectorAll('.top tr').length");
+    page.click("[data-index='9']", true);
+    page.wait("document.querySelector('.top caption').textContent.includes('2 tokens')");
+    let rows = page.value("[...document.querySelectorAll('.top tr')].map((row) => [Number(row.children[1].textContent), Number(row.children[3].textContent)])");
+    let mut last = f64::INFINITY;
+    for row in rows.as_array().unwrap() {
+        let (key, weight) = (row[0].as_u64().unwrap() as usize, row[1].as_f64().unwrap());
+        assert!(
+            close(weight as f32, map.weight(1, 5, key) + map.weight(1, 9, key)),
+            "{row}"
+        );
+        assert!(weight <= last);
+        last = weight;
+    }
+    assert_eq!(rows.as_array().unwrap().len(), 8);
+    // The address restores it, and the other direction gives columns.
+    let link = page.value("location.href").as_str().unwrap().to_owned();
+    let before = page.text(".top");
+    page.load(&link);
+    assert_eq!(page.text(".top"), before);
+    page.click("[data-focus='direction-to']", false);
+    page.wait("document.querySelector('.top caption').textContent.startsWith('Attending')");
+    let rows = page.value("[...document.querySelectorAll('.top tr')].map((row) => [Number(row.children[1].textContent), Number(row.children[3].textContent)])");
+    for row in rows.as_array().unwrap() {
+        let query = row[0].as_u64().unwrap() as usize;
+        assert!(
+            close(
+                row[1].as_f64().unwrap() as f32,
+                map.weight(1, query, 5) + map.weight(1, query, 9)
+            ),
+            "{row}"
+        );
+    }
+    page.key("Escape");
+    page.wait("!document.querySelector('.top table')");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_map_larger_than_the_screen_is_pooled_and_exact_when_zoomed() {
+    let trace = large(1200, 1, 1);
+    let map = &trace.maps[0];
+    let server = Server::start(
+        Config::default(),
+        vec![opened("large", trace.clone())],
+        None,
+    );
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    page.load(&format!("{url}#view=head"));
+    page.point(".heat canvas", 300.0, 300.0);
+    page.wait("document.querySelector('#readout b')");
+    assert!(page.text("#readout").contains("the largest of its cell"));
+    page.load(&format!("{url}#view=head&window=700,712,690,702"));
+    page.value("document.querySelector('.heat canvas').focus()");
+    for key in ["ArrowRight", "ArrowDown"] {
+        page.key(key);
+    }
+    let (query, key, weight) = told(&page.text("#readout"));
+    assert_eq!((query, key), (701, 690));
+    assert!(close(weight, map.weight(0, 701, 690)));
+    // Dragging moves the window.
+    let (x, y) = page.point(".heat canvas", 200.0, 200.0);
+    for (kind, dx, dy) in [
+        ("mousePressed", 0.0, 0.0),
+        ("mouseMoved", -35.0, -40.0),
+        ("mouseMoved", -70.0, -75.0),
+        ("mouseReleased", -70.0, -75.0),
+    ] {
+        page.call("Input.dispatchMouseEvent", serde_json::json!({ "type": kind, "x": x + dx, "y": y + dy, "button": "left", "buttons": 1, "clickCount": 1 }));
+    }
+    page.wait("location.hash.includes('window=702%2C714%2C692%2C704')");
+    page.load(&format!("{url}#view=text&chosen=1100,1101"));
+    let rows = page.value("[...document.querySelectorAll('.top tr')].map((row) => [Number(row.children[1].textContent), Number(row.children[3].textContent)])");
+    assert_eq!(rows.as_array().unwrap().len(), 8);
+    for row in rows.as_array().unwrap() {
+        let key = row[0].as_u64().unwrap() as usize;
+        assert!(
+            close(
+                row[1].as_f64().unwrap() as f32,
+                map.weight(0, 1100, key) + map.weight(0, 1101, key)
+            ),
+            "{row}"
+        );
+    }
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn an_image_and_a_comparison_give_their_numbers() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    let trace = caption();
+    page.load(&format!(
+        "{}#view=image&trace=2&map=1&heads=1&chosen=4",
+        server.running.url
+    ));
+    page.value("document.querySelector('.over').focus()");
+    for key in ["ArrowRight", "ArrowDown", "ArrowRight"] {
+        page.key(key);
+    }
+    let readout = page.text("#readout");
+    let shown: f32 = page.text("#readout b").parse().unwrap();
+    assert!(
+        readout.contains("(1, 1)") && readout.starts_with("of"),
+        "{readout}"
+    );
+    assert!(close(shown, trace.maps[1].weight(1, 4, 8)), "{readout}");
+    // A cell of the image is a query, too.
+    page.load(&format!(
+        "{}#view=image&trace=2&map=0&heads=0",
+        server.running.url
+    ));
+    page.wait("document.querySelector('.over img').complete && document.querySelector('.over img').naturalWidth === 84");
+    page.press(".over", 200.0, 100.0);
+    page.wait("location.hash.includes('chosen')");
+
+    let (a, b) = (translation(1), translation(100));
+    page.load(&format!(
+        "{}#view=compare&words=0&map=5&heads=3&trace2=1&heads2=3",
+        server.running.url
+    ));
+    page.value("document.querySelectorAll('.heat canvas')[2].focus()");
+    for key in ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight"] {
+        page.key(key);
+    }
+    page.wait("document.querySelectorAll('#readout b').length === 3");
+    let shown = page
+        .value("[...document.querySelectorAll('#readout b')].map((b) => Number(b.textContent))");
+    let (a, b) = (a.maps[5].weight(3, 2, 1), b.maps[5].weight(3, 2, 1));
+    for (i, weight) in [a, b, a - b].into_iter().enumerate() {
+        // Small numbers are shown with two digits.
+        assert!(
+            (shown[i].as_f64().unwrap() as f32 - weight).abs() < 6e-5,
+            "{shown} {weight}"
+        );
+    }
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn switching_a_head_off_changes_the_output() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=ask", server.running.url));
+    page.value("(() => { const area = document.querySelector('textarea'); area.value = 'red green blue'; area.dispatchEvent(new Event('input')); })()");
+    page.click("button.main", false);
+    page.wait("document.querySelector('#plain')");
+    page.wait("!document.querySelector('button.main').disabled");
+    assert_eq!(page.text("#plain .output"), "red");
+    page.click("[data-focus='switch-self-1-0']", false);
+    page.wait("document.querySelector('#changed')");
+    page.wait("!document.querySelector('button.main').disabled");
+    let changed = |change| {
+        let head = AblatedHead {
+            map: "self".to_owned(),
+            layer: 1,
+            head: 0,
+            change,
+        };
+        Chooser::answer("red green blue", &Ablation { heads: vec![head] })
+    };
+    let off = changed(Change::Off);
+    assert_eq!(page.text("#changed .output"), off.output);
+    assert_eq!(off.output, "blue");
+    assert!(page.text("#verdict").contains("another"));
+    // The probabilities of the link are those of the model.
+    let link = page.value("location.href").as_str().unwrap().to_owned();
+    page.load(&link);
+    page.wait("document.querySelector('#changed')");
+    assert_eq!(page.text("#changed .output"), "blue");
+    let shown = page.text("#changed td:last-child");
+    assert!(
+        shown.starts_with(&format!("{:.0} %", 100.0 * off.alternatives[0].probability)),
+        "{shown}"
+    );
+    page.wait("!document.querySelector('button.main').disabled");
+    page.click("[data-focus='switch-self-1-0']", false);
+    page.wait("!document.querySelector('button.main').disabled && document.querySelector('.switch.uniform')");
+    assert_eq!(
+        page.text("#changed .output"),
+        changed(Change::Uniform).output
+    );
+    // Every head on its own, the largest effect first.
+    page.click("[data-focus='rank-off']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 4 && !document.querySelector('progress')");
+    let ranked = page.value("[...document.querySelectorAll('#ranking tbody tr')].map((row) => [...row.children].slice(1, 4).map((cell) => Number(cell.textContent)))");
+    assert_eq!(
+        (ranked[0][0].as_u64(), ranked[0][1].as_u64()),
+        (Some(2), Some(1)),
+        "{ranked}"
+    );
+    assert!(ranked[0][2].as_f64() > ranked[1][2].as_f64(), "{ranked}");
+    // The other views follow, and the looks stand in the list.
+    page.key("1");
+    page.wait("document.querySelector('#main').dataset.view === 'overview'");
+    assert!(page.text("#texts").contains("red green blue"));
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_ranking_can_be_cancelled() {
+    let (begin, begun) = std::sync::mpsc::channel();
+    let server = Server::start(
+        Config::default(),
+        vec![],
+        Some(Box::new(Slow { begin: begun })),
+    );
+    let Some(mut page) = Page::open() else { return };
+    begin.send(()).unwrap();
+    page.load(&format!("{}#view=ask&text=a+b+c", server.running.url));
+    page.wait("document.querySelector('[data-focus=\"rank-off\"]:not(:disabled)')");
+    page.click("[data-focus='rank-off']", false);
+    begin.send(()).unwrap();
+    begin.send(()).unwrap();
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 2");
+    assert_eq!(page.value("document.querySelector('progress').value"), 0.5);
+    page.click("[data-focus='cancel']", false);
+    page.wait("!document.querySelector('progress')");
+    assert_eq!(
+        page.value("document.querySelectorAll('#ranking tbody tr').length"),
+        2
+    );
+    assert_eq!(page.text(".alert"), "");
+    // What has been ranked can be saved, and the page can ask again.
+    page.click("[data-focus='save-svg']", false);
+    page.wait("!document.querySelector('button.main').disabled");
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn hostile_texts_stay_texts() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    for hash in [
+        "",
+        "&table=1",
+        "&view=head",
+        "&view=head&mode=lines&table=1",
+        "&view=text&chosen=0,1",
+        "&view=compare&table=1",
+        "&view=ask&text=%22%3E%3Cimg+src%3Dx+onerror%3Dwindow.hit%3D1%3E+%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E",
+    ] {
+        page.load(&format!("{}#trace=3{hash}", server.running.url));
+        if hash.contains("ask") {
+            page.wait("document.querySelector('#plain')");
+        }
+        assert_eq!(page.value("window.hit === undefined && document.querySelectorAll('main img, main script, main b[onclick]').length === 0"), true, "{hash}");
+        assert!(
+            page.value("document.documentElement.scrollWidth <= innerWidth") == true,
+            "{hash}: the page is too wide"
+        );
+        assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
+    }
+}
+
+#[test]
+fn keys_reach_everything() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    page.load(&server.running.url);
+    page.key("?");
+    page.wait("document.querySelector('#help').open");
+    page.click("#help button", false);
+    page.wait("!document.querySelector('#help').open");
+    page.value("document.querySelector('[data-item]').focus()");
+    page.key("ArrowRight");
+    page.wait("document.activeElement.dataset.focus === 'cell-0-1'");
+    page.key("ArrowDown");
+    page.wait("document.activeElement.dataset.focus !== 'cell-0-1'");
+    page.key("2");
+    page.wait("document.querySelector('#main').dataset.view === 'head'");
+    page.value("document.activeElement.blur()");
+    page.key("ArrowRight");
+    page.wait("location.hash.includes('heads=0')");
+    page.key("ArrowRight");
+    page.wait("location.hash.includes('heads=1')");
+    page.key("ArrowDown");
+    page.wait("location.hash.includes('map=2')");
+    page.key("t");
+    page.wait("document.querySelector('.numbers table')");
+    page.key("a");
+    page.wait("!location.hash.includes('heads')");
+    // Back through the history to the overview.
+    page.value("history.back()");
+    page.wait("document.querySelector('#main').dataset.view === 'overview'");
+    // Every control has a name.
+    for hash in [
+        "#",
+        "#view=head",
+        "#view=text",
+        "#view=image&trace=2",
+        "#view=compare",
+        "#view=ask",
+    ] {
+        page.load(&format!("{}{hash}", server.running.url));
+        let unnamed = page.value("[...document.querySelectorAll('button, a[href], select, input, canvas[tabindex], textarea')].filter((node) => !(node.textContent.trim() || node.getAttribute('aria-label') || node.closest('label')?.textContent.trim())).map((node) => node.outerHTML)");
+        assert_eq!(unnamed, serde_json::json!([]), "{hash}");
+    }
+    // Light and dark.
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    page.scheme(true);
+    let dark = page.value(ground);
+    page.click("#theme", false);
+    assert_ne!(page.value(ground), dark);
+}
+
+/// Numbers for the reader, not a test: `cargo test --release -p regard-serve --test page -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures 12 layers x 12 heads of 512 tokens in the page"]
+fn measure_512_tokens() {
+    let server = Server::start(
+        Config::default(),
+        vec![opened("large", large(512, 12, 12))],
+        None,
+    );
+    let Some(mut page) = Page::open() else { return };
+    let loaded = |page: &mut Page, hash: &str| {
+        page.load(&format!("{}{hash}", server.running.url));
+        page.value("performance.now()").as_f64().unwrap()
+    };
+    println!(
+        "overview, first time (diagnostics of 144 heads): {:.0} ms",
+        loaded(&mut page, "#")
+    );
+    println!("overview, again: {:.0} ms", loaded(&mut page, "#"));
+    page.screenshot("large-overview");
+    for (name, hash, selector, event) in [
+        (
+            "head, map",
+            "#view=head&heads=3",
+            ".heat canvas",
+            "pointermove",
+        ),
+        (
+            "head, mean of 12 heads",
+            "#view=head",
+            ".heat canvas",
+            "pointermove",
+        ),
+        (
+            "text",
+            "#view=text&heads=3",
+            ".word:nth-child(INDEX)",
+            "mouseenter",
+        ),
+    ] {
+        let load = loaded(&mut page, hash);
+        page.screenshot(&format!("large-{}", &name[..4]));
+        // From the event to the next frame, as the eye sees it, and the work alone.
+        let script = format!(
+            "(async () => {{ const work = [], seen = []; for (let i = 0; i < 60; i++) {{ await new Promise(requestAnimationFrame); const node = document.querySelector('{selector}'.replace('INDEX', 20 + 7 * i)); const b = node.getBoundingClientRect(); const from = performance.now(); node.dispatchEvent(new PointerEvent('{event}', {{ clientX: b.left + 150 + 9 * i, clientY: b.top + 150 + 8 * i, bubbles: '{event}' === 'pointermove' }})); work.push(performance.now() - from); await new Promise((r) => requestAnimationFrame(() => setTimeout(r))); seen.push(performance.now() - from); }} const sorted = (a) => a.sort((x, y) => x - y); return [sorted(work)[30], work[59], sorted(seen)[30], seen[59]]; }})()"
+        );
+        let times = page.value(&script);
+        let ms = |i: usize| times[i].as_f64().unwrap();
+        println!(
+            "{name}: load {load:.0} ms; hover: work median {:.1} ms, most {:.1} ms; until painted median {:.1} ms, most {:.1} ms; {}",
+            ms(0),
+            ms(1),
+            ms(2),
+            ms(3),
+            page.text("#readout")
+        );
+    }
+    println!("{:?}", page.errors);
+}
+
+#[test]
+fn screenshots() {
+    if std::env::var_os("REGARD_SCREENSHOTS").is_none() {
+        return println!(
+            "skipped: set REGARD_SCREENSHOTS to a folder to have pictures of every view"
+        );
+    }
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    let views = [
+        ("overview", "#"),
+        ("sorted", "#sort=entropy"),
+        ("overview-table", "#table=1"),
+        ("head", "#view=head&map=5&heads=2"),
+        ("lines", "#view=head&map=5&heads=2&mode=lines"),
+        ("head-beside", "#view=head&map=3&beside=5,4"),
+        ("text", "#view=text&map=3&heads=1&chosen=3,5"),
+        ("text-cross", "#view=text&map=5&chosen=4"),
+        ("image", "#view=image&trace=2&map=1&heads=0&chosen=2"),
+        ("image-class", "#view=image&trace=2&map=0"),
+        ("compare", "#view=compare&trace2=1"),
+        ("ask", "#view=ask&text=the+quick+brown+fox"),
+        (
+            "ask-off",
+            "#view=ask&text=the+quick+brown+fox&off=off+1+0+self",
+        ),
+        ("hostile", "#trace=3&view=head"),
+        ("hostile-text", "#trace=3&view=text&chosen=0"),
+    ];
+    for (dark, width, suffix) in [
+        (false, 1280, "light"),
+        (true, 1280, "dark"),
+        (false, 400, "narrow"),
+    ] {
+        page.scheme(dark);
+        page.size(width, 860);
+        for (name, hash) in views {
+            page.load(&format!("{url}{hash}"));
+            if name == "ask" {
+                page.wait("document.querySelector('[data-focus=\"rank-off\"]:not(:disabled)')");
+                page.click("[data-focus='rank-off']", false);
+                page.wait("document.querySelector('[data-focus=\"save-svg\"]')");
+                page.value("document.querySelector('.matter').scrollIntoView()");
+            }
+            if name.starts_with("ask") {
+                page.wait("document.querySelector('.switch') && !document.querySelector('button.main').disabled");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            page.screenshot(&format!("{name}-{suffix}"));
+        }
+    }
+    println!("{:?}", page.errors);
+}

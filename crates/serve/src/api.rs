@@ -261,10 +261,10 @@ async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
         .read()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
         .clone();
-    let model = app
-        .worker
-        .as_ref()
-        .map(|worker| json!({ "name": data::shown(&worker.name, 200), "input": worker.input }));
+    let model = app.worker.as_ref().map(|worker| {
+        let name = data::shown(&worker.name, 200);
+        json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads })
+    });
     app.compute(move || {
         let summaries: Vec<_> = entries.iter().map(|entry| entry.summary()).collect();
         Ok(Json(json!({ "traces": summaries, "model": model })).into_response())

@@ -224,7 +224,14 @@ fn finished(format: Format, title: &str, svg: String, text: &str) -> Result<Vec<
     match format {
         Format::Svg => Ok(svg.into_bytes()),
         Format::Png => from_svg(&svg, &PngOptions::default()).map_err(|error| error.to_string()),
-        Format::Html => Ok(html::figure(title, &svg, text).into_bytes()),
+        Format::Html => {
+            let figure = html::Figure {
+                title: "",
+                svg: &svg,
+                text,
+            };
+            Ok(html::figures(title, &[figure]).into_bytes())
+        }
     }
 }
 

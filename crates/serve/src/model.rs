@@ -41,6 +41,11 @@ pub trait Model: Send {
     /// What it takes. It must not change.
     fn input(&self) -> InputKind;
 
+    /// Whether [`look`](Self::look) heeds an ablation; if not, the page offers none. It must not change.
+    fn changes_heads(&self) -> bool {
+        true
+    }
+
     /// Its output for an input, and what it looked at, with the heads of `ablation` changed.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ pub enum Late {
 pub struct Worker {
     pub name: String,
     pub input: InputKind,
+    pub changes_heads: bool,
     jobs: SyncSender<Job>,
     timeout: Duration,
 }
@@ -50,12 +51,14 @@ impl Worker {
     ) -> std::io::Result<Self> {
         let (jobs, received) = sync_channel(queue);
         let (name, input) = (model.name().to_owned(), model.input());
+        let changes_heads = model.changes_heads();
         std::thread::Builder::new()
             .name("regard-model".to_owned())
             .spawn(move || work(model, received, keep))?;
         Ok(Self {
             name,
             input,
+            changes_heads,
             jobs,
             timeout,
         })

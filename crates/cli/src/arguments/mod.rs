@@ -25,6 +25,7 @@ mod named;
 mod pictures;
 mod pretrained;
 mod search;
+mod serve;
 mod similar;
 mod train;
 mod translate;
@@ -54,6 +55,7 @@ pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::{Drawing, PictureFiles, Show};
 pub use search::{Search, WIDEST_BEAM};
+pub use serve::Serve;
 pub use similar::Similar;
 pub use train::Train;
 pub use translate::{Attention, Translate};
@@ -112,6 +114,8 @@ pub enum Command {
     Compare(Compare),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
+    /// Look at attention in the browser: a model that answers as you type, or saved traces
+    Serve(Box<Serve>),
     /// Describe what the heads of saved attention do
     Inspect(Box<Inspect>),
     /// Show a mechanism at work, step by step, on vectors small enough to read

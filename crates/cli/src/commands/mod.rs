@@ -18,6 +18,7 @@ mod look;
 mod model;
 mod pretrained;
 mod seq2seq;
+mod serve;
 mod similar;
 mod train;
 mod translate;
@@ -50,6 +51,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Evaluate(options) => evaluate::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::View(options) => view::run(&options),
+        Command::Serve(options) => serve::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Experiment(options) => experiment::run(&options),

@@ -67,6 +67,15 @@ impl TextModel {
         }
     }
 
+    /// The same, to change heads.
+    pub fn stack_mut(&mut self) -> Option<&mut Stack> {
+        match self {
+            Self::Writes(model) => Some(model.stack_mut()),
+            Self::Reads(model) => Some(model.stack_mut()),
+            Self::Plain(_) => None,
+        }
+    }
+
     /// Whether there is attention to look at.
     pub fn attends(&self) -> bool {
         match self {

@@ -16,6 +16,7 @@ mod language_model;
 mod pictures;
 mod pretrained;
 mod questions;
+mod serve;
 mod texts;
 mod train;
 mod translate;

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use super::changed::ChangedHead;
 use super::helper::Helper;
 use super::observer::{Observer, Observing, Positions, Seen, told, wanted};
 use super::relative::RelativePositions;
@@ -30,6 +31,7 @@ struct Table {
 /// What is the same for all blocks of a pass.
 pub(super) struct Pass<'a> {
     pub(super) sizes: Sizes,
+    pub(super) changed: &'a [ChangedHead],
     pub(super) counts: Vec<usize>,
     /// The global ones of its positions, ascending.
     pub(super) global: Vec<usize>,
@@ -96,6 +98,7 @@ impl<'a> Pass<'a> {
         let angles = stack.rotations.iter();
         let mut pass = Self {
             sizes: stack.sizes,
+            changed: &stack.changed,
             counts: counts.to_vec(),
             global: global.to_vec(),
             offsets,
@@ -162,6 +165,7 @@ impl<'a> Pass<'a> {
         let (query, key) = self.sizes.widths();
         let width = query + 2 * key;
         self.place(own, joint)?;
+        self.flatten(layer, false, joint, width);
         let past = past.map(|past| {
             for row in joint.chunks_exact_mut(width) {
                 past.push(&mut row[query..]);
@@ -270,7 +274,7 @@ impl<'a> Pass<'a> {
     pub(super) fn cross(
         &self,
         layer: usize,
-        queries: Vec<f32>,
+        mut queries: Vec<f32>,
         scale: Option<f32>,
         sources: Option<&Sources>,
         observer: &mut Observing<'_>,
@@ -287,6 +291,7 @@ impl<'a> Pass<'a> {
             });
         };
         let (query, key) = self.sizes.widths();
+        self.flatten(layer, true, &mut queries, query);
         let states = &sources.key_values[layer];
         let wanted = wanted(observer, layer, true);
         let mut read = vec![0.0; queries.len()];

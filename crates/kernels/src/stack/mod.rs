@@ -68,6 +68,7 @@
 //! What was tried is in `docs/experiments.md`.
 
 mod attend;
+mod changed;
 mod global;
 mod helper;
 mod observer;
@@ -81,6 +82,7 @@ mod weights;
 mod tests;
 
 pub use crate::activation::Activation;
+pub use changed::{ChangedHead, HeadChange};
 pub use observer::{Observer, Point, Positions, Seen, States};
 pub use product::Product;
 pub use relative::RelativePositions;
@@ -107,6 +109,7 @@ pub struct Stack {
     last_norm: Option<NormWeights>,
     rotations: Vec<Rotation>,
     relative: Option<RelativePositions>,
+    changed: Vec<ChangedHead>,
 }
 
 impl Stack {
@@ -146,6 +149,7 @@ impl Stack {
             last_norm,
             rotations,
             relative: None,
+            changed: vec![],
         })
     }
 
@@ -387,6 +391,7 @@ impl Stack {
             if part.parallel {
                 part.inner.apply_to(entered, total, &mut inner, helper);
             }
+            pass.silence(layer, false, &mut read);
             own.output.apply_to(&read, total, &mut left, helper);
             own.norms.leave(&mut x, &mut left)?;
             states(Point::Attention, &x, &mut observer)?;
@@ -395,8 +400,9 @@ impl Stack {
                 let sources = state.as_deref().and_then(|state| state.sources.as_ref());
                 let entered = cross.norms.enter(&x, &mut entered_memory)?;
                 let queries = cross.query.apply(entered, total, helper);
-                let read =
+                let mut read =
                     pass.cross(layer, queries, cross.scale, sources, &mut observer, helper)?;
+                pass.silence(layer, true, &mut read);
                 cross.output.apply_to(&read, total, &mut left, helper);
                 cross.norms.leave(&mut x, &mut left)?;
                 states(Point::Cross, &x, &mut observer)?;

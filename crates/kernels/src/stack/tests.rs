@@ -293,6 +293,70 @@ fn prompts_and_steps_are_their_definition() {
     }
 }
 
+/// In prompts and single steps, and restored to the bit.
+#[test]
+fn changed_heads_are_their_definition() {
+    for choice in choices() {
+        let mut stack = stack(&choice);
+        let x = random(5, 6 * 8, 1.0);
+        let run = |stack: &Stack| {
+            if !choice.sizes.causal {
+                return stack.forward(None, &x, &[6], None).unwrap();
+            }
+            let mut state = match choice.cross {
+                true => stack.begin_with_sources(&sources()[..4 * SOURCE], 4, &[4], Kind::F32),
+                false => Ok(stack.begin(1, Kind::F32)),
+            }
+            .unwrap();
+            let mut feed = |x: &[f32]| stack.forward(Some(&mut state), x, &[x.len() / 8], None);
+            let prompt = feed(&x[..4 * 8]).unwrap();
+            let steps = x[4 * 8..].chunks(8).map(|x| feed(x).unwrap());
+            std::iter::once(prompt)
+                .chain(steps.collect::<Vec<_>>())
+                .flatten()
+                .collect()
+        };
+        let before = run(&stack);
+        let head = |layer, cross, head, change| ChangedHead {
+            layer,
+            cross,
+            head,
+            change,
+        };
+        let mut changed = vec![
+            head(0, false, 1, HeadChange::Off),
+            head(1, false, 0, HeadChange::Uniform),
+            head(1, false, 3, HeadChange::Uniform),
+        ];
+        if choice.cross {
+            changed.push(head(0, true, 2, HeadChange::Uniform));
+            changed.push(head(1, true, 0, HeadChange::Off));
+        }
+        if choice.global {
+            assert!(stack.change_heads(changed.clone()).is_err());
+            changed.retain(|one| one.change == HeadChange::Off);
+        }
+        stack.change_heads(changed).unwrap();
+        let found = run(&stack);
+        close(
+            &found,
+            &plain::forward(&stack, &x, &sources()[..4 * SOURCE], &[]),
+            2e-5,
+        );
+        assert!(found.iter().zip(&before).any(|(a, b)| (a - b).abs() > 1e-3));
+        stack.change_heads(vec![]).unwrap();
+        same_bits(&run(&stack), &before);
+        for wrong in [
+            head(9, false, 0, HeadChange::Off),
+            head(0, false, 4, HeadChange::Off),
+        ] {
+            assert!(stack.change_heads(vec![wrong]).is_err());
+        }
+        let cross = stack.change_heads(vec![head(0, true, 0, HeadChange::Off)]);
+        assert_eq!(cross.is_ok(), choice.cross);
+    }
+}
+
 /// In several calls of two or more positions, alone or with others, looked at or not: the same bits.
 #[test]
 fn a_prompt_in_parts_has_the_bits_of_the_whole() {

@@ -260,6 +260,11 @@ impl TextEncoder {
         &self.stack
     }
 
+    /// The blocks, to change heads ([`Stack::change_heads`]).
+    pub fn stack_mut(&mut self) -> &mut Stack {
+        &mut self.stack
+    }
+
     /// What its head is for, if it has one.
     pub fn purpose(&self) -> Option<&Heads> {
         self.head.as_ref().map(|head| &head.purpose)

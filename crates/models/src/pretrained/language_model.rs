@@ -177,6 +177,11 @@ impl LanguageModel {
         &self.stack
     }
 
+    /// The blocks, to change heads ([`Stack::change_heads`]).
+    pub fn stack_mut(&mut self) -> &mut Stack {
+        &mut self.stack
+    }
+
     /// The bytes of memory that the weights of all products take.
     pub fn bytes(&self) -> usize {
         let blocks = self.stack.blocks().iter().map(|block| {

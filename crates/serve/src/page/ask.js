@@ -137,7 +137,7 @@ function fill(box) {
     h("button", { type: "submit", className: "main", textContent: "Look", title: "Ctrl and Enter", disabled: Boolean(asked.busy), "data-focus": "look" }));
   const parts = [form];
   if (asked.error) parts.push(h("p", { className: "alert", role: "alert", textContent: asked.error }));
-  if (asked.plain) parts.push(answers(), matter());
+  if (asked.plain) parts.push(answers(), ...catalogue.model.changes_heads ? [matter()] : []);
   box.replaceChildren(...parts);
   if (focus) box.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
 }

@@ -146,6 +146,6 @@ fn measure(
     let of_step = |rows: &[f64]| rows.chunks_exact(SIZE).map(norm).sum::<f64>();
     let norms: Vec<f64> = gradient.chunks_exact(BATCH * SIZE).map(of_step).collect();
     Ok(std::array::from_fn(|back| {
-        norms[LENGTH - 1 - back] / norms[LENGTH - 1]
+        (norms[LENGTH - 1 - back] / norms[LENGTH - 1]).log10()
     }))
 }

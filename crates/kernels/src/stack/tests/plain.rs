@@ -95,12 +95,21 @@ fn leave(norms: &Norms, x: &mut Vec<f64>, y: &[f64]) {
     *x = normalize(norms.after.as_ref(), x);
 }
 
+/// Zeros in the heads that are changed so.
+fn clear(stack: &Stack, layer: usize, cross: bool, change: HeadChange, numbers: &mut [f64]) {
+    for one in &stack.changed {
+        if (one.layer, one.cross, one.change) == (layer, cross, change) {
+            numbers[one.head * stack.sizes.head..][..stack.sizes.head].fill(0.0);
+        }
+    }
+}
+
 pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize]) -> Vec<f64> {
     let sizes = &stack.sizes;
     let (query, key) = sizes.widths();
     let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let mut states: Vec<Vec<f64>> = x.chunks_exact(sizes.model).map(wide).collect();
-    for block in &stack.blocks {
+    for (layer, block) in stack.blocks.iter().enumerate() {
         let own = &block.attention;
         let entered: Vec<_> = states
             .iter()
@@ -161,14 +170,10 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
                     f64::from(relative.values[h * distances + place])
                 })
             };
-            let read = attend(
-                sizes,
-                own.scale,
-                &joint[i][..query],
-                &key_values,
-                bias,
-                sees,
-            );
+            let mut queries = joint[i][..query].to_vec();
+            clear(stack, layer, false, HeadChange::Uniform, &mut queries);
+            let mut read = attend(sizes, own.scale, &queries, &key_values, bias, sees);
+            clear(stack, layer, false, HeadChange::Off, &mut read);
             leave(&own.norms, x, &multiply(&own.output, &read));
         }
         if let Some(cross) = &block.cross {
@@ -178,9 +183,11 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
                 .collect();
             for x in &mut states {
                 let entered = normalize(cross.norms.before.as_ref(), x);
-                let queries = multiply(&cross.query, &entered);
+                let mut queries = multiply(&cross.query, &entered);
+                clear(stack, layer, true, HeadChange::Uniform, &mut queries);
                 let (none, all) = (|_, _| 0.0, |_| true);
-                let read = attend(sizes, cross.scale, &queries, &key_values, none, all);
+                let mut read = attend(sizes, cross.scale, &queries, &key_values, none, all);
+                clear(stack, layer, true, HeadChange::Off, &mut read);
                 leave(&cross.norms, x, &multiply(&cross.output, &read));
             }
         }

@@ -1,0 +1,49 @@
+//! `regard serve`.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::Args;
+
+use super::{Compute, pretrained::Stored};
+
+const EXAMPLES: &str = "\
+Examples:
+  regard serve                                    the embedded translator: type, and see what it looks at
+  regard serve --model scenes-vqa                 drop docs/scene.png, ask \"What colour is the square?\"
+  regard serve --model openai-community/gpt2      switch heads off, and see the next word change
+  regard serve look.safetensors other.safetensors traces of `--trace`, to be looked at and compared
+
+Only this machine can connect. With --listen and an address that others reach, a token is needed, which stands in the address that \
+is printed.";
+
+/// Look at attention in the browser: a model that answers as you type, or saved traces
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Serve {
+    /// Trace files
+    #[arg(value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// The model to ask: a file or run folder of `regard train`, a pretrained model of texts (a folder, a name in the local cache,
+    /// `hf:NAME`), or one that the command has: multi30k-en-de, scenes-captioner, scenes-vqa, mnist-resnet [default: multi30k-en-de
+    /// where no trace is given]
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// How its weights are kept.
+    #[command(flatten)]
+    pub stored: Stored,
+    /// Where to listen; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// What a browser has to know to connect, at least 16 letters or digits [default: none on this machine alone, else a random one]
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// Print the address, and open no browser
+    #[arg(long)]
+    pub no_open: bool,
+    /// Print no messages but the address
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}

@@ -1,0 +1,165 @@
+//! `regard serve`: the viewer of `regard-serve`, with traces and a model.
+
+mod asked;
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use regard_serve::{
+    Ablation, Config, Input, InputKind, Model, Opened, Running, Seen, ServeError, serve,
+};
+use regard_train::{
+    ImageCaptioner, ImageClassifier, QuestionAnswerer, Registry, Translator,
+    tasks::{Captioning, ImageClassification, LanguageModelling, Translation, VisualQuestions},
+};
+
+use super::pretrained;
+use crate::{arguments::Serve, failure::Failure, models, output};
+use asked::{Captions, Images, Questions, Texts, Translations};
+
+/// Serves until Ctrl-C.
+///
+/// # Errors
+/// A file that cannot be read, a model that cannot be asked, an address that cannot be listened on.
+pub fn run(options: &Serve) -> Result<(), Failure> {
+    let listen = options.listen;
+    let mut config = Config {
+        listen,
+        token: options.token.clone(),
+        ..Config::default()
+    };
+    if config.token.is_none() && !listen.ip().is_loopback() {
+        config.token = Some(random_token());
+    }
+    config.check().map_err(failure)?;
+    let mut traces = vec![];
+    for path in &options.traces {
+        traces.extend(Opened::read(path)?);
+    }
+    let wanted = options.model.is_some() || traces.is_empty();
+    options.compute.run(None, |device| {
+        let model = match wanted {
+            true => Some(Pooled::new(open(options, device)?)?),
+            false => None,
+        };
+        serve(config, traces, model, |running| tell(options, &running)).map_err(failure)
+    })
+}
+
+/// Says where the page is, and opens it.
+fn tell(options: &Serve, running: &Running) {
+    let warn = |message: String| {
+        if !options.quiet {
+            output::warn(&message);
+        }
+    };
+    if !options.listen.ip().is_loopback() {
+        let address = running.address;
+        warn(format!(
+            "whoever reaches {address} and knows the token can ask the model and see the traces"
+        ));
+    }
+    // A closed standard output is no reason to end.
+    let _ = output::print(&format!("{}\n", running.url));
+    if !options.no_open
+        && let Err(error) = open::that_detached(&running.url)
+    {
+        warn(format!(
+            "no browser could be opened ({error}); open the address yourself"
+        ));
+    }
+}
+
+/// A model that computes on as many threads as the command was given: the server asks it from a thread of its own.
+struct Pooled {
+    model: Box<dyn Model>,
+    pool: ThreadPool,
+}
+
+impl Pooled {
+    fn new(model: Box<dyn Model>) -> Result<Box<dyn Model>, Failure> {
+        let threads = rayon::current_num_threads();
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build()?;
+        Ok(Box::new(Self { model, pool }))
+    }
+}
+
+impl Model for Pooled {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn input(&self) -> InputKind {
+        self.model.input()
+    }
+
+    fn changes_heads(&self) -> bool {
+        self.model.changes_heads()
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        self.pool.install(|| self.model.look(input, ablation))
+    }
+}
+
+fn failure(error: ServeError) -> Failure {
+    match error {
+        ServeError::NeedsToken { .. } | ServeError::Token { .. } => {
+            Failure::Usage(error.to_string())
+        }
+        error => error.into(),
+    }
+}
+
+/// Letters and digits that nobody guesses.
+fn random_token() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    // Each state has keys from the system's random numbers.
+    let word = || RandomState::new().hash_one(0u8);
+    format!("{:016x}{:016x}", word(), word())
+}
+
+/// The model that is asked.
+fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
+    let name = options.model.as_deref().unwrap_or(models::EMBEDDED_NAME);
+    let path = Path::new(name);
+    let registry = Registry::default();
+    let file = path.exists().then_some(path);
+    let is = |embedded: &str, holds: bool| match file {
+        Some(_) => holds,
+        None => name == embedded,
+    };
+    if is(models::EMBEDDED_NAME, registry.holds::<Translation>(path)) {
+        let (model, description) = models::open(file, device)?;
+        let translator = Translator::new(model, description, device).looking(true);
+        return Ok(Box::new(Translations::new(name, translator)));
+    }
+    if is("scenes-vqa", registry.holds::<VisualQuestions>(path)) {
+        let model: QuestionAnswerer = models::question_answerer(file, device)?;
+        return Ok(Box::new(Questions::new(name, model)));
+    }
+    if is("scenes-captioner", registry.holds::<Captioning>(path)) {
+        let model: ImageCaptioner = models::captioner(file, device)?;
+        return Ok(Box::new(Captions::new(name, model)));
+    }
+    if is("mnist-resnet", registry.holds::<ImageClassification>(path)) {
+        let model: ImageClassifier = models::image_classifier(file, device)?;
+        return Ok(Box::new(Images::new(name, model)));
+    }
+    if file.is_some() && registry.holds_any(path) && !registry.holds::<LanguageModelling>(path) {
+        return Err(Failure::Usage(format!(
+            "--model {name}: the viewer asks translators, language models, captioners, classifiers of images, and models that answer \
+             questions about images; look at others by a trace: `regard classify --trace look.safetensors`, `regard serve look.safetensors`"
+        )));
+    }
+    let opened = pretrained::Opened::find(name, options.quiet)?;
+    if opened.is_seq2seq()? {
+        return Err(Failure::Usage(format!(
+            "--model {name}: the viewer asks pretrained models of one text; look at this one by a trace: `regard look --model {name} --trace \
+             look.safetensors TEXT`, `regard serve look.safetensors`"
+        )));
+    }
+    let model = opened.model(options.stored.storage())?;
+    Ok(Box::new(Texts::new(name, opened, model)))
+}

@@ -1,0 +1,177 @@
+//! `regard serve`: the address that it prints is answered, by traces and by models.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+};
+
+use assert_cmd::cargo::cargo_bin;
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::{file, inside, refused, run};
+
+/// A server, which ends with the test.
+struct Served {
+    child: Child,
+    address: String,
+}
+
+impl Served {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(cargo_bin!("regard"))
+            .args(["serve", "--no-open", "--quiet"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        let mut line = String::new();
+        let out = child.stdout.take().expect("its output is piped");
+        BufReader::new(out)
+            .read_line(&mut line)
+            .expect("it prints a line");
+        let address = line.trim().strip_prefix("http://").expect("an address");
+        let address = address.trim_end_matches('/').to_owned();
+        Self { child, address }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.speak(&format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        ))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        let body = body.to_string();
+        self.speak(&format!(
+            "POST {path} HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nContent-Type: application/json\r\nContent-Length: {1}\r\nConnection: close\r\n\r\n{body}",
+            self.address,
+            body.len()
+        ))
+    }
+
+    /// The JSON of an answer, whose length the server states.
+    fn speak(&self, request: &str) -> Value {
+        let mut stream = TcpStream::connect(&self.address).expect("the server listens");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("it answers in UTF-8");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // One that has ended already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn traces_and_the_embedded_translator_are_served() {
+    let folder = tempdir().unwrap();
+    let (_, trace) = inside(folder.path(), "look.safetensors");
+    run(["translate", "--quiet", "--trace", &trace, "Two dogs play."]).success();
+    let served = Served::start(&[&trace]);
+    let listed = served.get("/api/traces");
+    assert_eq!(listed["traces"].as_array().unwrap().len(), 1, "{listed}");
+    assert!(listed["model"].is_null(), "{listed}");
+
+    let served = Served::start(&[]);
+    let model = &served.get("/api/traces")["model"];
+    assert_eq!(
+        *model,
+        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": false})
+    );
+    let answer = served.post("/api/look", &json!({"text": "Two dogs play in the snow."}));
+    assert!(
+        answer["output"].as_str().unwrap().contains("Hunde"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn heads_of_a_language_model_are_switched_off() {
+    let folder = tempdir().unwrap();
+    let text = file(
+        folder.path(),
+        "text.txt",
+        "the cat sat on the mat and the dog sat on the log\n".repeat(40),
+    );
+    let recipe = format!(
+        r#"
+[model]
+kind = "transformer-lm"
+context = 16
+
+[model.transformer]
+d_model = 16
+layers = 2
+heads = 2
+feed_forward = 32
+
+[data.text]
+train = {text:?}
+units = "characters"
+
+[batch]
+sentences = 8
+
+[optimizer]
+kind = "adam"
+
+[schedule]
+kind = "constant"
+learning_rate = 0.01
+
+[training]
+steps = 30
+"#
+    );
+    let recipe = file(folder.path(), "lm.toml", recipe);
+    let (_, trained) = inside(folder.path(), "run");
+    run(["train", &recipe, "--folder", &trained, "--quiet"]).success();
+    let served = Served::start(&["--model", &trained]);
+    assert_eq!(served.get("/api/traces")["model"]["changes_heads"], true);
+    let ask = |heads: Value| {
+        let answer = served.post(
+            "/api/look",
+            &json!({"text": "the cat s", "ablation": heads}),
+        );
+        answer["alternatives"][0]["probability"].as_f64().unwrap()
+    };
+    let as_it_is = ask(json!([]));
+    let all = |change: &str| {
+        let heads = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        json!(heads.map(
+            |(layer, head)| json!({"map": "self", "layer": layer, "head": head, "change": change})
+        ))
+    };
+    let (off, uniform) = (ask(all("off")), ask(all("uniform")));
+    assert!((off - as_it_is).abs() > 1e-4, "{off} and {as_it_is}");
+    assert!((uniform - off).abs() > 1e-4, "{uniform} and {off}");
+    assert_eq!(
+        ask(json!([])),
+        as_it_is,
+        "what is switched on again is as it was"
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    refused(["serve", "nothing.safetensors"], 1, ["nothing.safetensors"]);
+    refused(
+        ["serve", "--model", "no-such-model", "--no-open"],
+        1,
+        ["no-such-model"],
+    );
+    refused(["serve", "--token", "short", "--no-open"], 2, ["token"]);
+    refused(["serve", "--listen", "everywhere"], 2, ["--listen"]);
+}

@@ -140,7 +140,7 @@ pub enum ExperimentError {
         /// Which one.
         name: String,
         /// Why.
-        source: TrainError,
+        source: Box<TrainError>,
     },
     /// A trained model cannot be opened.
     #[error(transparent)]

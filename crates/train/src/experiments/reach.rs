@@ -105,14 +105,14 @@ fn measure(
             );
             let inputs = bridge::apply(&w, x.clone());
             (0..LENGTH).fold(zeros, |h, t| {
-                let input = inputs.clone().slice([t..t + 1]).reshape([BATCH, SIZE]);
+                let input = inputs.clone().narrow(0, t, 1).reshape([BATCH, SIZE]);
                 (input + bridge::apply(&u, h)).tanh()
             })
         }
         "gru" => {
             let cell = Gru::new(SIZE, SIZE, Reset::AfterProduct, &mut init);
             let states = cell.sequence(cell.project(x.clone()), zeros, None, Direction::Forward);
-            states.slice([LENGTH - 1..LENGTH]).reshape([BATCH, SIZE])
+            states.narrow(0, LENGTH - 1, 1).reshape([BATCH, SIZE])
         }
         "lstm" => {
             let cell = Lstm::new(SIZE, SIZE, &mut init);
@@ -130,9 +130,7 @@ fn measure(
             let states = layer
                 .forward(x.clone().swap_dims(0, 1), AttentionOptions::default())?
                 .output; // [batch, time, size]
-            states
-                .slice([0..BATCH, LENGTH - 1..LENGTH])
-                .reshape([BATCH, SIZE])
+            states.narrow(1, LENGTH - 1, 1).reshape([BATCH, SIZE])
         }
     };
     let direction: Tensor<2> = init.normal([BATCH, SIZE], 1.0).val().detach();

@@ -65,7 +65,7 @@ pub(super) fn train(
     });
     trained.map_err(|source| ExperimentError::Train {
         name: label.clone(),
-        source,
+        source: Box::new(source),
     })?;
     // An interrupted training has saved itself, but is no result.
     setting.step(&label)?;

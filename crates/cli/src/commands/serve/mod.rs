@@ -40,7 +40,7 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
     let wanted = options.model.is_some() || traces.is_empty();
     options.compute.run(None, |device| {
         let model = match wanted {
-            true => Some(Pooled::new(open(options, device)?)?),
+            true => Some(Pooled::boxed(open(options, device)?)?),
             false => None,
         };
         serve(config, traces, model, |running| tell(options, &running)).map_err(failure)
@@ -78,7 +78,7 @@ struct Pooled {
 }
 
 impl Pooled {
-    fn new(model: Box<dyn Model>) -> Result<Box<dyn Model>, Failure> {
+    fn boxed(model: Box<dyn Model>) -> Result<Box<dyn Model>, Failure> {
         let threads = rayon::current_num_threads();
         let pool = ThreadPoolBuilder::new().num_threads(threads).build()?;
         Ok(Box::new(Self { model, pool }))

@@ -93,12 +93,9 @@ fn all(options: &Experiment, chosen: &[Of], device: &Device) -> Result<(), Failu
             }
             false => output::print(&format!("{}\n{text}", title(experiment)))?,
         }
-        charts.extend(found.figure.iter().map(chart));
-        shown.push((
-            title(experiment),
-            stacked(&found.figure.iter().map(chart).collect::<Vec<_>>()),
-            text,
-        ));
+        let figure: Vec<Chart> = found.figure.iter().map(chart).collect();
+        shown.push((title(experiment), stacked(&figure), text));
+        charts.extend(figure);
     }
     if !options.drawing.any() {
         return Ok(());

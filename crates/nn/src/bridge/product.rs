@@ -104,7 +104,7 @@ pub(super) fn affine(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<
         product(a, b, sums, Write::Add);
         return to;
     }
-    if rows * columns * a.columns == 0 {
+    if [rows, columns, a.columns].contains(&0) {
         return memory::zeros(rows * columns);
     }
     let mut to = Vec::with_capacity(rows * columns);

@@ -1,7 +1,10 @@
 //! `hard-soft`: a decoder that reads the mean of all words of the source, weighted (soft), beside one that draws a single word and
 //! reads only that (hard; Xu 2015), trained by three estimates of the gradient that a draw does not have.
 
-use super::{ExperimentError, Findings, Setting, trained::Contest};
+use super::{
+    ExperimentError, Findings, Setting,
+    trained::{self, Contest},
+};
 
 /// Name, and the recipe's normaliser.
 const NORMALIZERS: [(&str, &str); 4] = [
@@ -27,32 +30,12 @@ max_length = 8
 sentences = 8000
 valid_sentences = 100
 test_sentences = 500
-
-[batch]
-sentences = 64
-
-[optimizer]
-kind = "adam"
-clip_norm = 1.0
-
-[schedule]
-kind = "cosine"
-learning_rate = 0.004
-min_learning_rate = 1e-4
-warmup = 50
-decay_steps = 800
-
-[training]
-steps = 800
-validate_every = 800
-
-[validation]
-tokenizer = "none"
 "#;
 
 /// Names and recipes.
 pub(super) fn recipes() -> Vec<(String, String)> {
-    let recipe = |normalizer: &str| format!("[model]\nnormalizer = {normalizer}\n{TASK}");
+    let recipe =
+        |normalizer: &str| trained::recipe(&format!("normalizer = {normalizer}{TASK}"), 50, 800);
     NORMALIZERS
         .map(|(name, normalizer)| (name.to_owned(), recipe(normalizer)))
         .to_vec()

@@ -5,7 +5,7 @@ use regard_evaluate::{Bleu, Tokenizer};
 
 use super::{
     Curves, Estimate, ExperimentError, Findings, Setting, Table,
-    trained::{Judged, train},
+    trained::{self, Judged, train},
 };
 
 /// The lengths of a group, both ends included.
@@ -32,32 +32,11 @@ max_length = 20
 sentences = 12000
 valid_sentences = 100
 test_sentences = 800
-
-[batch]
-sentences = 64
-
-[optimizer]
-kind = "adam"
-clip_norm = 1.0
-
-[schedule]
-kind = "cosine"
-learning_rate = 0.004
-min_learning_rate = 1e-4
-warmup = 50
-decay_steps = 900
-
-[training]
-steps = 900
-validate_every = 900
-
-[validation]
-tokenizer = "none"
 "#;
 
 /// Names and recipes.
 pub(super) fn recipes() -> Vec<(String, String)> {
-    let recipe = |model: &str| format!("[model]\n{model}\n{TASK}");
+    let recipe = |model: &str| trained::recipe(&format!("{model}\n{TASK}"), 50, 900);
     MODELS
         .map(|(name, model)| (name.to_owned(), recipe(model)))
         .to_vec()

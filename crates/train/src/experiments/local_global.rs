@@ -1,7 +1,10 @@
 //! `local-global`: attention to the whole source beside attention to a window of it (Luong 2015, section 3.2): around the place that
 //! the decoder has reached (local-m), and around a place that it predicts (local-p). Copying goes along the source, reversing against it.
 
-use super::{ExperimentError, Findings, Setting, trained::Contest};
+use super::{
+    ExperimentError, Findings, Setting,
+    trained::{self, Contest},
+};
 
 const ATTENTIONS: [&str; 3] = ["global", "local-m", "local-p"];
 const TASKS: [&str; 2] = ["copy", "reverse"];
@@ -14,27 +17,6 @@ hidden = 32
 layers = 1
 max_source_length = 32
 dropout = { embedding = 0.0, layers = 0.0, annotation = 0.0, output = 0.0 }
-
-[batch]
-sentences = 64
-
-[optimizer]
-kind = "adam"
-clip_norm = 1.0
-
-[schedule]
-kind = "cosine"
-learning_rate = 0.004
-min_learning_rate = 1e-4
-warmup = 50
-decay_steps = 1200
-
-[training]
-steps = 1200
-validate_every = 1200
-
-[validation]
-tokenizer = "none"
 
 [data.synthetic]
 symbols = 16
@@ -49,9 +31,11 @@ test_sentences = 500
 pub(super) fn recipes() -> Vec<(String, String)> {
     let of_task = |task: &'static str| {
         ATTENTIONS.map(|attention| {
-            let recipe =
-                format!("[model]\nattention = \"{attention}\"\n{MODEL}task = \"{task}\"\n");
-            (format!("{task}, {attention}"), recipe)
+            let model = format!("attention = \"{attention}\"{MODEL}task = \"{task}\"\n");
+            (
+                format!("{task}, {attention}"),
+                trained::recipe(&model, 50, 1200),
+            )
         })
     };
     TASKS.iter().flat_map(|task| of_task(task)).collect()

@@ -1,7 +1,10 @@
 //! `positions`: attention alone sees a set. A Transformer reverses sequences, which it can only do if it is told the order; once with
 //! each encoding of positions, and once with none (Vaswani 2017, section 3.5).
 
-use super::{ExperimentError, Findings, Setting, trained::Contest};
+use super::{
+    ExperimentError, Findings, Setting,
+    trained::{self, Contest},
+};
 
 const ENCODINGS: [&str; 5] = ["none", "sinusoidal", "learned", "rotary", "alibi"];
 
@@ -27,27 +30,6 @@ sentences = 12000
 valid_sentences = 100
 test_sentences = 500
 
-[batch]
-sentences = 64
-
-[optimizer]
-kind = "adam"
-clip_norm = 1.0
-
-[schedule]
-kind = "cosine"
-learning_rate = 0.004
-min_learning_rate = 1e-4
-warmup = 100
-decay_steps = 800
-
-[training]
-steps = 800
-validate_every = 800
-
-[validation]
-tokenizer = "none"
-
 [translate]
 max_source_tokens = 20
 
@@ -57,7 +39,7 @@ absolute = 20
 
 /// Names and recipes.
 pub(super) fn recipes() -> Vec<(String, String)> {
-    let recipe = |name: &str| format!("[model]\npositions = \"{name}\"\n{TASK}");
+    let recipe = |name: &str| trained::recipe(&format!("positions = \"{name}\"{TASK}"), 100, 800);
     ENCODINGS
         .map(|name| (name.to_owned(), recipe(name)))
         .to_vec()

@@ -66,9 +66,8 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Findings, ExperimentError> {
     ));
     Ok(Findings {
         table: Table {
-            columns: std::iter::once("steps back (log10)")
-                .chain(NETWORKS)
-                .map(str::to_owned)
+            columns: std::iter::once("steps back".to_owned())
+                .chain(NETWORKS.map(|name| format!("{name}, log10")))
                 .collect(),
             rows: rows.collect(),
         },

@@ -12,6 +12,35 @@ use crate::{
     recipe::Split,
 };
 
+/// A recipe: what stands in its section of the model, with the sections of data after it, and how long it is trained.
+pub(super) fn recipe(model: &str, warmup: u32, steps: u32) -> String {
+    format!(
+        r#"[model]
+{model}
+[batch]
+sentences = 64
+
+[optimizer]
+kind = "adam"
+clip_norm = 1.0
+
+[schedule]
+kind = "cosine"
+learning_rate = 0.004
+min_learning_rate = 1e-4
+warmup = {warmup}
+decay_steps = {steps}
+
+[training]
+steps = {steps}
+validate_every = {steps}
+
+[validation]
+tokenizer = "none"
+"#
+    )
+}
+
 /// A test sequence: what the model made of it, and what is right.
 pub(super) struct Judged {
     pub made: String,

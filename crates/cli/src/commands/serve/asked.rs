@@ -3,9 +3,13 @@
 use std::fmt::Display;
 
 use regard_images::{Decoding, Image};
-use regard_kernels::stack::{ChangedHead, HeadChange};
+use regard_kernels::{
+    loss,
+    stack::{ChangedHead, HeadChange},
+};
 use regard_models::pretrained::Heads;
 use regard_serve::{Ablation, Alternative, Change, Input, InputKind, Model, Seen};
+use regard_trace::Trace;
 use regard_train::{ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator};
 
 use super::pretrained::{Opened, TextModel, input_of};
@@ -38,7 +42,7 @@ fn best_of(all: impl Iterator<Item = (String, f64)>) -> Vec<Alternative> {
 }
 
 /// An answer of which there are several, the best first.
-fn answered(trace: regard_trace::Trace, alternatives: Vec<Alternative>) -> Seen {
+fn answered(trace: Trace, alternatives: Vec<Alternative>) -> Seen {
     let output = alternatives
         .first()
         .map_or(String::new(), |best| best.text.clone());
@@ -52,140 +56,108 @@ fn image(bytes: &[u8], decoding: &Decoding) -> Result<Image, String> {
     Image::decode(bytes, "the image", decoding).map_err(sentence)
 }
 
-/// A model with its name.
-pub struct Named<M> {
+/// A model whose heads cannot be changed: its name, what it takes, and how it answers.
+struct Answering<F> {
     name: String,
-    model: M,
+    input: InputKind,
+    answer: F,
 }
 
-impl<M> Named<M> {
-    pub fn new(name: &str, model: M) -> Self {
-        let name = name.to_owned();
-        Self { name, model }
+impl<F: FnMut(&Input) -> Result<Seen, String> + Send> Model for Answering<F> {
+    fn name(&self) -> &str {
+        &self.name
     }
+
+    fn input(&self) -> InputKind {
+        self.input
+    }
+
+    fn changes_heads(&self) -> bool {
+        false
+    }
+
+    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
+        (self.answer)(input)
+    }
+}
+
+fn answering(
+    name: &str,
+    input: InputKind,
+    answer: impl FnMut(&Input) -> Result<Seen, String> + Send + 'static,
+) -> Box<dyn Model> {
+    let name = name.to_owned();
+    Box::new(Answering {
+        name,
+        input,
+        answer,
+    })
+}
+
+/// The hypotheses of a search in its order, whose length penalty may prefer a less likely one, with the trace of the best.
+fn hypotheses(
+    all: impl IntoIterator<Item = (String, f64, Trace)>,
+    none: &str,
+) -> Result<Seen, String> {
+    let mut best = None;
+    let mut alternatives = vec![];
+    for (text, log_probability, trace) in all {
+        best.get_or_insert(trace);
+        let probability = log_probability.exp();
+        alternatives.push(Alternative { text, probability });
+    }
+    Ok(answered(best.ok_or(none)?, alternatives))
 }
 
 /// Translates a text.
-pub type Translations = Named<Translator>;
-
-impl Model for Translations {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> InputKind {
-        InputKind::Text
-    }
-
-    fn changes_heads(&self) -> bool {
-        false
-    }
-
-    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
-        let settings = self.model.settings().clone();
-        let found = self.model.translate(&[input.text.as_str()], &settings);
-        let found = found.map_err(sentence)?.into_iter().next();
-        let n_best = found.map_or(vec![], |found| found.n_best);
-        let trace = n_best.first().map(|best| best.trace.clone());
-        let trace = trace.ok_or("there is no translation; type some words")?;
-        let all = n_best
-            .into_iter()
-            .map(|one| (one.text, one.log_probability.exp()));
-        // In the order of the search, whose length penalty may prefer a less likely one.
-        let all = all.map(|(text, probability)| Alternative { text, probability });
-        Ok(answered(trace, all.collect()))
-    }
+pub fn translations(name: &str, translator: Translator) -> Box<dyn Model> {
+    answering(name, InputKind::Text, move |input| {
+        let settings = translator.settings().clone();
+        let found = translator.translate(&[input.text.as_str()], &settings);
+        let found = found.map_err(sentence)?.into_iter();
+        let all = found.flat_map(|found| found.n_best);
+        let all = all.map(|one| (one.text, one.log_probability, one.trace));
+        hypotheses(all, "there is no translation; type some words")
+    })
 }
 
 /// Answers a question about an image.
-pub type Questions = Named<QuestionAnswerer>;
-
-impl Model for Questions {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> InputKind {
-        InputKind::ImageAndQuestion
-    }
-
-    fn changes_heads(&self) -> bool {
-        false
-    }
-
-    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
-        let description = self.model.description();
+pub fn questions(name: &str, model: QuestionAnswerer) -> Box<dyn Model> {
+    answering(name, InputKind::ImageAndQuestion, move |input| {
+        let description = model.description();
         let image = image(&input.image, &description.preparation.decoding())?;
-        let found = self
-            .model
-            .ask(&[image], &[(0, &input.text)])
-            .map_err(sentence)?;
+        let found = model.ask(&[image], &[(0, &input.text)]).map_err(sentence)?;
         let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
         let answers = description.answers.iter().cloned();
         let scores = found.scores.iter().map(|&score| f64::from(score));
         Ok(answered(trace, best_of(answers.zip(scores))))
-    }
+    })
 }
 
 /// Describes an image.
-pub type Captions = Named<ImageCaptioner>;
-
-impl Model for Captions {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> InputKind {
-        InputKind::Image
-    }
-
-    fn changes_heads(&self) -> bool {
-        false
-    }
-
-    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
-        let image = image(
-            &input.image,
-            &self.model.description().preparation.decoding(),
-        )?;
-        let settings = self.model.settings().clone();
-        let found = self.model.caption(&[image], &settings).map_err(sentence)?;
-        let n_best = found.into_iter().next().unwrap_or_default();
-        let trace = n_best.first().map(|best| best.trace.clone());
-        let trace = trace.ok_or("the model has no caption for this image")?;
-        let all = n_best.into_iter().map(|one| Alternative {
-            text: one.text,
-            probability: one.log_probability.exp(),
-        });
-        Ok(answered(trace, all.collect()))
-    }
+pub fn captions(name: &str, model: ImageCaptioner) -> Box<dyn Model> {
+    answering(name, InputKind::Image, move |input| {
+        let image = image(&input.image, &model.description().preparation.decoding())?;
+        let found = model
+            .caption(&[image], model.settings())
+            .map_err(sentence)?;
+        let all = found.into_iter().flatten();
+        let all = all.map(|one| (one.text, one.log_probability, one.trace));
+        hypotheses(all, "the model has no caption for this image")
+    })
 }
 
 /// Gives an image a class.
-pub type Images = Named<ImageClassifier>;
-
-impl Model for Images {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn input(&self) -> InputKind {
-        InputKind::Image
-    }
-
-    fn changes_heads(&self) -> bool {
-        false
-    }
-
-    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
-        let description = self.model.description();
+pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
+    answering(name, InputKind::Image, move |input| {
+        let description = model.description();
         let image = image(&input.image, &description.preparation.decoding())?;
-        let found = self.model.look(&[image]).map_err(sentence)?;
+        let found = model.look(&[image]).map_err(sentence)?;
         let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
         let labels = description.labels.iter().cloned();
         let scores = found.probabilities.iter().map(|&p| f64::from(p));
         Ok(answered(trace, best_of(labels.zip(scores))))
-    }
+    })
 }
 
 /// Reads a text, and says what may come next, or stand at its masked word.
@@ -256,15 +228,16 @@ impl Texts {
     }
 }
 
-/// The likeliest tokens with their probabilities.
-fn probabilities(logits: &[f32]) -> Vec<(u32, f64)> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exponentials = logits.iter().map(|x| f64::from(x - largest).exp());
-    let sum: f64 = exponentials.clone().sum();
-    let mut all: Vec<(u32, f64)> = (0..).zip(exponentials.map(|x| x / sum)).collect();
+/// The likeliest tokens with their probabilities, from `logits [vocabulary]`.
+fn probabilities(logits: &mut [f32]) -> Vec<(u32, f64)> {
+    let classes = logits.len();
+    loss::log_softmax(logits, classes);
+    let mut all: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
     all.sort_by(|a, b| b.1.total_cmp(&a.1));
     all.truncate(LISTED);
-    all
+    all.into_iter()
+        .map(|(id, logarithm)| (id, f64::from(logarithm).exp()))
+        .collect()
 }
 
 impl Model for Texts {

@@ -10,13 +10,13 @@ use regard_serve::{
     Ablation, Config, Input, InputKind, Model, Opened, Running, Seen, ServeError, serve,
 };
 use regard_train::{
-    ImageCaptioner, ImageClassifier, QuestionAnswerer, Registry, Translator,
+    Registry, Translator,
     tasks::{Captioning, ImageClassification, LanguageModelling, Translation, VisualQuestions},
 };
 
 use super::pretrained;
 use crate::{arguments::Serve, failure::Failure, models, output};
-use asked::{Captions, Images, Questions, Texts, Translations};
+use asked::Texts;
 
 /// Serves until Ctrl-C.
 ///
@@ -30,7 +30,7 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
         ..Config::default()
     };
     if config.token.is_none() && !listen.ip().is_loopback() {
-        config.token = Some(random_token());
+        config.token = Some(random_token()?);
     }
     config.check().map_err(failure)?;
     let mut traces = vec![];
@@ -113,11 +113,10 @@ fn failure(error: ServeError) -> Failure {
 }
 
 /// Letters and digits that nobody guesses.
-fn random_token() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    // Each state has keys from the system's random numbers.
-    let word = || RandomState::new().hash_one(0u8);
-    format!("{:016x}{:016x}", word(), word())
+fn random_token() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The model that is asked.
@@ -133,19 +132,19 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     if is(models::EMBEDDED_NAME, registry.holds::<Translation>(path)) {
         let (model, description) = models::open(file, device)?;
         let translator = Translator::new(model, description, device).looking(true);
-        return Ok(Box::new(Translations::new(name, translator)));
+        return Ok(asked::translations(name, translator));
     }
     if is("scenes-vqa", registry.holds::<VisualQuestions>(path)) {
-        let model: QuestionAnswerer = models::question_answerer(file, device)?;
-        return Ok(Box::new(Questions::new(name, model)));
+        let model = models::question_answerer(file, device)?;
+        return Ok(asked::questions(name, model));
     }
     if is("scenes-captioner", registry.holds::<Captioning>(path)) {
-        let model: ImageCaptioner = models::captioner(file, device)?;
-        return Ok(Box::new(Captions::new(name, model)));
+        let model = models::captioner(file, device)?;
+        return Ok(asked::captions(name, model));
     }
     if is("mnist-resnet", registry.holds::<ImageClassification>(path)) {
-        let model: ImageClassifier = models::image_classifier(file, device)?;
-        return Ok(Box::new(Images::new(name, model)));
+        let model = models::image_classifier(file, device)?;
+        return Ok(asked::images(name, model));
     }
     if file.is_some() && registry.holds_any(path) && !registry.holds::<LanguageModelling>(path) {
         return Err(Failure::Usage(format!(

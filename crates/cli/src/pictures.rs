@@ -3,16 +3,18 @@
 use std::{
     env,
     io::{self, IsTerminal},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
-use regard_trace::{AttentionMap, Axis, Trace};
+use regard_trace::{AttentionMap, Axis, LongTrace, Trace};
 use regard_view::{
     Heatmap,
-    choice::{Choice, ChoiceError},
+    choice::{Choice, ChoiceError, Pick},
     gates::{self, Gates, GatesError},
     html::{self, HtmlOptions},
     image::{ImageChoice, ImageError, ImageOptions, ImagePicture},
+    long,
     png::{self, PngOptions},
     svg::{self, SvgOptions},
     terminal::{self, Colour, Direction, TerminalOptions},
@@ -24,6 +26,7 @@ use crate::{
     arguments::{Drawing, PictureFiles, Show},
     failure::{CommandError, Failure},
     output::{self, Output},
+    progress::Status,
 };
 
 /// One translation, with its line and its rank.
@@ -311,6 +314,90 @@ pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
         let trace = shown(&entry.trace, files.subwords);
         svg_of(&trace, files.choice())
     })
+}
+
+/// Writes pictures of a long trace: a part of one head's map, if one head is there or chosen, else all heads, small.
+///
+/// # Errors
+/// A layer, a head or a part that the trace does not have; a file that cannot be read or written.
+pub fn write_long(
+    trace: &LongTrace,
+    files: &PictureFiles,
+    queries: Option<Range<usize>>,
+    keys: Option<Range<usize>>,
+    quiet: bool,
+) -> Result<(), Failure> {
+    let choice = files.choice();
+    let chosen = |pick: Pick<usize>, number: usize| match pick {
+        Pick::One(wanted) => wanted == number,
+        _ => true,
+    };
+    let maps = trace.maps().iter().enumerate();
+    let maps = maps.filter(|(_, map)| chosen(choice.layer, map.layer()));
+    let found: Vec<(usize, usize)> = maps
+        .flat_map(|(index, map)| {
+            let heads = map.heads().iter().enumerate();
+            let heads = heads.filter(|(_, number)| chosen(choice.head, **number));
+            heads.map(move |(head, _)| (index, head))
+        })
+        .collect();
+    let length = trace.tokens().len();
+    for (name, part) in [("queries", &queries), ("keys", &keys)] {
+        if part.as_ref().is_some_and(|part| part.end > length) {
+            let message = format!("--{name}: the text has {length} tokens");
+            return Err(Failure::Usage(message));
+        }
+    }
+    let status = Status::new("maps", !quiet);
+    let svg = match found[..] {
+        [] => {
+            let layers = trace.maps().iter();
+            let layers = layers.map(|map| {
+                let heads = map.heads().iter().map(|head| (head + 1).to_string());
+                let heads = heads.collect::<Vec<_>>().join(", ");
+                format!("layer {}: heads {heads}", map.layer() + 1)
+            });
+            let kept = layers.collect::<Vec<_>>().join("; ");
+            return Err(Failure::Usage(format!(
+                "no such layer or head; the trace has {kept}"
+            )));
+        }
+        [(map, head)] => {
+            let [queries, keys] = [queries, keys].map(|part| part.unwrap_or(0..length));
+            let heatmap = long::head(trace, map, head, queries, keys, long::SIDE)?;
+            svg::heatmap(&heatmap, &SvgOptions::default())
+        }
+        _ if queries.is_some() || keys.is_some() => {
+            let message =
+                "--queries and --keys are for the map of one head: choose --layer and --head";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        ref several => {
+            let groups = long::overview(trace, several, |done| {
+                status.set(&format!("{done} of {} heads", several.len()));
+            })?;
+            svg::mosaic(&groups, &SvgOptions::default())
+        }
+    };
+    drop(status);
+    let drawing = Drawing {
+        svg: files.svg.clone(),
+        html: files.html.clone(),
+        png: None,
+    };
+    let title = format!("{} · {}", trace.model(), trace.source());
+    write_drawing(&drawing, &title, &svg, "")?;
+    match &files.png {
+        // A cell has two pixels of the SVG already.
+        Some(path) => {
+            let options = PngOptions {
+                scale: 1.0,
+                ..PngOptions::default()
+            };
+            Ok(output::write_file(path, &png::from_svg(&svg, &options)?)?)
+        }
+        None => Ok(()),
+    }
 }
 
 /// The chosen maps of a trace as one figure, an SVG.

@@ -204,6 +204,22 @@ pub enum TraceError {
         /// What the file has.
         found: String,
     },
+    /// The file is a long trace where weights are expected.
+    #[error(
+        "a trace of a long text, which holds queries and keys in place of weights: `regard view --png` and `regard serve` \
+         show it"
+    )]
+    Long,
+    /// A number of a long trace is not possible.
+    #[error("long trace, layer {layer}, head {head}: {reason}")]
+    LongHead {
+        /// The layer, counted from 0.
+        layer: usize,
+        /// The head, counted from 0.
+        head: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// An error inside a named file.
     #[error("{path}: {source}", path = .path.display())]
     InFile {

@@ -32,8 +32,8 @@
 //! |---|---|
 //! | 1 | the first |
 //! | 2 | In a decoder's self-attention the queries are the tokens that were read; the tokens written after each are the `predictions`, which may be missing. Version 1 had the predictions in place of the queries, and is converted when it is read. |
-//!
 //! | 3 | An axis may be made of regions. A file without any is written as version 2, which older readers read. |
+//! | 4 | A [long trace](crate::long), which holds queries and keys in place of weights. Other traces are written as before. |
 //!
 //! Input is hostile until checked: [`from_bytes`] returns an error, and never panics, on any bytes,
 //! and the maps it returns have passed the checks of [`AttentionMap::new`].
@@ -53,14 +53,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::hash::Hash;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
-use crate::{AttentionMap, Axis, Image, Kind, Trace, TraceError};
+use crate::{AttentionMap, Axis, Image, Kind, Trace, TraceError, long};
 
-/// The latest version of the format that this library reads and writes.
+/// The latest version of the format of traces that hold weights.
 pub const VERSION: u64 = 3;
 
 /// The version of a file without regions.
@@ -76,8 +77,8 @@ pub const MAX_BYTES: u64 = 1 << 30;
 const MAX_LAYER: usize = u32::MAX as usize - 1;
 
 #[derive(Deserialize)]
-struct VersionOnly {
-    version: u64,
+pub(crate) struct VersionOnly {
+    pub(crate) version: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -234,10 +235,13 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
         .ok_or(TraceError::Foreign { key: METADATA_KEY })?;
 
     let VersionOnly { version } = parse(json)?;
+    if version == long::VERSION {
+        return Err(TraceError::Long);
+    }
     if version > VERSION {
         return Err(TraceError::Version {
             found: version,
-            supported: VERSION,
+            supported: long::VERSION,
         });
     }
     let description: Description = parse(json)?;
@@ -292,7 +296,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
         .collect()
 }
 
-fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, TraceError> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, TraceError> {
     serde_json::from_str(json).map_err(|e| TraceError::Description {
         key: METADATA_KEY,
         reason: e.to_string(),
@@ -417,9 +421,18 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if fs::metadata(&path).is_ok_and(|existing| !existing.is_file()) {
         return File::options().write(true).open(&path)?.write_all(bytes);
     }
+    let mut file = temporary(&path)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(&path)?;
+    Ok(())
+}
+
+/// A temporary file in the folder of `path`, which may take its name.
+pub(crate) fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let folder = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent.to_owned(),
-        _ => PathBuf::from("."),
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".regard-trace-");
@@ -429,11 +442,7 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // The usual permissions of a new file; the system applies the umask to them.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    let mut file = builder.tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(&path)?;
-    Ok(())
+    builder.tempfile_in(folder)
 }
 
 /// Reads the traces of a file.
@@ -460,7 +469,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Trace>, TraceError> {
     from_bytes(&bytes).map_err(|e| in_file(path, e))
 }
 
-fn in_file(path: &Path, source: TraceError) -> TraceError {
+pub(crate) fn in_file(path: &Path, source: TraceError) -> TraceError {
     TraceError::InFile {
         path: path.to_owned(),
         source: Box::new(source),

@@ -16,6 +16,7 @@
 //! | [`Trace`] | one output of a model: texts, score, all of its maps |
 //! | [`Alignment`] | links between source and target, written in Pharaoh format |
 //! | [`write()`], [`read()`] | several traces in one file |
+//! | [`LongTrace`] | queries and keys of a text that is too long for its weights |
 //! | [`diagnose`] | what the heads did: sinks, diagonals, rollout and flow, in numbers and words |
 //!
 //! ```
@@ -61,6 +62,7 @@ pub mod diagnose;
 mod error;
 pub mod file;
 pub mod image;
+pub mod long;
 mod map;
 mod merge;
 pub mod region;
@@ -72,6 +74,7 @@ pub use axis::Axis;
 pub use error::TraceError;
 pub use file::{from_bytes, read, to_bytes, write};
 pub use image::Image;
+pub use long::{LongHead, LongMap, LongTrace, LongWriter, Opened, open};
 pub use map::{AttentionMap, Kind, ROW_SUM_TOLERANCE};
 pub use region::{Bounds, Mask, Region, Regions};
 pub use token::{Token, Tokens};

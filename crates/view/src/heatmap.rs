@@ -15,6 +15,8 @@
 
 use regard_trace::{AttentionMap, Trace};
 
+use crate::svg::tick;
+
 /// Numbers `[rows, columns]`, queries downwards and keys to the right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heatmap {
@@ -24,6 +26,8 @@ pub struct Heatmap {
     rows: Vec<String>,
     columns: Vec<String>,
     values: Vec<f32>,
+    /// The number whose colour, and that of all below it, is the first, on a logarithmic scale; `None` is 0 on a linear one.
+    lowest: Option<f32>,
 }
 
 impl Heatmap {
@@ -65,6 +69,7 @@ impl Heatmap {
             rows: map.row_labels(),
             columns: map.keys().labels(),
             values: map.weights().to_vec(),
+            lowest: None,
         }
     }
 
@@ -79,6 +84,16 @@ impl Heatmap {
             rows,
             columns,
             values,
+            lowest: None,
+        }
+    }
+
+    /// The same picture with colours by the logarithm of the numbers, from `lowest` on: for weights that differ by powers of ten.
+    /// `lowest` is a number above 0.
+    pub fn logarithmic(self, lowest: f32) -> Self {
+        Self {
+            lowest: Some(lowest).filter(|&lowest| lowest > 0.0 && lowest.is_finite()),
+            ..self
         }
     }
 
@@ -154,10 +169,25 @@ impl Heatmap {
 
     /// The number as a share of the largest, for a colour: 0 to 1.
     pub(crate) fn share(&self, row: usize, column: usize, max: f32) -> f32 {
-        if max > 0.0 {
-            self.value(row, column) / max
-        } else {
-            0.0
+        let value = self.value(row, column);
+        match self.lowest {
+            _ if max <= 0.0 => 0.0,
+            None => value / max,
+            Some(lowest) if value > lowest && max > lowest => {
+                (value / lowest).ln() / (max / lowest).ln()
+            }
+            Some(_) => 0.0,
+        }
+    }
+
+    /// The number of which the colour is the `share` of the largest, as text.
+    pub(crate) fn mark(&self, share: f64, max: f32) -> String {
+        match self.lowest.filter(|&lowest| lowest < max) {
+            None => tick(f64::from(max) * share, f64::from(max)),
+            Some(lowest) => format!(
+                "{:.1e}",
+                f64::from(lowest) * f64::from(max / lowest).powf(share)
+            ),
         }
     }
 

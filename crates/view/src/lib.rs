@@ -41,6 +41,7 @@ mod heatmap;
 pub mod html;
 pub mod image;
 pub mod label;
+pub mod long;
 pub mod mask;
 pub mod png;
 pub mod steps;

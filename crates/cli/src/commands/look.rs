@@ -1,23 +1,26 @@
 //! `regard look`.
 
+use std::path::{Path, PathBuf};
+
 use regard_models::pretrained::Look;
 use regard_trace::{
-    Kind, Trace,
+    Kind, LongMap, LongWriter, Trace,
     diagnose::{self, report},
 };
 use regard_view::{choice::Pick, label::visible};
 use serde_json::json;
 
 use super::{
-    pretrained::{Opened, expect_room},
+    pretrained::{Opened, axis, expect_room},
     seq2seq::{TextToText, Wanted},
 };
 use crate::{
     arguments::{LookText, Query},
     failure::Failure,
     input,
-    output::Output,
-    pictures::{Kept, Screen, expect_writable},
+    output::{self, Output},
+    pictures::{self, Kept, Screen, expect_writable},
+    progress::Status,
 };
 
 /// Reads a text and shows what the model looked at.
@@ -32,7 +35,10 @@ fn work(options: &LookText) -> Result<(), Failure> {
     expect_writable(&options.pictures, &options.trace)?;
     let opened = Opened::find(&options.model.model, options.quiet)?;
     let storage = options.model.storage();
-    let text = match options.text.as_str() {
+    if let Some(path) = &options.long {
+        return long(options, path, &opened);
+    }
+    let text = match options.text.as_deref().unwrap_or("-") {
         "-" => match input::text("-".as_ref())? {
             text if text.trim().is_empty() => return Err(input::no_text("-".as_ref())),
             text => text,
@@ -40,10 +46,6 @@ fn work(options: &LookText) -> Result<(), Failure> {
         text => text.to_owned(),
     };
     let choice = options.pictures.choice();
-    let number = |pick| match pick {
-        Pick::One(number) => Some(number),
-        _ => None,
-    };
     if opened.is_seq2seq()? {
         let model = TextToText::read(opened, storage, "")?;
         let wanted = Wanted {
@@ -72,13 +74,6 @@ fn work(options: &LookText) -> Result<(), Failure> {
         .map(|stack| (stack.blocks().len(), stack.sizes().heads));
     // A model without packed weights says how many it has only by looking.
     let (layers, heads) = sizes.unwrap_or((usize::MAX, usize::MAX));
-    let one = |pick, name: &str, count: usize| match number(pick) {
-        Some(number) if number >= count => Err(Failure::Usage(format!(
-            "--{name} {}: the model has {count}",
-            number + 1
-        ))),
-        number => Ok(number),
-    };
     let query = match options.query {
         None => None,
         Some(Query::Last) => Some(tokens - 1),
@@ -91,8 +86,8 @@ fn work(options: &LookText) -> Result<(), Failure> {
         }
     };
     let mut look = Look::new(tokens);
-    look.layer = one(choice.layer, "layer", layers)?;
-    look.head = one(choice.head, "head", heads)?;
+    look.layer = below(choice.layer, "layer", layers)?;
+    look.head = below(choice.head, "head", heads)?;
     look.query = query;
     let shown_head = look.head;
     if sizes.is_some() {
@@ -105,6 +100,84 @@ fn work(options: &LookText) -> Result<(), Failure> {
         return Err(opened.other(chosen));
     }
     show(options, &trace, shown_head)
+}
+
+fn number(pick: Pick<usize>) -> Option<usize> {
+    match pick {
+        Pick::One(number) => Some(number),
+        _ => None,
+    }
+}
+
+/// The number that is picked, if it is below `count`.
+fn below(pick: Pick<usize>, name: &str, count: usize) -> Result<Option<usize>, Failure> {
+    match number(pick) {
+        Some(number) if number >= count => Err(Failure::Usage(format!(
+            "--{name} {}: the model has {count}",
+            number + 1
+        ))),
+        number => Ok(number),
+    }
+}
+
+/// Reads a text of any length, and keeps queries and keys.
+fn long(options: &LookText, path: &Path, opened: &Opened) -> Result<(), Failure> {
+    if opened.is_seq2seq()? {
+        return Err(opened.other("a model with a single sequence (--long)"));
+    }
+    let model = opened.model(options.model.storage())?;
+    let Some(stack) = model.stack() else {
+        return Err(opened.other("a model of which a kernel computes the attention (--long)"));
+    };
+    let sizes = stack.sizes();
+    let choice = options.pictures.choice();
+    let layer = below(choice.layer, "layer", stack.blocks().len())?;
+    let head = below(choice.head, "head", sizes.heads)?;
+    let text = input::text(path)?;
+    if text.trim().is_empty() {
+        return Err(input::no_text(path));
+    }
+    let encoded = opened.tokenizer.encode(&text, true)?;
+    let tokens = axis(&opened.tokenizer, &encoded.ids)?;
+    let source = (path.file_name()).map_or_else(String::new, |name| name.display().to_string());
+    let trace = match &options.trace {
+        Some(trace) => trace.clone(),
+        None => {
+            PathBuf::from(path.file_name().unwrap_or_default()).with_extension("trace.safetensors")
+        }
+    };
+    output::expect_writable(&trace)?;
+    let heads = head.map_or((0..sizes.heads).collect(), |head| vec![head]);
+    let group = sizes.heads / sizes.key_value_heads;
+    let first = heads[0] / group;
+    let keys_of: Vec<usize> = heads.iter().map(|head| head / group - first).collect();
+    let layers = layer.map_or(0..stack.blocks().len(), |layer| layer..layer + 1);
+    let maps = layers.map(|layer| LongMap::new(layer, heads.clone(), keys_of.clone(), sizes.head));
+    let maps: Vec<LongMap> = maps.collect();
+    let count = tokens.len();
+    let mut writer = LongWriter::create(&trace, &opened.name, source, tokens, maps)?;
+    let status = Status::new(&trace.display().to_string(), !options.quiet);
+    status.set(&format!("{count} tokens are read"));
+    model.observe(&encoded, &mut writer)?;
+    writer.finish()?;
+    drop(status);
+    if !options.quiet {
+        let bytes = std::fs::metadata(&trace).map_or(0, |file| file.len());
+        eprintln!(
+            "{}: {count} tokens, {:.1} MB",
+            trace.display(),
+            bytes as f64 / 1e6
+        );
+    }
+    if !options.pictures.any() {
+        return Ok(());
+    }
+    match regard_trace::open(&trace)? {
+        regard_trace::Opened::Long(trace) => {
+            pictures::write_long(&trace, &options.pictures, None, None, options.quiet)
+        }
+        regard_trace::Opened::Traces(_) => Ok(()),
+    }
 }
 
 /// Prints and writes what was seen: of all heads, or of one.

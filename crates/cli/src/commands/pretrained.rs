@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use regard_kernels::{matmul::Storage, stack::Stack};
+use regard_kernels::{
+    matmul::Storage,
+    stack::{Observer, Stack},
+};
 use regard_models::{
     AnyTextModel,
     language::PlainTextModel,
@@ -90,11 +93,26 @@ impl TextModel {
     /// A text that is too long.
     pub fn look(&self, text: &Encoding, look: &mut Look) -> Result<(), InputError> {
         match self {
+            Self::Plain(model) => model.look(&text.ids, look),
+            packed => packed.observe(text, look),
+        }
+    }
+
+    /// Reads a text with an observer of its packed blocks; a model without them is not observed.
+    ///
+    /// # Errors
+    /// A text that is too long.
+    pub fn observe(
+        &self,
+        text: &Encoding,
+        observer: &mut (dyn Observer + Send),
+    ) -> Result<(), InputError> {
+        match self {
             Self::Writes(model) => model
                 .begin(1, Default::default())
-                .read(&[&text.ids], Some(look)),
-            Self::Reads(model) => model.states(&[input_of(text)], Some(look)).map(|_| ()),
-            Self::Plain(model) => model.look(&text.ids, look),
+                .read(&[&text.ids], Some(observer)),
+            Self::Reads(model) => (model.states(&[input_of(text)], Some(observer))).map(|_| ()),
+            Self::Plain(_) => Ok(()),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! `regard view`: shows saved attention.
 
+use regard_trace::{LongTrace, Opened};
+use regard_view::label::visible;
+
 use crate::{
     arguments::View,
     failure::{CommandError, Failure},
@@ -13,6 +16,14 @@ use crate::{
 /// A file that is not a trace, an entry that does not exist, a picture that cannot be written.
 pub fn run(options: &View) -> Result<(), Failure> {
     let pictures = &options.pictures;
+    let traces = match regard_trace::open(&options.file)? {
+        Opened::Long(trace) => return long(options, &trace),
+        Opened::Traces(traces) => traces,
+    };
+    if options.queries.is_some() || options.keys.is_some() {
+        let message = "--queries and --keys are for traces of `regard look --long`";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let drawn = !pictures.any() || options.terminal || pictures.draws_chosen();
     if pictures.choice().is_made() && !drawn {
         return Err(Failure::Usage(
@@ -20,7 +31,6 @@ pub fn run(options: &View) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    let traces = regard_trace::read(&options.file)?;
     let count = traces.len();
     let mut entries: Vec<Entry> = traces
         .into_iter()
@@ -61,8 +71,35 @@ pub fn run(options: &View) -> Result<(), Failure> {
     out.flush()
 }
 
+/// Shows a trace of a long text.
+fn long(options: &View, trace: &LongTrace) -> Result<(), Failure> {
+    if options.index.is_some() || options.terminal {
+        let message = "a trace of a long text has one entry, which --png, --svg and --html draw";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    if options.pictures.any() {
+        let [queries, keys] =
+            [&options.queries, &options.keys].map(|part| part.clone().map(|part| part.0));
+        return pictures::write_long(trace, &options.pictures, queries, keys, false);
+    }
+    let mut out = Output::standard();
+    let (model, source) = (trace.model(), trace.source());
+    let tokens = trace.tokens().len();
+    out.line(&format!(
+        "{}: {}, {tokens} tokens",
+        visible(model),
+        visible(source)
+    ))?;
+    for map in trace.maps() {
+        let heads = map.heads().iter().map(|head| (head + 1).to_string());
+        let heads = heads.collect::<Vec<_>>().join(", ");
+        out.line(&format!("  layer {}: heads {heads}", map.layer() + 1))?;
+    }
+    out.line("draw them with --png, or explore them with `regard serve`")?;
+    out.flush()
+}
+
 fn heading(entry: &Entry, count: usize) -> String {
-    use regard_view::label::visible;
     let trace = &entry.trace;
     let number = match count {
         1 => String::new(),

@@ -50,7 +50,7 @@ use std::sync::atomic::AtomicUsize;
 
 pub use backward::Gradients;
 pub use decode::{Cache, decode};
-pub use observe::{Observe, Top, observe};
+pub use observe::{Observe, Pooled, Top, observe, pool};
 
 use crate::{
     element::Element,

@@ -13,7 +13,7 @@ use crate::label::visible;
 use crate::svg::xml::{
     Anchor, Face, coordinate, escape, open, open_group, shown, text, text_width, words, wrapped,
 };
-use crate::svg::{colour_bar, pixels};
+use crate::svg::{colour_bar, pixels, tick};
 
 /// Around everything, and between panels.
 const MARGIN: f64 = 20.0;
@@ -134,7 +134,9 @@ impl ImagePicture {
             } else {
                 (low, high)
             };
-            colour_bar(&mut out, options.ramp, x, top + head, bar, ends);
+            let (low, high) = (f64::from(ends.0), f64::from(ends.1));
+            let mark = |share: f64| tick(low + (high - low) * share, high - low);
+            colour_bar(&mut out, options.ramp, x, top + head, bar, mark);
             if options.own_scale {
                 let face = Face::new(9.5, Anchor::Start).faint();
                 words(&mut out, x, top + head + bar + 16.0, face, "of each");

@@ -84,14 +84,9 @@ pub fn heatmap(heatmap: &Heatmap, options: &SvgOptions) -> String {
     open_group(&mut out, MARGIN, MARGIN);
     panel.draw(&mut out, heatmap.max());
     let x = panel.left + panel.map_width() + 16.0;
-    colour_bar(
-        &mut out,
-        options.ramp,
-        x,
-        panel.top,
-        bar,
-        (0.0, heatmap.max()),
-    );
+    colour_bar(&mut out, options.ramp, x, panel.top, bar, |share| {
+        heatmap.mark(share, heatmap.max())
+    });
     out.push_str("</g>\n</svg>\n");
     out
 }
@@ -137,7 +132,8 @@ pub fn grid(heatmaps: &[Heatmap], options: &SvgOptions) -> String {
         out.push_str("</g>\n");
     }
     let top = panels.first().map_or(0.0, |panel| panel.top);
-    colour_bar(&mut out, options.ramp, right + 16.0, top, bar, (0.0, max));
+    let mark = |share| (heatmaps.first()).map_or(String::new(), |map| map.mark(share, max));
+    colour_bar(&mut out, options.ramp, right + 16.0, top, bar, mark);
     out.push_str("</g>\n</svg>\n");
     out
 }

@@ -300,14 +300,14 @@ pub(crate) fn tick(value: f64, span: f64) -> String {
     }
 }
 
-/// The vertical bar of colours from one weight to another, at (x, y).
+/// The vertical bar of colours, at (x, y), with the numbers that `mark` gives for shares of its height.
 pub(crate) fn colour_bar(
     out: &mut String,
     ramp: Ramp,
     x: f64,
     y: f64,
     height: f64,
-    (low, high): (f32, f32),
+    mark: impl Fn(f64) -> String,
 ) {
     const STEPS: usize = 16;
     out.push_str(r#"<defs><linearGradient id="weights" x1="0" y1="1" x2="0" y2="0">"#);
@@ -329,12 +329,10 @@ pub(crate) fn colour_bar(
     );
     let face = Face::new(10.5, Anchor::Start).faint();
     let marks = if height >= 60.0 { 4 } else { 1 };
-    for mark in 0..=marks {
-        let share = f64::from(mark) / f64::from(marks);
-        let value = f64::from(low) + (f64::from(high) - f64::from(low)) * share;
-        let number = tick(value, f64::from(high - low));
+    for number in 0..=marks {
+        let share = f64::from(number) / f64::from(marks);
         let label = Shown {
-            text: number,
+            text: mark(share),
             whole: None,
         };
         text(

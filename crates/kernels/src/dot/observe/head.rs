@@ -8,28 +8,19 @@
 use crate::{
     mask::{TILE_KEYS, Visible},
     simd::{Buffer, Kernel, Simd, exp2},
-    view::{SharedRows, View},
+    view::SharedRows,
 };
 
 use super::super::{
-    Job,
-    backward::log_weight,
-    forward::{SEGMENTS, TILE},
-    panel::{VECTORS, pack, width},
-    plan::{Segment, Task, Tile},
-    prefetch::Prefetch,
-    score_block::ScoreBlock,
-    scores::Biases,
+    panel::{VECTORS, width},
+    plan::{Segment, Task},
     sink_log,
-    stored::Rows,
 };
+use super::logs::{Logs, Panel};
 
 /// What all heads share.
 pub(super) struct Observer<'a> {
-    pub(super) job: &'a Job<'a>,
-    pub(super) query: View<'a>,
-    pub(super) key: View<'a>,
-    pub(super) lse: &'a [f32],
+    pub(super) logs: Logs<'a>,
     pub(super) rows: Option<(&'a [usize], SharedRows<'a, f32>)>,
     pub(super) entropy: Option<SharedRows<'a, f32>>,
     pub(super) sums: Option<SharedRows<'a, f32>>,
@@ -49,16 +40,10 @@ pub(super) struct Head<'a> {
 
 /// One worker's memory.
 struct Scratch {
-    query: Buffer,
-    weights: Buffer,
-    bias: Buffer,
-    /// The `lse` as base and `-log₂` of the sum.
-    base: Buffer,
-    minus_log: Buffer,
+    /// Its logarithms become weights in place.
+    panel: Panel,
     /// `Σ_j w (log₂ w)`
     entropy: Buffer,
-    unused: Buffer,
-    tile: Tile<SEGMENTS>,
     /// The largest weights of each lane, largest first.
     top: Vec<Vec<(f32, u32)>>,
 }
@@ -69,17 +54,11 @@ impl Kernel for Head<'_> {
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
         let (observer, width) = (self.observer, width::<S>());
-        let job = observer.job;
+        let job = observer.logs.job;
         let sequence = job.attention.sequence(&job.sizes, self.index);
         let mut scratch = Scratch {
-            query: Buffer::new(job.sizes.dim * width),
-            weights: Buffer::new(TILE * width),
-            bias: Buffer::new(2 * TILE_KEYS * width),
-            base: Buffer::new(width),
-            minus_log: Buffer::new(width),
+            panel: Panel::new::<S>(job),
             entropy: Buffer::new(width),
-            unused: Buffer::new(width),
-            tile: Tile::EMPTY,
             top: vec![Vec::with_capacity(observer.k + 1); width],
         };
         for query in (0..sequence.queries).step_by(width) {
@@ -105,40 +84,23 @@ impl Kernel for Head<'_> {
 impl Observer<'_> {
     #[inline(always)]
     fn panel<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task) {
-        let job = self.job;
-        let (sizes, sequence, width) = (&job.sizes, &task.sequence, width::<S>());
-        let position = sequence.first_query + task.query;
-        let row = |i: usize| self.query.row(sequence.batch, task.head, position + i);
-        pack(
-            s,
-            &mut scratch.query,
-            task.queries,
-            sizes.dim,
-            self.query.strides[2],
-            1.0,
-            row,
-        );
-        let first = (sequence.batch * sizes.heads + task.head) * sizes.queries + position;
-        let lse = &self.lse[3 * first..3 * (first + task.queries)];
-        for (i, lse) in lse.chunks_exact(3).enumerate() {
-            (scratch.base[i], scratch.minus_log[i]) = job.lse_to_base(lse);
-        }
+        let (logs, sequence) = (&self.logs, &task.sequence);
+        logs.begin(s, &mut scratch.panel, task);
         scratch.entropy.fill(0.0);
         scratch.top.iter_mut().for_each(Vec::clear);
-        let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
-        let key_head = task.head / (sizes.heads / sizes.key_heads);
-        let key = Rows::new(&self.key, sequence.batch, key_head, sequence.first_key);
+        let (job, position) = (logs.job, logs.position(task));
+        let visible = Visible::new(&job.attention, &job.sizes, sequence, task.index, task.head);
         let reach = visible.reach(task.query, task.queries);
         let mut next = reach.start / TILE_KEYS * TILE_KEYS;
         while next < reach.end {
-            let tile = &mut scratch.tile;
-            tile.fill(&visible, task, S::LANES, &(0..0), reach.end, &mut next);
-            for index in 0..scratch.tile.segments().len() {
-                let segment = scratch.tile.segments()[index];
-                self.weigh(s, scratch, task, &segment, key);
+            logs.tile(s, &mut scratch.panel, task, &visible, &mut next, reach.end);
+            for index in 0..scratch.panel.segments().len() {
+                let segment = scratch.panel.segments()[index];
+                self.weigh(s, scratch, &segment);
                 self.read(s, scratch, task, &segment);
             }
         }
+        let lse = logs.lse(task);
         let (batch, head) = (sequence.batch, task.head);
         for i in 0..task.queries {
             // SAFETY: the outputs were checked; one thread has this head.
@@ -163,12 +125,11 @@ impl Observer<'_> {
                 }
             }
         }
-        debug_assert!(width >= task.queries);
     }
 
     /// Adds the sink's share to an entropy.
     fn whole_entropy(&self, entropy: f32, head: usize, lse: &[f32]) -> f32 {
-        match self.job.attention.sink {
+        match self.logs.job.attention.sink {
             Some(sinks) => {
                 let log = sink_log(sinks[head], lse);
                 entropy - (log.exp() * log) as f32
@@ -177,66 +138,21 @@ impl Observer<'_> {
         }
     }
 
-    /// The weights of one segment, into its rows of the tile, and their entropy.
+    /// The weights of one segment in place of their logarithms, and their entropy.
     #[inline(always)]
-    fn weigh<S: Simd>(
-        &self,
-        s: S,
-        scratch: &mut Scratch,
-        task: &Task,
-        segment: &Segment,
-        key: Rows,
-    ) {
-        let (job, width) = (self.job, width::<S>());
-        for row in (0..segment.keys).step_by(TILE_KEYS) {
-            let keys = TILE_KEYS.min(segment.keys - row);
-            let range = segment.key + row..segment.key + row + keys;
-            if let Some(biases) = Biases::of(job, task) {
-                let live = segment.first..segment.end;
-                biases.transpose(s, task, range.clone(), live, &mut scratch.bias);
-            }
-            let at = (segment.row + row) * width;
-            let rows = &mut scratch.weights[at..][..TILE_KEYS * width];
-            let block = ScoreBlock {
-                job,
-                task,
-                query: &scratch.query,
-                key: key.from(range.start),
-                keys: range,
-                first: segment.first,
-                m: &scratch.base,
-                sum: &mut scratch.unused,
-                weights: rows,
-                bits: None,
-                row: 0,
-                bias: &scratch.bias,
-                raw: true,
-                prefetch: &mut Prefetch::default(),
-            };
-            let vectors = segment.end - segment.first;
-            match S::LANES {
-                16 => block.run::<S, 8>(s, vectors),
-                _ => block.run::<S, 4>(s, vectors),
-            };
-            let to_base = s.splat(job.to_base());
-            for j in 0..keys {
-                for v in segment.first..segment.end {
-                    let lane = v * S::LANES;
-                    let base = s.load(&scratch.base[lane..]);
-                    let minus_log = s.load(&scratch.minus_log[lane..]);
-                    let to = &mut rows[j * width + lane..];
-                    let mut log = log_weight(s, s.load(to), base, to_base, minus_log);
-                    if let Some(bits) = &segment.bits {
-                        let bits = bits[v][row + j].into();
-                        log = s.select(bits, log, s.splat(f32::NEG_INFINITY));
-                    }
-                    let weight = exp2(s, log);
-                    s.store(to, weight);
-                    // 0 · -∞ counts as 0.
-                    let term = s.select(s.greater(weight, s.zero()), s.mul(weight, log), s.zero());
-                    let total = s.add(s.load(&scratch.entropy[lane..]), term);
-                    s.store(&mut scratch.entropy[lane..], total);
-                }
+    fn weigh<S: Simd>(&self, s: S, scratch: &mut Scratch, segment: &Segment) {
+        let width = width::<S>();
+        let rows = &mut scratch.panel.logs[segment.row * width..][..segment.keys * width];
+        for line in rows.chunks_exact_mut(width) {
+            for v in segment.first..segment.end {
+                let lane = v * S::LANES;
+                let log = s.load(&line[lane..]);
+                let weight = exp2(s, log);
+                s.store(&mut line[lane..], weight);
+                // 0 · -∞ counts as 0.
+                let term = s.select(s.greater(weight, s.zero()), s.mul(weight, log), s.zero());
+                let total = s.add(s.load(&scratch.entropy[lane..]), term);
+                s.store(&mut scratch.entropy[lane..], total);
             }
         }
     }
@@ -246,9 +162,9 @@ impl Observer<'_> {
     fn read<S: Simd>(&self, _: S, scratch: &mut Scratch, task: &Task, segment: &Segment) {
         let width = width::<S>();
         let (batch, head) = (task.sequence.batch, task.head);
-        let position = task.sequence.first_query + task.query;
+        let position = self.logs.position(task);
         let lanes = segment.first * S::LANES..(segment.end * S::LANES).min(task.queries);
-        let weights = &scratch.weights[segment.row * width..][..segment.keys * width];
+        let weights = &scratch.panel.logs[segment.row * width..][..segment.keys * width];
         let keys = segment.key..segment.key + segment.keys;
         if let Some((wanted, to)) = &self.rows {
             for (index, &row) in wanted.iter().enumerate() {

@@ -27,6 +27,8 @@
 //! ```
 
 mod head;
+mod logs;
+mod pooled;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,7 +42,12 @@ use crate::{
 
 use super::{Job, LSE};
 
+#[cfg(test)]
+pub(super) use pooled::pool_at;
+pub use pooled::{Pooled, pool};
+
 use head::{Head, Observer};
+use logs::Logs;
 
 /// What to observe; everything is optional. In a packed batch, queries are numbered across the pack, and keys
 /// from the start of their sequence; every row has room for all keys of the pack.
@@ -158,10 +165,12 @@ pub(in crate::dot) fn observe_at(
     let everywhere = entropy.is_some() || sums.is_some() || k > 0;
     let tasks = job.sizes.batch * heads;
     let shared = Observer {
-        job: &job,
-        query,
-        key,
-        lse,
+        logs: Logs {
+            job: &job,
+            query,
+            key,
+            lse,
+        },
         rows: rows.as_mut().map(|(wanted, to)| (*wanted, to.shared())),
         entropy: entropy.as_mut().map(ViewMut::shared),
         sums: sums.as_mut().map(ViewMut::shared),

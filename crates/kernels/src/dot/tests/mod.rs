@@ -7,10 +7,15 @@ mod properties;
 mod public;
 mod together;
 
-use super::{Observe, Top, forward_at, observe::observe_at, reference};
+use super::{
+    Observe, Pooled, Top, forward_at,
+    observe::{observe_at, pool_at},
+    pool, reference,
+};
 use crate::{
     Alignment, Attention, Blocks, Documents, Dropout, KernelError, Offsets, RelativeBias, View,
     ViewMut, Window,
+    pool::Kind,
     simd::Level,
     testing::{assert_close, on_every_pool, random, unless_miri, wide},
 };

@@ -89,3 +89,111 @@ fn what_is_observed_is_what_the_definition_says() {
         unless_miri(OPTIONS, 1) * Level::available().len() * rows
     );
 }
+
+#[test]
+fn pooled_maps_are_pools_of_the_definition() {
+    let shape = Shape {
+        batch: 2,
+        heads: 2,
+        key_heads: 1,
+        ..Shape::one_head(77, 100, unless_miri(24, 3), unless_miri(20, 2))
+    };
+    let inputs = shape.inputs(2.0);
+    let options = Options::new(shape);
+    let wides = inputs.each_ref().map(|x| wide(x));
+    let parts = [
+        (0..77, 0..100, 77, 100),
+        (0..77, 0..100, 7, 9),
+        (13..70, 21..97, 11, 5),
+        (50..51, 17..99, 1, 1),
+    ];
+    for option in unless_miri(0..OPTIONS, 2..3) {
+        let mut attention = Attention::default();
+        let name = options.set(option, &mut attention);
+        if attention.offsets.is_some() {
+            continue;
+        }
+        let [query, key, value] = &wides;
+        let truth = reference::forward(&attention, shape.views(), query, key, value);
+        for &level in Level::available() {
+            let (_, lse) = forward(level, &attention, shape, &inputs);
+            let query = View::heads_first(&inputs[0], shape.views()[0]);
+            let key = View::heads_first(&inputs[1], shape.views()[1]);
+            for ((queries, keys, rows, columns), kind) in parts
+                .iter()
+                .flat_map(|part| [(part.clone(), Kind::Max), (part.clone(), Kind::Mean)])
+            {
+                let part = |range: &std::ops::Range<usize>, cell: usize, cells: usize| {
+                    let n = range.len();
+                    range.start + cell * n / cells..range.start + (cell + 1) * n / cells
+                };
+                let mut cells = vec![f32::NAN; 4 * rows * columns];
+                let pooled = Pooled {
+                    queries: queries.clone(),
+                    keys: keys.clone(),
+                    rows,
+                    columns,
+                    kind,
+                    cells: &mut cells,
+                };
+                pool_at(level, &attention, query, key, &lse, pooled).unwrap();
+                for (place, &cell) in cells.iter().enumerate() {
+                    let (head, row) = (place / rows / columns, place / columns % rows);
+                    let columns_of = part(&keys, place % columns, columns);
+                    let weights = part(&queries, row, rows)
+                        .flat_map(|i| columns_of.clone().map(move |j| (head * 77 + i) * 100 + j))
+                        .map(|at| truth.weights[at]);
+                    let expected = match kind {
+                        Kind::Max => weights.fold(0.0, f64::max),
+                        Kind::Mean => {
+                            let count = weights.clone().count() as f64;
+                            weights.sum::<f64>() / count
+                        }
+                    };
+                    let error = (f64::from(cell) - expected).abs();
+                    assert!(
+                        error < 3e-5,
+                        "{name} {level:?} {kind:?} {place}: {cell} is not {expected}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_that_are_not_there_are_refused() {
+    let numbers = [0.5f32; 12];
+    let view = View::heads_first(&numbers, [1, 1, 6, 2]);
+    let lse = [0.0f32; 18];
+    let refused = |queries, keys, rows, columns, size: usize| {
+        let mut cells = vec![0.0; size];
+        let pooled = Pooled {
+            queries,
+            keys,
+            rows,
+            columns,
+            kind: Kind::Max,
+            cells: &mut cells,
+        };
+        let attention = Attention::default();
+        pool(&attention, view, view, &lse, pooled)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refused(0..7, 0..6, 2, 2, 4).contains("queries"));
+    assert!(refused(0..6, 5..7, 2, 2, 4).contains("keys"));
+    assert!(refused(0..6, 0..6, 7, 2, 14).contains("one cell for each position"));
+    assert!(refused(0..6, 0..6, 2, 0, 0).contains("one cell for each position"));
+    assert!(refused(0..6, 0..6, 2, 2, 5).contains("cells"));
+    let mut none = [];
+    let pooled = Pooled {
+        queries: 3..3,
+        keys: 0..6,
+        rows: 0,
+        columns: 6,
+        kind: Kind::Mean,
+        cells: &mut none,
+    };
+    assert!(pool(&Attention::default(), view, view, &lse, pooled).is_ok());
+}

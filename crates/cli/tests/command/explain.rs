@@ -392,7 +392,7 @@ fn each_picture_shows_its_mechanism() {
                 hidden: 129,
                 texts: &[
                     "3 → 0: hidden",
-                    "Of 1024 tokens it sees 0.293 % of all pairs.",
+                    "At 1024 tokens it sees 3069 pairs, 0.293 % of all.",
                 ],
                 ..Holds::default()
             },
@@ -405,7 +405,7 @@ fn each_picture_shows_its_mechanism() {
                 hidden: 90,
                 texts: &[
                     "7 → 5: hidden",
-                    "Of 1024 tokens it sees 0.488 % of all pairs.",
+                    "At 1024 tokens it sees 5114 pairs, 0.488 % of all.",
                 ],
                 ..Holds::default()
             },

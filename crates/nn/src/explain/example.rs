@@ -212,7 +212,7 @@ impl Example {
         }
         if example.mechanism.is_sparse() {
             // Of three words hardly any would be hidden.
-            let entry = |token: usize, by: usize| f64::from((token * by % 5) as u8) / 2.0;
+            let entry = |token: usize, by: usize| f64::from(((token * by + 1) % 5) as u8) / 2.0;
             let token = |token| vec![entry(token, 2), entry(token, 3)];
             example.queries = (0..TOKENS).map(token).collect();
             example.keys = example.queries.clone();

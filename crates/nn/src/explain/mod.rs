@@ -80,6 +80,7 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
     });
     let mut explanation = Explanation {
         mechanism: example.name().to_owned(),
+        summary: example.mechanism.summary.to_owned(),
         formula: example.formula(),
         source: example.mechanism.source.to_owned(),
         steps: Vec::new(),

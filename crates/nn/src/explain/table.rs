@@ -9,6 +9,8 @@ use super::Example;
 pub struct Explanation {
     /// The mechanism's name.
     pub mechanism: String,
+    /// What it does, in a line.
+    pub summary: String,
     /// The whole formula in one line.
     pub formula: String,
     /// Where it is from.

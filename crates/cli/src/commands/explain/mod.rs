@@ -71,13 +71,14 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     };
     let Explanation {
         mechanism,
+        summary,
         formula,
         source,
         steps,
         ..
     } = &explanation;
     let text = print::text(
-        &print::head(mechanism, source, &[formula]),
+        &print::head(mechanism, source, &[summary, formula]),
         steps,
         print::DIGITS,
         options,

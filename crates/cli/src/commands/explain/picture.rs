@@ -88,7 +88,9 @@ pub fn lesson(lesson: &Lesson) -> Steps {
 /// The steps of an example.
 pub fn draw(example: &Example, explanation: &Explanation) -> Steps {
     let title = format!("{} ({})", explanation.mechanism, explanation.source);
-    let mut picture = Steps::new(title).formula(explanation.formula.clone());
+    let mut picture = Steps::new(title)
+        .about(explanation.summary.clone())
+        .formula(explanation.formula.clone());
     if let Some(vectors) = arrows(example, explanation) {
         picture = picture.vectors(vectors);
     }
@@ -242,10 +244,10 @@ fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
         .iter()
         .find(|step| step.name == "cost")
         .and_then(|step| step.table.rows.last())
-        && let [_, Some(share), ..] = last.cells[..]
+        && let [Some(pairs), Some(share), ..] = last.cells[..]
     {
         say(format!(
-            "Of {} it sees {} % of all pairs.",
+            "At {} it sees {pairs} pairs, {} % of all.",
             last.name,
             short(share)
         ));

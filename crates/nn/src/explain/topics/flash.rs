@@ -32,6 +32,13 @@ pub(super) fn flash(lesson: &mut Lesson) -> Result<(), ExplainError> {
     let plain = explain(&example)?;
     let values: Matrix = (0..6).map(value).collect();
 
+    for (name, formula, names, rows) in [
+        ("queries", "q, as given", &query_names, &example.queries),
+        ("keys", "k_j, as given", &key_names, &example.keys),
+    ] {
+        let columns = numbered("", rows[0].len());
+        lesson.step(Quantity::Vectors, name, formula, [names, &columns], rows);
+    }
     lesson.matrix("values", "v_j, as given", &key_names, &values);
     let formula = "qᵀ k / √d, which plain attention holds all at once";
     lesson.step(
@@ -104,10 +111,11 @@ pub(super) fn flash(lesson: &mut Lesson) -> Result<(), ExplainError> {
     );
     let difference = output.iter().flatten().zip(plain.context.iter().flatten());
     let largest = difference.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    lesson.remark(format!(
-        "Both are equal: the largest difference is {}. Memory holds one tile of scores, however long the text is.",
-        if largest == 0.0 { "0".to_owned() } else { format!("{largest:.0e}") }
-    ));
+    let equal = match largest < 1e-12 {
+        true => "Both results are equal up to rounding.".to_owned(),
+        false => format!("The largest difference of both results is {largest:e}."),
+    };
+    lesson.remark(equal + " Only one tile of scores is held at a time, however long the text is.");
     lesson.remark(
         "The factor is below 1 where a tile has a larger score than all before: sum and output so far are then scaled down.",
     );

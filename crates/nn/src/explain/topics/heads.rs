@@ -44,7 +44,7 @@ pub(super) fn cross_attention(lesson: &mut Lesson) -> Result<(), ExplainError> {
     Ok(())
 }
 
-/// The number of a head.
+/// The numbers of heads.
 const SUPERSCRIPTS: [&str; 2] = ["¹", "²"];
 
 /// The steps of a layer over the sentence, or over the sentence and a source.
@@ -100,11 +100,11 @@ fn attend(
         lesson.step(quantity, name, formula, [&inputs, &columns], &matrix);
     }
     let (heads, group) = (layer.heads(), layer.heads() / layer.key_value_heads());
-    for head in 0..heads {
+    for (head, superscript) in SUPERSCRIPTS.into_iter().enumerate().take(heads) {
         let part = |name: &str, rows: usize, head: usize| of_head(&record, name, rows, head);
         let (of_head, mark) = match heads {
             1 => (String::new(), ""),
-            _ => (format!("head {}: ", head + 1), SUPERSCRIPTS[head]),
+            _ => (format!("head {}: ", head + 1), superscript),
         };
         let named = |name: &str| format!("{of_head}{name}");
         // The first of several heads has room beside X.

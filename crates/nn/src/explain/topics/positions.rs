@@ -238,7 +238,8 @@ pub(super) fn relative_buckets(lesson: &mut Lesson) -> Result<(), ExplainError> 
         &record.rows("weights"),
     );
     lesson.remark(format!(
-        "All distances of {} and more share the last bucket of their side, so any length is covered.",
+        "All distances of {} and more share the last bucket of their side, so any length is covered. Bucket 4 would be distance 0 on the side \
+         of later keys, which bucket 0 stands for.",
         (1..).find(|&d| config.bucket(-d) == config.buckets / 2 - 1).unwrap_or(0)
     ));
     Ok(())

@@ -13,6 +13,7 @@
 //! | | `scores` | of the score alone, `[.., keys]` |
 //! | | `capped scores` | after a softcap, `[.., keys]` |
 //! | | `seen` | 1 where a key may be seen, 0 elsewhere, each axis of its size or 1; not reported where all may be |
+//! | | `bias` | of ALiBi, `[1, heads, queries, keys]` |
 //! | | `predicted positions`, `Gaussian` | local-p's `p_t`, `[.., 1]`, and its factors, `[.., keys]` |
 //! | | `normalized` | the weights as the normaliser gives them, `[.., keys]` |
 //! | | `weights` | the weights of the values, before dropout, `[.., keys]` |
@@ -24,6 +25,13 @@
 //! | softmax, sink | `exponentials` | above the row's maximum, `[.., keys]` |
 //! | monotonic | `stopping probabilities` | `[.., keys]` |
 //! | NTM addressing | `content`, `interpolated`, `shifted` | `[.., keys]`, the latter two query by query |
+//! | [`MultiHead`](crate::heads::MultiHead) | `queries`, `values` | as the heads read them, `[.., size]` |
+//! | [`Block`](crate::transformer::Block) | `attention input`, `attention output`, `after attention`, `feed-forward input`, `activations`, `feed-forward output` | `[batch, length, size]` |
+//! | [`Lstmn`](crate::recurrent::Lstmn) | `read hidden`, `read cell` | `h̃`, `c̃`, `[batch, n]` |
+//! | channel attention | `squeezed`, `hidden`, `scores` | `[batch, size]` |
+//! | spatial attention | `summary` | mean and maximum over channels, `[batch, 2, height, width]` |
+//! | residual attention | `pooled`, `bottom`, `enlarged`, `scores` | the mask branch on its way down and up, `[batch, channels, height, width]` |
+//! | [`PatchEmbedding`](crate::vision::PatchEmbedding) | `patches`, `tokens` | pixels of each patch, and tokens without positions, `[batch, tokens, size]` |
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};

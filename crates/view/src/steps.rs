@@ -37,6 +37,8 @@ pub struct Panel {
     curves: Vec<Vec<(f64, f64)>>,
     marks: Vec<Vec<f64>>,
     line: Option<f64>,
+    is_matrix: bool,
+    begins_row: bool,
 }
 
 impl Panel {
@@ -59,6 +61,8 @@ impl Panel {
             curves: Vec::new(),
             marks: Vec::new(),
             line: None,
+            is_matrix: false,
+            begins_row: false,
         }
     }
 
@@ -98,6 +102,22 @@ impl Panel {
         self
     }
 
+    /// Draws a map for a single query too, in place of bars.
+    pub fn matrix(mut self) -> Self {
+        self.is_matrix = true;
+        self
+    }
+
+    /// Begins a new row of panels. Without any such panel, as many panels stand in a row as fit.
+    pub fn begins_row(mut self) -> Self {
+        self.begins_row = true;
+        self
+    }
+
+    fn is_map(&self) -> bool {
+        self.is_matrix || self.queries.len() != 1
+    }
+
     fn keys(&self) -> usize {
         self.columns.len() - self.beside
     }
@@ -124,6 +144,7 @@ impl Panel {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steps {
     title: String,
+    about: String,
     formula: String,
     vectors: Option<Vectors>,
     panels: Vec<Panel>,
@@ -175,11 +196,18 @@ impl Steps {
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
+            about: String::new(),
             formula: String::new(),
             vectors: None,
             panels: Vec::new(),
             remarks: Vec::new(),
         }
+    }
+
+    /// What the mechanism does, below the title.
+    pub fn about(mut self, text: impl Into<String>) -> Self {
+        self.about = text.into();
+        self
     }
 
     /// The mechanism's formula, below the title.
@@ -209,14 +237,24 @@ impl Steps {
     /// The picture as a standalone SVG on white ground.
     pub fn svg(&self) -> String {
         let mut plans: Vec<Plan<'_>> = self.panels.iter().map(Plan::new).collect();
-        let in_row = flow(&plans);
-        plans.chunks_mut(in_row).for_each(align);
-        let rows: Vec<&[Plan<'_>]> = plans.chunks(in_row).collect();
+        let lengths = flow(&plans);
+        let mut rows: Vec<&[Plan<'_>]> = Vec::new();
+        let mut rest = plans.as_mut_slice();
+        for length in lengths {
+            let (row, others) = rest.split_at_mut(length);
+            align(row);
+            rows.push(row);
+            rest = others;
+        }
         let mut inside = rows.iter().map(|row| across(row)).fold(LEAST, f64::max);
         if self.vectors.is_some() {
             inside = inside.max(Vectors::WIDTH);
         }
-        let formula = wrapped(&self.formula, FORMULA, inside);
+        let formula = [&self.about, &self.formula];
+        let formula: Vec<String> = formula
+            .iter()
+            .flat_map(|text| wrapped(text, FORMULA, inside))
+            .collect();
         let remarks: Vec<String> = self
             .remarks
             .iter()
@@ -305,16 +343,33 @@ impl Steps {
     }
 }
 
-/// How many panels stand in a row. Rows have about equal numbers of panels, and only a single panel is wider than [`WIDEST`].
-fn flow(plans: &[Plan<'_>]) -> usize {
+/// How many panels stand in each row. Only a single panel is wider than [`WIDEST`]; where no panel begins a row, rows have about
+/// equal numbers of panels.
+fn flow(plans: &[Plan<'_>]) -> Vec<usize> {
     let fits = |row: &[Plan<'_>]| row.len() == 1 || across(row) <= WIDEST;
+    if plans.iter().any(|plan| plan.panel.begins_row) {
+        let mut lengths: Vec<usize> = Vec::new();
+        let mut first = 0;
+        for (index, plan) in plans.iter().enumerate() {
+            let begins = plan.panel.begins_row || !fits(&plans[first..=index]);
+            match lengths.last_mut() {
+                Some(length) if !begins => *length += 1,
+                _ => {
+                    lengths.push(1);
+                    first = index;
+                }
+            }
+        }
+        return lengths;
+    }
     let mut in_row = plans.len().max(1);
     while !plans.chunks(in_row).all(fits) {
         in_row -= 1;
     }
     // If three panels fit into a row, four are drawn two by two.
     let rows = plans.len().div_ceil(in_row).max(1);
-    plans.len().div_ceil(rows).max(1)
+    let in_row = plans.len().div_ceil(rows).max(1);
+    plans.chunks(in_row).map(<[Plan<'_>]>::len).collect()
 }
 
 /// Lets the cells of all panels in a row begin at the same height, whatever stands above them.
@@ -354,7 +409,7 @@ impl<'a> Plan<'a> {
         let fit = |room: f64, count: usize, largest: f64| {
             (room / count.max(1) as f64).clamp(SMALLEST, largest)
         };
-        let is_map = queries != 1;
+        let is_map = panel.is_map();
         let tallest = if panel.curves.is_empty() {
             CELL.1
         } else {
@@ -407,7 +462,9 @@ impl<'a> Plan<'a> {
         };
         let cells = left + cell.0 * columns as f64 + beside + overhang;
         let title = (text_width(&visible(&panel.title), 14.0) * 1.08).min(ROOM.0);
-        let width = cells.max(title).max(250.0);
+        let width = cells
+            .max(title)
+            .max(if panel.is_matrix { 180.0 } else { 250.0 });
         let formula = wrapped(&panel.formula, FORMULA, width);
         let head = 22.0 + 16.0 * formula.len() as f64 + 8.0;
         let (top, height) = match is_map {
@@ -442,9 +499,9 @@ impl<'a> Plan<'a> {
         for (index, line) in self.formula.iter().enumerate() {
             words(out, 0.0, 32.0 + 16.0 * index as f64, faint, line);
         }
-        match self.panel.queries.len() {
-            1 => self.bars(out),
-            _ => self.map(out),
+        match self.panel.is_map() {
+            true => self.map(out),
+            false => self.bars(out),
         }
         out.push_str("</g>\n");
     }

@@ -147,6 +147,31 @@ fn panels_of_a_row_begin_at_one_height() {
 }
 
 #[test]
+fn panels_begin_rows_where_they_say_so() {
+    let panel = |rows| {
+        let cells = vec![vec![Some(1.0); 2]; rows];
+        Panel::new("panel", named('q', rows), named('k', 2), cells).matrix()
+    };
+    let svg = Steps::new("rows")
+        .about("what it does")
+        .with(panel(1).begins_row())
+        .with(panel(2))
+        .with(panel(1).begins_row())
+        .with(panel(2))
+        .with(panel(2))
+        .svg();
+    // A matrix has cells, also of one row.
+    assert_eq!(svg.matches("class=\"cell\"").count(), 2 + 4 + 2 + 4 + 4);
+    assert!(!svg.contains("class=\"bar\"") && svg.contains("what it does"));
+    let places = svg.split("<g transform=\"translate(").skip(1);
+    let heights = places.map(|rest| rest.split([' ', ',', ')']).nth(1).unwrap());
+    let heights: Vec<&str> = heights.collect();
+    assert_eq!(heights.len(), 5);
+    assert!(heights[0] == heights[1] && heights[1] != heights[2]);
+    assert!(heights[2..].iter().all(|height| *height == heights[2]));
+}
+
+#[test]
 fn slanted_names_stay_in_their_panel() {
     let names = ["Donaudampfschifffahrt", "b", "c"]
         .map(str::to_owned)

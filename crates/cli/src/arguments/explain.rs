@@ -12,6 +12,8 @@ Examples:
   regard explain --list
   regard explain dot --query 10,5,10 --keys \"0,1,1;5,0,1;1,1,0;0,5,1\"
   regard explain words --svg words.svg
+  regard explain self-attention --png self-attention.png
+  regard explain flash
   regard explain additive --query 1,0 --keys \"1,2;3,4\" --vector 1,-1 \\
       --normalizer sparsemax
   regard explain scaled-dot --keys \"1,0;0,1;1,1\" --query \"1,0;0,1;1,1\" --causal
@@ -22,21 +24,21 @@ Examples:
 
 Numbers of a vector are separated by commas, vectors of a list by semicolons. Without vectors the \
 example has those of the preset `words`, but sparsemax and entmax15 have longer queries, gaussian-window has queries \
-of its own, and ntm has --gate 0.5 --shift 0,0.2,0.8 --sharpening 2. Matrices act from the left, one row for each output. An \
+of its own, masks of long texts have eight tokens, and ntm has --gate 0.5 --shift 0,0.2,0.8 --sharpening 2. Matrices act from the left, one row for each output. An \
 option that the mechanism does not have is refused.";
 
 /// Show a mechanism at work, step by step, on vectors small enough to read
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Explain {
-    /// A mechanism or a preset of --list, or `mask`
+    /// A mechanism, layer, algorithm or preset of --list, or `mask`
     #[arg(value_name = "NAME", required_unless_present = "list")]
     pub name: Option<String>,
     /// The mask to draw, after `mask`: masks of --list, combined with &, | and !
     #[arg(value_name = "MASK")]
     pub mask_to_draw: Option<String>,
-    /// List mechanisms, presets, normalisers and masks
-    #[arg(long, conflicts_with_all = ["svg", "png", "check", "quiet"])]
+    /// List mechanisms, layers, algorithms, presets, normalisers and masks
+    #[arg(long, conflicts_with_all = ["svg", "png", "html", "check", "quiet"])]
     pub list: bool,
     /// Queries, keys and values.
     #[command(flatten)]
@@ -164,7 +166,7 @@ pub struct Output {
     #[arg(long)]
     pub check: bool,
     /// Say what computes the mechanism on tensors: which kernel, or plain operations and why
-    #[arg(long, conflicts_with_all = ["list", "svg", "png", "check", "quiet"])]
+    #[arg(long, conflicts_with_all = ["list", "svg", "png", "html", "check", "quiet"])]
     pub path: bool,
     /// Most decimals of printed steps [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
@@ -176,6 +178,9 @@ pub struct Output {
     /// Draw as PNG
     #[arg(long, value_name = "FILE")]
     pub png: Option<PathBuf>,
+    /// Write a page with the picture and the numbers, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print JSON, with all digits
     #[arg(long)]
     pub json: bool,
@@ -211,6 +216,21 @@ impl Explain {
         }
     }
 
+    /// The first given option that changes a mechanism's example, and so means nothing where the example is fixed.
+    pub fn of_examples(&self) -> Option<String> {
+        let more = [
+            ("size", self.output.size.is_some()),
+            (
+                "mask",
+                self.mechanism.mask.is_some() || self.mask_to_draw.is_some(),
+            ),
+            ("causal", self.mechanism.causal),
+        ];
+        let given = more.into_iter().find(|(_, given)| *given);
+        let given = given.map(|(name, _)| name.to_owned());
+        given.or_else(|| self.of_mechanisms().filter(|name| name != "digits"))
+    }
+
     /// The given options that are about a mechanism, and so mean nothing for a mask alone.
     pub fn of_mechanisms(&self) -> Option<String> {
         let options = [
@@ -223,12 +243,12 @@ impl Explain {
             ("half-width", self.mechanism.half_width.is_some()),
             ("check", self.output.check),
             ("path", self.output.path),
-            ("digits", self.output.digits.is_some()),
         ];
         let given = options.into_iter().filter(|(_, given)| *given);
         let first = given.map(|(name, _)| name).next();
         let parameters = self.parameters();
-        let name = first.or_else(|| parameters.given().next())?;
+        let digits = self.output.digits.map(|_| "digits");
+        let name = first.or_else(|| parameters.given().next()).or(digits)?;
         Some(name.replace(' ', "-"))
     }
 }

@@ -177,7 +177,8 @@ fn programs_get_json() {
     assert_eq!(masked.unwrap()["table"]["rows"][0]["cells"][1], Value::Null);
 
     let list = json(["explain", "--list", "--json"]);
-    assert_eq!(list["mechanisms"].as_array().unwrap().len(), 22);
+    assert_eq!(list["mechanisms"].as_array().unwrap().len(), 28);
+    assert_eq!(list["topics"].as_array().unwrap().len(), 18);
     assert_eq!(list["masks"][1]["name"], "causal");
 
     let mask = json(["explain", "mask", "causal", "--size", "2", "--json"]);
@@ -335,7 +336,7 @@ fn holds(name: &str, picture: &str, expected: &Holds) {
 fn each_picture_shows_its_mechanism() {
     let two = &["scores", "weights"];
     let scaled = &["scores", "scaled scores", "weights"];
-    let cases: [(&str, Holds); 22] = [
+    let cases: [(&str, Holds); 28] = [
         (
             "dot",
             Holds {
@@ -375,6 +376,51 @@ fn each_picture_shows_its_mechanism() {
             },
         ),
         (
+            "bidirectional",
+            Holds {
+                panels: scaled,
+                cells: 27,
+                texts: &["hello → tomato: 0.258"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "sliding-window",
+            Holds {
+                panels: scaled,
+                cells: 63,
+                hidden: 129,
+                texts: &[
+                    "3 → 0: hidden",
+                    "At 1024 tokens it sees 3069 pairs, 0.293 % of all.",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "longformer",
+            Holds {
+                panels: scaled,
+                cells: 102,
+                hidden: 90,
+                texts: &[
+                    "7 → 5: hidden",
+                    "At 1024 tokens it sees 5114 pairs, 0.488 % of all.",
+                ],
+                ..Holds::default()
+            },
+        ),
+        (
+            "block-sparse",
+            Holds {
+                panels: scaled,
+                cells: 144,
+                hidden: 48,
+                texts: &["The mask is chunked:2:1 | global:0,1;", "7 → 2: hidden"],
+                ..Holds::default()
+            },
+        ),
+        (
             "general",
             Holds {
                 panels: two,
@@ -398,6 +444,15 @@ fn each_picture_shows_its_mechanism() {
                 panels: two,
                 cells: 18,
                 texts: &["s_i = vᵀ h_i", "scores lie within ±3, however long"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "soft",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["s_i = vᵀ h_i"],
                 ..Holds::default()
             },
         ),
@@ -456,6 +511,15 @@ fn each_picture_shows_its_mechanism() {
                 curves: 3,
                 marks: 3,
                 texts: &["q1 0.368, q2 1.038, q3 1.709", "q1 → hello: 0.8"],
+                ..Holds::default()
+            },
+        ),
+        (
+            "global",
+            Holds {
+                panels: two,
+                cells: 18,
+                texts: &["s_i = qᵀ (W k_i)"],
                 ..Holds::default()
             },
         ),
@@ -615,6 +679,84 @@ fn each_picture_shows_its_mechanism() {
         holds(name, &picture, expected);
         // Arrows show dot products and nothing else.
         assert_eq!(picture.contains(">z</text>"), *name == "dot", "{name}");
+    }
+}
+
+#[test]
+fn each_layer_and_algorithm_is_told_and_drawn() {
+    let list = json(["explain", "--list", "--json"]);
+    for topic in list["topics"].as_array().unwrap() {
+        let name = topic["name"].as_str().unwrap();
+        let text = explained(["explain", name]);
+        let head = format!(
+            "{name} ({})\n{}\n",
+            topic["source"].as_str().unwrap(),
+            topic["summary"].as_str().unwrap()
+        );
+        assert!(text.starts_with(&head), "{text}");
+        // Numbers from a test elsewhere compare steps with definitions; here each drawn step has a panel with its cells.
+        let lesson = json(["explain", name, "--json"]);
+        let picture = drawn(&[name]);
+        let mut cells = 0;
+        for step in lesson["steps"].as_array().unwrap() {
+            let title = step["name"].as_str().unwrap();
+            assert!(text.contains(&format!("\n{title}: ")), "{name}: {title}");
+            if ["vectors", "between"].contains(&step["quantity"].as_str().unwrap()) {
+                continue;
+            }
+            assert!(picture.contains(&format!(">{title}</")), "{name}: {title}");
+            let rows = step["table"]["rows"].as_array().unwrap();
+            cells += rows
+                .iter()
+                .map(|row| row["cells"].as_array().unwrap().len())
+                .sum::<usize>();
+        }
+        let drawn = |class: &str| picture.matches(&format!("class=\"{class}\"")).count();
+        assert_eq!(drawn("cell") + drawn("hidden"), cells, "{name}");
+        for remark in lesson["remarks"].as_array().unwrap() {
+            assert!(text.contains(remark.as_str().unwrap()), "{name}");
+        }
+    }
+    snapshot(
+        "explain-self-attention.txt",
+        &explained(["explain", "self"]),
+    );
+    snapshot(
+        "explain-flash.txt",
+        &explained(["explain", "flash-attention"]),
+    );
+    snapshot(
+        "explain-longformer.txt",
+        &explained(["explain", "longformer", "--digits", "3"]),
+    );
+    let quiet = explained(["explain", "flash", "--quiet"]);
+    assert!(quiet.starts_with("plain attention: "), "{quiet}");
+}
+
+#[test]
+fn a_page_holds_picture_and_numbers() {
+    let folder = tempdir().unwrap();
+    let (page, path) = inside(folder.path(), "page.html");
+    for (arguments, number) in [
+        (["explain", "softmax", "--digits", "8"], "0.65900114"),
+        (["explain", "lstmn", "--digits", "2"], "0.51"),
+        (
+            ["explain", "mask", "window:2 & causal", "--causal"],
+            "pairs seen",
+        ),
+    ] {
+        regard()
+            .args(arguments)
+            .args(["--html", &path])
+            .assert()
+            .success();
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(
+            text.starts_with("<!DOCTYPE html>") && text.contains("<svg"),
+            "{arguments:?}"
+        );
+        let numbers = text.split("<pre>").nth(1).unwrap();
+        assert!(numbers.contains(number), "{numbers}");
     }
 }
 
@@ -978,6 +1120,27 @@ fn a_wrong_example_is_refused_with_the_way_out() {
         ["no mechanism \"dott\"", "did you mean \"dot\"?"],
     );
     refused(["explain", "bahdanu"], 2, ["did you mean \"bahdanau\"?"]);
+    refused(["explain", "selv"], 2, ["did you mean \"self\"?"]);
+    refused(
+        ["explain", "flash-atention"],
+        2,
+        ["did you mean \"flash-attention\"?"],
+    );
+    refused(["explain", "sofmax"], 2, ["did you mean \"softmax\"?"]);
+    for arguments in [
+        ["flash", "--causal"].as_slice(),
+        &["flash", "causal"],
+        &["flash", "--size", "3"],
+        &["flash", "--beta", "1", "--digits", "2"],
+        &["flash", "--query", "1,2"],
+    ] {
+        let assert = regard().arg("explain").args(arguments).assert().code(2);
+        let said = stderr(&assert);
+        assert!(
+            said.contains("is no option of flash, whose example is fixed"),
+            "{said}"
+        );
+    }
     refused(["explain", "qqq"], 2, ["--list"]);
     refused(
         ["explain", "dot", "--normalizer", "sparsmax"],

@@ -282,6 +282,7 @@ impl Problem<'_> {
         if let Some(alibi) = self.call.alibi {
             let positions = Positions::lower_right(self.grid.queries, self.grid.keys);
             let bias = alibi.bias(&positions, &scores.device(), scores.dtype());
+            report("bias", || bias.clone());
             scores = scores + bias;
         }
         (poison(scores, poisoned, seen, self.grid.heads), carried)

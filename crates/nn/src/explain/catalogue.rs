@@ -67,8 +67,21 @@ const fn of_normalizer(
     }
 }
 
-/// All mechanisms: scores first, then local attention, then normalisers.
-pub static MECHANISMS: [Mechanism; 22] = [
+const fn of_mask(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    summary: &'static str,
+    source: &'static str,
+    mask: &'static str,
+) -> Mechanism {
+    Mechanism {
+        mask: Some(mask),
+        ..of_score(name, aliases, summary, source, Scorer::ScaledDot)
+    }
+}
+
+/// All mechanisms: scores and masks first, then local attention, then normalisers.
+pub static MECHANISMS: [Mechanism; 28] = [
     of_score(
         "dot",
         &["luong-dot"],
@@ -78,7 +91,7 @@ pub static MECHANISMS: [Mechanism; 22] = [
     ),
     of_score(
         "scaled-dot",
-        &["transformer", "vaswani"],
+        &["scaled", "transformer", "vaswani"],
         "the dot product divided by √d",
         "Vaswani 2017",
         Scorer::ScaledDot,
@@ -93,6 +106,34 @@ pub static MECHANISMS: [Mechanism; 22] = [
             Scorer::ScaledDot,
         )
     },
+    of_score(
+        "bidirectional",
+        &["encoder", "bert"],
+        "scaled dot where every query sees the keys before and after it",
+        "Vaswani 2017; Devlin 2018",
+        Scorer::ScaledDot,
+    ),
+    of_mask(
+        "sliding-window",
+        &["window", "mistral"],
+        "causal, and keys less than three positions back: the cost grows with the length alone",
+        "Beltagy 2020; Jiang 2023",
+        "window:3 & causal",
+    ),
+    of_mask(
+        "longformer",
+        &["window-and-global"],
+        "neighbours on both sides, and a global position that sees all and is seen by all",
+        "Beltagy 2020",
+        "longformer:2:0",
+    ),
+    of_mask(
+        "block-sparse",
+        &["bigbird", "sparse"],
+        "blocks of two: a query sees its own block and the one before it; the first block sees all and is seen by all",
+        "Child 2019; Zaheer 2020, without random blocks",
+        "chunked:2:1 | global:0,1",
+    ),
     of_score(
         "general",
         &["luong-general"],
@@ -112,6 +153,13 @@ pub static MECHANISMS: [Mechanism; 22] = [
         &["bahdanau", "concat", "luong-concat"],
         "a small network over query and key, with one tanh layer",
         "Bahdanau 2014",
+        Scorer::Additive,
+    ),
+    of_score(
+        "soft",
+        &["soft-attention", "deterministic"],
+        "every key gets a share, by a softmax of additive scores; its counterpart is hard",
+        "Xu 2015",
         Scorer::Additive,
     ),
     of_score(
@@ -152,6 +200,13 @@ pub static MECHANISMS: [Mechanism; 22] = [
             Scorer::GaussianWindow,
         )
     },
+    of_score(
+        "global",
+        &["global-attention", "luong-global"],
+        "every source position is seen; its counterparts are local-m and local-p",
+        "Luong 2015",
+        Scorer::General,
+    ),
     Mechanism {
         locality: Locality::Monotonic { half_width: 1 },
         ..of_score(
@@ -166,7 +221,7 @@ pub static MECHANISMS: [Mechanism; 22] = [
         locality: Locality::Predictive { half_width: 2 },
         ..of_score(
             "local-p",
-            &["local-predictive"],
+            &["local", "local-attention", "local-predictive"],
             "keys at most D away from a predicted position, weighted by a Gaussian around it",
             "Luong 2015",
             Scorer::Dot,
@@ -202,7 +257,7 @@ pub static MECHANISMS: [Mechanism; 22] = [
     ),
     of_normalizer(
         "hard",
-        &["hardmax"],
+        &["hard-attention", "hardmax"],
         "weight 1 on the best key",
         "Xu 2015",
         Normalizer::Hardmax,
@@ -239,6 +294,13 @@ pub static MECHANISMS: [Mechanism; 22] = [
         Normalizer::Identity,
     ),
 ];
+
+impl Mechanism {
+    /// Whether it is one because it leaves out most of a long text.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.mask.is_some_and(|mask| mask != "causal")
+    }
+}
 
 /// The mechanism of this name or alias.
 ///

@@ -1,6 +1,6 @@
 //! Why an example could not be computed.
 
-use crate::AttentionError;
+use crate::{AttentionError, vision::VisionError};
 
 /// What is wrong with an example, by the name of its field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -9,6 +9,9 @@ pub enum ExplainError {
     /// A value, shape or combination that does not fit.
     #[error(transparent)]
     Attention(#[from] AttentionError),
+    /// The same of a module that reads images.
+    #[error(transparent)]
+    Vision(#[from] VisionError),
     /// A name that is not known.
     #[error("there is no {what} {name:?}")]
     Unknown {

@@ -149,6 +149,9 @@ pub struct Parameters {
     pub position_vector: Option<Vec<f64>>,
 }
 
+/// The tokens of an example with a sparse mask.
+const TOKENS: usize = 8;
+
 /// A mechanism and the vectors to compute it on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
@@ -185,7 +188,7 @@ impl Example {
     }
 
     /// The mechanism of this name on the vectors of the preset `words`. Where these, or the defaults of the parameters,
-    /// would not show what is special about it, others are used: Gaussian windows have queries of their own, queries are
+    /// would not show what is special about it, others are used: Gaussian windows have queries of their own, sparse masks eight tokens, queries are
     /// longer where low scores get exactly 0, NTM interpolates, shifts and sharpens.
     ///
     /// # Errors
@@ -206,6 +209,15 @@ impl Example {
                 vec![0.3, 0.0, -0.4],
             ];
             example.query_names = Vec::new();
+        }
+        if example.mechanism.is_sparse() {
+            // Of three words hardly any would be hidden.
+            let entry = |token: usize, by: usize| f64::from(((token * by + 1) % 5) as u8) / 2.0;
+            let token = |token| vec![entry(token, 2), entry(token, 3)];
+            example.queries = (0..TOKENS).map(token).collect();
+            example.keys = example.queries.clone();
+            example.query_names = (0..TOKENS).map(|token| token.to_string()).collect();
+            example.key_names = example.query_names.clone();
         }
         if let Normalizer::Sparsemax | Normalizer::Entmax15 = example.normalizer {
             let entries = example.queries.iter_mut().flatten();

@@ -26,6 +26,7 @@
 //! |---|---|
 //! | [`catalogue`] | the mechanisms by name, with formula and source |
 //! | [`presets`] | ready examples: the worked numbers of the formula sheet |
+//! | [`topics`] | whole layers and algorithms: heads, decoders, positions, tiles, images, a block |
 //! | [`masks`] | masks written as text: `window:3 & causal` |
 //! | [`parameters`] | which mechanism reads which parameter |
 //!
@@ -42,6 +43,7 @@ mod plan;
 pub mod presets;
 mod steps;
 mod table;
+pub mod topics;
 
 pub use error::ExplainError;
 pub use example::{Example, Normalizer, Parameters, Scorer};
@@ -78,6 +80,7 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
     });
     let mut explanation = Explanation {
         mechanism: example.name().to_owned(),
+        summary: example.mechanism.summary.to_owned(),
         formula: example.formula(),
         source: example.mechanism.source.to_owned(),
         steps: Vec::new(),
@@ -99,6 +102,7 @@ pub fn explain(example: &Example) -> Result<Explanation, ExplainError> {
     steps.given(&values);
     steps.scores();
     steps.mask(&mask_words(example)?, length, &explanation);
+    steps.cost()?;
     steps.weights(&explanation);
     steps.context(&values, &explanation);
     explanation.steps = steps.steps;

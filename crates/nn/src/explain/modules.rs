@@ -223,17 +223,18 @@ fn param(numbers: Vec<f64>) -> Param<Tensor<1>> {
 }
 
 /// `[1, 1, vectors, size]`
-fn vectors(rows: &Matrix) -> Tensor<4> {
+pub(super) fn vectors(rows: &Matrix) -> Tensor<4> {
     tensor(rows.concat(), [1, 1, rows.len(), rows[0].len()])
 }
 
-fn rows(x: Tensor<4>) -> Matrix {
-    let width = x.dims()[3];
+/// Rows along the last axis.
+pub(super) fn rows<const D: usize>(x: Tensor<D>) -> Matrix {
+    let width = x.dims()[D - 1].max(1);
     let numbers: Vec<f64> = x.into_data().iter::<f64>().collect();
     numbers.chunks(width).map(<[f64]>::to_vec).collect()
 }
 
-fn tensor<const D: usize>(numbers: Vec<f64>, shape: [usize; D]) -> Tensor<D> {
+pub(super) fn tensor<const D: usize>(numbers: Vec<f64>, shape: [usize; D]) -> Tensor<D> {
     let options = (&device(), DType::F64);
     Tensor::from_data(TensorData::new(numbers, shape), options)
 }

@@ -1,12 +1,18 @@
 //! The steps as a person would write them down, with the numbers that the modules reported.
 
 use super::{
-    Example, Explanation, Normalizer, Quantity, Scorer, Step, modules,
+    Example, ExplainError, Explanation, Normalizer, Quantity, Scorer, Step, masks, modules,
     table::{Names, Table, number},
 };
 use crate::{mask::Locality, record::Record};
 
 type Matrix = Vec<Vec<f64>>;
+
+/// The size of a usual head.
+const HEAD: f64 = 64.0;
+
+/// The most pairs of a query and a key whose weighted values are listed one by one.
+const MOST_PAIRS: usize = 32;
 
 /// The steps from the given vectors to the context, as far as they have been made.
 pub(super) struct Steps<'a> {
@@ -23,6 +29,7 @@ impl Steps<'_> {
             formula: formula.into(),
             quantity,
             table,
+            begins_row: false,
         });
     }
 
@@ -203,6 +210,33 @@ impl Steps<'_> {
         self.push(Quantity::Between, "masked scores", formula, table);
     }
 
+    /// What a mechanism's own mask leaves to be computed, here and for longer texts.
+    pub(super) fn cost(&mut self) -> Result<(), ExplainError> {
+        let Some(text) = self.example.mask.as_deref() else {
+            return Ok(());
+        };
+        if self.example.mechanism.mask != Some(text) {
+            return Ok(());
+        }
+        let mask = masks::Expression::parse(text)?;
+        let mut names = Vec::new();
+        let mut costs = Vec::new();
+        for length in [self.names.keys.len(), 128, 1024] {
+            let seen = mask.table(length, length)?;
+            let pairs = seen.iter().flatten().filter(|&&seen| seen).count() as f64;
+            let share = 100.0 * pairs / (length * length) as f64;
+            names.push(format!("{length} tokens"));
+            costs.push(vec![pairs, share, 4.0 * HEAD * pairs, 4.0 * pairs]);
+        }
+        let formula = format!(
+            "visible pairs; FLOPs 2 (d + d_v) a pair, d = d_v = {HEAD}; bytes: 4 a weight, if weights are stored"
+        );
+        let columns = ["pairs", "% of all", "FLOPs", "bytes"];
+        let table = Table::of(&names, &columns, &costs);
+        self.push(Quantity::Vectors, "cost", formula, table);
+        Ok(())
+    }
+
     /// Weights, and the steps to them.
     pub(super) fn weights(&mut self, explanation: &Explanation) {
         const WEIGHTS: Quantity = Quantity::Weights;
@@ -301,7 +335,10 @@ impl Steps<'_> {
             let products = weights.iter().zip(values);
             products.map(|(weight, value)| value.iter().map(|v| weight * v).collect())
         });
-        self.by_pair("weighted values", "α_i v_i", &weighted.collect());
+        let weighted: Matrix = weighted.collect();
+        if weighted.len() <= MOST_PAIRS {
+            self.by_pair("weighted values", "α_i v_i", &weighted);
+        }
         self.by_query("context", "c = Σ_i α_i v_i", "", &explanation.context);
     }
 }

@@ -9,6 +9,8 @@ use super::Example;
 pub struct Explanation {
     /// The mechanism's name.
     pub mechanism: String,
+    /// What it does, in a line.
+    pub summary: String,
     /// The whole formula in one line.
     pub formula: String,
     /// Where it is from.
@@ -61,8 +63,17 @@ pub enum Quantity {
     Scores,
     /// Shares of attention, `[queries, keys]`; a column after those of the keys is the share that goes to no key.
     Weights,
+    /// Vectors that a picture shows as a matrix, one a row.
+    Matrix,
     /// Numbers between two of these, `[queries, keys]`: masked scores, exponentials.
     Between,
+}
+
+impl Quantity {
+    /// Whether the picture of a [`Lesson`](super::topics::Lesson) shows such numbers.
+    pub fn is_drawn(self) -> bool {
+        !matches!(self, Self::Vectors | Self::Between)
+    }
 }
 
 /// One step.
@@ -76,6 +87,9 @@ pub struct Step {
     pub quantity: Quantity,
     /// The numbers.
     pub table: Table,
+    /// Whether a picture begins a new row with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub begins_row: bool,
 }
 
 /// Numbers with names on both sides.
@@ -102,6 +116,14 @@ impl Table {
         let width = rows.first().map_or(0, Vec::len);
         Self {
             columns: (1..=width).map(|i| format!("{entry}{i}")).collect(),
+            rows: Row::all(names, rows),
+        }
+    }
+
+    /// Numbers with names on both sides.
+    pub(super) fn of(names: &[String], columns: &[&str], rows: &[Vec<f64>]) -> Self {
+        Self {
+            columns: columns.iter().map(|&column| column.to_owned()).collect(),
             rows: Row::all(names, rows),
         }
     }

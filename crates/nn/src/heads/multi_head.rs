@@ -20,6 +20,7 @@ use crate::{
     mask::{Grid, Mask},
     position::{Alibi, Position, Positions, Relative},
     precision::{check_precision, check_weights},
+    record::report,
     recurrent::check_shape,
     score::KernelForm,
 };
@@ -386,6 +387,8 @@ impl MultiHead {
         positions: Option<Positions>,
         call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
+        report("queries", || query.clone());
+        report("values", || source.values.clone());
         // Rebound with a shorter lifetime, so that it may borrow from the layer.
         let mut call: AttentionOptions<'_> = call;
         let mut values = None;

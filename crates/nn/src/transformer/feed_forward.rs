@@ -30,6 +30,7 @@ use crate::{
     dropout::DropoutRng,
     heads::glorot,
     initialize::Initializer,
+    record::report,
 };
 
 /// The activation between the two products: `φ`, and whether it is a gate.
@@ -158,6 +159,7 @@ impl FeedForward {
                 activate(other.kind(), other.is_gated(), x, self.dropout, noise)
             }
         };
+        report("activations", || activated.clone());
         let y = linear(activated, self.outer.weight.val(), None);
         (y, self.outer.bias.as_ref().map(Param::val))
     }

@@ -12,6 +12,7 @@ use crate::{
     dropout::DropoutRng,
     heads::{AddedPositions, KeyValues, MultiHead, MultiHeadOutput},
     mask::Mask,
+    record::report,
 };
 
 /// Self-attention, cross-attention if the stack reads a source, feed-forward.
@@ -335,8 +336,11 @@ impl Block {
         noise: &mut DropoutRng,
     ) -> Result<BlockOutput, AttentionError> {
         let entered = self.attention_block.enter(&x);
+        report("attention input", || entered.clone());
         let own = own(&self.attention, entered.clone(), noise)?;
+        report("attention output", || own.output.clone());
         let mut x = self.attention_block.leave(x, own.output, None, noise);
+        report("after attention", || x.clone());
         let mut cross = None;
         if let (Some(heads), Some(around), Some(source)) =
             (&self.cross_attention, &self.cross_block, source)
@@ -359,7 +363,12 @@ impl Block {
             NormPlace::Parallel => entered,
             _ => self.feed_forward_block.enter(&x),
         };
+        report("feed-forward input", || inner.clone());
         let (y, bias) = self.feed_forward.forward_without_bias(inner, noise);
+        report("feed-forward output", || match &bias {
+            Some(bias) => y.clone() + bias.clone().unsqueeze::<3>(),
+            None => y.clone(),
+        });
         Ok(BlockOutput {
             states: self.feed_forward_block.leave(x, y, bias, noise),
             own: own.attended,

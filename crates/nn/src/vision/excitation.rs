@@ -8,7 +8,7 @@ use burn::{
 };
 
 use super::error::{VisionError, divide};
-use crate::{bridge::apply, initialize::Initializer};
+use crate::{bridge::apply, initialize::Initializer, record::report};
 
 /// `W_2 ReLU(W_1 z)`: a bottleneck of `channels / reduction` units between two layers.
 #[derive(Module, Debug)]
@@ -39,6 +39,11 @@ impl Excitation {
 
     /// `z [batch, channels]` -> `[batch, channels]`.
     pub(super) fn forward(&self, z: Tensor<2>) -> Tensor<2> {
-        apply(&self.expand, relu(apply(&self.reduce, z)))
+        report("squeezed", || z.clone());
+        let hidden = relu(apply(&self.reduce, z));
+        report("hidden", || hidden.clone());
+        let scores = apply(&self.expand, hidden);
+        report("scores", || scores.clone());
+        scores
     }
 }

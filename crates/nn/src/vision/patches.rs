@@ -57,7 +57,7 @@ use super::{
     convolution::resize,
     error::{Extent, check_positive, check_precision, check_shape, divide},
 };
-use crate::{bridge::apply, initialize::Initializer};
+use crate::{bridge::apply, initialize::Initializer, record::report};
 
 /// The standard deviation of the positions' initial values, as in the authors' code.
 const POSITION_DEVIATION: f32 = 0.02;
@@ -157,12 +157,14 @@ impl PatchEmbedding {
             .reshape([batch, channels, rows, patch_height, columns, patch_width])
             .permute([0, 2, 4, 1, 3, 5]) // [batch, rows, columns, channels, patch height, patch width]
             .reshape([batch, rows * columns, inputs]);
+        report("patches", || patches.clone());
         let class_token = self.class_token.val().reshape([1, 1, size]);
         let tokens = vec![
             class_token.expand([batch, 1, size]),
             apply(&self.projection, patches),
         ];
         let tokens = Tensor::cat(tokens, 1);
+        report("tokens", || tokens.clone());
         Ok(match &self.positions {
             Some(positions) => tokens + positions.val().unsqueeze_dim::<3>(0),
             None => tokens,

@@ -49,7 +49,7 @@ use super::{
     convolution::convolution,
     error::{Extent, check_odd, check_precision, check_shape},
 };
-use crate::{bridge::convolve, initialize::Initializer};
+use crate::{bridge::convolve, initialize::Initializer, record::report};
 
 /// How a [`SpatialAttention`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -97,7 +97,9 @@ impl SpatialAttention {
         check_shape("map", &map.dims(), &expected)?;
         check_precision("map", map.dtype(), self)?;
         let summary = vec![map.clone().mean_dim(1), map.clone().max_dim(1)];
-        let gate = sigmoid(convolve(&self.convolution, Tensor::cat(summary, 1)));
+        let summary = Tensor::cat(summary, 1);
+        report("summary", || summary.clone());
+        let gate = sigmoid(convolve(&self.convolution, summary));
         Ok(Gated::new(map, gate))
     }
 }

@@ -1,6 +1,7 @@
 //! Worked examples: the numbers of the formula sheet, the definitions in `f64`, and the modules in `f32`.
 
 mod definitions;
+mod topics;
 
 use burn::{
     module::Param,

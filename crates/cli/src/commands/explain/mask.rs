@@ -18,7 +18,7 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     if let Some(option) = options.of_mechanisms() {
         return Err(Failure::Usage(format!(
             "--{option} is an option of mechanisms; `regard explain mask` has --mask, --causal, --size, --svg, --png, \
-             --json and --quiet"
+             --html, --json and --quiet"
         )));
     }
     let Some(text) = masked(options.mask_to_draw.clone(), options) else {
@@ -36,24 +36,25 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     });
     let seen = mask.table(queries, keys).map_err(refused)?;
     let drawing = MaskPicture::new(&text, seen.clone());
-    picture::write(options, || drawing.svg())?;
     let (count, of) = drawing.share();
-    if options.output.json {
-        let value = json!({ "mask": text, "queries": queries, "keys": keys, "seen": seen, "pairs_seen": count });
-        return output::print(&format!("{}\n", serde_json::to_string(&value)?));
-    }
     let drawn = mask.picture(queries, keys).map_err(refused)?;
-    if options.output.quiet {
-        return output::print(&drawn);
-    }
     let positions = match mask.names_positions() {
         true => "; positions count from 0",
         false => "",
     };
     let percent = 100.0 * count as f64 / of.max(1) as f64;
-    output::print(&format!(
+    let told = format!(
         "{}: a row for each of {queries} queries, a column for each of {keys} keys; ■ is seen{positions}\n{drawn}\
          {count} of {of} pairs seen ({percent:.1} %)\n",
         visible(&text)
-    ))
+    );
+    picture::write(options, &text, &told, || drawing.svg())?;
+    if options.output.json {
+        let value = json!({ "mask": text, "queries": queries, "keys": keys, "seen": seen, "pairs_seen": count });
+        return output::print(&format!("{}\n", serde_json::to_string(&value)?));
+    }
+    output::print(match options.output.quiet {
+        true => &drawn,
+        false => &told,
+    })
 }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `mod.rs` | from options to an example, and what to do with its steps |
 //! | [`mask`] | `regard explain mask` |
+//! | [`topic`] | whole layers and algorithms |
 //! | [`print`] | steps and lists as text |
 //! | [`picture`] | bars, maps and arrows |
 
 mod mask;
 mod picture;
 mod print;
+mod topic;
 
 pub(super) use print::columns;
 
@@ -19,7 +21,7 @@ use regard_nn::{
     Unserved,
     explain::{
         Example, ExplainError, Explanation, Normalizer, Parameters, Scorer, catalogue, explain,
-        masks, presets,
+        masks, presets, topics,
     },
     mask::Locality,
 };
@@ -43,6 +45,9 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     if name == MASK {
         return mask::run(options);
     }
+    if let Ok(found) = topics::find(name) {
+        return topic::run(found, options);
+    }
     if let Some(extra) = &options.mask_to_draw {
         return Err(Failure::Usage(format!(
             "unexpected argument {extra:?} after {name:?}; a mask of its own is drawn by \
@@ -64,7 +69,23 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         true => Some(findings(&example, &explanation)?),
         false => None,
     };
-    picture::write(options, || picture::draw(&example, &explanation).svg())?;
+    let Explanation {
+        mechanism,
+        summary,
+        formula,
+        source,
+        steps,
+        ..
+    } = &explanation;
+    let text = print::text(
+        &print::head(mechanism, source, &[summary, formula]),
+        steps,
+        print::DIGITS,
+        options,
+    );
+    picture::write(options, mechanism, &text, || {
+        picture::draw(&example, &explanation).svg()
+    })?;
     let text = match options.output.json {
         true => {
             let mut value = serde_json::to_value(&explanation)?;
@@ -73,13 +94,10 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
             }
             format!("{}\n", serde_json::to_string_pretty(&value)?)
         }
-        false => {
-            let mut text = print::explanation(&explanation, options);
-            if let Some(findings) = findings {
-                text.push_str(&print::findings(&findings, example.locality));
-            }
-            text
-        }
+        false => match findings {
+            Some(findings) => text + &print::findings(&findings, example.locality),
+            None => text,
+        },
     };
     output::print(&text)
 }
@@ -190,6 +208,7 @@ fn named(
             mut known,
         } => {
             known.extend(presets::PRESETS.iter().map(|preset| preset.name));
+            known.extend(topics::names());
             known.push(MASK);
             refused(ExplainError::Unknown { what, name, known })
         }
@@ -267,6 +286,7 @@ fn list(options: &Explain) -> Result<(), Failure> {
         true => {
             let value = json!({
                 "mechanisms": &catalogue::MECHANISMS[..],
+                "topics": &topics::TOPICS[..],
                 "presets": &presets::PRESETS[..],
                 "normalizers": Normalizer::NAMES.map(|(name, kind)| json!({
                     "name": name,

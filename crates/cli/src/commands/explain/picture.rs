@@ -1,10 +1,14 @@
 //! The picture of an example: its steps from scores to weights, and arrows for dot products.
 
 use regard_nn::{
-    explain::{Example, Explanation, Normalizer, Quantity, Scorer, Step, masks::Expression},
+    explain::{
+        Example, Explanation, Normalizer, Quantity, Scorer, Step, Table, masks::Expression,
+        topics::Lesson,
+    },
     mask::Locality,
 };
 use regard_view::{
+    html::{self, Figure},
     label::number,
     png::{self, PngOptions},
     steps::{Panel, Steps},
@@ -22,11 +26,16 @@ const POINTS: usize = 16;
 /// Decimals of numbers in sentences.
 const DIGITS: u8 = 3;
 
-/// Writes a picture to the files that were asked for.
+/// Writes a picture to the files that were asked for; a page also holds `text`, its numbers.
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write(options: &Explain, draw: impl Fn() -> String) -> Result<(), Failure> {
+pub fn write(
+    options: &Explain,
+    title: &str,
+    text: &str,
+    draw: impl Fn() -> String,
+) -> Result<(), Failure> {
     if let Some(path) = &options.output.svg {
         output::write_file(path, draw().as_bytes())?;
     }
@@ -34,13 +43,54 @@ pub fn write(options: &Explain, draw: impl Fn() -> String) -> Result<(), Failure
         let bytes = png::from_svg(&draw(), &PngOptions::default())?;
         output::write_file(path, &bytes)?;
     }
+    if let Some(path) = &options.output.html {
+        let figure = Figure {
+            title: "",
+            svg: &draw(),
+            text,
+        };
+        output::write_file(path, html::figures(title, &[figure]).as_bytes())?;
+    }
     Ok(())
+}
+
+/// The steps of a layer or an algorithm.
+pub fn lesson(lesson: &Lesson) -> Steps {
+    let title = format!("{} ({})", lesson.mechanism, lesson.source);
+    let mut picture = Steps::new(title)
+        .about(lesson.summary.clone())
+        .formula(lesson.formula.clone());
+    for step in lesson.steps.iter().filter(|step| step.quantity.is_drawn()) {
+        let Table { columns, rows } = &step.table;
+        let panel = Panel::new(
+            step.name.clone(),
+            rows.iter().map(|row| row.name.clone()).collect(),
+            columns.clone(),
+            rows.iter().map(|row| row.cells.clone()).collect(),
+        )
+        .formula(step.formula.clone())
+        .matrix();
+        let panel = match step.begins_row {
+            true => panel.begins_row(),
+            false => panel,
+        };
+        picture = picture.with(match step.quantity {
+            Quantity::Weights => panel.shares(),
+            _ => panel,
+        });
+    }
+    for remark in &lesson.remarks {
+        picture = picture.remark(remark.clone());
+    }
+    picture
 }
 
 /// The steps of an example.
 pub fn draw(example: &Example, explanation: &Explanation) -> Steps {
     let title = format!("{} ({})", explanation.mechanism, explanation.source);
-    let mut picture = Steps::new(title).formula(explanation.formula.clone());
+    let mut picture = Steps::new(title)
+        .about(explanation.summary.clone())
+        .formula(explanation.formula.clone());
     if let Some(vectors) = arrows(example, explanation) {
         picture = picture.vectors(vectors);
     }
@@ -188,6 +238,19 @@ fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
             false => "",
         };
         say(format!("The mask is {mask}{positions}."));
+    }
+    if let Some(last) = explanation
+        .steps
+        .iter()
+        .find(|step| step.name == "cost")
+        .and_then(|step| step.table.rows.last())
+        && let [Some(pairs), Some(share), ..] = last.cells[..]
+    {
+        say(format!(
+            "At {} it sees {pairs} pairs, {} % of all.",
+            last.name,
+            short(share)
+        ));
     }
     match example.scorer {
         Scorer::General if parameters.query_weight.is_none() => say(

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use regard_nn::{
-    explain::{Explanation, Normalizer, Step, Table, catalogue, masks, presets},
+    explain::{Normalizer, Quantity, Step, Table, catalogue, masks, presets, topics},
     mask::Locality,
 };
 use regard_view::label::{number, visible, width};
@@ -13,29 +13,28 @@ use crate::arguments::Explain;
 /// What a masked cell shows.
 const HIDDEN: &str = "·";
 
-/// Decimals of a number unless an option says how many.
-const DIGITS: u8 = 8;
+/// Decimals of a mechanism's numbers unless an option says how many.
+pub const DIGITS: u8 = 8;
 
-/// All steps; the weights and the context alone if `quiet`.
-pub fn explanation(explanation: &Explanation, options: &Explain) -> String {
-    let digits = options.output.digits.unwrap_or(DIGITS);
+/// What is computed.
+pub fn head(name: &str, source: &str, lines: &[&str]) -> String {
+    format!("{name} ({source})\n{}\n\n", lines.join("\n"))
+}
+
+/// The head and all steps; the last weights and the last step alone if `quiet`. Numbers have `digits` decimals unless an option says how
+/// many.
+pub fn text(head: &str, steps: &[Step], digits: u8, options: &Explain) -> String {
+    let digits = options.output.digits.unwrap_or(digits);
     let quiet = options.output.quiet;
-    let mut text = String::new();
-    if !quiet {
-        let Explanation {
-            mechanism,
-            formula,
-            source,
-            ..
-        } = explanation;
-        let _ = writeln!(text, "{mechanism} ({source})\n{formula}\n");
-    }
-    let last_weights = explanation
-        .steps
+    let mut text = match quiet {
+        true => String::new(),
+        false => head.to_owned(),
+    };
+    let last_weights = steps
         .iter()
-        .rposition(|step| step.name.starts_with("weights"));
-    for (index, step) in explanation.steps.iter().enumerate() {
-        let is_result = Some(index) == last_weights || index + 1 == explanation.steps.len();
+        .rposition(|step| step.quantity == Quantity::Weights);
+    for (index, step) in steps.iter().enumerate() {
+        let is_result = Some(index) == last_weights || index + 1 == steps.len();
         if quiet && !is_result {
             continue;
         }
@@ -121,15 +120,21 @@ pub fn list() -> String {
         }
         text.push('\n');
     };
-    let mechanisms = catalogue::MECHANISMS.iter().map(|mechanism| {
-        let other = match mechanism.aliases {
+    let entry = |name: &str, aliases: &[&str], summary: &str, source: &str| {
+        let other = match aliases {
             [] => String::new(),
             aliases => format!("; also {}", aliases.join(", ")),
         };
-        let about = format!("{} ({}){other}", mechanism.summary, mechanism.source);
-        (mechanism.name.to_owned(), about)
-    });
+        (name.to_owned(), format!("{summary} ({source}){other}"))
+    };
+    let mechanisms = catalogue::MECHANISMS
+        .iter()
+        .map(|m| entry(m.name, m.aliases, m.summary, m.source));
     section("Mechanisms", mechanisms.collect());
+    let topics = topics::TOPICS
+        .iter()
+        .map(|t| entry(t.name, t.aliases, t.summary, t.source));
+    section("Layers and algorithms", topics.collect());
     let presets = presets::PRESETS
         .iter()
         .map(|preset| (preset.name.to_owned(), preset.summary.to_owned()));

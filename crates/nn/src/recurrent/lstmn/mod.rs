@@ -76,6 +76,7 @@ use crate::{
     bridge::{self, matmul, spread, with_axis},
     initialize::Initializer,
     precision::check_weights,
+    record::report,
     score::Additive,
 };
 
@@ -423,6 +424,8 @@ impl Lstmn {
             };
             read.own = Some(weights.squeeze_dim(1));
         }
+        report("read hidden", || former.hidden.clone());
+        report("read cell", || former.cell.clone());
         let summary = former.hidden.clone();
         let before = tape.source_summary.take();
         let new = match (&self.fusion, x.fusion, source, before) {

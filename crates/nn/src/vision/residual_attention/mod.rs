@@ -67,7 +67,7 @@ use super::{
     convolution::{max_pool, resize},
     error::{Extent, check_map, check_positive, check_precision, check_shape},
 };
-use crate::initialize::Initializer;
+use crate::{initialize::Initializer, record::report};
 
 /// How a [`MaskBranch`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -168,14 +168,20 @@ impl MaskBranch {
             current = run(&scale.down, max_pool(current, 3, 2))?;
             kept.push(current.clone());
         }
-        current = run(&self.bottom, max_pool(current, 3, 2))?;
+        current = max_pool(current, 3, 2);
+        report("pooled", || current.clone());
+        current = run(&self.bottom, current)?;
+        report("bottom", || current.clone());
         for (scale, before) in self.scales.iter().zip(kept).rev() {
             let [_, _, height, width] = before.dims();
             let enlarged = resize(current, [height, width]);
             current = run(&scale.up, enlarged + scale.skip.forward(before)?)?;
         }
         let [first, second] = &self.score;
-        let scores = second.forward(first.forward(resize(current, [height, width])));
+        current = resize(current, [height, width]);
+        report("enlarged", || current.clone());
+        let scores = second.forward(first.forward(current));
+        report("scores", || scores.clone());
         Ok(self.activation.forward(scores))
     }
 

@@ -1,7 +1,7 @@
 //! What the page asks for, and the answers.
 
 use std::ops::Range;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
@@ -17,10 +17,11 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
+use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
-use crate::worker::{Late, Worker};
-use crate::{Ablation, Input};
+use crate::worker::{Unanswered, Worker};
+use crate::{Ablation, Input, QueryKeys, QueryPlace};
 
 /// Views that are computed at the same time; further ones wait.
 const AT_ONCE: usize = 4;
@@ -29,7 +30,7 @@ const AT_ONCE: usize = 4;
 const IMAGE_SIDE: usize = 1024;
 
 /// The files of the page.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 12] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -81,17 +82,22 @@ const FILES: [(&str, &str, &str); 11] = [
         include_str!("page/compare.js"),
     ),
     (
+        "/query.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/query.js"),
+    ),
+    (
         "/ask.js",
         "text/javascript; charset=utf-8",
         include_str!("page/ask.js"),
     ),
 ];
 
-/// Everything that requests share. The list is locked only to copy an entry's handle or to add one.
+/// Everything that requests share.
 pub struct App {
     pub token: Option<String>,
     pub port: u16,
-    pub entries: Arc<RwLock<Vec<Arc<Entry>>>>,
+    pub entries: Arc<Entries>,
     pub worker: Option<Worker>,
     pub permits: Arc<Semaphore>,
 }
@@ -102,15 +108,15 @@ impl App {
     }
 
     fn entry(&self, id: u64) -> Result<Arc<Entry>, Refusal> {
-        let entries = self
-            .entries
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found = entries.iter().find(|entry| entry.id == id).cloned();
-        found.ok_or_else(|| {
+        self.entries.get(id).ok_or_else(|| {
             let sentence = format!("there is no trace {id}; of the looks of a model only the last ones are kept: ask again");
             Refusal(StatusCode::NOT_FOUND, sentence)
         })
+    }
+
+    fn worker(&self) -> Result<&Worker, Refusal> {
+        let sentence = "no model is loaded: this server shows traces only";
+        (self.worker.as_ref()).ok_or_else(|| Refusal(StatusCode::NOT_FOUND, sentence.to_owned()))
     }
 
     /// Runs what may take long on a thread of its own, a few at a time, even if nobody waits for it any more.
@@ -148,6 +154,22 @@ impl IntoResponse for Refusal {
     }
 }
 
+impl From<Unanswered> for Refusal {
+    fn from(unanswered: Unanswered) -> Self {
+        let sentence = match unanswered {
+            Unanswered::Refused(sentence) => {
+                return Self(StatusCode::UNPROCESSABLE_ENTITY, sentence);
+            }
+            Unanswered::Full => "too many inputs wait for the model: try again in a moment",
+            Unanswered::Timeout => {
+                "the model is still at work: its trace will be in the list when it is done"
+            }
+            Unanswered::Stopped => "the model has stopped: start the server again",
+        };
+        Self(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned())
+    }
+}
+
 fn bad(sentence: impl Into<String>) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, sentence.into())
 }
@@ -168,6 +190,7 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/window", get(window))
         .route("/api/trace/{id}/sums", get(sums))
         .route("/api/trace/{id}/image", get(image))
+        .route("/api/trace/{id}/query", get(query_keys))
         .route("/api/trace/{id}/picture", get(picture))
         .route("/api/look", post(look))
         .route("/api/table", post(table))
@@ -256,14 +279,10 @@ fn range(first: usize, last: usize, length: usize) -> Result<Range<usize>, Refus
 }
 
 async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let entries: Vec<Arc<Entry>> = app
-        .entries
-        .read()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .clone();
+    let entries = app.entries.all();
     let model = app.worker.as_ref().map(|worker| {
         let name = data::shown(&worker.name, 200);
-        json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads })
+        json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads, "shows_queries": worker.shows_queries })
     });
     app.compute(move || {
         let summaries: Vec<_> = entries.iter().map(|entry| entry.summary()).collect();
@@ -496,13 +515,7 @@ async fn look(
     State(app): State<Arc<App>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
-    let no_model = || {
-        Refusal(
-            StatusCode::NOT_FOUND,
-            "no model is loaded: this server shows traces only".to_owned(),
-        )
-    };
-    let worker = app.worker.as_ref().ok_or_else(no_model)?;
+    let worker = app.worker()?;
     let body = taken(body)?;
     let end = body
         .iter()
@@ -518,27 +531,89 @@ async fn look(
     if worker.input.has_image() && input.image.is_empty() {
         return Err(bad("this model looks at an image: choose one"));
     }
-    let unavailable =
-        |sentence: &str| Refusal(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned());
-    let answer = worker
-        .look(input, asked.ablation, asked.keep)
-        .await
-        .map_err(|late| match late {
-            Late::Full => unavailable("too many inputs wait for the model: try again in a moment"),
-            Late::Timeout => unavailable(
-                "the model is still at work: its trace will be in the list when it is done",
-            ),
-            Late::Stopped => unavailable("the model has stopped: start the server again"),
-        })?;
-    let looked = answer.map_err(|sentence| Refusal(StatusCode::UNPROCESSABLE_ENTITY, sentence))?;
-    let alternatives: Vec<_> = (looked.seen.alternatives.iter())
+    let (ablation, keep, entries) = (asked.ablation, asked.keep, app.entries.clone());
+    // Kept before it is told, so that a look which came too late is found in the list.
+    let (id, seen) = worker
+        .ask(move |model| {
+            let seen = model.look(&input, &ablation)?;
+            let id = keep.then(|| entries.keep(&seen, input, ablation));
+            Ok((id, seen))
+        })
+        .await?;
+    let alternatives: Vec<_> = (seen.alternatives.iter())
         .map(|one| json!({ "text": data::name(&one.text), "probability": one.probability }))
         .collect();
     Ok(Json(json!({
-        "trace": looked.id,
-        "output": data::shown(&looked.seen.output, 100_000),
+        "trace": id,
+        "output": data::shown(&seen.output, 100_000),
         "alternatives": alternatives,
-        "score": looked.seen.trace.score.filter(|score| score.is_finite()),
+        "score": seen.trace.score.filter(|score| score.is_finite()),
     }))
     .into_response())
+}
+
+/// The keys that the page gets of a query, those with the largest weights.
+const MOST_KEYS: usize = 128;
+
+#[derive(Deserialize)]
+struct OneQuery {
+    map: usize,
+    head: usize,
+    query: usize,
+}
+
+/// One query with its keys and values: the model of a look reads its input again.
+async fn query_keys(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Result<Query<OneQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(asked) = asked.map_err(|rejection| bad(rejection.body_text()))?;
+    let entry = app.entry(id)?;
+    let look = entry.asked.clone().ok_or_else(|| {
+        bad("this trace was opened from a file, which has no queries and keys: ask the model to have them")
+    })?;
+    let map = map_of(entry.trace(false), asked.map)?;
+    let [heads, queries, _] = map.shape();
+    for (name, found, count) in [("head", asked.head, heads), ("query", asked.query, queries)] {
+        if found >= count {
+            return Err(bad(format!(
+                "{name} {found}: expected a number below {count}"
+            )));
+        }
+    }
+    let place = QueryPlace {
+        map: map.name().to_owned(),
+        layer: map.layer(),
+        head: asked.head,
+        query: asked.query,
+    };
+    let found = (app.worker()?)
+        .ask(move |model| model.query(&look.input, &look.ablation, &place))
+        .await?;
+    app.compute(move || Ok(Json(of_query(&found)).into_response()))
+        .await
+}
+
+fn of_query(found: &QueryKeys) -> serde_json::Value {
+    let size = found.query.len().max(1);
+    let mut context = vec![0.0f64; size];
+    for (&weight, value) in found.weights.iter().zip(found.values.chunks(size)) {
+        let read = |(sum, &v): (&mut f64, &f32)| *sum += f64::from(weight) * f64::from(v);
+        context.iter_mut().zip(value).for_each(read);
+    }
+    let mut shown: Vec<usize> = (0..found.positions.len()).collect();
+    shown.sort_by(|&a, &b| found.weights[b].total_cmp(&found.weights[a]));
+    shown.truncate(MOST_KEYS);
+    shown.sort_unstable();
+    let key = |&at: &usize| {
+        json!({
+            "position": found.positions[at], "key": found.keys[at * size..][..size], "value": found.values[at * size..][..size],
+            "score": found.scores[at], "weight": found.weights[at],
+        })
+    };
+    json!({
+        "query": found.query, "scale": found.scale, "softcap": found.softcap, "of": found.positions.len(), "context": context,
+        "keys": shown.iter().map(key).collect::<Vec<_>>(),
+    })
 }

@@ -8,6 +8,8 @@ use regard_trace::{AttentionMap, Axis, Trace};
 use regard_view::label::visible;
 use serde::{Deserialize, Serialize};
 
+use crate::{Ablation, Input};
+
 /// Rows and columns of the small maps in the overview.
 pub const SMALL: usize = 32;
 
@@ -21,8 +23,8 @@ const LABEL: usize = 200;
 pub struct Entry {
     pub id: u64,
     pub name: String,
-    /// Whether the model of this server made it.
-    pub asked: bool,
+    /// What the model of this server was asked for it.
+    pub asked: Option<Arc<Asked>>,
     pieces: Arc<Trace>,
     words: OnceLock<Arc<Trace>>,
     overviews: [OnceLock<Vec<MapOverview>>; 4],
@@ -30,12 +32,18 @@ pub struct Entry {
     pub turn: tokio::sync::Mutex<()>,
 }
 
+/// What a model was asked.
+pub struct Asked {
+    pub input: Input,
+    pub ablation: Ablation,
+}
+
 impl Entry {
-    pub fn new(id: u64, name: String, asked: bool, trace: Trace) -> Self {
+    pub fn new(id: u64, name: String, asked: Option<Asked>, trace: Trace) -> Self {
         Self {
             id,
             name,
-            asked,
+            asked: asked.map(Arc::new),
             pieces: Arc::new(trace),
             words: OnceLock::new(),
             overviews: Default::default(),
@@ -74,7 +82,7 @@ impl Entry {
         Summary {
             id: self.id,
             name: shown(&self.name, LABEL),
-            asked: self.asked,
+            asked: self.asked.is_some(),
             model: shown(&trace.model, LABEL),
             source: shown(&trace.source, 10 * LABEL),
             target: shown(&trace.target, 10 * LABEL),

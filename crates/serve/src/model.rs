@@ -1,5 +1,6 @@
 //! What the server needs of a model: its name, its input, and what it looked at, with heads switched off if asked.
 
+use regard_kernels::stack::{HeadChange, QueryKeys};
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,37 @@ pub trait Model: Send {
     /// # Errors
     /// A sentence for the person at the page: what is wrong with the input, and what to do.
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String>;
+
+    /// Whether [`query`](Self::query) is answered; if not, the page has no such view. It must not change.
+    fn shows_queries(&self) -> bool {
+        false
+    }
+
+    /// One query with its keys and values, from the same computation as [`look`](Self::look): the weights are those of its trace.
+    ///
+    /// # Errors
+    /// As for [`look`](Self::look), and for a place whose numbers the model does not give.
+    fn query(
+        &mut self,
+        _input: &Input,
+        _ablation: &Ablation,
+        _place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        Err("this model gives its weights alone, without queries and keys".to_owned())
+    }
+}
+
+/// A query in the trace of a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryPlace {
+    /// The name of its map.
+    pub map: String,
+    /// The layer of its map, counted from 0.
+    pub layer: usize,
+    /// The head, counted from 0.
+    pub head: usize,
+    /// The query, counted from 0.
+    pub query: usize,
 }
 
 /// What a model takes.
@@ -90,12 +122,12 @@ pub struct Input {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ablation {
-    /// Each head at most once.
+    /// Each head at most once, but for its hidden weights.
     pub heads: Vec<AblatedHead>,
 }
 
 impl Ablation {
-    /// How this head is changed; `None` if it is not. Layers and heads count from 0.
+    /// How this head is changed first; `None` if it is not. Layers and heads count from 0.
     pub fn of(&self, map: &str, layer: usize, head: usize) -> Option<Change> {
         let found = |one: &&AblatedHead| one.map == map && one.layer == layer && one.head == head;
         self.heads.iter().find(found).map(|one| one.change)
@@ -123,6 +155,23 @@ pub enum Change {
     Off,
     /// Each query gives every key that it may see the same weight.
     Uniform,
+    /// One query gives one key no weight, and the others of its row what that one had, each in proportion. Positions count from 0.
+    Hide {
+        /// The position of the query.
+        query: usize,
+        /// The position of the key.
+        key: usize,
+    },
+}
+
+impl From<Change> for HeadChange {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Off => Self::Off,
+            Change::Uniform => Self::Uniform,
+            Change::Hide { query, key } => Self::Hide { query, key },
+        }
+    }
 }
 
 /// What a model answered, and what it looked at.

@@ -459,6 +459,81 @@ fn a_model_is_asked_with_heads_switched_off() {
     );
 }
 
+/// The numbers of a JSON list.
+fn floats(list: &serde_json::Value) -> Vec<f32> {
+    let numbers = list.as_array().unwrap().iter();
+    numbers.map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+#[test]
+fn a_query_has_the_weights_of_its_trace() {
+    let server = Server::start(
+        Config::default(),
+        vec![opened("file", translation(1))],
+        Some(Box::new(Small::new())),
+    );
+    assert_eq!(
+        server.get("/api/traces").json()["model"]["shows_queries"],
+        true
+    );
+    let text = "the red fox sees the dog and a cat";
+    for ablation in [
+        "[]",
+        r#"[{"map":"decoder.self","layer":1,"head":0,"change":"uniform"},{"map":"decoder.self","layer":1,"head":1,"change":{"hide":{"query":6,"key":2}}}]"#,
+    ] {
+        let looked = server.look(&format!(r#"{{"text":"{text}","ablation":{ablation}}}"#));
+        let id = looked.json()["trace"].as_u64().unwrap();
+        for (map, head, query) in [(0, 0, 0), (1, 1, 6), (1, 0, 8)] {
+            let window = server.get(&format!("/api/trace/{id}/window?map={map}&heads={head}"));
+            let row = &window.floats()[query * 9..][..9];
+            let found = server
+                .get(&format!(
+                    "/api/trace/{id}/query?map={map}&head={head}&query={query}"
+                ))
+                .json();
+            let keys = found["keys"].as_array().unwrap();
+            assert_eq!(keys.len(), 9);
+            let asked = floats(&found["query"]);
+            let mut context = vec![0.0; asked.len()];
+            for (position, (key, &weight)) in keys.iter().zip(row).enumerate() {
+                assert_eq!(key["position"], position);
+                assert_eq!(key["weight"].as_f64().unwrap() as f32, weight);
+                let products = asked.iter().zip(floats(&key["key"])).map(|(q, k)| q * k);
+                let product = products.sum::<f32>() * found["scale"].as_f64().unwrap() as f32;
+                match key["score"].as_f64() {
+                    Some(score) => assert!((product - score as f32).abs() < 1e-5),
+                    None => assert!(
+                        position > query || (head, query, position) == (1, 6, 2),
+                        "{ablation}"
+                    ),
+                }
+                let values = floats(&key["value"]);
+                (context.iter_mut().zip(values)).for_each(|(sum, v)| *sum += weight * v);
+            }
+            for (a, b) in context.iter().zip(floats(&found["context"])) {
+                assert!((a - b).abs() < 1e-5);
+            }
+        }
+    }
+    for (path, status, told) in [
+        (
+            "/api/trace/0/query?map=0&head=0&query=0",
+            400,
+            "opened from a file",
+        ),
+        ("/api/trace/1/query?map=0&head=2&query=0", 400, "below 2"),
+        ("/api/trace/1/query?map=0&head=0&query=9", 400, "below 9"),
+        ("/api/trace/1/query?map=2&head=0&query=0", 404, "0 to 1"),
+        ("/api/trace/1/query?map=0&head=x&query=0", 400, "head"),
+        ("/api/trace/1/query?map=0", 400, "head"),
+        ("/api/trace/7/query?map=0&head=0&query=0", 404, "no trace 7"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(answer.text().contains(told), "{path}: {}", answer.text());
+    }
+}
+
 #[test]
 fn wrong_questions_are_told_what_is_wrong() {
     let server = server();

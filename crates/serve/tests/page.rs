@@ -361,6 +361,62 @@ fn switching_a_head_off_changes_the_output() {
 }
 
 #[test]
+fn a_query_is_shown_with_its_products() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    let looked = server.look(r#"{"text":"the red fox sees the dog"}"#).json();
+    let url = format!(
+        "{}#trace={}&view=query&map=1&heads=1&query=4",
+        server.running.url, looked["trace"]
+    );
+    page.load(&url);
+    let window = server.get("/api/trace/0/window?map=1&heads=1");
+    let shown = page.value("[...document.querySelectorAll('#keys tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))");
+    let shown = shown.as_array().unwrap();
+    assert_eq!(shown.len(), 6);
+    for (key, row) in shown.iter().enumerate() {
+        let weight: f32 = row[5].as_str().unwrap().parse().unwrap();
+        assert!(close(weight, window.floats()[4 * 6 + key]), "{row}");
+        assert_eq!(row[4] == "hidden", key == 5, "{row}");
+    }
+    // A key by the keyboard: its dimensions add up to its product.
+    page.value("document.querySelector('#keys [data-item]').focus()");
+    page.key("ArrowDown");
+    page.wait("document.activeElement.dataset.focus === 'key-1'");
+    page.value("document.activeElement.click()");
+    page.wait("location.hash.includes('key=1') && document.querySelector('#dimensions')");
+    page.wait("document.querySelector('#keys tr.picked').rowIndex === 2");
+    let products = page.value("[...document.querySelectorAll('#dimensions tbody tr')].map((row) => Number(row.children[5].textContent))");
+    let sum: f64 = products
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|x| x.as_f64().unwrap())
+        .sum();
+    let told: f64 = shown[1][3].as_str().unwrap().parse().unwrap();
+    assert!((sum - told).abs() < 5e-3, "{sum} {told}");
+    assert!(page.text("#readout").contains("q · k"));
+    // Another query, another order, and another head.
+    page.click("[data-focus='query-2']", false);
+    page.wait("document.querySelectorAll('#keys tbody tr').length === 6 && [...document.querySelectorAll('#keys td')].filter((cell) => cell.textContent === 'hidden').length === 3");
+    page.click("[data-focus='order-weight']", false);
+    page.wait("location.hash.includes('order=weight')");
+    let weights = "[...document.querySelectorAll('#keys tbody tr')].map((row) => Number(row.children[5].textContent))";
+    page.wait(&format!(
+        "{weights}.every((weight, i, all) => !i || weight <= all[i - 1])"
+    ));
+    page.value("document.activeElement.blur()");
+    page.key("ArrowLeft");
+    page.wait("document.querySelector('#keys caption').textContent.includes('head 1')");
+    let unnamed = page.value("[...document.querySelectorAll('canvas')].filter((node) => !node.getAttribute('aria-label')).length");
+    assert_eq!(unnamed, 0);
+    page.click("[data-focus='save-svg']", false);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
 fn a_ranking_can_be_cancelled() {
     let (begin, begun) = std::sync::mpsc::channel();
     let server = Server::start(
@@ -528,6 +584,33 @@ fn measure_512_tokens() {
     println!("{:?}", page.errors);
 }
 
+/// The views of a model that writes, in the same colours and widths.
+#[test]
+fn screenshots_of_a_model() {
+    if std::env::var_os("REGARD_SCREENSHOTS").is_none() {
+        return println!("skipped, as above");
+    }
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    server.look(r#"{"text":"the red fox sees the dog and a cat"}"#);
+    for (dark, width, suffix) in SCREENS {
+        page.scheme(dark);
+        page.size(width, 860);
+        for (name, hash) in [("query", "#trace=0&view=query&map=1&heads=1&query=7")] {
+            page.load(&format!("{}{hash}", server.running.url));
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            page.screenshot(&format!("{name}-{suffix}"));
+        }
+    }
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+const SCREENS: [(bool, u32, &str); 3] = [
+    (false, 1280, "light"),
+    (true, 1280, "dark"),
+    (false, 400, "narrow"),
+];
+
 #[test]
 fn screenshots() {
     if std::env::var_os("REGARD_SCREENSHOTS").is_none() {
@@ -558,11 +641,7 @@ fn screenshots() {
         ("hostile", "#trace=3&view=head"),
         ("hostile-text", "#trace=3&view=text&chosen=0"),
     ];
-    for (dark, width, suffix) in [
-        (false, 1280, "light"),
-        (true, 1280, "dark"),
-        (false, 400, "narrow"),
-    ] {
+    for (dark, width, suffix) in SCREENS {
         page.scheme(dark);
         page.size(width, 860);
         for (name, hash) in views {

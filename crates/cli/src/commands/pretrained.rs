@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use regard_kernels::{matmul::Storage, stack::Stack};
+use regard_kernels::{
+    matmul::Storage,
+    stack::{Observer, Stack},
+};
 use regard_models::{
     AnyTextModel,
     language::PlainTextModel,
@@ -90,11 +93,29 @@ impl TextModel {
     /// A text that is too long.
     pub fn look(&self, text: &Encoding, look: &mut Look) -> Result<(), InputError> {
         match self {
+            Self::Plain(model) => model.look(&text.ids, look),
+            _ => self.observe(text, look),
+        }
+    }
+
+    /// Reads a text, of which `observer` sees every attention that it asks for; without packed blocks there is none to see.
+    ///
+    /// # Errors
+    /// A text that is too long.
+    pub fn observe(
+        &self,
+        text: &Encoding,
+        observer: &mut (dyn Observer + Send),
+    ) -> Result<(), InputError> {
+        match self {
             Self::Writes(model) => model
                 .begin(1, Default::default())
-                .read(&[&text.ids], Some(look)),
-            Self::Reads(model) => model.states(&[input_of(text)], Some(look)).map(|_| ()),
-            Self::Plain(model) => model.look(&text.ids, look),
+                .read(&[&text.ids], Some(observer)),
+            Self::Reads(model) => {
+                let states = model.states(&[input_of(text)], Some(observer));
+                states.map(|_| ())
+            }
+            Self::Plain(_) => Ok(()),
         }
     }
 }

@@ -37,6 +37,11 @@ impl Served {
     }
 
     fn get(&self, path: &str) -> Value {
+        let body = self.bytes(path);
+        serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"))
+    }
+
+    fn bytes(&self, path: &str) -> Vec<u8> {
         self.speak(&format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
             self.address
@@ -45,24 +50,25 @@ impl Served {
 
     fn post(&self, path: &str, body: &Value) -> Value {
         let body = body.to_string();
-        self.speak(&format!(
+        let body = self.speak(&format!(
             "POST {path} HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nContent-Type: application/json\r\nContent-Length: {1}\r\nConnection: close\r\n\r\n{body}",
             self.address,
             body.len()
-        ))
+        ));
+        serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"))
     }
 
-    /// The JSON of an answer, whose length the server states.
-    fn speak(&self, request: &str) -> Value {
+    /// The body of an answer.
+    fn speak(&self, request: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         stream.write_all(request.as_bytes()).expect("it reads");
-        let mut answer = String::new();
-        stream
-            .read_to_string(&mut answer)
-            .expect("it answers in UTF-8");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+        let mut answer = vec![];
+        stream.read_to_end(&mut answer).expect("it answers");
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        let body = answer.split_off(end.expect("a head and a body") + 4);
+        let head = String::from_utf8_lossy(&answer);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}{body:?}");
+        body
     }
 }
 
@@ -88,7 +94,7 @@ fn traces_and_the_embedded_translator_are_served() {
     let model = &served.get("/api/traces")["model"];
     assert_eq!(
         *model,
-        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": false})
+        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": false, "shows_queries": false})
     );
     let answer = served.post("/api/look", &json!({"text": "Two dogs play in the snow."}));
     assert!(
@@ -162,6 +168,23 @@ steps = 30
         as_it_is,
         "what is switched on again is as it was"
     );
+    let hidden =
+        json!([{"map": "self", "layer": 1, "head": 0, "change": {"hide": {"query": 8, "key": 8}}}]);
+    assert!((ask(hidden) - as_it_is).abs() > 1e-7);
+    // The view of one query has the weights of the trace, with this weight hidden.
+    let traces = served.get("/api/traces");
+    let id = traces["traces"].as_array().unwrap().last().unwrap()["id"]
+        .as_u64()
+        .unwrap();
+    let window = served.bytes(&format!("/api/trace/{id}/window?map=1&heads=0"));
+    let found = served.get(&format!("/api/trace/{id}/query?map=1&head=0&query=8"));
+    let keys = found["keys"].as_array().unwrap();
+    assert_eq!(keys.len(), 9);
+    for (key, bytes) in keys.iter().zip(window[8 * 9 * 4..].chunks(4)) {
+        let weight = f32::from_le_bytes(bytes.try_into().unwrap());
+        assert_eq!(key["weight"].as_f64().unwrap() as f32, weight, "{key}");
+    }
+    assert_eq!(keys[8]["score"], Value::Null);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // Ask the model; switch heads off or make them uniform, and see whether the output changes.
-import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapName, note, number, percent, readCatalogue, readout, request, say, set, state, token, tools, traceOf } from "./common.js";
+import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapName, note, number, percent, readCatalogue, readout, request, saveButtons, saveTable, say, set, state, token, tools, traceOf } from "./common.js";
 
 // What was asked last, and what the model answered with all heads and with the heads that are changed.
 const asked = { image: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [] };
@@ -65,17 +65,11 @@ async function change() {
 }
 
 // The effects as a table of layers and heads, made a file by the server.
-async function save(format) {
+function save(format) {
   const maps = traceOf(asked.plain.trace).maps;
   const columns = Math.max(...maps.map((map) => map.heads));
   const values = maps.flatMap((map) => Array.from({ length: columns }, (_, head) => effectOf(map, head) ?? 0));
-  const body = JSON.stringify({
-    title: "Effect of each head on the output", rows: maps.map(mapName), columns: Array.from({ length: columns }, (_, head) => `head ${head + 1}`), values, format,
-  });
-  const file = await (await request("api/table", { method: "POST", body })).blob();
-  const link = h("a", { href: URL.createObjectURL(file), download: `regard-effects.${format}` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  return saveTable("Effect of each head on the output", maps.map(mapName), Array.from({ length: columns }, (_, head) => `head ${head + 1}`), values, format);
 }
 const effectOf = (map, head) => asked.ranked.find((one) => one.head.map === map.id && one.head.layer === map.layer && one.head.head === head)?.effect;
 
@@ -199,7 +193,6 @@ function matter() {
       asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
       asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(traceOf(asked.plain.trace).maps.reduce((sum, map) => sum + map.heads, 0), 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
     table,
-    ranked.length > 0 && !asked.ranking && tools(h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
-      h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => busy("", () => save(format)) }))),
+    ranked.length > 0 && !asked.ranking && tools(saveButtons((format) => busy("", () => save(format)))),
     note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others.`));
 }

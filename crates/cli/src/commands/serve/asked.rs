@@ -5,10 +5,12 @@ use std::fmt::Display;
 use regard_images::{Decoding, Image};
 use regard_kernels::{
     loss,
-    stack::{ChangedHead, HeadChange},
+    stack::{ChangedHead, QueryObserver},
 };
-use regard_models::pretrained::Heads;
-use regard_serve::{Ablation, Alternative, Change, Input, InputKind, Model, Seen};
+use regard_models::pretrained::{Encoding, Heads};
+use regard_serve::{
+    Ablation, Alternative, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
+};
 use regard_trace::Trace;
 use regard_train::{ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator};
 
@@ -177,14 +179,12 @@ impl Texts {
         }
     }
 
-    /// What the model looks at, and what it says.
-    fn seen(&self, text: &str) -> Result<Seen, Failure> {
+    /// A text as the model reads it: with its own token for a masked word, and its tokens.
+    fn encoded(&self, text: &str) -> Result<(String, Encoding), Failure> {
         let special = self.opened.tokenizer.special();
-        let mask = special
-            .mask
-            .and_then(|id| self.opened.tokenizer.token(id).map(|token| (id, token)));
+        let mask = special.mask.and_then(|id| self.opened.tokenizer.token(id));
         let text = match &mask {
-            Some((_, token)) => text.replace("[MASK]", token).replace("<mask>", token),
+            Some(token) => text.replace("[MASK]", token).replace("<mask>", token),
             None => text.to_owned(),
         };
         let encoded = self.opened.tokenizer.encode(&text, true)?;
@@ -193,11 +193,33 @@ impl Texts {
                 "the text has no tokens; type some words".to_owned(),
             ));
         }
+        Ok((text, encoded))
+    }
+
+    /// Changes these heads, and no others.
+    fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
+        let changed = ablation.heads.iter().map(|one| ChangedHead {
+            layer: one.layer,
+            cross: false,
+            head: one.head,
+            change: one.change.into(),
+        });
+        let changed: Vec<ChangedHead> = changed.collect();
+        match self.model.stack_mut() {
+            Some(stack) => stack.change_heads(changed).map_err(sentence),
+            None => Ok(()),
+        }
+    }
+
+    /// What the model looks at, and what it says.
+    fn seen(&self, text: &str) -> Result<Seen, Failure> {
+        let (text, encoded) = self.encoded(text)?;
+        let mask = self.opened.tokenizer.special().mask;
         let trace = self.opened.look(&self.model, &text, &encoded)?;
         let likely: Vec<(u32, f64)> = match &self.model {
             TextModel::Reads(model) => {
                 let place =
-                    mask.and_then(|(id, _)| encoded.ids.iter().position(|&token| token == id));
+                    mask.and_then(|id| encoded.ids.iter().position(|&token| token == id));
                 let filled = match (place, model.purpose()) {
                     (Some(place), Some(Heads::MaskedTokens)) => {
                         let states = model.states(&[input_of(&encoded)], None)?;
@@ -254,19 +276,27 @@ impl Model for Texts {
     }
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
-        let changed = ablation.heads.iter().map(|one| ChangedHead {
-            layer: one.layer,
-            cross: false,
-            head: one.head,
-            change: match one.change {
-                Change::Off => HeadChange::Off,
-                Change::Uniform => HeadChange::Uniform,
-            },
-        });
-        let changed: Vec<ChangedHead> = changed.collect();
-        if let Some(stack) = self.model.stack_mut() {
-            stack.change_heads(changed).map_err(sentence)?;
-        }
+        self.change(ablation)?;
         self.seen(&input.text).map_err(failed)
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.model.stack().is_some()
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        self.change(ablation)?;
+        let (_, encoded) = self.encoded(&input.text).map_err(failed)?;
+        let mut observer = QueryObserver::new(place.layer, false, place.head, place.query);
+        let read = self.model.observe(&encoded, &mut observer);
+        read.map_err(sentence)?;
+        observer
+            .found()
+            .ok_or_else(|| "the model has no such query".to_owned())
     }
 }

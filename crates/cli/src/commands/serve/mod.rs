@@ -7,7 +7,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_serve::{
-    Ablation, Config, Input, InputKind, Model, Opened, Running, Seen, ServeError, serve,
+    Ablation, Config, Input, InputKind, Model, Opened, QueryKeys, QueryPlace, Running, Seen, ServeError,
+    serve,
 };
 use regard_train::{
     Registry, Translator,
@@ -100,6 +101,20 @@ impl Model for Pooled {
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.pool.install(|| self.model.look(input, ablation))
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.model.shows_queries()
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        self.pool
+            .install(|| self.model.query(input, ablation, place))
     }
 }
 

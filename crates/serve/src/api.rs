@@ -10,6 +10,7 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use regard_trace::diagnose::{flow_from, rollout, stacks};
 use regard_trace::{AttentionMap, Trace};
 use regard_view::Heatmap;
 use serde::Deserialize;
@@ -21,16 +22,19 @@ use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
 use crate::worker::{Unanswered, Worker};
-use crate::{Ablation, Input, QueryKeys, QueryPlace};
+use crate::{Ablation, Continuation, Input, Proposed, QueryKeys, QueryPlace};
 
 /// Views that are computed at the same time; further ones wait.
 const AT_ONCE: usize = 4;
+
+/// The most tokens that a model writes on.
+const MOST_TOKENS: usize = 256;
 
 /// The longest side of the image that the page gets, in pixels.
 const IMAGE_SIDE: usize = 1024;
 
 /// The files of the page.
-const FILES: [(&str, &str, &str); 12] = [
+const FILES: [(&str, &str, &str); 14] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -85,6 +89,16 @@ const FILES: [(&str, &str, &str); 12] = [
         "/query.js",
         "text/javascript; charset=utf-8",
         include_str!("page/query.js"),
+    ),
+    (
+        "/generation.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/generation.js"),
+    ),
+    (
+        "/rollout.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/rollout.js"),
     ),
     (
         "/ask.js",
@@ -191,6 +205,9 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/sums", get(sums))
         .route("/api/trace/{id}/image", get(image))
         .route("/api/trace/{id}/query", get(query_keys))
+        .route("/api/trace/{id}/generation", get(generation))
+        .route("/api/trace/{id}/rollout", get(joint))
+        .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/picture", get(picture))
         .route("/api/look", post(look))
         .route("/api/table", post(table))
@@ -216,6 +233,8 @@ struct Request {
     k1: usize,
     side: usize,
     chosen: String,
+    /// Of flow: the query.
+    query: usize,
     direction: Direction,
     view: View,
     format: Format,
@@ -238,6 +257,7 @@ impl Default for Request {
             k1: usize::MAX,
             side: MOST_SIDE,
             chosen: String::new(),
+            query: 0,
             direction: Direction::From,
             view: View::Head,
             format: Format::Svg,
@@ -282,7 +302,7 @@ async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     let entries = app.entries.all();
     let model = app.worker.as_ref().map(|worker| {
         let name = data::shown(&worker.name, 200);
-        json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads, "shows_queries": worker.shows_queries })
+        json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads, "shows_queries": worker.shows_queries, "continues": worker.continues })
     });
     app.compute(move || {
         let summaries: Vec<_> = entries.iter().map(|entry| entry.summary()).collect();
@@ -496,6 +516,7 @@ struct Look {
     text: String,
     target: String,
     ablation: Ablation,
+    continuation: Continuation,
     /// Whether the trace is kept, to be seen.
     keep: bool,
 }
@@ -506,6 +527,7 @@ impl Default for Look {
             text: String::new(),
             target: String::new(),
             ablation: Ablation::default(),
+            continuation: Continuation::default(),
             keep: true,
         }
     }
@@ -527,29 +549,128 @@ async fn look(
         text: asked.text,
         target: asked.target,
         image: body.get(end + 1..).unwrap_or_default().to_vec(),
+        continuation: asked.continuation,
     };
+    let Continuation {
+        tokens,
+        temperature,
+        ..
+    } = input.continuation;
+    if tokens > MOST_TOKENS {
+        return Err(bad(format!(
+            "a continuation of {tokens} tokens: expected at most {MOST_TOKENS}"
+        )));
+    }
+    if !(0.0..=100.0).contains(&temperature) {
+        return Err(bad(format!(
+            "a temperature of {temperature}: expected 0 to 100"
+        )));
+    }
     if worker.input.has_image() && input.image.is_empty() {
         return Err(bad("this model looks at an image: choose one"));
     }
     let (ablation, keep, entries) = (asked.ablation, asked.keep, app.entries.clone());
     // Kept before it is told, so that a look which came too late is found in the list.
-    let (id, seen) = worker
+    let (id, (output, alternatives, score)) = worker
         .ask(move |model| {
             let seen = model.look(&input, &ablation)?;
-            let id = keep.then(|| entries.keep(&seen, input, ablation));
-            Ok((id, seen))
+            let answer = (
+                seen.output.clone(),
+                seen.alternatives.clone(),
+                seen.trace.score,
+            );
+            let id = keep.then(|| entries.keep(seen, input, ablation));
+            Ok((id, answer))
         })
         .await?;
-    let alternatives: Vec<_> = (seen.alternatives.iter())
+    let alternatives: Vec<_> = (alternatives.iter())
         .map(|one| json!({ "text": data::name(&one.text), "probability": one.probability }))
         .collect();
     Ok(Json(json!({
         "trace": id,
-        "output": data::shown(&seen.output, 100_000),
+        "output": data::shown(&output, 100_000),
         "alternatives": alternatives,
-        "score": seen.trace.score.filter(|score| score.is_finite()),
+        "score": score.filter(|score| score.is_finite()),
     }))
     .into_response())
+}
+
+/// The longest text whose layers are multiplied for rollout, and the longest whose flow is searched for, in tokens.
+const MOST_ROLLOUT: usize = 512;
+const MOST_FLOW: usize = 64;
+
+/// The layers of self-attention that a map belongs to, lowest first.
+fn layers(trace: &Trace, index: usize, most: usize) -> Result<Vec<&AttentionMap>, Refusal> {
+    let map = map_of(trace, index)?;
+    let length = map.queries().len();
+    if length > most {
+        return Err(bad(format!(
+            "a text of {length} tokens: at most {most} are followed through the layers"
+        )));
+    }
+    let stacks = stacks(trace).into_iter();
+    let mut found = stacks.filter(|(kind, _)| *kind == map.kind());
+    let sentence = "only layers of self-attention are followed: choose a map of the encoder or of the decoder to itself";
+    found
+        .next()
+        .map(|(_, layers)| layers)
+        .ok_or_else(|| bad(sentence))
+}
+
+/// Rollout of the layers of a map, `[queries, keys]`.
+async fn joint(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let layers = layers(entry.trace(asked.words), asked.map, MOST_ROLLOUT)?;
+        let map = rollout(&layers).map_err(|error| bad(error.to_string()))?;
+        let [_, queries, keys] = map.shape();
+        Ok(weights(queries, keys, map.weights()))
+    })
+    .await
+}
+
+/// Flow through the layers of a map to one query, `[1, keys]`.
+async fn flowed(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let layers = layers(entry.trace(asked.words), asked.map, MOST_FLOW)?;
+        let row = flow_from(&layers, asked.query).map_err(|error| bad(error.to_string()))?;
+        let row: Vec<f32> = row.into_iter().map(|weight| weight as f32).collect();
+        Ok(weights(1, row.len(), &row))
+    })
+    .await
+}
+
+/// The tree of the search that found a trace.
+async fn generation(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+    let entry = app.entry(id)?;
+    let asked = entry.asked.clone();
+    let asked = asked
+        .filter(|asked| !asked.proposals.is_empty())
+        .ok_or_else(|| {
+            Refusal(
+                StatusCode::NOT_FOUND,
+                "no search found this trace".to_owned(),
+            )
+        })?;
+    app.compute(move || {
+        let proposals: Vec<_> = (asked.proposals.iter())
+            .map(|one| Proposed {
+                text: data::name(&one.text),
+                ..one.clone()
+            })
+            .collect();
+        Ok(Json(json!({ "proposals": proposals, "hypotheses": asked.hypotheses })).into_response())
+    })
+    .await
 }
 
 /// The keys that the page gets of a query, those with the largest weights.

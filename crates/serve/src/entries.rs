@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::data::{Asked, Entry};
+use crate::data::{Asked, Entry, Found, shown};
 use crate::{Ablation, Input, Opened, Seen};
 
 /// The list is locked only to copy a handle or to add an entry.
@@ -38,24 +38,50 @@ impl Entries {
         list.iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Adds a look, drops the oldest one if there are too many, and gives its number.
-    pub fn keep(&self, seen: &Seen, input: Input, ablation: Ablation) -> u64 {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = match (input.text.as_str(), seen.output.as_str()) {
-            ("", output) => output,
-            (text, _) => text,
+    /// Adds a look, drops the oldest one if there are too many, and gives the number of its answer. Each hypothesis of a search has an
+    /// entry, the answer's first.
+    pub fn keep(&self, seen: Seen, input: Input, ablation: Ablation) -> u64 {
+        let (proposals, hypotheses) = match seen.generation {
+            Some(generation) => (generation.proposals, generation.hypotheses),
+            None => (vec![], vec![]),
         };
-        let name = name.to_owned();
-        let asked = Asked { input, ablation };
-        let entry = Entry::new(id, name, Some(asked), seen.trace.clone());
+        let count = hypotheses.len().max(1) as u64;
+        let first = self.next.fetch_add(count, Ordering::Relaxed);
+        let found = hypotheses.iter().zip(first..).map(|(one, id)| Found {
+            leaf: one.leaf,
+            trace: id,
+            text: shown(&one.trace.target, 10_000),
+            score: one.trace.score.filter(|score| score.is_finite()),
+        });
+        let found = found.collect();
+        let name = match (input.text.as_str(), seen.output.as_str()) {
+            ("", output) => output.to_owned(),
+            (text, _) => text.to_owned(),
+        };
+        let asked = Arc::new(Asked {
+            input,
+            ablation,
+            proposals,
+            hypotheses: found,
+        });
+        let others = hypotheses.into_iter().skip(1).map(|one| one.trace);
+        let traces = std::iter::once(seen.trace).chain(others);
+        let entries = traces.zip(first..).map(|(trace, id)| {
+            let name = match id - first {
+                0 => name.clone(),
+                rank => format!("{}. {}", rank + 1, trace.target),
+            };
+            Arc::new(Entry::new(id, name, Some(asked.clone()), trace))
+        });
+        let entries: Vec<_> = entries.collect();
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
-        list.push(Arc::new(entry));
-        let looks = list.iter().filter(|entry| entry.asked.is_some()).count();
-        if looks > self.kept_looks
-            && let Some(oldest) = list.iter().position(|entry| entry.asked.is_some())
-        {
-            list.remove(oldest);
+        list.extend(entries);
+        let mut looks: Vec<Arc<Asked>> = list.iter().filter_map(|one| one.asked.clone()).collect();
+        looks.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        if looks.len() > self.kept_looks {
+            let is_oldest = |asked: &Arc<Asked>| Arc::ptr_eq(asked, &looks[0]);
+            list.retain(|one| !one.asked.as_ref().is_some_and(is_oldest));
         }
-        id
+        first
     }
 }

@@ -1,8 +1,8 @@
 //! The live viewer: a local server and its page, to look at what a model attended to.
 //!
 //! [`serve`] takes traces that were opened, a model that can be asked, or both, and blocks until Ctrl-C. The page has the views
-//! Overview (all heads), Head (one map or several), Text, Image, Compare; for what a model was asked Query and key, and Ask: switch
-//! heads off and see whether the output changes. Nothing is loaded from elsewhere, and nothing is written.
+//! Overview (all heads), Head (one map or several), Text, Image, Rollout, Compare; for what a model was asked Query and key,
+//! Generation (the tree of the search), and Ask: switch heads off and see whether the output changes. Nothing is loaded from elsewhere, and nothing is written.
 //!
 //! ```no_run
 //! use regard_serve::{Config, Opened, serve};
@@ -56,7 +56,8 @@ use tokio::sync::Notify;
 
 pub use config::{Config, ServeError, TOKEN_LENGTH};
 pub use model::{
-    AblatedHead, Ablation, Alternative, Change, Input, InputKind, Model, QueryPlace, Seen,
+    AblatedHead, Ablation, Alternative, Change, Continuation, Generation, Hypothesis, Input,
+    InputKind, Model, Proposed, QueryPlace, Seen,
 };
 pub use regard_kernels::stack::QueryKeys;
 

@@ -53,6 +53,11 @@ pub trait Model: Send {
     /// A sentence for the person at the page: what is wrong with the input, and what to do.
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String>;
 
+    /// Whether [`look`](Self::look) heeds an input's [`Continuation`]; if not, the page asks for none. It must not change.
+    fn continues(&self) -> bool {
+        false
+    }
+
     /// Whether [`query`](Self::query) is answered; if not, the page has no such view. It must not change.
     fn shows_queries(&self) -> bool {
         false
@@ -108,7 +113,7 @@ impl InputKind {
 }
 
 /// One input; parts that the model's [`InputKind`] does not have are empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Input {
     /// The text, the source or the question.
     pub text: String,
@@ -116,6 +121,20 @@ pub struct Input {
     pub target: String,
     /// The bytes of an image file as they were dropped: any format, not checked.
     pub image: Vec<u8>,
+    /// How the model writes on, if it [can](Model::continues).
+    pub continuation: Continuation,
+}
+
+/// How a language model writes on after a text. The default writes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Continuation {
+    /// How many tokens at most.
+    pub tokens: usize,
+    /// Divides the scores before a token is drawn; 0 takes the likeliest.
+    pub temperature: f64,
+    /// Where the draws begin.
+    pub seed: u64,
 }
 
 /// The heads that are changed while the model looks. Empty: the model as it is.
@@ -183,6 +202,8 @@ pub struct Seen {
     pub output: String,
     /// The best alternatives with their probabilities, largest first; empty if the model has none.
     pub alternatives: Vec<Alternative>,
+    /// How the answer was searched for, of a model that writes.
+    pub generation: Option<Generation>,
 }
 
 impl Seen {
@@ -192,6 +213,7 @@ impl Seen {
             trace,
             output: output.into(),
             alternatives: vec![],
+            generation: None,
         }
     }
 }
@@ -203,4 +225,35 @@ pub struct Alternative {
     pub text: String,
     /// Its probability, 0 to 1.
     pub probability: f64,
+}
+
+/// The tree of a search, by beam or along one path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// Parents before their children.
+    pub proposals: Vec<Proposed>,
+    /// The texts that were found, the answer first.
+    pub hypotheses: Vec<Hypothesis>,
+}
+
+/// A token that the model proposed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Proposed {
+    /// The place of the token before it; `None` for the first.
+    pub parent: Option<usize>,
+    /// The token.
+    pub text: String,
+    /// Its probability after the tokens before it, 0 to 1.
+    pub probability: f64,
+    /// Whether the search went on from it, or ended with it.
+    pub taken: bool,
+}
+
+/// A text that a search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hypothesis {
+    /// The place of its last token among the proposals.
+    pub leaf: usize,
+    /// Its text (`target`), its score, and what the model looked at for it. That of the answer is [`Seen::trace`].
+    pub trace: Trace,
 }

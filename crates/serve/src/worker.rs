@@ -25,6 +25,7 @@ pub struct Worker {
     pub input: InputKind,
     pub changes_heads: bool,
     pub shows_queries: bool,
+    pub continues: bool,
     jobs: SyncSender<Job>,
     timeout: Duration,
 }
@@ -42,6 +43,7 @@ impl Worker {
             input: model.input(),
             changes_heads: model.changes_heads(),
             shows_queries: model.shows_queries(),
+            continues: model.continues(),
             jobs,
             timeout,
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use regard_serve::{Ablation, Config, Input, InputKind, Model, Opened, Seen, ServeError, serve};
+use regard_trace::diagnose::{flow_from, rollout};
 use regard_trace::{Trace, from_bytes, to_bytes};
 
 const TOKEN: &str = "a-token_of-24-characters";
@@ -532,6 +533,117 @@ fn a_query_has_the_weights_of_its_trace() {
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
         assert!(answer.text().contains(told), "{path}: {}", answer.text());
     }
+}
+
+#[test]
+fn the_tree_of_a_search_is_sent_with_its_hypotheses() {
+    let config = Config {
+        kept_looks: 2,
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], Some(Box::new(Small::new())));
+    assert_eq!(server.get("/api/traces").json()["model"]["continues"], true);
+    let ask = |tokens: usize| {
+        let body = format!(r#"{{"text":"the red fox","continuation":{{"tokens":{tokens}}}}}"#);
+        server.look(&body).json()
+    };
+    let looked = ask(4);
+    let words: Vec<_> = looked["output"].as_str().unwrap().split(' ').collect();
+    assert_eq!(words.len(), 4);
+    let found = server.get("/api/trace/0/generation").json();
+    let proposals = found["proposals"].as_array().unwrap();
+    assert_eq!(proposals.len(), 4 * 8);
+    let hypotheses = found["hypotheses"].as_array().unwrap();
+    assert_eq!(hypotheses.len(), 2);
+    assert_eq!(hypotheses[1]["score"], -1.5);
+    let mut place = hypotheses[0]["leaf"].as_u64();
+    for word in words.iter().rev() {
+        let proposal = &proposals[place.unwrap() as usize];
+        assert_eq!(proposal["text"], *word);
+        assert_eq!(proposal["taken"], true);
+        place = proposal["parent"].as_u64();
+    }
+    assert_eq!(place, None);
+    for step in proposals.chunks(8) {
+        let sum: f64 = step
+            .iter()
+            .map(|one| one["probability"].as_f64().unwrap())
+            .sum();
+        assert!((sum - 1.0).abs() < 1e-6);
+    }
+    // Each hypothesis has its trace, with the same tree, and all go together.
+    for hypothesis in hypotheses {
+        let id = hypothesis["trace"].as_u64().unwrap();
+        assert_eq!(
+            server.get(&format!("/api/trace/{id}/window?map=0")).status,
+            200
+        );
+        assert_eq!(
+            server.get(&format!("/api/trace/{id}/generation")).json(),
+            found
+        );
+    }
+    let ids = || -> Vec<u64> {
+        let traces = server.get("/api/traces").json();
+        let traces = traces["traces"].as_array().unwrap().iter();
+        traces.map(|one| one["id"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(ids(), [0, 1]);
+    assert_eq!(ask(0)["trace"], 2);
+    assert_eq!(ids(), [0, 1, 2]);
+    let none = server.get("/api/trace/2/generation");
+    assert_eq!(none.status, 404);
+    assert!(none.text().contains("no search"));
+    ask(1);
+    assert_eq!(ids(), [2, 3, 4]);
+    for (continuation, told) in [
+        (r#"{"tokens":257}"#, "at most 256"),
+        (r#"{"tokens":1,"temperature":-1}"#, "0 to 100"),
+        (r#"{"tokens":-1}"#, "tokens"),
+    ] {
+        let answer = server.look(&format!(
+            r#"{{"text":"the","continuation":{continuation}}}"#
+        ));
+        assert_eq!(answer.status, 400);
+        assert!(
+            answer.text().contains(told) || told == "tokens",
+            "{}",
+            answer.text()
+        );
+    }
+}
+
+#[test]
+fn rollout_and_flow_are_those_of_the_trace() {
+    let trace = large(20, 3, 2);
+    let layers: Vec<_> = trace.maps.iter().collect();
+    let (joint, row) = (rollout(&layers).unwrap(), flow_from(&layers, 7).unwrap());
+    let traces = vec![
+        opened("large", trace.clone()),
+        opened("long", large(70, 1, 1)),
+        opened("longer", large(600, 1, 1)),
+        opened("translation", translation(1)),
+    ];
+    let server = Server::start(Config::default(), traces, None);
+    let answer = server.get("/api/trace/0/rollout?map=1");
+    assert_eq!(answer.header("x-rows"), Some("20"));
+    assert_eq!(answer.floats(), joint.weights());
+    let answer = server.get("/api/trace/0/flow?map=1&query=7");
+    assert_eq!(answer.header("x-columns"), Some("20"));
+    let row: Vec<f32> = row.into_iter().map(|weight| weight as f32).collect();
+    assert_eq!(answer.floats(), row);
+    assert_eq!(server.get("/api/trace/1/rollout").status, 200);
+    for (path, told) in [
+        ("/api/trace/0/flow?query=20", "20"),
+        ("/api/trace/1/flow", "at most 64"),
+        ("/api/trace/2/rollout", "at most 512"),
+        ("/api/trace/3/rollout?map=2", "self-attention"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.text().contains(told), "{path}: {}", answer.text());
+    }
+    assert_eq!(server.get("/api/trace/0/rollout?map=3").status, 404);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
 use regard_models::{
     AnyGenerator, SourceBatch, TargetBatch,
-    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
+    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, SearchTree},
     pretrained::PretrainedError,
 };
 use regard_nn::dropout::DropoutRng;
@@ -182,6 +182,36 @@ impl Translator {
             }
         }
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// The translations of a line, best first, and the tree of the search with the `listed` likeliest proposals of each step; its leaves
+    /// are the translations. The texts of its tokens are given by [`Translator::token`].
+    ///
+    /// # Errors
+    /// As for [`Translator::translate`].
+    pub fn search_tree(
+        &self,
+        line: &str,
+        settings: &Settings,
+        listed: usize,
+    ) -> Result<(Vec<Translation>, SearchTree), LineError> {
+        let tokenizer = self.description.tokenizers.source();
+        let (limited, _) = settings.length_filter().limit_all(&[line], tokenizer)?;
+        let source = &limited[0].ids;
+        let beam = beam_config(settings);
+        let (found, tree) = (self.model).search_tree(source, &beam, &self.device, listed);
+        let found = found.into_iter().enumerate();
+        let translations = found.map(|(rank, one)| self.translation(line, source, one, rank));
+        Ok((translations.collect::<Result<_, _>>()?, tree))
+    }
+
+    /// The text of a token of the target.
+    ///
+    /// # Errors
+    /// A tokenizer that cannot decode it.
+    pub fn token(&self, id: u32) -> Result<String, TokenizerError> {
+        let pieces = self.description.tokenizers.target().pieces(&[id])?;
+        Ok(pieces.into_iter().map(|piece| piece.text).collect())
     }
 
     fn unfamiliar(

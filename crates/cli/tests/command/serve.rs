@@ -94,13 +94,33 @@ fn traces_and_the_embedded_translator_are_served() {
     let model = &served.get("/api/traces")["model"];
     assert_eq!(
         *model,
-        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": false, "shows_queries": false})
+        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": false, "shows_queries": false, "continues": false})
     );
     let answer = served.post("/api/look", &json!({"text": "Two dogs play in the snow."}));
     assert!(
         answer["output"].as_str().unwrap().contains("Hunde"),
         "{answer}"
     );
+    // The tree of the beam ends in its hypotheses, each with maps of its own.
+    let tree = served.get("/api/trace/0/generation");
+    let hypotheses = tree["hypotheses"].as_array().unwrap();
+    assert!(hypotheses.len() > 1, "{tree}");
+    assert_eq!(hypotheses[0]["text"], answer["output"]);
+    for hypothesis in hypotheses {
+        let (mut log, mut place) = (0.0, hypothesis["leaf"].as_u64());
+        while let Some(at) = place {
+            let proposal = &tree["proposals"][at as usize];
+            assert_eq!(proposal["taken"], true);
+            log += proposal["probability"].as_f64().unwrap().ln();
+            place = proposal["parent"].as_u64();
+        }
+        let listed = answer["alternatives"].as_array().unwrap().iter();
+        let mut listed = listed.filter(|one| one["text"] == hypothesis["text"]);
+        let probability = listed.next().unwrap()["probability"].as_f64().unwrap();
+        assert!((log - probability.ln()).abs() < 1e-3, "{log} {probability}");
+        let maps = served.get(&format!("/api/trace/{}/axes?map=0", hypothesis["trace"]));
+        assert!(maps["queries"]["labels"].is_array());
+    }
 }
 
 #[test]
@@ -185,6 +205,25 @@ steps = 30
         assert_eq!(key["weight"].as_f64().unwrap() as f32, weight, "{key}");
     }
     assert_eq!(keys[8]["score"], Value::Null);
+    // It writes on, greedily or drawn, and what it proposed stands in the tree.
+    let write = |temperature: f64| {
+        let continuation = json!({"tokens": 5, "temperature": temperature, "seed": 3});
+        let answer = served.post(
+            "/api/look",
+            &json!({"text": "the cat s", "continuation": continuation}),
+        );
+        let tree = served.get(&format!("/api/trace/{}/generation", answer["trace"]));
+        assert_eq!(tree["hypotheses"][0]["text"], answer["output"]);
+        assert_eq!(tree["proposals"][0]["parent"], Value::Null);
+        (answer, tree)
+    };
+    let (greedy, tree) = write(0.0);
+    assert_eq!(greedy["output"].as_str().unwrap().chars().count(), 5);
+    assert_eq!(tree["proposals"].as_array().unwrap().len(), 5 * 8);
+    assert_eq!(tree["proposals"][0]["taken"], true);
+    let first = greedy["alternatives"][0]["probability"].as_f64().unwrap();
+    assert!((first - as_it_is).abs() < 1e-6, "{first} {as_it_is}");
+    assert_ne!(write(5.0).0["output"], greedy["output"]);
 }
 
 #[test]

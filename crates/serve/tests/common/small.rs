@@ -5,7 +5,10 @@ use regard_kernels::stack::{
     Seen as Attended, SelfAttention, Sizes, Stack,
 };
 use regard_kernels::{KernelError, dot};
-use regard_serve::{Ablation, Alternative, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
+use regard_serve::{
+    Ablation, Alternative, Generation, Hypothesis, Input, InputKind, Model, Proposed, QueryKeys,
+    QueryPlace, Seen,
+};
 use regard_trace::{AttentionMap, Kind, Tokens, Trace};
 
 use super::Numbers;
@@ -148,11 +151,31 @@ impl Model for Small {
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.change(ablation)?;
-        let ids = Self::ids(&input.text)?;
+        let mut ids = Self::ids(&input.text)?;
+        let mut proposals = vec![];
+        let mut leaf = None;
+        let mut written = vec![];
+        for _ in 0..input.continuation.tokens {
+            let likely = self.read(&ids, &mut Weights::default());
+            let best = (0..likely.len()).max_by(|&a, &b| likely[a].total_cmp(&likely[b]));
+            let best = best.unwrap();
+            let first = proposals.len();
+            proposals.extend(WORDS.iter().zip(likely).enumerate().map(
+                |(id, (word, probability))| Proposed {
+                    parent: leaf,
+                    text: (*word).to_owned(),
+                    probability,
+                    taken: id == best,
+                },
+            ));
+            leaf = Some(first + best);
+            ids.push(best);
+            written.push(WORDS[best]);
+        }
         let mut seen = Weights::default();
         let likely = self.read(&ids, &mut seen);
-        let tokens = Tokens::from_words(&input.text);
-        let mut trace = Trace::new("small", &input.text, "");
+        let tokens = Tokens::from_words(&[&[input.text.as_str()], &written[..]].concat().join(" "));
+        let mut trace = Trace::new("small", &input.text, written.join(" "));
         for (layer, weights) in seen.0.into_iter().enumerate() {
             let map = AttentionMap::new(
                 Kind::DecoderSelf,
@@ -170,11 +193,33 @@ impl Model for Small {
             })
             .collect();
         alternatives.sort_by(|a, b| b.probability.total_cmp(&a.probability));
-        let output = alternatives[0].text.clone();
+        let Some(leaf) = leaf else {
+            let output = alternatives[0].text.clone();
+            return Ok(Seen {
+                alternatives,
+                ..Seen::new(trace, output)
+            });
+        };
+        // Not as the answer, but beside it: what was looked at without the last word.
+        let mut other = trace.clone();
+        other.target = written[..written.len() - 1].join(" ");
+        other.score = Some(-1.5);
+        let parent = proposals[leaf].parent.unwrap_or(leaf);
+        let hypotheses = [(leaf, trace.clone()), (parent, other)];
         Ok(Seen {
             alternatives,
-            ..Seen::new(trace, output)
+            generation: Some(Generation {
+                proposals,
+                hypotheses: hypotheses
+                    .map(|(leaf, trace)| Hypothesis { leaf, trace })
+                    .into(),
+            }),
+            ..Seen::new(trace, written.join(" "))
         })
+    }
+
+    fn continues(&self) -> bool {
+        true
     }
 
     fn shows_queries(&self) -> bool {

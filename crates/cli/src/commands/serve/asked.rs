@@ -1,24 +1,33 @@
 //! Models as the viewer asks them.
 
-use std::fmt::Display;
+use std::{fmt::Display, ops::ControlFlow};
 
 use regard_images::{Decoding, Image};
 use regard_kernels::{
-    loss,
+    Kind, loss,
     stack::{ChangedHead, QueryObserver},
 };
-use regard_models::pretrained::{Encoding, Heads};
+use regard_models::{
+    generate::{Prompt, Recorder, SampleConfig, SearchTree, sample},
+    pretrained::{Encoding, Heads},
+};
 use regard_serve::{
-    Ablation, Alternative, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
+    Ablation, Alternative, Continuation, Generation, Hypothesis, Input, InputKind, Model, Proposed,
+    QueryKeys, QueryPlace, Seen,
 };
 use regard_trace::Trace;
-use regard_train::{ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator};
+use regard_train::{
+    ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator, recipe::Translation,
+};
 
 use super::pretrained::{Opened, TextModel, input_of};
 use crate::failure::Failure;
 
 /// Alternatives that the page lists.
 const LISTED: usize = 8;
+
+/// Proposals of each step that the page lists at least.
+const PROPOSED: usize = 5;
 
 /// Why there is no answer, for the person at the page.
 fn sentence(error: impl Display) -> String {
@@ -114,12 +123,46 @@ fn hypotheses(
 /// Translates a text.
 pub fn translations(name: &str, translator: Translator) -> Box<dyn Model> {
     answering(name, InputKind::Text, move |input| {
-        let settings = translator.settings().clone();
-        let found = translator.translate(&[input.text.as_str()], &settings);
-        let found = found.map_err(sentence)?.into_iter();
-        let all = found.flat_map(|found| found.n_best);
+        let settings = Translation {
+            n_best: translator.settings().beam,
+            ..translator.settings().clone()
+        };
+        let listed = settings.beam.max(PROPOSED);
+        let found = translator.search_tree(&input.text, &settings, listed);
+        let (found, tree) = found.map_err(sentence)?;
+        let text = |id| translator.token(id).map_err(sentence);
+        let traces = found.iter().map(|one| one.trace.clone()).collect();
+        let generation = generation(tree, traces, text)?;
+        let all = found.into_iter();
         let all = all.map(|one| (one.text, one.log_probability, one.trace));
-        hypotheses(all, "there is no translation; type some words")
+        let seen = hypotheses(all, "there is no translation; type some words")?;
+        Ok(Seen {
+            generation: Some(generation),
+            ..seen
+        })
+    })
+}
+
+/// The tree of a search with the texts of its tokens, and what was looked at for each of its texts.
+fn generation(
+    tree: SearchTree,
+    traces: Vec<Trace>,
+    text: impl Fn(u32) -> Result<String, String>,
+) -> Result<Generation, String> {
+    let proposals = tree.proposals.into_iter().map(|one| {
+        Ok(Proposed {
+            parent: one.parent,
+            text: text(one.token)?,
+            probability: one.log_probability.exp(),
+            taken: one.taken,
+        })
+    });
+    let hypotheses = tree.leaves.into_iter().zip(traces);
+    Ok(Generation {
+        proposals: proposals.collect::<Result<_, String>>()?,
+        hypotheses: hypotheses
+            .map(|(leaf, trace)| Hypothesis { leaf, trace })
+            .collect(),
     })
 }
 
@@ -162,7 +205,15 @@ pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
     })
 }
 
-/// Reads a text, and says what may come next, or stand at its masked word.
+/// What a model read, its own continuation included.
+struct Reading {
+    text: String,
+    encoded: Encoding,
+    tree: Option<SearchTree>,
+    written: String,
+}
+
+/// Reads a text, and says what may come next, or stand at its masked word; a causal model writes on if it is asked to.
 pub struct Texts {
     name: String,
     opened: Opened,
@@ -179,8 +230,9 @@ impl Texts {
         }
     }
 
-    /// A text as the model reads it: with its own token for a masked word, and its tokens.
-    fn encoded(&self, text: &str) -> Result<(String, Encoding), Failure> {
+    /// What the model reads: the text with its own token for a masked word, and what it writes on.
+    fn read(&self, input: &Input) -> Result<Reading, Failure> {
+        let text = &input.text;
         let special = self.opened.tokenizer.special();
         let mask = special.mask.and_then(|id| self.opened.tokenizer.token(id));
         let text = match &mask {
@@ -193,7 +245,53 @@ impl Texts {
                 "the text has no tokens; type some words".to_owned(),
             ));
         }
-        Ok((text, encoded))
+        let mut reading = Reading {
+            text,
+            encoded,
+            tree: None,
+            written: String::new(),
+        };
+        if input.continuation.tokens > 0 && self.writes() {
+            self.write(&mut reading, &input.continuation)?;
+        }
+        Ok(reading)
+    }
+
+    fn writes(&self) -> bool {
+        !matches!(self.model, TextModel::Reads(_))
+    }
+
+    /// Writes on, greedily or drawn.
+    fn write(&self, reading: &mut Reading, wanted: &Continuation) -> Result<(), Failure> {
+        let tokenizer = &self.opened.tokenizer;
+        let ids = &mut reading.encoded.ids;
+        let stop = tokenizer.special().eos.clone();
+        // An encoder's tokenizer ends a text; here it goes on.
+        if ids.len() > 1 && ids.last().is_some_and(|id| stop.contains(id)) {
+            ids.pop();
+        }
+        let model = self.opened.causal(&self.model)?;
+        let config = SampleConfig {
+            temperature: wanted.temperature,
+            seed: wanted.seed,
+            limit: wanted.tokens.min(model.context().saturating_sub(ids.len())),
+            stop,
+            ..SampleConfig::default()
+        };
+        let stepper = model.read(&[&ids[..ids.len() - 1]], Kind::F32)?;
+        let mut recorder = Recorder::new(stepper);
+        let prompt = Prompt {
+            tokens: ids.clone(),
+            stream: 0,
+        };
+        let each = |_, _| ControlFlow::Continue(());
+        let found = sample(&mut recorder, &[prompt], &config, each)?;
+        for one in found {
+            reading.tree = Some(recorder.tree(0, &[one.with_end()], LISTED));
+            reading.written = tokenizer.decode(&one.tokens, true)?;
+            ids.extend(one.tokens);
+        }
+        Ok(())
     }
 
     /// Changes these heads, and no others.
@@ -212,14 +310,31 @@ impl Texts {
     }
 
     /// What the model looks at, and what it says.
-    fn seen(&self, text: &str) -> Result<Seen, Failure> {
-        let (text, encoded) = self.encoded(text)?;
+    fn seen(&self, input: &Input) -> Result<Seen, Failure> {
+        let Reading {
+            text,
+            encoded,
+            tree,
+            written,
+        } = self.read(input)?;
+        let mut trace = self.opened.look(&self.model, &text, &encoded)?;
+        if let Some(tree) = tree {
+            trace.target.clone_from(&written);
+            let text = |id| (self.opened.tokenizer.decode(&[id], false)).map_err(sentence);
+            let generation = generation(tree, vec![trace.clone()], text).map_err(Failure::Usage)?;
+            let first = generation.proposals.iter();
+            let first = first.filter(|one| one.parent.is_none());
+            let next = first.map(|one| (one.text.clone(), one.probability));
+            return Ok(Seen {
+                alternatives: best_of(next),
+                generation: Some(generation),
+                ..Seen::new(trace, written)
+            });
+        }
         let mask = self.opened.tokenizer.special().mask;
-        let trace = self.opened.look(&self.model, &text, &encoded)?;
         let likely: Vec<(u32, f64)> = match &self.model {
             TextModel::Reads(model) => {
-                let place =
-                    mask.and_then(|id| encoded.ids.iter().position(|&token| token == id));
+                let place = mask.and_then(|id| encoded.ids.iter().position(|&token| token == id));
                 let filled = match (place, model.purpose()) {
                     (Some(place), Some(Heads::MaskedTokens)) => {
                         let states = model.states(&[input_of(&encoded)], None)?;
@@ -275,9 +390,13 @@ impl Model for Texts {
         self.model.stack().is_some()
     }
 
+    fn continues(&self) -> bool {
+        self.writes()
+    }
+
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.change(ablation)?;
-        self.seen(&input.text).map_err(failed)
+        self.seen(input).map_err(failed)
     }
 
     fn shows_queries(&self) -> bool {
@@ -291,7 +410,7 @@ impl Model for Texts {
         place: &QueryPlace,
     ) -> Result<QueryKeys, String> {
         self.change(ablation)?;
-        let (_, encoded) = self.encoded(&input.text).map_err(failed)?;
+        let encoded = self.read(input).map_err(failed)?.encoded;
         let mut observer = QueryObserver::new(place.layer, false, place.head, place.query);
         let read = self.model.observe(&encoded, &mut observer);
         read.map_err(sentence)?;

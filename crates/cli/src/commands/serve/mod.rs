@@ -7,8 +7,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_serve::{
-    Ablation, Config, Input, InputKind, Model, Opened, QueryKeys, QueryPlace, Running, Seen, ServeError,
-    serve,
+    Ablation, Config, Input, InputKind, Model, Opened, QueryKeys, QueryPlace, Running, Seen,
+    ServeError, serve,
 };
 use regard_train::{
     Registry, Translator,
@@ -101,6 +101,10 @@ impl Model for Pooled {
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.pool.install(|| self.model.look(input, ablation))
+    }
+
+    fn continues(&self) -> bool {
+        self.model.continues()
     }
 
     fn shows_queries(&self) -> bool {

@@ -1,8 +1,9 @@
 //! The live viewer: a local server and its page, to look at what a model attended to.
 //!
 //! [`serve`] takes traces that were opened, a model that can be asked, or both, and blocks until Ctrl-C. The page has the views
-//! Overview (all heads), Head (one map or several), Text, Image, Rollout, Compare; for what a model was asked Query and key,
-//! Generation (the tree of the search), and Ask: switch heads off and see whether the output changes. Nothing is loaded from elsewhere, and nothing is written.
+//! Overview (all heads), Head (one map or several), Text, Image, Rollout (all layers together), Compare; for what a model was asked
+//! Query and key, Generation (the tree of the search), and Ask: switch heads off and see whether the output changes. Nothing is
+//! loaded from elsewhere, and nothing is written.
 //!
 //! ```no_run
 //! use regard_serve::{Config, Opened, serve};
@@ -33,11 +34,12 @@
 //! # Safety on a network
 //! Only this machine can connect, unless [`Config::listen`] says otherwise; then a token is needed. `Host` and `Origin` are checked,
 //! so that no page of another site can ask. The page runs no inline script, and texts of traces enter it as text. Views are bounded:
-//! a map is sent in at most 1,024 x 1,024 cells, and four views are computed at a time.
+//! a map is sent in at most 1,024 x 1,024 cells, four views are computed at a time, and connections are limited in number and in time.
 #![deny(missing_docs)]
 
 mod api;
 mod config;
+mod connections;
 mod data;
 mod entries;
 mod export;
@@ -179,6 +181,9 @@ pub fn serve(
             }
             let _ = ending.send(());
         };
+        // While the model is at work, nothing moves.
+        let patience = config.look_timeout.saturating_add(config.patience);
+        let listener = connections::Limited::new(listener, config.connections.max(1), patience);
         let serving =
             axum::serve(listener, api::router(app, config.max_body)).with_graceful_shutdown(signal);
         tokio::select! {

@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use regard_serve::{Ablation, Config, Input, InputKind, Model, Opened, Seen, ServeError, serve};
@@ -838,6 +840,82 @@ fn a_hundred_requests_at_once() {
     assert!(asked.into_iter().all(|one| one.join().unwrap() == 200));
 }
 
+/// Clients that say nothing, send a byte now and then, or take no answer hold all places, and are let go.
+#[test]
+fn slow_clients_do_not_hold_their_places() {
+    let config = Config {
+        connections: 6,
+        patience: Duration::from_millis(300),
+        look_timeout: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![opened("large", large(1024, 1, 1))], None);
+    let address = server.running.address;
+    let connect = || TcpStream::connect(address).unwrap();
+    let silent = [connect(), connect()];
+    let greedy: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = connect();
+            let window = "GET /api/trace/0/window HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            // Four megabytes each time, and none is read.
+            stream.write_all(window.repeat(8).as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let slow = (0..2).map(|_| {
+        let mut stream = connect();
+        std::thread::spawn(move || {
+            let begun = Instant::now();
+            let bytes = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ".iter();
+            for byte in bytes.chain(std::iter::repeat(&b'x')) {
+                if stream.write_all(&[*byte]).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(
+                    begun.elapsed() < Duration::from_secs(20),
+                    "it is never let go"
+                );
+            }
+        })
+    });
+    let slow: Vec<_> = slow.collect();
+    // All places are taken; yet these come through.
+    let begun = Instant::now();
+    for _ in 0..12 {
+        assert_eq!(server.get("/api/traces").status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    slow.into_iter().for_each(|one| one.join().unwrap());
+    drop((silent, greedy));
+}
+
+/// A client that sends steadily may take longer than the patience.
+#[test]
+fn a_large_body_may_take_its_time() {
+    let config = Config {
+        patience: Duration::from_millis(400),
+        look_timeout: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], Some(Box::new(Chooser)));
+    let mut stream = TcpStream::connect(server.running.address).unwrap();
+    let line = r#"{"text":"a b"}"#;
+    let parts = 12;
+    let head = format!(
+        "POST /api/look HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{line}\n",
+        line.len() + 1 + parts * 20_000
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    for _ in 0..parts {
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(&[0; 20_000]).unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
 #[test]
 fn stopping_frees_the_address() {
     let server = server();
@@ -941,6 +1019,10 @@ fn mutated_traces_are_shown_or_refused() {
         "image",
         "picture?view=head",
         "picture?view=image&format=html",
+        "rollout?words=true",
+        "flow?map=1",
+        "query?map=0&head=0&query=0",
+        "generation",
     ];
     for id in 0..count {
         // Every view of some, and one view of each.

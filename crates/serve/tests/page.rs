@@ -776,11 +776,18 @@ fn screenshots_of_a_model() {
             ("query", "#trace=0&view=query&map=1&heads=1&query=7"),
             ("generation", "#trace=1&view=generation"),
             (
+                "ask-hidden",
+                "#view=ask&text=the+red+fox&write=4&off=hide%3A2%3A0+1+1+decoder.self%0Aoff+0+0+decoder.self",
+            ),
+            (
                 "generation-all",
                 "#trace=1&view=generation&order=all&node=12",
             ),
         ] {
             page.load(&format!("{}{hash}", server.running.url));
+            if name.starts_with("ask") {
+                page.wait("document.querySelector('#changed') && !document.querySelector('button.main').disabled");
+            }
             std::thread::sleep(std::time::Duration::from_millis(200));
             page.screenshot(&format!("{name}-{suffix}"));
         }

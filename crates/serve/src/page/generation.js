@@ -83,7 +83,7 @@ export async function viewGeneration(trace) {
   });
 
   const after = children(chosen);
-  const step = after.length > 0 && h("section", {}, h("h2", {}, "Proposed ", chosen === null ? "first" : ["after ", token(`${before(chosen)} ${proposals[chosen].text}`.trim().slice(-80))]),
+  const step = !after.length ? chosen !== null && h("p", { className: "faint", textContent: ends.has(chosen) ? "A hypothesis ends here." : "The search did not go on from here." }) : h("section", {}, h("h2", {}, "Proposed ", chosen === null ? "first" : ["after ", token(`${before(chosen)} ${proposals[chosen].text}`.trim().slice(-80))]),
     h("table", { id: "proposed" }, h("caption", { className: "unseen", textContent: "Proposals with their probabilities" }), h("tbody", {}, after.map((i) => h("tr", {}, h("th", { scope: "row" }, token(proposals[i].text)),
       h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * proposals[i].probability, 1)}px` } })), h("td", { textContent: percent(proposals[i].probability) }),
       h("td", { className: "faint", textContent: ends.has(i) ? `ends hypothesis ${ends.get(i) + 1}` : proposals[i].taken ? "taken" : "" }))))));

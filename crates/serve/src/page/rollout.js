@@ -26,7 +26,7 @@ export async function viewRollout(trace) {
   const pick = tokenList(about.queries, "Queries", [chosen], { key: "query", pick: (i) => set({ query: i }) });
   const bar = tools(select("Map", "map", mapOptions(trace).filter(([i]) => follows(trace.maps[i])), index, (value) => set({ map: value })), byChoice(map), wordsChoice(trace), headChips(map),
     typeof joint !== "string" && saveButtons((format) => saveTable(`Rollout of ${layers} layers`, labels, about.keys.labels, [...joint.values], format)));
-  const table = h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "rollout" }, h("caption", {}, "Where ", token(labels[chosen] ?? "∅"), " took what it has from"),
+  const table = h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "rollout" }, h("caption", {}, "What the query ", token(labels[chosen] ?? "∅"), " takes from each token"),
     h("thead", {}, h("tr", {}, ["Token", "", ...columns.flatMap(([name]) => [name, ""])].map((name) => h("th", { scope: "col", textContent: name })))),
     h("tbody", {}, about.keys.labels.map((label, i) => h("tr", {}, h("th", { scope: "row" }, token(label)), h("td", { className: "faint", textContent: i }),
       columns.flatMap(([, values], c) => [h("td", { textContent: number(values[i], 4) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * values[i] / (most[c] || 1), 1)}px` } }))]))))));

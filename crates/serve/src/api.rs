@@ -703,7 +703,9 @@ async fn query_keys(
             )));
         }
     }
+    let rank = look.hypotheses.iter().position(|one| one.trace == id);
     let place = QueryPlace {
+        rank: rank.unwrap_or(0),
         map: map.name().to_owned(),
         layer: map.layer(),
         head: asked.head,

@@ -80,6 +80,8 @@ pub trait Model: Send {
 /// A query in the trace of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryPlace {
+    /// Which of the look's hypotheses, 0 for the answer.
+    pub rank: usize,
     /// The name of its map.
     pub map: String,
     /// The layer of its map, counted from 0.

@@ -94,7 +94,7 @@ fn traces_and_the_embedded_translator_are_served() {
     let model = &served.get("/api/traces")["model"];
     assert_eq!(
         *model,
-        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": false, "shows_queries": false, "continues": false})
+        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": true, "shows_queries": true, "continues": false})
     );
     let answer = served.post("/api/look", &json!({"text": "Two dogs play in the snow."}));
     assert!(
@@ -121,6 +121,64 @@ fn traces_and_the_embedded_translator_are_served() {
         let maps = served.get(&format!("/api/trace/{}/axes?map=0", hypothesis["trace"]));
         assert!(maps["queries"]["labels"].is_array());
     }
+    // Of the best and of another hypothesis, and with a changed head of the encoder and of the decoder, the view of one query has the
+    // weights of the trace.
+    let heads = json!([
+        {"map": "encoder.self", "layer": 0, "head": 0, "change": "uniform"},
+        {"map": "decoder.cross", "layer": 0, "head": 1, "change": {"hide": {"query": 1, "key": 1}}},
+    ]);
+    let changed = served.post(
+        "/api/look",
+        &json!({"text": "Two dogs play in the snow.", "ablation": heads}),
+    );
+    let changed = changed["trace"].as_u64().unwrap();
+    let traces = served.get("/api/traces");
+    let maps = traces["traces"][0]["maps"].as_array().unwrap();
+    let place = |kind: &str| {
+        let is = |map: &Value| map["kind"] == kind && map["layer"] == 0;
+        maps.iter().position(is).unwrap()
+    };
+    let other = hypotheses[1]["trace"].as_u64().unwrap();
+    for (id, kind, head) in [
+        (0, "encoder.self", 0),
+        (0, "decoder.self", 0),
+        (other, "decoder.cross", 1),
+        (changed, "encoder.self", 0),
+        (changed, "decoder.cross", 1),
+    ] {
+        let map = place(kind);
+        let window = served.bytes(&format!("/api/trace/{id}/window?map={map}&heads={head}"));
+        let found = served.get(&format!(
+            "/api/trace/{id}/query?map={map}&head={head}&query=1"
+        ));
+        let keys = found["keys"].as_array().unwrap();
+        for (key, bytes) in keys.iter().zip(window[keys.len() * 4..].chunks(4)) {
+            let weight = f32::from_le_bytes(bytes.try_into().unwrap());
+            assert_eq!(
+                key["weight"].as_f64().unwrap() as f32,
+                weight,
+                "{kind}: {key}"
+            );
+            let uniform = id == changed && kind == "encoder.self";
+            assert!(!uniform || (weight - 1.0 / keys.len() as f32).abs() < 1e-6);
+        }
+        assert!(id != changed || head == 0 || keys[1]["score"].is_null());
+    }
+    // Without its cross-attention it does not know what to translate.
+    let off: Vec<Value> = maps
+        .iter()
+        .filter(|map| map["kind"] == "decoder.cross")
+        .flat_map(|map| {
+            let heads = 0..map["heads"].as_u64().unwrap();
+            let layer = map["layer"].clone();
+            heads.map(move |head| json!({"map": "decoder.cross", "layer": layer, "head": head, "change": "off"}))
+        })
+        .collect();
+    let blind = served.post(
+        "/api/look",
+        &json!({"text": "Two dogs play in the snow.", "ablation": off}),
+    );
+    assert_ne!(blind["output"], answer["output"]);
 }
 
 #[test]

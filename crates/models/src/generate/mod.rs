@@ -77,6 +77,16 @@ impl Prepared {
         )
     }
 
+    /// The packed weights, if there is a kernel for the model.
+    pub fn packed(&self) -> Option<&dyn Packed> {
+        self.packed.as_deref()
+    }
+
+    /// The same, to change heads.
+    pub fn packed_mut(&mut self) -> Option<&mut (dyn Packed + 'static)> {
+        self.packed.as_deref_mut()
+    }
+
     /// As [`Prepared::translate`] of one sentence, with the tree of the search: the `listed` likeliest proposals of each step, and
     /// what became of them. Its leaves are the hypotheses. Recording changes no number.
     pub fn search_tree(

@@ -150,7 +150,7 @@ function fill(box) {
 function answers() {
   const one = (title, found, id) => h("section", { className: "answer", id }, h("h2", { textContent: title }),
     h("p", { className: "output" }, token(found.output || "∅")),
-    found.alternatives.length > 0 && h("table", {}, h("caption", { className: "unseen", textContent: "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
+    found.alternatives.length > 0 && h("table", {}, h("caption", { className: catalogue.model.continues ? "" : "unseen", textContent: catalogue.model.continues ? "The token after the text" : "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
       h("th", { scope: "row" }, token(alternative.text)), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * alternative.probability, 1)}px` } })),
       h("td", { textContent: percent(alternative.probability) }))))));
   const links = ["overview", "head", "text", ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));

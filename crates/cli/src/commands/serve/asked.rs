@@ -4,7 +4,7 @@ use std::{fmt::Display, ops::ControlFlow};
 
 use regard_images::{Decoding, Image};
 use regard_kernels::{
-    Kind, loss,
+    Kind as Storage, loss,
     stack::{ChangedHead, QueryObserver},
 };
 use regard_models::{
@@ -15,7 +15,7 @@ use regard_serve::{
     Ablation, Alternative, Continuation, Generation, Hypothesis, Input, InputKind, Model, Proposed,
     QueryKeys, QueryPlace, Seen,
 };
-use regard_trace::Trace;
+use regard_trace::{Kind, Trace};
 use regard_train::{
     ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator, recipe::Translation,
 };
@@ -121,16 +121,70 @@ fn hypotheses(
 }
 
 /// Translates a text.
-pub fn translations(name: &str, translator: Translator) -> Box<dyn Model> {
-    answering(name, InputKind::Text, move |input| {
-        let settings = Translation {
-            n_best: translator.settings().beam,
-            ..translator.settings().clone()
-        };
+pub struct Translations {
+    name: String,
+    translator: Translator,
+    /// Whether its heads can be changed and its queries shown.
+    opened: bool,
+}
+
+impl Translations {
+    pub fn new(name: &str, mut translator: Translator) -> Self {
+        Self {
+            name: name.to_owned(),
+            opened: translator.open_heads(),
+            translator,
+        }
+    }
+
+    /// All hypotheses of the beam.
+    fn settings(&self) -> Translation {
+        Translation {
+            n_best: self.translator.settings().beam,
+            ..self.translator.settings().clone()
+        }
+    }
+
+    /// Changes these heads, and no others.
+    fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
+        let (mut encoder, mut decoder) = (vec![], vec![]);
+        for one in &ablation.heads {
+            let changed = ChangedHead {
+                layer: one.layer,
+                cross: one.map == Kind::Cross.name(),
+                head: one.head,
+                change: one.change.into(),
+            };
+            match one.map == Kind::EncoderSelf.name() {
+                true => encoder.push(changed),
+                false => decoder.push(changed),
+            }
+        }
+        let changed = self.translator.change_heads(encoder, decoder);
+        changed.map_err(sentence)
+    }
+}
+
+impl Model for Translations {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn changes_heads(&self) -> bool {
+        self.opened
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        self.change(ablation)?;
+        let settings = self.settings();
         let listed = settings.beam.max(PROPOSED);
-        let found = translator.search_tree(&input.text, &settings, listed);
+        let found = (self.translator).search_tree(&input.text, &settings, listed);
         let (found, tree) = found.map_err(sentence)?;
-        let text = |id| translator.token(id).map_err(sentence);
+        let text = |id| self.translator.token(id).map_err(sentence);
         let traces = found.iter().map(|one| one.trace.clone()).collect();
         let generation = generation(tree, traces, text)?;
         let all = found.into_iter();
@@ -140,7 +194,30 @@ pub fn translations(name: &str, translator: Translator) -> Box<dyn Model> {
             generation: Some(generation),
             ..seen
         })
-    })
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.opened
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        self.change(ablation)?;
+        let kinds = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
+        let kind = kinds.into_iter().find(|kind| kind.name() == place.map);
+        let kind = kind.ok_or_else(|| format!("there is no attention {:?}", place.map))?;
+        let at = [place.layer, place.head, place.query];
+        let found = (self.translator).query(&input.text, &self.settings(), place.rank, kind, at);
+        found.map_err(sentence)?.ok_or_else(no_query)
+    }
+}
+
+fn no_query() -> String {
+    "the model has no such query".to_owned()
 }
 
 /// The tree of a search with the texts of its tokens, and what was looked at for each of its texts.
@@ -278,7 +355,7 @@ impl Texts {
             stop,
             ..SampleConfig::default()
         };
-        let stepper = model.read(&[&ids[..ids.len() - 1]], Kind::F32)?;
+        let stepper = model.read(&[&ids[..ids.len() - 1]], Storage::F32)?;
         let mut recorder = Recorder::new(stepper);
         let prompt = Prompt {
             tokens: ids.clone(),
@@ -414,8 +491,6 @@ impl Model for Texts {
         let mut observer = QueryObserver::new(place.layer, false, place.head, place.query);
         let read = self.model.observe(&encoded, &mut observer);
         read.map_err(sentence)?;
-        observer
-            .found()
-            .ok_or_else(|| "the model has no such query".to_owned())
+        observer.found().ok_or_else(no_query)
     }
 }

@@ -151,7 +151,7 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     if is(models::EMBEDDED_NAME, registry.holds::<Translation>(path)) {
         let (model, description) = models::open(file, device)?;
         let translator = Translator::new(model, description, device).looking(true);
-        return Ok(asked::translations(name, translator));
+        return Ok(Box::new(asked::Translations::new(name, translator)));
     }
     if is("scenes-vqa", registry.holds::<VisualQuestions>(path)) {
         let model = models::question_answerer(file, device)?;

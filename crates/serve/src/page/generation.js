@@ -33,7 +33,7 @@ export async function viewGeneration(trace) {
   };
   const ends = new Map(hypotheses.map((one, rank) => [one.leaf, rank]));
   const best = new Set(hypotheses[shown] ? path(hypotheses[shown].leaf) : []);
-  const all = (state.order || (hypotheses.length > 1 ? "taken" : "all")) === "all";
+  const all = state.order === "all" || (state.order !== "taken" && hypotheses.length < 2);
   const { columns, row } = layout(proposals, all);
   const chosen = proposals[Number(state.node)] && state.node !== "" ? Number(state.node) : null;
   const children = (parent) => proposals.map((_, i) => i).filter((i) => proposals[i].parent === parent);

@@ -57,7 +57,7 @@ export async function viewQuery(trace) {
   const controls = tools(
     select("Map", "map", mapOptions(trace).filter(([i]) => trace.maps[i].over === "tokens"), index, (value) => set({ map: value, query: "", key: "" })),
     select("Head", "heads", Array.from({ length: map.heads }, (_, i) => [i, i + 1]), head),
-    choice("Order", "order", [["", "In order"], ["weight", "Largest weight first"]]), saveButtons(save));
+    choice("Order", "order", [["", "In order"], ["weight", "Largest weight first"]], state.order === "weight" ? "weight" : ""), saveButtons(save));
 
   const most = { products: greatest(keys.flatMap((one) => one.products)), values: greatest(keys.flatMap((one) => one.value)), weight: largest(keys.map((one) => one.weight)) };
   const cap = found.softcap === null ? "" : `, bent into ±${number(found.softcap, 0)} by c tanh(s / c)`;
@@ -83,7 +83,7 @@ export async function viewQuery(trace) {
     const cells = (value, size) => [h("td", { textContent: number(value) }), h("td", {}, bar(value, size))];
     const hide = () => {
       const line = lineOf({ change: { hide: { query: chosen, key: picked.position } }, layer: map.layer, head, map: map.id });
-      set({ view: "ask", off: [...new Set([...state.off.split("\n").filter(Boolean), line])].join("\n") });
+      set({ view: "ask", text: state.text || trace.source, off: [...new Set([...state.off.split("\n").filter(Boolean), line])].join("\n") });
     };
     detail = h("section", {}, h("h2", {}, token(labels.queries[chosen]), " and ", token(picked.label), h("span", { className: "faint", textContent: " by dimension" })),
       catalogue.model.changes_heads && picked.weight > 0 && h("p", {}, h("button", { type: "button", textContent: "Does it matter? Hide this weight", "data-focus": "hide", title: "Ask again without this weight, the others of its row renormalised", onclick: hide })),

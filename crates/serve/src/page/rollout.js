@@ -21,12 +21,12 @@ export async function viewRollout(trace) {
   const told = (error) => { if (error instanceof Told) return error.message; throw error; };
   const [raw, joint, flow] = await Promise.all([weights(trace, index, heads), path("rollout").catch(told), path("flow", { query: chosen }).catch(told)]);
   const row = (found) => (typeof found === "string" || found.whole === false ? null : found.rows === 1 ? found.values : found.values.subarray(chosen * labels.length, (chosen + 1) * labels.length));
-  const columns = [[`${mapName(map)}, ${headsName(heads, map)}`, row(raw)], [`Rollout of ${layers} layers`, row(joint)], [`Flow of ${layers} layers`, row(flow)]].filter(([, values]) => values);
+  const columns = [["Weights", row(raw)], [`Rollout of ${layers} layers`, row(joint)], [`Flow of ${layers} layers`, row(flow)]].filter(([, values]) => values);
   const most = columns.map(([, values]) => largest(values));
   const pick = tokenList(about.queries, "Queries", [chosen], { key: "query", pick: (i) => set({ query: i }) });
   const bar = tools(select("Map", "map", mapOptions(trace).filter(([i]) => follows(trace.maps[i])), index, (value) => set({ map: value })), byChoice(map), wordsChoice(trace), headChips(map),
     typeof joint !== "string" && saveButtons((format) => saveTable(`Rollout of ${layers} layers`, labels, about.keys.labels, [...joint.values], format)));
-  const table = h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "rollout" }, h("caption", {}, "What the query ", token(labels[chosen] ?? "∅"), " takes from each token"),
+  const table = h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "rollout" }, h("caption", {}, "What the query ", token(labels[chosen] ?? "∅"), ` takes from each token · ${mapName(map)}, ${headsName(heads, map)}`),
     h("thead", {}, h("tr", {}, ["Token", "", ...columns.flatMap(([name]) => [name, ""])].map((name) => h("th", { scope: "col", textContent: name })))),
     h("tbody", {}, about.keys.labels.map((label, i) => h("tr", {}, h("th", { scope: "row" }, token(label)), h("td", { className: "faint", textContent: i }),
       columns.flatMap(([, values], c) => [h("td", { textContent: number(values[i], 4) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * values[i] / (most[c] || 1), 1)}px` } }))]))))));

@@ -158,6 +158,25 @@ pub struct Attention<'a> {
     pub offsets: Option<Offsets<'a>>,
 }
 
+impl<'a> Attention<'a> {
+    /// What head `head` of `heads` has of these options, for views of this head alone.
+    pub fn of_head(self, heads: usize, head: usize) -> Self {
+        let of = |all: &'a [f32]| all.get(head..=head).unwrap_or_default();
+        Self {
+            keep: self.keep.map(|keep| keep.of_head(head)),
+            blocks: self.blocks.map(|blocks| Blocks {
+                table: blocks.table.of_head(head),
+                ..blocks
+            }),
+            bias: self.bias.map(|bias| bias.of_head(head)),
+            relative: self.relative.map(|all| all.of_head(heads, head)),
+            alibi: self.alibi.map(of),
+            sink: self.sink.map(of),
+            ..self
+        }
+    }
+}
+
 /// The sizes that follow from checked arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {

@@ -53,6 +53,19 @@ fn length_first([_, heads, length, dim]: [usize; 4]) -> [usize; 3] {
 }
 
 impl<'a, T> View<'a, T> {
+    /// The view of head `head` alone; that of all heads if they have one in common.
+    pub fn of_head(self, head: usize) -> Self {
+        let [batch, heads, rows, columns] = self.shape;
+        match heads {
+            1 => self,
+            _ => Self {
+                data: (self.data.get(head * self.strides[1]..)).unwrap_or_default(),
+                shape: [batch, 1, rows, columns],
+                ..self
+            },
+        }
+    }
+
     /// `data` stored as `[batch, heads, length, dim]`; `shape` is in that order.
     pub fn heads_first(data: &'a [T], shape: [usize; 4]) -> Self {
         let strides = heads_first(shape);

@@ -11,6 +11,10 @@ use burn::{
     tensor::{Device, Int, Tensor},
 };
 use regard_config::Config;
+use regard_kernels::{
+    KernelError,
+    stack::{ChangedHead, Observer},
+};
 use regard_nn::{
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::DropoutRng,
@@ -140,6 +144,32 @@ pub trait DecoderState: Clone + Debug + 'static {
 pub trait Packed: Debug + Send + Sync {
     /// Encodes a batch, a row for each sentence.
     fn begin<'a>(&'a self, source: &SourceBatch) -> Box<dyn Stepper + 'a>;
+
+    /// Packs what generation itself does not need, so that heads can be changed and observed; false if a part of the model has no
+    /// kernel. From then on the numbers are those of the kernels throughout: the same up to rounding.
+    fn open(&mut self) -> bool;
+
+    /// Changes these heads of the encoder and of the decoder from now on, and no others.
+    ///
+    /// # Errors
+    /// A head that is not there; heads of an encoder that is not [opened](Self::open).
+    fn change_heads(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), KernelError>;
+
+    /// Reads the first sentence of `source` and writes that of `target`. The observers see the attention of the encoder and of the decoder.
+    ///
+    /// # Errors
+    /// Those of the observers; an encoder that is not [opened](Self::open).
+    fn observe(
+        &self,
+        source: &SourceBatch,
+        target: &TargetBatch,
+        encoder: &mut (dyn Observer + Send),
+        decoder: &mut (dyn Observer + Send),
+    ) -> Result<(), KernelError>;
 }
 
 /// A model at work on a batch of rows, one row per live hypothesis.

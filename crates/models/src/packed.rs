@@ -54,7 +54,15 @@ pub(crate) fn packed(stack: &transformer::Stack) -> Option<Stack> {
         if !serves(&layer.attention) {
             return None;
         }
-        block(layer, factor, &serves, &mut rotations)
+        let mut block = block(layer, factor, &serves, &mut rotations)?;
+        // The kernel's window counts the keys on each side without the query's own position, but those of a causal stack with it.
+        if !sizes.causal {
+            block.attention.window = block
+                .attention
+                .window
+                .map(|window| window.saturating_sub(1));
+        }
+        Some(block)
     });
     let blocks = blocks.collect::<Option<_>>()?;
     let last_norm = stack.norm.as_ref().map(norm);

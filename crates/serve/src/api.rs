@@ -1,7 +1,7 @@
 //! What the page asks for, and the answers.
 
 use std::ops::Range;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
@@ -10,6 +10,7 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use regard_trace::diagnose::{flow_from, rollout, stacks};
 use regard_trace::{AttentionMap, Trace};
 use regard_view::Heatmap;
 use serde::Deserialize;
@@ -17,19 +18,23 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
+use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
-use crate::worker::{Late, Worker};
-use crate::{Ablation, Input};
+use crate::worker::{Unanswered, Worker};
+use crate::{Ablation, Continuation, Input, Proposed, QueryKeys, QueryPlace};
 
 /// Views that are computed at the same time; further ones wait.
 const AT_ONCE: usize = 4;
+
+/// The most tokens that a model writes on.
+const MOST_TOKENS: usize = 256;
 
 /// The longest side of the image that the page gets, in pixels.
 const IMAGE_SIDE: usize = 1024;
 
 /// The files of the page.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 14] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -81,17 +86,32 @@ const FILES: [(&str, &str, &str); 11] = [
         include_str!("page/compare.js"),
     ),
     (
+        "/query.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/query.js"),
+    ),
+    (
+        "/generation.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/generation.js"),
+    ),
+    (
+        "/rollout.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/rollout.js"),
+    ),
+    (
         "/ask.js",
         "text/javascript; charset=utf-8",
         include_str!("page/ask.js"),
     ),
 ];
 
-/// Everything that requests share. The list is locked only to copy an entry's handle or to add one.
+/// Everything that requests share.
 pub struct App {
     pub token: Option<String>,
     pub port: u16,
-    pub entries: Arc<RwLock<Vec<Arc<Entry>>>>,
+    pub entries: Arc<Entries>,
     pub worker: Option<Worker>,
     pub permits: Arc<Semaphore>,
 }
@@ -102,15 +122,15 @@ impl App {
     }
 
     fn entry(&self, id: u64) -> Result<Arc<Entry>, Refusal> {
-        let entries = self
-            .entries
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found = entries.iter().find(|entry| entry.id == id).cloned();
-        found.ok_or_else(|| {
+        self.entries.get(id).ok_or_else(|| {
             let sentence = format!("there is no trace {id}; of the looks of a model only the last ones are kept: ask again");
             Refusal(StatusCode::NOT_FOUND, sentence)
         })
+    }
+
+    fn worker(&self) -> Result<&Worker, Refusal> {
+        let sentence = "no model is loaded: this server shows traces only";
+        (self.worker.as_ref()).ok_or_else(|| Refusal(StatusCode::NOT_FOUND, sentence.to_owned()))
     }
 
     /// Runs what may take long on a thread of its own, a few at a time, even if nobody waits for it any more.
@@ -148,6 +168,22 @@ impl IntoResponse for Refusal {
     }
 }
 
+impl From<Unanswered> for Refusal {
+    fn from(unanswered: Unanswered) -> Self {
+        let sentence = match unanswered {
+            Unanswered::Refused(sentence) => {
+                return Self(StatusCode::UNPROCESSABLE_ENTITY, sentence);
+            }
+            Unanswered::Full => "too many inputs wait for the model: try again in a moment",
+            Unanswered::Timeout => {
+                "the model is still at work: its trace will be in the list when it is done"
+            }
+            Unanswered::Stopped => "the model has stopped: start the server again",
+        };
+        Self(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned())
+    }
+}
+
 fn bad(sentence: impl Into<String>) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, sentence.into())
 }
@@ -168,6 +204,10 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/window", get(window))
         .route("/api/trace/{id}/sums", get(sums))
         .route("/api/trace/{id}/image", get(image))
+        .route("/api/trace/{id}/query", get(query_keys))
+        .route("/api/trace/{id}/generation", get(generation))
+        .route("/api/trace/{id}/rollout", get(joint))
+        .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/picture", get(picture))
         .route("/api/look", post(look))
         .route("/api/table", post(table))
@@ -193,6 +233,8 @@ struct Request {
     k1: usize,
     side: usize,
     chosen: String,
+    /// Of flow: the query.
+    query: usize,
     direction: Direction,
     view: View,
     format: Format,
@@ -215,6 +257,7 @@ impl Default for Request {
             k1: usize::MAX,
             side: MOST_SIDE,
             chosen: String::new(),
+            query: 0,
             direction: Direction::From,
             view: View::Head,
             format: Format::Svg,
@@ -256,14 +299,10 @@ fn range(first: usize, last: usize, length: usize) -> Result<Range<usize>, Refus
 }
 
 async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let entries: Vec<Arc<Entry>> = app
-        .entries
-        .read()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .clone();
+    let entries = app.entries.all();
     let model = app.worker.as_ref().map(|worker| {
         let name = data::shown(&worker.name, 200);
-        json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads })
+        json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads, "shows_queries": worker.shows_queries, "continues": worker.continues })
     });
     app.compute(move || {
         let summaries: Vec<_> = entries.iter().map(|entry| entry.summary()).collect();
@@ -477,6 +516,7 @@ struct Look {
     text: String,
     target: String,
     ablation: Ablation,
+    continuation: Continuation,
     /// Whether the trace is kept, to be seen.
     keep: bool,
 }
@@ -487,6 +527,7 @@ impl Default for Look {
             text: String::new(),
             target: String::new(),
             ablation: Ablation::default(),
+            continuation: Continuation::default(),
             keep: true,
         }
     }
@@ -496,13 +537,7 @@ async fn look(
     State(app): State<Arc<App>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
-    let no_model = || {
-        Refusal(
-            StatusCode::NOT_FOUND,
-            "no model is loaded: this server shows traces only".to_owned(),
-        )
-    };
-    let worker = app.worker.as_ref().ok_or_else(no_model)?;
+    let worker = app.worker()?;
     let body = taken(body)?;
     let end = body
         .iter()
@@ -514,31 +549,194 @@ async fn look(
         text: asked.text,
         target: asked.target,
         image: body.get(end + 1..).unwrap_or_default().to_vec(),
+        continuation: asked.continuation,
     };
+    let Continuation {
+        tokens,
+        temperature,
+        ..
+    } = input.continuation;
+    if tokens > MOST_TOKENS {
+        return Err(bad(format!(
+            "a continuation of {tokens} tokens: expected at most {MOST_TOKENS}"
+        )));
+    }
+    if !(0.0..=100.0).contains(&temperature) {
+        return Err(bad(format!(
+            "a temperature of {temperature}: expected 0 to 100"
+        )));
+    }
     if worker.input.has_image() && input.image.is_empty() {
         return Err(bad("this model looks at an image: choose one"));
     }
-    let unavailable =
-        |sentence: &str| Refusal(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned());
-    let answer = worker
-        .look(input, asked.ablation, asked.keep)
-        .await
-        .map_err(|late| match late {
-            Late::Full => unavailable("too many inputs wait for the model: try again in a moment"),
-            Late::Timeout => unavailable(
-                "the model is still at work: its trace will be in the list when it is done",
-            ),
-            Late::Stopped => unavailable("the model has stopped: start the server again"),
-        })?;
-    let looked = answer.map_err(|sentence| Refusal(StatusCode::UNPROCESSABLE_ENTITY, sentence))?;
-    let alternatives: Vec<_> = (looked.seen.alternatives.iter())
+    let (ablation, keep, entries) = (asked.ablation, asked.keep, app.entries.clone());
+    // Kept before it is told, so that a look which came too late is found in the list.
+    let (id, (output, alternatives, score)) = worker
+        .ask(move |model| {
+            let seen = model.look(&input, &ablation)?;
+            let answer = (
+                seen.output.clone(),
+                seen.alternatives.clone(),
+                seen.trace.score,
+            );
+            let id = keep.then(|| entries.keep(seen, input, ablation));
+            Ok((id, answer))
+        })
+        .await?;
+    let alternatives: Vec<_> = (alternatives.iter())
         .map(|one| json!({ "text": data::name(&one.text), "probability": one.probability }))
         .collect();
     Ok(Json(json!({
-        "trace": looked.id,
-        "output": data::shown(&looked.seen.output, 100_000),
+        "trace": id,
+        "output": data::shown(&output, 100_000),
         "alternatives": alternatives,
-        "score": looked.seen.trace.score.filter(|score| score.is_finite()),
+        "score": score.filter(|score| score.is_finite()),
     }))
     .into_response())
+}
+
+/// The longest text whose layers are multiplied for rollout, and the longest whose flow is searched for, in tokens.
+const MOST_ROLLOUT: usize = 512;
+const MOST_FLOW: usize = 64;
+
+/// The layers of self-attention that a map belongs to, lowest first.
+fn layers(trace: &Trace, index: usize, most: usize) -> Result<Vec<&AttentionMap>, Refusal> {
+    let map = map_of(trace, index)?;
+    let length = map.queries().len();
+    if length > most {
+        return Err(bad(format!(
+            "a text of {length} tokens: at most {most} are followed through the layers"
+        )));
+    }
+    let stacks = stacks(trace).into_iter();
+    let mut found = stacks.filter(|(kind, _)| *kind == map.kind());
+    let sentence = "only layers of self-attention are followed: choose a map of the encoder or of the decoder to itself";
+    found
+        .next()
+        .map(|(_, layers)| layers)
+        .ok_or_else(|| bad(sentence))
+}
+
+/// Rollout of the layers of a map, `[queries, keys]`.
+async fn joint(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let layers = layers(entry.trace(asked.words), asked.map, MOST_ROLLOUT)?;
+        let map = rollout(&layers).map_err(|error| bad(error.to_string()))?;
+        let [_, queries, keys] = map.shape();
+        Ok(weights(queries, keys, map.weights()))
+    })
+    .await
+}
+
+/// Flow through the layers of a map to one query, `[1, keys]`.
+async fn flowed(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let layers = layers(entry.trace(asked.words), asked.map, MOST_FLOW)?;
+        let row = flow_from(&layers, asked.query).map_err(|error| bad(error.to_string()))?;
+        let row: Vec<f32> = row.into_iter().map(|weight| weight as f32).collect();
+        Ok(weights(1, row.len(), &row))
+    })
+    .await
+}
+
+/// The tree of the search that found a trace.
+async fn generation(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+    let entry = app.entry(id)?;
+    let asked = entry.asked.clone();
+    let asked = asked
+        .filter(|asked| !asked.proposals.is_empty())
+        .ok_or_else(|| {
+            Refusal(
+                StatusCode::NOT_FOUND,
+                "no search found this trace".to_owned(),
+            )
+        })?;
+    app.compute(move || {
+        let proposals: Vec<_> = (asked.proposals.iter())
+            .map(|one| Proposed {
+                text: data::name(&one.text),
+                ..one.clone()
+            })
+            .collect();
+        Ok(Json(json!({ "proposals": proposals, "hypotheses": asked.hypotheses })).into_response())
+    })
+    .await
+}
+
+/// The keys that the page gets of a query, those with the largest weights.
+const MOST_KEYS: usize = 128;
+
+#[derive(Deserialize)]
+struct OneQuery {
+    map: usize,
+    head: usize,
+    query: usize,
+}
+
+/// One query with its keys and values: the model of a look reads its input again.
+async fn query_keys(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Result<Query<OneQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(asked) = asked.map_err(|rejection| bad(rejection.body_text()))?;
+    let entry = app.entry(id)?;
+    let look = entry.asked.clone().ok_or_else(|| {
+        bad("this trace was opened from a file, which has no queries and keys: ask the model to have them")
+    })?;
+    let map = map_of(entry.trace(false), asked.map)?;
+    let [heads, queries, _] = map.shape();
+    for (name, found, count) in [("head", asked.head, heads), ("query", asked.query, queries)] {
+        if found >= count {
+            return Err(bad(format!(
+                "{name} {found}: expected a number below {count}"
+            )));
+        }
+    }
+    let rank = look.hypotheses.iter().position(|one| one.trace == id);
+    let place = QueryPlace {
+        rank: rank.unwrap_or(0),
+        map: map.name().to_owned(),
+        layer: map.layer(),
+        head: asked.head,
+        query: asked.query,
+    };
+    let found = (app.worker()?)
+        .ask(move |model| model.query(&look.input, &look.ablation, &place))
+        .await?;
+    app.compute(move || Ok(Json(of_query(&found)).into_response()))
+        .await
+}
+
+fn of_query(found: &QueryKeys) -> serde_json::Value {
+    let size = found.query.len().max(1);
+    let mut context = vec![0.0f64; size];
+    for (&weight, value) in found.weights.iter().zip(found.values.chunks(size)) {
+        let read = |(sum, &v): (&mut f64, &f32)| *sum += f64::from(weight) * f64::from(v);
+        context.iter_mut().zip(value).for_each(read);
+    }
+    let mut shown: Vec<usize> = (0..found.positions.len()).collect();
+    shown.sort_by(|&a, &b| found.weights[b].total_cmp(&found.weights[a]));
+    shown.truncate(MOST_KEYS);
+    shown.sort_unstable();
+    let key = |&at: &usize| {
+        json!({
+            "position": found.positions[at], "key": found.keys[at * size..][..size], "value": found.values[at * size..][..size],
+            "score": found.scores[at], "weight": found.weights[at],
+        })
+    };
+    json!({
+        "query": found.query, "scale": found.scale, "softcap": found.softcap, "of": found.positions.len(), "context": context,
+        "keys": shown.iter().map(key).collect::<Vec<_>>(),
+    })
 }

@@ -29,8 +29,13 @@ pub struct Config {
     pub queue: usize,
     /// The largest body of a request, in bytes. Default 16 MiB.
     pub max_body: usize,
-    /// How many traces of the model are kept; the oldest go first. Default 8.
+    /// How many traces of the model are kept; the oldest go first. Those of one search count once. Default 8.
     pub kept_looks: usize,
+    /// How many connections there are at a time; further ones wait. At least 1. Default 128.
+    pub connections: usize,
+    /// How long a connection may stand still: beyond the time that the model has, it must send or take 16 KiB, a whole request or the
+    /// beginning of an answer in it, or it is closed. Default 30 s.
+    pub patience: Duration,
 }
 
 impl Default for Config {
@@ -42,6 +47,8 @@ impl Default for Config {
             queue: 8,
             max_body: 16 << 20,
             kept_looks: 8,
+            connections: 128,
+            patience: Duration::from_secs(30),
         }
     }
 }

@@ -8,6 +8,8 @@ use regard_trace::{AttentionMap, Axis, Trace};
 use regard_view::label::visible;
 use serde::{Deserialize, Serialize};
 
+use crate::{Ablation, Input, Proposed};
+
 /// Rows and columns of the small maps in the overview.
 pub const SMALL: usize = 32;
 
@@ -21,8 +23,8 @@ const LABEL: usize = 200;
 pub struct Entry {
     pub id: u64,
     pub name: String,
-    /// Whether the model of this server made it.
-    pub asked: bool,
+    /// What the model of this server was asked for it.
+    pub asked: Option<Arc<Asked>>,
     pieces: Arc<Trace>,
     words: OnceLock<Arc<Trace>>,
     overviews: [OnceLock<Vec<MapOverview>>; 4],
@@ -30,8 +32,25 @@ pub struct Entry {
     pub turn: tokio::sync::Mutex<()>,
 }
 
+/// What a model was asked, and how it searched for the answer: common to the entries of all hypotheses.
+pub struct Asked {
+    pub input: Input,
+    pub ablation: Ablation,
+    pub proposals: Vec<Proposed>,
+    pub hypotheses: Vec<Found>,
+}
+
+/// A hypothesis, and where its trace is.
+#[derive(Serialize)]
+pub struct Found {
+    pub leaf: usize,
+    pub trace: u64,
+    pub text: String,
+    pub score: Option<f64>,
+}
+
 impl Entry {
-    pub fn new(id: u64, name: String, asked: bool, trace: Trace) -> Self {
+    pub fn new(id: u64, name: String, asked: Option<Arc<Asked>>, trace: Trace) -> Self {
         Self {
             id,
             name,
@@ -74,7 +93,8 @@ impl Entry {
         Summary {
             id: self.id,
             name: shown(&self.name, LABEL),
-            asked: self.asked,
+            asked: self.asked.is_some(),
+            searched: (self.asked.as_ref()).is_some_and(|asked| !asked.proposals.is_empty()),
             model: shown(&trace.model, LABEL),
             source: shown(&trace.source, 10 * LABEL),
             target: shown(&trace.target, 10 * LABEL),
@@ -122,6 +142,8 @@ pub struct Summary {
     id: u64,
     name: String,
     asked: bool,
+    /// Whether there is a tree of the search.
+    searched: bool,
     model: String,
     source: String,
     target: String,

@@ -1,8 +1,9 @@
 //! The live viewer: a local server and its page, to look at what a model attended to.
 //!
 //! [`serve`] takes traces that were opened, a model that can be asked, or both, and blocks until Ctrl-C. The page has the views
-//! Overview (all heads), Head (one map or several), Text, Image, Compare, and Ask if there is a model: switch heads off and see
-//! whether the output changes. Nothing is loaded from elsewhere, and nothing is written.
+//! Overview (all heads), Head (one map or several), Text, Image, Rollout (all layers together), Compare; for what a model was asked
+//! Query and key, Generation (the tree of the search), and Ask: switch heads off and see whether the output changes. Nothing is
+//! loaded from elsewhere, and nothing is written.
 //!
 //! ```no_run
 //! use regard_serve::{Config, Opened, serve};
@@ -33,12 +34,14 @@
 //! # Safety on a network
 //! Only this machine can connect, unless [`Config::listen`] says otherwise; then a token is needed. `Host` and `Origin` are checked,
 //! so that no page of another site can ask. The page runs no inline script, and texts of traces enter it as text. Views are bounded:
-//! a map is sent in at most 1,024 x 1,024 cells, and four views are computed at a time.
+//! a map is sent in at most 1,024 x 1,024 cells, four views are computed at a time, and connections are limited in number and in time.
 #![deny(missing_docs)]
 
 mod api;
 mod config;
+mod connections;
 mod data;
+mod entries;
 mod export;
 mod guard;
 mod model;
@@ -46,7 +49,7 @@ mod worker;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use regard_trace::{Trace, TraceError};
@@ -54,7 +57,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 pub use config::{Config, ServeError, TOKEN_LENGTH};
-pub use model::{AblatedHead, Ablation, Alternative, Change, Input, InputKind, Model, Seen};
+pub use model::{
+    AblatedHead, Ablation, Alternative, Change, Continuation, Generation, Hypothesis, Input,
+    InputKind, Model, Proposed, QueryPlace, Seen,
+};
+pub use regard_kernels::stack::QueryKeys;
 
 /// How long requests may go on after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(3);
@@ -126,34 +133,8 @@ pub fn serve(
     ready: impl FnOnce(Running),
 ) -> Result<(), ServeError> {
     config.check()?;
-    let first = traces.len() as u64;
-    let opened = traces.into_iter().zip(0..);
-    let entries =
-        opened.map(|(one, id)| Arc::new(data::Entry::new(id, one.name, false, one.trace)));
-    let entries: Arc<RwLock<Vec<_>>> = Arc::new(RwLock::new(entries.collect()));
-    let list = entries.clone();
-    let next = std::sync::atomic::AtomicU64::new(first);
-    let keep = move |seen: &Seen, input: &Input| {
-        let id = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let name = match (input.text.as_str(), seen.output.as_str()) {
-            ("", output) => output,
-            (text, _) => text,
-        };
-        let entry = data::Entry::new(id, name.to_owned(), true, seen.trace.clone());
-        let mut list = list
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        list.push(Arc::new(entry));
-        let looks = list.iter().filter(|entry| entry.asked).count();
-        if looks > config.kept_looks.max(1)
-            && let Some(oldest) = list.iter().position(|entry| entry.asked)
-        {
-            list.remove(oldest);
-        }
-        id
-    };
-    let worker =
-        model.map(|model| worker::Worker::start(model, config.queue, config.look_timeout, keep));
+    let entries = Arc::new(entries::Entries::new(traces, config.kept_looks));
+    let worker = model.map(|model| worker::Worker::start(model, config.queue, config.look_timeout));
     let worker = worker.transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -200,6 +181,9 @@ pub fn serve(
             }
             let _ = ending.send(());
         };
+        // While the model is at work, nothing moves.
+        let patience = config.look_timeout.saturating_add(config.patience);
+        let listener = connections::Limited::new(listener, config.connections.max(1), patience);
         let serving =
             axum::serve(listener, api::router(app, config.max_body)).with_graceful_shutdown(signal);
         tokio::select! {

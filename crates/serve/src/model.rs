@@ -1,5 +1,6 @@
 //! What the server needs of a model: its name, its input, and what it looked at, with heads switched off if asked.
 
+use regard_kernels::stack::{HeadChange, QueryKeys};
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,44 @@ pub trait Model: Send {
     /// # Errors
     /// A sentence for the person at the page: what is wrong with the input, and what to do.
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String>;
+
+    /// Whether [`look`](Self::look) heeds an input's [`Continuation`]; if not, the page asks for none. It must not change.
+    fn continues(&self) -> bool {
+        false
+    }
+
+    /// Whether [`query`](Self::query) is answered; if not, the page has no such view. It must not change.
+    fn shows_queries(&self) -> bool {
+        false
+    }
+
+    /// One query with its keys and values, from the same computation as [`look`](Self::look): the weights are those of its trace.
+    ///
+    /// # Errors
+    /// As for [`look`](Self::look), and for a place whose numbers the model does not give.
+    fn query(
+        &mut self,
+        _input: &Input,
+        _ablation: &Ablation,
+        _place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        Err("this model gives its weights alone, without queries and keys".to_owned())
+    }
+}
+
+/// A query in the trace of a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryPlace {
+    /// Which of the look's hypotheses, 0 for the answer.
+    pub rank: usize,
+    /// The name of its map.
+    pub map: String,
+    /// The layer of its map, counted from 0.
+    pub layer: usize,
+    /// The head, counted from 0.
+    pub head: usize,
+    /// The query, counted from 0.
+    pub query: usize,
 }
 
 /// What a model takes.
@@ -76,7 +115,7 @@ impl InputKind {
 }
 
 /// One input; parts that the model's [`InputKind`] does not have are empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Input {
     /// The text, the source or the question.
     pub text: String,
@@ -84,18 +123,32 @@ pub struct Input {
     pub target: String,
     /// The bytes of an image file as they were dropped: any format, not checked.
     pub image: Vec<u8>,
+    /// How the model writes on, if it [can](Model::continues).
+    pub continuation: Continuation,
+}
+
+/// How a language model writes on after a text. The default writes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Continuation {
+    /// How many tokens at most.
+    pub tokens: usize,
+    /// Divides the scores before a token is drawn; 0 takes the likeliest.
+    pub temperature: f64,
+    /// Where the draws begin.
+    pub seed: u64,
 }
 
 /// The heads that are changed while the model looks. Empty: the model as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ablation {
-    /// Each head at most once.
+    /// Each head at most once, but for its hidden weights.
     pub heads: Vec<AblatedHead>,
 }
 
 impl Ablation {
-    /// How this head is changed; `None` if it is not. Layers and heads count from 0.
+    /// How this head is changed first; `None` if it is not. Layers and heads count from 0.
     pub fn of(&self, map: &str, layer: usize, head: usize) -> Option<Change> {
         let found = |one: &&AblatedHead| one.map == map && one.layer == layer && one.head == head;
         self.heads.iter().find(found).map(|one| one.change)
@@ -123,6 +176,23 @@ pub enum Change {
     Off,
     /// Each query gives every key that it may see the same weight.
     Uniform,
+    /// One query gives one key no weight, and the others of its row what that one had, each in proportion. Positions count from 0.
+    Hide {
+        /// The position of the query.
+        query: usize,
+        /// The position of the key.
+        key: usize,
+    },
+}
+
+impl From<Change> for HeadChange {
+    fn from(change: Change) -> Self {
+        match change {
+            Change::Off => Self::Off,
+            Change::Uniform => Self::Uniform,
+            Change::Hide { query, key } => Self::Hide { query, key },
+        }
+    }
 }
 
 /// What a model answered, and what it looked at.
@@ -134,6 +204,8 @@ pub struct Seen {
     pub output: String,
     /// The best alternatives with their probabilities, largest first; empty if the model has none.
     pub alternatives: Vec<Alternative>,
+    /// How the answer was searched for, of a model that writes.
+    pub generation: Option<Generation>,
 }
 
 impl Seen {
@@ -143,6 +215,7 @@ impl Seen {
             trace,
             output: output.into(),
             alternatives: vec![],
+            generation: None,
         }
     }
 }
@@ -154,4 +227,35 @@ pub struct Alternative {
     pub text: String,
     /// Its probability, 0 to 1.
     pub probability: f64,
+}
+
+/// The tree of a search, by beam or along one path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// Parents before their children.
+    pub proposals: Vec<Proposed>,
+    /// The texts that were found, the answer first.
+    pub hypotheses: Vec<Hypothesis>,
+}
+
+/// A token that the model proposed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Proposed {
+    /// The place of the token before it; `None` for the first.
+    pub parent: Option<usize>,
+    /// The token.
+    pub text: String,
+    /// Its probability after the tokens before it, 0 to 1.
+    pub probability: f64,
+    /// Whether the search went on from it, or ended with it.
+    pub taken: bool,
+}
+
+/// A text that a search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hypothesis {
+    /// The place of its last token among the proposals.
+    pub leaf: usize,
+    /// Its text (`target`), its score, and what the model looked at for it. That of the answer is [`Seen::trace`].
+    pub trace: Trace,
 }

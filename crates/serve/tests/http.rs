@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use regard_serve::{Ablation, Config, Input, InputKind, Model, Opened, Seen, ServeError, serve};
+use regard_trace::diagnose::{flow_from, rollout};
 use regard_trace::{Trace, from_bytes, to_bytes};
 
 const TOKEN: &str = "a-token_of-24-characters";
@@ -459,6 +462,192 @@ fn a_model_is_asked_with_heads_switched_off() {
     );
 }
 
+/// The numbers of a JSON list.
+fn floats(list: &serde_json::Value) -> Vec<f32> {
+    let numbers = list.as_array().unwrap().iter();
+    numbers.map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+#[test]
+fn a_query_has_the_weights_of_its_trace() {
+    let server = Server::start(
+        Config::default(),
+        vec![opened("file", translation(1))],
+        Some(Box::new(Small::new())),
+    );
+    assert_eq!(
+        server.get("/api/traces").json()["model"]["shows_queries"],
+        true
+    );
+    let text = "the red fox sees the dog and a cat";
+    for ablation in [
+        "[]",
+        r#"[{"map":"decoder.self","layer":1,"head":0,"change":"uniform"},{"map":"decoder.self","layer":1,"head":1,"change":{"hide":{"query":6,"key":2}}}]"#,
+    ] {
+        let looked = server.look(&format!(r#"{{"text":"{text}","ablation":{ablation}}}"#));
+        let id = looked.json()["trace"].as_u64().unwrap();
+        for (map, head, query) in [(0, 0, 0), (1, 1, 6), (1, 0, 8)] {
+            let window = server.get(&format!("/api/trace/{id}/window?map={map}&heads={head}"));
+            let row = &window.floats()[query * 9..][..9];
+            let found = server
+                .get(&format!(
+                    "/api/trace/{id}/query?map={map}&head={head}&query={query}"
+                ))
+                .json();
+            let keys = found["keys"].as_array().unwrap();
+            assert_eq!(keys.len(), 9);
+            let asked = floats(&found["query"]);
+            let mut context = vec![0.0; asked.len()];
+            for (position, (key, &weight)) in keys.iter().zip(row).enumerate() {
+                assert_eq!(key["position"], position);
+                assert_eq!(key["weight"].as_f64().unwrap() as f32, weight);
+                let products = asked.iter().zip(floats(&key["key"])).map(|(q, k)| q * k);
+                let product = products.sum::<f32>() * found["scale"].as_f64().unwrap() as f32;
+                match key["score"].as_f64() {
+                    Some(score) => assert!((product - score as f32).abs() < 1e-5),
+                    None => assert!(
+                        position > query || (head, query, position) == (1, 6, 2),
+                        "{ablation}"
+                    ),
+                }
+                let values = floats(&key["value"]);
+                (context.iter_mut().zip(values)).for_each(|(sum, v)| *sum += weight * v);
+            }
+            for (a, b) in context.iter().zip(floats(&found["context"])) {
+                assert!((a - b).abs() < 1e-5);
+            }
+        }
+    }
+    for (path, status, told) in [
+        (
+            "/api/trace/0/query?map=0&head=0&query=0",
+            400,
+            "opened from a file",
+        ),
+        ("/api/trace/1/query?map=0&head=2&query=0", 400, "below 2"),
+        ("/api/trace/1/query?map=0&head=0&query=9", 400, "below 9"),
+        ("/api/trace/1/query?map=2&head=0&query=0", 404, "0 to 1"),
+        ("/api/trace/1/query?map=0&head=x&query=0", 400, "head"),
+        ("/api/trace/1/query?map=0", 400, "head"),
+        ("/api/trace/7/query?map=0&head=0&query=0", 404, "no trace 7"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(answer.text().contains(told), "{path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn the_tree_of_a_search_is_sent_with_its_hypotheses() {
+    let config = Config {
+        kept_looks: 2,
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], Some(Box::new(Small::new())));
+    assert_eq!(server.get("/api/traces").json()["model"]["continues"], true);
+    let ask = |tokens: usize| {
+        let body = format!(r#"{{"text":"the red fox","continuation":{{"tokens":{tokens}}}}}"#);
+        server.look(&body).json()
+    };
+    let looked = ask(4);
+    let words: Vec<_> = looked["output"].as_str().unwrap().split(' ').collect();
+    assert_eq!(words.len(), 4);
+    let found = server.get("/api/trace/0/generation").json();
+    let proposals = found["proposals"].as_array().unwrap();
+    assert_eq!(proposals.len(), 4 * 8);
+    let hypotheses = found["hypotheses"].as_array().unwrap();
+    assert_eq!(hypotheses.len(), 2);
+    assert_eq!(hypotheses[1]["score"], -1.5);
+    let mut place = hypotheses[0]["leaf"].as_u64();
+    for word in words.iter().rev() {
+        let proposal = &proposals[place.unwrap() as usize];
+        assert_eq!(proposal["text"], *word);
+        assert_eq!(proposal["taken"], true);
+        place = proposal["parent"].as_u64();
+    }
+    assert_eq!(place, None);
+    for step in proposals.chunks(8) {
+        let sum: f64 = step
+            .iter()
+            .map(|one| one["probability"].as_f64().unwrap())
+            .sum();
+        assert!((sum - 1.0).abs() < 1e-6);
+    }
+    // Each hypothesis has its trace, with the same tree, and all go together.
+    for hypothesis in hypotheses {
+        let id = hypothesis["trace"].as_u64().unwrap();
+        assert_eq!(
+            server.get(&format!("/api/trace/{id}/window?map=0")).status,
+            200
+        );
+        assert_eq!(
+            server.get(&format!("/api/trace/{id}/generation")).json(),
+            found
+        );
+    }
+    let ids = || -> Vec<u64> {
+        let traces = server.get("/api/traces").json();
+        let traces = traces["traces"].as_array().unwrap().iter();
+        traces.map(|one| one["id"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(ids(), [0, 1]);
+    assert_eq!(ask(0)["trace"], 2);
+    assert_eq!(ids(), [0, 1, 2]);
+    let none = server.get("/api/trace/2/generation");
+    assert_eq!(none.status, 404);
+    assert!(none.text().contains("no search"));
+    ask(1);
+    assert_eq!(ids(), [2, 3, 4]);
+    for (continuation, told) in [
+        (r#"{"tokens":257}"#, "at most 256"),
+        (r#"{"tokens":1,"temperature":-1}"#, "0 to 100"),
+        (r#"{"tokens":-1}"#, "tokens"),
+    ] {
+        let answer = server.look(&format!(
+            r#"{{"text":"the","continuation":{continuation}}}"#
+        ));
+        assert_eq!(answer.status, 400);
+        assert!(
+            answer.text().contains(told) || told == "tokens",
+            "{}",
+            answer.text()
+        );
+    }
+}
+
+#[test]
+fn rollout_and_flow_are_those_of_the_trace() {
+    let trace = large(20, 3, 2);
+    let layers: Vec<_> = trace.maps.iter().collect();
+    let (joint, row) = (rollout(&layers).unwrap(), flow_from(&layers, 7).unwrap());
+    let traces = vec![
+        opened("large", trace.clone()),
+        opened("long", large(70, 1, 1)),
+        opened("longer", large(600, 1, 1)),
+        opened("translation", translation(1)),
+    ];
+    let server = Server::start(Config::default(), traces, None);
+    let answer = server.get("/api/trace/0/rollout?map=1");
+    assert_eq!(answer.header("x-rows"), Some("20"));
+    assert_eq!(answer.floats(), joint.weights());
+    let answer = server.get("/api/trace/0/flow?map=1&query=7");
+    assert_eq!(answer.header("x-columns"), Some("20"));
+    let row: Vec<f32> = row.into_iter().map(|weight| weight as f32).collect();
+    assert_eq!(answer.floats(), row);
+    assert_eq!(server.get("/api/trace/1/rollout").status, 200);
+    for (path, told) in [
+        ("/api/trace/0/flow?query=20", "20"),
+        ("/api/trace/1/flow", "at most 64"),
+        ("/api/trace/2/rollout", "at most 512"),
+        ("/api/trace/3/rollout?map=2", "self-attention"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.text().contains(told), "{path}: {}", answer.text());
+    }
+    assert_eq!(server.get("/api/trace/0/rollout?map=3").status, 404);
+}
+
 #[test]
 fn wrong_questions_are_told_what_is_wrong() {
     let server = server();
@@ -651,6 +840,82 @@ fn a_hundred_requests_at_once() {
     assert!(asked.into_iter().all(|one| one.join().unwrap() == 200));
 }
 
+/// Clients that say nothing, send a byte now and then, or take no answer hold all places, and are let go.
+#[test]
+fn slow_clients_do_not_hold_their_places() {
+    let config = Config {
+        connections: 6,
+        patience: Duration::from_millis(300),
+        look_timeout: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![opened("large", large(1024, 1, 1))], None);
+    let address = server.running.address;
+    let connect = || TcpStream::connect(address).unwrap();
+    let silent = [connect(), connect()];
+    let greedy: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = connect();
+            let window = "GET /api/trace/0/window HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            // Four megabytes each time, and none is read.
+            stream.write_all(window.repeat(8).as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let slow = (0..2).map(|_| {
+        let mut stream = connect();
+        std::thread::spawn(move || {
+            let begun = Instant::now();
+            let bytes = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ".iter();
+            for byte in bytes.chain(std::iter::repeat(&b'x')) {
+                if stream.write_all(&[*byte]).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(
+                    begun.elapsed() < Duration::from_secs(20),
+                    "it is never let go"
+                );
+            }
+        })
+    });
+    let slow: Vec<_> = slow.collect();
+    // All places are taken; yet these come through.
+    let begun = Instant::now();
+    for _ in 0..12 {
+        assert_eq!(server.get("/api/traces").status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    slow.into_iter().for_each(|one| one.join().unwrap());
+    drop((silent, greedy));
+}
+
+/// A client that sends steadily may take longer than the patience.
+#[test]
+fn a_large_body_may_take_its_time() {
+    let config = Config {
+        patience: Duration::from_millis(400),
+        look_timeout: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], Some(Box::new(Chooser)));
+    let mut stream = TcpStream::connect(server.running.address).unwrap();
+    let line = r#"{"text":"a b"}"#;
+    let parts = 12;
+    let head = format!(
+        "POST /api/look HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{line}\n",
+        line.len() + 1 + parts * 20_000
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    for _ in 0..parts {
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(&[0; 20_000]).unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
 #[test]
 fn stopping_frees_the_address() {
     let server = server();
@@ -754,6 +1019,10 @@ fn mutated_traces_are_shown_or_refused() {
         "image",
         "picture?view=head",
         "picture?view=image&format=html",
+        "rollout?words=true",
+        "flow?map=1",
+        "query?map=0&head=0&query=0",
+        "generation",
     ];
     for id in 0..count {
         // Every view of some, and one view of each.

@@ -6,8 +6,12 @@ mod common;
 
 use chromium::Page;
 use common::*;
-use regard_serve::{AblatedHead, Ablation, Change, Config};
+use regard_serve::{
+    AblatedHead, Ablation, Change, Config, Generation, Hypothesis, Input, InputKind, Model,
+    Proposed, QueryKeys, QueryPlace, Seen,
+};
 use regard_trace::AttentionMap;
+use regard_trace::diagnose::{flow_from, rollout};
 
 fn server() -> Server {
     let traces = vec![
@@ -58,6 +62,8 @@ fn every_view_opens() {
         "#view=text&direction=to&map=5&chosen=0",
         "#view=image&trace=2",
         "#view=image&trace=2&map=0&overlay=cells&table=1",
+        "#view=rollout",
+        "#view=rollout&map=0&query=3&words=0",
         "#view=compare",
         "#view=compare&trace2=1&table=1",
         "#view=compare&map=0&map2=3",
@@ -361,6 +367,233 @@ fn switching_a_head_off_changes_the_output() {
 }
 
 #[test]
+fn a_query_is_shown_with_its_products() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    let looked = server.look(r#"{"text":"the red fox sees the dog"}"#).json();
+    let url = format!(
+        "{}#trace={}&view=query&map=1&heads=1&query=4",
+        server.running.url, looked["trace"]
+    );
+    page.load(&url);
+    let window = server.get("/api/trace/0/window?map=1&heads=1");
+    let shown = page.value("[...document.querySelectorAll('#keys tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))");
+    let shown = shown.as_array().unwrap();
+    assert_eq!(shown.len(), 6);
+    for (key, row) in shown.iter().enumerate() {
+        let weight: f32 = row[5].as_str().unwrap().parse().unwrap();
+        assert!(close(weight, window.floats()[4 * 6 + key]), "{row}");
+        assert_eq!(row[4] == "hidden", key == 5, "{row}");
+    }
+    // A key by the keyboard: its dimensions add up to its product.
+    page.value("document.querySelector('#keys [data-item]').focus()");
+    page.key("ArrowDown");
+    page.wait("document.activeElement.dataset.focus === 'key-1'");
+    page.value("document.activeElement.click()");
+    page.wait("location.hash.includes('key=1') && document.querySelector('#dimensions')");
+    page.wait("document.querySelector('#keys tr.picked').rowIndex === 2");
+    let products = page.value("[...document.querySelectorAll('#dimensions tbody tr')].map((row) => Number(row.children[5].textContent))");
+    let sum: f64 = products
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|x| x.as_f64().unwrap())
+        .sum();
+    let told: f64 = shown[1][3].as_str().unwrap().parse().unwrap();
+    assert!((sum - told).abs() < 5e-3, "{sum} {told}");
+    assert!(page.text("#readout").contains("q · k"));
+    // Another query, another order, and another head.
+    page.click("[data-focus='query-2']", false);
+    page.wait("document.querySelectorAll('#keys tbody tr').length === 6 && [...document.querySelectorAll('#keys td')].filter((cell) => cell.textContent === 'hidden').length === 3");
+    page.click("[data-focus='order-weight']", false);
+    page.wait("location.hash.includes('order=weight')");
+    let weights = "[...document.querySelectorAll('#keys tbody tr')].map((row) => Number(row.children[5].textContent))";
+    page.wait(&format!(
+        "{weights}.every((weight, i, all) => !i || weight <= all[i - 1])"
+    ));
+    page.value("document.activeElement.blur()");
+    page.key("ArrowLeft");
+    page.wait("document.querySelector('#keys caption').textContent.includes('head 1')");
+    let unnamed = page.value("[...document.querySelectorAll('canvas')].filter((node) => !node.getAttribute('aria-label')).length");
+    assert_eq!(unnamed, 0);
+    page.click("[data-focus='save-svg']", false);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_search_is_a_tree_with_maps() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    let url = format!("{}#view=ask&text=the+red+fox&write=3", server.running.url);
+    page.load(&url);
+    page.wait("document.querySelector('#plain')");
+    let tree = server.get("/api/trace/0/generation").json();
+    page.wait("document.querySelector('#views a[href*=generation]') && !document.querySelector('button.main').disabled");
+    page.click("[data-focus='view-generation']", false);
+    page.wait("document.querySelector('.tree')");
+    let taken = |i: u64| {
+        tree["proposals"][i as usize]["text"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    // Two hypotheses: what was taken, at first; then everything that was proposed.
+    assert_eq!(
+        page.value("document.querySelectorAll('.proposal').length"),
+        3
+    );
+    page.click("[data-focus='order-all']", false);
+    page.wait("document.querySelectorAll('.proposal').length === 24");
+    // By keys along the best path, and a step with its alternatives.
+    let leaf = tree["hypotheses"][0]["leaf"].as_u64().unwrap();
+    let middle = tree["proposals"][leaf as usize]["parent"].as_u64().unwrap();
+    page.value(&format!(
+        "document.querySelector('[data-node=\"{leaf}\"]').focus()"
+    ));
+    page.key("ArrowLeft");
+    page.wait(&format!(
+        "document.activeElement.dataset.node === '{middle}'"
+    ));
+    assert!(page.text("#readout").contains(&taken(middle)));
+    page.value("document.activeElement.click()");
+    page.wait(&format!("location.hash.includes('node={middle}')"));
+    page.wait("document.querySelectorAll('#proposed tr').length === 8");
+    page.wait("document.querySelector('#proposed').textContent.includes('ends hypothesis 1')");
+    let shown = page.value("[...document.querySelectorAll('#proposed tr')].map((row) => [row.children[0].textContent, row.children[2].textContent])");
+    let of_step = tree["proposals"].as_array().unwrap();
+    let of_step: Vec<_> = of_step
+        .iter()
+        .filter(|one| one["parent"] == middle)
+        .collect();
+    for (row, one) in shown.as_array().unwrap().iter().zip(of_step) {
+        assert_eq!(row[0], one["text"]);
+        let told = row[1]
+            .as_str()
+            .unwrap()
+            .trim_end_matches(" %")
+            .parse::<f64>();
+        assert!((told.unwrap() - 100.0 * one["probability"].as_f64().unwrap()).abs() < 0.6);
+    }
+    // The other hypothesis has its own map, and the link restores it all.
+    page.click("[data-focus='hypothesis-1']", false);
+    page.wait("location.hash.includes('trace=1') && document.querySelector('#hypotheses tr.picked th')?.textContent === '2' && document.querySelector('.heat canvas')");
+    let link = page.value("location.href").as_str().unwrap().to_owned();
+    page.load(&link);
+    page.wait("document.querySelector('#hypotheses tr.picked th').textContent === '2' && document.querySelector('[aria-pressed=\"true\"].proposal')");
+    let unnamed = page.value("[...document.querySelectorAll('button, input, canvas, select')].filter((node) => !(node.textContent.trim() || node.getAttribute('aria-label') || node.closest('label')?.textContent.trim())).length");
+    assert_eq!(unnamed, 0);
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn rollout_and_flow_stand_beside_raw_weights() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!(
+        "{}#view=rollout&trace={UNIQUE}&query=7&heads=1",
+        server.running.url
+    ));
+    let trace = large(20, 2, 2);
+    let layers: Vec<_> = trace.maps.iter().collect();
+    let (joint, flow) = (rollout(&layers).unwrap(), flow_from(&layers, 7).unwrap());
+    let shown = page.value("[...document.querySelectorAll('#rollout tbody tr')].map((row) => [2, 4, 6].map((i) => Number(row.children[i].textContent)))");
+    assert_eq!(shown.as_array().unwrap().len(), 20);
+    for (key, row) in shown.as_array().unwrap().iter().enumerate() {
+        let expected = [
+            trace.maps[1].weight(1, 7, key),
+            joint.weight(0, 7, key),
+            flow[key] as f32,
+        ];
+        for (told, weight) in row.as_array().unwrap().iter().zip(expected) {
+            assert!(
+                close(told.as_f64().unwrap() as f32, weight),
+                "{row} {expected:?}"
+            );
+        }
+    }
+    page.click("[data-focus='query-3']", false);
+    page.wait("document.querySelector('#rollout caption').textContent.includes('word3')");
+    assert!(page.text(".note").contains("not explanation"));
+    page.load(&format!(
+        "{}#view=rollout&trace=0&map=0",
+        server.running.url
+    ));
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_layer_and_a_weight_are_switched_off() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    let text = "the red fox sees the dog";
+    page.load(&format!(
+        "{}#view=ask&text={}",
+        server.running.url,
+        text.replace(' ', "+")
+    ));
+    page.wait(
+        "document.querySelector('#plain') && !document.querySelector('button.main').disabled",
+    );
+    let answer = |heads: Vec<AblatedHead>| {
+        let input = Input {
+            text: text.to_owned(),
+            ..Input::default()
+        };
+        Small::new().look(&input, &Ablation { heads }).unwrap()
+    };
+    let head = |layer, head, change| AblatedHead {
+        map: "decoder.self".to_owned(),
+        layer,
+        head,
+        change,
+    };
+    let shown = |page: &mut Page| page.text("#changed td:last-child");
+    let told = |seen: &Seen| {
+        let best = seen.alternatives[0].probability;
+        format!("{:.*} %", usize::from(best < 0.1), 100.0 * best)
+    };
+    // The number of a layer switches all of its heads.
+    page.click("[data-focus='switch-decoder.self-1']", false);
+    page.wait("document.querySelectorAll('.switch.off').length === 2 && document.querySelector('#changed') && !document.querySelector('button.main').disabled");
+    let off = answer(vec![head(1, 0, Change::Off), head(1, 1, Change::Off)]);
+    assert!(
+        shown(&mut page).starts_with(&told(&off)),
+        "{} {}",
+        shown(&mut page),
+        told(&off)
+    );
+    page.click("[data-focus='rank-layers']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 2 && !document.querySelector('progress')");
+    assert!(page.text("#ranking caption").starts_with("Layers"));
+    // A weight is hidden from the view of its query, and restored.
+    let id = page.value("new URLSearchParams(location.hash.slice(1)).get('trace')");
+    let id = id.as_str().unwrap();
+    page.load(&format!(
+        "{}#view=query&text={}&trace={id}&map=1&heads=1&query=5&key=2",
+        server.running.url,
+        text.replace(' ', "+")
+    ));
+    page.wait("document.querySelector('[data-focus=hide]')");
+    page.click("[data-focus='hide']", false);
+    page.wait("document.querySelector('#hidden li') && document.querySelector('#changed') && !document.querySelector('button.main').disabled");
+    let hidden = answer(vec![head(1, 1, Change::Hide { query: 5, key: 2 })]);
+    assert!(
+        shown(&mut page).starts_with(&told(&hidden)),
+        "{} {}",
+        shown(&mut page),
+        told(&hidden)
+    );
+    assert_ne!(hidden.alternatives, answer(vec![]).alternatives);
+    assert_eq!(hidden.trace.maps[1].weight(1, 5, 2), 0.0);
+    page.click("#hidden button", false);
+    page.wait("!document.querySelector('#hidden') && !document.querySelector('#changed')");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
 fn a_ranking_can_be_cancelled() {
     let (begin, begun) = std::sync::mpsc::channel();
     let server = Server::start(
@@ -402,6 +635,7 @@ fn hostile_texts_stay_texts() {
         "&view=head&mode=lines&table=1",
         "&view=text&chosen=0,1",
         "&view=compare&table=1",
+        "&view=rollout",
         "&view=ask&text=%22%3E%3Cimg+src%3Dx+onerror%3Dwindow.hit%3D1%3E+%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E",
     ] {
         page.load(&format!("{}#trace=3{hash}", server.running.url));
@@ -409,6 +643,88 @@ fn hostile_texts_stay_texts() {
             page.wait("document.querySelector('#plain')");
         }
         assert_eq!(page.value("window.hit === undefined && document.querySelectorAll('main img, main script, main b[onclick]').length === 0"), true, "{hash}");
+        assert!(
+            page.value("document.documentElement.scrollWidth <= innerWidth") == true,
+            "{hash}: the page is too wide"
+        );
+        assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
+    }
+}
+
+/// Answers with texts that try to leave their place.
+struct Hostile;
+
+const HOSTILE: &str = "\"><img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>";
+
+impl Model for Hostile {
+    fn name(&self) -> &str {
+        HOSTILE
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn look(&mut self, _: &Input, _: &Ablation) -> Result<Seen, String> {
+        let proposed = |parent, taken| Proposed {
+            parent,
+            text: HOSTILE.to_owned(),
+            probability: 0.5,
+            taken,
+        };
+        let trace = hostile();
+        let hypothesis = |leaf| Hypothesis {
+            leaf,
+            trace: trace.clone(),
+        };
+        Ok(Seen {
+            generation: Some(Generation {
+                proposals: vec![
+                    proposed(None, true),
+                    proposed(None, false),
+                    proposed(Some(0), true),
+                ],
+                hypotheses: vec![hypothesis(2), hypothesis(0)],
+            }),
+            ..Seen::new(trace.clone(), HOSTILE)
+        })
+    }
+
+    fn shows_queries(&self) -> bool {
+        true
+    }
+
+    fn query(&mut self, _: &Input, _: &Ablation, _: &QueryPlace) -> Result<QueryKeys, String> {
+        Ok(QueryKeys {
+            query: vec![1.0, f32::NAN],
+            scale: 0.5,
+            softcap: Some(30.0),
+            positions: (0..10).collect(),
+            keys: vec![f32::INFINITY; 20],
+            values: vec![1.0; 20],
+            scores: vec![Some(f64::NAN); 10],
+            weights: vec![0.1; 10],
+        })
+    }
+}
+
+#[test]
+fn hostile_answers_stay_texts() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Hostile)));
+    let Some(mut page) = Page::open() else { return };
+    server.look(r#"{"text":"a"}"#);
+    for hash in [
+        "&view=generation",
+        "&view=generation&order=all&node=0",
+        "&view=query&key=3",
+        "&view=ask&text=a&off=hide%3A1%3A0+0+0+%3Ci%3Eself%3C%2Fi%3E",
+    ] {
+        page.load(&format!("{}#trace=0{hash}", server.running.url));
+        if hash.contains("ask") {
+            page.wait("document.querySelector('#hidden')");
+        }
+        assert_eq!(page.value("window.hit === undefined && document.querySelectorAll('main img, main script, main b[onclick]').length === 0"), true, "{hash}");
+        assert_eq!(page.text(".alert"), "", "{hash}");
         assert!(
             page.value("document.documentElement.scrollWidth <= innerWidth") == true,
             "{hash}: the page is too wide"
@@ -453,6 +769,7 @@ fn keys_reach_everything() {
         "#view=head",
         "#view=text",
         "#view=image&trace=2",
+        "#view=rollout",
         "#view=compare",
         "#view=ask",
     ] {
@@ -528,6 +845,48 @@ fn measure_512_tokens() {
     println!("{:?}", page.errors);
 }
 
+/// The views of a model that writes, in the same colours and widths.
+#[test]
+fn screenshots_of_a_model() {
+    if std::env::var_os("REGARD_SCREENSHOTS").is_none() {
+        return println!("skipped, as above");
+    }
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    server.look(r#"{"text":"the red fox sees the dog and a cat"}"#);
+    server.look(r#"{"text":"the red fox","continuation":{"tokens":9}}"#);
+    for (dark, width, suffix) in SCREENS {
+        page.scheme(dark);
+        page.size(width, 860);
+        for (name, hash) in [
+            ("query", "#trace=0&view=query&map=1&heads=1&query=7"),
+            ("generation", "#trace=1&view=generation"),
+            (
+                "ask-hidden",
+                "#view=ask&text=the+red+fox&write=4&off=hide%3A2%3A0+1+1+decoder.self%0Aoff+0+0+decoder.self",
+            ),
+            (
+                "generation-all",
+                "#trace=1&view=generation&order=all&node=12",
+            ),
+        ] {
+            page.load(&format!("{}{hash}", server.running.url));
+            if name.starts_with("ask") {
+                page.wait("document.querySelector('#changed') && !document.querySelector('button.main').disabled");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            page.screenshot(&format!("{name}-{suffix}"));
+        }
+    }
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+const SCREENS: [(bool, u32, &str); 3] = [
+    (false, 1280, "light"),
+    (true, 1280, "dark"),
+    (false, 400, "narrow"),
+];
+
 #[test]
 fn screenshots() {
     if std::env::var_os("REGARD_SCREENSHOTS").is_none() {
@@ -550,6 +909,7 @@ fn screenshots() {
         ("image", "#view=image&trace=2&map=1&heads=0&chosen=2"),
         ("image-class", "#view=image&trace=2&map=0"),
         ("compare", "#view=compare&trace2=1"),
+        ("rollout", "#view=rollout&map=0&query=3"),
         ("ask", "#view=ask&text=the+quick+brown+fox"),
         (
             "ask-off",
@@ -558,11 +918,7 @@ fn screenshots() {
         ("hostile", "#trace=3&view=head"),
         ("hostile-text", "#trace=3&view=text&chosen=0"),
     ];
-    for (dark, width, suffix) in [
-        (false, 1280, "light"),
-        (true, 1280, "dark"),
-        (false, 400, "narrow"),
-    ] {
+    for (dark, width, suffix) in SCREENS {
         page.scheme(dark);
         page.size(width, 860);
         for (name, hash) in views {

@@ -1,11 +1,15 @@
 //! Text in, text out, and what the model looked at.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor, TensorData};
 use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
+use regard_kernels::{
+    KernelError,
+    stack::{ChangedHead, Observer, QueryKeys, QueryObserver},
+};
 use regard_models::{
-    AnyGenerator, SourceBatch, TargetBatch,
-    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared},
-    pretrained::PretrainedError,
+    AnyGenerator, AttentionMaps, SourceBatch, TargetBatch,
+    generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, SearchTree},
+    pretrained::{Look, LookedAt, PretrainedError},
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
@@ -52,6 +56,8 @@ pub struct Translator {
     description: Description,
     device: Device,
     looking: bool,
+    /// Whether heads can be changed and observed.
+    opened: bool,
 }
 
 /// One translation of one line.
@@ -105,6 +111,14 @@ pub enum LineError {
         /// The most.
         most: usize,
     },
+    /// Heads that are not there.
+    #[error(transparent)]
+    Heads(#[from] KernelError),
+    /// Heads were to be changed or observed, but the model was not prepared for it, or cannot be.
+    #[error(
+        "the heads of this model cannot be changed or observed; expected a Transformer whose attention has a kernel, after `open_heads`"
+    )]
+    Closed,
     /// The numbers that the model gives are not attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
@@ -129,6 +143,7 @@ impl Translator {
             description,
             device: device.clone(),
             looking: true,
+            opened: false,
         }
     }
 
@@ -136,6 +151,86 @@ impl Translator {
     /// default. The weights of other models come with the search.
     pub fn looking(self, looking: bool) -> Self {
         Self { looking, ..self }
+    }
+
+    /// Prepares the model for changed heads and for [`Translator::query`]; false if it has no heads that a kernel serves, or a coverage
+    /// penalty, which needs weights in the search. From then on all weights come from the packed model, equal up to rounding.
+    pub fn open_heads(&mut self) -> bool {
+        let served = self.settings().coverage_penalty == 0.0;
+        self.opened = served && self.model.packed_mut().is_some_and(|packed| packed.open());
+        self.opened
+    }
+
+    /// Changes these heads of the encoder and of the decoder from now on, and no others.
+    ///
+    /// # Errors
+    /// [`LineError::Heads`]: heads that are not there, or that [`Translator::open_heads`] has not prepared.
+    pub fn change_heads(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), LineError> {
+        match self.model.packed_mut().filter(|_| self.opened) {
+            Some(packed) => Ok(packed.change_heads(encoder, decoder)?),
+            None if encoder.is_empty() && decoder.is_empty() => Ok(()),
+            None => Err(LineError::Closed),
+        }
+    }
+
+    /// One query while the translation of rank `rank`, 0 for the best, is written: of the encoder, of the decoder, or of the decoder to
+    /// the source, as `kind` says. `None` if there is no such query.
+    ///
+    /// # Errors
+    /// As for [`Translator::translate`]; a translator that [`Translator::open_heads`] has not prepared.
+    pub fn query(
+        &self,
+        line: &str,
+        settings: &Settings,
+        rank: usize,
+        kind: Kind,
+        [layer, head, query]: [usize; 3],
+    ) -> Result<Option<QueryKeys>, LineError> {
+        let tokenizer = self.description.tokenizers.source();
+        let (limited, _) = settings.length_filter().limit_all(&[line], tokenizer)?;
+        let source = &limited[0].ids;
+        let beam = beam_config(settings);
+        let mut found = self
+            .model
+            .translate(std::slice::from_ref(source), &beam, &self.device)
+            .into_iter()
+            .flatten();
+        let Some(hypothesis) = found.nth(rank).filter(|_| !source.is_empty()) else {
+            return Ok(None);
+        };
+        let mut observer = QueryObserver::new(layer, kind == Kind::Cross, head, query);
+        // Whoever wants nothing costs nothing.
+        let mut nothing = Look::new(0);
+        nothing.own = false;
+        match kind {
+            Kind::EncoderSelf => {
+                self.observe(source, &hypothesis, &mut observer, &mut nothing)?;
+            }
+            _ => self.observe(source, &hypothesis, &mut nothing, &mut observer)?,
+        }
+        Ok(observer.found())
+    }
+
+    /// Reads `source` and writes `hypothesis` with the packed model, observed.
+    fn observe(
+        &self,
+        source: &[u32],
+        hypothesis: &Hypothesis,
+        encoder: &mut (dyn Observer + Send),
+        decoder: &mut (dyn Observer + Send),
+    ) -> Result<(), LineError> {
+        let Some(packed) = self.model.packed().filter(|_| self.opened) else {
+            return Err(LineError::Closed);
+        };
+        let vocabularies = self.model.model().vocabularies();
+        let reads = SourceBatch::new(&[source.to_vec()], &vocabularies.source, &self.device);
+        let written = std::slice::from_ref(&hypothesis.tokens);
+        let writes = TargetBatch::new(written, &vocabularies.target, &self.device);
+        Ok(packed.observe(&reads, &writes, encoder, decoder)?)
     }
 
     /// Architecture, tokenizers, languages.
@@ -182,6 +277,36 @@ impl Translator {
             }
         }
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// The translations of a line, best first, and the tree of the search with the `listed` likeliest proposals of each step; its leaves
+    /// are the translations. The texts of its tokens are given by [`Translator::token`].
+    ///
+    /// # Errors
+    /// As for [`Translator::translate`].
+    pub fn search_tree(
+        &self,
+        line: &str,
+        settings: &Settings,
+        listed: usize,
+    ) -> Result<(Vec<Translation>, SearchTree), LineError> {
+        let tokenizer = self.description.tokenizers.source();
+        let (limited, _) = settings.length_filter().limit_all(&[line], tokenizer)?;
+        let source = &limited[0].ids;
+        let beam = beam_config(settings);
+        let (found, tree) = (self.model).search_tree(source, &beam, &self.device, listed);
+        let found = found.into_iter().enumerate();
+        let translations = found.map(|(rank, one)| self.translation(line, source, one, rank));
+        Ok((translations.collect::<Result<_, _>>()?, tree))
+    }
+
+    /// The text of a token of the target.
+    ///
+    /// # Errors
+    /// A tokenizer that cannot decode it.
+    pub fn token(&self, id: u32) -> Result<String, TokenizerError> {
+        let pieces = self.description.tokenizers.target().pieces(&[id])?;
+        Ok(pieces.into_iter().map(|piece| piece.text).collect())
     }
 
     fn unfamiliar(
@@ -283,8 +408,12 @@ impl Translator {
         let written = std::slice::from_ref(&hypothesis.tokens);
         let reads = SourceBatch::new(&[source.to_vec()], &vocabularies.source, &self.device);
         let writes = TargetBatch::new(written, &vocabularies.target, &self.device);
-        let Some(looks) = model.look(&reads, &writes) else {
-            return Ok(vec![]);
+        let looks = match self.opened {
+            true => self.look_packed(source, hypothesis)?,
+            false => match model.look(&reads, &writes) {
+                Some(looks) => looks,
+                None => return Ok(vec![]),
+            },
         };
         let tokenizers = &self.description.tokenizers;
         let tokens = &hypothesis.tokens;
@@ -314,6 +443,38 @@ impl Translator {
                     _ => map,
                 };
                 maps.push(map.at_layer(layer));
+            }
+        }
+        Ok(maps)
+    }
+}
+
+impl Translator {
+    /// The maps of every layer, from the packed model with its changed heads.
+    fn look_packed(
+        &self,
+        source: &[u32],
+        hypothesis: &Hypothesis,
+    ) -> Result<AttentionMaps, LineError> {
+        // Both sides have a mark beside their tokens.
+        let (read, written) = (source.len() + 1, hypothesis.tokens.len() + 1);
+        let mut encoder = Look::new(read);
+        let mut decoder = Look::new(written);
+        decoder.source = Some(read);
+        self.observe(source, hypothesis, &mut encoder, &mut decoder)?;
+        let tensor = |seen: LookedAt, [queries, keys]: [usize; 2]| {
+            let shape = [1, seen.heads, queries, keys];
+            Tensor::<4>::from_data(TensorData::new(seen.weights, shape), &self.device)
+        };
+        let mut maps = AttentionMaps {
+            encoder: encoder.maps().map(|seen| tensor(seen, [read; 2])).collect(),
+            decoder: vec![],
+            cross: vec![],
+        };
+        for seen in decoder.maps() {
+            match seen.cross {
+                true => maps.cross.push(tensor(seen, [written, read])),
+                false => maps.decoder.push(tensor(seen, [written; 2])),
             }
         }
         Ok(maps)

@@ -94,11 +94,11 @@ impl TextModel {
     pub fn look(&self, text: &Encoding, look: &mut Look) -> Result<(), InputError> {
         match self {
             Self::Plain(model) => model.look(&text.ids, look),
-            packed => packed.observe(text, look),
+            _ => self.observe(text, look),
         }
     }
 
-    /// Reads a text with an observer of its packed blocks; a model without them is not observed.
+    /// Reads a text, of which `observer` sees every attention that it asks for; without packed blocks there is none to see.
     ///
     /// # Errors
     /// A text that is too long.
@@ -111,7 +111,10 @@ impl TextModel {
             Self::Writes(model) => model
                 .begin(1, Default::default())
                 .read(&[&text.ids], Some(observer)),
-            Self::Reads(model) => (model.states(&[input_of(text)], Some(observer))).map(|_| ()),
+            Self::Reads(model) => {
+                let states = model.states(&[input_of(text)], Some(observer));
+                states.map(|_| ())
+            }
             Self::Plain(_) => Ok(()),
         }
     }

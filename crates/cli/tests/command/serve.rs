@@ -37,6 +37,11 @@ impl Served {
     }
 
     fn get(&self, path: &str) -> Value {
+        let body = self.bytes(path);
+        serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"))
+    }
+
+    fn bytes(&self, path: &str) -> Vec<u8> {
         self.speak(&format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
             self.address
@@ -45,24 +50,25 @@ impl Served {
 
     fn post(&self, path: &str, body: &Value) -> Value {
         let body = body.to_string();
-        self.speak(&format!(
+        let body = self.speak(&format!(
             "POST {path} HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nContent-Type: application/json\r\nContent-Length: {1}\r\nConnection: close\r\n\r\n{body}",
             self.address,
             body.len()
-        ))
+        ));
+        serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"))
     }
 
-    /// The JSON of an answer, whose length the server states.
-    fn speak(&self, request: &str) -> Value {
+    /// The body of an answer.
+    fn speak(&self, request: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         stream.write_all(request.as_bytes()).expect("it reads");
-        let mut answer = String::new();
-        stream
-            .read_to_string(&mut answer)
-            .expect("it answers in UTF-8");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+        let mut answer = vec![];
+        stream.read_to_end(&mut answer).expect("it answers");
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        let body = answer.split_off(end.expect("a head and a body") + 4);
+        let head = String::from_utf8_lossy(&answer);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}{body:?}");
+        body
     }
 }
 
@@ -88,13 +94,91 @@ fn traces_and_the_embedded_translator_are_served() {
     let model = &served.get("/api/traces")["model"];
     assert_eq!(
         *model,
-        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": false})
+        json!({"name": "multi30k-en-de", "input": "text", "changes_heads": true, "shows_queries": true, "continues": false})
     );
     let answer = served.post("/api/look", &json!({"text": "Two dogs play in the snow."}));
     assert!(
         answer["output"].as_str().unwrap().contains("Hunde"),
         "{answer}"
     );
+    // The tree of the beam ends in its hypotheses, each with maps of its own.
+    let tree = served.get("/api/trace/0/generation");
+    let hypotheses = tree["hypotheses"].as_array().unwrap();
+    assert!(hypotheses.len() > 1, "{tree}");
+    assert_eq!(hypotheses[0]["text"], answer["output"]);
+    for hypothesis in hypotheses {
+        let (mut log, mut place) = (0.0, hypothesis["leaf"].as_u64());
+        while let Some(at) = place {
+            let proposal = &tree["proposals"][at as usize];
+            assert_eq!(proposal["taken"], true);
+            log += proposal["probability"].as_f64().unwrap().ln();
+            place = proposal["parent"].as_u64();
+        }
+        let listed = answer["alternatives"].as_array().unwrap().iter();
+        let mut listed = listed.filter(|one| one["text"] == hypothesis["text"]);
+        let probability = listed.next().unwrap()["probability"].as_f64().unwrap();
+        assert!((log - probability.ln()).abs() < 1e-3, "{log} {probability}");
+        let maps = served.get(&format!("/api/trace/{}/axes?map=0", hypothesis["trace"]));
+        assert!(maps["queries"]["labels"].is_array());
+    }
+    // Of the best and of another hypothesis, and with a changed head of the encoder and of the decoder, the view of one query has the
+    // weights of the trace.
+    let heads = json!([
+        {"map": "encoder.self", "layer": 0, "head": 0, "change": "uniform"},
+        {"map": "decoder.cross", "layer": 0, "head": 1, "change": {"hide": {"query": 1, "key": 1}}},
+    ]);
+    let changed = served.post(
+        "/api/look",
+        &json!({"text": "Two dogs play in the snow.", "ablation": heads}),
+    );
+    let changed = changed["trace"].as_u64().unwrap();
+    let traces = served.get("/api/traces");
+    let maps = traces["traces"][0]["maps"].as_array().unwrap();
+    let place = |kind: &str| {
+        let is = |map: &Value| map["kind"] == kind && map["layer"] == 0;
+        maps.iter().position(is).unwrap()
+    };
+    let other = hypotheses[1]["trace"].as_u64().unwrap();
+    for (id, kind, head) in [
+        (0, "encoder.self", 0),
+        (0, "decoder.self", 0),
+        (other, "decoder.cross", 1),
+        (changed, "encoder.self", 0),
+        (changed, "decoder.cross", 1),
+    ] {
+        let map = place(kind);
+        let window = served.bytes(&format!("/api/trace/{id}/window?map={map}&heads={head}"));
+        let found = served.get(&format!(
+            "/api/trace/{id}/query?map={map}&head={head}&query=1"
+        ));
+        let keys = found["keys"].as_array().unwrap();
+        for (key, bytes) in keys.iter().zip(window[keys.len() * 4..].chunks(4)) {
+            let weight = f32::from_le_bytes(bytes.try_into().unwrap());
+            assert_eq!(
+                key["weight"].as_f64().unwrap() as f32,
+                weight,
+                "{kind}: {key}"
+            );
+            let uniform = id == changed && kind == "encoder.self";
+            assert!(!uniform || (weight - 1.0 / keys.len() as f32).abs() < 1e-6);
+        }
+        assert!(id != changed || head == 0 || keys[1]["score"].is_null());
+    }
+    // Without its cross-attention it does not know what to translate.
+    let off: Vec<Value> = maps
+        .iter()
+        .filter(|map| map["kind"] == "decoder.cross")
+        .flat_map(|map| {
+            let heads = 0..map["heads"].as_u64().unwrap();
+            let layer = map["layer"].clone();
+            heads.map(move |head| json!({"map": "decoder.cross", "layer": layer, "head": head, "change": "off"}))
+        })
+        .collect();
+    let blind = served.post(
+        "/api/look",
+        &json!({"text": "Two dogs play in the snow.", "ablation": off}),
+    );
+    assert_ne!(blind["output"], answer["output"]);
 }
 
 #[test]
@@ -162,6 +246,42 @@ steps = 30
         as_it_is,
         "what is switched on again is as it was"
     );
+    let hidden =
+        json!([{"map": "self", "layer": 1, "head": 0, "change": {"hide": {"query": 8, "key": 8}}}]);
+    assert!((ask(hidden) - as_it_is).abs() > 1e-7);
+    // The view of one query has the weights of the trace, with this weight hidden.
+    let traces = served.get("/api/traces");
+    let id = traces["traces"].as_array().unwrap().last().unwrap()["id"]
+        .as_u64()
+        .unwrap();
+    let window = served.bytes(&format!("/api/trace/{id}/window?map=1&heads=0"));
+    let found = served.get(&format!("/api/trace/{id}/query?map=1&head=0&query=8"));
+    let keys = found["keys"].as_array().unwrap();
+    assert_eq!(keys.len(), 9);
+    for (key, bytes) in keys.iter().zip(window[8 * 9 * 4..].chunks(4)) {
+        let weight = f32::from_le_bytes(bytes.try_into().unwrap());
+        assert_eq!(key["weight"].as_f64().unwrap() as f32, weight, "{key}");
+    }
+    assert_eq!(keys[8]["score"], Value::Null);
+    // It writes on, greedily or drawn, and what it proposed stands in the tree.
+    let write = |temperature: f64| {
+        let continuation = json!({"tokens": 5, "temperature": temperature, "seed": 3});
+        let answer = served.post(
+            "/api/look",
+            &json!({"text": "the cat s", "continuation": continuation}),
+        );
+        let tree = served.get(&format!("/api/trace/{}/generation", answer["trace"]));
+        assert_eq!(tree["hypotheses"][0]["text"], answer["output"]);
+        assert_eq!(tree["proposals"][0]["parent"], Value::Null);
+        (answer, tree)
+    };
+    let (greedy, tree) = write(0.0);
+    assert_eq!(greedy["output"].as_str().unwrap().chars().count(), 5);
+    assert_eq!(tree["proposals"].as_array().unwrap().len(), 5 * 8);
+    assert_eq!(tree["proposals"][0]["taken"], true);
+    let first = greedy["alternatives"][0]["probability"].as_f64().unwrap();
+    assert!((first - as_it_is).abs() < 1e-6, "{first} {as_it_is}");
+    assert_ne!(write(5.0).0["output"], greedy["output"]);
 }
 
 #[test]

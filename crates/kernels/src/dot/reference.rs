@@ -66,6 +66,30 @@ pub fn forward<T: Real>(
     result
 }
 
+/// The scores of one query as they enter the softmax, `[keys]`: `None` where it may not see the key. `place` is its batch entry (or
+/// packed sequence), its head, and its number there; the other arguments are those of [`forward`].
+///
+/// # Panics
+/// Where options and shapes do not fit.
+pub fn scores<T: Real>(
+    attention: &Attention,
+    [query_shape, key_shape]: [[usize; 4]; 2],
+    query: &[T],
+    key: &[T],
+    place: [usize; 3],
+) -> Vec<Option<T>> {
+    let sizes = attention
+        .check(query_shape, key_shape, key_shape)
+        .expect("options that fit");
+    let mut scores = vec![];
+    for_each_row(attention, &sizes, |row| {
+        if [row.index, row.head, row.query] == place {
+            scores = row_scores(attention, &sizes, &row, query, key);
+        }
+    });
+    scores
+}
+
 /// What [`backward`] returns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backward<T> {

@@ -173,6 +173,7 @@ impl<'a> Pass<'a> {
             &*past
         });
         let wanted = wanted(observer, layer, false);
+        let hides = self.hides(layer, false);
         // Whatever was there is overwritten: each position has its queries in one of the ways below.
         read.resize(self.total() * heads * head, 0.0);
         if let (true, Some(past)) = (self.step, past) {
@@ -195,14 +196,14 @@ impl<'a> Pass<'a> {
                     }
                 }?;
             }
-            if !wanted {
+            if !wanted && !hides {
                 return Ok(());
             }
         }
         if self.work(query) {
             helper.dismiss();
         }
-        if self.fresh && !wanted {
+        if self.fresh && !wanted && !hides {
             let part = |first, heads| View {
                 data: joint.get(first..).unwrap_or_default(),
                 shape: [1, heads, self.total(), head],
@@ -244,7 +245,7 @@ impl<'a> Pass<'a> {
                 }
             };
             let to = &mut read[first * query..(first + count) * query];
-            let context = match self.step {
+            let context = match self.step && !hides {
                 // The context is there already; only the lse is wanted.
                 true => &mut vec![0.0; to.len()][..],
                 false => to,
@@ -295,7 +296,7 @@ impl<'a> Pass<'a> {
         let states = &sources.key_values[layer];
         let wanted = wanted(observer, layer, true);
         let mut read = vec![0.0; queries.len()];
-        let single = self.counts.iter().all(|&count| count == 1);
+        let single = self.counts.iter().all(|&count| count == 1) && !self.hides(layer, true);
         if single {
             let filled = self.sources.iter().map(|&s| sources.lengths[s] as u32);
             let table = Table {
@@ -508,6 +509,16 @@ impl<'a> Pass<'a> {
             (in_place, to) = (&with_padding, &mut padded_context);
         }
         let all = padded + count;
+        let keep = self.keep(&place, padded, [all, keys]);
+        // The same from the first query on that is no padding.
+        let seen_by = |first: usize| Attention {
+            keep: keep.as_ref().map(|keep| View {
+                data: keep.get(first * keys..).unwrap_or_default(),
+                shape: [1, heads, all - first, keys],
+                strides: [0, all * keys, keys],
+            }),
+            ..attention
+        };
         let view = |data, count| View {
             data,
             shape: [1, heads, count, head],
@@ -525,7 +536,7 @@ impl<'a> Pass<'a> {
         };
         let asked = observer.is_some().then_some(&mut lse[..]);
         let to = ViewMut::length_first(to, [1, heads, all, head]);
-        dot::forward(&attention, view(in_place, all), key, value, to, asked)?;
+        dot::forward(&seen_by(0), view(in_place, all), key, value, to, asked)?;
         if padded > 0 {
             context.copy_from_slice(&padded_context[padded * heads * head..]);
             let of_head = lse.chunks_exact(all * 3);
@@ -542,12 +553,34 @@ impl<'a> Pass<'a> {
                 row: place.row,
                 queries: place.queries,
                 keys: place.keys,
-                attention,
+                attention: seen_by(padded),
                 query: view(queries, count),
                 key,
+                value,
                 lse: &lse,
             }),
         }
+    }
+}
+
+impl Pass<'_> {
+    /// Which keys each query may see, `[heads, queries, keys]`, if some are hidden here; `padded` queries stand in front.
+    fn keep(
+        &self,
+        place: &Place<'_>,
+        padded: usize,
+        [queries, keys]: [usize; 2],
+    ) -> Option<Vec<u8>> {
+        let mut keep = None;
+        for (head, query, key) in self.hidden(place.layer, place.cross) {
+            let row = (padded..queries).find(|&row| place.queries.of(row - padded) == query);
+            let column = (0..keys).find(|&column| place.keys.of(column) == key);
+            if let (Some(row), Some(column)) = (row, column) {
+                let keep = keep.get_or_insert_with(|| vec![1; self.sizes.heads * queries * keys]);
+                keep[(head * queries + row) * keys + column] = 0;
+            }
+        }
+        keep
     }
 }
 

@@ -1,4 +1,4 @@
-//! Heads that are switched off, or made uniform, to see whether they matter (Michel et al. 2019, arXiv:1905.10650; Jain and Wallace
+//! Heads that are switched off, made uniform, or lose one weight, to see whether they matter (Michel et al. 2019, arXiv:1905.10650; Jain and Wallace
 //! 2019, arXiv:1902.10186).
 
 use super::Stack;
@@ -12,6 +12,14 @@ pub enum HeadChange {
     Off,
     /// Its queries are 0, so that all keys that it sees have the same score, but for biases of relative positions.
     Uniform,
+    /// The query at one position does not see the key at another: the weight of the pair is 0, and the others of its row are divided
+    /// by what is left of their sum. A position that is not there changes nothing; a query that sees no other key reads 0.
+    Hide {
+        /// The position of the query.
+        query: usize,
+        /// The position of the key.
+        key: usize,
+    },
 }
 
 /// A head that is changed.
@@ -31,7 +39,7 @@ impl Stack {
     /// Changes these heads from now on, and no others: an empty list restores the stack.
     ///
     /// # Errors
-    /// [`KernelError`] for a head that is not there, or one that is to be uniform beside
+    /// [`KernelError`] for a head that is not there, or one that is to be more than switched off beside
     /// [`GlobalAttention`](super::GlobalAttention), which has queries of its own.
     pub fn change_heads(&mut self, changed: Vec<ChangedHead>) -> Result<(), KernelError> {
         for one in &changed {
@@ -48,7 +56,7 @@ impl Stack {
             )?;
             let global = block.is_some_and(|block| block.attention.global.is_some());
             let served = one.change == HeadChange::Off || !global;
-            let expected = "switched off, not uniform, where positions are global";
+            let expected = "switched off, and not changed otherwise, where positions are global";
             check_value("head", expected, one.head as f64, served)?;
         }
         self.changed = changed;
@@ -66,6 +74,32 @@ impl Pass<'_> {
     pub(super) fn silence(&self, layer: usize, cross: bool, read: &mut [f32]) {
         let width = self.sizes.heads * self.sizes.head;
         self.clear(layer, cross, HeadChange::Off, read, width);
+    }
+
+    /// The pairs of positions (head, query, key) that heads of this attention do not see.
+    pub(super) fn hidden(
+        &self,
+        layer: usize,
+        cross: bool,
+    ) -> impl Iterator<Item = (usize, usize, usize)> {
+        let here = move |one: &&ChangedHead| (one.layer, one.cross) == (layer, cross);
+        let changed = self.changed.iter().filter(here);
+        changed.filter_map(|one| match one.change {
+            HeadChange::Hide { query, key } => Some((one.head, query, key)),
+            _ => None,
+        })
+    }
+
+    /// Whether one of the positions of this pass has a hidden key.
+    pub(super) fn hides(&self, layer: usize, cross: bool) -> bool {
+        let mut hidden = self.hidden(layer, cross);
+        hidden.any(|(_, query, _)| {
+            let mut rows = self.counts.iter().enumerate();
+            rows.any(|(row, &count)| {
+                let length = self.length(row);
+                (length - count..length).contains(&query)
+            })
+        })
     }
 
     fn clear(

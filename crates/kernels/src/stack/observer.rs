@@ -90,6 +90,8 @@ pub struct Seen<'a> {
     pub query: View<'a>,
     /// `[1, key_value_heads, keys, head]`
     pub key: View<'a>,
+    /// `[1, key_value_heads, keys, head]`
+    pub value: View<'a>,
     /// `[1, heads, queries, 3]`
     pub lse: &'a [f32],
 }

@@ -1,5 +1,6 @@
 mod global;
 mod plain;
+mod query;
 
 use super::*;
 use crate::matmul::Storage;
@@ -328,7 +329,13 @@ fn changed_heads_are_their_definition() {
             head(1, false, 0, HeadChange::Uniform),
             head(1, false, 3, HeadChange::Uniform),
         ];
+        // In the prompt, in a step, and hidden from no query.
+        for (query, key) in [(2, 1), (3, 0), (5, 4), (5, 5), (1, 77)] {
+            changed.push(head(0, false, 3, HeadChange::Hide { query, key }));
+        }
         if choice.cross {
+            changed.push(head(1, true, 1, HeadChange::Hide { query: 1, key: 2 }));
+            changed.push(head(1, true, 1, HeadChange::Hide { query: 4, key: 0 }));
             changed.push(head(0, true, 2, HeadChange::Uniform));
             changed.push(head(1, true, 0, HeadChange::Off));
         }

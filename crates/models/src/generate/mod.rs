@@ -10,10 +10,12 @@
 mod beam;
 mod penalty;
 mod sample;
+mod tree;
 
 pub use beam::{Hypothesis, beam_search};
 pub use penalty::{BeamConfig, LengthLimit};
 pub use sample::{Prompt, SampleConfig, SampleEnd, SampleError, Sampled, sample};
+pub use tree::{Proposal, Recorder, SearchTree};
 
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
 use regard_nn::dropout::DropoutRng;
@@ -74,6 +76,40 @@ impl Prepared {
             device,
         )
     }
+
+    /// The packed weights, if there is a kernel for the model.
+    pub fn packed(&self) -> Option<&dyn Packed> {
+        self.packed.as_deref()
+    }
+
+    /// The same, to change heads.
+    pub fn packed_mut(&mut self) -> Option<&mut (dyn Packed + 'static)> {
+        self.packed.as_deref_mut()
+    }
+
+    /// As [`Prepared::translate`] of one sentence, with the tree of the search: the `listed` likeliest proposals of each step, and
+    /// what became of them. Its leaves are the hypotheses. Recording changes no number.
+    pub fn search_tree(
+        &self,
+        sentence: &[u32],
+        config: &BeamConfig,
+        device: &Device,
+        listed: usize,
+    ) -> (Vec<Hypothesis>, SearchTree) {
+        if sentence.is_empty() {
+            return (vec![Hypothesis::empty()], SearchTree::default());
+        }
+        let vocabularies = self.model.vocabularies();
+        let source = SourceBatch::new(&[sentence.to_vec()], &vocabularies.source, device);
+        let stepper = begin(&self.model, self.packed.as_deref(), &source, config, device);
+        let mut recorder = Recorder::new(stepper);
+        let found = beam_search(&mut recorder, source.keep.lengths(), config);
+        let hypotheses = found.into_iter().next().unwrap_or_default();
+        let end = vocabularies.target.end;
+        let texts: Vec<Vec<u32>> = hypotheses.iter().map(|one| one.with_end(end)).collect();
+        let tree = recorder.tree(0, &texts, listed);
+        (hypotheses, tree)
+    }
 }
 
 /// Searches with `packed` weights if there are any, or with the model as it is.
@@ -96,22 +132,33 @@ fn search(
     }
     let batch: Vec<Vec<u32>> = full.iter().map(|&i| sentences[i].clone()).collect();
     let source = SourceBatch::new(&batch, &model.vocabularies().source, device);
-    // The packed model reports no attention weights, which the coverage penalty needs.
-    let observe = config.coverage_penalty != 0.0;
-    let mut stepper: Box<dyn Stepper + '_> = match packed {
-        Some(packed) if !observe => packed.begin(&source),
-        _ => Box::new(ModelStepper {
-            vocabulary: model.vocabularies().target,
-            device,
-            state: Some(model.encode(&source, &mut DropoutRng::none())),
-            step: |previous, state| model.step(previous, state, observe),
-        }),
-    };
+    let mut stepper = begin(model, packed, &source, config, device);
     let found = beam_search(&mut *stepper, source.keep.lengths(), config);
     for (i, hypotheses) in full.into_iter().zip(found) {
         results[i] = hypotheses;
     }
     results
+}
+
+/// A search's stepper on `packed` weights if there are any, or on the model as it is.
+fn begin<'a>(
+    model: &'a AnyGenerator,
+    packed: Option<&'a dyn Packed>,
+    source: &SourceBatch,
+    config: &BeamConfig,
+    device: &'a Device,
+) -> Box<dyn Stepper + 'a> {
+    // The packed model reports no attention weights, which the coverage penalty needs.
+    let observe = config.coverage_penalty != 0.0;
+    match packed {
+        Some(packed) if !observe => packed.begin(source),
+        _ => Box::new(ModelStepper {
+            vocabulary: model.vocabularies().target,
+            device,
+            state: Some(model.encode(source, &mut DropoutRng::none())),
+            step: move |previous, state| model.step(previous, state, observe),
+        }),
+    }
 }
 
 /// Writes a caption for each of `images [batch, channels, height, width]`: for each its n-best list, best first.

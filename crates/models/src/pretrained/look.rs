@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regard_kernels::{
-    KernelError, View,
+    KernelError,
     dot::{self, Observe},
     stack::{Observer, Seen},
 };
@@ -108,7 +108,7 @@ impl Observer for Look {
     }
 
     fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError> {
-        let [_, heads, queries, size] = seen.query.shape;
+        let [_, heads, queries, _] = seen.query.shape;
         let [_, groups, keys, _] = seen.key.shape;
         if seen.row != 0 {
             return Ok(());
@@ -124,20 +124,10 @@ impl Observer for Look {
         let (mut query, mut key, mut lse, mut shown) = (seen.query, seen.key, seen.lse, heads);
         let mut attention = seen.attention;
         if let Some(head) = self.head.filter(|&head| head < heads) {
-            query = View {
-                data: &query.data[head * query.strides[1]..],
-                shape: [1, 1, queries, size],
-                ..query
-            };
-            let group = head / (heads / groups);
-            key = View {
-                data: &key.data[group * key.strides[1]..],
-                shape: [1, 1, keys, size],
-                ..key
-            };
+            query = query.of_head(head);
+            key = key.of_head(head / (heads / groups));
             lse = &lse[head * queries * 3..][..queries * 3];
-            let relative = attention.relative;
-            attention.relative = relative.map(|all| all.of_head(heads, head));
+            attention = attention.of_head(heads, head);
             shown = 1;
         }
         let mut weights = vec![0.0; shown * rows.len() * keys];

@@ -124,8 +124,7 @@ impl Generator for Transformer {
 
 impl Transformer {
     fn read(&self, source: &SourceBatch, observe: Observe, noise: &mut DropoutRng) -> StackOutput {
-        let embedded = self.tables.embed_source(source.ids.clone().swap_dims(0, 1)); // [batch, time, d]
-        let x = self.place(embedded, &self.source_positions, 0, noise);
+        let x = self.embed_source(source, noise);
         let options = StackOptions::new(observe).mask(padding(&source.keep));
         expect_valid(self.encoder.forward(x, None, &options, noise))
     }
@@ -138,12 +137,22 @@ impl Transformer {
         observe: Observe,
         noise: &mut DropoutRng,
     ) -> StackOutput {
-        let embedded = self
-            .tables
-            .embed_target(target.inputs.clone().swap_dims(0, 1));
-        let y = self.place(embedded, &self.target_positions, 0, noise);
+        let y = self.embed_target(target, noise);
         let options = StackOptions::new(observe).source_mask(padding(&source.keep));
         expect_valid(self.decoder.forward(y, Some(encoded), &options, noise))
+    }
+
+    /// What enters the encoder, `[batch, time, d]`.
+    pub(super) fn embed_source(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Tensor<3> {
+        let embedded = self.tables.embed_source(source.ids.clone().swap_dims(0, 1));
+        self.place(embedded, &self.source_positions, 0, noise)
+    }
+
+    /// What enters the decoder, `[batch, time, d]`.
+    pub(super) fn embed_target(&self, target: &TargetBatch, noise: &mut DropoutRng) -> Tensor<3> {
+        let inputs = target.inputs.clone().swap_dims(0, 1);
+        let embedded = self.tables.embed_target(inputs);
+        self.place(embedded, &self.target_positions, 0, noise)
     }
 
     /// `√d E w + PE` of one token for each row, all at `position`: `[rows, d]`.

@@ -24,6 +24,7 @@ mod gradients;
 mod images;
 mod invariance;
 mod search;
+mod search_tree;
 #[path = "../../../nn/tests/modules/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of regard-nn")]
 mod support;

@@ -3,9 +3,11 @@
 
 use crate::common::{MARKS, ROUNDING, VOCABULARIES, configs, distance, model, model_of, numbers};
 use burn::tensor::{Device, Tensor, activation::log_softmax};
+use regard_kernels::stack::{ChangedHead, HeadChange};
 use regard_models::{
-    AnyGenerator, SourceBatch, TargetBatch, Vocabularies, Vocabulary,
+    AnyGenerator, Packed, SourceBatch, TargetBatch, Vocabularies, Vocabulary,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, translate},
+    pretrained::Look,
 };
 use regard_nn::{bridge::without_kernels, dropout::DropoutRng, weights};
 
@@ -338,4 +340,77 @@ fn a_prepared_model_translates_alike() {
         }
     }
     assert!(checked > 60, "{checked}");
+}
+
+/// Heads of a model that is opened: unchanged, its maps are those of the modules and its search finds the same; a head that is off
+/// or a weight that is hidden is so in maps and search, in the encoder and in the decoder.
+#[test]
+fn opened_models_are_those_that_were_packed() {
+    let mut opened = 0;
+    for (name, config) in configs() {
+        let model = model(&*config, 5, 2.0, &device());
+        let beam = BeamConfig {
+            size: 3,
+            n_best: 3,
+            limit: SHORT,
+            ..Default::default()
+        };
+        let mut prepared = Prepared::new(model.clone());
+        let plain = prepared.translate(&sources(), &beam, &device());
+        let Some(packed) = prepared.packed_mut() else {
+            continue;
+        };
+        let head = |layer, cross, head, change| ChangedHead {
+            layer,
+            cross,
+            head,
+            change,
+        };
+        let closed = packed.change_heads(vec![head(0, false, 0, HeadChange::Off)], vec![]);
+        assert!(closed.is_err(), "{name}");
+        if !packed.open() {
+            continue;
+        }
+        opened += 1;
+        let source = SourceBatch::new(&[vec![5, 6, 7]], &VOCABULARIES.source, &device());
+        let target = TargetBatch::new(&[vec![8, 9]], &VOCABULARIES.target, &device());
+        let seen = |packed: &dyn Packed| {
+            let (mut encoder, mut decoder) = (Look::new(4), Look::new(3));
+            decoder.source = Some(4);
+            let seen = packed.observe(&source, &target, &mut encoder, &mut decoder);
+            seen.unwrap();
+            let maps = encoder.maps().chain(decoder.maps());
+            maps.map(|map| map.weights).collect::<Vec<_>>()
+        };
+        let looked = model.look(&source, &target).unwrap();
+        let all = [looked.encoder, looked.decoder, looked.cross].concat();
+        for (a, b) in seen(packed).iter().zip(&all) {
+            let bound = distance(a, &numbers(b));
+            assert!(bound < 1e-5, "{name}: {bound}");
+        }
+        let again = prepared.translate(&sources(), &beam, &device());
+        for (a, b) in plain.iter().flatten().zip(again.iter().flatten()) {
+            assert_eq!(a.tokens, b.tokens, "{name}");
+            assert!((a.score - b.score).abs() < 1e-4, "{name}");
+        }
+        let hide = HeadChange::Hide { query: 1, key: 0 };
+        for (encoder, decoder, map) in [
+            (vec![head(0, false, 0, hide)], vec![], 0),
+            (vec![], vec![head(0, true, 0, hide)], all.len() * 2 / 3),
+        ] {
+            let packed = prepared.packed_mut().unwrap();
+            packed.change_heads(encoder, decoder).unwrap();
+            let row = &seen(packed)[map][4..8];
+            let sum: f32 = row.iter().sum();
+            assert!(row[0] == 0.0 && (sum - 1.0).abs() < 1e-5, "{name}: {row:?}");
+            let changed = prepared.translate(&sources(), &beam, &device());
+            assert_ne!(changed, again, "{name}");
+        }
+        let packed = prepared.packed_mut().unwrap();
+        let beyond = packed.change_heads(vec![], vec![head(99, false, 0, HeadChange::Off)]);
+        assert!(beyond.is_err(), "{name}");
+        packed.change_heads(vec![], vec![]).unwrap();
+        assert_eq!(prepared.translate(&sources(), &beam, &device()), again);
+    }
+    assert!(opened > 2, "{opened}");
 }

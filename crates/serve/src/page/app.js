@@ -4,20 +4,28 @@ import {
 } from "./common.js";
 import { viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
+import { viewGeneration } from "./generation.js";
 import { viewHead } from "./head.js";
 import { viewImage } from "./image.js";
 import { viewOverview } from "./overview.js";
+import { viewQuery } from "./query.js";
+import { follows, viewRollout } from "./rollout.js";
 import { viewText } from "./text.js";
 
 const VIEWS = [
-  ["overview", "Overview", viewOverview], ["head", "Head", viewHead], ["text", "Text", viewText], ["image", "Image", viewImage],
-  ["compare", "Compare", viewCompare], ["ask", "Ask", viewAsk],
+  ["overview", "Overview", viewOverview], ["head", "Head", viewHead], ["text", "Text", viewText], ["image", "Image", viewImage], ["rollout", "Rollout", viewRollout],
+  ["query", "Query and key", viewQuery], ["generation", "Generation", viewGeneration], ["compare", "Compare", viewCompare], ["ask", "Ask", viewAsk],
 ];
 const shown = (view, trace) => {
   if (view === "ask") return catalogue.model !== null;
   if (view === "image") return trace?.image && trace.maps.some((map) => map.over !== "tokens");
+  if (view === "query") return trace?.asked && catalogue.model?.shows_queries;
+  if (view === "rollout") return trace?.maps.some(follows);
+  if (view === "generation") return trace?.searched;
   return trace !== undefined;
 };
+// Views that have files of their own, or none.
+const UNSAVED = ["ask", "query", "generation", "rollout"];
 
 let ticket = 0;
 async function draw() {
@@ -61,7 +69,7 @@ function frame(trace, possible) {
   $("texts").replaceChildren(...texts.filter(Boolean));
   $("texts").hidden = !texts.length;
   const formats = [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]];
-  $("export").hidden = !trace || state.view === "ask" || !trace.maps.length;
+  $("export").hidden = !trace || UNSAVED.includes(state.view) || !trace.maps.length;
   if ($("export").hidden) return;
   const more = { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
@@ -101,7 +109,7 @@ document.addEventListener("keydown", (event) => {
   if (view && event.key !== "0" && shown(view, traceOf(state.trace))) return set({ view });
   const act = {
     ArrowLeft: () => move(0, -1), ArrowRight: () => move(0, 1), ArrowUp: () => move(1, 0), ArrowDown: () => move(-1, 0),
-    a: () => set({ heads: "" }), t: () => set({ table: state.table === "1" ? "" : "1" }), Escape: () => set({ chosen: "" }),
+    a: () => set({ heads: "" }), t: () => set({ table: state.table === "1" ? "" : "1" }), Escape: () => set({ chosen: "", key: "", node: "" }),
   }[event.key];
   if (!act || event.defaultPrevented) return;
   if (event.key.startsWith("Arrow") && state.view === "overview") return;
@@ -121,7 +129,7 @@ $("theme").onclick = () => {
 };
 $("help-button").onclick = () => $("help").showModal();
 $("skip").onclick = (event) => { event.preventDefault(); $("main").focus(); };
-$("trace").onchange = (event) => set({ trace: event.target.value, map: "", heads: "", window: "", chosen: "", beside: "" });
+$("trace").onchange = (event) => set({ trace: event.target.value, map: "", heads: "", window: "", chosen: "", beside: "", query: "", key: "", node: "" });
 document.addEventListener("click", (event) => { if (!event.target.closest("#export")) $("export").open = false; });
 addEventListener("hashchange", () => { readAddress(); draw(); });
 addEventListener("popstate", () => { readAddress(); draw(); });

@@ -1,19 +1,23 @@
 // Ask the model; switch heads off or make them uniform, and see whether the output changes.
-import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapName, note, number, percent, readCatalogue, readout, request, say, set, state, token, tools, traceOf } from "./common.js";
+import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapName, note, number, percent, readCatalogue, readout, request, saveButtons, saveTable, say, set, state, token, tools, traceOf } from "./common.js";
 
 // What was asked last, and what the model answered with all heads and with the heads that are changed.
-const asked = { image: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [] };
+const asked = { image: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
 let main = () => {};
 
+// A line for each change: `off 0 1 self`, or `hide:6:2 0 1 self` for the weight of key 2 for query 6.
 const changesOf = (text) => text.split("\n").filter(Boolean).map((line) => {
-  const [change, layer, head, ...map] = line.split(" ");
-  return { change, layer: Number(layer), head: Number(head), map: map.join(" ") };
+  const [what, layer, head, ...map] = line.split(" ");
+  const [, query, key] = what.match(/^hide:(\d+):(\d+)$/) ?? [];
+  return { change: query ? { hide: { query: Number(query), key: Number(key) } } : what, layer: Number(layer), head: Number(head), map: map.join(" ") };
 });
-const lineOf = ({ change, layer, head, map }) => `${change} ${layer} ${head} ${map}`;
-const inputOf = () => JSON.stringify([state.text, state.target, asked.image?.name ?? ""]);
+export const lineOf = ({ change, layer, head, map }) => `${change.hide ? `hide:${change.hide.query}:${change.hide.key}` : change} ${layer} ${head} ${map}`;
+const nameOf = ({ change, layer, head }) => `layer ${layer + 1} head ${head + 1}: ${change.hide ? `query ${change.hide.query}, key ${change.hide.key}` : change}`;
+const continuationOf = () => ({ tokens: Number(state.write) || 0, temperature: Number(state.temperature) || 0, seed: Number(state.seed) || 0 });
+const inputOf = () => JSON.stringify([state.text, state.target, asked.image?.name ?? "", continuationOf()]);
 
 async function look(ablation, keep, signal) {
-  const line = JSON.stringify({ text: state.text.toWellFormed(), target: state.target.toWellFormed(), ablation, keep });
+  const line = JSON.stringify({ text: state.text.toWellFormed(), target: state.target.toWellFormed(), ablation, keep, continuation: continuationOf() });
   const body = new Blob([line, "\n", asked.image ?? ""]);
   return (await request("api/look", { method: "POST", body, signal })).json();
 }
@@ -65,32 +69,29 @@ async function change() {
 }
 
 // The effects as a table of layers and heads, made a file by the server.
-async function save(format) {
+function save(format) {
   const maps = traceOf(asked.plain.trace).maps;
   const columns = Math.max(...maps.map((map) => map.heads));
   const values = maps.flatMap((map) => Array.from({ length: columns }, (_, head) => effectOf(map, head) ?? 0));
-  const body = JSON.stringify({
-    title: "Effect of each head on the output", rows: maps.map(mapName), columns: Array.from({ length: columns }, (_, head) => `head ${head + 1}`), values, format,
-  });
-  const file = await (await request("api/table", { method: "POST", body })).blob();
-  const link = h("a", { href: URL.createObjectURL(file), download: `regard-effects.${format}` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  return saveTable("Effect of each head on the output", maps.map(mapName), Array.from({ length: columns }, (_, head) => `head ${head + 1}`), values, format);
 }
-const effectOf = (map, head) => asked.ranked.find((one) => one.head.map === map.id && one.head.layer === map.layer && one.head.head === head)?.effect;
+const effectOf = (map, head) => asked.ranked.find(({ heads: [one, another] }) => !another && one.map === map.id && one.layer === map.layer && one.head === head)?.effect;
 
-// Every head on its own: how much the output changes without it.
-const rank = (how) => {
+// Every head, or every layer, on its own: how much the output changes without it.
+const headsOf = (map, change) => Array.from({ length: map.heads }, (_, head) => ({ change, layer: map.layer, head, map: map.id }));
+const rank = (change, whole) => {
   const maps = traceOf(asked.plain.trace).maps;
-  const heads = maps.flatMap((map) => Array.from({ length: map.heads }, (_, head) => ({ change: how, layer: map.layer, head, map: map.id })));
+  const sets = maps.flatMap((map) => (whole ? [headsOf(map, change)] : headsOf(map, change).map((head) => [head])));
+  const what = whole ? "layers" : "heads";
   asked.ranking = new AbortController();
   asked.ranked = [];
-  return busy(`0 of ${heads.length} heads`, async () => {
+  asked.sets = sets.length;
+  return busy(`0 of ${sets.length} ${what}`, async () => {
     const { signal } = asked.ranking;
-    for (const [i, head] of heads.entries()) {
-      const found = await look([head], false, signal);
-      asked.ranked.push({ head, found, effect: effect(asked.plain, found) });
-      asked.busy = `${i + 1} of ${heads.length} heads`;
+    for (const [i, heads] of sets.entries()) {
+      const found = await look(heads, false, signal);
+      asked.ranked.push({ heads, found, effect: effect(asked.plain, found) });
+      asked.busy = `${i + 1} of ${sets.length} ${what}`;
       if (signal.aborted) return;
       main();
     }
@@ -133,6 +134,10 @@ function fill(box) {
   if (kind === "text") fields.push(area("text", "Text"));
   if (kind === "source_and_target") fields.push(area("text", "Source"), area("target", "Target"));
   if (kind === "image_and_question") fields.push(area("text", "Question"));
+  const amount = (key, label, min, max, step) => h("label", {}, label, h("input", { type: "number", min, max, step, value: state[key], "data-focus": key, oninput: (event) => { state[key] = event.target.value; } }));
+  if (catalogue.model.continues) {
+    fields.push(h("div", { className: "tools" }, amount("write", "Write on, tokens", 0, 256, 1), amount("temperature", "Temperature (0: the likeliest)", 0, 100, "any"), amount("seed", "Seed", 0, 2 ** 32, 1)));
+  }
   const form = h("form", { onsubmit: (event) => { event.preventDefault(); ask(); } }, h("p", { className: "faint", textContent: catalogue.model.name }), fields,
     h("button", { type: "submit", className: "main", textContent: "Look", title: "Ctrl and Enter", disabled: Boolean(asked.busy), "data-focus": "look" }));
   const parts = [form];
@@ -145,13 +150,13 @@ function fill(box) {
 function answers() {
   const one = (title, found, id) => h("section", { className: "answer", id }, h("h2", { textContent: title }),
     h("p", { className: "output" }, token(found.output || "∅")),
-    found.alternatives.length > 0 && h("table", {}, h("caption", { className: "unseen", textContent: "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
+    found.alternatives.length > 0 && h("table", {}, h("caption", { className: catalogue.model.continues ? "" : "unseen", textContent: catalogue.model.continues ? "The token after the text" : "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
       h("th", { scope: "row" }, token(alternative.text)), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * alternative.probability, 1)}px` } })),
       h("td", { textContent: percent(alternative.probability) }))))));
-  const links = ["overview", "head", "text"].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
+  const links = ["overview", "head", "text", ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
   const compare = asked.changed && h("a", { href: "#", textContent: "Compare with the changed heads", onclick: (event) => { event.preventDefault(); set({ view: "compare" }); } });
   return h("div", {}, h("div", { className: "answers" }, one("All heads", asked.plain, "plain"),
-    asked.changed && one(`With ${changesOf(asked.changes).length} changed`, asked.changed, "changed")),
+    asked.changed && one(`With ${changesOf(asked.changes).length} ${changesOf(asked.changes).length > 1 ? "changes" : "change"}`, asked.changed, "changed")),
   asked.changed && h("p", { id: "verdict" }, asked.plain.output === asked.changed.output ? "The output is the same" : "The output is another",
     asked.plain.alternatives.length ? `; effect ${number(effect(asked.plain, asked.changed))}.` : "."),
   h("p", { className: "faint" }, "See what it looked at: ", ...links.flatMap((link, i) => [i ? " · " : "", link]), compare && " · ", compare || ""));
@@ -163,43 +168,51 @@ function matter() {
   const names = [...new Set(trace.maps.map((map) => map.id))];
   const ranked = [...asked.ranked].sort((a, b) => b.effect - a.effect);
   const most = ranked[0]?.effect || 1;
-  const cycle = (map, head) => {
-    const mine = (one) => one.map === map.id && one.layer === map.layer && one.head === head;
-    const now = changes.find(mine)?.change;
-    const next = { undefined: "off", off: "uniform" }[now];
-    const rest = changes.filter((one) => !mine(one));
-    if (next) rest.push({ change: next, layer: map.layer, head, map: map.id });
-    set({ off: rest.map(lineOf).join("\n") }, false);
+  const apply = (next) => {
+    set({ off: next.map(lineOf).join("\n") }, false);
     busy("The model is looking again …", change);
+  };
+  // On, off, uniform, and on again: one head, or all of a layer.
+  const cycle = (map, heads) => {
+    const mine = (one) => one.map === map.id && one.layer === map.layer && heads.includes(one.head) && !one.change.hide;
+    const now = heads.map((head) => changes.find((one) => mine(one) && one.head === head)?.change);
+    const next = now.every((one) => one === now[0]) ? { undefined: "off", off: "uniform" }[now[0]] : "off";
+    apply([...changes.filter((one) => !mine(one)), ...(next ? headsOf(map, next).filter((one) => heads.includes(one.head)) : [])]);
   };
   const grids = names.map((name) => {
     const maps = trace.maps.filter((map) => map.id === name).sort((a, b) => a.layer - b.layer);
     return h("section", {}, h("h3", { textContent: maps[0].name }), maps.map((map) => h("div", { className: "switches", role: "group", "aria-label": `layer ${map.layer + 1}` },
-      h("span", { className: "which", textContent: map.layer + 1, title: `layer ${map.layer + 1}` }),
+      h("button", {
+        type: "button", className: "plain layer-switch", textContent: map.layer + 1, title: `All heads of layer ${map.layer + 1}`, disabled: Boolean(asked.busy), "data-focus": `switch-${map.id}-${map.layer}`,
+        "aria-label": `all heads of layer ${map.layer + 1}`, onclick: () => cycle(map, Array.from({ length: map.heads }, (_, head) => head)),
+      }),
       Array.from({ length: map.heads }, (_, head) => {
-        const now = changes.find((one) => one.map === map.id && one.layer === map.layer && one.head === head)?.change ?? "on";
+        const now = changes.find((one) => one.map === map.id && one.layer === map.layer && one.head === head && !one.change.hide)?.change ?? "on";
         const size = effectOf(map, head);
         const colour = now === "on" && size !== undefined ? colourOf(size / most) : null;
         return h("button", { type: "button", style: colour ? { background: css(colour), color: ink(colour) } : {}, title: size === undefined ? "" : `effect ${number(size)}`, className: `switch ${now}`, textContent: now === "on" ? head + 1 : now === "off" ? "off" : "uni", disabled: Boolean(asked.busy), "data-focus": `switch-${map.id}-${map.layer}-${head}`,
-          "aria-label": `layer ${map.layer + 1} head ${head + 1}: ${now}`, onclick: () => cycle(map, head) });
+          "aria-label": `layer ${map.layer + 1} head ${head + 1}: ${now}`, onclick: () => cycle(map, [head]) });
       }))));
   });
+  const weights = changes.filter((one) => one.change.hide);
+  const hidden = weights.length > 0 && h("section", { id: "hidden" }, h("h3", { textContent: "Weights that are hidden" }), h("ul", {}, weights.map((one) => h("li", {}, nameOf(one), " ",
+    h("button", { type: "button", className: "plain", textContent: "Restore", "aria-label": `restore ${nameOf(one)}`, disabled: Boolean(asked.busy), "data-focus": `restore-${lineOf(one)}`, onclick: () => apply(changes.filter((other) => other !== one)) })))));
   const plain = asked.plain.output;
-  const table = ranked.length > 0 && h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "ranking" }, h("caption", { textContent: "Heads by their effect on the output, each changed alone" }),
+  const table = ranked.length > 0 && h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "ranking" }, h("caption", { textContent: `${ranked[0].heads.length > 1 ? "Layers" : "Heads"} by their effect on the output, each changed alone` }),
     h("thead", {}, h("tr", {}, ["Map", "Layer", "Head", "Effect", "", "Output"].map((name) => h("th", { scope: "col", textContent: name })))),
-    h("tbody", {}, ranked.map(({ head, found, effect: size }) => h("tr", {}, h("td", {}, token(head.map)), h("td", { textContent: head.layer + 1 }), h("td", { textContent: head.head + 1 }),
+    h("tbody", {}, ranked.map(({ heads: [head, another], found, effect: size }) => h("tr", {}, h("td", {}, token(head.map)), h("td", { textContent: head.layer + 1 }), h("td", { textContent: another ? "all" : head.head + 1 }),
       h("td", { textContent: number(size) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * size / most, 1)}px` } })),
       h("td", {}, found.output === plain ? h("span", { className: "faint", textContent: "the same" }) : token(found.output.slice(0, 200))))))));
   return h("section", { className: "matter" }, h("h2", { textContent: "Does it matter?" }),
-    h("p", { className: "faint", textContent: "Click a head to switch it off, again to give every key the same weight, again to restore it. The model answers anew." }),
-    grids,
+    h("p", { className: "faint", textContent: "Click a head, or the number of a layer, to switch it off, again to give every key the same weight, again to restore it. The model answers anew." }),
+    grids, hidden,
     tools(changes.length > 0 && h("button", { type: "button", className: "plain", textContent: "Restore all", disabled: Boolean(asked.busy), onclick: () => { set({ off: "" }, false); busy("", change); } }),
       h("button", { type: "button", textContent: "Rank all heads, each off", "data-focus": "rank-off", disabled: Boolean(asked.busy), onclick: () => rank("off") }),
       h("button", { type: "button", textContent: "… each uniform", "data-focus": "rank-uniform", disabled: Boolean(asked.busy), onclick: () => rank("uniform") }),
+      trace.maps.length > 1 && h("button", { type: "button", textContent: "Rank all layers, each off", "data-focus": "rank-layers", disabled: Boolean(asked.busy), onclick: () => rank("off", true) }),
       asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
-      asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(traceOf(asked.plain.trace).maps.reduce((sum, map) => sum + map.heads, 0), 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
+      asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(asked.sets, 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
     table,
-    ranked.length > 0 && !asked.ranking && tools(h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
-      h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => busy("", () => save(format)) }))),
+    ranked.length > 0 && ranked[0].heads.length === 1 && !asked.ranking && tools(saveButtons((format) => busy("", () => save(format)))),
     note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others.`));
 }

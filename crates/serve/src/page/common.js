@@ -31,7 +31,7 @@ export const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}
 const DEFAULTS = {
   view: "overview", several: "", trace: "", words: "", map: "", heads: "", by: "mean", sort: "layer", role: "", mode: "map", beside: "",
   window: "", least: "0", chosen: "", direction: "from", trace2: "", map2: "", heads2: "", table: "", overlay: "smooth",
-  text: "", target: "", off: "", pool: "mean",
+  text: "", target: "", off: "", pool: "mean", query: "", key: "", order: "", node: "", write: "0", temperature: "0", seed: "0",
 };
 export const state = { ...DEFAULTS };
 let render = () => {};
@@ -105,7 +105,7 @@ export const traceOf = (id) => catalogue.traces.find((trace) => String(trace.id)
 export const words = (trace) => (state.words === "" ? trace.pieces : state.words === "1");
 const inWords = (trace) => (words(trace) ? "true" : "");
 
-export const axes = (trace, map) => getJson(`api/trace/${trace.id}/axes?${query({ map, words: inWords(trace) })}`);
+export const axes = (trace, map, merged = words(trace)) => getJson(`api/trace/${trace.id}/axes?${query({ map, words: merged ? "true" : "" })}`);
 export const overview = (trace) =>
   getJson(`api/trace/${trace.id}/overview?${query({ pool: state.pool, words: inWords(trace) })}`);
 
@@ -149,6 +149,17 @@ export function added({ rows, columns, values }, chosen, direction) {
 export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${trace.id}/picture?${query({
   view, format, map: state.map, heads: state.heads, by: state.by === "max" ? "max" : "", words: inWords(trace), ...more,
 })}`;
+
+// A table of numbers `values [rows, columns]` as a file, drawn by the server.
+export async function saveTable(title, rows, columns, values, format) {
+  const body = JSON.stringify({ title, rows, columns, values, format });
+  const file = await (await request("api/table", { method: "POST", body })).blob();
+  const link = h("a", { href: URL.createObjectURL(file), download: `regard-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.${format}` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+export const saveButtons = (save) => [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
+  h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) }))];
 
 /* ---- colours ---- */
 

@@ -1,6 +1,8 @@
 //! Traces with known numbers, a model whose heads have known effects, and a client of HTTP.
 #![allow(dead_code)]
 
+mod small;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,6 +14,8 @@ use regard_serve::{
     ServeError, serve,
 };
 use regard_trace::{AttentionMap, Axis, Image, Kind, Token, Tokens, Trace};
+
+pub use small::Small;
 
 pub fn opened(name: &str, trace: Trace) -> Opened {
     Opened {
@@ -223,6 +227,8 @@ impl Chooser {
                     .map(|key| match change {
                         Some(Change::Off) => 0.0,
                         Some(Change::Uniform) => 1.0 / n as f32,
+                        Some(Change::Hide { key: hidden, .. }) if hidden == key => 0.0,
+                        Some(Change::Hide { .. }) => 1.0 / (n - 1).max(1) as f32,
                         None => f32::from(u8::from(key == if head == 0 { 0 } else { n - 1 })),
                     })
                     .collect();

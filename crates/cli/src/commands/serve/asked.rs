@@ -1,22 +1,33 @@
 //! Models as the viewer asks them.
 
-use std::fmt::Display;
+use std::{fmt::Display, ops::ControlFlow};
 
 use regard_images::{Decoding, Image};
 use regard_kernels::{
-    loss,
-    stack::{ChangedHead, HeadChange},
+    Kind as Storage, loss,
+    stack::{ChangedHead, QueryObserver},
 };
-use regard_models::pretrained::Heads;
-use regard_serve::{Ablation, Alternative, Change, Input, InputKind, Model, Seen};
-use regard_trace::Trace;
-use regard_train::{ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator};
+use regard_models::{
+    generate::{Prompt, Recorder, SampleConfig, SearchTree, sample},
+    pretrained::{Encoding, Heads},
+};
+use regard_serve::{
+    Ablation, Alternative, Continuation, Generation, Hypothesis, Input, InputKind, Model, Proposed,
+    QueryKeys, QueryPlace, Seen,
+};
+use regard_trace::{Kind, Trace};
+use regard_train::{
+    ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator, recipe::Translation,
+};
 
 use super::pretrained::{Opened, TextModel, input_of};
 use crate::failure::Failure;
 
 /// Alternatives that the page lists.
 const LISTED: usize = 8;
+
+/// Proposals of each step that the page lists at least.
+const PROPOSED: usize = 5;
 
 /// Why there is no answer, for the person at the page.
 fn sentence(error: impl Display) -> String {
@@ -110,14 +121,125 @@ fn hypotheses(
 }
 
 /// Translates a text.
-pub fn translations(name: &str, translator: Translator) -> Box<dyn Model> {
-    answering(name, InputKind::Text, move |input| {
-        let settings = translator.settings().clone();
-        let found = translator.translate(&[input.text.as_str()], &settings);
-        let found = found.map_err(sentence)?.into_iter();
-        let all = found.flat_map(|found| found.n_best);
+pub struct Translations {
+    name: String,
+    translator: Translator,
+    /// Whether its heads can be changed and its queries shown.
+    opened: bool,
+}
+
+impl Translations {
+    pub fn new(name: &str, mut translator: Translator) -> Self {
+        Self {
+            name: name.to_owned(),
+            opened: translator.open_heads(),
+            translator,
+        }
+    }
+
+    /// All hypotheses of the beam.
+    fn settings(&self) -> Translation {
+        Translation {
+            n_best: self.translator.settings().beam,
+            ..self.translator.settings().clone()
+        }
+    }
+
+    /// Changes these heads, and no others.
+    fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
+        let (mut encoder, mut decoder) = (vec![], vec![]);
+        for one in &ablation.heads {
+            let changed = ChangedHead {
+                layer: one.layer,
+                cross: one.map == Kind::Cross.name(),
+                head: one.head,
+                change: one.change.into(),
+            };
+            match one.map == Kind::EncoderSelf.name() {
+                true => encoder.push(changed),
+                false => decoder.push(changed),
+            }
+        }
+        let changed = self.translator.change_heads(encoder, decoder);
+        changed.map_err(sentence)
+    }
+}
+
+impl Model for Translations {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn changes_heads(&self) -> bool {
+        self.opened
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        self.change(ablation)?;
+        let settings = self.settings();
+        let listed = settings.beam.max(PROPOSED);
+        let found = (self.translator).search_tree(&input.text, &settings, listed);
+        let (found, tree) = found.map_err(sentence)?;
+        let text = |id| self.translator.token(id).map_err(sentence);
+        let traces = found.iter().map(|one| one.trace.clone()).collect();
+        let generation = generation(tree, traces, text)?;
+        let all = found.into_iter();
         let all = all.map(|one| (one.text, one.log_probability, one.trace));
-        hypotheses(all, "there is no translation; type some words")
+        let seen = hypotheses(all, "there is no translation; type some words")?;
+        Ok(Seen {
+            generation: Some(generation),
+            ..seen
+        })
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.opened
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        self.change(ablation)?;
+        let kinds = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
+        let kind = kinds.into_iter().find(|kind| kind.name() == place.map);
+        let kind = kind.ok_or_else(|| format!("there is no attention {:?}", place.map))?;
+        let at = [place.layer, place.head, place.query];
+        let found = (self.translator).query(&input.text, &self.settings(), place.rank, kind, at);
+        found.map_err(sentence)?.ok_or_else(no_query)
+    }
+}
+
+fn no_query() -> String {
+    "the model has no such query".to_owned()
+}
+
+/// The tree of a search with the texts of its tokens, and what was looked at for each of its texts.
+fn generation(
+    tree: SearchTree,
+    traces: Vec<Trace>,
+    text: impl Fn(u32) -> Result<String, String>,
+) -> Result<Generation, String> {
+    let proposals = tree.proposals.into_iter().map(|one| {
+        Ok(Proposed {
+            parent: one.parent,
+            text: text(one.token)?,
+            probability: one.log_probability.exp(),
+            taken: one.taken,
+        })
+    });
+    let hypotheses = tree.leaves.into_iter().zip(traces);
+    Ok(Generation {
+        proposals: proposals.collect::<Result<_, String>>()?,
+        hypotheses: hypotheses
+            .map(|(leaf, trace)| Hypothesis { leaf, trace })
+            .collect(),
     })
 }
 
@@ -160,7 +282,15 @@ pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
     })
 }
 
-/// Reads a text, and says what may come next, or stand at its masked word.
+/// What a model read, its own continuation included.
+struct Reading {
+    text: String,
+    encoded: Encoding,
+    tree: Option<SearchTree>,
+    written: String,
+}
+
+/// Reads a text, and says what may come next, or stand at its masked word; a causal model writes on if it is asked to.
 pub struct Texts {
     name: String,
     opened: Opened,
@@ -177,14 +307,13 @@ impl Texts {
         }
     }
 
-    /// What the model looks at, and what it says.
-    fn seen(&self, text: &str) -> Result<Seen, Failure> {
+    /// What the model reads: the text with its own token for a masked word, and what it writes on.
+    fn read(&self, input: &Input) -> Result<Reading, Failure> {
+        let text = &input.text;
         let special = self.opened.tokenizer.special();
-        let mask = special
-            .mask
-            .and_then(|id| self.opened.tokenizer.token(id).map(|token| (id, token)));
+        let mask = special.mask.and_then(|id| self.opened.tokenizer.token(id));
         let text = match &mask {
-            Some((_, token)) => text.replace("[MASK]", token).replace("<mask>", token),
+            Some(token) => text.replace("[MASK]", token).replace("<mask>", token),
             None => text.to_owned(),
         };
         let encoded = self.opened.tokenizer.encode(&text, true)?;
@@ -193,11 +322,96 @@ impl Texts {
                 "the text has no tokens; type some words".to_owned(),
             ));
         }
-        let trace = self.opened.look(&self.model, &text, &encoded)?;
+        let mut reading = Reading {
+            text,
+            encoded,
+            tree: None,
+            written: String::new(),
+        };
+        if input.continuation.tokens > 0 && self.writes() {
+            self.write(&mut reading, &input.continuation)?;
+        }
+        Ok(reading)
+    }
+
+    fn writes(&self) -> bool {
+        !matches!(self.model, TextModel::Reads(_))
+    }
+
+    /// Writes on, greedily or drawn.
+    fn write(&self, reading: &mut Reading, wanted: &Continuation) -> Result<(), Failure> {
+        let tokenizer = &self.opened.tokenizer;
+        let ids = &mut reading.encoded.ids;
+        let stop = tokenizer.special().eos.clone();
+        // An encoder's tokenizer ends a text; here it goes on.
+        if ids.len() > 1 && ids.last().is_some_and(|id| stop.contains(id)) {
+            ids.pop();
+        }
+        let model = self.opened.causal(&self.model)?;
+        let config = SampleConfig {
+            temperature: wanted.temperature,
+            seed: wanted.seed,
+            limit: wanted.tokens.min(model.context().saturating_sub(ids.len())),
+            stop,
+            ..SampleConfig::default()
+        };
+        let stepper = model.read(&[&ids[..ids.len() - 1]], Storage::F32)?;
+        let mut recorder = Recorder::new(stepper);
+        let prompt = Prompt {
+            tokens: ids.clone(),
+            stream: 0,
+        };
+        let each = |_, _| ControlFlow::Continue(());
+        let found = sample(&mut recorder, &[prompt], &config, each)?;
+        for one in found {
+            reading.tree = Some(recorder.tree(0, &[one.with_end()], LISTED));
+            reading.written = tokenizer.decode(&one.tokens, true)?;
+            ids.extend(one.tokens);
+        }
+        Ok(())
+    }
+
+    /// Changes these heads, and no others.
+    fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
+        let changed = ablation.heads.iter().map(|one| ChangedHead {
+            layer: one.layer,
+            cross: false,
+            head: one.head,
+            change: one.change.into(),
+        });
+        let changed: Vec<ChangedHead> = changed.collect();
+        match self.model.stack_mut() {
+            Some(stack) => stack.change_heads(changed).map_err(sentence),
+            None => Ok(()),
+        }
+    }
+
+    /// What the model looks at, and what it says.
+    fn seen(&self, input: &Input) -> Result<Seen, Failure> {
+        let Reading {
+            text,
+            encoded,
+            tree,
+            written,
+        } = self.read(input)?;
+        let mut trace = self.opened.look(&self.model, &text, &encoded)?;
+        if let Some(tree) = tree {
+            trace.target.clone_from(&written);
+            let text = |id| (self.opened.tokenizer.decode(&[id], false)).map_err(sentence);
+            let generation = generation(tree, vec![trace.clone()], text).map_err(Failure::Usage)?;
+            let first = generation.proposals.iter();
+            let first = first.filter(|one| one.parent.is_none());
+            let next = first.map(|one| (one.text.clone(), one.probability));
+            return Ok(Seen {
+                alternatives: best_of(next),
+                generation: Some(generation),
+                ..Seen::new(trace, written)
+            });
+        }
+        let mask = self.opened.tokenizer.special().mask;
         let likely: Vec<(u32, f64)> = match &self.model {
             TextModel::Reads(model) => {
-                let place =
-                    mask.and_then(|(id, _)| encoded.ids.iter().position(|&token| token == id));
+                let place = mask.and_then(|id| encoded.ids.iter().position(|&token| token == id));
                 let filled = match (place, model.purpose()) {
                     (Some(place), Some(Heads::MaskedTokens)) => {
                         let states = model.states(&[input_of(&encoded)], None)?;
@@ -253,20 +467,30 @@ impl Model for Texts {
         self.model.stack().is_some()
     }
 
+    fn continues(&self) -> bool {
+        self.writes()
+    }
+
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
-        let changed = ablation.heads.iter().map(|one| ChangedHead {
-            layer: one.layer,
-            cross: false,
-            head: one.head,
-            change: match one.change {
-                Change::Off => HeadChange::Off,
-                Change::Uniform => HeadChange::Uniform,
-            },
-        });
-        let changed: Vec<ChangedHead> = changed.collect();
-        if let Some(stack) = self.model.stack_mut() {
-            stack.change_heads(changed).map_err(sentence)?;
-        }
-        self.seen(&input.text).map_err(failed)
+        self.change(ablation)?;
+        self.seen(input).map_err(failed)
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.model.stack().is_some()
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        self.change(ablation)?;
+        let encoded = self.read(input).map_err(failed)?.encoded;
+        let mut observer = QueryObserver::new(place.layer, false, place.head, place.query);
+        let read = self.model.observe(&encoded, &mut observer);
+        read.map_err(sentence)?;
+        observer.found().ok_or_else(no_query)
     }
 }

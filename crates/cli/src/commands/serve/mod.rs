@@ -7,7 +7,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_serve::{
-    Ablation, Config, Input, InputKind, Model, Opened, Running, Seen, ServeError, serve,
+    Ablation, Config, Input, InputKind, Model, Opened, QueryKeys, QueryPlace, Running, Seen,
+    ServeError, serve,
 };
 use regard_train::{
     Registry, Translator,
@@ -101,6 +102,24 @@ impl Model for Pooled {
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.pool.install(|| self.model.look(input, ablation))
     }
+
+    fn continues(&self) -> bool {
+        self.model.continues()
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.model.shows_queries()
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        self.pool
+            .install(|| self.model.query(input, ablation, place))
+    }
 }
 
 fn failure(error: ServeError) -> Failure {
@@ -132,7 +151,7 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     if is(models::EMBEDDED_NAME, registry.holds::<Translation>(path)) {
         let (model, description) = models::open(file, device)?;
         let translator = Translator::new(model, description, device).looking(true);
-        return Ok(asked::translations(name, translator));
+        return Ok(Box::new(asked::Translations::new(name, translator)));
     }
     if is("scenes-vqa", registry.holds::<VisualQuestions>(path)) {
         let model = models::question_answerer(file, device)?;

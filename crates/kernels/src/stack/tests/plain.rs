@@ -59,7 +59,7 @@ fn attend(
     query: &[f64],
     key_values: &[Vec<f64>],
     bias: impl Fn(usize, usize) -> f64,
-    sees: impl Fn(usize) -> bool,
+    sees: impl Fn(usize, usize) -> bool,
 ) -> Vec<f64> {
     let (_, key) = sizes.widths();
     let head = sizes.head;
@@ -72,7 +72,7 @@ fn attend(
             let capped = sizes.softcap.map_or(score, |cap| {
                 f64::from(cap) * (score / f64::from(cap)).tanh()
             });
-            match sees(at) {
+            match sees(h, at) {
                 true => (capped + bias(h, at)).exp(),
                 false => 0.0,
             }
@@ -102,6 +102,22 @@ fn clear(stack: &Stack, layer: usize, cross: bool, change: HeadChange, numbers: 
             numbers[one.head * stack.sizes.head..][..stack.sizes.head].fill(0.0);
         }
     }
+}
+
+/// Whether a head, a query and a key are hidden from each other.
+fn hides(
+    stack: &Stack,
+    layer: usize,
+    cross: bool,
+    (head, query, key): (usize, usize, usize),
+) -> bool {
+    let hidden = ChangedHead {
+        layer,
+        cross,
+        head,
+        change: HeadChange::Hide { query, key },
+    };
+    stack.changed.contains(&hidden)
 }
 
 pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize]) -> Vec<f64> {
@@ -150,18 +166,19 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
                 let queries = multiply(&global.query, &entered[i]);
                 let of = |x: &Vec<f64>| multiply(&global.key_value, x);
                 let key_values: Vec<_> = entered.iter().map(of).collect();
-                let (none, all) = (|_, _| 0.0, |_| true);
+                let (none, all) = (|_, _| 0.0, |_, _| true);
                 let read = attend(sizes, own.scale, &queries, &key_values, none, all);
                 leave(&own.norms, x, &multiply(&own.output, &read));
                 continue;
             }
-            let sees = |j: usize| {
+            let sees = |h: usize, j: usize| {
                 let near = match (sizes.causal, own.window) {
                     (true, Some(window)) => i - j.min(i) < window,
                     (false, Some(window)) => i.abs_diff(j) <= window,
                     _ => true,
                 };
-                globals.contains(&j) || near && (j <= i || !sizes.causal)
+                !hides(stack, layer, false, (h, i, j))
+                    && (globals.contains(&j) || near && (j <= i || !sizes.causal))
             };
             let bias = |h: usize, j: usize| {
                 stack.relative.as_ref().map_or(0.0, |relative| {
@@ -181,12 +198,13 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
                 .chunks_exact(SOURCE)
                 .map(|state| multiply(&cross.key_value, &wide(state)))
                 .collect();
-            for x in &mut states {
+            for (i, x) in states.iter_mut().enumerate() {
                 let entered = normalize(cross.norms.before.as_ref(), x);
                 let mut queries = multiply(&cross.query, &entered);
                 clear(stack, layer, true, HeadChange::Uniform, &mut queries);
-                let (none, all) = (|_, _| 0.0, |_| true);
-                let mut read = attend(sizes, cross.scale, &queries, &key_values, none, all);
+                let none = |_, _| 0.0;
+                let sees = |h, j| !hides(stack, layer, true, (h, i, j));
+                let mut read = attend(sizes, cross.scale, &queries, &key_values, none, sees);
                 clear(stack, layer, true, HeadChange::Off, &mut read);
                 leave(&cross.norms, x, &multiply(&cross.output, &read));
             }

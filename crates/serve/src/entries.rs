@@ -1,0 +1,87 @@
+//! The traces that the page can see: those that were opened, and the last looks of the model.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::data::{Asked, Entry, Found, shown};
+use crate::{Ablation, Input, Opened, Seen};
+
+/// The list is locked only to copy a handle or to add an entry.
+pub struct Entries {
+    list: RwLock<Vec<Arc<Entry>>>,
+    next: AtomicU64,
+    kept_looks: usize,
+}
+
+impl Entries {
+    /// With these traces, and room for as many looks.
+    pub fn new(opened: Vec<Opened>, kept_looks: usize) -> Self {
+        let next = AtomicU64::new(opened.len() as u64);
+        let opened = opened.into_iter().zip(0..);
+        let entries = opened.map(|(one, id)| Arc::new(Entry::new(id, one.name, None, one.trace)));
+        Self {
+            list: RwLock::new(entries.collect()),
+            next,
+            kept_looks: kept_looks.max(1),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<Entry>> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.clone()
+    }
+
+    /// The one with this number.
+    pub fn get(&self, id: u64) -> Option<Arc<Entry>> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().find(|entry| entry.id == id).cloned()
+    }
+
+    /// Adds a look, drops the oldest one if there are too many, and gives the number of its answer. Each hypothesis of a search has an
+    /// entry, the answer's first.
+    pub fn keep(&self, seen: Seen, input: Input, ablation: Ablation) -> u64 {
+        let (proposals, hypotheses) = match seen.generation {
+            Some(generation) => (generation.proposals, generation.hypotheses),
+            None => (vec![], vec![]),
+        };
+        let count = hypotheses.len().max(1) as u64;
+        let first = self.next.fetch_add(count, Ordering::Relaxed);
+        let found = hypotheses.iter().zip(first..).map(|(one, id)| Found {
+            leaf: one.leaf,
+            trace: id,
+            text: shown(&one.trace.target, 10_000),
+            score: one.trace.score.filter(|score| score.is_finite()),
+        });
+        let found = found.collect();
+        let name = match (input.text.as_str(), seen.output.as_str()) {
+            ("", output) => output.to_owned(),
+            (text, _) => text.to_owned(),
+        };
+        let asked = Arc::new(Asked {
+            input,
+            ablation,
+            proposals,
+            hypotheses: found,
+        });
+        let others = hypotheses.into_iter().skip(1).map(|one| one.trace);
+        let traces = std::iter::once(seen.trace).chain(others);
+        let entries = traces.zip(first..).map(|(trace, id)| {
+            let name = match id - first {
+                0 => name.clone(),
+                rank => format!("{}. {}", rank + 1, trace.target),
+            };
+            Arc::new(Entry::new(id, name, Some(asked.clone()), trace))
+        });
+        let entries: Vec<_> = entries.collect();
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        list.extend(entries);
+        let mut looks: Vec<Arc<Asked>> = list.iter().filter_map(|one| one.asked.clone()).collect();
+        looks.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        if looks.len() > self.kept_looks {
+            let is_oldest = |asked: &Arc<Asked>| Arc::ptr_eq(asked, &looks[0]);
+            list.retain(|one| !one.asked.as_ref().is_some_and(is_oldest));
+        }
+        first
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
@@ -21,6 +22,7 @@ use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
 use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
+use crate::long::{self, Late, Long};
 use crate::worker::{Unanswered, Worker};
 use crate::{Ablation, Continuation, Input, Proposed, QueryKeys, QueryPlace};
 
@@ -232,6 +234,8 @@ struct Request {
     k0: usize,
     k1: usize,
     side: usize,
+    /// Of a long text: tokens of a cell, at least.
+    cell: usize,
     chosen: String,
     /// Of flow: the query.
     query: usize,
@@ -256,6 +260,7 @@ impl Default for Request {
             k0: 0,
             k1: usize::MAX,
             side: MOST_SIDE,
+            cell: 1,
             chosen: String::new(),
             query: 0,
             direction: Direction::From,
@@ -330,6 +335,16 @@ async fn axes(
 ) -> Result<Response, Refusal> {
     let (entry, asked) = (app.entry(id)?, query(asked)?);
     app.compute(move || {
+        if let Some(entry) = &entry.long {
+            let trace = &entry.trace;
+            return match trace.tokens().len() {
+                0..=long::MOST_TOKENS => Ok(Json(Axes::long(trace)).into_response()),
+                tokens => Err(bad(format!(
+                    "{tokens} tokens are more than the page shows ({}): draw a part with `regard view --png`",
+                    long::MOST_TOKENS
+                ))),
+            };
+        }
         let trace = entry.trace(asked.words);
         Ok(Json(Axes::of(map_of(trace, asked.map)?, trace)).into_response())
     })
@@ -356,7 +371,22 @@ async fn window(
     asked: Asked,
 ) -> Result<Response, Refusal> {
     let (entry, asked) = (app.entry(id)?, query(asked)?);
+    let waiting = Waiting::default();
+    let cancelled = waiting.0.clone();
+    let _turn = match entry.long.is_some() {
+        true => Some(entry.turn.clone().lock_owned().await),
+        false => None,
+    };
     app.compute(move || {
+        if let Some(long) = &entry.long {
+            let (place, queries, keys) = long_part(long, &asked)?;
+            let part = long.window(place, queries, keys, asked.cell, asked.pool, &cancelled);
+            let part = part.map_err(|late| match late {
+                Late::Wrong(sentence) => bad(sentence),
+                Late::Cancelled => bad("the page has moved on"),
+            })?;
+            return Ok(weights(part.rows, part.columns, &part.values));
+        }
         let map = map_of(entry.trace(asked.words), asked.map)?;
         let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;
         let queries = range(asked.q0, asked.q1, map.queries().len())?;
@@ -372,6 +402,38 @@ async fn window(
         Ok(weights(part.rows, part.columns, &part.values))
     })
     .await
+}
+
+/// Dropped with its request: then nobody waits for the answer any more.
+#[derive(Default)]
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The head, the queries and the keys that are asked for of a long text.
+fn long_part(
+    long: &Long,
+    asked: &Request,
+) -> Result<((usize, usize), Range<usize>, Range<usize>), Refusal> {
+    let maps = long.trace.maps();
+    let map = maps.get(asked.map).ok_or_else(|| {
+        let sentence = format!("there is no map {}; there are {}", asked.map, maps.len());
+        Refusal(StatusCode::NOT_FOUND, sentence)
+    })?;
+    let heads = data::indices(&asked.heads, map.heads().len(), "head").map_err(bad)?;
+    let [head] = heads[..] else {
+        return Err(bad(
+            "of a long text one head is shown at a time: choose one",
+        ));
+    };
+    let length = long.trace.tokens().len();
+    let queries = range(asked.q0, asked.q1, length)?;
+    let keys = range(asked.k0, asked.k1, length)?;
+    Ok(((asked.map, head), queries, keys))
 }
 
 async fn sums(
@@ -418,6 +480,13 @@ async fn picture(
     let (entry, asked) = (app.entry(id)?, query(asked)?);
     let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
     app.compute(move || {
+        if let Some(long) = &entry.long {
+            let ((map, head), queries, keys) = long_part(long, &asked)?;
+            let heatmap = regard_view::long::head(&long.trace, map, head, queries, keys, MOST_SIDE)
+                .map_err(|error| bad(error.to_string()))?;
+            let file = export::table(&heatmap, asked.format).map_err(bad)?;
+            return Ok(saved(asked.format, file));
+        }
         let map = map_of(entry.trace(asked.words), asked.map)?;
         let one = Source {
             entry: &entry,

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use regard_trace::diagnose::{HeadDiagnostics, heads, report};
-use regard_trace::{AttentionMap, Axis, Trace};
+use regard_trace::{AttentionMap, Axis, Kind, LongMap, LongTrace, Trace};
 use regard_view::label::visible;
 use serde::{Deserialize, Serialize};
 
+use crate::long::Long;
 use crate::{Ablation, Input, Proposed};
 
 /// Rows and columns of the small maps in the overview.
@@ -29,7 +30,9 @@ pub struct Entry {
     words: OnceLock<Arc<Trace>>,
     overviews: [OnceLock<Vec<MapOverview>>; 4],
     /// Held by who computes an overview, so that others who want it take no thread meanwhile.
-    pub turn: tokio::sync::Mutex<()>,
+    pub turn: Arc<tokio::sync::Mutex<()>>,
+    /// Of a long text, queries and keys in place of maps.
+    pub long: Option<Long>,
 }
 
 /// What a model was asked, and how it searched for the answer: common to the entries of all hypotheses.
@@ -59,6 +62,16 @@ impl Entry {
             words: OnceLock::new(),
             overviews: Default::default(),
             turn: Default::default(),
+            long: None,
+        }
+    }
+
+    /// The entry of a long text.
+    pub fn long(id: u64, name: String, trace: Arc<LongTrace>) -> Self {
+        let about = Trace::new(trace.model(), trace.source(), "");
+        Self {
+            long: Some(Long::new(trace)),
+            ..Self::new(id, name, None, about)
         }
     }
 
@@ -75,6 +88,9 @@ impl Entry {
 
     /// Every head of every map, small, with its diagnostics. Computed once.
     pub fn overview(&self, words: bool, pool: Pool) -> &[MapOverview] {
+        if let Some(long) = &self.long {
+            return long.overview();
+        }
         let place = usize::from(words) + 2 * usize::from(pool == Pool::Max);
         self.overviews[place].get_or_init(|| {
             let maps = self.trace(words).maps.iter();
@@ -102,19 +118,29 @@ impl Entry {
             rank: trace.rank,
             image: (trace.image.as_ref()).map(|image| [image.width(), image.height()]),
             pieces: merges(trace),
-            maps: (trace.maps.iter())
-                .map(|map| MapSummary {
-                    name: shown(map.name(), LABEL),
-                    id: map.name().to_owned(),
-                    kind: map.kind().name(),
-                    layer: map.layer(),
-                    heads: map.heads(),
-                    queries: map.queries().len(),
-                    keys: map.keys().len(),
-                    over: axis(map.keys()),
-                    normalized: map.is_normalized(),
-                })
-                .collect(),
+            long: self.long.is_some(),
+            maps: match &self.long {
+                Some(long) => long
+                    .trace
+                    .maps()
+                    .iter()
+                    .map(|map| MapSummary::long(map, &long.trace))
+                    .collect(),
+                None => (trace.maps.iter())
+                    .map(|map| MapSummary {
+                        name: shown(map.name(), LABEL),
+                        id: map.name().to_owned(),
+                        kind: map.kind().name(),
+                        layer: map.layer(),
+                        heads: map.heads(),
+                        queries: map.queries().len(),
+                        keys: map.keys().len(),
+                        over: axis(map.keys()),
+                        normalized: map.is_normalized(),
+                        numbers: (0..map.heads()).collect(),
+                    })
+                    .collect(),
+            },
         }
     }
 }
@@ -153,6 +179,8 @@ pub struct Summary {
     image: Option<[usize; 2]>,
     /// Whether words have several pieces.
     pieces: bool,
+    /// Whether its maps are computed from queries and keys.
+    long: bool,
     maps: Vec<MapSummary>,
 }
 
@@ -168,6 +196,26 @@ struct MapSummary {
     keys: usize,
     over: &'static str,
     normalized: bool,
+    /// The numbers of its heads in the model, counted from 0.
+    numbers: Vec<usize>,
+}
+
+impl MapSummary {
+    fn long(map: &LongMap, trace: &LongTrace) -> Self {
+        let (kind, length) = (Kind::SelfAttention.name(), trace.tokens().len());
+        Self {
+            name: kind.to_owned(),
+            id: kind.to_owned(),
+            kind,
+            layer: map.layer(),
+            heads: map.heads().len(),
+            queries: length,
+            keys: length,
+            over: "tokens",
+            normalized: true,
+            numbers: map.heads().to_vec(),
+        }
+    }
 }
 
 /// How several weights become one.
@@ -188,7 +236,7 @@ pub struct MapOverview {
 }
 
 /// One head: a small map, its role, its numbers.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct HeadOverview {
     pub role: &'static str,
     pub text: String,
@@ -230,17 +278,9 @@ impl HeadOverview {
             by: Pool::Mean,
         };
         let small = window(map, &heads, 0..queries, 0..keys, SMALL, pool);
-        let share = |value: &f32| match small.max > 0.0 {
-            true => format!("{:02x}", (value / small.max * 255.0).round() as u8),
-            false => "00".to_owned(),
-        };
         Self {
             role: report::Role::of(map, head).0.name(),
             text: shown(&report::describe(map, head), 2 * LABEL),
-            rows: small.rows,
-            columns: small.columns,
-            max: small.max,
-            small: small.values.iter().map(share).collect(),
             entropy: head.entropy,
             uniformity: head.uniformity,
             distance: head.distance,
@@ -252,6 +292,35 @@ impl HeadOverview {
             previous_token: head.previous_token,
             duplicate_token: head.duplicate_token,
             coverage: head.coverage,
+            ..Self::default().with_small(small.rows, small.columns, &small.values)
+        }
+    }
+
+    /// Without numbers.
+    pub fn named(name: &str, text: &str) -> Self {
+        let text = match text {
+            "" => name.to_owned(),
+            text => format!("{name}: {text}"),
+        };
+        Self {
+            text: shown(&text, 2 * LABEL),
+            ..Self::default()
+        }
+    }
+
+    /// With a small map, `values [rows, columns]`.
+    pub fn with_small(self, rows: usize, columns: usize, values: &[f32]) -> Self {
+        let max = values.iter().copied().fold(0.0, f32::max);
+        let share = |value: &f32| match max > 0.0 {
+            true => format!("{:02x}", (value / max * 255.0).round() as u8),
+            false => "00".to_owned(),
+        };
+        Self {
+            rows,
+            columns,
+            max,
+            small: values.iter().map(share).collect(),
+            ..self
         }
     }
 }
@@ -277,6 +346,24 @@ struct Side {
 }
 
 impl Axes {
+    /// Those of a long text.
+    pub fn long(trace: &LongTrace) -> Self {
+        let side = || Side {
+            special: vec![],
+            labels: (trace.tokens().iter())
+                .map(|token| name(&token.text))
+                .collect(),
+            grid: None,
+            boxes: None,
+        };
+        Self {
+            names: ["query", "key"],
+            queries: side(),
+            keys: side(),
+            same: true,
+        }
+    }
+
     /// Those of a map of this trace.
     pub fn of(map: &AttentionMap, trace: &Trace) -> Self {
         let side = |axis: &Axis, labels: Vec<String>| Side {
@@ -400,7 +487,6 @@ pub fn indices(list: &str, length: usize, what: &str) -> Result<Vec<usize>, Stri
 pub struct Window {
     pub rows: usize,
     pub columns: usize,
-    pub max: f32,
     pub values: Vec<f32>,
 }
 
@@ -446,7 +532,6 @@ pub fn window(
     Window {
         rows,
         columns,
-        max: values.iter().copied().fold(0.0, f32::max),
         values,
     }
 }

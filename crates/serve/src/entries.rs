@@ -18,7 +18,12 @@ impl Entries {
     pub fn new(opened: Vec<Opened>, kept_looks: usize) -> Self {
         let next = AtomicU64::new(opened.len() as u64);
         let opened = opened.into_iter().zip(0..);
-        let entries = opened.map(|(one, id)| Arc::new(Entry::new(id, one.name, None, one.trace)));
+        let entries = opened.map(|(one, id)| {
+            Arc::new(match one.long {
+                Some(long) => Entry::long(id, one.name, long),
+                None => Entry::new(id, one.name, None, one.trace),
+            })
+        });
         Self {
             list: RwLock::new(entries.collect()),
             next,

@@ -44,6 +44,7 @@ mod data;
 mod entries;
 mod export;
 mod guard;
+mod long;
 mod model;
 mod worker;
 
@@ -52,7 +53,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regard_trace::{Trace, TraceError};
+use regard_trace::{LongTrace, Trace, TraceError};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
@@ -67,26 +68,37 @@ pub use regard_kernels::stack::QueryKeys;
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A trace to be shown, and its name in the list.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Opened {
     /// The name, such as that of its file.
     pub name: String,
-    /// The trace.
+    /// The trace; empty for a long text.
     pub trace: Trace,
+    /// Of a long text, its queries and keys.
+    pub long: Option<Arc<LongTrace>>,
 }
 
 impl Opened {
     /// The traces of a file, under the file's name.
     ///
     /// # Errors
-    /// Those of [`regard_trace::read`].
+    /// Those of [`regard_trace::open`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>, TraceError> {
         let path = path.as_ref();
         let file = path
             .file_name()
             .unwrap_or(path.as_os_str())
             .to_string_lossy();
-        let traces = regard_trace::read(path)?;
+        let traces = match regard_trace::open(path)? {
+            regard_trace::Opened::Traces(traces) => traces,
+            regard_trace::Opened::Long(long) => {
+                return Ok(vec![Self {
+                    name: file.to_string(),
+                    trace: Trace::default(),
+                    long: Some(Arc::new(long)),
+                }]);
+            }
+        };
         let several = traces.len() > 1;
         let named = traces.into_iter().zip(1..).map(|(trace, number)| Self {
             name: match several {
@@ -94,6 +106,7 @@ impl Opened {
                 false => file.to_string(),
             },
             trace,
+            long: None,
         });
         Ok(named.collect())
     }

@@ -345,6 +345,81 @@ fn large_maps_are_sent_in_bounded_pieces() {
 }
 
 #[test]
+fn maps_of_long_texts_are_computed_when_they_are_asked_for() {
+    // Base cells of 2 tokens, and a last one that is not whole.
+    const LENGTH: usize = 8_211;
+    let folder = tempfile::tempdir().unwrap();
+    let opened = long(folder.path(), LENGTH);
+    let head = opened.long.as_ref().unwrap().head(0, 1).unwrap();
+    let server = Server::start(Config::default(), vec![opened], None);
+    let listed = &server.get("/api/traces").json()["traces"][0];
+    assert_eq!(listed["long"], true);
+    assert_eq!(listed["maps"][0]["numbers"], serde_json::json!([1, 4]));
+    let axes = server.get("/api/trace/0/axes").json();
+    assert_eq!(axes["keys"]["labels"][8_210], "word8210");
+    for (part, size, pool) in [
+        ((0, LENGTH, 0, LENGTH), 16, "max"),
+        ((0, LENGTH, 0, LENGTH), 16, "mean"),
+        ((4_096, 8_192, 0, 3_000), 8, "max"),
+        ((8_000, LENGTH, 7_900, 8_100), 1, "max"),
+        ((8_000, LENGTH, 7_900, 8_100), 4, "mean"),
+    ] {
+        let (q0, q1, k0, k1) = part;
+        let answer = server.get(&format!(
+            "/api/trace/0/window?map=0&heads=1&pool={pool}&cell={size}&q0={q0}&q1={q1}&k0={k0}&k1={k1}"
+        ));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let columns = (k1 - k0 as usize).div_ceil(size);
+        let values = answer.floats();
+        assert_eq!(values.len(), (q1 - q0 as usize).div_ceil(size) * columns);
+        let mut numbers = Numbers(size as u64);
+        for _ in 0..20 {
+            let (row, column) = (
+                numbers.below(values.len() / columns),
+                numbers.below(columns),
+            );
+            let cell = |first: usize| first..(first + size).min(LENGTH);
+            let queries: Vec<usize> = cell(q0 + row * size).collect();
+            let keys = cell(k0 + column * size);
+            let rows = head.rows(&queries).unwrap();
+            let weights = rows.chunks_exact(LENGTH).flat_map(|row| &row[keys.clone()]);
+            let expected = match pool {
+                "max" => weights.copied().fold(0.0, f32::max),
+                _ => weights.sum::<f32>() / (queries.len() * keys.len()) as f32,
+            };
+            let value = values[row * columns + column];
+            let error = (value - expected).abs();
+            assert!(
+                error <= 1e-6 + 1e-4 * expected,
+                "{part:?} {size} {pool} {row} {column}: {value} {expected}"
+            );
+        }
+    }
+    let overview = server.get("/api/trace/0/overview").json();
+    let entropy = overview[0]["heads"][1]["entropy"].as_f64().unwrap();
+    assert!(entropy > 1.0 && entropy < (LENGTH as f64).ln(), "{entropy}");
+    for (path, sentence) in [
+        ("window?map=0", "one head"),
+        ("window?map=0&heads=7", "head"),
+        ("window?map=3&heads=0", "there is no map 3"),
+        ("window?map=0&heads=0&q0=9000", "entries"),
+    ] {
+        let refused = server.get(&format!("/api/trace/0/{path}"));
+        assert!(
+            refused.status >= 400 && refused.text().contains(sentence),
+            "{path}: {}",
+            refused.text()
+        );
+    }
+    for format in ["svg", "png", "html"] {
+        let file = server.get(&format!(
+            "/api/trace/0/picture?map=0&heads=0&q0=10&q1=60&k0=0&k1=50&format={format}"
+        ));
+        assert_eq!(file.status, 200, "{}", file.text());
+    }
+}
+
+#[test]
 fn wrong_requests_are_told_what_is_wrong() {
     let server = server();
     for (path, status, sentence) in [

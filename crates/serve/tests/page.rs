@@ -92,6 +92,45 @@ fn every_view_opens() {
 }
 
 #[test]
+fn a_long_text_is_zoomed_down_to_its_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = long(folder.path(), 5_000);
+    let head = opened.long.as_ref().unwrap().head(0, 1).unwrap();
+    let server = Server::start(Config::default(), vec![opened], None);
+    let Some(mut page) = Page::open() else { return };
+    page.load(&server.running.url);
+    assert!(page.text("main").contains("head 5"));
+    assert!(!page.text("#views").contains("Text"));
+    page.load(&format!("{}#view=head&heads=1", server.running.url));
+    assert!(page.text("figcaption").contains("head 5"));
+    page.point(".heat canvas", 300.0, 500.0);
+    page.wait("document.querySelector('#readout b')");
+    assert!(page.text("#readout").contains("the largest of its cell"));
+    for _ in 0..5 {
+        page.value("document.querySelector('.heat canvas').focus()");
+        let before = page.value("location.hash");
+        page.key("+");
+        page.wait(&format!("location.hash !== {before}"));
+        page.wait("document.querySelector('.zoom').textContent.includes('Whole')");
+    }
+    page.point(".heat canvas", 320.0, 330.0);
+    page.wait("document.querySelector('#readout b')");
+    let readout = page.text("#readout");
+    let words: Vec<&str> = readout.split_whitespace().collect();
+    let index = |word: &str| word.strip_prefix("word").unwrap().parse::<usize>().unwrap();
+    // Position, token, arrow, position, token, weight.
+    let (query, key) = (index(words[1]), index(words[4]));
+    assert_eq!(words[0], (query + 1).to_string());
+    let weight = head.rows(&[query]).unwrap()[key];
+    let shown: f32 = words[5].parse().unwrap();
+    assert!(
+        (shown - weight).abs() < 6e-5 + 0.06 * weight,
+        "{readout}: {weight}"
+    );
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
 fn hovering_gives_the_weights_of_the_trace() {
     let server = server();
     let Some(mut page) = Page::open() else { return };

@@ -18,6 +18,7 @@ const VIEWS = [
 ];
 const shown = (view, trace) => {
   if (view === "ask") return catalogue.model !== null;
+  if (trace?.long) return ["overview", "head"].includes(view);
   if (view === "image") return trace?.image && trace.maps.some((map) => map.over !== "tokens");
   if (view === "query") return trace?.asked && catalogue.model?.shows_queries;
   if (view === "rollout") return trace?.maps.some(follows);
@@ -73,6 +74,7 @@ function frame(trace, possible) {
   if ($("export").hidden) return;
   const more = { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
+  if (trace.long) more.heads = list(state.heads)[0] ?? 0;
   if (state.view === "head" && list(state.window).length === 4) [more.q0, more.q1, more.k0, more.k1] = list(state.window);
   if (state.view === "image") more.chosen = state.chosen;
   if (state.view === "compare") {

@@ -31,7 +31,7 @@ export const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}
 const DEFAULTS = {
   view: "overview", several: "", trace: "", words: "", map: "", heads: "", by: "mean", sort: "layer", role: "", mode: "map", beside: "",
   window: "", least: "0", chosen: "", direction: "from", trace2: "", map2: "", heads2: "", table: "", overlay: "smooth",
-  text: "", target: "", off: "", pool: "mean", query: "", key: "", order: "", node: "", write: "0", temperature: "0", seed: "0",
+  cells: "max", text: "", target: "", off: "", pool: "mean", query: "", key: "", order: "", node: "", write: "0", temperature: "0", seed: "0",
 };
 export const state = { ...DEFAULTS };
 let render = () => {};
@@ -91,11 +91,12 @@ function cached(path, read) {
 }
 export const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "" && value !== undefined));
 export const getJson = (path) => cached(path, (response) => response.json());
-export const getWeights = (path) => cached(path, async (response) => ({
+const readWeights = async (response) => ({
   rows: Number(response.headers.get("x-rows")),
   columns: Number(response.headers.get("x-columns")),
   values: new Float32Array(await response.arrayBuffer()),
-}));
+});
+export const getWeights = (path) => cached(path, readWeights);
 
 export const catalogue = { traces: [], model: null };
 export async function readCatalogue() {
@@ -109,9 +110,10 @@ export const axes = (trace, map, merged = words(trace)) => getJson(`api/trace/${
 export const overview = (trace) =>
   getJson(`api/trace/${trace.id}/overview?${query({ pool: state.pool, words: inWords(trace) })}`);
 
-// The weights of a window [q0, q1, k0, k1], pooled if it is large; `whole` says that nothing was pooled.
+// The weights of a window [q0, q1, k0, k1], pooled if it is large, to cells of `cell` entries; `whole` says that nothing was pooled.
 export async function weights(trace, map, heads, part) {
   const about = await axes(trace, map);
+  if (trace.long) return longWeights(trace, map, heads, part, about);
   const [q0, q1, k0, k1] = part ?? [0, about.queries.labels.length, 0, about.keys.labels.length];
   const [Q, K] = [about.queries.labels.length, about.keys.labels.length];
   const all = part && (q1 - q0 < Q || k1 - k0 < K) && Q <= 1024 && K <= 1024 ? await weights(trace, map, heads) : null;
@@ -125,6 +127,22 @@ export async function weights(trace, map, heads, part) {
   const found = await getWeights(`api/trace/${trace.id}/window?${query(asked)}`);
   const whole = found.rows === q1 - q0 && found.columns === k1 - k0;
   return { ...found, whole, part: [q0, q1, k0, k1], about };
+}
+
+// Of a long text: cells of a power of two tokens, counted from the first token. A request that is still under way is given up: its
+// window is no longer looked at.
+let underWay = null;
+async function longWeights(trace, map, heads, part, about) {
+  const length = about.queries.labels.length;
+  const [a, b, c, d] = part ?? [0, length, 0, length];
+  const cell = 2 ** Math.max(Math.ceil(Math.log2(Math.max(b - a, d - c) / 1000)), 0);
+  const [q0, k0] = [a, c].map((first) => Math.floor(first / cell) * cell);
+  const [q1, k1] = [b, d].map((last) => Math.min(Math.ceil(last / cell) * cell, length));
+  underWay?.abort();
+  underWay = new AbortController();
+  const path = `api/trace/${trace.id}/window?${query({ map, heads, pool: state.cells, cell, q0, q1, k0, k1 })}`;
+  const found = await readWeights(await request(path, { signal: underWay.signal }));
+  return { ...found, cell, whole: cell === 1, part: [q0, q1, k0, k1], about, lowest: 1 / length };
 }
 
 // The weights of the chosen queries (or keys) added up, for each key (or query).
@@ -235,26 +253,31 @@ export function currentMap(trace, key = "map", fits = () => true) {
   return cross >= 0 ? cross : last(() => true);
 }
 // The chosen heads as far as this map has them.
-export const currentHeads = (map, text = state.heads) => list(text).filter((head) => head < map.heads).join();
+export const currentHeads = (map, text = state.heads, long = false) => {
+  const heads = list(text).filter((head) => head < map.heads);
+  return (long ? [heads[0] ?? 0] : heads).join();
+};
+// The number of a head as people count: of a long text not all heads are kept.
+export const headNumber = (map, head) => map.numbers[head] + 1;
 
-export function headChips(map, key = "heads") {
-  const chosen = list(state[key]);
+export function headChips(map, key = "heads", single = false) {
+  const chosen = single ? [list(state[key])[0] ?? 0] : list(state[key]);
   const pick = (head) => (event) => {
-    if (!event.shiftKey && state.several !== "1") return set({ [key]: head });
+    if (single || !event.shiftKey && state.several !== "1") return set({ [key]: head });
     set({ [key]: (chosen.includes(head) ? chosen.filter((one) => one !== head) : [...chosen, head]).sort((a, b) => a - b).join() });
   };
   return h("div", { className: "chips", role: "group", "aria-label": "Heads" },
     h("span", { textContent: "Heads" }),
-    h("button", { type: "button", textContent: "all", "aria-pressed": String(!chosen.length), "data-focus": `${key}-all`, onclick: () => set({ [key]: "" }) }),
+    !single && h("button", { type: "button", textContent: "all", "aria-pressed": String(!chosen.length), "data-focus": `${key}-all`, onclick: () => set({ [key]: "" }) }),
     Array.from({ length: map.heads }, (_, head) => h("button", {
-      type: "button", textContent: head + 1, "aria-pressed": String(chosen.includes(head)), "data-focus": `${key}-${head}`,
-      "aria-label": `head ${head + 1}`, title: "Shift adds a head", onclick: pick(head),
+      type: "button", textContent: headNumber(map, head), "aria-pressed": String(chosen.includes(head)), "data-focus": `${key}-${head}`,
+      "aria-label": `head ${headNumber(map, head)}`, title: single ? "" : "Shift adds a head", onclick: pick(head),
     })));
 }
 export const headsName = (text, map) => {
   const heads = list(text);
-  const some = heads.length ? `heads ${heads.map((head) => head + 1).join(", ")}` : `${map.heads} heads`;
-  if (heads.length === 1 || map.heads === 1) return `head ${(heads[0] ?? 0) + 1}`;
+  const some = heads.length ? `heads ${heads.map((head) => headNumber(map, head)).join(", ")}` : `${map.heads} heads`;
+  if (heads.length === 1 || map.heads === 1) return `head ${headNumber(map, heads[0] ?? 0)}`;
   return `${state.by === "max" ? "largest" : "mean"} of ${some}`;
 };
 export const byChoice = (map) => (map.heads > 1 && list(state.heads).length !== 1

@@ -9,30 +9,30 @@ const MOST_LINES = 120;
 
 export async function viewHead(trace) {
   const index = currentMap(trace);
-  const beside = list(state.beside).filter((other) => trace.maps[other] && other !== index).slice(0, 3);
+  const beside = trace.long ? [] : list(state.beside).filter((other) => trace.maps[other] && other !== index).slice(0, 3);
   const indices = [index, ...beside];
   const part = state.window ? list(state.window) : undefined;
-  const heads = indices.map((one) => currentHeads(trace.maps[one]));
+  const heads = indices.map((one) => currentHeads(trace.maps[one], state.heads, trace.long));
   const fits = (one) => part && trace.maps[one].queries >= part[1] && trace.maps[one].keys >= part[3] && part.length === 4 && part[0] < part[1] && part[2] < part[3];
   const panels = await Promise.all(indices.map((one, i) => weights(trace, one, heads[i], i === 0 && fits(one) ? part : undefined)));
   const max = largest(panels.map((panel) => largest(panel.values)));
 
-  const others = mapOptions(trace).filter(([one]) => !indices.includes(one));
+  const others = trace.long ? [] : mapOptions(trace).filter(([one]) => !indices.includes(one));
   const bar = tools(
     select("Map", "map", mapOptions(trace), index, (map) => set({ map, window: "" })),
     choice("Picture", "mode", [["map", "Map"], ["lines", "Lines"]]),
-    byChoice(trace.maps[index]), wordsChoice(trace), leastRange(), tableButton(),
+    trace.long ? choice("Cells are pooled by", "cells", [["max", "Largest"], ["mean", "Mean"]]) : byChoice(trace.maps[index]), wordsChoice(trace), leastRange(), tableButton(),
     others.length > 0 && beside.length < 3 && select("Beside", "beside", [["", "–"], ...others], "", (one) => one !== "" && set({ beside: [...beside, one].join() })),
-    scale(max), headChips(trace.maps[index]));
+    scale(max, false, panels[0].lowest), headChips(trace.maps[index], "heads", trace.long));
   say(h("span", { className: "faint", textContent: state.mode === "lines" ? "Point at a token to see its weights." : "Point at a cell, or use the arrow keys. Ctrl and wheel, + and − zoom; drag moves." }));
 
   const across = room();
   const each = Math.max(across > 900 ? (across - 24 * (indices.length - 1)) / indices.length : across, 240);
-  const what = (await overview(trace));
+  const what = trace.long ? null : await overview(trace);
   const figures = panels.map((panel, i) => {
     const map = trace.maps[indices[i]];
     const chosen = list(heads[i]);
-    const sentence = chosen.length === 1 || map.heads === 1 ? what[indices[i]].heads[chosen[0] ?? 0].text.replace(/^[^:]*: /, "") : "";
+    const sentence = what && (chosen.length === 1 || map.heads === 1 ? what[indices[i]].heads[chosen[0] ?? 0].text.replace(/^[^:]*: /, "") : "");
     const title = h("figcaption", {}, h("strong", { textContent: `${mapName(map)} · ${headsName(heads[i], map)}` }), sentence && ` – ${sentence}`,
       i > 0 && h("button", { type: "button", className: "plain", textContent: "Remove", onclick: () => set({ beside: beside.filter((one) => one !== indices[i]).join() }) }));
     const zoomed = (next) => set({ window: whole(next, panel) ? "" : next.join() });
@@ -41,7 +41,7 @@ export async function viewHead(trace) {
     if (state.mode === "lines") body = lines(panel, max);
     else {
       drawn = heat(panel, {
-        room: each, max, least: Number(state.least), name: `${mapName(map)}, ${headsName(heads[i], map)}`, focus: `heat-${i}`, zoom: i === 0 ? zoomed : undefined,
+        room: each, max, least: Number(state.least), name: `${mapName(map)}, ${headsName(heads[i], map)}`, focus: `heat-${i}`, pooled: state.cells === "mean" && trace.long ? "mean" : "largest", zoom: i === 0 ? zoomed : undefined,
       });
       body = drawn.node;
     }

@@ -4,7 +4,8 @@ import { colours, css, h, ink, number, say, token } from "./common.js";
 const FONT = "\"Noto Sans\", \"Segoe UI\", \"Helvetica Neue\", Arial, \"DejaVu Sans\", sans-serif";
 const TURN = Math.PI / 3.2;
 
-// data: { rows, columns, values, part: [q0, q1, k0, k1], about } as `weights` gives it.
+// data: { rows, columns, values, part: [q0, q1, k0, k1], about, cell, lowest } as `weights` gives it. `lowest`, if there is one, is the
+// weight of the first colour on a logarithmic scale.
 // options: room (pixels), max (what the last colour stands for), least (share), signed, name, zoom(part), hover(row, column).
 export function heat(data, options) {
   const { rows, columns, values, part: [q0, q1, k0, k1], about } = data;
@@ -44,7 +45,7 @@ export function heat(data, options) {
     const image = new ImageData(columns, rows);
     const ramp = colours(options.signed ? "Both" : "");
     for (let i = 0; i < values.length; i++) {
-      const share = Math.abs(values[i]) < least * max ? 0 : Math.max(Math.min(values[i] / max, 1), -1);
+      const share = Math.abs(values[i]) < least * max ? 0 : Math.max(Math.min(shareOf(values[i], max, data.lowest), 1), -1);
       const [r, g, b] = ramp[Math.round(255 * (options.signed ? (share + 1) / 2 : Math.max(share, 0)))];
       image.data.set([r, g, b, 255], 4 * i);
     }
@@ -69,7 +70,9 @@ export function heat(data, options) {
     context.rect(left, top, wide, high);
     context.clip();
     const [dx, dy] = drag ? drag.by : [0, 0];
-    context.drawImage(pixels, left + dx * cell, top + dy * down, wide, high);
+    // Cells of a fixed size may reach beyond the last entry.
+    const [across, along] = data.cell ? [columns * data.cell * cell, rows * data.cell * down] : [wide, high];
+    context.drawImage(pixels, left + dx * cell, top + dy * down, across, along);
     context.restore();
     if (dx || dy) return;
     const gap = cell >= 14 && down >= 14;
@@ -137,15 +140,17 @@ export function heat(data, options) {
   }
 
   // The value of an entry; of a pooled map that of its cell.
-  const valueAt = (row, column) => values[Math.min(Math.floor(row * rows / Q), rows - 1) * columns + Math.min(Math.floor(column * columns / K), columns - 1)];
+  const cellOf = (place, length, cells) => (data.cell ? Math.floor(place / data.cell) : Math.min(Math.floor(place * cells / length), cells - 1));
+  const valueAt = (row, column) => values[cellOf(row, Q, rows) * columns + cellOf(column, K, columns)];
   function show(place, from = true) {
     at = place;
     paint();
     if (!from) return;
     options.hover?.(place);
     if (!place) return say();
-    const pooled = rows < Q || columns < K ? ", the largest of its cell" : "";
-    say(token(names[0][q0 + place[0]]), " → ", token(names[1][k0 + place[1]]), " ", h("b", { textContent: number(valueAt(...place), 4) }), pooled);
+    const pooled = rows < Q || columns < K ? `, the ${options.pooled ?? "largest"} of its cell` : "";
+    const where = (place) => (data.cell ? h("span", { className: "faint", textContent: `${place + 1} ` }) : "");
+    say(where(q0 + place[0]), token(names[0][q0 + place[0]]), " → ", where(k0 + place[1]), token(names[1][k0 + place[1]]), " ", h("b", { textContent: number(valueAt(...place), 4) }), pooled);
   }
   const place = (event) => {
     const bounds = canvas.getBoundingClientRect();
@@ -213,9 +218,15 @@ export function heat(data, options) {
   return { node: box, mark: (found) => show(found, false), zoom };
 }
 
-// The colours from 0 (or -max) to max.
-export function scale(max, signed = false) {
+// A weight as a share of the largest, for a colour.
+function shareOf(value, max, lowest) {
+  if (!lowest) return value / max;
+  return value > lowest && max > lowest ? Math.log(value / lowest) / Math.log(max / lowest) : 0;
+}
+
+// The colours from 0 (or -max, or the lowest of a logarithmic scale) to max.
+export function scale(max, signed = false, lowest = 0) {
   const ramp = colours(signed ? "Both" : "");
   const bar = h("i", { style: { background: `linear-gradient(to right, ${[0, 51, 102, 153, 204, 255].map((i) => css(ramp[i])).join(", ")})` } });
-  return h("span", { className: "scale" }, signed ? number(-max, 2) : "0", bar, number(max, 2));
+  return h("span", { className: "scale" }, signed ? number(-max, 2) : lowest ? number(lowest) : "0", bar, number(max, 2));
 }

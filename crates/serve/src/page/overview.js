@@ -1,5 +1,5 @@
 // Every head of every layer, small, with what it does in words.
-import { NOT_EXPLANATION, choice, colours, h, note, number, overview, readout, roving, say, select, set, state, tableButton, tools, wordsChoice } from "./common.js";
+import { NOT_EXPLANATION, choice, colours, h, headNumber, note, number, overview, readout, roving, say, select, set, state, tableButton, tools, wordsChoice } from "./common.js";
 
 // Key, name, explanation, whether the largest comes first.
 export const MEASURES = [
@@ -20,7 +20,7 @@ export async function viewOverview(trace) {
   const seen = await overview(trace);
   const heads = trace.maps.flatMap((map, index) => seen[index].heads.map((head, number) => ({ ...head, map, index, number })));
   const counts = new Map();
-  heads.forEach((head) => counts.set(head.role, (counts.get(head.role) ?? 0) + 1));
+  heads.filter((head) => head.role).forEach((head) => counts.set(head.role, (counts.get(head.role) ?? 0) + 1));
   const names = [...new Set(trace.maps.map((map) => map.name))];
   const measure = MEASURES.find(([key]) => key === state.sort);
 
@@ -79,7 +79,7 @@ function cell(head, value) {
       event.preventDefault();
       set({ view: "head", map: head.index, heads: head.number, window: "" });
     },
-  }, canvas, value !== undefined && h("b", { textContent: value }), h("span", { className: "badge", textContent: value === undefined ? head.role : `${head.map.layer + 1}·${head.number + 1} ${head.role}` }));
+  }, canvas, value !== undefined && h("b", { textContent: value }), h("span", { className: "badge", textContent: value === undefined ? head.role || `head ${headNumber(head.map, head.number)}` : `${head.map.layer + 1}·${headNumber(head.map, head.number)} ${head.role}` }));
 }
 
 function numbers(heads, measure) {
@@ -88,6 +88,6 @@ function numbers(heads, measure) {
     h("thead", {}, h("tr", {}, ["Map", "Layer", "Head", "What it does"].map((name) => h("th", { scope: "col", textContent: name })),
       MEASURES.map(([key, name, why]) => h("th", { scope: "col", title: why, "aria-sort": key === state.sort ? "descending" : "none" },
         h("button", { type: "button", className: "plain", textContent: name, onclick: () => set({ sort: key }), "data-focus": `sort-${key}` }))))),
-    h("tbody", {}, shown.map((head) => h("tr", {}, h("td", { textContent: head.map.name }), h("td", { textContent: head.map.layer + 1 }), h("td", { textContent: head.number + 1 }),
+    h("tbody", {}, shown.map((head) => h("tr", {}, h("td", { textContent: head.map.name }), h("td", { textContent: head.map.layer + 1 }), h("td", { textContent: headNumber(head.map, head.number) }),
       h("td", { textContent: head.role, title: head.text }), MEASURES.map(([key]) => h("td", { textContent: number(head[key], 2) })))))));
 }

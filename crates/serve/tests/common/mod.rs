@@ -9,11 +9,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use regard_kernels::Attention;
 use regard_serve::{
     Ablation, Alternative, Change, Config, Input, InputKind, Model, Opened, Running, Seen,
     ServeError, serve,
 };
-use regard_trace::{AttentionMap, Axis, Image, Kind, Token, Tokens, Trace};
+use regard_trace::long::Piece;
+use regard_trace::{AttentionMap, Axis, Image, Kind, LongMap, LongWriter, Token, Tokens, Trace};
 
 pub use small::Small;
 
@@ -21,6 +23,7 @@ pub fn opened(name: &str, trace: Trace) -> Opened {
     Opened {
         name: name.to_owned(),
         trace,
+        long: None,
     }
 }
 
@@ -190,6 +193,34 @@ pub fn hostile() -> Trace {
     .unwrap();
     Trace::new("<b onclick=window.hit=1>model</b>", texts[1], texts[0])
         .with_map(map.named("<i>self</i>"))
+}
+
+/// The trace of a long text in `folder`: layer 3, heads 2 and 5, causal.
+pub fn long(folder: &std::path::Path, length: usize) -> Opened {
+    const DIM: usize = 16;
+    let path = folder.join("long.safetensors");
+    let tokens = Tokens::from_words(&(0..length).map(|i| format!("word{i} ")).collect::<String>());
+    let map = LongMap::new(2, vec![1, 4], vec![0, 1], DIM);
+    let mut writer = LongWriter::create(&path, "long model", "book", tokens, vec![map]).unwrap();
+    let attention = Attention {
+        causal: true,
+        ..Attention::default()
+    };
+    writer.describe(0, &attention).unwrap();
+    for head in 0..2 {
+        let mut numbers = Numbers(head as u64);
+        let mut rows = || -> Vec<f32> { (0..length * DIM).map(|_| 3.0 * numbers.next()).collect() };
+        let (query, key) = (rows(), rows());
+        let piece = Piece {
+            first: 0,
+            query: &query,
+            keys_from: 0,
+            key: &key,
+        };
+        writer.piece(0, head, &attention, piece).unwrap();
+    }
+    writer.finish().unwrap();
+    Opened::read(path).unwrap().remove(0)
 }
 
 /// Many tokens: layers x heads.

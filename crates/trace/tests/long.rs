@@ -48,7 +48,6 @@ fn written(path: &std::path::Path) -> (Vec<f32>, Vec<f32>) {
     let mut writer = LongWriter::create(path, "model", "book.txt", tokens, maps).unwrap();
     let (query, key) = (numbers(1, LENGTH * DIM), numbers(2, LENGTH * DIM));
     for (map, head) in [(0, 0), (1, 0), (1, 1)] {
-        writer.describe(map, &attention()).unwrap();
         for piece in [0..25, 25..LENGTH] {
             let part = &query[piece.start * DIM..piece.end * DIM];
             let keys = &key[..piece.end * DIM];
@@ -144,7 +143,9 @@ fn what_cannot_be_kept_is_refused_by_name() {
         alibi: Some(&slopes),
         ..Attention::default()
     };
-    let error = writer.describe(0, &alibi).unwrap_err().to_string();
+    let ones = [1.0; 3];
+    let piece = from(0, &ones, &ones);
+    let error = writer.piece(0, 0, &alibi, piece).unwrap_err().to_string();
     assert!(
         error.contains("layer 4") && error.contains("ALiBi"),
         "{error}"

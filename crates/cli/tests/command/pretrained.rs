@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use regard_trace::{Opened, open};
 use serde_json::{Value, json};
 
 use crate::{regard, stderr, stdout, text};
@@ -251,6 +252,98 @@ fn what_a_model_looks_at_is_drawn() {
         let weights = line["weights"][0][0].as_array().unwrap();
         let sum: f64 = weights.iter().map(|weight| weight.as_f64().unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-5, "{case}: {sum}");
+    }
+}
+
+/// Queries and keys of a long text give the weights that a look gives, to the rounding of half precision.
+#[test]
+fn long_texts_are_looked_at_by_their_queries_and_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let words: Vec<String> = (0..24).map(|i| format!("w{}", i * 7 % 19)).collect();
+    let book = text(&folder.path().join("book.txt"));
+    let kept = text(&folder.path().join("book.safetensors"));
+    for (case, words) in [
+        ("bert", &words[..12]),
+        ("llama", &words),
+        ("mistral", &words),
+        ("gemma2", &words),
+        ("gpt2", &words),
+    ] {
+        let model = model(case, folder.path());
+        fs::write(&book, words.join(" ")).unwrap();
+        let look = ["look", "--model", &model, "--json", &words.join(" ")];
+        let maps = stdout(&regard().args(look).assert().success());
+        let maps: Vec<Value> = (maps.lines())
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let long = ["look", "--model", &model, "--long", &book, "--trace", &kept];
+        regard().args(long).assert().success();
+        let Opened::Long(trace) = open(&kept).unwrap() else {
+            panic!("not long")
+        };
+        assert_eq!(trace.maps().len(), maps.len(), "{case}");
+        for (index, map) in maps.iter().enumerate() {
+            for (head, rows) in map["weights"].as_array().unwrap().iter().enumerate() {
+                let all: Vec<usize> = (0..trace.tokens().len()).collect();
+                let weights = trace.head(index, head).unwrap().rows(&all).unwrap();
+                let rows = rows.as_array().unwrap().iter();
+                let expected = rows.flat_map(|row| row.as_array().unwrap());
+                for (weight, expected) in weights.iter().zip(expected) {
+                    let error = (f64::from(*weight) - expected.as_f64().unwrap()).abs();
+                    assert!(error < 2e-3, "{case} layer {index} head {head}: {error}");
+                }
+            }
+        }
+    }
+    // One head of one layer, drawn at once, and a part of it later.
+    let model = text(&folder.path().join("gpt2"));
+    let png = text(&folder.path().join("head.png"));
+    let one = ["--layer", "2", "--head", "3", "--png", &png];
+    let long = ["look", "--model", &model, "--long", &book, "--trace", &kept];
+    regard().args(long).args(one).assert().success();
+    assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+    let shown = stdout(&regard().args(["view", &kept]).assert().success());
+    assert!(shown.contains("layer 2: heads 3"), "{shown}");
+    let svg = text(&folder.path().join("part.svg"));
+    let part = ["--queries", "5-8", "--keys", "1-24", "--svg", &svg];
+    regard().args(["view", &kept]).args(part).assert().success();
+    assert!(fs::read_to_string(&svg).unwrap().contains(">5 w"));
+    for (arguments, code, told) in [
+        (
+            &["view", &kept, "--svg", &svg, "--head", "1"][..],
+            2,
+            "layer 2: heads 3",
+        ),
+        (
+            &["view", &kept, "--svg", &svg, "--queries", "5-99"],
+            2,
+            "24 tokens",
+        ),
+        (
+            &["view", &kept, "--svg", &svg, "--queries", "9-5"],
+            2,
+            "two positions",
+        ),
+        (&["view", &kept, "--terminal"], 2, "--png"),
+        (&["inspect", &kept], 1, "long text"),
+        (
+            &["look", "--model", &model, "--long", "none.txt"],
+            1,
+            "none.txt",
+        ),
+        (
+            &["look", "--model", &model, "--long", &book, "w1"],
+            2,
+            "cannot be used with",
+        ),
+        (&["look", "--model", &model], 2, "TEXT"),
+    ] {
+        let done = regard().args(arguments).assert().code(code);
+        assert!(
+            stderr(&done).contains(told),
+            "{arguments:?}: {}",
+            stderr(&done)
+        );
     }
 }
 

@@ -22,7 +22,9 @@ export function heat(data, options) {
     return Math.min(labels.reduce((wide, label) => Math.max(wide, context.measureText(label.slice(0, 60)).width), 0), most);
   };
   const room = options.room;
-  const shownRows = names[0].slice(q0, q1), shownColumns = names[1].slice(k0, k1);
+  // A cell of many tokens is named by its place, too.
+  const named = (labels, first, last) => labels.slice(first, last).map((label, i) => (data.cell > 1 ? `${first + i + 1} ${label}` : label));
+  const shownRows = named(names[0], q0, q1), shownColumns = named(names[1], k0, k1);
   const gutter = Math.min(130, room * 0.32);
   const left = Math.ceil(widest(shownRows.slice(0, 400), 12.5, gutter)) + 12;
   const reach = widest(shownColumns.slice(0, 400), 12.5, gutter);
@@ -228,5 +230,5 @@ function shareOf(value, max, lowest) {
 export function scale(max, signed = false, lowest = 0) {
   const ramp = colours(signed ? "Both" : "");
   const bar = h("i", { style: { background: `linear-gradient(to right, ${[0, 51, 102, 153, 204, 255].map((i) => css(ramp[i])).join(", ")})` } });
-  return h("span", { className: "scale" }, signed ? number(-max, 2) : lowest ? number(lowest) : "0", bar, number(max, 2));
+  return h("span", { className: "scale" }, signed ? number(-max, 2) : lowest ? number(lowest) : "0", bar, max >= 0.01 || !max ? number(max, 2) : number(max, 4));
 }

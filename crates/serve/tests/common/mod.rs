@@ -206,7 +206,6 @@ pub fn long(folder: &std::path::Path, length: usize) -> Opened {
         causal: true,
         ..Attention::default()
     };
-    writer.describe(0, &attention).unwrap();
     for head in 0..2 {
         let mut numbers = Numbers(head as u64);
         let mut rows = || -> Vec<f32> { (0..length * DIM).map(|_| 3.0 * numbers.next()).collect() };

@@ -32,7 +32,6 @@
 //! let numbers: Vec<f32> = (0..12).map(|i| (i % 5) as f32 / 2.0).collect();
 //! let mut writer = LongWriter::create(&path, "toy", "a text", tokens, vec![map])?;
 //! let attention = Attention { causal: true, ..Attention::default() };
-//! writer.describe(0, &attention)?;
 //! let piece = Piece { first: 0, query: &numbers, keys_from: 0, key: &numbers };
 //! writer.piece(0, 0, &attention, piece)?;
 //! writer.finish()?;
@@ -48,7 +47,6 @@
 mod head;
 mod writer;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -96,8 +94,6 @@ struct Description {
     model: String,
     source: String,
     tokens: Tokens,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    metadata: BTreeMap<String, String>,
     maps: Vec<LongMap>,
 }
 

@@ -61,7 +61,6 @@ impl LongWriter {
             model: model.into(),
             source: source.into(),
             tokens,
-            metadata: BTreeMap::new(),
             maps,
         };
         expect_possible(&description)?;
@@ -83,10 +82,7 @@ impl LongWriter {
     }
 
     /// How the scores of a map follow from queries and keys, and who sees whom.
-    ///
-    /// # Errors
-    /// [`TraceError::LongHead`] for options that a long trace does not keep: anything but scale, softcap, causal and window.
-    pub fn describe(&mut self, map: usize, attention: &Attention) -> Result<(), TraceError> {
+    fn describe(&mut self, map: usize, attention: &Attention) -> Result<(), TraceError> {
         let to = &mut self.description.maps[map];
         let others = [
             ("a prefix", attention.prefix.is_some()),
@@ -117,10 +113,12 @@ impl LongWriter {
         Ok(())
     }
 
-    /// Some queries of head `index` of map `map`, with the keys that they may see; pieces follow each other. The `lse` is computed here, of the numbers as they are kept.
+    /// Some queries of head `index` of map `map`, with the keys that they may see; pieces follow each other. The `lse` is computed here,
+    /// of the numbers as they are kept.
     ///
     /// # Errors
-    /// [`TraceError::LongHead`] for numbers beyond half precision and lengths that do not fit; [`TraceError::Io`].
+    /// [`TraceError::LongHead`] for options that a long trace does not keep (anything but scale, softcap, causal and window), numbers
+    /// beyond half precision and lengths that do not fit; [`TraceError::Io`].
     ///
     /// # Panics
     /// If there is no such map or head.
@@ -137,6 +135,7 @@ impl LongWriter {
             keys_from,
             key,
         } = piece;
+        self.describe(map, attention)?;
         let length = self.description.tokens.len();
         let before: usize = self.description.maps[..map]
             .iter()
@@ -187,9 +186,12 @@ impl LongWriter {
         let (rows, of_key) = (2 * length * dim, of.keys_of[index]);
         let halves = |numbers: &[f16]| numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let lse: Vec<u8> = lse.iter().flat_map(|x| x.to_le_bytes()).collect();
+        // Keys before the first query were given with the queries there.
+        let known = first.saturating_sub(keys_from).min(keys);
+        let new_keys = key_at + of_key * rows + 2 * (keys_from + known) * dim;
         let parts: [(usize, Vec<u8>); 3] = [
             (query_at + index * rows + 2 * first * dim, halves(&query)),
-            (key_at + of_key * rows + 2 * keys_from * dim, halves(&key)),
+            (new_keys, halves(&key[known * dim..])),
             (lse_at + 12 * (index * length + first), lse),
         ];
         for (at, bytes) in parts {
@@ -287,7 +289,6 @@ impl LongWriter {
         if seen.row != 0 || of.heads.iter().any(|&head| head >= heads) {
             return Err(wrong("the model has no such head, or reads several texts"));
         }
-        self.describe(map, &seen.attention)?;
         let gathered = |view: &View, head: usize, count: usize| -> Vec<f32> {
             let [_, by_head, by_row] = view.strides;
             let rows =

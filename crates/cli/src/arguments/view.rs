@@ -22,7 +22,7 @@ was written after it in parentheses.
 A trace of a long text (`regard look --long`) is drawn as one head's map, in which a cell is the largest weight of its block, or as \
 all heads, small.";
 
-/// Show saved attention: a file of `regard translate --trace`
+/// Show saved attention: the file of any command's --trace
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct View {

@@ -42,6 +42,8 @@ async function draw() {
     if (trace && !trace.maps.length && state.view !== "ask") throw new Told("This trace has no maps.");
     nodes = await view[2](trace);
   } catch (error) {
+    // A later draw has taken its place.
+    if (mine !== ticket) return;
     if (!(error instanceof Told)) console.error(error);
     nodes = [h("p", { className: "alert", role: "alert", textContent: error instanceof Told ? error.message : `This view failed: ${error.message}` })];
   }

@@ -15,6 +15,7 @@ use serde::Serialize;
 /// assert!((estimate.half - 2.484).abs() < 1e-3); // 4.303 · 1 / √3
 /// assert!(estimate.overlaps(&Estimate::of([4.0, 5.0, 6.0])));
 /// assert!(!estimate.overlaps(&Estimate::of([14.0, 15.0, 16.0])));
+/// assert_eq!(Estimate::of([-1.0, -2.0, -3.0]).to_string(), "-2.00 ± 2.48");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
@@ -59,9 +60,9 @@ impl Estimate {
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = |x: f64| match x.abs() {
-            x if x == 0.0 || (0.01..1e4).contains(&x) => format!("{x:.*}", decimals(x)),
-            x if x < 0.01 => format!("{x:.1e}"),
-            x => format!("{x:.3e}"),
+            size if size == 0.0 || (0.01..1e4).contains(&size) => format!("{x:.*}", decimals(x)),
+            size if size < 0.01 => format!("{x:.1e}"),
+            _ => format!("{x:.3e}"),
         };
         write!(f, "{}", digits(self.mean))?;
         if self.half > 0.0 {

@@ -63,7 +63,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Findings, ExperimentError> {
             tiled as f64 / 1e6,
             plain as f64 / (tiled as f64).max(1.0)
         ),
-        "The bytes are counted at the allocator, so there is no interval: they are the same every time.".to_owned(),
+        "The bytes are counted at the allocator, so there is no interval; a few per cent depend on which threads compute at the same time.".to_owned(),
     ];
     Ok(Findings {
         table: Table {
